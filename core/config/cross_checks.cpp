@@ -28,7 +28,8 @@ void refuse_int8(const Document& document, const std::string& path) {
 
 void check_dynamic_loss_scale(const Fp16& fp16, const Document& document) {
   for (const auto& [path, value] :
-       {std::pair("/fp16/loss_scale_window", fp16.loss_scale_window), std::pair("/fp16/min_loss_scale", fp16.min_loss_scale)}) {
+       {std::pair("/fp16/loss_scale_window", fp16.loss_scale_window), std::pair("/fp16/hysteresis", fp16.hysteresis),
+        std::pair("/fp16/min_loss_scale", fp16.min_loss_scale)}) {
     if (value <= 0)
       throw Error(ErrorCode::kConfig,
                   formatted("{}{} must be above 0 with a dynamic loss scale, found {}", where(document, path), path, value),

@@ -14,9 +14,12 @@ constexpr Key kRows[] = {
     row("fp16/loss_scale", member<&Settings::fp16, &Fp16::loss_scale>, kNumber, "0", ">=0", "static loss scale; 0: dynamic"),
     row("fp16/initial_scale_power", member<&Settings::fp16, &Fp16::initial_scale_power>, kInt, "16", "-126..127",
         "the first dynamic scale is 2 to this power"),
+    // The next rows have no range here: a dynamic scale alone minds them (cross_checks.cpp), and configs have odd ones beside a
+    // static scale.
     row("fp16/loss_scale_window", member<&Settings::fp16, &Fp16::loss_scale_window>, kInt, "1000", "",
         "steps without overflow before the scale doubles; above 0 with a dynamic scale"),
-    row("fp16/hysteresis", member<&Settings::fp16, &Fp16::hysteresis>, kInt, "2", "", "overflows before the scale is halved"),
+    row("fp16/hysteresis", member<&Settings::fp16, &Fp16::hysteresis>, kInt, "2", "",
+        "overflows before the scale is halved; above 0 with a dynamic scale"),
     row("fp16/consecutive_hysteresis", member<&Settings::fp16, &Fp16::consecutive_hysteresis>, kBool, "false", "",
         "a step without overflow refills the hysteresis"),
     row("fp16/min_loss_scale", member<&Settings::fp16, &Fp16::min_loss_scale>, kInt, "1", "",

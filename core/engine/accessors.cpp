@@ -44,7 +44,13 @@ void require_gradient(EngineBase::Impl& impl, const Found& found) {
   if (!impl.reducer || !impl.progress.has_backwarded() || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
     throw Error(ErrorCode::kOrder, formatted("there is no gradient of '{}' now", found.get().name),
                 "ask between the last backward() of a step and its step()");
+  impl.take_cleared_gradients();
   impl.reducer->wait();
+}
+
+// A layer that forward has made has its gradient with the others once it has joined.
+void join_newcomers(EngineBase::Impl& impl) {
+  if (impl.reducer && impl.progress.is_whole() && !impl.newcomers.is_empty()) impl.audit();
 }
 
 // What the buffer of a gradient is multiplied by.
@@ -101,6 +107,7 @@ at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
 
 at::Tensor EngineBase::full_gradient(const std::string& name) {
   at::NoGradGuard no_grad;
+  join_newcomers(*impl_);
   const Found found = impl_->store.find(name);
   const auto call = enter(*impl_, "full_gradient", name);
   const at::Tensor gradient = own_gradient(*impl_, found);
@@ -134,14 +141,17 @@ void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tens
 
 void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& value) {
   at::NoGradGuard no_grad;
+  join_newcomers(*impl_);
   const Found found = impl_->store.find(name);
   const auto call = enter(*impl_, "set_full_gradient", name);
   require_gradient(*impl_, found);
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype).div(gradient_factor(*impl_, found));
   impl_->store.set_gradient(found, flat);
+  impl_->reducer->count_as_come(*found.range, found.parameter);
 }
 
 void EngineBase::for_each_gradient(const std::function<void(const std::string& name, at::Tensor& gradient)>& body) {
+  join_newcomers(*impl_);
   for (const std::string& name : parameter_names()) {
     at::Tensor gradient = full_gradient(name);
     body(name, gradient);

@@ -34,6 +34,7 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
   metric_ = facts_.add("the metric of the last scheduler->step()");
   frozen_ = facts_.add("the hash of which parameters require a gradient", Kind::kHash);
   written_ = facts_.add("the hash of what the program wrote into parameters and its optimizer since the last step", Kind::kHash);
+  cleared_ = facts_.add("the hash of which gradients the program cleared (zero_grad() within a step)", Kind::kHash);
   late_ = facts_.add("the hash of which gradients came behind their bucket", Kind::kHash);
   recomputes_ = facts_.add("whether gradient checkpointing is on");
   chooses_ = facts_.add("whether memory_limit has layers to choose from");
@@ -62,6 +63,7 @@ control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, 
     }
   facts_.set_hash(frozen_, frozen_hash);
   facts_.set_hash(written_, step.written_hash);
+  facts_.set_hash(cleared_, reducer.cleared_gradients());
   facts_.set_hash(late_, reducer.late_buckets());
   facts_.set(recomputes_, step.recomputing.is_on() ? 1.0 : 0.0);
   facts_.set(chooses_, step.recomputing.unchosen().empty() ? 0.0 : 1.0);

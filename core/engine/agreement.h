@@ -45,7 +45,7 @@ class Agreement {
 
  private:
   control::Facts facts_;
-  size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, position_, metric_, frozen_, written_, late_,
+  size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, position_, metric_, frozen_, written_, cleared_, late_,
       recomputes_, chooses_;                // rows
   std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
 };

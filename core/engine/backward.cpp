@@ -74,7 +74,9 @@ bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
 // The calling thread is in a backward of this engine's from here to end_backward. `is_marked`: it carries the reducer's mark
 // already (scale.cpp).
 void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_marked) {
-  if (impl.passes.keeps_user_grads) drop_user_gradients(impl);
+  impl.take_cleared_gradients();
+  impl.newcomers.begin_backward(impl.module_audit->unknown());
+  if (impl.passes.keeps_user_grads) impl.reducer->drop_kept();
   impl.passes.keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && impl.comm->size() > 1;
   if (reduce && !impl.reducer->is_reduced()) plan_reduction(impl);
@@ -94,6 +96,7 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
 void end_backward(EngineBase::Impl& impl) {
   impl.store.end_backward();
   impl.reducer->end_backward();
+  impl.newcomers.end_backward(impl.passes.keeps_user_grads);
   impl.passes.running.reset();
   impl.progress.end_backward();
 }
@@ -108,6 +111,7 @@ void give_up_backward(EngineBase::Impl& impl) {
 // No gradient is held, and the next micro-batch is the first of its step.
 void EngineBase::Impl::restart_step() noexcept {
   if (passes.running && passes.running->call) passes.running->call->fail();
+  newcomers.forget();
   if (reducer) reducer->abandon();
   passes.running.reset();
   passes.scale_scope.reset();
@@ -118,6 +122,16 @@ void EngineBase::Impl::restart_step() noexcept {
   start_next_step();
 }
 
+// Plain LibTorch drops what was gathered so far; the micro-batches count as before.
+void EngineBase::Impl::take_cleared_gradients() {
+  const std::vector<std::string> cleared = reducer->take_cleared();
+  if (cleared.empty()) return;
+  module_audit->say_once(formatted(
+      "the program cleared `.grad` within step {} (zero_grad() of the module or of an optimizer): what "
+      "was gathered so far of '{}'{} is dropped, as without an engine",
+      progress.global_steps + 1, cleared[0], cleared.size() > 1 ? formatted(" and {} others", cleared.size() - 1) : ""));
+}
+
 void drop_user_gradients(EngineBase::Impl& impl) {
   for (auto& range : impl.store.ranges())
     for (auto& parameter : range.parameters) parameter.tensor.mutable_grad().reset();
@@ -126,6 +140,7 @@ void drop_user_gradients(EngineBase::Impl& impl) {
 
 void forget_gradients(EngineBase::Impl& impl) {
   Timers::Scope timed(impl.timers, Timed::kForget);
+  impl.newcomers.forget();
   impl.reducer->forget();
   if (impl.passes.keeps_user_grads) drop_user_gradients(impl);
 }
@@ -166,6 +181,7 @@ void EngineBase::allreduce_gradients() {
                                                  impl.agreed(impl.is_boundary()));
   Timers::Scope timed(impl.timers, Timed::kReduce);
   plan_reduction(impl);
+  impl.take_cleared_gradients();
   impl.reducer->begin_backward({true, false, false});
   impl.reducer->end_backward();
 }

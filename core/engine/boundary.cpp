@@ -51,7 +51,8 @@ StepResult end_micro_batch(EngineBase::Impl& impl, const char* call) {
 
 void begin(EngineBase::Impl& impl, StepScope& scope, const char* call) {
   impl.audit();
-  if (const std::string name = impl.reducer->leftover(impl.passes.keeps_user_grads); !name.empty())
+  impl.take_cleared_gradients();
+  if (const std::string name = impl.reducer->leftover(); !name.empty())
     throw Error(ErrorCode::kOrder,
                 formatted("{}() found a gradient in `.grad` of '{}' that this engine's backward did not make: of a "
                           "loss.backward(), of another engine's backward, or set by hand",

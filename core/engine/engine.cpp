@@ -146,6 +146,9 @@ std::vector<double> EngineBase::get_lr() const { return rates(impl_->groups); }
 void EngineBase::set_lr(double lr) {
   if (!std::isfinite(lr)) throw Error(ErrorCode::kArgument, formatted("set_lr({}): a learning rate is a finite number", lr));
   bool is_set = impl_->groups.empty();  // an engine for inference
+  for (const auto& group : impl_->groups)
+    for (size_t h = 0; h < group.hyper_names.size(); ++h)
+      if (group.hyper_roles[h] == GANNET_ROLE_LEARNING_RATE) check_hyperparameter(group, group.hyper_names[h], lr);
   for (auto& group : impl_->groups)
     if (double* current = group.find(GANNET_ROLE_LEARNING_RATE)) {
       *current = lr;

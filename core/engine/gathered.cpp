@@ -164,6 +164,11 @@ void GatheredParameters::publish() {
     auto call = state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
                                                             state_->impl->progress.global_steps + 1, "publish",
                                                             control::Watch::Call::kAtOnce);
+    std::vector<const TrainedParameter*> replaced;
+    for (const auto& one : state_->chosen)
+      if (one.range && state_->impl->reducer && state_->impl->module_audit->is_replaced(one.range->parameters[one.parameter]))
+        replaced.push_back(&one.range->parameters[one.parameter]);
+    if (!replaced.empty()) state_->impl->module_audit->prepare(replaced);
     for (const auto& one : state_->chosen) state_->publish(one);
     if (state_->impl->reducer) {
       state_->impl->module_audit->reclaim();

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "engine/impl.h"
 #include "engine/report.h"
+#include "plugin/schema.h"
 
 namespace gannet {
 namespace {
@@ -34,6 +35,22 @@ double& hyperparameter(Group& group, const std::string& name) {
 
 }  // namespace
 
+void check_hyperparameter(const Group& group, const std::string& name, double value) {
+  if (!std::isfinite(value))
+    throw Error(ErrorCode::kArgument, formatted("'{}' was set to {}: it is a finite number", name, value));
+  if (!group.optimizer) {  // an optimizer of the program's own class, of which no more than this is known
+    if (name != "lr" || value >= 0) return;
+    throw Error(ErrorCode::kArgument, formatted("'lr' was set to {}: expected a number >= 0", value));
+  }
+  const plugin::Plugin& plugin = group.optimizer->plugin();
+  try {
+    plugin::check_dynamic(*plugin.descriptor, name, value);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kArgument, formatted("'{}' of parameter group '{}' was set: {}", name, group.name, error.message()),
+                formatted("these are the limits of optimizer '{}' in the config, too", plugin.name()));
+  }
+}
+
 const std::string& OptimizerHandle::Group::name() const { return Locked(engine_)->groups[index_].name; }
 std::vector<std::string> OptimizerHandle::Group::hyperparameters() const { return Locked(engine_)->groups[index_].hyper_names; }
 const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const { return Locked(engine_)->groups[index_].parameters; }
@@ -41,9 +58,11 @@ double OptimizerHandle::Group::get(const std::string& name) const {
   return hyperparameter(Locked(engine_)->groups[index_], name);
 }
 void OptimizerHandle::Group::set(const std::string& name, double value) {
-  if (!std::isfinite(value))
-    throw Error(ErrorCode::kArgument, formatted("'{}' was set to {}: it is a finite number", name, value));
-  hyperparameter(Locked(engine_)->groups[index_], name) = value;
+  const Locked impl(engine_);
+  gannet::Group& group = impl->groups[index_];
+  double& current = hyperparameter(group, name);
+  check_hyperparameter(group, name, value);
+  current = value;
 }
 
 size_t OptimizerHandle::group_count() const { return Locked(engine_)->groups.size(); }

@@ -12,6 +12,7 @@
 #include "engine/agreement.h"
 #include "engine/group_rules.h"
 #include "engine/module_audit.h"
+#include "engine/newcomers.h"
 #include "engine/ownership.h"
 #include "engine/passes.h"
 #include "engine/profiling.h"
@@ -52,6 +53,7 @@ struct EngineBase::Impl : RankContext {
   Passes passes;
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
+  Newcomers newcomers;
   std::unique_ptr<Agreement> agreement;
   std::unique_ptr<StepReporter> reporter;  // null: no monitor
   std::unique_ptr<Profiling> profiling;    // of a step that is to come, or runs; null: none
@@ -65,6 +67,7 @@ struct EngineBase::Impl : RankContext {
   bool is_boundary() const { return progress.is_boundary(micro_batches_of_step()); }
   void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
   void audit();                                 // what the program did to parameters and optimizer; every rank calls it
+  void take_cleared_gradients();                // what it did to `.grad` since the last backward: before gradients are used
   control::Facts& agreed(bool is_boundary);     // what all ranks must agree on in this call
   void compare_fingerprints(const char* where);
   void restart_step() noexcept;  // after an error: no gradient is held, the next micro-batch is the first of its step
@@ -75,5 +78,8 @@ struct EngineBase::Impl : RankContext {
   checkpoint::Content content(const SaveOptions& options, const checkpoint::Neighbours& neighbours) const;
   Dict document(const SaveOptions& options) const;
 };
+
+/// Error(kArgument): a new value of a hyperparameter, while training, that its optimizer's parameters do not allow.
+void check_hyperparameter(const Group& group, const std::string& name, double value);
 
 }  // namespace gannet

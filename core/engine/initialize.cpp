@@ -200,11 +200,23 @@ void refuse_experts_states(const EngineBase::Impl& impl) {
               "name an optimizer in the config, or use torch::optim::Adam, AdamW, SGD, Adagrad or RMSprop itself");
 }
 
-std::string table_of(const std::vector<config::Effective>& effective, bool with_defaults) {
+// Why a default is not what a plain LibTorch loop does; null: it is, or the section is off.
+const char* beyond_plain(const config::Settings& settings, const std::string& path) {
+  if (path == "/gradient_clipping") return "a plain LibTorch loop does not clip: 0 switches it off";
+  if (path == "/fp16/loss_scale" && settings.fp16.enabled) return "0: dynamic, a step whose gradients overflow is skipped";
+  if (path == "/bf16/check_grad_overflow" && settings.bf16.enabled) return "a step whose gradients are not finite is skipped";
+  return nullptr;
+}
+
+std::string table_of(const config::Resolved& resolved, bool with_defaults) {
   std::string table;
-  for (const auto& entry : effective)
-    if (with_defaults || entry.origin != "default")
-      table += formatted("{} = {}   # {}\n", entry.path, entry.value.to_json(), entry.origin);
+  for (const auto& entry : resolved.effective) {
+    const bool is_default = entry.origin == "default";
+    const char* const beyond = is_default ? beyond_plain(resolved.settings, entry.path) : nullptr;
+    if (with_defaults || !is_default || beyond)
+      table += formatted("{} = {}   # {}{}\n", entry.path, entry.value.to_json(), entry.origin,
+                         beyond ? formatted(" ({})", beyond) : "");
+  }
   return table;
 }
 
@@ -212,7 +224,7 @@ std::string table_of(const std::vector<config::Effective>& effective, bool with_
 // nothing.
 void log_config(const EngineBase::Impl& impl) {
   const bool is_whole = impl.settings().dump_state;
-  std::string table = table_of(impl.resolved.effective, is_whole);
+  std::string table = table_of(impl.resolved, is_whole);
   if (!table.empty()) table.pop_back();  // the log ends the line
   static std::mutex mutex;
   static std::string& last = *new std::string;
@@ -336,7 +348,7 @@ std::string EngineBase::plugin_table() const {
   return table;
 }
 
-std::string EngineBase::config_table() const { return table_of(impl_->resolved.effective, /*with_defaults=*/true); }
+std::string EngineBase::config_table() const { return table_of(impl_->resolved, /*with_defaults=*/true); }
 
 Value EngineBase::config_value(const std::string& path) const {
   std::string pointer = "/" + path;

@@ -18,6 +18,9 @@
 #include "params/interception.h"
 #include "update/group_states.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace gannet {
 namespace {
 
@@ -33,6 +36,66 @@ std::vector<std::string> names_of(const torch::nn::Module& module, const at::Ten
   for (const auto& entry : module.named_parameters())
     if (entry.value().is_same(parameter)) names.push_back(entry.key());
   return names;
+}
+
+// Of parameters that took part in a forward before they joined: their gradients of this rank, and whether any rank has one.
+struct FirstGradients {
+  std::unordered_map<const void*, at::Tensor> mine;  // by the parameter's TensorImpl
+  std::unordered_set<const void*> of_any;
+  std::unordered_set<const void*> cleared;  // by the program, behind the last backward
+};
+
+// Of what is sharded already every rank has a part of the same values.
+uint64_t value_hash(const at::Tensor& tensor) {
+  if (zero::is_watched(tensor.storage().unsafeGetStorageImpl()) || split_of(tensor)) return 0;
+  const at::Tensor bytes = tensor.detach().to(at::kCPU).contiguous();
+  return XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes());
+}
+
+// Rank 0's values are about to go to every rank: a gradient that a rank made with others would be of no use.
+FirstGradients first_gradients(EngineBase::Impl& impl, const ParameterStore::Named& joining) {
+  FirstGradients found;
+  std::string text;
+  for (const auto& [name, tensor] : joining) {
+    const auto [gradient, is_cleared] = impl.newcomers.take(tensor);
+    if (is_cleared) found.cleared.insert(tensor.unsafeGetTensorImpl());
+    if (gradient.defined()) {
+      found.mine.emplace(tensor.unsafeGetTensorImpl(), gradient);
+      found.of_any.insert(tensor.unsafeGetTensorImpl());
+    }
+    text += formatted("{} {}\n", gradient.defined() ? 1 : 0, value_hash(tensor));
+  }
+  if (impl.comm->size() == 1) return found;
+  const auto texts = impl.host_group->gather_texts(text);
+  std::vector<std::vector<std::string>> lines;
+  for (const auto& one : texts) lines.push_back(split(one, '\n'));
+  for (size_t p = 0; p < joining.size(); ++p) {
+    const void* const identity = joining[p].second.unsafeGetTensorImpl();
+    for (const auto& of_rank : lines)
+      if (of_rank[p].starts_with("1")) found.of_any.insert(identity);
+    for (size_t rank = 1; found.of_any.contains(identity) && rank < lines.size(); ++rank)
+      if (lines[rank][p].substr(2) != lines[0][p].substr(2))
+        throw Error(ErrorCode::kMismatch,
+                    formatted("parameter '{}', which was registered within forward, has other values on rank {} than on rank 0: "
+                              "its first gradients are of different layers",
+                              joining[p].first, rank),
+                    "seed the ranks alike (torch::manual_seed) before the layer is made, or make it before forward");
+  }
+  return found;
+}
+
+void bring(EngineBase::Impl& impl, size_t r, const FirstGradients& first) {
+  const Range& range = impl.store.ranges()[r];
+  std::vector<at::Tensor> gradients;
+  bool any = false;
+  for (const auto& parameter : range.parameters) {
+    const auto mine = first.mine.find(parameter.tensor.unsafeGetTensorImpl());
+    gradients.push_back(mine == first.mine.end() ? at::Tensor() : mine->second);
+    any = any || first.of_any.contains(parameter.tensor.unsafeGetTensorImpl());
+  }
+  if (any) impl.reducer->bring(r, gradients);
+  for (size_t p = 0; p < range.parameters.size(); ++p)
+    if (first.cleared.contains(range.parameters[p].tensor.unsafeGetTensorImpl())) impl.reducer->leave_out(range, p);
 }
 
 }  // namespace
@@ -52,8 +115,13 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
     const auto given = impl.module_audit->group_of(tensor);
     return given ? *given : impl.group_rules.are_by_name() ? impl.group_rules.group_of(names_of(*impl.module, tensor)) : 0;
   };
+  ParameterStore::Named joining;
   for (const auto& [name, tensor] : added)
-    if (tensor.requires_grad() && !impl.module_audit->is_declined(tensor)) refuse_joining(impl, group_of(tensor), name);
+    if (tensor.requires_grad() && !impl.module_audit->is_declined(tensor)) {
+      refuse_joining(impl, group_of(tensor), name);
+      joining.emplace_back(name, tensor);
+    }
+  const FirstGradients first_of = first_gradients(impl, joining);
   for (const auto& [name, tensor] : added) {
     if (!tensor.requires_grad() || impl.module_audit->is_declined(tensor)) {  // a new layer's, frozen: placed and no more
       impl.store.place_untrained(tensor);
@@ -83,6 +151,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   }
   for (size_t g = 0; g < impl.groups.size(); ++g) grow_squares(impl.groups[g], g, impl, impl.store);
   if (impl.user_optimizer) impl.user_optimizer->adopt(impl.store.ranges(), impl.groups);
+  for (size_t r = first; r < impl.store.ranges().size(); ++r) bring(impl, r, first_of);
   impl.ownership->claim(impl.store.owned());
   if (!joined.empty()) {
     if (impl.is_first())

@@ -16,6 +16,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "engine/shared_memory.h"
 #include "tensor/module_walk.h"
 
 namespace gannet {
@@ -142,7 +143,8 @@ void ModuleAudit::record_module() {
   for_each_parameter(module_, [&](const at::Tensor& tensor) {
     const void* identity = tensor.unsafeGetTensorImpl();
     known_.push_back({identity, trained.contains(identity) || declined_.contains(identity) || tensor.numel() == 0,
-                      tensor.has_storage() ? tensor.storage().nbytes() : 0});
+                      tensor.has_storage() ? tensor.storage().nbytes() : 0,
+                      tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr});
   });
 }
 
@@ -177,6 +179,10 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
 
   const at::NoGradGuard no_grad;
   if (!changes.empty()) store_.forget_gathered();
+  std::vector<const TrainedParameter*> replaced;
+  for (const Change& change : changes)
+    if (change.is_replaced) replaced.push_back(&change.range->parameters[change.parameter]);
+  prepare(replaced);
   for (const Change& change : changes) take_in(*change.range, change.parameter, change.is_replaced);
   reclaim();
   if (!changes.empty()) {
@@ -192,6 +198,19 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
   }
   if (!added.empty()) join(added);
   record();
+}
+
+void ModuleAudit::prepare(const std::vector<const TrainedParameter*>& replaced) const {
+  for (const TrainedParameter* one : replaced) refuse_overlap(module_, one->name, one->tensor);
+  for (const TrainedParameter* one : replaced) {
+    at::Tensor tensor = one->tensor;
+    const auto* const storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    const bool is_ours = std::any_of(store_.ranges().begin(), store_.ranges().end(), [&](const Range& range) {
+      return std::any_of(range.parameters.begin(), range.parameters.end(),
+                         [&](const TrainedParameter& other) { return other.left.storage == storage; });
+    });
+    if (is_ours) tensor.set_data(tensor.detach().clone());
+  }
 }
 
 bool ModuleAudit::is_replaced(const TrainedParameter& parameter) const { return !is_where_it_was_left(parameter); }
@@ -233,7 +252,7 @@ void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
     const at::Tensor bytes = whole.to(at::kCPU);
     written_hash_ = (written_hash_ ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
   }
-  store_.take_in(range, p, whole, is_replaced);
+  store_.take_in(range, p, whole, is_replaced, value.scalar_type() != range.dtype);
 }
 
 void ModuleAudit::reclaim() {
@@ -242,17 +261,38 @@ void ModuleAudit::reclaim() {
       if (!is_where_it_was_left(range.parameters[p])) store_.restore_memory(range, p);
 }
 
-// Parameters of the module that require a gradient and that this engine does not train.
-ModuleAudit::Named ModuleAudit::new_parameters() {
+bool ModuleAudit::is_module_as_recorded() const {
   size_t count = 0;
   bool is_same = true;
   for_each_parameter(module_, [&](const at::Tensor& tensor) {
     is_same = is_same && count < known_.size() && known_[count].identity == tensor.unsafeGetTensorImpl() &&
               (known_[count].is_trained ||
-               (!tensor.requires_grad() && (!tensor.has_storage() || tensor.storage().nbytes() == known_[count].bytes)));
+               (!tensor.requires_grad() &&
+                (!tensor.has_storage() || (tensor.storage().nbytes() == known_[count].bytes &&
+                                           tensor.storage().unsafeGetStorageImpl() == known_[count].storage))));
     ++count;
   });
-  if (is_same && count == known_.size()) return {};
+  return is_same && count == known_.size();
+}
+
+ModuleAudit::Named ModuleAudit::unknown() const {
+  if (is_module_as_recorded()) return {};
+  std::unordered_set<const void*> seen = declined_;
+  for (const auto& range : store_.ranges())
+    for (const auto& parameter : range.parameters) seen.insert(parameter.tensor.unsafeGetTensorImpl());
+  Named unknown;
+  for (const auto& entry : module_.named_parameters()) {
+    const void* const identity = entry.value().unsafeGetTensorImpl();
+    const bool would_be_declined = groups_are_given_ && !given_group_.contains(identity);
+    if (entry.value().requires_grad() && entry.value().numel() > 0 && !would_be_declined && seen.insert(identity).second)
+      unknown.emplace_back(entry.key(), entry.value());
+  }
+  return unknown;
+}
+
+// Parameters of the module that require a gradient and that this engine does not train.
+ModuleAudit::Named ModuleAudit::new_parameters() {
+  if (is_module_as_recorded()) return {};
 
   std::unordered_map<const void*, std::string> trained;
   std::unordered_map<std::string, const void*> by_name;
@@ -261,8 +301,8 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
       trained.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
       by_name.emplace(parameter.name, parameter.tensor.unsafeGetTensorImpl());
     }
-  std::unordered_map<const void*, size_t> known;  // to the bytes of its storage
-  for (const auto& one : known_) known.emplace(one.identity, one.bytes);
+  std::unordered_map<const void*, const Known*> known;
+  for (const auto& one : known_) known.emplace(one.identity, &one);
   std::vector<std::pair<std::string, at::Tensor>> found;
   std::unordered_set<const void*> seen;
   for (const auto& entry : module_.named_parameters()) {
@@ -277,7 +317,9 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
     if (trained.contains(identity) || declined_.contains(identity) || !seen.insert(identity).second) continue;
     if (!entry.value().requires_grad() && known.contains(identity)) {
       at::Tensor frozen = entry.value();
-      const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity]
+      if (frozen.has_storage() && frozen.storage().unsafeGetStorageImpl() != known[identity]->storage)
+        refuse_overlap(module_, entry.key(), frozen);
+      const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity]->bytes
                                    ? as_a_file_has_it(entry.key(), frozen, {false, frozen.numel(), 0})
                                    : frozen;
       if (!meant.is_same(frozen)) frozen.set_data(meant.to(frozen.scalar_type()));

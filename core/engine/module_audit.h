@@ -45,6 +45,9 @@ class ModuleAudit {
   /// It requires a gradient and is in no group: that was logged, and it is left alone.
   bool is_declined(const at::Tensor& parameter) const { return declined_.contains(parameter.unsafeGetTensorImpl()); }
 
+  /// Parameters of the module that require a gradient, and that will join when the engine looks.
+  Named unknown() const;
+
   /// Every rank calls it. `join`: takes up parameters that require a gradient and that this engine does not train.
   void look(Reducer& reducer, const std::function<void(const Named& added)>& join);
   void record();
@@ -54,6 +57,9 @@ class ModuleAudit {
   void reclaim();
   bool is_replaced(const TrainedParameter& parameter) const;                                // its memory
   at::Tensor as_it_was_meant(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
+  /// Before take_in() of parameters whose memory the program replaced. Error(kArgument): it is also that of another tensor of the
+  /// module. Where it is another parameter's place in the engine's buffers (two were exchanged), its values are copied out of it.
+  void prepare(const std::vector<const TrainedParameter*>& replaced) const;
   void take_in(Range& range, size_t parameter, bool is_replaced);
 
   uint64_t written_hash() const { return written_hash_; }  // of the values that were taken in since the last step
@@ -66,8 +72,10 @@ class ModuleAudit {
     const void* identity;
     bool is_trained;
     size_t bytes;  // of its storage: torch::load puts another one under it
+    const void* storage;
   };
   void record_module();
+  bool is_module_as_recorded() const;
   struct Change {
     Range* range;
     size_t parameter;

@@ -154,7 +154,10 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
 
   for (const auto& [name, state] : random_states(*this))
     content.slices.push_back(whole(formatted("rng/{}/{}", mine, name), state));
-  if (reducer) reducer->wait_for_sums();
+  if (reducer) {
+    reducer->take_cleared();
+    reducer->wait_for_sums();
+  }
   if (reducer && reducer->holds_sums()) {
     const auto trained = trained_entries(entries);  // a sum is cut as its parameter is
     for (const auto& range : store.ranges())

@@ -1,4 +1,7 @@
-// What is refused at construction because two tensors hold one memory: the flat buffers would take one of them away.
+// What is refused because two tensors hold one memory: at construction, where the flat buffers would take one of them away, and
+// where the program gives a parameter other memory later.
+#include "engine/shared_memory.h"
+
 #include <gannet/error.h>
 #include <torch/nn/module.h>
 
@@ -11,6 +14,46 @@
 #include "engine/impl.h"
 
 namespace gannet {
+namespace {
+
+// From the first to behind the last element, in bytes of the storage.
+std::pair<int64_t, int64_t> extent_of(const at::Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+  const auto size = static_cast<int64_t>(tensor.element_size());
+  return {tensor.storage_offset() * size, (tensor.storage_offset() + last + 1) * size};
+}
+
+bool has_bytes(const c10::StorageImpl* storage) { return !zero::is_watched(storage) && storage->data() != nullptr; }
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.has_storage() || !b.has_storage() || a.numel() == 0 || b.numel() == 0) return false;
+  const c10::StorageImpl* const in_a = a.storage().unsafeGetStorageImpl();
+  const c10::StorageImpl* const in_b = b.storage().unsafeGetStorageImpl();
+  const auto [begin_a, end_a] = extent_of(a);
+  const auto [begin_b, end_b] = extent_of(b);
+  if (in_a == in_b) return begin_a < end_b && begin_b < end_a;
+  if (!has_bytes(in_a) || !has_bytes(in_b)) return false;
+  const auto* const at_a = static_cast<const char*>(in_a->data());
+  const auto* const at_b = static_cast<const char*>(in_b->data());
+  return at_a + begin_a < at_b + end_b && at_b + begin_b < at_a + end_a;
+}
+
+}  // namespace
+
+void refuse_overlap(const torch::nn::Module& module, const std::string& name, const at::Tensor& given) {
+  const auto refuse = [&](const std::string& other) {
+    throw Error(ErrorCode::kArgument,
+                formatted("parameter '{}' was given the memory of {} (by set_data): they would share memory, and the engine "
+                          "trains each in a place of its own",
+                          name, other),
+                "register one tensor under both names before initialize() (tied), or give it a copy (clone())");
+  };
+  for (const auto& entry : module.named_parameters())
+    if (!entry.value().is_same(given) && overlap(entry.value(), given)) refuse(formatted("parameter '{}'", entry.key()));
+  for (const auto& entry : module.named_buffers())
+    if (entry.value().defined() && overlap(entry.value(), given)) refuse(formatted("buffer '{}'", entry.key()));
+}
 
 // Two parameters in one memory would part when each gets a place of its own in the flat buffers.
 void refuse_shared_memory(const EngineBase::Impl& impl) {
@@ -24,10 +67,9 @@ void refuse_shared_memory(const EngineBase::Impl& impl) {
       const at::Tensor& tensor = parameter.tensor;
       const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
       if (zero::is_watched(storage) || storage->data() == nullptr) continue;
-      int64_t last = 0;
-      for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
-      const auto* const begin = static_cast<const char*>(storage->data()) + tensor.storage_offset() * tensor.element_size();
-      extents.push_back({begin, begin + (last + 1) * static_cast<int64_t>(tensor.element_size()), &parameter.name});
+      const auto* const bytes = static_cast<const char*>(storage->data());
+      const auto [begin, end] = extent_of(tensor);
+      extents.push_back({bytes + begin, bytes + end, &parameter.name});
     }
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < extents.size(); ++i)

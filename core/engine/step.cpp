@@ -62,6 +62,7 @@ void end_step(EngineBase::Impl& impl, bool applied) {
   forget_gradients(impl);
   forget_earlier_passes(impl);
   impl.module_audit->record();
+  impl.store.forget_displaced();
   const auto& settings = impl.settings();
   impl.progress.end_step(settings.train_batch_size / settings.accumulation_steps * impl.micro_batches_of_step());
   impl.module_audit->end_step();

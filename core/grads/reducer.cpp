@@ -111,6 +111,7 @@ Reducer::~Reducer() {
     } catch (const std::exception&) {  // a lost peer was reported where it mattered
     }
   }
+  unmark_gradients();
   for (const Slot& slot : slots_) {
     const at::Tensor& tensor = ranges_[slot.range].parameters[slot.parameter].tensor;
     if (torch::autograd::impl::post_acc_grad_hooks(tensor).get() == slot.hook)
@@ -123,6 +124,7 @@ void Reducer::begin_backward(Backward backward) {
     throw Error(ErrorCode::kOrder, "backward() was called inside another backward() of the same engine",
                 "sum the losses and call backward() once, or call it after the first one has returned");
   current_ = backward;
+  unmark_gradients();
   unreduce();
   take_leftovers_aside();
   next_bucket_ = 0;
@@ -154,6 +156,14 @@ void Reducer::unreduce() {
   reduced_ = false;
 }
 
+at::Tensor Reducer::as_dense(at::Tensor gradient) {
+  if (gradient.is_sparse())
+    gradient = gradient.detach().to_dense();
+  else if (gradient.requires_grad())
+    gradient = gradient.detach();
+  return gradient.is_complex() ? at::view_as_real(gradient.resolve_conj()) : gradient;
+}
+
 // One lock for the whole arrival: hooks of one device come one after another anyway.
 void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   Slot& place = slots_[slot];
@@ -162,6 +172,7 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
   Bucket& bucket = buckets_[place.bucket];
   place.has_come = true;
+  place.is_cleared = false;
   ++place.arrivals;
   const bool is_late = current_.reduce && place.bucket < next_bucket_ && !ranges_[place.range].has_own_gradients;
   if (!is_late && accumulates_shards(bucket) && !bucket.gathered.defined())
@@ -169,12 +180,7 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   {
     std::optional<at::NoGradGuard> no_grad;
     if (at::GradMode::is_enabled()) no_grad.emplace();  // under create_graph
-    at::Tensor gradient = current_.keep_grads ? grad : std::move(grad);
-    if (gradient.is_sparse())
-      gradient = gradient.detach().to_dense();
-    else if (gradient.requires_grad())
-      gradient = gradient.detach();
-    if (gradient.is_complex()) gradient = at::view_as_real(gradient.resolve_conj());
+    const at::Tensor gradient = as_dense(current_.keep_grads ? grad : std::move(grad));
     is_late ? add_late(slot, gradient) : hold(bucket, slot, gradient);
   }
   if (!current_.reduce || is_late || place.arrivals > place.expected) return;
@@ -247,8 +253,10 @@ void Reducer::forget() {
   if (options_.host) options_.host->wait();
   marked_.reset();
   give_leftovers_back();
+  unmark_gradients();
   in_backward_ = false;
   reduced_ = false;
+  cleared_hash_ = 0;
   late_.clear();
   late_buckets_ = 0;
   if (taken_over_bytes_ > 0) HostMeter::here()->set_aside(-taken_over_bytes_);
@@ -256,7 +264,7 @@ void Reducer::forget() {
   for (auto& range : ranges_)
     for (auto& parameter : range.parameters) parameter.held.reset();
   for (auto& slot : slots_) {
-    slot.has_arrived = slot.has_come = false;
+    slot.has_arrived = slot.has_come = slot.is_cleared = false;
     slot.arrivals = 0;
   }
   for (auto& bucket : buckets_) {

@@ -97,11 +97,25 @@ class Reducer {
   int64_t taken_over_bytes() const { return last_taken_over_bytes_; }
 
   // The first parameter whose `.grad` holds values that are not this engine's; "" when there is none. A gradient of zeros, as
-  // zero_grad(set_to_none = false) leaves it, is taken away. `kept`: `.grad` holds what the program keeps of a create_graph
-  // backward.
-  std::string leftover(bool kept);
-  // Whether the parameter received a gradient in this step, on this rank.
+  // zero_grad(set_to_none = false) leaves it, is taken away. After take_cleared().
+  std::string leftover();
+  // Between two backwards, and before the gradients are used: those whose `.grad` the program has cleared since (zero_grad() of
+  // the module or of an optimizer) are dropped, as plain LibTorch drops them. Answers the parameters' names.
+  std::vector<std::string> take_cleared();
+  void unmark_gradients() noexcept;  // `.grad` shows nothing of ours any more
+  void drop_kept();                  // what the program keeps of a create_graph backward
+  // Whether the parameter received a gradient in this step, on this rank, and the program did not clear it.
   bool has_come(const Range& range, size_t parameter) const;
+  // Its `.grad` was cleared to none behind the last backward of this step: nothing updates it.
+  bool is_cleared(const Range& range, size_t parameter) const;
+  void count_as_come(const Range& range, size_t parameter);  // the program sets its gradient by name
+  // Which gradients the program cleared in this step, as a number that all ranks must share; 0: none.
+  uint64_t cleared_gradients() const { return cleared_hash_; }
+  // The same of a parameter that joins now.
+  void leave_out(const Range& range, size_t parameter);
+  // Gradients of this rank, not averaged, of a range that add_range() has added within a step: [parameters], undefined where
+  // there is none on any rank.
+  void bring(size_t range, const std::vector<at::Tensor>& gradients);
   // Which buckets were reduced twice in this step, as a number that all ranks must share; 0: none.
   uint64_t late_buckets() const { return late_buckets_; }
 
@@ -111,9 +125,13 @@ class Reducer {
     bool has_arrived = false;                                 // sharded gradients: it lies in the bucket
     bool has_come = false;                                    // in this step
     bool is_foreign = false;                                  // another backward's gradient was added to `.grad`
+    bool is_cleared = false;                                  // by the program, behind the last backward
     uint32_t arrivals = 0;                                    // in this backward
     uint32_t expected = 1;                                    // the most that one backward has brought
     torch::autograd::PostAccumulateGradHook* hook = nullptr;  // owned by the parameter
+    at::Tensor mark = {};                                     // for `.grad`, made when it is first needed
+    const void* shown = nullptr;                              // TensorImpl of what `.grad` is since the last backward
+    uint32_t shown_version = 0;                               // of it: zeros in place advance it
   };
   struct Bucket : ReduceBucket {
     size_t range;
@@ -133,6 +151,11 @@ class Reducer {
   double pre_factor(const Range& range) const { return options_.pre_factor * range.gradient_ratio; }
   bool is_own_backward() const { return in_backward_ && c10::ThreadLocalDebugInfo::get(kBackwardKind) == mark_.get(); }
   void on_gradient(size_t slot, const at::Tensor& parameter);
+  static at::Tensor as_dense(at::Tensor gradient);  // detached, real
+  const Slot* find(const Range& range, size_t parameter) const;
+  void mark_gradients();
+  void clear(size_t slot, bool to_none);
+  void note_cleared(size_t slot, bool to_none);
   void on_foreign_gradient(size_t slot);
   void set_hook(size_t slot);
   void take_leftovers_aside();
@@ -181,7 +204,7 @@ class Reducer {
   std::optional<c10::DebugInfoGuard> marked_;             // from begin_backward to end_backward, on the calling thread
   std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // [slot] `.grad` of others, while a backward of ours runs
   std::map<size_t, at::Tensor> late_;                     // [bucket] its gradients that came behind it, [numel] grad_dtype
-  uint64_t late_buckets_ = 0;
+  uint64_t late_buckets_ = 0, cleared_hash_ = 0;
   int64_t taken_over_bytes_ = 0, last_taken_over_bytes_ = 0;  // the meter of the host's memory has them set aside
   bool holds_buckets_ = false;                                // this backward's are sent at its end
   bool has_learned_ = false;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "grads/gradient_mark.h"
 #include "grads/reducer.h"
 #include "tensor/dtype.h"
 
@@ -17,24 +18,23 @@ void Reducer::on_foreign_gradient(size_t slot) {
   slots_[slot].is_foreign = true;
 }
 
-std::string Reducer::leftover(bool kept) {
+std::string Reducer::leftover() {
   const at::NoGradGuard no_grad;
   std::string first;
   for (Slot& slot : slots_) {
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     at::Tensor& grad = parameter.tensor.mutable_grad();
-    if (grad.defined() && !kept && !(grad.is_sparse() ? grad.to_dense() : grad).any().item<bool>()) grad.reset();
+    const bool is_ours = grad.defined() && grad.unsafeGetTensorImpl() == slot.shown;
+    if (grad.defined() && !is_ours && is_zero_gradient(grad)) grad.reset();
     if (!grad.defined()) slot.is_foreign = false;
-    if (first.empty() && (kept ? slot.is_foreign : grad.defined())) first = parameter.name;
+    if (first.empty() && grad.defined() && (!is_ours || slot.is_foreign)) first = parameter.name;
   }
   return first;
 }
 
 bool Reducer::has_come(const Range& range, size_t parameter) const {
-  for (const Bucket& bucket : buckets_)
-    if (&ranges_[bucket.range] == &range && parameter >= bucket.first && parameter < bucket.last)
-      return slots_[bucket.slot + parameter - bucket.first].has_come;
-  return false;
+  const Slot* const slot = find(range, parameter);
+  return slot && slot->has_come;
 }
 
 // Autograd adds to a `.grad` that is there: the hook would take the sum of ours and another's.

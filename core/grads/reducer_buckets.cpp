@@ -113,6 +113,7 @@ void Reducer::end_backward() {
   give_leftovers_back();
   in_backward_ = false;
   learn_arrivals();
+  mark_gradients();
   if (!current_.reduce) return;
   std::lock_guard lock(mutex_);
   for (; next_bucket_ < buckets_.size(); ++next_bucket_) send(buckets_[next_bucket_]);

@@ -16,7 +16,7 @@ struct SkipPolicy {
   bool skips = false;           // fp16, and bf16 with check_grad_overflow; else gradients that are not finite are an error
   bool is_fp16 = false;         // a loss scale goes with it
   bool scale_can_mend = false;  // the scale is dynamic: the next step may succeed with a lower one
-  int64_t max_consecutive = 0;  // skipped steps in a row, where no loss scale can mend them
+  int64_t max_consecutive = 0;  // skipped steps in a row in which no loss scale went down
 
   /// `step`: the one at hand, counted from 1. `why`: the first element that is not finite.
   void check_may_skip(int64_t step, const std::string& why) const;

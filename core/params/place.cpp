@@ -177,7 +177,6 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
     for (size_t p = bucket.first; p < bucket.last; ++p) {
       auto& parameter = range.parameters[p];
       whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(real_view(parameter.tensor));
-      parameter.tensor.mutable_grad().reset();
       zero::release_ownership(parameter.tensor.storage().unsafeGetStorageImpl());
       if (!range.is_gathered_on_demand_)
         parameter.tensor.set_data(Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));

@@ -86,6 +86,7 @@ void ParameterStore::broadcast_persistent(Range& range) {
 
 void ParameterStore::publish_all() {
   forget_gathered();
+  forget_displaced();
   for (auto& range : ranges_) {
     for (size_t s = 0; s < range.shards.size(); ++s) {
       if (range.has_master_copy())
@@ -100,9 +101,10 @@ void ParameterStore::publish_all() {
 void ParameterStore::refresh_masters() {
   at::NoGradGuard no_grad;
   for (auto& range : ranges_)
-    for (const auto& shard : range.shards)
+    for (const auto& part : range.parts)
       if (range.has_master_copy())
-        for (const auto& part : in_parts(shard)) range.set_master(part, range.param_of(part));
+        for (const auto& place : in_parts({part.offset, part.own, part.numel}))
+          range.set_master(place, masters_after_write(range, part.tensor, place, range.param_of(place)));
 }
 
 }  // namespace gannet

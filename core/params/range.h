@@ -114,6 +114,10 @@ struct Range {
   Array master;  // [own_numel] master_dtype; undefined where the parameters are their own masters
   at::Tensor
       grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
+  // Masters that writes under a guard have displaced since the last step, where they lie, and of which parameters: a program that
+  // swaps an average in and out puts their rounding back, and means them.
+  Array displaced;
+  std::vector<char> has_displaced;  // [parameters], or empty
   std::vector<Array> states;  // as the optimizer says: PER_ELEMENT [own_numel], PER_BLOCK [own_numel / block]; others undefined
   std::vector<std::vector<Segment>> segments;  // [stretches]: the tensors in each
   std::vector<Segment> own_segments;           // of each tensor alone and whole: offset 0

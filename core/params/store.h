@@ -129,7 +129,7 @@ class ParameterStore {
   /// Until all that was sent has come, and the small parameters that stay whole beside sharded ones.
   void publish();
   void publish_all();      // parameters from their masters, on every rank
-  void refresh_masters();  // and the other way, of this rank's shards
+  void refresh_masters();  // and the other way, of this rank's shards: elements that are not their master's rounding
 
   // ---- values of one parameter (values.cpp)
   struct Found {
@@ -155,15 +155,19 @@ class ParameterStore {
   void set_state(const Found& found, size_t state, const at::Tensor& flat);
   /// The whole parameter's new values `flat`, which the module's tensor has already: this rank's parts of masters and shards.
   void keep_written(Range& range, size_t parameter, const at::Tensor& flat);
+  /// Masters that keep_written() has displaced are not put back any more: a step has updated the others.
+  void forget_displaced();
   /// Values that the program put into the module: the parameter in use, and this rank's part of its master. `is_replaced`: the
-  /// tensor has other memory than the engine's, so that every element counts as new.
-  void take_in(Range& range, size_t parameter, const at::Tensor& flat, bool is_replaced);
+  /// tensor has other memory than the engine's. `is_in_full`: the values came in more digits than the parameter has, so that
+  /// every element is its master's new value; else those that differ from their master's rounding are.
+  void take_in(Range& range, size_t parameter, const at::Tensor& flat, bool is_replaced, bool is_in_full);
   /// The module's tensor has the store's memory again.
   void restore_memory(Range& range, size_t parameter);
   /// Names and values of all masters, whole. `before_gathering` is called once, where ranks must come together.
   Named whole_masters(const std::function<void()>& before_gathering) const;
 
  private:
+  at::Tensor masters_after_write(const Range& range, size_t parameter, const zero::Shard& shard, const at::Tensor& written) const;
   Range& range_for(size_t group, const TrainedParameter& parameter);
   double gradient_ratio(const TrainedParameter& parameter) const;
   /// Elements in decisions that all ranks along data make alike, which may hold experts of other sizes: an equal share.

@@ -1,5 +1,6 @@
 // Values of one parameter by its name or place: its master, gradient and states, whole or this rank's part, wherever they lie.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <gannet/error.h>
@@ -67,6 +68,7 @@ at::Tensor ParameterStore::gather(const Found& found, const at::Tensor& own) con
 void ParameterStore::set_master(const Found& found, const at::Tensor& flat) {
   Range& range = *found.range;
   const auto part = found.part();
+  if (!range.has_displaced.empty()) range.has_displaced[found.parameter] = 0;
   if (part.numel > 0) {
     range.set_master(place_of(part), flat.narrow(0, part.begin, part.numel));
     if (range.is_gathered_on_demand_ && range.has_master_copy())
@@ -92,24 +94,52 @@ void ParameterStore::set_state(const Found& found, size_t state, const at::Tenso
   if (part.numel > 0) found.range->states[state].set(part.own, flat.narrow(0, part.begin, part.numel));
 }
 
+// Elements whose 16-bit value is their master's rounding were not written, and keep the master's digits. Those that have the
+// rounding of a master which an earlier write displaced are put back.
+at::Tensor ParameterStore::masters_after_write(const Range& range, size_t parameter, const zero::Shard& shard,
+                                               const at::Tensor& written) const {
+  const at::Tensor wide = written.to(range.master_dtype);
+  const auto with_digits_of = [&](const at::Tensor& values, const at::Tensor& otherwise) {
+    const at::Tensor masters = values.to(wide.device());
+    return at::where(wide.eq(masters.to(range.dtype).to(range.master_dtype)), masters, otherwise);
+  };
+  const bool has_displaced = !range.has_displaced.empty() && range.has_displaced[parameter];
+  return with_digits_of(range.master_of(shard),
+                        has_displaced ? with_digits_of(range.displaced.get(shard.own, shard.numel), wide) : wide);
+}
+
+void ParameterStore::forget_displaced() {
+  for (Range& range : ranges_) {
+    range.displaced = Array();
+    range.has_displaced.clear();
+  }
+}
+
 void ParameterStore::keep_written(Range& range, size_t parameter, const at::Tensor& flat) {
   for (const zero::Part& part : range.parts) {
     if (part.tensor != parameter) continue;
     const at::Tensor mine = flat.narrow(0, part.begin, part.numel);
     if (range.is_gathered_on_demand_) range.set_param(place_of(part), mine);
-    if (range.has_master_copy()) range.set_master(place_of(part), mine);
+    if (!range.has_master_copy()) continue;
+    const at::Tensor masters = range.master_of(place_of(part)),
+                     after = masters_after_write(range, parameter, place_of(part), mine);
+    if (at::equal(masters.to(after.device()), after)) continue;
+    if (range.has_displaced.empty()) {
+      range.displaced = make_like_masters(range, "masters that a write displaced");
+      range.has_displaced.resize(range.parameters.size());
+    }
+    if (!std::exchange(range.has_displaced[parameter], 1)) range.displaced.set(part.own, masters);
+    range.set_master(place_of(part), after);
   }
 }
 
-void ParameterStore::take_in(Range& range, size_t p, const at::Tensor& flat, bool is_replaced) {
+void ParameterStore::take_in(Range& range, size_t p, const at::Tensor& flat, bool is_replaced, bool is_in_full) {
   TrainedParameter& parameter = range.parameters[p];
   for (const zero::Part& part : range.parts) {
     if (part.tensor != p) continue;
     at::Tensor mine = flat.narrow(0, part.begin, part.numel);
     if (range.has_master_copy()) {
-      // Elements that a 16-bit write left alone keep their master's digits.
-      const at::Tensor master = range.master_of(place_of(part)).to(context_.device);
-      if (!is_replaced) mine = at::where(mine.eq(master.to(range.dtype).to(range.master_dtype)), master, mine);
+      if (!is_in_full) mine = masters_after_write(range, p, place_of(part), mine);
       range.set_master(place_of(part), mine);
     }
     if (range.is_gathered_on_demand_) range.set_param(place_of(part), mine.to(range.dtype));

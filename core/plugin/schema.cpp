@@ -203,6 +203,14 @@ Converted convert(const gannet_param_spec& spec, const Value& value) {
   return result;
 }
 
+void check_dynamic(const gannet_descriptor& descriptor, const std::string& name, double value) {
+  const std::string of_list = name.substr(0, name.find('['));
+  for (const auto* spec : specs_of(descriptor)) {
+    if (of_list != spec->name || in_range(*spec, value)) continue;
+    throw Error(ErrorCode::kConfig, formatted("expected a number {}, found {}", range_text(*spec), Value(value).to_json()));
+  }
+}
+
 std::optional<Converted> default_of(const gannet_param_spec& spec) {
   if (!spec.default_json) return std::nullopt;
   const auto json = nlohmann::json::parse(spec.default_json, nullptr, /*allow_exceptions=*/false);

@@ -28,6 +28,9 @@ struct Converted {
 // length. Throws Error(kConfig) with the bare reason: "expected a number of at least 0, found -1".
 Converted convert(const gannet_param_spec& spec, const Value& value);
 
+// A new value of a dynamic number while training, or of one in a list ("betas[0]"). Throws as convert does.
+void check_dynamic(const gannet_descriptor& descriptor, const std::string& name, double value);
+
 // The default, or nothing. Throws as convert does, and when the text is not JSON.
 std::optional<Converted> default_of(const gannet_param_spec& spec);
 

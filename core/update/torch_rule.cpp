@@ -151,6 +151,8 @@ const plugin::Plugin& plugin_of(const TorchType& type) {
     gannet_param_spec spec = sdk::param(GANNET_PARAM_FLOAT, number.name, nullptr, "of the program's object",
                                         GANNET_PARAM_DYNAMIC | GANNET_PARAM_REQUIRED);
     spec.roles = &number.role;
+    spec = sdk::at_least(spec, 0);  // LibTorch's constructors refuse the rest as well
+    if (number.role == GANNET_ROLE_BETA1 || number.role == GANNET_ROLE_BETA2) spec = sdk::below(spec, 1);
     one.params.push_back(spec);
   }
   one.descriptor.struct_size = sizeof(gannet_descriptor);

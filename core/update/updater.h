@@ -29,9 +29,11 @@
 
 namespace gannet {
 
-/// Frozen by the program, and without a gradient in this step: it keeps its values, and its number of updates falls behind.
+/// Frozen by the program, and without a gradient in this step, or its gradient was cleared: it keeps its values, and its number of
+/// updates falls behind.
 inline bool is_skipped(const Range& range, size_t parameter, const Reducer& reducer) {
-  return !range.parameters[parameter].tensor.requires_grad() && !reducer.has_come(range, parameter);
+  return reducer.is_cleared(range, parameter) ||
+         (!range.parameters[parameter].tensor.requires_grad() && !reducer.has_come(range, parameter));
 }
 
 class Updater {

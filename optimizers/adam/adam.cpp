@@ -81,6 +81,10 @@ struct AdamFamily {
                     "'torch_adam'");
     if (kIsAdamW && !params.flag("adam_w_mode"))
       host.warn("type AdamW ignores \"adam_w_mode\": false, as DeepSpeed does; for L2 regularisation use type Adam");
+    if (!kIsAdamW && !params.given("adam_w_mode") && params.number("weight_decay") > 0)
+      host.log(GANNET_LOG_INFO,
+               "type Adam decays as AdamW does, as in DeepSpeed; \"adam_w_mode\": false adds weight_decay to the gradient, as "
+               "torch.optim.Adam does");
     if (has_default_decay(params)) host.log(GANNET_LOG_INFO, "torch_adam: weight_decay is torch.optim.AdamW's default, 0.01");
   }
   static std::vector<gannet_state_spec> states(const RuleParams&) { return sdk::detail::states_of_rule<AdamRule<float>>(); }

@@ -315,7 +315,12 @@ TEST(Resolve, TheLossScalesRulesHoldOnlyWhereTheyMatter) {
               HasSubstr("/fp16/min_loss_scale must be above 0"));
   EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "loss_scale": 128, "loss_scale_window": 0, "min_loss_scale": 0})"));
   EXPECT_NO_THROW(with(R"("fp16": {"enabled": false, "loss_scale_window": -5})"));
-  EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "initial_scale_power": -3, "hysteresis": 0})"));
+  for (const char* hysteresis : {"0", "-2"})  // the scale would never fall
+    EXPECT_THAT(refusal(std::string(R"("fp16": {"enabled": true, "hysteresis": )") + hysteresis + "}").message(),
+                HasSubstr("/fp16/hysteresis must be above 0 with a dynamic loss scale"));
+  EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "loss_scale": 128, "hysteresis": 0})"));
+  EXPECT_NO_THROW(with(R"("fp16": {"enabled": false, "hysteresis": 0})"));
+  EXPECT_NO_THROW(with(R"("fp16": {"enabled": true, "initial_scale_power": -3, "hysteresis": 1})"));
 }
 
 TEST(Resolve, GradientsAreAddedUpInTheModelsTypeOrInFp32) {

@@ -155,13 +155,11 @@ template <typename T>
 constexpr bool is_optional<std::optional<T>> = true;
 struct AnyPlain {
   template <typename T>
-    requires(!std::is_aggregate_v<T> && !is_optional<T>)
-  operator T() const;
+  requires(!std::is_aggregate_v<T> && !is_optional<T>) operator T() const;
 };
 struct AnyOptional {
   template <typename T>
-    requires(is_optional<T>)
-  operator T() const;
+  requires(is_optional<T>) operator T() const;
 };
 
 // How many members an aggregate has, those of aggregates inside counted one by one: how many initializers it takes.
@@ -266,6 +264,16 @@ TEST(Rows, AValueOutOfRangeIsRefusedWithTheMeaningAndTheDefaultOfItsRow) {
     ++refused;
   }
   EXPECT_GT(refused, 30);
+}
+
+// Each of these has the reason beside its row.
+TEST(Rows, OfNumbersHaveARangeOrAReason) {
+  const std::set<std::string_view> free = {"fp16/loss_scale_window", "fp16/hysteresis", "fp16/min_loss_scale", "gannet/seed"};
+  for (const Key* key : bound_keys()) {
+    const bool is_number =
+        key->type == Type::kInt || key->type == Type::kNumber || key->type == Type::kSize || key->type == Type::kBytes;
+    if (is_number) EXPECT_EQ(key->range.empty(), free.contains(key->path)) << key->path;
+  }
 }
 
 }  // namespace

@@ -214,6 +214,68 @@ TEST(Engine, LeavesFrozenParametersAndGivesGroupsTheirOwnHyperparameters) {
   EXPECT_FALSE(torch::equal(net->second->bias, still));
 }
 
+// A plain LibTorch loop does not clip.
+TEST(Engine, LogsDefaultsThatAPlainLoopDoesNotHave) {
+  const auto logged = [](const Dict& config) {
+    std::string all;
+    set_log_sink([&](LogLevel, const std::string& line) { all += line + "\n"; });
+    initialize(make_net(), {.config = config});
+    set_log_sink({});
+    return all;
+  };
+  const Dict plain{{"train_micro_batch_size_per_gpu", 3},
+                   {"accelerator", Dict{{"type", "cpu"}}},
+                   {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}}}}}};
+  EXPECT_THAT(logged(plain), HasSubstr("/gradient_clipping = 1.0   # default (a plain LibTorch loop does not clip"));
+  Dict off = plain, bf16 = plain;
+  off["gradient_clipping"] = 0.0;
+  EXPECT_THAT(logged(off), testing::AllOf(HasSubstr("/gradient_clipping = 0"), testing::Not(HasSubstr("does not clip"))));
+  bf16["bf16"] = Dict{{"enabled", true}};
+  EXPECT_THAT(logged(bf16), HasSubstr("/bf16/check_grad_overflow = true   # default (a step whose gradients are not finite"));
+}
+
+// What torch.optim refuses: by the config, by a group in code, by the handle and by set_lr.
+TEST(Engine, RefusesNumbersThatNoOptimizerTakes) {
+  using testing::HasSubstr;
+  const auto message_of = [](const std::function<void()>& body) -> std::string {
+    try {
+      body();
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "";
+  };
+  const auto with = [](const Dict& params) { return config_with({{"optimizer", Dict{{"type", "AdamW"}, {"params", params}}}}); };
+  for (const char* name : {"lr", "weight_decay", "eps"}) {
+    const std::string told = message_of([&] { initialize(make_net(), {.config = with({{name, -0.1}})}); });
+    EXPECT_THAT(told, testing::AllOf(HasSubstr(name), HasSubstr("expected a number >= 0, found -0.1")));
+  }
+  auto net = make_net();
+  EXPECT_THAT(message_of([&] {
+                initialize(net, {.config = with({}), .model_parameters = {{net->parameters(), Dict{{"lr", -1.0}}, "all"}}});
+              }),
+              HasSubstr("expected a number >= 0, found -1"));
+  auto [engine, optimizer, loader, scheduler] = initialize(net, {.config = with({{"lr", 0.5}})});
+  const auto set = [&, optimizer = optimizer](const char* name, double value) {
+    return message_of([&] { optimizer->group(0).set(name, value); });
+  };
+  EXPECT_THAT(set("betas[0]", 1.5), HasSubstr("'betas[0]' of parameter group"));
+  EXPECT_THAT(set("betas[0]", 1.5), HasSubstr("expected a number >= 0 and < 1, found 1.5"));
+  EXPECT_THAT(set("betas[1]", -0.1), HasSubstr("found -0.1"));
+  EXPECT_THAT(set("lr", -1), HasSubstr("found -1"));
+  EXPECT_THAT(set("weight_decay", -1), HasSubstr("found -1"));
+  EXPECT_THAT(set("lr", std::nan("")), HasSubstr("finite"));
+  EXPECT_THAT(message_of([&, engine = engine] { engine->set_lr(-1e-3); }), HasSubstr("found -0.001"));
+  EXPECT_EQ(engine->get_lr(), std::vector<double>{0.5});
+  EXPECT_EQ(set("lr", 0), "");
+  EXPECT_EQ(set("betas[0]", 0), "");
+
+  auto own = make_net();
+  auto adam = std::make_shared<torch::optim::AdamW>(own->parameters(), torch::optim::AdamWOptions(1e-2));
+  auto handle = initialize(own, {.config = config_with({}), .optimizer = adam}).optimizer;
+  EXPECT_THAT(message_of([&] { handle->group(0).set("lr", -1); }), HasSubstr("expected a number >= 0, found -1"));
+}
+
 TEST(Engine, TwoEnginesInOneProcessDoNotTouchEachOther) {
   auto teacher = make_net(1), student = make_net(2), alone = make_net(2);
   auto a = initialize(teacher, {.config = config_with({})}).engine;

@@ -36,6 +36,14 @@ TEST(LossScaler, HalvesAtOnceWithoutHysteresis) {
   EXPECT_EQ(run(LossScaler({.initial_scale_power = 3, .window = 3, .hysteresis = 1}), "XoX"), (Scales{4, 4, 2}));
 }
 
+TEST(LossScaler, HalvesWhereACheckpointHasNoHysteresisLeft) {
+  for (const int64_t left : {0, -2}) {
+    LossScaler scaler({.initial_scale_power = 3, .hysteresis = 3});
+    scaler.set_state({.scale = 8, .iteration = 5, .last_overflow_iteration = 4, .hysteresis_left = left});
+    EXPECT_EQ(run(scaler, "XX"), (Scales{4, 2})) << left;
+  }
+}
+
 TEST(LossScaler, HysteresisForgivesOverflowsUntilItIsUsedUp) {
   EXPECT_EQ(run(LossScaler({.initial_scale_power = 3, .hysteresis = 3}), "XXXX"), (Scales{8, 8, 4, 2}));
 }

@@ -33,13 +33,23 @@ TEST(SkipPolicy, WithoutALossScaleAStepThatIsNotFiniteIsAnError) {
 TEST(SkipPolicy, InHalfPrecisionTheReasonSaysWhatTheLossScaleDoes) {
   const SkipPolicy policy{.skips = true, .is_fp16 = true, .scale_can_mend = true, .max_consecutive = 1};
   LossScaler scaler({.initial_scale_power = 4, .hysteresis = 2});
-  EXPECT_EQ(policy.reason(2, "inf", 50, scaler), "step 2 skipped: inf; the loss scale stays 16");
+  EXPECT_EQ(policy.reason(2, "inf", 1, scaler), "step 2 skipped: inf; the loss scale stays 16");
   scaler.update(true);
   EXPECT_EQ(policy.reason(3, "inf", 51, scaler), "step 3 skipped: inf; the loss scale goes from 16 to 8");
   EXPECT_EQ(scaler.scale(), 16) << "the policy changes no scaler";
   const SkipPolicy fixed{.skips = true, .is_fp16 = true, .max_consecutive = 1};
   EXPECT_THAT(error_of([&] { fixed.reason(3, "inf", 2, LossScaler::fixed(128)); }),
               HasSubstr("the loss scale stays 128; it is the 2th in a row"));
+}
+
+TEST(SkipPolicy, ADynamicScaleThatDoesNotFallEndsTheRunAsAStaticOneDoes) {
+  const SkipPolicy policy{.skips = true, .is_fp16 = true, .scale_can_mend = true, .max_consecutive = 3};
+  const LossScaler slow({.initial_scale_power = 4, .hysteresis = 1000}), falling({.initial_scale_power = 30, .hysteresis = 1});
+  EXPECT_THAT(policy.reason(3, "inf", 3, slow), HasSubstr("the loss scale stays 16"));
+  EXPECT_THAT(error_of([&] { policy.reason(4, "inf", 4, slow); }),
+              ::testing::AllOf(HasSubstr("the loss scale stays 16"), HasSubstr("as in the 3 skipped steps in a row before it"),
+                               HasSubstr("lower fp16.hysteresis")));
+  EXPECT_THAT(policy.reason(9, "inf", 9, falling), HasSubstr("the loss scale goes from")) << "it may still find one that fits";
 }
 
 TEST(ClipFactor, IsFoldedIntoTheFactorThatUnscales) {

@@ -35,7 +35,7 @@ struct Gan {
 
 bool trains_whole(const Setting& setting) { return !setting.is_sharded; }
 
-ROW_WHERE(gan_in_the_ordinary_order, "found a gradient in `.grad` of 'first.", trains_whole) {
+ROW_WHERE(gan_in_the_ordinary_order, "was read or written between backward() and step()", trains_whole) {
   Gan gan(side);
   for (int step = 0; step < 3; ++step) {
     gan.d->backward(gan.d->forward(gan.d->next++));
@@ -87,7 +87,7 @@ ROW(an_auxiliary_backward_before, "found a gradient in `.grad` of 'first.weight'
   t->step();
 }
 
-ROW(an_auxiliary_backward_between, "found a gradient in `.grad` of 'first.weight'") {
+ROW(an_auxiliary_backward_between, "was read or written between backward() and step()") {
   auto model = make<Net>(1);
   auto t = side.trainer(model);
   const at::Tensor loss = t->forward(t->next++);

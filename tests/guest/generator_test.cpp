@@ -1,7 +1,7 @@
 // Programs made of habits that meet one another: 3 to 8 moves under a seed, run by both sides. What fails is shrunk to the
 // shortest program that still does.
 //
-// PROGRAMS, FIRST_SEED and STAGES in the environment choose; a failure prints the moves and the command that repeats them.
+// PROGRAMS, FIRST_SEED and DTYPE in the environment choose (a program's dtype is drawn otherwise); a failure prints the moves.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,10 +19,22 @@ using namespace guest;
 
 struct Shaky : Net {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
-    const at::Tensor loss = Net::forward(x, y);
+    const at::Tensor loss = has_extra ? with_extra(x, y) : Net::forward(x, y);
     return is_poisoned ? loss * std::numeric_limits<float>::quiet_NaN() : loss;
   }
-  bool is_poisoned = false;
+  // A layer that is made at its first use.
+  at::Tensor with_extra(const at::Tensor& x, const at::Tensor& y) {
+    if (!extra) {
+      torch::manual_seed(77);
+      extra = register_module("extra", torch::nn::Linear(16, 16));
+      extra->to(first->weight.scalar_type());
+    }
+    const at::Tensor h = features(x);
+    const at::Tensor out = second(torch::tanh(h + extra(h.to(extra->weight.scalar_type())).to(h.scalar_type())));
+    return torch::mse_loss(out.to(at::kFloat), y.to(at::kFloat));
+  }
+  bool is_poisoned = false, has_extra = false;
+  torch::nn::Linear extra{nullptr};
 };
 
 // One program: a model, its trainer, and what the moves share.
@@ -38,7 +50,12 @@ struct Play {
     });
     t = side.trainer(model, {.accumulation = accumulation, .clipping = 1.0});
   }
-  at::Tensor parameter(int64_t i) { return model->parameters()[static_cast<size_t>(i)]; }
+  // Of Net: a later layer comes behind them.
+  at::Tensor parameter(int64_t i) {
+    const std::vector<at::Tensor> all = {model->first->weight, model->first->bias, model->second->weight, model->second->bias};
+    return all[static_cast<size_t>(i)];
+  }
+  bool is_16_bit() const { return side.setting.dtype == "bf16" || side.setting.dtype == "fp16"; }
   at::Tensor aux() { return model->features(Trainer::batch(90, 0, 1).first).pow(2).mean(); }
 };
 
@@ -65,7 +82,10 @@ const Move kMoves[] = {
        torch::NoGradGuard no_grad;
        p.parameter(i).clamp_(-0.2, 0.2);
      }},
-    {"clamp through data", [](Play& p, int64_t i) { p.parameter(i).data().clamp_(-0.1, 0.1); }},
+    {"clamp through data",
+     [](Play& p, int64_t i) {
+       if (!p.is_16_bit()) p.parameter(i).data().clamp_(-0.1, 0.1);  // 16 elements are compared there
+     }},
     {"scale all",
      [](Play& p, int64_t) {
        torch::NoGradGuard no_grad;
@@ -74,7 +94,9 @@ const Move kMoves[] = {
     {"set_data", [](Play& p, int64_t i) { p.parameter(i).set_data(at::full_like(p.parameter(i), 0.05)); }},
     {"torch::load",
      [](Play& p, int64_t) {
-       auto other = make<Net>(7);
+       auto other = make<Shaky>(7);
+       other->to(p.parameter(0).scalar_type());
+       if (p.model->extra) other->with_extra(Trainer::batch(0, 0, 1).first, Trainer::batch(0, 0, 1).second);
        std::ostringstream out;
        torch::serialize::OutputArchive archive;
        other->save(archive);
@@ -100,6 +122,7 @@ const Move kMoves[] = {
     {"rate", [](Play& p, int64_t i) { p.t->set_lr(0.01 * static_cast<double>(i + 1)); }},
     {"nan",
      [](Play& p, int64_t) {
+       if (p.is_16_bit()) return;  // the step is skipped there, and no error
        p.model->is_poisoned = true;
        ignoring_non_finite([&] { p.t->micro_batch(); });
        p.model->is_poisoned = false;
@@ -166,10 +189,76 @@ const Move kMoves[] = {
      [](Play& p, int64_t i) {
        auto old = p.t;
        old->zero_grad();
+       p.model->zero_grad();
        p.t = p.side.trainer(p.model, {.accumulation = i + 1, .lr = 0.02});
        p.t->next = old->next;
        p.side.drop(old);
      }},
+    {"module zero_grad", [](Play& p, int64_t) { p.model->zero_grad(); }},
+    {"optimizer zero_grad",
+     [](Play& p, int64_t) { torch::optim::SGD(p.model->parameters(), torch::optim::SGDOptions(0.1)).zero_grad(); }},
+    {"a part's zero_grad",
+     [](Play& p, int64_t i) {
+       if (i % 2 == 0)
+         p.model->second->zero_grad();
+       else
+         p.model->first->zero_grad();
+     }},
+    {"zero_grad before step",
+     [](Play& p, int64_t i) {
+       p.t->backward(p.t->forward(p.t->next++), /*create_graph=*/i == 1);
+       if (i < 2)
+         p.model->zero_grad();
+       else
+         p.parameter(i).mutable_grad().reset();
+       p.t->step();
+     }},
+    {"zero_grad between forward and backward",
+     [](Play& p, int64_t) {
+       const at::Tensor loss = p.t->forward(p.t->next++);
+       p.model->zero_grad();
+       p.t->backward(loss);
+       p.t->step();
+     }},
+    {"a guard that writes nothing", [](Play& p, int64_t) { under_guard(*p.t, p.model->parameters(), true, [] {}); }},
+    {"a guard that writes",
+     [](Play& p, int64_t i) {
+       under_guard(*p.t, {p.parameter(i)}, true, [&] { i < 2 ? p.parameter(i).mul_(0.5) : p.parameter(i)[0].fill_(0.25); });
+     }},
+    {"a guard around set_data",
+     [](Play& p, int64_t i) {
+       under_guard(*p.t, {p.parameter(i)}, true, [&] { p.parameter(i).set_data(at::full_like(p.parameter(i), 0.0625)); });
+     }},
+    {"an average in and out",
+     [](Play& p, int64_t) {
+       std::vector<at::Tensor> kept;
+       under_guard(*p.t, p.model->parameters(), true, [&] {
+         for (auto& q : p.model->parameters()) {
+           kept.push_back(q.clone());
+           q.mul_(0.75);
+         }
+       });
+       {
+         torch::NoGradGuard no_grad;
+         p.t->forward(70);
+       }
+       under_guard(*p.t, p.model->parameters(), true, [&] {
+         for (size_t q = 0; q < kept.size(); ++q) p.model->parameters()[q].copy_(kept[q]);
+       });
+     }},
+    {"a layer from now on", [](Play& p, int64_t) { p.model->has_extra = true; }},
+    {"tie by set_data",
+     [](Play& p, int64_t) {
+       p.parameter(2).set_data(p.parameter(0).detach().view({-1}).narrow(0, 0, 64).view({4, 16}));
+       p.t->train(1);
+     },
+     "was given the memory of parameter"},
+    {"clip by LibTorch",
+     [](Play& p, int64_t) {
+       p.t->backward(p.t->forward(p.t->next++));
+       torch::nn::utils::clip_grad_norm_(p.model->parameters(), 1.0);
+     },
+     "was read or written between backward() and step()"},
     {"gradient by hand",
      [](Play& p, int64_t) {
        p.parameter(3).mutable_grad() = at::ones_like(p.parameter(3)).detach();
@@ -228,6 +317,9 @@ RANK_BODY(programs) {
     for (int64_t seed = number("FIRST_SEED"); seed < number("FIRST_SEED") + number("PROGRAMS"); ++seed) {
       Setting setting;
       setting.stage = stage - '0';
+      static const char* const kDTypes[] = {"fp32", "bf16", "fp32", "fp16"};
+      setting.dtype = gannet::test::variable("DTYPE");
+      if (setting.dtype.empty()) setting.dtype = kDTypes[seed % 4];
       setting.rank = world->rank();
       setting.world = world->size();
       Program program = program_of(static_cast<uint64_t>(seed) * 4 + static_cast<uint64_t>(setting.stage));

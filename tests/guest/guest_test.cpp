@@ -112,7 +112,12 @@ TEST(Guest, EveryHabitWasSeenRedOrIsMarkedAsNever) {
 TEST(Guest, EveryHabitOnTwoRanksAtStages0And3) { expect_no_third(2, "0 3 3s", "fp32"); }
 
 TEST(Guest, EveryHabitOnOneRank) {
-  expect_no_third(1, ranks::is_full() ? "0 1 2 3 0o 2o 3o" : "0", ranks::is_full() ? "fp32 fp64 bf16 fp16" : "fp64 bf16");
+  expect_no_third(1, ranks::is_full() ? "0 1 2 3 0o 2o 3o" : "0", ranks::is_full() ? "fp32 fp64 bf16 fp16" : "fp64 bf16 fp16");
+}
+
+TEST(Guest, EveryHabitOnTwoRanksIn16Bits) {
+  if (ranks::is_full()) GTEST_SKIP() << "among those below";
+  expect_no_third(2, "2o 3s", "bf16");
 }
 
 TEST(Guest, EveryHabitOnTwoRanksEverywhere) {

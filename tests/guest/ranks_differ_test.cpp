@@ -134,6 +134,26 @@ TEST(RanksDiffer, InWhatIsFrozenWithinAStep) {
   for (const std::string deed : {"never", "earlier"})
     ranks::expect_all_succeed(ranks::run_ranks("frozen_within_a_step", 2, {.environment = {{"DEED", deed}}}));
 }
+// Rank 1 clears `.grad` within a step, where nobody meets it before the step's end.
+RANK_BODY(cleared_on_one_rank) {
+  auto world = gannet::test::world();
+  auto engine = make_engine({}, std::stoll(variable("STAGE")));
+  step(*engine, 0);
+  auto [x, y] = make_batch(world->rank(), 4);
+  engine->backward(engine->forward(x, y));
+  if (world->rank() == 1) engine->module()->second->zero_grad();
+  contains(message_of([&] {
+             engine->step();
+             std::this_thread::sleep_for(std::chrono::milliseconds(500));
+             step(*engine, 2);
+           }),
+           "which gradients the program cleared");
+}
+TEST(RanksDiffer, InWhichGradientsTheyClear) {
+  for (const char* stage : {"0", "3"})
+    ranks::expect_all_succeed(ranks::run_ranks("cleared_on_one_rank", 2, {.environment = {{"STAGE", stage}}}));
+}
+
 TEST(RanksDiffer, InTheErrorsThatTheyCaught) { expect_told("nan", {"0"}, HasSubstr("the number of errors that were caught is")); }
 TEST(RanksDiffer, InOneBit) {
   expect_told("bit", {"0"}, AllOf(HasSubstr("different values of 'second.weight'"), HasSubstr("rank 1")));

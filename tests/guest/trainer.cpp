@@ -1,5 +1,7 @@
 #include "guest/trainer.h"
 
+#include <gannet/zero.h>
+
 #include <cmath>
 #include <set>
 
@@ -33,7 +35,7 @@ class Plain : public Trainer {
   }
 
   at::Tensor forward(int64_t index) override {
-    take_in();
+    if (at::GradMode::is_enabled()) take_in();  // an evaluation is no part of a step
     at::Tensor loss;
     for (int64_t rank = 0; rank < setting_.world; ++rank) {
       const auto [x, y] = batch(index, rank, setting_.world);
@@ -50,6 +52,13 @@ class Plain : public Trainer {
       throw gannet::Error(gannet::ErrorCode::kNonFinite, "the loss is not finite");
     }
     scale(loss).backward({}, create_graph, create_graph);
+    note_gradients();
+  }
+  // What the program clears to none behind the last backward is left out of the update, as in torch.optim.
+  void note_gradients() {
+    came_.clear();
+    for (const auto& entry : model->named_parameters())
+      if (entry.value().grad().defined()) came_.insert(entry.key());
   }
   bool step() override {
     const bool is_boundary = boundary_ ? *boundary_ : micro_ + 1 >= accumulation;
@@ -63,7 +72,8 @@ class Plain : public Trainer {
     for (const auto& entry : model->named_parameters()) {
       at::Tensor parameter = entry.value();
       if (!seen.insert(parameter.unsafeGetTensorImpl()).second || !is_listed(parameter) ||
-          (!parameter.requires_grad() && !parameter.grad().defined()))
+          (!parameter.requires_grad() && !parameter.grad().defined()) ||
+          (came_.contains(entry.key()) && !parameter.grad().defined()))
         continue;
       at::Tensor gradient = parameter.grad().defined() ? parameter.grad().detach() : at::zeros_like(parameter);
       if (gradient.is_sparse()) gradient = gradient.to_dense();
@@ -149,6 +159,7 @@ class Plain : public Trainer {
   void drop() {
     for (auto& parameter : model->parameters()) parameter.mutable_grad().reset();
     micro_ = 0;
+    came_.clear();
     if (from_next_ > 0) accumulation = std::exchange(from_next_, 0);
   }
 
@@ -156,6 +167,7 @@ class Plain : public Trainer {
   Options options_;
   std::vector<const void*> listed_;
   std::map<std::string, at::Tensor> masters_, buffers_;
+  std::set<std::string> came_;  // parameters with a gradient behind the last backward
   int64_t micro_ = 0, from_next_ = 0;
   std::optional<bool> boundary_;
 };
@@ -308,6 +320,16 @@ void Side::drop(std::shared_ptr<Trainer>& trainer) {
 std::vector<Row>& rows() {
   static std::vector<Row> all;
   return all;
+}
+
+void under_guard(Trainer& trainer, const std::vector<at::Tensor>& parameters, bool writes, const std::function<void()>& body) {
+  std::optional<gannet::zero::GatheredParameters> guard;
+  gannet::zero::GatheredParameters::Options options;
+  if (writes) options.write_from = 0;
+  if (trainer.engine) guard.emplace(*trainer.engine, parameters, options);
+  torch::NoGradGuard no_grad;
+  body();
+  if (guard) guard->publish();
 }
 
 void train_past_a_failing_backward(Side& side, const std::function<void(Trainer&)>& micro_batch) {

@@ -99,6 +99,10 @@ class Side {
   void drop(std::shared_ptr<Trainer>& trainer);    // ends it, and compares it no more
 };
 
+// `body` under a zero::GatheredParameters guard where an engine trains, under NoGradGuard on both sides. `writes`: rank 0's
+// values go to all ranks.
+void under_guard(Trainer& trainer, const std::vector<at::Tensor>& parameters, bool writes, const std::function<void()>& body);
+
 // Seven micro-batches, two to a step; a tensor hook of the program throws in the fourth one's backward.
 void train_past_a_failing_backward(Side& side, const std::function<void(Trainer&)>& micro_batch);
 

@@ -81,9 +81,6 @@ constexpr gannet_param_spec role(gannet_param_spec spec) {
   spec.roles = detail::kRoleList<kRoles...>;
   return spec;
 }
-constexpr gannet_param_spec learning_rate(const char* default_json, const char* name = "lr") {
-  return role<GANNET_ROLE_LEARNING_RATE>(dynamic_number(name, default_json, "learning rate"));
-}
 constexpr gannet_param_spec at_least(gannet_param_spec spec, double minimum) {
   spec.flags |= GANNET_PARAM_HAS_MIN;
   spec.min = minimum;
@@ -103,6 +100,11 @@ constexpr gannet_param_spec below(gannet_param_spec spec, double maximum) {
   spec.flags |= GANNET_PARAM_HAS_MAX | GANNET_PARAM_MAX_EXCLUSIVE;
   spec.max = maximum;
   return spec;
+}
+
+/// At least 0, as torch.optim's.
+constexpr gannet_param_spec learning_rate(const char* default_json, const char* name = "lr") {
+  return role<GANNET_ROLE_LEARNING_RATE>(at_least(dynamic_number(name, default_json, "learning rate"), 0));
 }
 
 /// The parsed parameters, by name. Asking for a name that was not declared is a bug of the plugin and throws.

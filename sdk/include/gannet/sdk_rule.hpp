@@ -175,8 +175,9 @@ constexpr gannet_param_spec betas(const char* default_json) {
   return role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(
       below(at_least(dynamic_numbers("betas", 2, default_json, "decay rates of the two moments"), 0), 1));
 }
+/// At least 0, as torch.optim's, and so are momentum and eps.
 constexpr gannet_param_spec weight_decay(const char* default_json = "0.0", const char* doc = "weight decay") {
-  return role<GANNET_ROLE_WEIGHT_DECAY>(dynamic_number("weight_decay", default_json, doc));
+  return role<GANNET_ROLE_WEIGHT_DECAY>(at_least(dynamic_number("weight_decay", default_json, doc), 0));
 }
 constexpr gannet_param_spec momentum(const char* default_json, const char* doc = "momentum factor") {
   return role<GANNET_ROLE_MOMENTUM>(at_least(dynamic_number("momentum", default_json, doc), 0));

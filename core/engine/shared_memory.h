@@ -1,0 +1,18 @@
+// Two tensors of a module in one memory, made after construction: of the kind that initialize() refuses (construction.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace gannet {
+
+/// Error(kArgument): the memory that the program gave to the trained parameter `name`, whose tensor is `given`, is also that of
+/// another parameter or of a buffer of the module.
+void refuse_overlap(const torch::nn::Module& module, const std::string& name, const at::Tensor& given);
+
+}  // namespace gannet

@@ -1,0 +1,31 @@
+#include "grads/gradient_mark.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include "base/format.h"
+#include "tensor/absent_storage.h"
+
+namespace gannet {
+
+at::Tensor gradient_mark(const at::Tensor& parameter, const std::string& name) {
+  const at::NoGradGuard no_grad;
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), parameter.nbytes(),
+                                                       at::DataPtr(nullptr, parameter.device()), nullptr, /*resizable=*/false);
+  at::Tensor mark = at::empty({0}, at::TensorOptions().dtype(parameter.scalar_type()).device(parameter.device()));
+  mark.set_(c10::Storage(storage), 0, parameter.sizes(), {});
+  take_bytes(
+      *storage,  // only now: set_() asks for the address
+      formatted("`.grad` of '{}' was read or written between backward() and step(), and the engine has moved that gradient "
+                "into its buffers: read it with engine->full_gradient(), change it with gradient_clipping or "
+                "for_each_gradient(), drop it with zero_grad() (not to zeros), and freeze the parameter "
+                "(requires_grad_(false)) where another backward passes through it",
+                name));
+  return mark;
+}
+
+bool is_zero_gradient(const at::Tensor& gradient) {
+  return !(gradient.is_sparse() ? gradient.to_dense() : gradient).any().item<bool>();
+}
+
+}  // namespace gannet

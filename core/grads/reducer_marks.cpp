@@ -1,0 +1,141 @@
+// The part of Reducer that notices what the program does to `.grad` while the gradient is in the buffers (gradient_mark.h), and
+// that takes in gradients which autograd left in `.grad` because their parameters joined later.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "base/check.h"
+#include "grads/gradient_mark.h"
+#include "grads/reducer.h"
+
+namespace gannet {
+namespace {
+
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+}  // namespace
+
+// At the end of a backward. What the program keeps of a create_graph backward, or another backward left, is a mark as well: a
+// zero_grad() takes it away.
+void Reducer::mark_gradients() {
+  for (Slot& slot : slots_) {
+    if (!slot.has_come) continue;
+    const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
+    at::Tensor& grad = parameter.tensor.mutable_grad();
+    if (!grad.defined()) {
+      if (!slot.mark.defined() || slot.mark.scalar_type() != parameter.tensor.scalar_type())
+        slot.mark = gradient_mark(parameter.tensor, parameter.name);
+      grad = slot.mark;
+    }
+    slot.shown = grad.unsafeGetTensorImpl();
+    slot.shown_version = version_of(grad);
+  }
+}
+
+void Reducer::unmark_gradients() noexcept {
+  for (Slot& slot : slots_) {
+    slot.shown = nullptr;
+    if (!slot.mark.defined()) continue;
+    at::Tensor& grad = ranges_[slot.range].parameters[slot.parameter].tensor.mutable_grad();
+    if (grad.is_same(slot.mark)) grad.reset();
+  }
+}
+
+void Reducer::drop_kept() {
+  for (Slot& slot : slots_) {
+    at::Tensor& grad = ranges_[slot.range].parameters[slot.parameter].tensor.mutable_grad();
+    if (grad.defined() && grad.unsafeGetTensorImpl() == slot.shown) grad.reset();
+  }
+}
+
+std::vector<std::string> Reducer::take_cleared() {
+  const at::NoGradGuard no_grad;
+  std::vector<std::string> cleared;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (!slot.shown) continue;
+    const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
+    const at::Tensor& grad = parameter.tensor.grad();
+    if (grad.defined() &&
+        (grad.is_same(slot.mark) || (grad.unsafeGetTensorImpl() == slot.shown && version_of(grad) == slot.shown_version)))
+      continue;
+    slot.shown = nullptr;
+    if (grad.defined() && !is_zero_gradient(grad)) {  // written by the program, or by another backward: leftover() names it
+      slot.is_foreign = true;
+      continue;
+    }
+    clear(i, /*to_none=*/!grad.defined());
+    cleared.push_back(parameter.name);
+  }
+  return cleared;
+}
+
+// What the buffers have of it counts as zeros. Cleared to none behind the last backward of a step, the parameter is left out of
+// the update, as torch.optim leaves out a `.grad` that is not defined.
+void Reducer::clear(size_t index, bool to_none) {
+  Slot& slot = slots_[index];
+  Bucket& bucket = buckets_[slot.bucket];
+  Range& range = ranges_[slot.range];
+  TrainedParameter& parameter = range.parameters[slot.parameter];
+  if (!finished_) finish_works();
+  if (options_.host) options_.host->wait();
+  if (!accumulates_shards(bucket)) {
+    if (parameter.held.defined()) parameter.held.zero_();
+  } else if (bucket.has_sum) {
+    for (const zero::Part& part : range.parts)
+      if (part.tensor == slot.parameter) range.grad_of(part).zero_();
+  }
+  slot.has_come = false;
+  note_cleared(index, to_none);
+}
+
+void Reducer::note_cleared(size_t index, bool to_none) {
+  Slot& slot = slots_[index];
+  slot.is_cleared = to_none && !ranges_[slot.range].averages_itself;  // an optimizer of whole buckets leaves nothing out
+  cleared_hash_ = (cleared_hash_ + index) * 0x9E3779B97F4A7C15u + (to_none ? 1 : 2);
+}
+
+void Reducer::leave_out(const Range& range, size_t parameter) {
+  if (const Slot* const slot = find(range, parameter)) note_cleared(static_cast<size_t>(slot - slots_.data()), /*to_none=*/true);
+}
+
+bool Reducer::is_cleared(const Range& range, size_t parameter) const {
+  if (cleared_hash_ == 0) return false;
+  const Slot* const slot = find(range, parameter);
+  return slot && slot->is_cleared;
+}
+
+void Reducer::count_as_come(const Range& range, size_t parameter) {
+  if (const Slot* const slot = find(range, parameter)) const_cast<Slot*>(slot)->is_cleared = false;
+}
+
+const Reducer::Slot* Reducer::find(const Range& range, size_t parameter) const {
+  for (const Bucket& bucket : buckets_)
+    if (&ranges_[bucket.range] == &range && parameter >= bucket.first && parameter < bucket.last)
+      return &slots_[bucket.slot + parameter - bucket.first];
+  return nullptr;
+}
+
+// As if a backward had brought them alone. Where the gradients gathered so far are sums over the ranks, these are summed now.
+void Reducer::bring(size_t range, const std::vector<at::Tensor>& gradients) {
+  GANNET_CHECK(!in_backward_ && gradients.size() == ranges_[range].parameters.size(), "gradients of a whole range");
+  const at::NoGradGuard no_grad;
+  const std::lock_guard lock(mutex_);
+  current_ = {};
+  for (Bucket& bucket : buckets_) {
+    if (bucket.range != range) continue;
+    const bool accumulates = accumulates_shards(bucket);
+    if (accumulates && !bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, ranges_[range].grad_dtype);
+    for (size_t slot = bucket.slot; slot < bucket.slot + bucket.last - bucket.first; ++slot) {
+      if (!gradients[slots_[slot].parameter].defined()) continue;
+      slots_[slot].has_come = true;
+      hold(bucket, slot, as_dense(gradients[slots_[slot].parameter]));
+    }
+    if (ranges_[range].ranks.comm->size() > 1 && (accumulates || reduced_)) send(bucket);
+  }
+  if (accumulates_shards()) reduced_ = reduced_ || comm_->size() > 1;
+}
+
+}  // namespace gannet

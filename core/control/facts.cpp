@@ -26,6 +26,8 @@ std::string Facts::changes() {
       const double number = std::bit_cast<double>(values_[i]);
       const bool is_whole = number == std::floor(number) && std::abs(number) < 1e15;
       text += is_whole ? std::to_string(static_cast<int64_t>(number)) : Value(number).to_json();
+    } else if (row.kind == Kind::kText) {
+      text += row.text;
     } else {
       char digits[20];
       std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(values_[i]));

@@ -33,7 +33,7 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
   position_ = facts_.add("the schedule's position");
   metric_ = facts_.add("the metric of the last scheduler->step()");
   frozen_ = facts_.add("the hash of which parameters require a gradient", Kind::kHash);
-  written_ = facts_.add("the hash of what the program wrote into parameters and its optimizer since the last step", Kind::kHash);
+  written_ = facts_.add("what the program wrote into parameters and its optimizer since the last step", Kind::kText);
   late_ = facts_.add("the hash of which gradients came behind their bucket", Kind::kHash);
   recomputes_ = facts_.add("whether gradient checkpointing is on");
   chooses_ = facts_.add("whether memory_limit has layers to choose from");
@@ -61,7 +61,7 @@ control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, 
       frozen_hash = (frozen_hash + place) * 0x9E3779B97F4A7C15u + (is_skipped(range, p, reducer) ? 1 : 2);
     }
   facts_.set_hash(frozen_, frozen_hash);
-  facts_.set_hash(written_, step.written_hash);
+  facts_.set_text(written_, step.written_hash, step.written_hash == 0 ? "nothing" : step.written);
   facts_.set_hash(late_, reducer.late_buckets());
   facts_.set(recomputes_, step.recomputing.is_on() ? 1.0 : 0.0);
   facts_.set(chooses_, step.recomputing.unchosen().empty() ? 0.0 : 1.0);

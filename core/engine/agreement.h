@@ -38,6 +38,7 @@ class Agreement {
     bool is_boundary;
     double loss_scale;
     uint64_t written_hash;  // of the values that the program wrote into parameters
+    std::string written;    // which those are
     const Schedule& schedule;
     const activation::Recomputing& recomputing;
   };

@@ -220,6 +220,7 @@ CheckpointWriter& EngineBase::Impl::writer() {
 
 SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOptions& options) try {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "save_checkpoint");
   const auto began = std::chrono::steady_clock::now();
   if (folder.empty())
     throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");

@@ -5,7 +5,8 @@
 ///   if (auto done = engine->step(); done.boundary && !done.applied) std::cerr << done.reason << '\n';
 ///
 /// forward, backward and step are called once per micro-batch; every gradient_accumulation_steps-th step() is a boundary and
-/// updates the parameters. Engine<Model> is a typed face over EngineBase, which is compiled in the core.
+/// updates the parameters. An engine is used by one thread at a time: a call while another thread is in one is Error(kOrder),
+/// which names both. Engine<Model> is a typed face over EngineBase, which is compiled in the core.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -285,7 +286,7 @@ class EngineBase {
   void end_forward();     // after it, or after an exception
   static at::Tensor forward_layers(const std::shared_ptr<torch::nn::SequentialImpl>& model,
                                    const std::vector<at::Tensor>& inputs);
-  [[noreturn]] static void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
+  [[noreturn]] void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
   std::unique_ptr<Impl> impl_;
 };
 

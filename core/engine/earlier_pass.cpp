@@ -39,7 +39,7 @@ void require_capability(const EngineBase::Impl& impl, const char* call, Capabili
               formatted("leave the call out, or choose an optimizer that has it, such as {}", example));
 }
 
-void refuse_twice(const EngineBase::Impl& impl, const char* call, bool EarlierPasses::*done) {
+void refuse_twice(const EngineBase::Impl& impl, const char* call, bool EarlierPasses::* done) {
   if (!impl.passes.earlier || !(*impl.passes.earlier.*done)) return;
   throw Error(ErrorCode::kOrder, formatted("{}() was called twice in step {}", call, impl.progress.global_steps + 1),
               "the pass after it ends with step(); abandon_step() begins the step again");
@@ -64,7 +64,7 @@ bool has_frozen_since(const EngineBase::Impl& impl) {
 
 // A pass that ends before the step's: the gradients that it found, and `use` for those that are finite.
 template <class Use>
-StepResult end_earlier_pass(EngineBase::Impl& impl, const char* call, bool EarlierPasses::*done, const Use& use) {
+StepResult end_earlier_pass(EngineBase::Impl& impl, const char* call, bool EarlierPasses::* done, const Use& use) {
   if (!impl.is_boundary()) return boundary::end_micro_batch(impl, call);
   const int64_t micro_batches = impl.micro_batches_of_step();
   StepScope scope(impl, call);

@@ -10,7 +10,6 @@
 #include <iostream>
 #include <thread>
 
-#include "engine/calls.h"
 #include "plugin/support.h"
 #include "zero/support.h"
 

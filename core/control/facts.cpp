@@ -12,6 +12,12 @@
 
 namespace gannet::control {
 
+std::string bits_text(uint64_t hash) {
+  char digits[20];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return formatted("bits {}", digits);
+}
+
 uint64_t Facts::hash() const { return XXH3_64bits(values_.data(), values_.size() * sizeof(uint64_t)); }
 
 std::string Facts::changes() {

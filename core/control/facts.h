@@ -12,10 +12,12 @@
 #include <bit>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace gannet::control {
+
+/// "bits 00f3a8...": of hashes that differ although their texts are the same.
+std::string bits_text(uint64_t hash);
 
 class Facts {
  public:
@@ -28,10 +30,12 @@ class Facts {
   }
   void set(size_t row, double value) { values_[row] = std::bit_cast<uint64_t>(value); }
   void set_hash(size_t row, uint64_t value) { values_[row] = value; }
-  /// What is compared is the hash; the text, of one line, says what it is of.
-  void set_text(size_t row, uint64_t hash, std::string text) {
+  /// What is compared is the hash; the text, of one line, says what it is of. `text()` is asked where the hash has changed.
+  template <class Text>
+  void set_text(size_t row, uint64_t hash, const Text& text) {
+    if (values_[row] == hash && !rows_[row].text.empty()) return;
     values_[row] = hash;
-    rows_[row].text = std::move(text);
+    rows_[row].text = text();
   }
 
   uint32_t set_number() const { return set_; }  // of the engine, the same on every rank

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -47,21 +46,20 @@ void EngineBase::Impl::audit() {
 
 namespace {
 
-// For the verdict on ranks that wrote other values: "'first.bias' (their bits: 0f3a...)".
+// For the verdict on ranks that wrote other values: "'first.bias' (bits 0f3a...)".
 std::string written_text(const EngineBase::Impl& impl, uint64_t hash) {
+  if (hash == 0) return "nothing";
   std::string text = impl.module_audit->written_names();
   if (impl.torch_optimizer && impl.torch_optimizer->taken_hash() != 0)
     text += text.empty() ? "its optimizer" : " and its optimizer";
-  char bits[20];
-  std::snprintf(bits, sizeof bits, "%016llx", static_cast<unsigned long long>(hash));
-  return formatted("{} (bits {})", text, bits);
+  return formatted("{} ({})", text, control::bits_text(hash));
 }
 
 }  // namespace
 
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
   const uint64_t written = module_audit->written_hash() + (torch_optimizer ? torch_optimizer->taken_hash() : 0);
-  const std::string names = written == 0 ? "" : written_text(*this, written);
+  const std::function<std::string()> names = [&] { return written_text(*this, written); };
   return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, names, schedule, *activations.layers},
                           store, *reducer, groups);
 }

@@ -32,6 +32,7 @@ void exchange(EngineBase::Impl& impl, bool trains) {
   EvaluationWeights& weights = impl.updater.evaluation();
   if (!trains) {
     impl.audit();
+    impl.updater.average().follow_masters();
     weights.enter(impl.progress.applied_steps);
   } else {
     if (const std::string name = impl.module_audit->written(); !name.empty())

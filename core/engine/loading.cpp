@@ -272,6 +272,7 @@ void Loading::start_averages() {
   std::set<std::string> read;
   for (const auto& [entry, saved] : comparison_.wanted())
     if (entry.kind == StateEntry::Kind::kAverage) read.insert(entry.name);
+  impl_.updater.average().set_fresh(read.empty());
   std::string first;
   for (const Range& range : impl_.store.ranges())
     for (size_t p = 0; p < range.parameters.size(); ++p) {

@@ -242,6 +242,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
     impl.audit();
     if (impl.settings().fingerprint_every > 0) impl.compare_fingerprints("at a save");
   }
+  impl.updater.average().follow_masters();
   checkpoint::Saver& saver = writer.saver(folder);
   checkpoint::Content content = impl.content(options, saver.neighbours());
   content.tag = tag;

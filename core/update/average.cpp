@@ -34,6 +34,13 @@ double Average::Rule::decay_of(int64_t update) const {
   return warmup ? std::min(decay, (1 + n) / (10 + n)) : decay;
 }
 
+void Average::follow_masters() const {
+  if (!is_on_ || !is_fresh_) return;
+  const at::NoGradGuard no_grad;
+  for (const Range& range : store_.ranges())
+    for (size_t p = 0; p < range.parameters.size(); ++p) store_.restart_average(range, p);
+}
+
 void Average::move(const at::Tensor& average, const at::Tensor& masters) const {
   if (weight_ == 1) {
     average.copy_(masters);

@@ -30,8 +30,15 @@ class Average {
   /// From here on the store's ranges have one each (ParameterStore::add_average).
   void use(const Rule& rule) { rule_ = rule, is_on_ = true; }
   bool is_on() const { return is_on_; }
+  /// Until its first update it is what the masters are, whatever the program writes into them: weights that it loads.
+  void set_fresh(bool on) { is_fresh_ = on; }
+  void follow_masters() const;
   /// Before the passes of an update over the pieces, which is the `update`-th, counted from 1.
-  void begin(int64_t update) { weight_ = 1 - rule_.decay_of(update); }
+  void begin(int64_t update) {
+    follow_masters();
+    is_fresh_ = false;
+    weight_ = 1 - rule_.decay_of(update);
+  }
   /// Of a piece, behind its update: `numel` elements of each.
   void move(const at::Tensor& average, const at::Tensor& masters) const;
   /// Of the parameters that no piece has, or of all: `of(parameter)` says which.
@@ -41,7 +48,7 @@ class Average {
  private:
   ParameterStore& store_;
   Rule rule_;
-  bool is_on_ = false;
+  bool is_on_ = false, is_fresh_ = true;
   double weight_ = 0;  // 1 - decay, of the update in hand
 };
 

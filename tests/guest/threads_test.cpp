@@ -66,13 +66,15 @@ TEST(Threads, ACallWhileAnotherThreadIsInOneNamesBoth) {
           told["swap_optimizer"] = told_elsewhere([&] { engine->swap_optimizer("SGD", R"({"lr": 0.1})"); });
           told["fp32_parameters"] = told_elsewhere([&] { engine->fp32_parameters(); });
           told["full_fp32_parameter"] = told_elsewhere([&] { engine->full_fp32_parameter("first.bias"); });
+          told["zero::GatheredParameters"] =
+              told_elsewhere([&] { const gannet::zero::GatheredParameters whole(*engine, engine->module()->parameters(), {}); });
           told["save_fp32_model"] = told_elsewhere([&] { engine->save_fp32_model(folder.string()); });
           EXPECT_EQ(engine->fp32_parameters().size(), 4u) << "the thread that is inside may call";
           return gannet::Value();
         },
         [](const gannet::Value&) {});
     engine->save_checkpoint(folder.string() + "/" + std::to_string(stage));
-    EXPECT_EQ(told.size(), 12u);
+    EXPECT_EQ(told.size(), 13u);
     for (const auto& [call, text] : told)
       EXPECT_THAT(text, HasSubstr(call + "() was called while another thread is in save_checkpoint() of this engine")) << stage;
     at::Tensor loss = engine->call([&](NetImpl& net) {
@@ -172,6 +174,7 @@ RANK_BODY(one_rank_errs) {
   train(*engine, 1);
   const std::string told = message_of([&] {
     for (int64_t step = 1; step < 4; ++step) {
+      if (step == 2 && world->rank() == 1 && deed == "freeze") engine->module()->first->bias.requires_grad_(false);
       if (step == 2 && world->rank() == 1 && deed == "write") {
         torch::NoGradGuard no_grad;
         engine->module()->first->bias.fill_(0.3);
@@ -216,6 +219,15 @@ TEST(RanksDiffer, InAWriteWhichIsNamed) {
                       ContainsRegex("'first.bias' \\(bits [0-9a-f]{16}\\) on rank 1"), HasSubstr("nothing on rank 0")));
 }
 
+TEST(RanksDiffer, InWhatIsFrozenWhichIsNamed) {
+  const auto outcomes = ranks::run_ranks("one_rank_errs", 2, {.environment = {{"DEED", "freeze"}, {"STAGE", "0"}}});
+  ranks::expect_all_succeed(outcomes);
+  for (const auto& outcome : outcomes)
+    EXPECT_THAT(outcome.output,
+                AllOf(HasSubstr("which parameters require a gradient is "),
+                      ContainsRegex("all but 'first.bias' \\(bits [0-9a-f]{16}\\) on rank 1"), HasSubstr("all on rank 0")));
+}
+
 // ---- what LibTorch cannot train
 
 TEST(Guests, AModuleOfInferenceModeIsNamed) {
@@ -229,6 +241,18 @@ TEST(Guests, AModuleOfInferenceModeIsNamed) {
     EXPECT_THAT(told, AllOf(HasSubstr("parameter 'first.weight' was made under c10::InferenceMode"),
                             testing::Not(HasSubstr("version counter"))))
         << stage;
+  }
+}
+
+// An engine that does not train takes it, as LibTorch does: at stage 3 its parameters are given other memory.
+TEST(Guests, AModuleOfInferenceModeIsEvaluated) {
+  for (const int64_t stage : {0, 3}) {
+    const c10::InferenceMode inference;
+    auto net = make_net();
+    auto [x, y] = make_batch(0, 4);
+    const double expected = net->forward(x, y).item<double>();
+    auto engine = gannet::initialize(net, {.config = stage3(stage), .inference = true}).engine;
+    EXPECT_EQ(engine->forward(x, y).item<double>(), expected) << stage;
   }
 }
 

@@ -120,6 +120,19 @@ RANK_BODY(ema_rules) {
     }
     expect_same(average_of(*engine, where), by_hand, where);
   }
+  // Weights that the program loads before the first update are where it begins.
+  for (const bool evaluates : {false, true}) {
+    auto engine = engine_of(ema_config({3, "none"}, "fp32"));
+    for (const auto& [name, values] : masters_of(*engine)) engine->set_full_fp32_parameter(name, at::full_like(values, 0.25));
+    Named by_hand = masters_of(*engine);
+    if (evaluates) expect_same(average_of(*engine, "loaded"), by_hand, "loaded, before the first update");
+    for (int64_t step = 0; step < 3; ++step) {
+      backward(*engine, step);
+      engine->step();
+      move(by_hand, masters_of(*engine), 0.9);
+    }
+    expect_same(average_of(*engine, "loaded"), by_hand, "loaded");
+  }
   auto engine = engine_of(ema_config({1, "none"}, "fp16"));
   backward(*engine, 0);
   engine->step();

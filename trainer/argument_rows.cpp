@@ -225,6 +225,8 @@ const std::vector<Row>& rows() {
       row("local_rank", &A::local_rank, {}, kNoEffect, "the launcher's variables say which rank this is"),
       row("max_train_samples", &A::max_train_samples, at_least(1), kWorks, "use this many of the training samples"),
       row("max_eval_samples", &A::max_eval_samples, at_least(1), kWorks, "use this many of the evaluation samples"),
+      row("ema_decay", &A::ema_decay, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
+          "evaluate with a moving average of the parameters that each update leaves this much of (the config's gannet.ema)"),
   };
   // clang-format on
   return table;

@@ -69,12 +69,25 @@ Dict additions(const TrainingArguments& a, const Dict& config, bool trains) {
   return added;
 }
 
+// An argument without a counterpart in transformers: one that contradicts the config is an error all the same.
+void add_average(Config& config, const TrainingArguments& a) {
+  if (!a.ema_decay) return;
+  const Value given = config.get("gannet.ema.decay").value;
+  if (given.is_number() && given.as_number() != *a.ema_decay)
+    throw Error(ErrorCode::kConfig,
+                "the config and the arguments contradict each other: gannet.ema.decay is " + given.to_json() +
+                    ", but ema_decay gives " + Value(*a.ema_decay).to_json(),
+                "make the two equal, or give one of them");
+  config.overwrite(Dict{{"gannet", Dict{{"ema", Dict{{"decay", *a.ema_decay}}}}}}, "training arguments");
+}
+
 Config own_config(const TrainingArguments& a, bool trains) {
   Config config = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
                   : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
                                           : Config(Dict());
   config.overwrite(additions(a, entries_of(a.deepspeed), trains), "training arguments");
   if (!a.config_overrides.empty()) config.overwrite(a.config_overrides, "command line");
+  add_average(config, a);
   return config;
 }
 

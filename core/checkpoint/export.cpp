@@ -188,8 +188,24 @@ std::vector<ExportSource::Tensor> weights_of(const Opened& from) {
   return all;
 }
 
-ExportSource export_source(const Opened& from) {
-  return {from.path(), weights_of(from), {}, [&from](const std::vector<Target>& targets) { from.read(targets); }};
+std::vector<ExportSource::Tensor> averages_of(const Opened& from) {
+  std::vector<ExportSource::Tensor> all = weights_of(from);
+  bool has_one = false;
+  for (ExportSource::Tensor& tensor : all)
+    if (const TensorInfo* average = tensor.info.name.starts_with("parameter/") ? from.find("average/" + tensor.name) : nullptr) {
+      tensor.info = *average;
+      has_one = true;
+    }
+  if (!has_one)
+    throw Error(ErrorCode::kNotFound, formatted("checkpoint {} has no moving average of the parameters", from.path()),
+                "train with \"gannet\": {\"ema\": {\"decay\": 0.999}}, or leave --ema out");
+  return all;
+}
+
+ExportSource export_source(const Opened& from, bool averages) {
+  return {from.path(), averages ? averages_of(from) : weights_of(from), {}, [&from](const std::vector<Target>& targets) {
+            from.read(targets);
+          }};
 }
 
 Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options) {

@@ -27,8 +27,10 @@ struct ExportSource {
 // Tensors "parameter/<name>" and "buffer/0/<name>" become "<name>"; where the ranks have several axes, the first of the data
 // axis' ranks "0.<axis><coordinate>" that has a buffer of that name.
 std::vector<ExportSource::Tensor> weights_of(const Opened& from);
+// Likewise with their moving averages in the place of parameters that have one. Error(kNotFound): no parameter has.
+std::vector<ExportSource::Tensor> averages_of(const Opened& from);
 // `from` must outlive it.
-ExportSource export_source(const Opened& from);
+ExportSource export_source(const Opened& from, bool averages = false);
 
 struct ExportItem {
   const TensorInfo* source;

@@ -113,6 +113,17 @@ void check_param_groups(const Settings& settings, const Document& document, cons
                 "name the plugin: \"type\": \"AdamW\"");
 }
 
+void check_ema(const Settings& settings, const Document& document) {
+  if (settings.ema.decay && *settings.ema.decay == 1)
+    throw Error(ErrorCode::kConfig,
+                formatted("{}/gannet/ema/decay is 1: the average would never move", where(document, "/gannet/ema/decay")),
+                "give a decay below 1: 0.999");
+  if (!settings.ema.decay && (settings.ema.warmup || settings.ema.update_after_step > 0))
+    throw Error(ErrorCode::kConfig,
+                formatted("{}/gannet/ema has no decay, so that no average is kept", where(document, "/gannet/ema")),
+                "give one: \"ema\": {\"decay\": 0.999}");
+}
+
 void check_trace(const Settings& settings, const Document& document) {
   if (!settings.trace.path.empty() && settings.trace.last_step < settings.trace.first_step)
     throw Error(ErrorCode::kConfig,

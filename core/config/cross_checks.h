@@ -13,6 +13,7 @@ void check_precision(const Settings& settings, const Document& document);
 // Each group of optimizer.param_groups has patterns and a name of its own, and there is an optimizer.
 void check_param_groups(const Settings& settings, const Document& document, const EffectiveValues& values);
 // The last step is not before the first.
+void check_ema(const Settings& settings, const Document& document);
 void check_trace(const Settings& settings, const Document& document);
 // What of activation checkpointing needs what.
 void check_activations(const ActivationCheckpointing& settings, const Document& document);

@@ -65,6 +65,7 @@ Resolved resolve_into(const Document& document, int64_t world_size, bool rank_is
   if (const std::string taken = values.defaults_for_auto(); !taken.empty())
     result.notices.push_back(formatted("\"auto\" taken as its default: {}", taken));
   settings.wall_clock_breakdown |= settings.flops_profiler.enabled;  // as DeepSpeed's
+  check_ema(settings, document);
   check_trace(settings, document);
   attempt(mistakes, [&] { check_activations(settings.activation_checkpointing, document); });
   for (size_t n = 0; n < settings.activation_checkpointing.recompute.size(); ++n)

@@ -126,6 +126,12 @@ struct MonitorFolder {
   std::string folder() const { return output_path.empty() ? job_name : output_path + "/" + job_name; }
 };
 
+struct Ema {
+  std::optional<double> decay;  // none: no average
+  bool warmup;
+  int64_t update_after_step;
+};
+
 // The steps whose phases are written as a Chrome trace.
 struct TraceOf {
   std::string path;  // "": none
@@ -182,6 +188,7 @@ struct SettingsMembers {
   int64_t max_consecutive_skips;  // more skipped steps in a row (without a dynamic loss scale) are an error
   bool debug_plugins;             // optimizers work on watched copies of their arrays
   int64_t total_steps;            // updates that the run is planned to apply; 0: not known
+  Ema ema;                        // the moving average of the parameters
   bool check_memory;              // refuse what cannot fit, before it is allocated
   bool checkpoint_async;
   bool checkpoint_on_each_machine;

@@ -96,6 +96,7 @@ std::vector<std::string> EngineBase::optimizer_states() const {
 }
 
 at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
+  const Calls::Entered entered(impl_->calls, "full_fp32_parameter");
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
@@ -106,6 +107,7 @@ at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
 }
 
 at::Tensor EngineBase::full_gradient(const std::string& name) {
+  const Calls::Entered entered(impl_->calls, "full_gradient");
   at::NoGradGuard no_grad;
   join_newcomers(*impl_);
   const Found found = impl_->store.find(name);
@@ -119,6 +121,7 @@ at::Tensor EngineBase::full_gradient(const std::string& name) {
 }
 
 at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::string& state) {
+  const Calls::Entered entered(impl_->calls, "full_optimizer_state");
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   const size_t index = state_index(*impl_, found, state);
@@ -127,6 +130,7 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 }
 
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
+  const Calls::Entered entered(impl_->calls, "set_full_fp32_parameter");
   at::NoGradGuard no_grad;
   require_training_weights(*impl_, "set_full_fp32_parameter");
   refuse_between_passes(*impl_, "set_full_fp32_parameter");
@@ -140,6 +144,7 @@ void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tens
 }
 
 void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& value) {
+  const Calls::Entered entered(impl_->calls, "set_full_gradient");
   at::NoGradGuard no_grad;
   join_newcomers(*impl_);
   const Found found = impl_->store.find(name);
@@ -160,6 +165,7 @@ void EngineBase::for_each_gradient(const std::function<void(const std::string& n
 }
 
 void EngineBase::set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value) {
+  const Calls::Entered entered(impl_->calls, "set_full_optimizer_state");
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   const size_t index = state_index(*impl_, found, state);

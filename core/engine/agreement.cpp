@@ -32,8 +32,8 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
   errors_ = facts_.add("the number of errors that were caught");
   position_ = facts_.add("the schedule's position");
   metric_ = facts_.add("the metric of the last scheduler->step()");
-  frozen_ = facts_.add("the hash of which parameters require a gradient", Kind::kHash);
-  written_ = facts_.add("the hash of what the program wrote into parameters and its optimizer since the last step", Kind::kHash);
+  frozen_ = facts_.add("which parameters require a gradient", Kind::kText);
+  written_ = facts_.add("what the program wrote into parameters and its optimizer since the last step", Kind::kText);
   cleared_ = facts_.add("the hash of which gradients the program cleared (zero_grad() within a step)", Kind::kHash);
   late_ = facts_.add("the hash of which gradients came behind their bucket", Kind::kHash);
   recomputes_ = facts_.add("whether gradient checkpointing is on");
@@ -43,6 +43,23 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
     for (const auto& name : group.hyper_names) rows.push_back(facts_.add(formatted("{} of {}", name, group.name)));
   }
 }
+
+namespace {
+
+// "all", or "all but 'first.bias' (bits 0f3a...)".
+std::string trained_text(const ParameterStore& store, uint64_t hash) {
+  if (hash == 0) return "all";
+  constexpr size_t kMost = 3;
+  std::vector<std::string> first;
+  size_t count = 0;
+  for (const auto& range : store.ranges())
+    for (const auto& parameter : range.parameters)
+      if (!parameter.tensor.requires_grad() && count++ < kMost) first.push_back(formatted("'{}'", parameter.name));
+  return formatted("all but {}{} ({})", join(first, ", "), count > kMost ? formatted(" and {} more", count - kMost) : "",
+                   control::bits_text(hash));
+}
+
+}  // namespace
 
 control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, const Reducer& reducer,
                                  const std::vector<Group>& groups) {
@@ -61,8 +78,8 @@ control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, 
       if (range.parameters[p].tensor.requires_grad()) continue;
       frozen_hash = (frozen_hash + place) * 0x9E3779B97F4A7C15u + (is_skipped(range, p, reducer) ? 1 : 2);
     }
-  facts_.set_hash(frozen_, frozen_hash);
-  facts_.set_hash(written_, step.written_hash);
+  facts_.set_text(frozen_, frozen_hash, [&] { return trained_text(store, frozen_hash); });
+  facts_.set_text(written_, step.written_hash, step.written);
   facts_.set_hash(cleared_, reducer.cleared_gradients());
   facts_.set_hash(late_, reducer.late_buckets());
   facts_.set(recomputes_, step.recomputing.is_on() ? 1.0 : 0.0);

@@ -37,7 +37,8 @@ class Agreement {
     const config::Settings& settings;
     bool is_boundary;
     double loss_scale;
-    uint64_t written_hash;  // of the values that the program wrote into parameters
+    uint64_t written_hash;                        // of the values that the program wrote into parameters
+    const std::function<std::string()>& written;  // which those are
     const Schedule& schedule;
     const activation::Recomputing& recomputing;
   };

@@ -158,6 +158,7 @@ void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs
 
 void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "backward");
   if (impl.profiling) impl.profiling->pause();
   check_loss(impl, loss, "backward");
   give_up_backward(impl);
@@ -175,6 +176,7 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
 
 void EngineBase::allreduce_gradients() {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "allreduce_gradients");
   impl.require_usable("allreduce_gradients");
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
   auto call = impl.process_group->world()->enter(*impl.world_group, "allreduce_gradients", impl.progress.global_steps + 1,

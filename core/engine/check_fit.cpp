@@ -33,6 +33,7 @@ void check_fit(EngineBase::Impl& impl) {
     plan.model.param_bytes = static_cast<uint32_t>(c10::elementSize(range.dtype));
     plan.model.grad_bytes = static_cast<uint32_t>(c10::elementSize(range.grad_dtype));
     plan.model.master_bytes = range.has_master_copy() ? static_cast<uint32_t>(c10::elementSize(range.master_dtype)) : 0;
+    if (impl.settings().ema.decay) plan.model.average_bytes = static_cast<uint32_t>(c10::elementSize(range.master_dtype));
     uint32_t state_bytes = 0;
     if (const auto& optimizer = impl.groups[range.group].optimizer)
       for (const auto& state : optimizer->states())

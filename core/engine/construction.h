@@ -13,6 +13,8 @@ void refuse_shared_memory(const EngineBase::Impl& impl);
 void check_fit(EngineBase::Impl& impl);
 /// To the device; parameters to the training dtype and into the store's memory; rank 0's values everywhere (collect.cpp).
 void move_module(EngineBase::Impl& impl);
+/// The moving average of the parameters, where the config has one (evaluation.cpp).
+void start_average(EngineBase::Impl& impl);
 /// Null: gradients are kept in the device's memory.
 ParameterStore::GradientMemory gradient_memory(const EngineBase::Impl& impl);
 /// Parameters that the program thawed or added are trained from now on (join.cpp).

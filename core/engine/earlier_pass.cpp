@@ -160,6 +160,7 @@ void forget_earlier_passes(EngineBase::Impl& impl) noexcept {
 }
 
 StepResult EngineBase::perturb() {
+  const Calls::Entered entered(impl_->calls, "perturb");
   Impl& impl = *impl_;
   require_capability(impl, "perturb", &Optimizer::perturbs, "perturbation", "PERTURBS", "SAM");
   boundary::check_order(impl, "perturb");
@@ -181,6 +182,7 @@ bool EngineBase::wants_second_gradient() const {
 }
 
 StepResult EngineBase::keep_second_gradient() {
+  const Calls::Entered entered(impl_->calls, "keep_second_gradient");
   Impl& impl = *impl_;
   require_capability(impl, "keep_second_gradient", &Optimizer::takes_second_gradients, "use for a second gradient",
                      "SECOND_GRADIENT", "Sophia");
@@ -200,6 +202,7 @@ StepResult EngineBase::keep_second_gradient() {
 }
 
 void EngineBase::abandon_step() try {
+  const Calls::Entered entered(impl_->calls, "abandon_step");
   Impl& impl = *impl_;
   impl.require_usable("abandon_step");
   if (!impl.reducer)

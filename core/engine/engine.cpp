@@ -44,10 +44,24 @@ void EngineBase::Impl::audit() {
   if (torch_optimizer) torch_optimizer->follow(store, groups, progress.applied_steps);
 }
 
+namespace {
+
+// For the verdict on ranks that wrote other values: "'first.bias' (bits 0f3a...)".
+std::string written_text(const EngineBase::Impl& impl, uint64_t hash) {
+  if (hash == 0) return "nothing";
+  std::string text = impl.module_audit->written_names();
+  if (impl.torch_optimizer && impl.torch_optimizer->taken_hash() != 0)
+    text += text.empty() ? "its optimizer" : " and its optimizer";
+  return formatted("{} ({})", text, control::bits_text(hash));
+}
+
+}  // namespace
+
 control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
   const uint64_t written = module_audit->written_hash() + (torch_optimizer ? torch_optimizer->taken_hash() : 0);
-  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, schedule, *activations.layers}, store,
-                          *reducer, groups);
+  const std::function<std::string()> names = [&] { return written_text(*this, written); };
+  return agreement->facts({progress, settings(), is_boundary, scaler.scale(), written, names, schedule, *activations.layers},
+                          store, *reducer, groups);
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {
@@ -63,10 +77,15 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
           tensor_group ? "; what ranks along the axis tensor have different parts of is declared (gannet/split.h)" : ""));
 }
 
-void EngineBase::rethrow_from_forward() { rethrow_as_ours("forward"); }
+// An exception that the program catches on this rank alone is found at the next call of all ranks.
+void EngineBase::rethrow_from_forward() {
+  if (impl_->reducer && impl_->passes.training && at::GradMode::is_enabled()) ++impl_->progress.caught_errors;
+  rethrow_as_ours("forward");
+}
 
 void EngineBase::begin_forward() {
   Impl& impl = *impl_;
+  Calls::Entered entered(impl.calls, "forward");
   impl.require_usable("forward");
   const bool trains = impl.reducer && impl.passes.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
   if (impl.progress.is_in_backward()) impl.restart_step();  // the program's backward, through scale(), threw
@@ -86,6 +105,7 @@ void EngineBase::begin_forward() {
   if (impl.passes.autocast_dtype)
     impl.passes.autocast.emplace(impl.device.type(), *impl.passes.autocast_dtype,
                                  /*caches_casts=*/at::GradMode::is_enabled() || !impl.store.gathers());
+  entered.keep();  // until end_forward
 }
 
 void EngineBase::finish_forward() {
@@ -95,6 +115,10 @@ void EngineBase::finish_forward() {
 
 void EngineBase::end_forward() {
   Impl& impl = *impl_;
+  struct Leave {
+    ~Leave() { calls.leave(); }
+    Calls& calls;
+  } const leave{impl.calls};
   impl.passes.autocast.reset();
   impl.passes.activations.reset();
   impl.passes.forward_timed.reset();
@@ -123,6 +147,7 @@ void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_bound
 
 void EngineBase::zero_grad() {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "zero_grad");
   if (impl.progress.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
     impl.module_audit->say_once(
         formatted("zero_grad() dropped {} of {} micro-batches of step {}: the next one is the first of its step (the engine "
@@ -224,6 +249,7 @@ const std::shared_ptr<ProcessGroup>& EngineBase::process_group() const { return 
 double EngineBase::mean(double value) { return mean(std::vector<double>{value})[0]; }
 
 std::vector<double> EngineBase::mean(std::vector<double> values) {
+  const Calls::Entered entered(impl_->calls, "mean");
   if (impl_->comm->size() == 1) return values;
   auto call = impl_->process_group->world()->enter(*impl_->world_group, "mean", impl_->progress.global_steps);
   impl_->host_group->all_reduce(values.data(), values.size());
@@ -232,12 +258,14 @@ std::vector<double> EngineBase::mean(std::vector<double> values) {
 }
 
 std::vector<std::string> EngineBase::gather(const std::string& bytes) {
+  const Calls::Entered entered(impl_->calls, "gather");
   if (impl_->comm->size() == 1) return {bytes};
   auto call = impl_->process_group->world()->enter(*impl_->world_group, "gather", impl_->progress.global_steps);
   return impl_->host_group->gather_texts(bytes);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
+  const Calls::Entered entered(impl_->calls, "fp32_parameters");
   at::NoGradGuard no_grad;
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   std::optional<control::Watch::Call> call;
@@ -260,6 +288,7 @@ bool EngineBase::parameters_differ() const {
 }
 
 void EngineBase::refresh_masters() {
+  const Calls::Entered entered(impl_->calls, "refresh_masters");
   impl_->require_usable("refresh_masters");
   require_training_weights(*impl_, "refresh_masters");
   refuse_between_passes(*impl_, "refresh_masters");
@@ -279,49 +308,6 @@ LoaderOptions EngineBase::loader_options() const {
   options.micro_batches_multiple = settings.leftover_micro_batches == "drop" ? settings.accumulation_steps : 1;
   options.device = impl_->device;
   return options;
-}
-
-int64_t EngineBase::Impl::micro_batches_of_step() const {
-  if (passes.earlier) return passes.earlier->micro_batches;  // they come once more: the loader has passed them
-  const int64_t all = settings().accumulation_steps;
-  if (!passes.micro_batches_left) {
-    if (all > 1 && settings().leftover_micro_batches == "step")
-      throw Error(ErrorCode::kOrder, "gannet.leftover_micro_batches is step, but the engine does not know where an epoch ends",
-                  "give initialize the training_data, or call engine->end_steps_with_epochs_of(loader)");
-    return all;
-  }
-  const int64_t left = std::max<int64_t>(1, passes.micro_batches_left());
-  return left >= all ? all : std::min(all, progress.micro_in_step + left);
-}
-
-void EngineBase::end_steps_with_epochs(std::function<int64_t()> micro_batches_left) {
-  impl_->passes.micro_batches_left = std::move(micro_batches_left);
-}
-void EngineBase::end_steps_with_epochs_of(std::shared_ptr<ResumableLoader> loader) {
-  if (!loader || !loader->micro_batches_left())
-    throw Error(
-        ErrorCode::kUnsupported,
-        "gannet.leftover_micro_batches is step, but the training data are a stream, whose end is known only when it is met",
-        "choose carry or drop, give a dataset with random access, or train by gannet::Trainer, which reads ahead");
-  end_steps_with_epochs([loader = std::move(loader)] { return loader->micro_batches_left().value(); });
-}
-std::string EngineBase::leftover_micro_batches() const { return impl_->settings().leftover_micro_batches; }
-
-void EngineBase::announce_leftovers(int64_t micro_batches, int64_t leftover) const {
-  const int64_t per_step = impl_->settings().accumulation_steps;
-  if (!impl_->is_first() || per_step == 1) return;
-  const std::string option = " (gannet.leftover_micro_batches: carry, drop or step)";
-  if (leftover > 0)
-    log_info(formatted("each epoch leaves out its last {} micro-batches, so that it has a whole number of steps of {}{}",
-                       leftover, per_step, option));
-  else if (micro_batches > 0 && micro_batches % per_step != 0 && impl_->passes.micro_batches_left)
-    log_info(formatted("an epoch has {} micro-batches: its last step has {} of them{}", micro_batches, micro_batches % per_step,
-                       option));
-  else if (micro_batches > 0 && micro_batches % per_step != 0)
-    log_info(
-        formatted("an epoch has {} micro-batches, not a multiple of {}: the gradients of the last {} are carried into the next "
-                  "epoch's first step{}",
-                  micro_batches, per_step, micro_batches % per_step, option));
 }
 
 std::shared_ptr<OptimizerHandle> EngineBase::optimizer_handle() {

@@ -123,6 +123,7 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, const std::
                           : *accumulation == config::DType::kFloat32 ? 4
                                                                      : 2;
   plan.model.state_bytes = of_plugin ? of_plugin->state_bytes : 2 * std::max(4u, plan.model.param_bytes);
+  if (read.settings.ema.decay) plan.model.average_bytes = std::max(plan.model.master_bytes, plan.model.param_bytes);
   plan.model.keeps_masters = of_plugin && of_plugin->perturbs;
   plan.model.has_second_gradient = of_plugin && of_plugin->takes_second_gradients;
   plan.ranks = request.ranks;
@@ -271,9 +272,10 @@ std::string estimate_text(const EstimateRequest& request) {
 
   std::string text = formatted(
       "Bytes on each of {}{}{} on a host), for {} parameters in {}, the largest of {}{}, with {} bytes of optimizer states for "
-      "each{}{}:\n\n{}\n{} A checkpoint has {}, shared among the ranks.\n{}.\n",
+      "each{}{}{}:\n\n{}\n{} A checkpoint has {}, shared among the ranks.\n{}.\n",
       plan.ranks, plan.ranks == 1 ? " rank (" : " ranks (", plan.ranks_per_host, request.said, dtype, plan.model.largest,
       request.largest ? "" : " (a guess: --largest says it)", plan.model.state_bytes, states ? "" : " (Adam)",
+      plan.model.average_bytes > 0 ? formatted(", {} of its moving average", plan.model.average_bytes) : "",
       kept_between_passes(plan.model), table_of(plan, room, request.config_name),
       kept ? "Activations of one micro-batch are in it. Not counted: the program itself."
            : "Not counted: activations, which grow with the batch, and the program itself.",

@@ -1,14 +1,22 @@
 #include "engine/evaluation.h"
 
+#include <gannet/log.h>
 #include <torch/nn/module.h>
 
 #include "base/format.h"
 #include "control/world.h"
+#include "engine/construction.h"
 #include "engine/earlier_pass.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
+
+// Whose weights the model has between eval() and train().
+std::string who_averages(const EngineBase::Impl& impl) {
+  if (impl.updater.average().is_on()) return "an engine with gannet.ema";
+  return formatted("optimizer '{}'", impl.groups[0].optimizer->plugin().name());
+}
 
 // Every rank is here: the new values are sent to each other.
 void exchange(EngineBase::Impl& impl, bool trains) {
@@ -16,14 +24,15 @@ void exchange(EngineBase::Impl& impl, bool trains) {
   impl.require_usable(call);
   if (impl.progress.holds_micro_batch())
     throw Error(ErrorCode::kOrder,
-                formatted("{}() was called between forward() and step(), and optimizer '{}' evaluates with other weights than it "
+                formatted("{}() was called between forward() and step(), and {} evaluates with other weights than it "
                           "trains: the gradients would be those of neither",
-                          call, impl.groups[0].optimizer->plugin().name()),
+                          call, who_averages(impl)),
                 "call it after step()");
   const auto watched = impl.process_group->world()->enter(*impl.world_group, call, impl.progress.global_steps);
   EvaluationWeights& weights = impl.updater.evaluation();
   if (!trains) {
     impl.audit();
+    impl.updater.average().follow_masters();
     weights.enter(impl.progress.applied_steps);
   } else {
     if (const std::string name = impl.module_audit->written(); !name.empty())
@@ -41,20 +50,30 @@ void exchange(EngineBase::Impl& impl, bool trains) {
 
 void require_training_weights(const EngineBase::Impl& impl, const char* call) {
   if (!impl.updater.evaluation().are_in_use()) return;
-  throw Error(
-      ErrorCode::kOrder,
-      formatted("{}() was called after eval(): the model has the weights that optimizer '{}' evaluates with, and not those "
-                "that it trains",
-                call, impl.groups[0].optimizer->plugin().name()),
-      "call engine->train() first");
+  throw Error(ErrorCode::kOrder,
+              formatted("{}() was called after eval(): the model has the weights that {} evaluates with, and not those "
+                        "that it trains",
+                        call, who_averages(impl)),
+              "call engine->train() first");
+}
+
+void start_average(EngineBase::Impl& impl) {
+  const auto& ema = impl.settings().ema;
+  if (!ema.decay) return;
+  if (!impl.reducer) {
+    if (impl.is_first()) log_info("no effect: /gannet/ema (the engine does not train)");
+    return;
+  }
+  impl.updater.average().use({*ema.decay, ema.warmup, ema.update_after_step});
+  for (Range& range : impl.store.ranges()) impl.store.add_average(range);
 }
 
 void EngineBase::train(bool on) try {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, on ? "train" : "eval");
   if (!on && impl.reducer) refuse_between_passes(impl, "eval");
   const EvaluationWeights& weights = impl.updater.evaluation();
-  if (impl.reducer && !impl.user_optimizer && weights.are_in_use() == on && (on || weights.exist(impl.progress.applied_steps)))
-    exchange(impl, on);
+  if (impl.reducer && weights.are_in_use() == on && (on || weights.exist(impl.progress.applied_steps))) exchange(impl, on);
   impl.module->train(on);
   impl.passes.training = on;
 } catch (...) {

@@ -1,4 +1,4 @@
-// eval() and train() of an optimizer that evaluates with other weights than it trains.
+// eval() and train() of an engine that evaluates with other weights than it trains: its optimizer's, or a moving average.
 #pragma once
 
 #include "engine/impl.h"

@@ -130,6 +130,7 @@ void GatheredParameters::State::end() {
 
 GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options)
     : state_(std::make_unique<State>()) {
+  const Calls::Entered entered(engine.impl().calls, "zero::GatheredParameters");
   state_->impl = &engine.impl();
   state_->engine = state_->impl->self;
   state_->write_from = options.write_from;

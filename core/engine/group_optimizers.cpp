@@ -15,6 +15,13 @@ namespace {
 void refuse_unfit(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
   const std::string name = optimizer.plugin().name();
   check_own_reduction(impl, optimizer);
+  if (impl.settings().ema.decay && optimizer.has_evaluation_weights())
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("gannet.ema keeps a moving average of the parameters to evaluate with, and optimizer '{}' has weights of "
+                  "its own for that",
+                  name),
+        "leave gannet.ema out, or name another optimizer");
   const auto& sums = optimizer.sums();
   if (impl.mesh->shape().size(kPipeAxis) > 1 &&
       std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope != GANNET_SUM_OF_TENSOR; }))

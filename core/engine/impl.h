@@ -10,6 +10,7 @@
 
 #include "engine/activations.h"
 #include "engine/agreement.h"
+#include "engine/calls.h"
 #include "engine/group_rules.h"
 #include "engine/module_audit.h"
 #include "engine/newcomers.h"
@@ -37,6 +38,7 @@ struct EngineBase::Impl : RankContext {
   uint32_t number_in_group = 0;      // of the engines of this group, counted; the same on every rank
   std::string splits;                // of parameters, as they were declared when the engine took them; "": none
   std::unique_ptr<class Ties> ties;  // parameters that other stages of the pipeline hold as well; null: none
+  Calls calls;
   Progress progress;
   std::unique_ptr<HostGradients> host_gradients;  // null: gradients stay in the device's memory
   GroupRules group_rules;

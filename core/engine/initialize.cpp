@@ -251,7 +251,6 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     throw Error(ErrorCode::kConfig, "initialize was given no config",
                 "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
   const config::Document& document = *config.document();
-
   open(impl, document, options);
   impl.number_in_group = next_number_in(impl.world_group->name());
   auto call = impl.process_group->world()->enter(*impl.world_group, "initialize");
@@ -309,6 +308,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   move_module(impl);
   if (impl.ties) impl.ties->adopt(impl.store);
   if (!options.inference) create_states(impl);
+  start_average(impl);
 #ifdef __GLIBC__
   ::malloc_trim(0);  // the memory of the parameters as the program made them goes back to the system
 #endif

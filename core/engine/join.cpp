@@ -147,6 +147,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   for (size_t r = first; r < impl.store.ranges().size(); ++r) {
     Range& range = impl.store.ranges()[r];
     if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);
+    if (impl.updater.average().is_on()) impl.store.add_average(range);
     impl.reducer->add_range(r);
   }
   for (size_t g = 0; g < impl.groups.size(); ++g) grow_squares(impl.groups[g], g, impl, impl.store);

@@ -92,6 +92,7 @@ std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
 
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "load_checkpoint");
   require_training_weights(impl, "load_checkpoint");
   refuse_between_passes(impl, "load_checkpoint");
   forget_earlier_passes(impl);  // of a step that left parameters undefined

@@ -60,6 +60,7 @@ GroupMapping Loading::compare_groups() const {
 std::vector<StateEntry> Loading::entries() const {
   std::vector<StateEntry> all = state_entries(
       impl_, [&](const Range&, const TrainedParameter& parameter) { return ranks_differed(found_, parameter.name); });
+  if (module_only_) std::erase_if(all, [](const StateEntry& entry) { return entry.kind == StateEntry::Kind::kAverage; });
   if (!wants_states()) return all;
   for (StateEntry& entry : all) {
     const size_t at = entry.kind == StateEntry::Kind::kState ? entry.name.find("/@") : std::string::npos;
@@ -108,6 +109,7 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   impl_.progress.tear(formatted("a load of {} failed partway", found_.path()));
   read();
   if (options_.custom_load_fn) hand_to_program();
+  start_averages();
   if (!module_only_) restore();
   if (wants_states())  // the step says whether the ranks are to differ
     if (std::string text = read_rank_states(impl_, found_, ranks_, !options_.custom_load_fn); !text.empty())
@@ -212,7 +214,8 @@ void Loading::read() {
 
 void Loading::read_entries(std::vector<Target>& targets) {
   for (const auto& [entry, saved] : comparison_.wanted()) {
-    if (options_.custom_load_fn && entry.kind != StateEntry::Kind::kState) continue;
+    const bool is_of_module = entry.kind != StateEntry::Kind::kState && entry.kind != StateEntry::Kind::kAverage;
+    if (options_.custom_load_fn && is_of_module) continue;
     if (entry.stored && saved->dtype == entry.dtype) {
       targets.push_back({saved->name, entry.begin, entry.part, entry.stored, entry.split});
       continue;
@@ -257,6 +260,32 @@ void Loading::hand_to_program() {
   options_.custom_load_fn(for_program_, *impl_.module);
   impl_.store.refresh_masters();
   if (impl_.reducer) impl_.audit();
+}
+
+void Loading::start_averages() {
+  const bool is_saved = is_there("average/");
+  if (!impl_.updater.average().is_on()) {
+    if (is_saved && !module_only_)
+      note("the checkpoint has a moving average of the parameters, which this engine does not keep (gannet.ema)");
+    return;
+  }
+  std::set<std::string> read;
+  for (const auto& [entry, saved] : comparison_.wanted())
+    if (entry.kind == StateEntry::Kind::kAverage) read.insert(entry.name);
+  impl_.updater.average().set_fresh(read.empty());
+  std::string first;
+  for (const Range& range : impl_.store.ranges())
+    for (size_t p = 0; p < range.parameters.size(); ++p) {
+      const std::string& name = range.parameters[p].name;
+      if (read.contains(name)) continue;
+      impl_.store.restart_average(range, p);
+      if (first.empty()) first = name;
+    }
+  if (first.empty()) return;
+  note(module_only_ ? std::string("the moving average (gannet.ema) starts from the loaded parameters")
+       : is_saved
+           ? formatted("the checkpoint has no moving average of '{}' (gannet.ema): it starts from the loaded parameter", first)
+           : std::string("the checkpoint has no moving average (gannet.ema): it starts from the loaded parameters"));
 }
 
 }  // namespace gannet

@@ -55,6 +55,7 @@ class Loading {
   void read_accumulation(std::vector<checkpoint::Target>& targets);
   at::Tensor whole(const std::string& name, std::vector<checkpoint::Target>& targets) const;  // undefined: it is not there
   void hand_to_program();
+  void start_averages();  // of parameters of which the checkpoint has none
 
   // ---- restore.cpp: the numbers
   void restore();

@@ -15,7 +15,7 @@ std::vector<std::pair<std::string, int64_t>> memory_picture(const EngineBase::Im
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges) {
       parameters += bytes_here(range.param);
-      states += bytes_here(range.master);
+      states += bytes_here(range.master) + bytes_here(range.average);
       for (const Array& state : range.states) states += bytes_here(state);
       if (range.grad.defined()) flat_gradients += static_cast<int64_t>(range.grad.nbytes());
     }

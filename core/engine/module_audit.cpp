@@ -167,6 +167,15 @@ std::string ModuleAudit::written(std::optional<size_t> group) const {
   return "";
 }
 
+std::string ModuleAudit::written_names() const {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> first;
+  for (const std::string& name : written_names_)
+    if (first.size() < kMost) first.push_back(formatted("'{}'", name));
+  const size_t more = written_names_.size() - first.size();
+  return join(first, ", ") + (more > 0 ? formatted(" and {} more", more) : "");
+}
+
 void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& added)>& join) {
   const std::vector<Change> changes = this->changes();
   if (const std::string name = reducer.restore_hooks(); !name.empty())
@@ -251,6 +260,7 @@ void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
   if (context_.world_group->size() > 1 && !parameter.split) {
     const at::Tensor bytes = whole.to(at::kCPU);
     written_hash_ = (written_hash_ ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
+    written_names_.insert(parameter.name);
   }
   store_.take_in(range, p, whole, is_replaced, value.scalar_type() != range.dtype);
 }

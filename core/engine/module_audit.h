@@ -63,7 +63,8 @@ class ModuleAudit {
   void take_in(Range& range, size_t parameter, bool is_replaced);
 
   uint64_t written_hash() const { return written_hash_; }  // of the values that were taken in since the last step
-  void end_step() { written_hash_ = 0; }
+  std::string written_names() const;  // of those parameters: "'first.bias'", of many the first three and how many more
+  void end_step() { written_hash_ = 0, written_names_.clear(); }
   /// Logs it on rank 0, a sentence of this kind once.
   void say_once(const std::string& what);
 
@@ -92,6 +93,7 @@ class ModuleAudit {
   bool groups_are_given_ = false;
   std::unordered_set<const void*> declined_;
   uint64_t written_hash_ = 0;
+  std::set<std::string> written_names_;
   std::set<std::string> said_;
 };
 

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "control/watch.h"
@@ -59,7 +58,7 @@ struct Passes {
   struct ScaleScope {
     std::unique_ptr<c10::DebugInfoGuard> marked;
     std::unique_ptr<zero::Interception> armed;
-    std::thread::id thread = std::this_thread::get_id();
+    uint64_t thread = thread_number();
     ~ScaleScope();
   };
   std::unique_ptr<ScaleScope> scale_scope;

@@ -14,6 +14,13 @@ void Progress::check_whole(const char* call) const {
 }
 
 void Progress::check_backward(const std::string& call, bool training) const {
+  if (!holds_micro_batch() && training && has_forwarded_)
+    throw Error(
+        ErrorCode::kOrder,
+        formatted("{} was called before the forward() of its micro-batch: this loss is of a micro-batch that has ended, or "
+                  "of the module's own forward",
+                  call),
+        "call engine->forward(...), backward and step in this order for each micro-batch");
   if (!holds_micro_batch())
     throw Error(
         ErrorCode::kOrder,
@@ -34,6 +41,7 @@ void Progress::check_step(bool is_pending, const char* call) const {
 }
 
 void Progress::end_forward() {
+  has_forwarded_ = true;
   if (state_ == State::kIdle) state_ = State::kForwarded;
 }
 

@@ -98,6 +98,7 @@ class Progress {
   bool operator==(const Progress&) const = default;
 
  private:
+  bool has_forwarded_ = false;  // a training forward has ended, of this micro-batch or an earlier one
   State state_ = State::kIdle;  // beneath torn_: a load of weights alone keeps the micro-batch
   std::string torn_;
 };

@@ -223,6 +223,7 @@ CheckpointWriter& EngineBase::Impl::writer() {
 
 SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOptions& options) try {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "save_checkpoint");
   const auto began = std::chrono::steady_clock::now();
   if (folder.empty())
     throw Error(ErrorCode::kArgument, "save_checkpoint was given no folder", "name one, for example \"checkpoints\"");
@@ -244,6 +245,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
     impl.audit();
     if (impl.settings().fingerprint_every > 0) impl.compare_fingerprints("at a save");
   }
+  impl.updater.average().follow_masters();
   checkpoint::Saver& saver = writer.saver(folder);
   checkpoint::Content content = impl.content(options, saver.neighbours());
   content.tag = tag;

@@ -131,6 +131,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
 }  // namespace
 
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool exclude_frozen_parameters) {
+  const Calls::Entered entered(impl_->calls, "fp32_state");
   auto call = impl_->process_group->world()->enter(*impl_->world_group, "fp32_state", impl_->progress.global_steps);
   at::NoGradGuard no_grad;
   NamedTensors tensors = fp32_parameters();
@@ -139,6 +140,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool excl
 }
 
 bool EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+  const Calls::Entered entered(impl_->calls, "save_16bit_model");
   if (impl_->settings().zero.stage == 3 && !impl_->settings().zero.gather_16bit_on_save) {
     if (impl_->is_first())
       log_warning(
@@ -150,6 +152,7 @@ bool EngineBase::save_16bit_model(const std::string& folder, const std::string& 
   return true;
 }
 void EngineBase::save_fp32_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+  const Calls::Entered entered(impl_->calls, "save_fp32_model");
   save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/true);
 }
 

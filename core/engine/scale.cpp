@@ -67,11 +67,12 @@ struct ScaleRoot : torch::autograd::Function<ScaleRoot> {
 
 // A guard that ends on another thread would give its own thread's state to this one: it stays, which costs a few bytes.
 Passes::ScaleScope::~ScaleScope() {
-  if (thread != std::this_thread::get_id()) static_cast<void>(marked.release());
+  if (thread != thread_number()) static_cast<void>(marked.release());
 }
 
 at::Tensor EngineBase::scale(const at::Tensor& loss, const BackwardOptions& options) {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "scale");
   check_loss(impl, loss, "scale");
   if (impl.progress.is_in_backward()) impl.restart_step();  // its backward ended in an exception
   if (!impl.passes.running) {

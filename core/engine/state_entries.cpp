@@ -107,12 +107,20 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differ
                 "declare ties before initialize, in the layer's constructor");
   std::vector<StateEntry> all;
   std::unordered_set<const void*> seen;
+  const auto add_average = [&](const Range& range, const TrainedParameter& parameter, const zero::Part& part) {
+    constexpr auto kKind = StateEntry::Kind::kAverage;
+    all.push_back(with_split(range.has_all_of(range.average)
+                                 ? whole_of(kKind, parameter.name, range.slice(range.average.here(), parameter))
+                                 : part_of(kKind, parameter.name, parameter, range.average, part.own, part),
+                             parameter.split));
+  };
   const auto add = [&](const Range& range, StateEntry::Kind kind) {
     const auto parts = part_of_each(range);
     for (size_t p = 0; p < parts.size(); ++p) {
       const auto& parameter = range.parameters[p];
       if (parameter.is_moved) continue;
       seen.insert(parameter.tensor.unsafeGetTensorImpl());
+      if (range.average.defined()) add_average(range, parameter, parts[p]);
       const Array& masters = range.masters();
       if (range.has_all_of(masters)) {
         all.push_back(with_split(whole_of(kind, parameter.name, range.whole_master(parameter)), parameter.split));

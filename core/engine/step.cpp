@@ -28,6 +28,7 @@ void update(EngineBase::Impl& impl, double factor) {
   if (!impl.user_optimizer) return impl.updater.update(factor, impl.progress.applied_steps, *impl.reducer);
   Timers::Scope timed(impl.timers, Timed::kUpdate);
   impl.user_optimizer->update(factor, impl.store.ranges(), impl.groups, *impl.reducer, impl.comm->size());
+  impl.updater.average_all(impl.progress.applied_steps);
 }
 
 void end_update(EngineBase::Impl& impl) {
@@ -74,6 +75,7 @@ void end_step(EngineBase::Impl& impl, bool applied) {
 
 StepResult EngineBase::step() {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "step");
   boundary::check_order(impl, "step");
   if (!impl.is_boundary()) return boundary::end_micro_batch(impl, "step");
   require_second_gradient(impl);

@@ -313,6 +313,7 @@ void commit(EngineBase::Impl& impl, Prepared& made, std::unique_ptr<Agreement>& 
 
 SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& params, const std::vector<Dict>& overrides) try {
   Impl& impl = *impl_;
+  const Calls::Entered entered(impl.calls, "swap_optimizer");
   wait_for_checkpoint();  // it reads the states
   auto call = impl.process_group->world()->enter(*impl.world_group, kCall, impl.progress.global_steps);
   const at::NoGradGuard no_grad;

@@ -68,7 +68,7 @@ uint64_t built_sharded_bytes(const ModelSize& model, uint32_t ranks) {
 }
 
 uint64_t checkpoint_bytes(const ModelSize& model) {
-  return model.parameters * (std::max(model.master_bytes, model.param_bytes) + model.state_bytes);
+  return model.parameters * (std::max(model.master_bytes, model.param_bytes) + model.state_bytes + model.average_bytes);
 }
 
 Bytes estimate(const Plan& plan) {
@@ -96,7 +96,8 @@ Bytes estimate(const Plan& plan) {
   const bool is_apart = optimizer != Tier::kNone && !device_is_host;
   const uint64_t master_bytes = model.master_bytes == 0 && is_apart ? model.param_bytes : model.master_bytes;
   const uint64_t master_type_bytes = std::max<uint64_t>(master_bytes, model.param_bytes);
-  const uint64_t update_bytes = master_bytes + model.state_bytes + (model.has_second_gradient ? master_type_bytes : 0);
+  const uint64_t update_bytes =
+      master_bytes + model.state_bytes + model.average_bytes + (model.has_second_gradient ? master_type_bytes : 0);
   const uint64_t kept_bytes = model.keeps_masters ? master_type_bytes : 0;  // written and read without pages
   put((placement.stage >= 1 ? own : all) * (update_bytes + kept_bytes), optimizer);
   if (optimizer == Tier::kNvme) on_host(paged_numel(plan, own) * update_bytes);

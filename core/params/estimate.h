@@ -37,6 +37,7 @@ struct ModelSize {
   uint32_t grad_bytes = 2;           // of the dtype in which gradients are added up
   uint32_t master_bytes = 4;         // fp32 masters of 16-bit parameters; 0: parameters are their own masters
   uint32_t state_bytes = 8;          // of an element's optimizer states together; Adam: 2 x 4
+  uint32_t average_bytes = 0;        // of an element's moving average, in the masters' type; 0: none is kept
   bool keeps_masters = false;        // its optimizer perturbs parameters: their masters are kept beside them
   bool has_second_gradient = false;  // or takes a second gradient, in the masters' type
 };

@@ -309,7 +309,7 @@ AbsenceErrors::AbsenceErrors() {
 }
 
 AbsenceErrors::~AbsenceErrors() {
-  if (thread_ == std::this_thread::get_id() && --reporting == 0) c10::impl::tls_set_dispatch_key_included(kErrorKey, false);
+  if (thread_ == thread_number() && --reporting == 0) c10::impl::tls_set_dispatch_key_included(kErrorKey, false);
 }
 
 }  // namespace gannet::zero

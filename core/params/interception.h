@@ -18,8 +18,10 @@
 #include <c10/util/FunctionRef.h>
 
 #include <cstddef>
-#include <thread>
+#include <cstdint>
 #include <vector>
+
+#include "base/thread_number.h"
 
 namespace c10 {
 class OperatorHandle;
@@ -67,10 +69,10 @@ class Interception {
   Interception();
   ~Interception();
   Interception(const Interception&) = delete;
-  bool is_of_this_thread() const { return thread_ == std::this_thread::get_id(); }
+  bool is_of_this_thread() const { return thread_ == thread_number(); }
 
  private:
-  std::thread::id thread_ = std::this_thread::get_id();
+  uint64_t thread_ = thread_number();
 };
 
 // While it lives, an operator of its thread that reads a parameter which is not here throws gannet::Error (kOrder) with its name,
@@ -83,7 +85,7 @@ class AbsenceErrors {
   AbsenceErrors(const AbsenceErrors&) = delete;
 
  private:
-  std::thread::id thread_ = std::this_thread::get_id();
+  uint64_t thread_ = thread_number();
 };
 
 }  // namespace gannet::zero

@@ -17,7 +17,9 @@
 namespace gannet {
 namespace {
 
-constexpr const char* kHowToRead = "read it in forward or backward, or under a zero::GatheredParameters guard";
+constexpr const char* kHowToRead =
+    "read it in forward or backward on the thread that called them, on another thread under engine->guard(), or under a "
+    "zero::GatheredParameters guard";
 
 // Elements: a page of direct I/O, of the smallest dtype.
 constexpr int64_t kDriveAlignment = 2048;
@@ -250,6 +252,20 @@ void ParameterStore::require_support(const Range& range, const Optimizer& optimi
 void ParameterStore::add_states(Range& range, const Optimizer& optimizer) {
   require_support(range, optimizer);
   for (const auto& state : optimizer.states()) range.states.push_back(make_state(range, state));
+}
+
+void ParameterStore::add_average(Range& range) const {
+  range.average = make_like_masters(range, "ema");
+  for (size_t p = 0; p < range.parameters.size(); ++p) restart_average(range, p);
+}
+
+void ParameterStore::restart_average(const Range& range, size_t parameter) const {
+  constexpr int64_t kStretch = 1 << 22;  // elements at a time, so that what lies on a drive needs little memory
+  for (const zero::Part& part : range.parts)
+    for (int64_t done = 0; part.tensor == parameter && done < part.numel; done += kStretch) {
+      const zero::Shard place{part.offset + done, part.own + done, std::min(kStretch, part.numel - done)};
+      range.average.set(place.own, range.master_of(place));
+    }
 }
 
 Array ParameterStore::make_like_masters(const Range& range, const std::string& name) const {

@@ -110,8 +110,9 @@ struct Range {
   int64_t numel = 0;      // of the flat buffers, padding included
   int64_t own_numel = 0;  // of this rank's shards
 
-  Array param;   // [numel] dtype, [own_numel] where parameters are gathered on demand
-  Array master;  // [own_numel] master_dtype; undefined where the parameters are their own masters
+  Array param;    // [numel] dtype, [own_numel] where parameters are gathered on demand
+  Array master;   // [own_numel] master_dtype; undefined where the parameters are their own masters
+  Array average;  // [own_numel] master_dtype, where the masters lie: their moving average; undefined: none is kept
   at::Tensor
       grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
   // Masters that writes under a guard have displaced since the last step, where they lie, and of which parameters: a program that

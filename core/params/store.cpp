@@ -61,6 +61,10 @@ ParameterStore::~ParameterStore() {
 }
 
 TrainedParameter ParameterStore::admit(const std::string& name, const at::Tensor& tensor) {
+  if (tensor.is_inference())
+    throw Error(ErrorCode::kArgument,
+                formatted("parameter '{}' was made under c10::InferenceMode: LibTorch's autograd cannot train it", name),
+                "build the model outside of InferenceMode, or give initialize a clone of it");
   const bool can_be_trained =
       tensor.is_floating_point() || tensor.scalar_type() == at::kComplexFloat || tensor.scalar_type() == at::kComplexDouble;
   if (!can_be_trained || c10::elementSize(tensor.scalar_type()) < 2)

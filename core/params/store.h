@@ -96,6 +96,9 @@ class ParameterStore {
   void add_states(Range& range, const Optimizer& optimizer);
   /// One of them, not in use yet; undefined for a state that is no element's.
   Array make_state(const Range& range, const Optimizer::State& state) const;
+  /// A moving average of the range's masters, which begins as a copy of them.
+  void add_average(Range& range) const;
+  void restart_average(const Range& range, size_t parameter) const;
   /// As long as the range's masters, where they lie.
   Array make_like_masters(const Range& range, const std::string& name) const;
   /// Error(kUnsupported): the optimizer does not take the range's dtypes.

@@ -65,7 +65,7 @@ void Recorder::on_operator(const c10::OperatorHandle& op, const std::vector<c10:
   // The lock is released while the operator runs: other threads record theirs meanwhile.
   event.is_backward = node != nullptr;
   if (node) event.node = node->sequence_nr();
-  event.is_of_this_thread = std::this_thread::get_id() == thread_;
+  event.is_of_this_thread = thread_number() == thread_;
   event.first_node = at::sequence_number::peek();
   const auto began = Clock::now();
   run();

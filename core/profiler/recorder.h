@@ -11,7 +11,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -57,7 +56,7 @@ class Recorder : public zero::Observer {
   bool is_timed_;
   std::atomic<bool> listens_ = true;
   // The thread that runs forward: only its operators have a place in the order that attribute() goes by.
-  std::thread::id thread_ = std::this_thread::get_id();
+  uint64_t thread_ = thread_number();
   // Autograd's counter when recording began: lower numbers are of nodes from an earlier forward.
   uint64_t first_node_;
   mutable std::mutex mutex_;  // autograd has a thread for each device

@@ -29,6 +29,7 @@ void Comparison::add(const StateEntry& entry) {
   expected_.insert(name);
   if (is_state && !rules_.wants_states) return;
   if (is_state && !saved && has_users_ && rules_.reads_user_states) return;
+  if (!saved && entry.kind == StateEntry::Kind::kAverage) return;  // it starts from the parameter
   if (!saved) {
     if (entry.kind == StateEntry::Kind::kFrozen && frozen_excluded_) {
       notes_.push_back(formatted("frozen parameter '{}' was not saved: it stays as it is", entry.name));
@@ -57,6 +58,7 @@ void Comparison::add(const StateEntry& entry) {
   if (is_weights_ && saved->dtype != entry.dtype)
     ++converted_[formatted("{} to {}", c10::toString(saved->dtype), c10::toString(entry.dtype))];
   wanted_.emplace_back(entry, saved);
+  if (entry.kind == StateEntry::Kind::kAverage) return;
   ++(is_state ? states : entry.kind == StateEntry::Kind::kBuffer ? buffers : parameters);
 }
 

@@ -43,6 +43,8 @@ std::string stored_name(const StateEntry& entry, const std::string& rank) {
       return formatted("buffer/{}/{}", rank, name);
     case StateEntry::Kind::kState:
       return formatted("state/{}", name);
+    case StateEntry::Kind::kAverage:
+      return formatted("average/{}", name);
     default:
       return formatted("parameter/{}", name);
   }

@@ -1,6 +1,7 @@
 // A tensor of the state that a checkpoint holds: what it is called, and what this rank has of it.
 //
 //   parameter/<name>            masters (fp32, fp64), or the frozen parameter itself
+//   average/<name>              the moving average of the masters (gannet.ema)
 //   state/<state>/<name>        an optimizer state of a parameter; of a group of parameters: state/<state>/@<group>.<dtype>
 //   rank_state/<rank>/...       optimizer states that every rank has values of its own of (engine/rank_states.h)
 //   rank_parameter/<rank>/<name>  likewise masters, after a local step; parameter/<name> is then what to use
@@ -31,7 +32,7 @@
 namespace gannet {
 
 struct StateEntry {
-  enum class Kind { kTrained, kFrozen, kBuffer, kState };
+  enum class Kind { kTrained, kFrozen, kBuffer, kState, kAverage };
   Kind kind;
   std::string name;            // without the prefixes above: "h.0.weight", "exp_avg/h.0.weight"
   std::vector<int64_t> shape;  // of the whole tensor, however an axis splits it

@@ -30,13 +30,27 @@ bool EvaluationWeights::are_others(const Group& group, int64_t applied_steps) co
 }
 
 bool EvaluationWeights::exist(int64_t applied_steps) const {
+  const auto has_average = [](const Range& range) { return range.average.defined(); };
+  if (std::any_of(store_.ranges().begin(), store_.ranges().end(), has_average)) return true;
   return std::any_of(groups_.begin(), groups_.end(), [&](const Group& group) { return are_others(group, applied_steps); });
+}
+
+// The two change places, which takes no third copy. Twice: as it was, bit for bit.
+void EvaluationWeights::swap_average(Range& range) const {
+  for (const zero::Part& part : range.parts)
+    for (int64_t done = 0; done < part.numel; done += kStretch) {
+      const zero::Shard place{part.offset + done, part.own + done, std::min(kStretch, part.numel - done)};
+      const at::Tensor masters = range.master_of(place).clone();
+      range.set_master(place, range.average.get(place.own, place.numel));
+      range.average.set(place.own, masters);
+    }
 }
 
 void EvaluationWeights::enter(int64_t applied_steps) {
   if (in_use_) return;
   const at::NoGradGuard no_grad;
   for (Range& range : store_.ranges()) {
+    if (range.average.defined()) swap_average(range);
     if (!are_others(groups_[range.group], applied_steps)) continue;
     kept_.push_back({&range, store_.make_like_masters(range, "masters, while it evaluates")});
     for (const zero::Part& part : range.parts)
@@ -72,6 +86,8 @@ void EvaluationWeights::leave() {
         kept.range->set_master(place, kept.masters.get(place.own, place.numel));
       }
   kept_.clear();
+  for (Range& range : store_.ranges())
+    if (range.average.defined()) swap_average(range);
   in_use_ = false;
   store_.publish_all();
 }

@@ -1,5 +1,6 @@
-// The weights to evaluate with, of optimizers that train at other ones (Schedule-Free, averages of weights; local steps, after
-// which each rank has weights of its own): put in the place of the masters for a while, and published like any update.
+// The weights to evaluate with, where they are not those that are trained: of optimizers that say so (Schedule-Free, averages of
+// weights; local steps, after which each rank has weights of its own), and the moving average that Range::average is. They are
+// put in the place of the masters for a while, and published like any update.
 //
 //   EvaluationWeights weights(context, store, groups);
 //   if (weights.exist(applied_steps)) weights.enter(applied_steps);   // the model is what the run would hand out
@@ -26,7 +27,7 @@ class EvaluationWeights {
   EvaluationWeights(RankContext& context, ParameterStore& store, std::vector<Group>& groups)
       : context_(context), store_(store), groups_(groups) {}
 
-  // Some group's optimizer has others than those that it trains. `applied_steps`: updates so far.
+  // Some range has others than those that are trained. `applied_steps`: updates so far.
   bool exist(int64_t applied_steps) const;
   bool are_in_use() const { return in_use_; }
   // Both are called on every rank, while no gradient is on its way.
@@ -42,6 +43,7 @@ class EvaluationWeights {
     Array masters;
   };
   bool are_others(const Group& group, int64_t applied_steps) const;
+  void swap_average(Range& range) const;
   at::Tensor evaluate(const Range& range, const zero::Part& part, int64_t applied_steps) const;
 
   RankContext& context_;

@@ -1,6 +1,6 @@
 // Where the arrays of a piece are that an update reads and writes: in memory, or in the open page of what lies on a tier.
 //
-//   const PieceArrays arrays(range, optimizer, second);
+//   const PieceArrays arrays(range, optimizer, second, with_average);
 //   Pages pages(arrays.uses(), ...);
 //   args.param = arrays.master(pages, piece);
 #pragma once
@@ -22,14 +22,15 @@ inline void* at_element(const at::Tensor& flat, int64_t element) {
 // The arrays that an update reads and writes, wherever they lie.
 class PieceArrays {
  public:
-  // `second`: the second gradient, or null.
-  PieceArrays(const Range& range, const Optimizer& optimizer, const Array* second)
+  // `second`: the second gradient, or null. `with_average`: the moving average of the masters, too.
+  PieceArrays(const Range& range, const Optimizer& optimizer, const Array* second, bool with_average)
       : range_(range), specs_(optimizer.states()), second_array_(second) {
     const Array& master = range.masters();
     master_ = add(master, true);
     out_ = range.has_master_copy() ? add(range.param, false) : kHere;
     for (const Array& state : range.states) states_.push_back(state.defined() ? add(state, true) : kHere);
     if (second) second_ = add(*second, true);
+    if (with_average) average_ = add(range.average, true);
   }
 
   bool is_paged() const { return !uses_.empty(); }
@@ -47,6 +48,9 @@ class PieceArrays {
   const void* second_gradient(const Pages& pages, const Piece& piece) const {
     if (!second_array_) return nullptr;
     return second_ != kHere ? pages.at(second_, piece.place.own) : at_element(second_array_->here(), piece.place.own);
+  }
+  void* average(const Pages& pages, const Piece& piece) const {
+    return average_ != kHere ? pages.at(average_, piece.place.own) : at_element(range_.average.here(), piece.place.own);
   }
   void states(const Pages& pages, const Piece& piece, const Group& group, std::vector<void*>& into) const {
     into.resize(states_.size());
@@ -74,7 +78,7 @@ class PieceArrays {
   const std::vector<Optimizer::State>& specs_;
   const Array* const second_array_;
   std::vector<Pages::Use> uses_;
-  size_t master_, out_, second_ = kHere;
+  size_t master_, out_, second_ = kHere, average_ = kHere;
   std::vector<size_t> states_;
 };
 

@@ -1,7 +1,6 @@
 #include "update/updater.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "interfaces/seeds.h"
 #include "params/pieces.h"
 #include "tensor/dtype.h"
+#include "update/argument_views.h"
 #include "update/group_collectives.h"
 #include "update/group_states.h"
 #include "update/pages.h"
@@ -19,22 +19,6 @@
 
 namespace gannet {
 namespace {
-
-// An array of a piece as a tensor.
-at::Tensor view(const gannet_update_args& args, void* data, uint32_t dtype, at::Device device) {
-  return at::from_blob(data, {static_cast<int64_t>(args.numel)},
-                       at::TensorOptions().dtype(to_scalar_type(static_cast<gannet_dtype>(dtype))).device(device));
-}
-
-// States FROM_PARAMETER, before the first update of their tensors.
-void copy_first_values(const Optimizer& optimizer, const gannet_update_args& args, at::Device device) {
-  for (size_t s = 0; s < optimizer.states().size(); ++s) {
-    const Optimizer::State& state = optimizer.states()[s];
-    if (!state.has(GANNET_STATE_FROM_PARAMETER)) continue;
-    view(args, args.states[s], state.dtype == GANNET_DTYPE_NONE ? args.param_dtype : uint32_t{state.dtype}, device)
-        .copy_(view(args, args.param, args.param_dtype, device));
-  }
-}
 
 // [parameters] how many updates each has missed, kSkipped where it misses this one; empty when none ever did.
 std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
@@ -62,6 +46,7 @@ void Updater::update(double grad_scale, int64_t applied_steps, const Reducer& re
   for (Group& group : groups_) sums.emplace_back(*group.optimizer);
   step_groups(&Optimizer::begin_step, grad_scale, applied_steps, reducer, sums);
   add_up(sums, GANNET_PASS_UPDATE, grad_scale, applied_steps, reducer);
+  if (average_.is_on()) average_.begin(applied_steps + 1);
   for (auto& range : store_.ranges()) work_on(range, grad_scale, applied_steps, reducer, sums[range.group], {});
   step_groups(&Optimizer::end_step, grad_scale, applied_steps, reducer, sums);
 }
@@ -92,9 +77,9 @@ void Updater::add_up(std::vector<Sums>& sums, gannet_pass pass, double grad_scal
 // takes no third copy. What lies between the tensors stays.
 void Updater::perturb_piece(Optimizer& optimizer, Range& range, const Piece& piece, gannet_update_args args) {
   const at::Device device = context_.update_device();
-  const at::Tensor masters = view(args, args.param, args.param_dtype, device);
+  const at::Tensor masters = view_of(args, args.param, args.param_dtype, device);
   std::optional<at::Tensor> copy;
-  if (args.out) copy = view(args, args.out, args.out_dtype, device);
+  if (args.out) copy = view_of(args, args.out, args.out_dtype, device);
   perturbation_.keep(range, piece.place, masters);
   at::Tensor before = perturbation_.kept(range, piece.place);
   if (!before.defined() || before.device() != device) before = masters.clone();  // a page
@@ -175,12 +160,16 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
   const size_t width = sums.width();
   if (work.round && !sums.has_round(*work.round)) return;
   const bool is_update = work.pass == GANNET_PASS_UPDATE;
-  const PieceArrays arrays(range, optimizer, is_update && !work.round ? second_gradient_.of(range) : nullptr);
+  const bool averages = is_update && !work.round && average_.is_on();
+  const PieceArrays arrays(range, optimizer, is_update && !work.round ? second_gradient_.of(range) : nullptr, averages);
   std::vector<Piece> pieces = pieces_of(range, arrays.is_paged() || context_.updates_on_host() ? store_.page_numel() : kNoPages);
-  if (optimizer.owns_grad_reduction())  // whole buckets, with one number of updates
+  if (optimizer.owns_grad_reduction()) {  // whole buckets, with one number of updates
     for (Piece& piece : pieces) piece.lag = group.lag;
-  else if (const auto lags = lags_of(range, reducer); !lags.empty())
+  } else if (const auto lags = lags_of(range, reducer); !lags.empty()) {
     pieces = cut_by_lag(std::move(pieces), range, lags);
+    if (averages)  // of those that keep their values in this update it moves too
+      average_.move_parameters(range, [&](size_t parameter) { return lags[parameter] == kSkipped; });
+  }
   grad_scale = scale_for(group, grad_scale, reducer);
   HostUpdate* const host = context_.updates_on_host() ? &host_update(range) : nullptr;
   const bool param_on_device = range.placement == Placement::kDevice;
@@ -237,6 +226,13 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     if (optimizer.takes_device_numbers()) numbers_.give(args, piece.lag, context_.update_device());
     return args;
   };
+  // While the piece's page is here.
+  const auto average = [&](const Pages& pages, size_t i, const gannet_update_args& args) {
+    if (!averages) return;
+    const at::Device device = context_.update_device();
+    average_.move(view_of(args, arrays.average(pages, pieces[i]), args.param_dtype, device),
+                  view_of(args, args.param, args.param_dtype, device));
+  };
   bool host_is_done = false;
   std::function<void(size_t)> send;
   size_t published = 0;  // shards, in their order: a rank may have nothing to update in one of them
@@ -258,7 +254,9 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
         fetch(i + 1);
         void* const workspace = piece_workspace_.of(optimizer.workspace_bytes(static_cast<uint64_t>(pieces[i].place.numel)),
                                                     context_.update_device());
-        body(i, arguments(pages, i, call, workspace));
+        const gannet_update_args args = arguments(pages, i, call, workspace);
+        body(i, args);
+        average(pages, i, args);
         if (host && writes) host->give_back(i);
       }
       pages.close(page);
@@ -293,6 +291,7 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
         workspace += workspace_of(pieces[i]);
       }
       body(each.begin, list);
+      for (size_t i = each.begin; i < each.end; ++i) average(no_pages, i, list[i - each.begin]);
       if (writes) send(each.end - 1);
     }
     if (writes) publish_to(range.shards.size());

@@ -19,6 +19,7 @@
 #include "params/range.h"
 #include "params/rank_context.h"
 #include "params/store.h"
+#include "update/average.h"
 #include "update/evaluation.h"
 #include "update/host_update.h"
 #include "update/perturbation.h"
@@ -43,6 +44,7 @@ class Updater {
       : context_(context),
         store_(store),
         groups_(groups),
+        average_(store),
         evaluation_(context, store, groups),
         perturbation_(store),
         second_gradient_(store, groups) {}
@@ -58,6 +60,15 @@ class Updater {
   const SecondGradient& second_gradient() const { return second_gradient_; }
   /// The seed of the run, for optimizers that draw random numbers; a load restores it.
   int64_t run_seed = 0;
+  /// Moves with every update, in its pass over the pieces.
+  Average& average() { return average_; }
+  const Average& average() const { return average_; }
+  /// Behind an update that was not this object's: of the program's own optimizer.
+  void average_all(int64_t applied_steps) {
+    if (!average_.is_on()) return;
+    average_.begin(applied_steps + 1);
+    average_.move_all();
+  }
   EvaluationWeights& evaluation() { return evaluation_; }
   const EvaluationWeights& evaluation() const { return evaluation_; }
   /// After an exception: nothing is in flight.
@@ -81,6 +92,7 @@ class Updater {
   RankContext& context_;
   ParameterStore& store_;
   std::vector<Group>& groups_;
+  Average average_;
   EvaluationWeights evaluation_;
   Perturbation perturbation_;
   SecondGradient second_gradient_;

@@ -122,6 +122,9 @@ TEST_F(Export, the_command_says_in_a_sentence_what_is_wrong) {
   std::tie(code, text) = gannet("export " + folder() + " " + out() + " --max-shard-size huge");
   EXPECT_EQ(code, 2);
   EXPECT_THAT(text, HasSubstr("not a size"));
+  std::tie(code, text) = gannet("export " + folder() + " " + out() + " --ema");
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(text, HasSubstr("has no moving average of the parameters"));
   const std::string path = file("step7", "rank-00000.safetensors");
   std::string data = read_text(path);
   data[data.size() - 1] ^= 1;

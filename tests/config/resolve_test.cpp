@@ -36,7 +36,7 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
     "fp16": {"enabled": true, "loss_scale": 128, "initial_scale_power": 8, "loss_scale_window": 9, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2},
     "bf16": {"check_grad_overflow": false}, "data_types": {"grad_accum_dtype": "float", "buffer_dtype": "half", "param_dtype": "torch.float16"},
     "zero_optimization": {"stage": 0, "reduce_bucket_size": 1e6}, "accelerator": {"type": "cpu", "params": {"a": 1}}, "comm": {"type": "gloo"}, "plugins": {"path": ["p", "q"], "allow": "r"},
-    "gannet": {"leftover_micro_batches": "drop", "seed": 11, "shuffle": false, "data_workers": 0, "debug_plugins": true, "total_steps": 70, "max_consecutive_skips": 3, "timeout_seconds": 2.5, "deadline_seconds": 1.5,
+    "gannet": {"leftover_micro_batches": "drop", "seed": 11, "shuffle": false, "data_workers": 0, "debug_plugins": true, "total_steps": 70, "ema": {"decay": 0.99, "warmup": true, "update_after_step": 6}, "max_consecutive_skips": 3, "timeout_seconds": 2.5, "deadline_seconds": 1.5,
       "metrics": {"path": "m.jsonl"}, "trace": {"path": "t.json", "first_step": 3, "last_step": 4}},
     "tensorboard": {"enabled": true, "output_path": "logs", "job_name": "run1"}, "csv_monitor": {"enabled": true}})",
                                      2)
@@ -80,6 +80,9 @@ TEST(Resolve, EveryActiveKeyReachesTheSettings) {
   EXPECT_FALSE(settings.shuffle);
   EXPECT_EQ(settings.data_workers, 0);
   EXPECT_TRUE(settings.debug_plugins);
+  EXPECT_EQ(settings.ema.decay, 0.99);
+  EXPECT_TRUE(settings.ema.warmup);
+  EXPECT_EQ(settings.ema.update_after_step, 6);
   EXPECT_EQ(settings.total_steps, 70);
   EXPECT_EQ(settings.max_consecutive_skips, 3);
   EXPECT_EQ(settings.timeout_seconds, 2.5);

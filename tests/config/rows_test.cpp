@@ -112,6 +112,8 @@ Value another(const Key& key) {
     case Type::kBytes:
       return given == Value(3) ? 2 : 3;
     case Type::kNumber:
+      if (const size_t dots = key.range.find(".."); dots != key.range.npos)
+        return (number_of(key.range.substr(0, dots)) + number_of(key.range.substr(dots + 2))) / 2;
       return given == Value(2.5) ? 3.5 : 2.5;
     case Type::kChoice:
     case Type::kWord: {

@@ -107,7 +107,7 @@ struct MixtureRun {
     Dict own{{"fingerprint_every", how.fingerprint_every}};
     if (!how.mesh)
       own["mesh"] = Dict{{"expert", static_cast<int64_t>(degree("EXPERT"))}, {"tensor", static_cast<int64_t>(degree("TENSOR"))}};
-    config["gannet"] = own;
+    add_own(config, own);
     config["train_micro_batch_size_per_gpu"] = rows();
     torch::manual_seed(how.seed);
     {

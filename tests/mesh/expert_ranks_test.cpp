@@ -77,7 +77,8 @@ TEST(Experts, RanksAlongTensorHoldTheSameOnes) { compare_with_whole(4, "2", "2")
 // Whole tensors in a checkpoint: it loads at any degree and number of ranks, to the bit, and states with it.
 RANK_BODY(saves_experts) {
   const std::string folder = variable("FOLDER");
-  MixtureRun run(split_config(std::atoi(variable("STAGE").c_str()), variable("TIER")), variable("LOAD").empty() ? 1 : 7);
+  MixtureRun run(with_average(split_config(std::atoi(variable("STAGE").c_str()), variable("TIER"))),
+                 variable("LOAD").empty() ? 1 : 7);
   if (variable("LOAD").empty())
     run.train(0, 4);
   else
@@ -108,6 +109,8 @@ TEST(Experts, ACheckpointLoadsAtEveryDegreeAndBack) {
     }
     EXPECT_EQ(expected.at("parameter/up").size(0), kExperts);
     EXPECT_EQ(expected.at("state/exp_avg/up").size(0), kExperts);
+    EXPECT_EQ(expected.at("average/up").size(0), kExperts);
+    EXPECT_FALSE(expected.at("average/up").equal(expected.at("parameter/up")));
   }
 }
 

@@ -144,6 +144,18 @@ inline Dict split_config(int64_t stage, const std::string& tier = "") {
   return config;
 }
 
+// With a moving average of the parameters.
+inline Dict with_average(Dict config) {
+  config["gannet"] = Dict{{"ema", Dict{{"decay", 0.9}}}};
+  return config;
+}
+// Beside what the config has.
+inline void add_own(Dict& config, const Dict& more) {
+  Dict own = config.find("gannet") ? config.find("gannet")->as_dict() : Dict();
+  for (const auto& [key, value] : more.entries()) own[key] = value;
+  config["gannet"] = own;
+}
+
 inline std::vector<double> figures(const std::vector<ranks::Outcome>& outcomes) {
   std::vector<double> all;
   std::istringstream output(outcomes.at(0).output);

@@ -79,8 +79,7 @@ struct StagesRun {
     const uint32_t data = world->size() / stages(), stage = world->rank() / data;
     for (uint32_t rank = 0; rank + data < world->size(); ++rank)
       if (auto pair = world->subset({rank, rank + data})) (rank == world->rank() ? behind : before) = pair;
-    config["gannet"] =
-        Dict{{"mesh", Dict{{"pipe", static_cast<int64_t>(stages())}}}, {"fingerprint_every", how.fingerprint_every}};
+    add_own(config, {{"mesh", Dict{{"pipe", static_cast<int64_t>(stages())}}}, {"fingerprint_every", how.fingerprint_every}});
     config["train_micro_batch_size_per_gpu"] = rows();
     torch::manual_seed(how.seed);
     {

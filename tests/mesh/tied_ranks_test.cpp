@@ -93,7 +93,7 @@ TEST(Ties, AModelInStagesTrainsAsTheWholeOne) {
 // On one rank along data the sums are those of autograd, in the order of two terms: the same to the bit.
 RANK_BODY(trains_stages_alone) {
   for (const int64_t stage : {0, 1, 2, 3}) {
-    Dict config = split_config(stage);
+    Dict config = with_average(split_config(stage));
     config["gradient_accumulation_steps"] = 1;
     config["gradient_clipping"] = 0.0;
     StagesRun run(config);
@@ -116,7 +116,8 @@ TEST(Ties, WithOneRankAlongDataStagesHaveTheBitsOfTheWholeModel) {
 // One tensor in a checkpoint: it loads at any number of stages, to the bit, and states with it.
 RANK_BODY(saves_stages) {
   const std::string folder = variable("FOLDER");
-  StagesRun run(split_config(std::atoi(variable("STAGE").c_str()), variable("TIER")), variable("LOAD").empty() ? 1 : 7);
+  StagesRun run(with_average(split_config(std::atoi(variable("STAGE").c_str()), variable("TIER"))),
+                variable("LOAD").empty() ? 1 : 7);
   if (variable("LOAD").empty())
     run.train(0, 4);
   else
@@ -151,6 +152,8 @@ TEST(Ties, ACheckpointLoadsAtEveryNumberOfStagesAndBack) {
     }
     EXPECT_TRUE(expected.contains("state/exp_avg/first.words"));
     EXPECT_FALSE(expected.contains("state/exp_avg/last.words"));
+    EXPECT_TRUE(expected.contains("average/first.words"));
+    EXPECT_FALSE(expected.contains("average/last.words"));
   }
 }
 

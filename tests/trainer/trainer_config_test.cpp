@@ -83,6 +83,28 @@ TEST(Trainer, EveryAutoOfItsConfigIsFilledFromArgumentsDataAndModel) {
   expect_near(rates, {0, 0, 0.005, 0.01, 0.0075, 0.005}, 1e-9);
 }
 
+TEST(Trainer, EvaluatesWithTheAverageThatEmaDecayAsksFor) {
+  Removed folder;
+  auto a = arguments_for(folder.path);
+  a.ema_decay = 0.5;
+  a.eval_strategy = "epoch";
+  Trainer trainer(make_model(), a, {.train_dataset = make_samples(20), .eval_dataset = make_samples(8)});
+  EXPECT_EQ(trainer.engine().config_value("gannet.ema.decay").as_number(), 0.5);
+  trainer.train();
+  const auto trained = trainer.engine().fp32_parameters();
+  trainer.engine().eval();
+  const auto average = trainer.engine().fp32_parameters();
+  trainer.engine().train();
+  EXPECT_FALSE(average[0].second.equal(trained[0].second));
+  a.deepspeed = R"({"gannet": {"ema": {"decay": 0.9}}})";
+  EXPECT_THAT(
+      mistake([&] { Trainer(make_model(), a, {.train_dataset = make_samples(20), .eval_dataset = make_samples(8)}).engine(); }),
+      HasSubstr("gannet.ema.decay is 0.9, but ema_decay gives 0.5"));
+  a.eval_strategy = "no";
+  a.deepspeed = R"({"gannet": {"ema": {"decay": 0.5, "warmup": true}}, "train_micro_batch_size_per_gpu": "auto"})";
+  EXPECT_THAT(log_of(a), HasSubstr("/gannet/ema/warmup = true   # config text:1:38"));
+}
+
 TEST(Trainer, Tf32IsTorchsSwitchAndHasNoEffectOnACpu) {
   Removed folder;
   for (const bool on : {true, false}) {

@@ -93,6 +93,22 @@ TEST(EstimateCommand, MarksTheConfigsRowCountsItsOptimizerAndSaysWhatWouldFit) {
                     HasSubstr("stage 3 fits: 2.0 GiB of 3.0 GiB of device memory; set zero_optimization.stage to 3")));
 }
 
+TEST(EstimateCommand, CountsTheMovingAverage) {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "ds_config.json").string();
+  for (const bool has_average : {false, true}) {
+    test::write_file(file, std::string(R"({"train_batch_size": 8, "bf16": {"enabled": true}, "accelerator": {"type": "cpu"},)") +
+                               (has_average ? R"("gannet": {"ema": {"decay": 0.999}},)" : "") +
+                               R"("optimizer": {"type": "AdamW"}})");
+    const auto outcome = command("--parameters 1048576 --ranks 1 --largest 1024 --config '" + file + "'");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, has_average ? HasSubstr("with 8 bytes of optimizer states for each, 4 of its moving average:")
+                                            : HasSubstr("with 8 bytes of optimizer states for each:"));
+    EXPECT_THAT(outcome.output, ContainsRegex(has_average ? "\n0 +none +none +20.0 MiB +- +16.0 MiB +fits"
+                                                          : "\n0 +none +none +16.0 MiB +- +12.0 MiB +fits"));
+  }
+}
+
 TEST(EstimateCommand, LooksAtTheDisksThatItIsTold) {
   const TemporaryFolder folder;
   const auto outcome =

@@ -74,7 +74,7 @@ Bytes counted(const Plan& plan) {
     in[may_stay && i < plan.buffers.max_in_cpu ? "pinned" : memory.at(at.offload_param)] += m.param_bytes;
   const bool all_stay = may_stay && plan.device_is_host && params <= plan.buffers.max_in_cpu;
   const uint64_t master_type = m.param_bytes == 2 ? 4 : m.param_bytes, second = m.has_second_gradient ? master_type : 0;
-  in[memory.at(at.offload_optimizer)] += mine(1) * master + mine(1) * m.state_bytes;
+  in[memory.at(at.offload_optimizer)] += mine(1) * master + mine(1) * m.state_bytes + mine(1) * m.average_bytes;
   in[memory.at(at.offload_optimizer)] += mine(1) * second + mine(1) * (m.keeps_masters ? master_type : 0);
   in[at.stage >= 2 && apart ? "pinned" : "device"] += mine(2) * m.grad_bytes;
   if (at.stage >= 2 && (plan.ranks > 1 || apart))
@@ -86,11 +86,11 @@ Bytes counted(const Plan& plan) {
                     m.param_bytes;
   if (at.offload_optimizer == Tier::kNvme)
     for (uint64_t page = 0; page < plan.buffers.buffer_count; ++page)
-      in["pinned"] += plan.buffers.sub_group_size * (master + m.state_bytes + second);
+      in["pinned"] += plan.buffers.sub_group_size * (master + m.state_bytes + m.average_bytes + second);
 
   Bytes bytes{.device = in["device"], .host = in["pinned"], .pinned = in["pinned"], .nvme = in["nvme"]};
   if (plan.device_is_host) bytes = {.device = 0, .host = in["device"] + in["pinned"], .pinned = 0, .nvme = in["nvme"]};
-  bytes.checkpoint = m.parameters * (m.param_bytes == 2 ? 4 + m.state_bytes : m.param_bytes + m.state_bytes) / plan.ranks;
+  bytes.checkpoint = m.parameters * ((m.param_bytes == 2 ? 4 : m.param_bytes) + m.state_bytes + m.average_bytes) / plan.ranks;
   return bytes;
 }
 
@@ -118,6 +118,7 @@ TEST(Estimate, CountsEveryElementOfEveryStageTierDtypeAndNumberOfRanks) {
                                 .max_in_cpu = max_in_cpu}};
           plan.model.keeps_masters = ranks % 2 == 0;  // of ranks and tiers each with and without
           plan.model.has_second_gradient = ranks == 1 || ranks == 4;
+          plan.model.average_bytes = ranks <= 2 ? std::max(4u, param_bytes) : 0;
           const Bytes found = estimate(plan), expected = counted(plan);
           const std::string where = to_string(placement) + " on " + std::to_string(ranks) + " ranks, " +
                                     std::to_string(param_bytes) + " bytes, device_is_host " + std::to_string(device_is_host);

@@ -126,6 +126,34 @@ RANK_BODY(lists_on_a_device) {
   }
 }
 
+// The moving average goes with a list's pieces, too, on the host and on a device that the host updates for.
+RANK_BODY(lists_average) {
+  auto world = gannet::test::world();
+  const Dict own{{"gannet", Dict{{"ema", Dict{{"decay", 0.9}}}}}};
+  Dict fake = own;
+  fake["accelerator"] = Dict{{"type", "fake"}, {"params", Dict{{"delay_us", 200}}}};
+  for (const Dict& more : {own, fake})
+    for (const Place& place : {Place{0, "none"}, Place{2, "none"}, Place{2, "cpu"}, Place{3, "none"}, Place{3, "cpu"}}) {
+      at::Tensor averages[2];
+      for (const bool listed : {false, true}) {
+        auto engine = engine_of(lists_config(listed ? "Listed" : "Plain", place, more));
+        at::Tensor by_hand = parameters_of(*engine);
+        for (int64_t step = 0; step < 4; ++step) {
+          auto [x, y] = batch_of(step, 0, engine->rank());
+          engine->backward(engine->forward(x, y));
+          engine->step();
+          by_hand.add_((parameters_of(*engine) - by_hand).mul_(1 - 0.9));
+        }
+        engine->eval();
+        averages[listed] = parameters_of(*engine);
+        expect(averages[listed].equal(by_hand.to(averages[listed].device())),
+               text_of(place) + ": off by " + std::to_string(difference(averages[listed], by_hand)));
+        engine->train();
+      }
+      expect(averages[0].equal(averages[1]), text_of(place));
+    }
+}
+
 // Hyperparameters that change, and two groups with different ones.
 RANK_BODY(numbers_follow) {
   auto world = gannet::test::world();
@@ -175,6 +203,7 @@ TEST_F(ListsContract, ListsTrainAsSinglePiecesOnOneRank) { run("lists_everywhere
 TEST_F(ListsContract, ListsTrainAsSinglePiecesOnTwoRanks) { run("lists_everywhere", 2); }
 TEST_F(ListsContract, WatchedListsTrainTheSameAndWritesAreNamed) { run("lists_watched", 1); }
 TEST_F(ListsContract, ListsTrainAsSinglePiecesOnADevice) { run("lists_on_a_device", 1); }
+TEST_F(ListsContract, TheMovingAverageGoesWithTheirPieces) { run("lists_average", 2); }
 TEST_F(ListsContract, DeviceNumbersAreTheGroupsAndTheSteps) { run("numbers_follow", 2); }
 
 }  // namespace

@@ -69,13 +69,13 @@ void train(Engine<Model>& engine, int64_t steps, int64_t first = 0) {
   }
 }
 
-// Masters and states as a checkpoint has them.
+// Masters, their moving averages and states as a checkpoint has them.
 inline std::map<std::string, at::Tensor> tensors_of(const std::string& folder, const std::string& tag) {
   const auto opened = checkpoint::open(folder, {.tag = tag});
   std::map<std::string, at::Tensor> tensors;
   std::vector<checkpoint::Target> targets;
   for (const auto& info : opened.tensors()) {
-    if (!info.name.starts_with("parameter/") && !info.name.starts_with("state/")) continue;
+    if (!info.name.starts_with("parameter/") && !info.name.starts_with("state/") && !info.name.starts_with("average/")) continue;
     at::Tensor tensor = at::empty(info.shape, info.dtype);
     if (tensor.numel() > 0) targets.push_back({info.name, 0, tensor.view({-1})});
     tensors.emplace(info.name, tensor);

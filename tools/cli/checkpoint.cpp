@@ -29,7 +29,7 @@ using checkpoint::Opened;
 
 struct CheckpointArguments {
   std::string folder, tag, out, dtype, max_shard_size = "5GB", format;
-  bool json = false, exclude_frozen = false, safe_serialization = false;
+  bool json = false, ema = false, exclude_frozen = false, safe_serialization = false;
 };
 
 constexpr int kBroken = 3;  // the exit code where a checkpoint is not whole
@@ -154,13 +154,15 @@ void export_weights(const CheckpointArguments& arguments) {
   std::optional<Opened> opened;
   checkpoint::ExportSource source;
   if (!checkpoint::holds_checkpoints(arguments.folder) && convert::is_deepspeed_folder(arguments.folder)) {
+    if (arguments.ema)
+      throw Error(ErrorCode::kUnsupported, "--ema: a DeepSpeed checkpoint has no moving average", "leave --ema out");
     source = convert::deepspeed_weights(arguments.folder, arguments.tag, arguments.exclude_frozen, notes);
   } else {
     if (arguments.exclude_frozen)
       throw Error(ErrorCode::kUnsupported, "a Gannet checkpoint does not record which parameters were frozen",
                   "save with exclude_frozen_parameters");
     opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
-    source = checkpoint::export_source(*opened);
+    source = checkpoint::export_source(*opened, arguments.ema);
     notes = opened->notes();
   }
   for (const std::string& note : notes) std::cerr << "gannet: " << note << '\n';
@@ -227,6 +229,7 @@ void add_checkpoint(CLI::App& app) {
       ->check(CLI::IsMember({"safetensors", "pt"}));
   exporting->add_option("--dtype", arguments->dtype, "dtype of floating-point tensors (default: as saved)")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  exporting->add_flag("--ema", arguments->ema, "the moving average of the parameters (gannet.ema)");
   exporting->add_option("--max-shard-size", arguments->max_shard_size, "size of a shard in a folder: 5GB, 500MB, 2GiB ...")
       ->capture_default_str();
   add_import(*command);

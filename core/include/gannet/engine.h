@@ -5,7 +5,8 @@
 ///   if (auto done = engine->step(); done.boundary && !done.applied) std::cerr << done.reason << '\n';
 ///
 /// forward, backward and step are called once per micro-batch; every gradient_accumulation_steps-th step() is a boundary and
-/// updates the parameters. Engine<Model> is a typed face over EngineBase, which is compiled in the core.
+/// updates the parameters. An engine is used by one thread at a time: a call while another thread is in one is Error(kOrder),
+/// which names both. Engine<Model> is a typed face over EngineBase, which is compiled in the core.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -108,8 +109,8 @@ class EngineBase {
   void set_gradient_accumulation_boundary(std::optional<bool> is_boundary);
   /// Forgets the gradients gathered so far, and `.grad` of the trained parameters: the next micro-batch is the first of its step.
   void zero_grad();
-  /// The module's training mode. Where the optimizer evaluates with other weights than it trains (Schedule-Free; local steps, see
-  /// parameters_differ), eval() puts those into the model, for forward, fp32_parameters, save_16bit_model and whatever else reads
+  /// The module's training mode. Where the engine evaluates with other weights than it trains (Schedule-Free; the moving average of
+  /// gannet.ema; local steps, see parameters_differ), eval() puts those into the model, for forward, fp32_parameters, save_16bit_model and whatever else reads
   /// it, and train() puts the trained ones back, bit for bit. Every rank calls them then, between two steps; backward, step,
   /// save_checkpoint and load_checkpoint before train() are Error(kOrder). It takes the memory of the fp32 masters once more.
   ///   engine->eval();
@@ -285,7 +286,7 @@ class EngineBase {
   void end_forward();     // after it, or after an exception
   static at::Tensor forward_layers(const std::shared_ptr<torch::nn::SequentialImpl>& model,
                                    const std::vector<at::Tensor>& inputs);
-  [[noreturn]] static void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
+  [[noreturn]] void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
   std::unique_ptr<Impl> impl_;
 };
 

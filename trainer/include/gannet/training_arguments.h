@@ -140,6 +140,9 @@ struct TrainingArguments {
   std::optional<int64_t> max_train_samples = {};
   std::optional<int64_t> max_eval_samples = {};
 
+  // Of this library alone.
+  std::optional<double> ema_decay = {};
+
   // Of older commands: "apex" makes fp16 the config's amp section, with this level.
   std::string fp16_backend = "";
   std::string fp16_opt_level = "";

@@ -15,6 +15,7 @@
 #include "control/world.h"
 #include "engine/backward.h"
 #include "engine/construction.h"
+#include "engine/dtype_errors.h"
 #include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
@@ -23,7 +24,6 @@
 #include "engine/report.h"
 #include "engine/ties.h"
 #include "tensor/dtype.h"
-#include "tensor/torch_errors.h"
 
 namespace gannet {
 
@@ -63,7 +63,7 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
           tensor_group ? "; what ranks along the axis tensor have different parts of is declared (gannet/split.h)" : ""));
 }
 
-void EngineBase::rethrow_from_forward() { rethrow_as_ours("forward"); }
+void EngineBase::rethrow_from_forward() const { rethrow_with_dtypes(*impl_, "forward"); }
 
 void EngineBase::begin_forward() {
   Impl& impl = *impl_;

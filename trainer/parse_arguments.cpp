@@ -205,7 +205,8 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
           // Beneath the command line: what was given there before the file wins as well.
           TrainingArguments of_file;
           apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
-          for (const auto& [key, value] : made.given_values().entries()) arguments::apply(of_file, key, value);
+          const Dict own = made.given_values();
+          for (const auto& [key, value] : own.entries()) arguments::apply(of_file, key, value);
           for (const std::string& given : made.given) arguments::note_given(of_file, given);
           made = of_file;
         });

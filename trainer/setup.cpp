@@ -154,6 +154,12 @@ void TrainerBase::initialize() {
   if (evaluates && samples == 0)
     throw Error(ErrorCode::kArgument, std::string("eval_dataset is empty, and ") + evaluates + " asks for evaluations",
                 "give it samples, or ask for no evaluation");
+  const std::string& metric = arguments_.metric_for_best_model;
+  if (arguments_.eval_strategy != "no" && !metric.empty() && metric != "loss" && metric != "eval_loss" &&
+      (!has_metrics() || arguments_.prediction_loss_only))
+    throw Error(ErrorCode::kArgument,
+                "metric_for_best_model is '" + metric + "', and evaluations without compute_metrics have eval_loss alone",
+                "give .compute_metrics, which returns it, or name loss");
   fire(TrainerEventKind::kInitEnd);
 }
 

@@ -56,6 +56,14 @@ Dict TrainingArguments::changed() const {
   return values;
 }
 
+Dict TrainingArguments::given_values() const {
+  Dict values = changed();
+  for (const std::string& name : given)
+    if (const auto* row = arguments::find(name))
+      if (Value value = row->get(*this); !value.is_null()) values[name] = std::move(value);
+  return values;
+}
+
 void TrainingArguments::check() const {
   std::vector<std::string> wrong;
   bool is_unsupported = false;
@@ -73,6 +81,9 @@ void TrainingArguments::check() const {
       is_unsupported = true;
     }
   }
+  for (const std::string& name : given)
+    if (!arguments::find(name))
+      wrong.push_back("given names '" + name + "', which is no argument" + arguments::did_you_mean(name));
   for (std::string& one : arguments::contradictions(*this)) wrong.push_back(std::move(one));
   if (wrong.empty()) return;
   std::string all = wrong[0];

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "argument_optimizer.h"
 #include "argument_table.h"
 #include "convert_argument.h"
 
@@ -17,7 +18,7 @@ Range at_least(double least) { return {.least = least}; }
 Range choices(std::vector<std::string> names) { return {.choices = std::move(names)}; }
 
 template <class T>
-Row row(const char* name, T A::* member, Range range, State state, const char* text) {
+Row row(const char* name, T A::*member, Range range, State state, const char* text) {
   Row made;
   made.name = name;
   made.type = Converted<T>::type();
@@ -54,11 +55,12 @@ const std::vector<Row>& rows() {
           "params of its schedule, as docs/schedules.md has them: num_cycles, power, lr_end, timescale, min_lr ..."),
       row("warmup_steps", &A::warmup_steps, at_least(0), kWorks,
           "updates over which the rate rises from 0; below 1 a fraction of all updates, rounded up"),
-      row("optim", &A::optim, choices({"adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop"}), kWorks,
+      row("optim", &A::optim, Range{.choices = optimizers(), .otherwise = "any other optimizer plugin by an entry of the config, "
+          "\"optimizer\": {\"type\": \"NAME\"} (`gannet plugins list`); memory of paged ones by its offload_optimizer"}, kWorks,
           "the optimizer, where the config has none; any other plugin by the config's optimizer entry"),
       row("optim_args", &A::optim_args, {}, kRefused, "give them as optimizer.params of the config"),
       row("weight_decay", &A::weight_decay, at_least(0), kWorks,
-          "of all parameters but biases and those of normalizations"),
+          "of all parameters but biases and those of normalizations; with an optimizer entry in the config, of all"),
       row("adam_beta1", &A::adam_beta1, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
           "Adam's decay of the first moment"),
       row("adam_beta2", &A::adam_beta2, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,

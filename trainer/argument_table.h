@@ -18,7 +18,8 @@ struct Range {
   double most = std::numeric_limits<double>::infinity();
   bool is_open_below = false, is_open_above = false;  // the ends themselves are outside
   std::vector<std::string> choices = {};
-  std::string text() const;  // "above 0", "0 to 1", "steps|epoch"
+  std::string otherwise = {};  // of choices: the way to any other one
+  std::string text() const;    // "above 0", "0 to 1", "steps|epoch"
 };
 
 struct Row {
@@ -48,6 +49,10 @@ const std::vector<Former>& formers();
 const Former* find_former(std::string_view name);
 
 std::vector<std::string> all_names();
+// That an argument was given, by any of its names.
+void note_given(TrainingArguments& into, const std::string& name);
+// What became of a name that has no row: "; ..." or "".
+std::string what_became_of(std::string_view name);
 // A word of the command line as a value of this row's type.
 Value value_of(const Row& row, const std::string& text);
 // "null", "true", "5e-05", "[0.9]" as the docs and the messages show it.

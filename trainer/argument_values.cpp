@@ -37,7 +37,11 @@ void set(TrainingArguments& arguments, const char* name, const Value& value) { a
 std::string shown(const Value& value) { return value.is_string() ? value.as_string() : value.to_json(); }
 
 void fail_type(const std::string& name, const char* wanted, const Value& found) {
-  throw Error(ErrorCode::kArgument, "argument " + name + " takes " + wanted + ", found " + shown(found));
+  std::string text = "argument " + name + " takes " + wanted + ", found " + shown(found);
+  if (found.is_string())
+    text = "argument " + name + " takes " + wanted + ", found the text \"" + found.as_string() + "\"" +
+           (number_of(found.as_string()) ? " (write the number without quotes)" : "");
+  throw Error(ErrorCode::kArgument, text);
 }
 
 std::string Range::text() const {
@@ -64,7 +68,9 @@ void check_range(const std::string& name, const Range& range, const Value& value
   } else if (value.is_string() && !range.choices.empty()) {
     is_inside = std::find(range.choices.begin(), range.choices.end(), value.as_string()) != range.choices.end();
   }
-  if (!is_inside) throw Error(ErrorCode::kArgument, "argument " + name + " is " + shown(value) + ", allowed: " + range.text());
+  if (!is_inside)
+    throw Error(ErrorCode::kArgument, "argument " + name + " is " + shown(value) + ", allowed: " + range.text() +
+                                          (range.otherwise.empty() ? "" : "; " + range.otherwise));
 }
 
 Value value_of(const Row& row, const std::string& text) {
@@ -140,6 +146,19 @@ const std::vector<Former>& formers() {
   return table;
 }
 
+void note_given(TrainingArguments& into, const std::string& name) {
+  const Former* const former = find_former(name);
+  const std::string today = former ? former->today : name;
+  if (find(today) && std::find(into.given.begin(), into.given.end(), today) == into.given.end()) into.given.push_back(today);
+}
+
+std::string what_became_of(std::string_view name) {
+  if (name == "group_by_length")
+    return "; transformers 5 has it as train_sampling_strategy group_by_length; here samples come in the order random or "
+           "sequential";
+  return "";
+}
+
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
   for (const Row& row : rows()) names.push_back(row.name);
@@ -156,7 +175,8 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 void apply(TrainingArguments& into, const std::string& name, const Value& value) {
   if (const Row* row = find(name)) return row->set(into, value);
   if (const Former* former = find_former(name)) return former->apply(into, value);
-  throw Error(ErrorCode::kArgument, "unknown argument '" + name + "'" + did_you_mean(name));
+  const std::string former = what_became_of(name);
+  throw Error(ErrorCode::kArgument, "unknown argument '" + name + "'" + (former.empty() ? did_you_mean(name) : former));
 }
 
 }  // namespace gannet::arguments

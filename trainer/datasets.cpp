@@ -4,6 +4,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/mse_loss.h>
 #include <gannet/error.h>
+#include <gannet/log.h>
 #include <gannet/trainer.h>
 
 #include <algorithm>
@@ -100,6 +101,24 @@ void fail_without_loss() {
       "the Trainer does not know this model's loss: it has neither forward(batch.data, batch.target) nor logits(batch.data) "
       "nor a forward(batch.data) that returns a tensor",
       "give .compute_loss, and .count_items where an update is to be divided by more than its micro-batches");
+}
+
+void fail_without_logits() {
+  throw Error(ErrorCode::kArgument,
+              "label_smoothing_factor is above 0, and this model's forward(batch.data, batch.target) returns the loss alone: "
+              "smoothing needs its logits",
+              "give the model a logits(data), let forward return loss and logits (a pair), or smooth in a compute_loss");
+}
+
+void warn_without_predictions() {
+  log_warning(
+      "compute_metrics gets no predictions: this model's forward(batch.data, batch.target) returns the loss alone (give it a "
+      "logits(data), or let forward return a pair of loss and logits)");
+}
+
+void fail_without_decoder_labels() {
+  throw Error(ErrorCode::kArgument, "a sample has no labels, and this model's decoder reads them: there are no logits without",
+              "predict samples with labels, or write texts by gannet::generate");
 }
 
 void fail_without_labels() {

@@ -41,6 +41,10 @@ at::Tensor from_bytes(const std::string& bytes) {
   return tensor;
 }
 
+std::string named_by(const std::string& prefix, const std::string& name) {
+  return name.starts_with(prefix + "_") ? name : prefix + "_" + name;
+}
+
 // Each metric's name, a zero byte, and the bits of its value.
 std::string to_bytes(const Metrics& metrics) {
   std::string bytes = "=";
@@ -175,7 +179,11 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
     agree_on_metrics(computed, thrown);
   }
 
-  const auto named = [&](const std::string& name) { return name.starts_with(prefix + "_") ? name : prefix + "_" + name; };
+  if (losses > 0 && items == 0 && is_first())
+    log_warning(named_by(prefix, "loss") + " is not a number: all labels of the " + std::to_string(output.num_samples) +
+                " samples are -100, so that there is nothing to average");
+
+  const auto named = [&](const std::string& name) { return named_by(prefix, name); };
   if (has_labels) output.metrics[named("loss")] = items > 0 ? loss / items : std::numeric_limits<double>::quiet_NaN();
   for (const auto& [name, value] : computed) output.metrics[named(name)] = value;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

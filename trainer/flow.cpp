@@ -28,6 +28,21 @@ void TrainerBase::flow_epoch_end() {
   if (a.save_strategy == "epoch") control_.should_save = true;
 }
 
+// Fractions are whole numbers of updates by now, and may round to steps that do not fit.
+void TrainerBase::check_steps_of_best_model() const {
+  const TrainingArguments& a = arguments_;
+  if (!a.load_best_model_at_end || a.eval_strategy != "steps" || a.save_strategy != "steps" ||
+      state_.save_steps % state_.eval_steps == 0)
+    return;
+  throw Error(ErrorCode::kArgument,
+              "load_best_model_at_end: of " + std::to_string(state_.max_steps) + " updates, every " +
+                  std::to_string(state_.eval_steps) + " are evaluated and every " + std::to_string(state_.save_steps) +
+                  " are saved (eval_steps " + Value(a.eval_steps.value_or(a.logging_steps)).to_json() + ", save_steps " +
+                  Value(a.save_steps).to_json() + "), so that the best evaluation may have no checkpoint",
+              "save_steps is a multiple of eval_steps: give save_steps " +
+                  std::to_string((state_.save_steps / state_.eval_steps + 1) * state_.eval_steps) + ", or save_strategy best");
+}
+
 void TrainerBase::fire(TrainerEventKind kind, const Dict& logs, const Metrics& metrics) {
   const TrainerEvent event{arguments_, state_, engine_, logs, metrics};
   for (const auto& callback : callbacks_) callback.call(kind, event, control_);

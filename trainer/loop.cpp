@@ -140,6 +140,7 @@ void TrainerBase::plan_run(const TrainSize& size) {
   state_.eval_steps = whole(arguments_.eval_steps.value_or(arguments_.logging_steps));
   state_.save_steps = whole(arguments_.save_steps);
   state_.train_batch_size = micro_batch_size_;
+  check_steps_of_best_model();
 }
 
 void TrainerBase::start() {
@@ -153,6 +154,8 @@ void TrainerBase::start() {
   is_in_epoch_ = is_resumed_ = is_epoch_end_due_ = false;
   epoch_ = micro_in_epoch_ = last_logged_ = 0;
   total_loss_ = 0;
+  losses_since_log_ = losses_ = 0;
+  has_warned_of_labels_ = false;
   last_saved_ = -1;
   state_ = {};
   ensure_engine();
@@ -177,7 +180,13 @@ void TrainerBase::start() {
   is_begun_ = true;
   fire(TrainerEventKind::kTrainBegin);
   if (arguments_.eval_on_start && state_.global_step == 0) evaluation_loop("eval", false);
-  if (state_.global_step >= state_.max_steps) control_.should_training_stop = true;
+  if (state_.global_step >= state_.max_steps) {
+    control_.should_training_stop = true;
+    if (is_first())
+      log_warning("nothing is left to train: the checkpoint is of update " + std::to_string(state_.global_step) +
+                  ", and this run ends with update " + std::to_string(state_.max_steps) +
+                  " (max_steps, or num_train_epochs of the data)");
+  }
   agree_on_control();
 }
 
@@ -218,6 +227,8 @@ bool TrainerBase::advance() {
     }
     if (!is_in_epoch_) {
       control_.should_epoch_stop = false;
+      labels_in_epoch_ = 0;
+      is_epoch_seen_from_start_ = !is_resumed_;
       fire(TrainerEventKind::kEpochBegin);
       begin_epoch(is_resumed_ ? std::nullopt : std::optional(epoch_));
       is_in_epoch_ = true;
@@ -266,12 +277,16 @@ bool TrainerBase::advance() {
       step_.reason_ = result.reason;
       fire(TrainerEventKind::kOptimizerStep);
     }
+    count_labels_of_update(total, count);
+    if (total == 0) local.fill_(std::numeric_limits<double>::quiet_NaN());  // a mean over nothing is no number
     step_.local_loss_ = local;
     // A loss that is not finite would hide the mean of all the others: the mean so far stands for it.
-    const int64_t logged = state_.global_step - last_logged_;
-    const at::Tensor filler = loss_since_log_ / static_cast<double>(1 + logged);
-    loss_since_log_ =
-        loss_since_log_ + (arguments_.logging_nan_inf_filter ? at::where(at::isfinite(local), local, filler) : local);
+    if (total > 0) {
+      const at::Tensor filler = loss_since_log_ / static_cast<double>(1 + losses_since_log_);
+      loss_since_log_ =
+          loss_since_log_ + (arguments_.logging_nan_inf_filter ? at::where(at::isfinite(local), local, filler) : local);
+      ++losses_since_log_;
+    }
 
     micro_in_epoch_ += count;
     ++state_.global_step;
@@ -296,6 +311,8 @@ bool TrainerBase::advance() {
 }
 
 void TrainerBase::end_epoch() {
+  const bool is_cut = control_.should_epoch_stop || control_.should_training_stop;
+  if (is_in_epoch_) check_labels_of_epoch(steps_in_epoch_ ? micro_in_epoch_ >= *steps_in_epoch_ : !is_cut);
   is_epoch_end_due_ = is_in_epoch_ = false;
   control_.should_log = control_.should_evaluate = control_.should_save = false;
   ++epoch_;
@@ -312,9 +329,12 @@ void TrainerBase::finish() {
   bar_->finish();
   engine_->wait_for_checkpoint();
   total_loss_ += over_ranks(loss_since_log_.item<double>());
+  losses_ += std::exchange(losses_since_log_, 0);
   loss_since_log_.zero_();
   output_.global_step = state_.global_step;
-  output_.training_loss = total_loss_ / static_cast<double>(std::max<int64_t>(1, state_.global_step));
+  output_.training_loss = losses_ == 0 && state_.global_step > 0
+                              ? std::numeric_limits<double>::quiet_NaN()
+                              : total_loss_ / static_cast<double>(std::max<int64_t>(1, losses_));
   if (output_.stopped) {
     log_info("training stopped by a signal after update " + std::to_string(state_.global_step) +
              "; resume_from_checkpoint=last "

@@ -110,6 +110,7 @@ void apply_all(TrainingArguments& into, const Dict& values, Mistakes& mistakes, 
   check_spellings(values, mistakes, where);
   for (const auto& [name, value] : values.entries())
     mistakes.collect([&, name = name, value = value] {
+      if (!value.is_null()) arguments::note_given(into, name);
       try {
         arguments::apply(into, name, value);
       } catch (const Error& error) {
@@ -204,18 +205,23 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
           // Beneath the command line: what was given there before the file wins as well.
           TrainingArguments of_file;
           apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
-          const Dict own = made.changed();
+          const Dict own = made.given_values();
           for (const auto& [key, value] : own.entries()) arguments::apply(of_file, key, value);
+          for (const std::string& given : made.given) arguments::note_given(of_file, given);
           made = of_file;
         });
     } else if (const Row* row = arguments::find(name)) {
+      arguments::note_given(made, name);
       mistakes.collect([&] { take(made, *row, text, words); });
     } else if (const Former* former = arguments::find_former(name)) {
+      arguments::note_given(made, name);
       mistakes.collect([&] { take_former(made, *former, text, words); });
     } else if (name.starts_with("no_") && arguments::find(name.substr(3)) && arguments::find(name.substr(3))->type == "boolean") {
+      arguments::note_given(made, name.substr(3));
       arguments::find(name.substr(3))->set(made, false);
     } else {
-      mistakes.add("unknown argument '" + word + "'" + arguments::did_you_mean(name, options.leave));
+      const std::string former = arguments::what_became_of(name);
+      mistakes.add("unknown argument '" + word + "'" + (former.empty() ? arguments::did_you_mean(name, options.leave) : former));
       while (!text && words.has_value()) ++words.at;
     }
   }

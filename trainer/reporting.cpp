@@ -3,6 +3,8 @@
 #include <gannet/trainer_base.h>
 
 #include <cstdio>
+#include <limits>
+#include <utility>
 
 #include "progress_bar.h"
 
@@ -45,7 +47,9 @@ void TrainerBase::log_evaluate_save() {
 void TrainerBase::log_training() {
   const double sum = over_ranks(loss_since_log_.item<double>());
   loss_since_log_.zero_();
-  Dict values{{"loss", sum / static_cast<double>(state_.global_step - last_logged_)}};
+  const int64_t losses = std::exchange(losses_since_log_, 0);
+  losses_ += losses;
+  Dict values{{"loss", losses > 0 ? sum / static_cast<double>(losses) : std::numeric_limits<double>::quiet_NaN()}};
   if (const auto norm = engine_->get_global_grad_norm()) values["grad_norm"] = *norm;
   values["learning_rate"] = last_learning_rate_;
   total_loss_ += sum;

@@ -16,6 +16,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What transformers' Trainer saves, and Gannet's does not.
+bool is_of_transformers(const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::exists(folder / "manifest.json", ignored)) return false;
+  for (const char* name :
+       {"training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth", "rng_state_0.pth", "zero_to_fp32.py"})
+    if (fs::exists(folder / name, ignored)) return true;
+  return false;
+}
+
+// A folder that is there, and is no checkpoint to resume from.
+void refuse_other_checkpoints(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored) || fs::exists(path / "manifest.json", ignored)) return;
+  const std::string named = "resume_from_checkpoint names " + path.string() + ", which ";
+  if (is_of_transformers(path))
+    throw Error(ErrorCode::kArgument,
+                named + "is a checkpoint of Hugging Face's Trainer: its states of optimizer and schedule are not read",
+                "begin with its weights, gannet::from_pretrained<Model>(\"" + path.string() +
+                    "\"), and without resume_from_checkpoint; where DeepSpeed saved it (a folder global_stepN in it), "
+                    "`gannet checkpoint import` takes its optimizer too (docs/import_export.md)");
+  if (fs::exists(path / "model.safetensors", ignored) || fs::exists(path / "pytorch_model.bin", ignored))
+    throw Error(ErrorCode::kArgument, named + "holds weights alone (it has no manifest.json)",
+                "begin with its weights, and without resume_from_checkpoint; a run with save_only_model cannot be resumed");
+}
+
+// "checkpoint-3" of transformers in a folder where this run looks for its own; "": none.
+std::string foreign_checkpoint_in(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().starts_with("checkpoint-") && is_of_transformers(entry.path()))
+      return entry.path().filename();
+  return "";
+}
+
 // The folder of a run in place of one of its checkpoints: an ordinary slip.
 void refuse_folder_of_checkpoints(const fs::path& path) {
   std::error_code ignored;
@@ -95,6 +130,7 @@ std::pair<std::string, LoadOptions> TrainerBase::place_of_resume() const {
   const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
   const fs::path trimmed = path.has_filename() ? path : path.parent_path();
   refuse_folder_of_checkpoints(trimmed);
+  refuse_other_checkpoints(trimmed);
   load.tag = trimmed.filename().string();
   return {trimmed.parent_path().empty() ? "." : trimmed.parent_path().string(), load};
 }
@@ -112,7 +148,13 @@ bool TrainerBase::resume() {
   }
   const LoadReceipt receipt = engine_->load_checkpoint(folder, load);
   if (!receipt) {
-    if (is_first()) log_info("resume_from_checkpoint=last: no checkpoint in " + folder + ", a fresh start");
+    if (is_first()) {
+      log_info("resume_from_checkpoint=last: no checkpoint in " + folder + ", a fresh start");
+      if (const std::string other = foreign_checkpoint_in(folder); !other.empty())
+        log_warning(
+            folder + "/" + other +
+            " is a checkpoint of Hugging Face's Trainer, which is not resumed: begin with its weights by from_pretrained");
+    }
     return false;
   }
   const Value* saved = receipt.client_state.document.find("trainer");
@@ -147,6 +189,9 @@ bool TrainerBase::resume() {
   last_logged_ = saved->at("last_logged").as_int();
   last_saved_ = state_.global_step;
   total_loss_ = saved->at("total_loss").as_number();
+  const Value* const losses = saved->as_dict().find("losses");  // older checkpoints have none: every update has a loss there
+  losses_ = losses ? losses->as_int() : last_logged_;
+  losses_since_log_ = restored_losses_.value_or(state_.global_step - last_logged_);
   restore_callbacks(saved->at("callbacks"));
   std::error_code ignored;
   const bool is_own = engine_->gather(fs::equivalent(folder, arguments_.output_dir, ignored) ? "1" : "")[0] == "1";

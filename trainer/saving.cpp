@@ -99,6 +99,7 @@ Dict TrainerBase::document() const {
       {"total_batch", samples_in_update()},
       {"last_logged", last_logged_},
       {"total_loss", total_loss_},
+      {"losses", losses_},
       {"checkpoints", checkpoints},
       {"callbacks", callbacks}};
 }

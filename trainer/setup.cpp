@@ -12,53 +12,36 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "argument_optimizer.h"
 #include "argument_table.h"
 #include "progress_bar.h"
 
 namespace gannet {
 namespace {
 
-// The config's own entries. A text that is no JSON is left to Config, whose errors have file, line and column.
-Dict entries_of(const Value& config) {
-  if (config.is_dict()) return config.as_dict();
-  if (!config.is_string()) return {};
-  std::string text = config.as_string();
-  try {
-    if (!text.starts_with('{')) {
-      std::ifstream in(text, std::ios::binary);
-      text.assign(std::istreambuf_iterator<char>(in), {});
-    }
-    const Value parsed = arguments::parse_json(text, "config");
-    return parsed.is_dict() ? parsed.as_dict() : Dict();
-  } catch (const Error&) {
-    return {};
-  }
-}
+bool names(const Config& config, const char* path) { return config.get(path).origin != "default"; }
 
-Dict optimizer_of(const TrainingArguments& a) {
-  const List betas{a.adam_beta1, a.adam_beta2};
-  if (a.optim == "sgd") return {{"type", "SGD"}, {"params", Dict{{"lr", a.learning_rate}, {"weight_decay", a.weight_decay}}}};
-  if (a.optim == "adagrad" || a.optim == "rmsprop")
-    return {{"type", a.optim == "adagrad" ? "Adagrad" : "RMSprop"},
-            {"params", Dict{{"lr", a.learning_rate}, {"weight_decay", a.weight_decay}}}};
-  return {{"type", "AdamW"},
-          {"params", Dict{{"lr", a.learning_rate}, {"betas", betas}, {"eps", a.adam_epsilon}, {"weight_decay", a.weight_decay}}}};
+constexpr const char* kOfArguments = "training arguments";
+
+// An optimizer entry of the config's own has one group, as under transformers with DeepSpeed: its weight decay is that of all
+// parameters. Biases and normalizations are left out of the one that the arguments make.
+bool has_own_optimizer_entry(const Config& config) {
+  return names(config, "optimizer.type") && config.get("optimizer.type").origin != kOfArguments;
 }
 
 // What the config does not name at all. "auto" is left to fill_auto.
-Dict additions(const TrainingArguments& a, const Dict& config, bool trains) {
+Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   Dict added;
-  const bool is_alone = config.empty();
+  const bool is_alone = a.deepspeed.is_null() || (a.deepspeed.is_dict() && a.deepspeed.as_dict().empty()) ||
+                        (a.deepspeed.is_string() && a.deepspeed.as_string() == "{}");
   if (is_alone) added["gradient_clipping"] = "auto";
-  if (trains && !config.find("optimizer")) added["optimizer"] = optimizer_of(a);
-  if (a.bf16 && !config.find("bf16")) added["bf16"] = Dict{{"enabled", true}};
+  if (trains && !names(config, "optimizer")) added["optimizer"] = arguments::optimizer_entry(a);
+  if (a.bf16 && !names(config, "bf16")) added["bf16"] = Dict{{"enabled", true}};
   // The older way of mixed precision: apex' levels, which the section amp has.
   const bool is_apex = a.fp16_backend == "apex";
-  if (a.fp16 && !is_apex && !config.find("fp16")) added["fp16"] = Dict{{"enabled", true}};
-  if (a.fp16 && is_apex && !config.find("amp"))
+  if (a.fp16 && !is_apex && !names(config, "fp16")) added["fp16"] = Dict{{"enabled", true}};
+  if (a.fp16 && is_apex && !names(config, "amp"))
     added["amp"] = Dict{{"enabled", true}, {"opt_level", a.fp16_opt_level.empty() ? "O1" : a.fp16_opt_level}};
   if (a.use_cpu) added["accelerator"] = Dict{{"type", "cpu"}};
   if (is_alone) added["gannet"] = Dict{{"metrics", Dict{{"path", a.output_dir + "/metrics.jsonl"}}}};
@@ -85,15 +68,15 @@ Config own_config(const TrainingArguments& a, bool trains) {
   Config config = a.deepspeed.is_string() ? Config(a.deepspeed.as_string())
                   : a.deepspeed.is_dict() ? Config(a.deepspeed.as_dict())
                                           : Config(Dict());
-  config.overwrite(additions(a, entries_of(a.deepspeed), trains), "training arguments");
+  config.overwrite(additions(a, config, trains), kOfArguments);
   if (!a.config_overrides.empty()) config.overwrite(a.config_overrides, "command line");
   add_average(config, a);
   return config;
 }
 
-// An argument at its default contradicts nothing, but the sizes of batches do: the Trainer's loaders go by the arguments.
+// The sizes of batches are always given: the Trainer's loaders go by the arguments.
 Dict given_arguments(const TrainingArguments& a, int64_t micro_batch_size) {
-  Dict given = a.changed();
+  Dict given = a.given_values();
   given["per_device_train_batch_size"] = micro_batch_size;
   given["gradient_accumulation_steps"] = a.gradient_accumulation_steps;
   return given;
@@ -119,6 +102,14 @@ bool is_without_decay(const std::string& name, const std::string& type) {
   for (const char* part : {"bias", "layernorm", "rmsnorm", ".norm.", "_norm."})
     if (dotted.find(part) != std::string::npos) return true;
   return false;
+}
+
+// Of parameters in 16 bits, which floating-point inputs are cast to; else nullopt.
+std::optional<at::ScalarType> dtype_of_16_bits(const torch::nn::Module& module) {
+  for (const at::Tensor& parameter : module.parameters())
+    if (const auto dtype = parameter.scalar_type(); at::isFloatingType(dtype))
+      return dtype == at::kHalf || dtype == at::kBFloat16 ? std::optional(dtype) : std::nullopt;
+  return std::nullopt;
 }
 
 std::vector<ParameterGroup> decay_groups(torch::nn::Module& module) {
@@ -176,6 +167,12 @@ void TrainerBase::initialize() {
   if (evaluates && samples == 0)
     throw Error(ErrorCode::kArgument, std::string("eval_dataset is empty, and ") + evaluates + " asks for evaluations",
                 "give it samples, or ask for no evaluation");
+  const std::string& metric = arguments_.metric_for_best_model;
+  if (arguments_.eval_strategy != "no" && !metric.empty() && metric != "loss" && metric != "eval_loss" &&
+      (!has_metrics() || arguments_.prediction_loss_only))
+    throw Error(ErrorCode::kArgument,
+                "metric_for_best_model is '" + metric + "', and evaluations without compute_metrics have eval_loss alone",
+                "give .compute_metrics, which returns it, or name loss");
   fire(TrainerEventKind::kInitEnd);
 }
 
@@ -221,23 +218,32 @@ void TrainerBase::make_engine_for_batch() {
   const std::optional<int64_t> updates = is_inference() ? 1 : planned_updates(ranks, drops);
   // The number of updates is unknown without training data, and of a stream without max_steps, which plan_run() refuses.
   const bool adds_schedule = !is_inference() && !has_schedule() && made.get("scheduler.type").value.is_null() && updates;
-  fill_auto(made, given_arguments(arguments_, micro_batch_size_),
+  const bool owns_optimizer = !is_inference() && !has_own_optimizer() && !has_own_optimizer_entry(made);
+  const Dict given = given_arguments(arguments_, micro_batch_size_);
+  fill_auto(made, given,
             {.world_size = ranks, .num_training_steps = updates, .hidden_size = hidden_size(), .add_missing = adds_schedule});
   if (updates && !is_inference() && made.get("gannet.total_steps").value == Value(int64_t{0}))
     made.fill("gannet.total_steps", *updates, "trainer");
   scheduled_updates_ = adds_schedule ? updates : std::nullopt;
-  const bool has_decay = arguments_.weight_decay > 0 && !is_inference();
+  const bool has_decay = arguments_.weight_decay > 0 && owns_optimizer;
   engine_ = &make_engine(made, has_decay ? decay_groups(module()) : std::vector<ParameterGroup>());
+  if (!is_inference() && is_first())
+    for (const std::string& line : arguments_without_effect(made, given)) log_info(line);
+  input_dtype_ = dtype_of_16_bits(module());
   if (arguments_.tf32 && engine_->device().is_cpu() && is_first()) log_info("no effect: tf32 (the run is on a CPU)");
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
   // This rank's part of the losses since the last log: the other numbers are the same on all ranks.
   engine_->add_state(
       "trainer",
       [this]() -> Value {
-        return Dict{{"loss_since_log", loss_since_log_.item<double>()}, {"ranks", int64_t{engine_->world_size()}}};
+        return Dict{{"loss_since_log", loss_since_log_.item<double>()},
+                    {"losses_since_log", losses_since_log_},
+                    {"ranks", int64_t{engine_->world_size()}}};
       },
       [this](const Value& saved) {
         const double ranks = static_cast<double>(saved.at("ranks").as_int());
+        const Value* const losses = saved.as_dict().find("losses_since_log");  // older checkpoints have none: of every update
+        restored_losses_ = losses ? std::optional(losses->as_int()) : std::nullopt;
         loss_since_log_.fill_(saved.at("loss_since_log").as_number() * ranks / engine_->world_size());
       });
   engine_->end_steps_with_epochs([this] { return micro_batches_left_; });

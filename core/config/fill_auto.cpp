@@ -33,6 +33,9 @@ bool same_value(const Value& a, const Value& b) {
   return left && right ? *left == *right : a == b;
 }
 
+// Origin of an optimizer entry that the Trainer makes of its arguments, before it fills the rest.
+constexpr const char* kOfArguments = "training arguments";
+
 class Filling {
  public:
   Filling(Config& config, const Dict& arguments, const AutoFacts& facts) : config_(config), arguments_(arguments), facts_(facts) {
@@ -172,6 +175,8 @@ class Filling {
     fill("zero_optimization/stage3_param_persistence_threshold", 10 * h);
   }
 
+  bool steps_come_later() const { return !steps_ && facts_.steps_are_known_later; }
+
   // A warmup_steps below 1 is a share of the run, as in transformers 5.
   std::optional<int64_t> warmup_steps() const {
     const double steps = number("warmup_steps", 0), ratio = number("warmup_ratio", 0);
@@ -203,10 +208,17 @@ class Filling {
       if (steps_)
         match("scheduler/params/total_num_steps", *steps_,
               {facts_.num_training_steps ? "number of training steps" : "max_steps"});
+      if (steps_come_later()) stand_in(warmup);
       return;
     }
     if (!facts_.add_missing) return;
     add_scheduler(text("lr_scheduler_type", "linear"), warmup);
+  }
+
+  void stand_in(std::optional<int64_t> warmup) {
+    if (!warmup && is_auto("scheduler/params/warmup_num_steps"))
+      config_.fill("scheduler/params/warmup_num_steps", kStandIn / 2, kKnownLater);
+    if (is_auto("scheduler/params/total_num_steps")) config_.fill("scheduler/params/total_num_steps", kStandIn, kKnownLater);
   }
 
   // The plugins follow the optimizer's own rate, which is learning_rate where the config does not say another one.
@@ -214,17 +226,19 @@ class Filling {
     const config::LrScheduleType& schedule = config::lr_schedule_type(type);
     const Dict kwargs = lr_scheduler_kwargs(schedule);
     const bool has_end = schedule.has_end && !kwargs.find("num_stable_steps");
-    if ((schedule.warms_up && !warmup) || (has_end && !steps_))
+    const bool is_known = (!schedule.warms_up || warmup) && (!has_end || steps_);
+    if (!is_known && !steps_come_later())
       throw Error(ErrorCode::kArgument, formatted("lr_scheduler_type {} needs the number of training steps", in_quotes(type)),
                   "give max_steps, or a scheduler entry in the config");
     Dict params;
     if (schedule.plugin == "WarmupLR" || schedule.plugin == "WarmupDecayLR")
       params = {{"warmup_min_lr", 0.0}, {"warmup_max_lr", nullptr}, {"warmup_type", "linear"}, {"repeat_first_step", false}};
-    if (schedule.warms_up) params["warmup_num_steps"] = *warmup;
-    if (has_end) params["total_num_steps"] = *steps_;
+    if (schedule.warms_up) params["warmup_num_steps"] = warmup ? Value(*warmup) : Value("auto");
+    if (has_end) params["total_num_steps"] = steps_ ? Value(*steps_) : Value("auto");
     set("scheduler", Dict{{"type", std::string(schedule.plugin)}, {"params", std::move(params)}},
         is_given("lr_scheduler_type") ? "lr_scheduler_type" : "lr_scheduler_type's default");
     for (const auto& [name, value] : kwargs.entries()) set(formatted("scheduler/params/{}", name), value, "lr_scheduler_kwargs");
+    if (steps_come_later()) stand_in(warmup);
   }
 
   Dict lr_scheduler_kwargs(const config::LrScheduleType& schedule) const {
@@ -239,6 +253,8 @@ class Filling {
     return kwargs;
   }
 
+  static constexpr int64_t kStandIn = 1'000'000'000;
+
   Config& config_;
   const Dict& arguments_;
   const AutoFacts& facts_;
@@ -252,6 +268,44 @@ Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts)
   Config filled = config;  // the caller's stays as it was where the arguments do not fit
   Filling(filled, arguments, facts).run();
   return config = std::move(filled);
+}
+
+std::vector<std::string> arguments_without_effect(const Config& config, const Dict& arguments) {
+  const config::Document* const document = config.document().get();
+  if (!document) return {};
+  const auto has = [&](const std::string& path) { return document->find(formatted("/{}", path)) != nullptr; };
+  const auto is_own = [&](const std::string& section) {  // and not made of the arguments
+    const std::string path = formatted("/{}/type", section);
+    const std::string origin = document->find(path) ? document->origin_of(path).to_string() : "auto";
+    return !origin.starts_with("auto") && origin != kOfArguments;
+  };
+  struct Row {
+    const char *argument, *section, *key;
+  };
+  static constexpr Row kRows[] = {
+      {"max_grad_norm", "", "gradient_clipping"},
+      {"learning_rate", "optimizer", "params/lr"},
+      {"adam_beta1", "optimizer", "params/betas"},
+      {"adam_beta2", "optimizer", "params/betas"},
+      {"adam_epsilon", "optimizer", "params/eps"},
+      {"weight_decay", "optimizer", "params/weight_decay"},
+      {"optim", "optimizer", ""},
+      {"warmup_steps", "scheduler", "params/warmup_num_steps"},
+      {"lr_scheduler_type", "scheduler", ""},
+      {"lr_scheduler_kwargs", "scheduler", ""},
+  };
+  std::vector<std::string> lines;
+  for (const Row& row : kRows) {
+    const std::string section = row.section, key = row.key;
+    const Value* const given = arguments.find(row.argument);
+    if (!given || given->is_null() || (!section.empty() && !is_own(section))) continue;
+    if (key.empty()) {
+      lines.push_back(formatted("no effect: argument {} (the config has its own {} entry)", row.argument, section));
+    } else if (const std::string path = section.empty() ? key : formatted("{}/{}", section, key); !has(path)) {
+      lines.push_back(formatted("no effect: argument {} (the config has no /{}: write \"auto\" there)", row.argument, path));
+    }
+  }
+  return lines;
 }
 
 Config& fill_auto_sizes(Config& config, int64_t hidden_size) {

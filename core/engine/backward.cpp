@@ -14,10 +14,10 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "control/world.h"
+#include "engine/dtype_errors.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
 #include "engine/own_reduction.h"
-#include "tensor/torch_errors.h"
 
 namespace gannet {
 
@@ -170,7 +170,7 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
     run_backward(impl, {loss}, {seeds}, {reduces(impl, options), options.retain_graph, options.create_graph});
   } catch (...) {
     impl.restart_step();
-    rethrow_as_ours("backward");
+    rethrow_with_dtypes(impl, "backward");
   }
 }
 

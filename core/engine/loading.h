@@ -67,6 +67,7 @@ class Loading {
   void load_user_optimizer(torch::serialize::InputArchive& archive);
   void load_torch_optimizer(torch::serialize::InputArchive& archive);
   bool restore_hyperparameters();
+  double scheduled_now(const std::string& name, const std::string& group, double due, double saved, const Value* then);
   void restore_random_numbers();
   void restore_program_states();
 

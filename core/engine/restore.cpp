@@ -3,6 +3,7 @@
 #include <torch/serialize/input-archive.h>
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "base/format.h"
@@ -22,6 +23,7 @@ void Loading::restore() {
   impl_.progress.caught_errors = 0;
   restore_accumulation();
   restore_loss_scale();
+  if (options_.load_lr_scheduler_states) restore_schedule();  // before the rates, which are the schedule's
   if (wants_states()) {
     restore_optimizer();
   } else {
@@ -30,7 +32,6 @@ void Loading::restore() {
     for (auto& range : impl_.store.ranges())
       for (auto& parameter : range.parameters) parameter.lag = 0;
   }
-  if (options_.load_lr_scheduler_states) restore_schedule();
   if (!options_.load_lr_scheduler_states || !rates_are_restored_) impl_.schedule.apply();
   if (impl_.torch_optimizer) {
     impl_.torch_optimizer->exchange_numbers(impl_.groups);
@@ -135,9 +136,23 @@ void Loading::restore_accumulation() {
   }
 }
 
+// What this run's schedule sets is the schedule's, and not the checkpoint's, whose run may have had another one, another length
+// or another rate. Where it is the same schedule the checkpoint's value stays: the program may have set it since. `then`: what
+// the schedule said there; null in an older checkpoint.
+double Loading::scheduled_now(const std::string& name, const std::string& group, double due, double saved, const Value* then) {
+  const bool is_same = then ? then->as_number() == due : impl_.schedule.is_by_hand();
+  if (is_same || saved == due) return saved;
+  const bool is_rounding = !then && std::abs(saved - due) <= 1e-9 * std::abs(due);
+  if (options_.load_lr_scheduler_states && !is_rounding)
+    note(formatted("{} of {} is {}, as this run's schedule has it at update {}; the checkpoint's was {}", name, group,
+                   Value(due).to_json(), impl_.schedule.position, Value(saved).to_json()));
+  return due;
+}
+
 // False where some group is none of the checkpoint's: its hyperparameters are the config's, and the schedule's.
 bool Loading::restore_hyperparameters() {
   const List& saved = value("groups").as_list();
+  const Schedule::Values scheduled = impl_.schedule.now(impl_.groups);
   for (size_t g = 0; g < impl_.groups.size(); ++g) {
     Group& group = impl_.groups[g];
     if (!groups_.saved[g]) {  // it counts from its first parameter's updates on
@@ -151,8 +166,13 @@ bool Loading::restore_hyperparameters() {
     for (const auto& [name, number] : same.at("hyper").as_dict().entries()) {
       double* current = group.find(name);
       if (!current) continue;
-      const bool scheduled = (name == "lr" || name.starts_with("betas")) && impl_.schedule.exists();
-      if (*current != number.as_number() && !scheduled)
+      const uint32_t role = group.hyper_roles[static_cast<size_t>(current - group.hyper.data())];
+      if (const auto due = scheduled_value(scheduled, g, role)) {
+        const Value* const then = same.as_dict().find("scheduled");  // older checkpoints have none
+        *current = scheduled_now(name, group.name, *due, number.as_number(), then ? then->as_dict().find(name) : nullptr);
+        continue;
+      }
+      if (*current != number.as_number())
         note(formatted("{} of {} is the checkpoint's {}, not the config's {} (optimizer->group({}).set changes it)", name,
                        group.name, number.to_json(), Value(*current).to_json(), g));
       *current = number.as_number();

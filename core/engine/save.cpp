@@ -94,12 +94,18 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
              {"last_overflow_iteration", scaler.state().last_overflow_iteration},
              {"hysteresis_left", scaler.state().hysteresis_left}};
   List group_list;
+  const Schedule::Values scheduled = schedule.now(groups);
   for (size_t g = 0; g < groups.size(); ++g) {
     const Group& group = groups[g];
-    Dict hyper;
-    for (size_t h = 0; h < group.hyper.size(); ++h) hyper[group.hyper_names[h]] = group.hyper[h];
+    Dict hyper, of_schedule;
+    for (size_t h = 0; h < group.hyper.size(); ++h) {
+      hyper[group.hyper_names[h]] = group.hyper[h];
+      // By it a load knows whether the schedule is still the same one.
+      if (const auto value = scheduled_value(scheduled, g, group.hyper_roles[h])) of_schedule[group.hyper_names[h]] = *value;
+    }
     group_list.push_back(Dict{{"name", group.name},
                               {"hyper", std::move(hyper)},
+                              {"scheduled", std::move(of_schedule)},
                               {"tensors", tensors_in_group(*this, g)},
                               {"missed_updates", group.lag}});
   }

@@ -36,6 +36,8 @@ class Schedule {
   bool has_function() const { return static_cast<bool>(function_); }
   const Scheduler* plugin() const { return plugin_.get(); }
   bool exists() const { return function_ || plugin_; }
+  /// The program advances it: what it has set stays until then.
+  bool is_by_hand() const { return by_hand_; }
 
   /// What the update after the next one has; empty where the program advances the schedule itself.
   struct Next {
@@ -68,5 +70,10 @@ class Schedule {
   std::unique_ptr<Scheduler> plugin_;
   bool by_hand_ = false;
 };
+
+/// Of group `g` in a role; empty where the schedule does not set it.
+inline std::optional<double> scheduled_value(const Schedule::Values& values, size_t g, uint32_t role) {
+  return g < values.size() && role < GANNET_ROLE_COUNT ? values[g][role] : std::nullopt;
+}
 
 }  // namespace gannet

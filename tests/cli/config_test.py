@@ -157,7 +157,7 @@ class Config(Case):
     def test_arguments_that_fill_auto_are_checked(self):
         text = self.resolve("{}", """{"lerning_rate": 1e-3, "max_grad_norm": "much", "adam_beta1": 1.5, "fp16": true, "bf16": true,
  "per_gpu_train_batch_size": 4, "per_device_train_batch_size": 8}""", code=2)
-        for mistake in ("unknown argument 'lerning_rate'; did you mean 'learning_rate'?", "argument max_grad_norm takes a finite number, found much",
+        for mistake in ("unknown argument 'lerning_rate'; did you mean 'learning_rate'?", 'argument max_grad_norm takes a finite number, found the text "much"',
                         "argument adam_beta1 is 1.5, allowed: from 0, below 1", "fp16 and bf16 are both on: choose one",
                         "argument per_device_train_batch_size is 8, and per_gpu_train_batch_size, another name of it, is 4: keep one"):
             self.assertIn("arguments.json: " + mistake, text)
@@ -175,6 +175,28 @@ class Config(Case):
         differs = '{"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}}'
         self.assertIn("/optimizer/params/lr = 0.5", self.resolve(differs, '{"max_steps": 10}'))
         self.assertIn("but learning_rate gives 5e-05", self.resolve(differs, '{"learning_rate": 5e-05, "max_steps": 10}', code=2))
+
+    def test_what_only_the_data_of_a_run_tells_is_known_when_training_starts(self):
+        later = r' = "auto" +# known when training starts\n'
+        auto = '{"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, "scheduler": {"type": "%s", "params": {"warmup_num_steps": "auto", "total_num_steps": "auto"}}}'
+        text = self.resolve(auto % "WarmupDecayLR", '{"num_train_epochs": 3, "learning_rate": 0.5}')
+        self.assertRegex(text, "/scheduler/params/total_num_steps" + later)
+        self.assertRegex(text, r"/scheduler/params/warmup_num_steps = 1 +# auto: warmup_steps, warmup_ratio\n")
+        self.assertRegex(text, r"/optimizer/params/lr = 0\.5 +# auto: learning_rate\n")
+        text = self.resolve(auto % "WarmupDecayLR", '{"num_train_epochs": 3, "warmup_ratio": 0.1}')
+        self.assertRegex(text, "/scheduler/params/total_num_steps" + later)
+        self.assertRegex(text, "/scheduler/params/warmup_num_steps" + later)
+        for arguments in ('{"num_train_epochs": 3}', '{"lr_scheduler_type": "cosine", "warmup_ratio": 0.1}'):
+            text = self.resolve('{"gradient_clipping": "auto"}', arguments)
+            self.assertRegex(text, "/scheduler/params/total_num_steps" + later)
+            self.assertRegex(text, r"/gradient_clipping = 1\.0 +# auto: max_grad_norm\n")
+        self.assertIn('"/scheduler/params/total_num_steps": {"value": "auto", "origin": "known when training starts"}', self.resolve("{}", "{}", "--json"))
+        self.assertIn("/scheduler/params/total_num_steps = 10 ", self.resolve("{}", '{"max_steps": 10}'))
+
+    def test_an_argument_that_nothing_of_the_config_goes_by_is_said(self):
+        text = self.resolve('{"optimizer": {"type": "SGD"}}', '{"learning_rate": 0.1, "optim": "sgd", "max_grad_norm": 1.0}')
+        self.assertIn('gannet: no effect: argument learning_rate (the config has no /optimizer/params/lr: write "auto" there)\n', text)
+        self.assertIn("gannet: no effect: argument optim (the config has its own optimizer entry)\n", text)
 
     def test_an_argument_that_the_trainer_refuses_fills_auto_with_a_note(self):
         text = self.resolve('{"fp16": {"enabled": "auto"}}', '{"fp16_full_eval": true, "max_steps": 10}')

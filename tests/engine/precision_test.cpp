@@ -38,6 +38,43 @@ TEST(Precision, SixteenBitTrainingKeepsFp32MastersAndLearns) {
   }
 }
 
+// A forward that does not cast what it is given.
+struct PlainImpl : NetImpl {
+  at::Tensor predict_from(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) { return torch::mse_loss(predict_from(x), y); }
+};
+
+TEST(Precision, InputsOfAnotherDtypeNameTheSectionOfTheConfig) {
+  for (const char* kind : {"bf16", "fp16"}) {
+    SCOPED_TRACE(kind);
+    const auto dtype = std::string(kind) == "bf16" ? at::kBFloat16 : at::kHalf;
+    auto engine = initialize(std::make_shared<PlainImpl>(), {.config = sixteen_bit(kind)}).engine;
+    const auto [x, y] = make_batch(0, 4);
+    const auto said = [&](const auto& body) {
+      try {
+        body();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    };
+    const auto names_it =
+        testing::AllOf(HasSubstr(std::string("/") + kind + "/enabled = true (code)"),
+                       HasSubstr(dtype == at::kHalf ? "x.to(at::kHalf)" : "x.to(at::kBFloat16)"), HasSubstr("torch_autocast"));
+    EXPECT_THAT(said([&, &x = x, &y = y] { engine->forward(x, y); }),
+                testing::AllOf(names_it, HasSubstr("forward failed in an operator with tensors of two dtypes: mat1 and mat2")));
+    // Labels that are not cast fail where their gradient is computed.
+    EXPECT_THAT(said([&, &x = x, &y = y] { engine->backward(engine->forward(x.to(dtype), y)); }),
+                testing::AllOf(names_it, HasSubstr("backward failed")));
+    engine->backward(engine->forward(x.to(dtype), y.to(dtype)));  // the engine is as it was
+    EXPECT_NO_THROW(engine->step());
+  }
+  auto engine = initialize(std::make_shared<PlainImpl>(), {.config = config_with({})}).engine;
+  const auto [x, y] = make_batch(0, 4);
+  EXPECT_THROW(engine->forward(x.to(at::kDouble), y), c10::Error) << "the config did not choose this dtype";
+}
+
 TEST(Precision, AnOverflowSkipsTheStepNamesTheGradientAndLowersTheScale) {
   auto net = make_net();
   auto engine = initialize(net, {.config = sixteen_bit("fp16", {{"initial_scale_power", 15}, {"hysteresis", 1}})}).engine;

@@ -75,6 +75,71 @@ TEST_F(Resume, every_pair_of_precisions_resumes_and_fp16_begins_with_a_scale_of_
     }
 }
 
+Dict decaying(int64_t updates, double lr = 1e-2) {
+  return config_with({{"optimizer", adamw(lr)},
+                      {"scheduler", Dict{{"type", "WarmupDecayLR"},
+                                         {"params", Dict{{"warmup_max_lr", nullptr},
+                                                         {"warmup_num_steps", 2},
+                                                         {"warmup_type", "linear"},
+                                                         {"total_num_steps", updates}}}}}});
+}
+
+std::vector<double> rates_of(const Dict& config, int64_t from, int64_t to, const std::string& folder,
+                             std::string* said = nullptr) {
+  auto engine = initialize(make_net(), {.config = config}).engine;
+  if (from > 0) {
+    const LoadReceipt receipt = engine->load_checkpoint(folder);
+    if (said) *said = receipt.to_string();
+    EXPECT_EQ(receipt.lr, engine->get_lr());
+  }
+  std::vector<double> rates;
+  for (int64_t step = from; step < to; ++step) {
+    rates.push_back(engine->get_lr()[0]);
+    train(*engine, 1);
+  }
+  if (from == 0 && !folder.empty()) engine->save_checkpoint(folder);
+  return rates;
+}
+
+TEST_F(Resume, the_rate_is_the_present_schedules_and_a_line_says_both) {
+  rates_of(decaying(10), 0, 6, path("run"));
+  std::string said;
+  const auto rest = [&](const Dict& config) {
+    auto whole = rates_of(config, 0, 10, "");
+    whole.erase(whole.begin(), whole.begin() + 6);
+    return whole;
+  };
+  EXPECT_EQ(rates_of(decaying(10), 6, 10, path("run"), &said), rest(decaying(10)));
+  EXPECT_THAT(said, Not(HasSubstr("schedule has it")));
+  for (const Dict& config : {decaying(20), decaying(10, 0.5)}) {
+    EXPECT_EQ(rates_of(config, 6, 10, path("run"), &said), rest(config));
+    EXPECT_THAT(said, HasSubstr("as this run's schedule has it at update 6; the checkpoint's was 0.005"));
+  }
+}
+
+// One of the program's own that it advances itself: what it has set since stays, unless the schedule is another one.
+TEST_F(Resume, a_rate_that_the_program_set_stays_where_the_schedule_is_the_same) {
+  const auto made = [&](double first) {
+    LrSchedule schedule([first](int64_t step) { return first / static_cast<double>(1 + step); });
+    schedule.by_hand = true;
+    return initialize(make_net(), {.config = config_of("fp32"), .lr_scheduler = schedule}).engine;
+  };
+  {
+    auto engine = made(0.5);
+    train(*engine, 1);
+    engine->scheduler_handle()->step();
+    engine->optimizer_handle()->group(0).set("lr", 0.125);
+    engine->save_checkpoint(path("run"));
+  }
+  auto same = made(0.5);
+  same->load_checkpoint(path("run"));
+  EXPECT_EQ(same->get_lr()[0], 0.125);
+  same = nullptr;
+  auto other = made(0.75);
+  EXPECT_THAT(other->load_checkpoint(path("run")).to_string(), HasSubstr("lr of group 0 is 0.375"));
+  EXPECT_EQ(other->get_lr()[0], 0.375);
+}
+
 TEST_F(Resume, a_scale_of_fp16_goes_on_where_it_was) {
   {
     auto engine = initialize(make_net(), {.config = config_of("fp16")}).engine;
@@ -247,9 +312,7 @@ TEST_F(Resume, counters_and_rates_that_cannot_be_are_refused_before_anything_is_
 // ---- the folder's lock
 
 TEST_F(Resume, a_run_that_resumes_owns_the_folder_from_the_load_on) {
-  {
-    initialize(make_net(), {.config = config_of("fp32")}).engine->save_checkpoint(path("run"));
-  }
+  { initialize(make_net(), {.config = config_of("fp32")}).engine->save_checkpoint(path("run")); }
   auto engine = initialize(make_net(), {.config = config_of("fp32")}).engine;
   engine->load_checkpoint(path("run") + "/");
   EXPECT_TRUE(fs::exists(path("run/.gannet.lock")));

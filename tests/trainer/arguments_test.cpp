@@ -156,7 +156,7 @@ TEST(Arguments, MistakesAreToldTogetherWithWhatMayHaveBeenMeant) {
   EXPECT_THAT(told, HasSubstr("unknown argument '--lerning_rate'; did you mean 'learning_rate'?"));
   EXPECT_THAT(told, HasSubstr("argument adam_beta1 is 1.5, allowed: from 0"));
   EXPECT_THAT(told, HasSubstr("argument save_strategy is always, allowed: no, steps, epoch, best"));
-  EXPECT_THAT(told, HasSubstr("argument seed takes an integer, found x"));
+  EXPECT_THAT(told, HasSubstr("argument seed takes an integer, found the text \"x\""));
   EXPECT_THAT(mistakes({"--max_steps", "0"}), HasSubstr("max_steps is 0"));
   EXPECT_THAT(mistakes({"--load_best_model_at_end"}), HasSubstr("needs evaluations"));
   EXPECT_THAT(mistakes({"--load_best_model_at_end", "--eval_strategy", "epoch"}), HasSubstr("make them equal"));

@@ -86,24 +86,31 @@ runs = {
 
 train = [sample(i) for i in range(22)]
 held_out = [sample(4 * i) for i in range(7)]  # without masks: Hugging Face's mean over samples is that over labels, too
-written = {}
-for name, change in runs.items():
-    folder = pathlib.Path(tempfile.mkdtemp())
-    arguments = TrainingArguments(output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, per_device_eval_batch_size=3,
-                                  train_sampling_strategy="sequential", optim="adamw_torch", seed=1, **{**base, **change})
-    recorder = Recorder()
-    callbacks = [recorder] + ([EarlyStoppingCallback(1)] if name == "early_stopping" else [])
-    trainer = Trainer(Tokens(), arguments, train_dataset=train, eval_dataset=held_out, callbacks=callbacks)
-    trainer.train()
-    keep = ("loss", "grad_norm", "learning_rate", "epoch", "step", "eval_loss", "train_loss")
-    written[name] = {
-        "arguments": {**base, **change},
-        "log_history": [{key: entry[key] for key in keep if key in entry} for entry in trainer.state.log_history],
-        "events": recorder.events,
-        "folders": sorted(path.name for path in folder.iterdir() if path.name.startswith("checkpoint-")),
-        "best_global_step": trainer.state.best_global_step,
-        "best_metric": trainer.state.best_metric,
-        "max_steps": trainer.state.max_steps,
-    }
-    shutil.rmtree(folder)
-pathlib.Path(__file__).with_name("histories.json").write_text(json.dumps(written, indent=1) + "\n")
+
+
+def write():
+    written = {}
+    for name, change in runs.items():
+        folder = pathlib.Path(tempfile.mkdtemp())
+        arguments = TrainingArguments(output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, per_device_eval_batch_size=3,
+                                      train_sampling_strategy="sequential", optim="adamw_torch", seed=1, **{**base, **change})
+        recorder = Recorder()
+        callbacks = [recorder] + ([EarlyStoppingCallback(1)] if name == "early_stopping" else [])
+        trainer = Trainer(Tokens(), arguments, train_dataset=train, eval_dataset=held_out, callbacks=callbacks)
+        trainer.train()
+        keep = ("loss", "grad_norm", "learning_rate", "epoch", "step", "eval_loss", "train_loss")
+        written[name] = {
+            "arguments": {**base, **change},
+            "log_history": [{key: entry[key] for key in keep if key in entry} for entry in trainer.state.log_history],
+            "events": recorder.events,
+            "folders": sorted(path.name for path in folder.iterdir() if path.name.startswith("checkpoint-")),
+            "best_global_step": trainer.state.best_global_step,
+            "best_metric": trainer.state.best_metric,
+            "max_steps": trainer.state.max_steps,
+        }
+        shutil.rmtree(folder)
+    pathlib.Path(__file__).with_name("histories.json").write_text(json.dumps(written, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write()

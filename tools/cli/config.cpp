@@ -62,12 +62,15 @@ void check(const Options& options) {
   throw CLI::RuntimeError(is_plugins ? found.mistakes.front().exit_code() : 2);
 }
 
+// What only the data of a run tells is no number yet.
+Value shown(const config::Effective& line) { return line.origin == kKnownLater ? Value("auto") : line.value; }
+
 void print_json(const config::Resolved& resolved) {
   std::cout << "{";
   const char* separator = "\n";
   for (const auto& line : resolved.effective) {
     std::cout << separator << "  " << Value(line.path).to_json() << ": "
-              << Value(Dict{{"value", line.value}, {"origin", line.origin}}).to_json();
+              << Value(Dict{{"value", shown(line)}, {"origin", line.origin}}).to_json();
     separator = ",\n";
   }
   std::cout << "\n}\n";
@@ -91,7 +94,10 @@ std::shared_ptr<const config::Document> filled(const Options& options, std::shar
   Config config{std::move(document)};
   const GivenArguments given = given_training_arguments(options.arguments_file);
   for (const std::string& note : given.notes) std::cerr << "gannet: " << options.arguments_file << ": " << note << '\n';
-  return fill_auto(config, given.values, facts).document();
+  facts.steps_are_known_later = true;
+  fill_auto(config, given.values, facts);
+  for (const std::string& line : arguments_without_effect(config, given.values)) std::cerr << "gannet: " << line << '\n';
+  return config.document();
 }
 
 void resolve(const Options& options) {
@@ -106,7 +112,7 @@ void resolve(const Options& options) {
   std::vector<std::string> heads;
   size_t width = 0;
   for (const auto& line : resolved.effective) {
-    heads.push_back(formatted("{} = {}", line.path, line.value.to_json()));
+    heads.push_back(formatted("{} = {}", line.path, shown(line).to_json()));
     if (heads.back().size() <= 60) width = std::max(width, heads.back().size());
   }
   for (size_t i = 0; i < heads.size(); ++i)

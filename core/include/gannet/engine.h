@@ -286,7 +286,7 @@ class EngineBase {
   void end_forward();     // after it, or after an exception
   static at::Tensor forward_layers(const std::shared_ptr<torch::nn::SequentialImpl>& model,
                                    const std::vector<at::Tensor>& inputs);
-  [[noreturn]] void rethrow_from_forward();  // within a handler: LibTorch's errors of memory and device as gannet::Error
+  [[noreturn]] void rethrow_from_forward();  // within a handler: LibTorch's errors of memory, device and dtypes as ours
   std::unique_ptr<Impl> impl_;
 };
 
@@ -296,7 +296,8 @@ class Engine : public EngineBase {
   Engine(std::shared_ptr<Model> model, const EngineOptions& options) : EngineBase(model, options), model_(std::move(model)) {}
 
   /// The model's own forward, any signature. Memory that ran out and an error of the device are Error(kOutOfMemory) and
-  /// Error(kDevice) here and in every other call; what else the model throws leaves forward as it is.
+  /// Error(kDevice) here and in every other call. An operator that refuses a mixture of dtypes, where the config has the
+  /// parameters in 16 bits, is Error(kMismatch). What else the model throws leaves forward as it is.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) -> decltype(std::declval<Model&>().forward(std::forward<Arguments>(arguments)...)) {
     return call([&](Model& model) -> decltype(model.forward(std::forward<Arguments>(arguments)...)) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace gannet {
 
@@ -22,10 +23,19 @@ struct AutoFacts {
   int64_t world_size = 1;
   std::optional<int64_t> num_training_steps = {};  ///< updates of the run; absent: max_steps where that is above 0
   std::optional<int64_t> hidden_size = {};         ///< of the model; `hidden_size_of` reads it from a config.json
-  bool add_missing = true;                         ///< AdamW and the schedule of lr_scheduler_type where the config has no entry
+  /// Where nothing says how many updates there are: what depends on it gets a stand-in with the origin kKnownLater, as
+  /// `gannet config resolve` prints it. false: that stays "auto".
+  bool steps_are_known_later = false;
+  bool add_missing = true;  ///< AdamW and the schedule of lr_scheduler_type where the config has no entry
 };
 
+inline constexpr const char* kKnownLater = "known when training starts";
+
 Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts);
+
+/// Of the given arguments, in a config that fill_auto has filled: a sentence for each that nothing of it goes by, since its own
+/// optimizer or scheduler has no such entry.
+std::vector<std::string> arguments_without_effect(const Config& config, const Dict& arguments);
 
 /// Fills the sizes of ZeRO that follow from the model's width alone (reduce_bucket_size, stage3_prefetch_bucket_size,
 /// stage3_param_persistence_threshold), and no other "auto": what building a model under zero::Init goes by.

@@ -25,6 +25,7 @@
 #include <gannet/trainer_base.h>
 #include <gannet/trainer_loss.h>
 #include <gannet/trainer_parts.h>
+#include <torch/data/example.h>  // what a sample is unless the program says otherwise
 
 #include <algorithm>
 #include <memory>
@@ -45,6 +46,9 @@ class Trainer : public TrainerBase {
     } else if constexpr (!detail::HasLogits<Model, Batch> && !detail::ForwardsBoth<Model, Batch> &&
                          !detail::ForwardsData<Model, Batch>) {
       if (!parts_.compute_loss) detail::fail_without_loss();
+    } else if constexpr (!detail::GivesLogits<Model, Batch>) {
+      if (!parts_.compute_loss && arguments_.label_smoothing_factor > 0) detail::fail_without_logits();
+      if (!parts_.compute_loss && parts_.compute_metrics && !arguments_.prediction_loss_only) detail::warn_without_predictions();
     }
     for (auto& callback : parts_.callbacks) add_callback(callback);
     exit_when_stopped_ = parts_.exit_when_stopped;
@@ -164,6 +168,11 @@ class Trainer : public TrainerBase {
     counted_ = items.size();
     return items;
   }
+  int64_t samples_read() const override {
+    int64_t samples = 0;
+    for (size_t i = 0; i < counted_; ++i) samples += samples_in(batches_[i]);
+    return samples;
+  }
   bool has_micro_batch() const override { return !batches_.empty(); }
   Measured measure_micro_batch(size_t index) override {
     return measure(index < counted_ ? batches_[index] : batches_.back(), false, index < counted_);
@@ -254,7 +263,8 @@ class Trainer : public TrainerBase {
   }
   int64_t samples_in(const Batch& batch) const {
     if constexpr (detail::HasDataAndTarget<const Batch>) {
-      return at::Tensor(batch.data).size(0);
+      const at::Tensor data(batch.data);
+      return data.defined() && data.dim() > 0 ? data.size(0) : 1;
     } else if constexpr (std::same_as<Batch, at::Tensor>) {
       return batch.size(0);
     } else {
@@ -284,21 +294,25 @@ class Trainer : public TrainerBase {
       measured.labels = batch.target;
       if (!measured.labels.defined()) {
         if (at::GradMode::is_enabled()) detail::fail_without_labels();
-        if (with_predictions) measured.predictions = logits_of(batch);
+        if (with_predictions) measured.predictions = logits_of(batch, {});
         return kept(std::move(measured), with_predictions);
       }
       const at::Tensor labels = detail::usable_labels(batch.target, items > 0);
       const double smoothing = arguments().label_smoothing_factor;
       const bool needs_logits = smoothing > 0 || with_predictions;
       if constexpr (detail::ForwardsBoth<Model, Batch>) {
-        if (!needs_logits || (!detail::HasLogits<Model, Batch> && !detail::ForwardsData<Model, Batch>)) {
-          const auto [mean, logits] = detail::loss_and_logits(typed_engine_->forward(batch.data, labels));
+        constexpr bool kHasLogitsAlone =
+            detail::HasLogits<Model, Batch> || detail::HasLogitsOfLabels<Model, Batch> || detail::ForwardsData<Model, Batch>;
+        if (!needs_logits || !kHasLogitsAlone) {
+          auto&& data = detail::as_input(batch.data, input_dtype_);
+          const at::Tensor target = detail::as_input(labels, input_dtype_);
+          const auto [mean, logits] = detail::loss_and_logits(typed_engine_->forward(data, target));
           measured.predictions = logits;
           if (smoothing == 0) measured.loss = summed(mean, items);
         }
       }
       if (!measured.loss.defined()) {
-        if (!measured.predictions.defined()) measured.predictions = logits_of(batch);
+        if (!measured.predictions.defined()) measured.predictions = logits_of(batch, labels);
         at::Tensor logits = measured.predictions;
         if constexpr (detail::shifts_labels<Model>()) logits = detail::predicting_logits(logits);
         measured.loss = summed_loss(logits, counted_labels(labels), smoothing);
@@ -318,11 +332,15 @@ class Trainer : public TrainerBase {
     }
     return measured;
   }
-  at::Tensor logits_of(Batch& batch) {
+  at::Tensor logits_of(Batch& batch, const at::Tensor& labels) {
+    auto&& data = detail::as_input(batch.data, input_dtype_);
     if constexpr (detail::HasLogits<Model, Batch>) {
-      return typed_engine_->call([&](Model& model) { return at::Tensor(model.logits(batch.data)); });
+      return typed_engine_->call([&](Model& model) { return at::Tensor(model.logits(data)); });
+    } else if constexpr (detail::HasLogitsOfLabels<Model, Batch>) {
+      if (!labels.defined()) detail::fail_without_decoder_labels();
+      return typed_engine_->call([&](Model& model) { return at::Tensor(model.logits(data, model.shifted(labels))); });
     } else if constexpr (detail::ForwardsData<Model, Batch>) {
-      return typed_engine_->forward(batch.data);
+      return typed_engine_->forward(data);
     } else {
       detail::fail_without_loss();
     }

@@ -153,6 +153,7 @@ class TrainerBase {
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
   virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: where the loader's cursor is
   virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each; fewer at the epoch's end
+  virtual int64_t samples_read() const = 0;                           // in the last ones
   virtual bool has_micro_batch() const = 0;  // at least one was read, which this rank may repeat without weight
   // Beyond those read: a repeated one, whose loss is 0.
   virtual Measured measure_micro_batch(size_t index) = 0;
@@ -182,6 +183,7 @@ class TrainerBase {
   bool some_rank_evaluates(bool counts);  // and no signal ended the evaluation. Every rank calls it
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
+  std::optional<at::ScalarType> input_dtype_;  // of parameters in 16 bits: what floating-point inputs are cast to
   bool exit_when_stopped_ = true;
   std::function<void(const std::string& folder)> checkpoint_files_;
   std::vector<TrainerCallback> callbacks_;
@@ -213,7 +215,11 @@ class TrainerBase {
   int64_t samples_in_update() const;  // of all ranks
   void end_epoch();
   void warn_of_missing_updates() const;
-  double over_ranks(double local);  // the sum
+  // label_count.cpp: averages over nothing
+  void count_labels_of_update(double total, int64_t micro_batches);
+  void check_labels_of_epoch(bool is_whole) const;
+  void check_steps_of_best_model() const;  // flow.cpp
+  double over_ranks(double local);         // the sum
   int64_t agree_on_micro_batches(const std::vector<double>& items, double& total);
   void agree_on_control();
   // flow.cpp: when to log, evaluate and save
@@ -278,8 +284,12 @@ class TrainerBase {
   int64_t last_logged_ = 0;
   int64_t last_saved_ = -1;
   int64_t begun_at_step_ = 0;
-  at::Tensor loss_since_log_;  // fp64, this rank's part
-  double total_loss_ = 0;      // logged so far, of all ranks
+  at::Tensor loss_since_log_;                  // fp64, this rank's part
+  int64_t losses_since_log_ = 0, losses_ = 0;  // updates with a label that counted: since the last log, logged before it
+  std::optional<int64_t> restored_losses_;     // of a checkpoint: the former
+  double labels_in_epoch_ = 0;
+  bool is_epoch_seen_from_start_ = false, has_warned_of_labels_ = false;
+  double total_loss_ = 0;  // logged so far, of all ranks
   double last_learning_rate_ = 0;
   std::chrono::steady_clock::time_point began_;
 };

@@ -68,6 +68,36 @@ concept ForwardsData = requires(Model& model, Batch& batch) {
   { model.forward(batch.data) } -> std::convertible_to<at::Tensor>;
 };
 
+// An encoder-decoder: its decoder reads what shifted(labels) makes of the labels.
+template <class Model, class Batch>
+concept HasLogitsOfLabels = requires(Model& model, Batch& batch, const at::Tensor& labels) {
+  { model.logits(batch.data, model.shifted(labels)) } -> std::convertible_to<at::Tensor>;
+};
+// forward(data, target) returns logits beside the loss.
+template <class Output>
+constexpr bool returns_logits() {
+  return !std::convertible_to<Output, at::Tensor> &&
+         (
+             requires(Output output) { output.logits; } || !requires(Output output) { output.loss; });
+}
+template <class Model, class Batch>
+concept ForwardsLogits = ForwardsBoth<Model, Batch> && requires(Model& model, Batch& batch) {
+  requires returns_logits<decltype(model.forward(batch.data, batch.target))>();
+};
+// The Trainer can get the model's logits of a batch with labels.
+template <class Model, class Batch>
+concept GivesLogits =
+    HasLogits<Model, Batch> || HasLogitsOfLabels<Model, Batch> || ForwardsData<Model, Batch> || ForwardsLogits<Model, Batch>;
+
+// A tensor of floating point as the model's parameters are, in 16 bits; anything else as it is.
+template <class T>
+decltype(auto) as_input(T& value, const std::optional<at::ScalarType>& dtype) {
+  if constexpr (std::same_as<std::remove_cv_t<T>, at::Tensor>)
+    return dtype && value.defined() && at::isFloatingType(value.scalar_type()) ? value.to(*dtype) : at::Tensor(value);
+  else
+    return (value);
+}
+
 /// Loss and logits out of what a forward(data, target) returned: a tensor, a pair or tuple, or a struct with `loss`.
 template <class Output>
 std::pair<at::Tensor, at::Tensor> loss_and_logits(Output&& output) {
@@ -96,7 +126,7 @@ struct PatchedLabels {
     if constexpr (kHasLabels)
       if (former.defined()) batch.target = former;
   }
-  static constexpr bool kHasLabels = requires(Batch& one, at::Tensor labels) {
+  static constexpr bool kHasLabels = requires(Batch & one, at::Tensor labels) {
     one.target.defined();
     labels = std::exchange(one.target, labels);
   };

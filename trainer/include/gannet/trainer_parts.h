@@ -45,11 +45,15 @@ std::optional<int64_t> hidden_size_of_model(const Model& model) {
 [[noreturn]] void fail_without_labels();
 [[noreturn]] void fail_without(const char* dataset, const char* call);
 [[noreturn]] void fail_probing_stream();
+[[noreturn]] void fail_without_logits();
+[[noreturn]] void fail_without_decoder_labels();
+void warn_without_predictions();
 // Of all tensors in a batch.
 template <class Batch>
 int64_t elements_of(Batch& batch) {
   int64_t elements = 0;
-  loading::walk(batch, [&](at::Tensor& tensor) { elements += tensor.defined() ? tensor.numel() : 0; }, [](auto&) {});
+  loading::walk(
+      batch, [&](at::Tensor& tensor) { elements += tensor.defined() ? tensor.numel() : 0; }, [](auto&) {});
   return elements;
 }
 }  // namespace detail

@@ -147,6 +147,11 @@ struct TrainingArguments {
   std::string fp16_backend = "";
   std::string fp16_opt_level = "";
 
+  /// Names of arguments that were given, also at their defaults: a command line, a file and a dictionary name them here, and a
+  /// program that fills this struct may. Such an argument contradicts another value of the config; one that is not named does
+  /// so where it differs from its default.
+  std::vector<std::string> given = {};
+
   // Not arguments: what parse_training_arguments found beside them.
   Dict config_overrides = {};                    ///< from --set, merged over the config
   std::shared_ptr<const StopSignals> stop = {};  ///< null: signals end the process as they would without a Trainer
@@ -156,6 +161,8 @@ struct TrainingArguments {
   void check() const;
   /// Those that differ from their defaults, by name.
   Dict changed() const;
+  /// Those, and the ones that `given` names: what fill_auto compares with the config.
+  Dict given_values() const;
   /// The model is built for the run's config: gannet::from_pretrained<Gpt>("folder", arguments).
   operator PretrainedOptions() const;
 };

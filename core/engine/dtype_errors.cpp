@@ -1,0 +1,55 @@
+#include "engine/dtype_errors.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "config/precision.h"
+#include "tensor/torch_errors.h"
+
+namespace gannet {
+namespace {
+
+// Operators word it in their own ways: "mat1 and mat2 must have the same dtype, but got Float and BFloat16", "expected scalar
+// type Float but found Half", "Input type (float) and bias type (c10::BFloat16) should be the same", "Found dtype Float but
+// expected BFloat16".
+bool is_of_dtypes(const std::string& line, const std::string& parameters) {
+  const auto has = [&](const std::string& text) { return line.find(text) != std::string::npos; };
+  if (has("same dtype") && !has("but got")) return true;
+  return has(parameters) && (has("dtype") || has("scalar type") || has("Input type"));
+}
+
+// "/bf16/enabled = true (ds_config.json:3:5)", of the section that gave the parameters their dtype.
+std::string section(const EngineBase::Impl& impl) {
+  const config::Settings& settings = impl.settings();
+  const std::string path = settings.bf16.enabled ? "/bf16/enabled" : settings.fp16.enabled ? "/fp16/enabled" : "/amp/opt_level";
+  for (const auto& line : impl.resolved.effective)
+    if (line.path == path) return formatted("{} = {} ({})", path, line.value.to_json(), line.origin);
+  return path;
+}
+
+}  // namespace
+
+void rethrow_with_dtypes(const EngineBase::Impl& impl, const char* call) {
+  const auto dtype = config::precision_of(impl.settings(), impl.device.is_cpu()).model;
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace(), line = text.substr(0, text.find('\n'));
+    const bool is_half = dtype == config::DType::kFloat16;
+    if (dtype && !error_of(error) && is_of_dtypes(line, is_half ? "Half" : "BFloat16"))
+      throw Error(
+          ErrorCode::kMismatch,
+          formatted("{} failed in an operator with tensors of two dtypes: {}; the config has the parameters in {}: {}", call,
+                    line, is_half ? "fp16" : "bf16", section(impl)),
+          formatted("give forward its inputs and labels of floating point in that dtype, x.to(at::{}), as gannet::Trainer does; "
+                    "or keep the parameters in fp32 and let each operator choose: \"torch_autocast\": {{\"enabled\": true}} in "
+                    "place of that section",
+                    is_half ? "kHalf" : "kBFloat16"));
+  } catch (...) {  // is none of LibTorch's
+  }
+  rethrow_as_ours(call);
+}
+
+}  // namespace gannet

@@ -113,7 +113,7 @@ TEST_F(Resume, the_rate_is_the_present_schedules_and_a_line_says_both) {
   EXPECT_THAT(said, Not(HasSubstr("schedule has it")));
   for (const Dict& config : {decaying(20), decaying(10, 0.5)}) {
     EXPECT_EQ(rates_of(config, 6, 10, path("run"), &said), rest(config));
-    EXPECT_THAT(said, HasSubstr("as this run's schedule has it at update 6; the checkpoint's was 0.005"));
+    EXPECT_THAT(said, HasSubstr("as this run's schedule has it at update 6; the checkpoint's was 0.00625"));
   }
 }
 

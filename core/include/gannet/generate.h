@@ -107,7 +107,7 @@ int64_t vocabulary_of(const Model& model) {
 }
 template <class Model>
 constexpr bool has_encoder() {
-  return requires(Model & model, const GenerationInput& input, typename Model::Cache& cache) { model.encode(input, cache); };
+  return requires(Model& model, const GenerationInput& input, typename Model::Cache& cache) { model.encode(input, cache); };
 }
 at::Device device_of(const torch::nn::Module& module);
 bool is_training(const torch::nn::Module& module);
@@ -203,8 +203,8 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
 }
 /// By a model of this process alone, which is in evaluation mode meanwhile.
 template <class Model>
-requires std::is_base_of_v<torch::nn::Module, Model> TokenLists generate(Model& model, const TokenLists& prompts,
-                                                                         const GenerateOptions& options = {}) {
+  requires std::is_base_of_v<torch::nn::Module, Model>
+TokenLists generate(Model& model, const TokenLists& prompts, const GenerateOptions& options = {}) {
   struct Evaluating {
     explicit Evaluating(torch::nn::Module& module) : modes(module) { detail::set_evaluation(module); }
     ~Evaluating() { modes.restore(); }
@@ -219,10 +219,10 @@ TokenLists generate(const std::shared_ptr<Pointed>& asked, const TokenLists& pro
 }
 /// Of what TORCH_MODULE made.
 template <class Holder>
-requires requires(const Holder& holder) {
-  typename Holder::ContainedType;
-  holder.ptr();
-}
+  requires requires(const Holder& holder) {
+    typename Holder::ContainedType;
+    holder.ptr();
+  }
 TokenLists generate(const Holder& holder, const TokenLists& prompts, const GenerateOptions& options = {}) {
   return generate(*holder.ptr(), prompts, options);
 }

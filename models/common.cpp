@@ -61,14 +61,14 @@ Tensor RmsNormImpl::forward(const Tensor& x) {
 Tensor activated(const std::string& name, const Tensor& x) {
   if (name == "gelu") return at::gelu(x);
   if (name == "relu") return at::relu(x);
-  if (name == "silu") return at::silu(x);
+  if (name == "silu" || name == "swish") return at::silu(x);
   return at::gelu(x, "tanh");
 }
 
 void require_activation(const ModelConfig& json, const char* key, const std::string& name) {
-  for (const char* known : {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"})
+  for (const char* known : {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"})
     if (name == known) return;
-  json.refuse(key, "the models have gelu, gelu_new, gelu_pytorch_tanh, relu and silu");
+  json.refuse(key, "the models have gelu, gelu_new, gelu_pytorch_tanh, relu and silu (also named swish)");
 }
 
 Tensor dropped(const Tensor& x, double probability, bool training) {

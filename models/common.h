@@ -47,7 +47,8 @@ class RmsNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(RmsNorm);
 
-// gelu, gelu_new, gelu_pytorch_tanh, relu, silu: `act` of config.json. Checked once, by activation_known.
+// The activation that config.json names: gelu, gelu_new, gelu_pytorch_tanh, relu, silu or swish, which are the same one.
+// require_activation checks the name once, when the config is read.
 Tensor activated(const std::string& name, const Tensor& x);
 void require_activation(const ModelConfig& json, const char* key, const std::string& name);
 

@@ -147,8 +147,15 @@ class T5Block : public torch::nn::Module {
 };
 
 T5Config T5Config::from(const ModelConfig& json) {
-  json.require_type({"t5"});
+  json.require_type({"t5", "mt5"});
   T5Config config;
+  const bool is_mt5 = json.text("model_type", "t5") == "mt5";
+  if (is_mt5) {  // the defaults of MT5Config
+    config.vocab_size = 250112;
+    config.d_ff = 1024;
+    config.num_layers = 8;
+    config.num_heads = 6;
+  }
   config.vocab_size = json.size("vocab_size", config.vocab_size);
   config.d_model = json.size("d_model", config.d_model);
   config.d_kv = json.size("d_kv", config.d_kv);
@@ -162,13 +169,13 @@ T5Config T5Config::from(const ModelConfig& json) {
   config.layer_norm_epsilon = json.number("layer_norm_epsilon", config.layer_norm_epsilon);
   config.initializer_factor = json.number("initializer_factor", config.initializer_factor);
   // "relu", "gated-gelu"; the latter is gelu_new.
-  const std::string projection = json.text("feed_forward_proj", "relu");
+  const std::string projection = json.text("feed_forward_proj", is_mt5 ? "gated-gelu" : "relu");
   config.is_gated_act = projection.starts_with("gated-");
   config.dense_act_fn = config.is_gated_act ? projection.substr(6) : projection;
   if (projection == "gated-gelu") config.dense_act_fn = "gelu_new";
   require_activation(json, "feed_forward_proj", config.dense_act_fn);
   config.tie_word_embeddings = json.flag("tie_word_embeddings", true);
-  config.scale_decoder_outputs = json.flag("scale_decoder_outputs", config.tie_word_embeddings);
+  config.scale_decoder_outputs = json.flag("scale_decoder_outputs", config.tie_word_embeddings && !is_mt5);
   config.pad_token_id = json.integer("pad_token_id", 0);
   config.decoder_start_token_id = json.integer("decoder_start_token_id", config.pad_token_id);
   if (config.relative_attention_num_buckets < 4 ||

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
@@ -137,13 +138,38 @@ bool is_alive(const std::string& path, int file, const Owner& owner, const LockT
   return start_of(owner.pid) == owner.started && !owner.started.empty();
 }
 
-// A record is written right after its file was made. One that is not there yet may be on its way.
+// On a file system without hard links a record is written after its file was made: it may be on its way.
 std::optional<Owner> wait_for_owner(int file) {
   for (int turn = 0; turn < 10; ++turn) {
     if (auto owner = read_owner(file)) return owner;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   return std::nullopt;
+}
+
+// A new lock file, flocked, with this process's record in it: it appears at `path` whole, so that a newcomer never finds one
+// without a record, however long its maker is held up. Not open where there is a lock file already; nullopt on a file system
+// without hard links.
+std::optional<files::Descriptor> make_whole(const std::string& folder, const std::string& path) {
+  // Named as a staging folder is, which the next job clears away.
+  static std::atomic<int> count{0};
+  const std::string prepared = formatted("{}/.gannet.lock.tmp-{}-{}", folder, ::getpid(), ++count);
+  ::unlink(prepared.c_str());  // of an earlier process of this id
+  files::Descriptor file(::open(prepared.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file < 0) return std::nullopt;
+  const std::string text = format(this_process());
+  try {
+    files::write_at(file, text.data(), text.size(), 0, path);
+  } catch (...) {
+    ::unlink(prepared.c_str());
+    throw;
+  }
+  (void)::flock(file, LOCK_EX | LOCK_NB);  // nobody else has it open; where there is no flock, the record decides alone
+  const int code = ::link(prepared.c_str(), path.c_str()) == 0 ? 0 : errno;
+  ::unlink(prepared.c_str());
+  if (code == EEXIST) return files::Descriptor();
+  if (code != 0) return std::nullopt;
+  return file;
 }
 
 [[noreturn]] void held(const std::string& folder, const std::string& path, const std::optional<Owner>& owner) {
@@ -163,16 +189,23 @@ std::optional<Owner> wait_for_owner(int file) {
 
 FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path_(formatted("{}/.gannet.lock", folder)) {
   for (;;) {
+    std::optional<files::Descriptor> made = make_whole(folder, path_);
+    const bool is_whole = made && *made >= 0;  // locked, with the record in it
     bool is_new = true;
-    files::Descriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    files::Descriptor file =
+        made ? std::move(*made) : files::Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file < 0) {
       is_new = false;
-      file = files::open_file(path_, O_RDWR | O_CREAT | O_NONBLOCK);
+      if (made || errno == EEXIST) {  // made here, a file that its owner has removed meanwhile would be one without a record
+        file = files::Descriptor(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+        if (file < 0 && errno == ENOENT) continue;
+      }
+      if (file < 0) file = files::open_file(path_, O_RDWR | O_CREAT | O_NONBLOCK);
       struct stat status{};
       if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
         throw Error(ErrorCode::kIo, formatted("{} is not a regular file", path_), "remove it");
     }
-    const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+    const bool locked = is_whole || ::flock(file, LOCK_EX | LOCK_NB) == 0;
     if (!locked) {
       const int code = errno;
       if (code == EINTR) continue;
@@ -188,14 +221,16 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       if (owner && is_alive(path_, file, *owner, times)) held(folder, path_, owner);
     }
     // Another job may have removed the file between our open and our lock: then what we hold is no one's door.
-    struct stat here{}, there{};
+    struct stat here {
+    }, there{};
     if (::fstat(file, &here) != 0 || ::stat(path_.c_str(), &there) != 0 || here.st_ino != there.st_ino ||
         here.st_dev != there.st_dev)
       continue;
-    const std::string text = format(this_process());
-    if (::ftruncate(file, 0) != 0) files::io_failed("write", path_, errno);
-    files::write_at(file, text.data(), text.size(), 0, path_);
-    if (!is_new) {  // two that take a dead job's over at once, where flock lies: the last one's record stays
+    if (!is_whole) {
+      const std::string text = format(this_process());
+      if (::ftruncate(file, 0) != 0) files::io_failed("write", path_, errno);
+      files::write_at(file, text.data(), text.size(), 0, path_);
+      // Two that take a dead job's over at once, where flock lies: the last one's record stays.
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const std::optional<Owner> owner = read_owner(file);
       if (!owner || owner->pid != ::getpid() || owner->host != host_name()) held(folder, path_, owner);
@@ -235,7 +270,8 @@ FolderLock::~FolderLock() {
     const std::lock_guard lock(places_mutex());
     places().erase(place_of(file_));
   }
-  struct stat here{}, there{};
+  struct stat here {
+  }, there{};
   const bool ours = ::fstat(file_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino;
   if (ours) ::unlink(path_.c_str());  // while it is still locked
 }

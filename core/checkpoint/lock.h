@@ -2,7 +2,8 @@
 //
 // Where flock works, it decides: it ends with its process. It lies on some mounts (nolock, localflock: each machine has its own),
 // and there the record decides. A living process of this host is recognized by its id and start time; one of another host by its
-// heartbeat, the file's time, which the owner renews and a newcomer watches for a while.
+// heartbeat, the file's time, which the owner renews and a newcomer watches for a while. A new lock file appears with its record
+// in it, by a hard link; so of two makers one has it, whatever flock says and however long one of them is held up.
 #pragma once
 
 #include <chrono>

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "control/environment.h"
 #include "files/weight_files.h"
+#include "generation/generation_config.h"
 #include "params/interception.h"
 #include "tensor/splits.h"
 #include "tensor/vector_math.h"
@@ -304,6 +305,15 @@ PretrainedReceipt Weights::load_into(torch::nn::Module& module, const Pretrained
   loading.fill();
   log_receipt(loading.receipt, options);
   return std::move(loading.receipt);
+}
+
+void tell_generation_config(const std::string& folder, const PretrainedOptions& options) {
+  if (place_of(options).rank != 0) return;
+  const std::vector<std::string> keys = generation::keys_with_effect(folder);
+  if (!keys.empty())
+    log_info(formatted("{}/generation_config.json says {}: generate() takes what the program gives it, which is that file's by "
+                       "GenerateOptions::from_pretrained",
+                       folder, some_of(keys)));
 }
 
 }  // namespace detail

@@ -14,7 +14,7 @@ constexpr float kNever = -1e9F;
 
 }  // namespace
 
-Beams::Beams(const GenerateOptions& options) : options_(options) {
+Beams::Beams(const GenerateOptions& options, int64_t max_new_tokens) : options_(options), max_new_tokens_(max_new_tokens) {
   const auto count = static_cast<size_t>(options.num_beams);
   running_.resize(count);
   for (size_t i = 1; i < count; ++i) running_[i].score = kNever;  // all are the prompt: the first alone is continued
@@ -45,7 +45,7 @@ void Beams::advance(const at::Tensor& log_probabilities) {
     from.push_back(place / vocabulary);
     Text text{running_[static_cast<size_t>(from.back())].tokens, best.const_data_ptr<float>()[i]};
     text.tokens.push_back(token);
-    ends.push_back(static_cast<int64_t>(text.tokens.size()) == options_.max_new_tokens ||
+    ends.push_back(static_cast<int64_t>(text.tokens.size()) == max_new_tokens_ ||
                    std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), token) != options_.stop_tokens.end());
     candidates.push_back(std::move(text));
   }

@@ -20,7 +20,8 @@ namespace gannet::generation {
 
 class Beams {
  public:
-  explicit Beams(const GenerateOptions& options);
+  // max_new_tokens: of this prompt's texts.
+  Beams(const GenerateOptions& options, int64_t max_new_tokens);
 
   // log_probabilities: [num_beams, vocabulary] fp32 on the CPU, of the tokens after each running beam.
   void advance(const at::Tensor& log_probabilities);
@@ -40,6 +41,7 @@ class Beams {
   void end_texts(const std::vector<Text>& candidates, const std::vector<bool>& ends);
 
   const GenerateOptions& options_;
+  int64_t max_new_tokens_;
   std::vector<Text> running_;  // [num_beams] by falling score, the sum of log-probabilities
   std::vector<Text> whole_;    // [num_beams] by falling score, penalised
   std::vector<int64_t> origins_, last_tokens_;

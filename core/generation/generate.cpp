@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "generation/adjustment.h"
 #include "generation/beams.h"
 #include "generation/next_token.h"
 
@@ -21,6 +22,7 @@ namespace gannet::detail {
 namespace {
 
 using generation::Beams;
+using generation::longest_text;
 using generation::NextToken;
 
 at::Tensor numbers(const std::vector<int64_t>& values, at::Device device) { return at::tensor(values, at::kLong).to(device); }
@@ -33,6 +35,9 @@ class Rows {
   at::Tensor logits();  // after the last token of each row: [rows, vocabulary] fp32 on the CPU
   void append(const std::vector<int64_t>& tokens);
   void reorder(const std::vector<int64_t>& rows);  // row i continues what rows[i] was
+  // Of each row without padding: what came before its text (an encoder-decoder's first token), and the text.
+  const TokenLists& seen() const { return seen_; }
+  size_t prompt_length(size_t row) const { return prompt_lengths_[row]; }
 
  private:
   static GenerationInput padded(const TokenLists& prompts, int64_t copies, at::Device device);
@@ -41,6 +46,8 @@ class Rows {
   const bool uses_cache_;
   GenerationInput all_;  // of all tokens so far; of an encoder-decoder, the decoder's
   int64_t given_ = 0;    // tokens of each row that the cache has
+  TokenLists seen_;
+  std::vector<size_t> prompt_lengths_;
 };
 
 GenerationInput Rows::padded(const TokenLists& prompts, int64_t copies, at::Device device) {
@@ -65,9 +72,13 @@ GenerationInput Rows::padded(const TokenLists& prompts, int64_t copies, at::Devi
 
 Rows::Rows(const TextModel& model, const TokenLists& prompts, int64_t copies, bool uses_cache)
     : model_(model), uses_cache_(uses_cache), all_(padded(prompts, copies, model.device)) {
-  if (!model.encode) return;
-  const int64_t first = model.encode(all_);
-  all_ = {at::full({all_.tokens.size(0), 1}, first, all_.tokens.options())};
+  for (const auto& prompt : prompts) seen_.insert(seen_.end(), static_cast<size_t>(copies), prompt);
+  if (model.encode) {
+    const int64_t first = model.encode(all_);
+    all_ = {at::full({all_.tokens.size(0), 1}, first, all_.tokens.options())};
+    seen_.assign(seen_.size(), {first});
+  }
+  for (const auto& tokens : seen_) prompt_lengths_.push_back(tokens.size());
 }
 
 at::Tensor Rows::logits() {
@@ -82,6 +93,7 @@ at::Tensor Rows::logits() {
 }
 
 void Rows::append(const std::vector<int64_t>& tokens) {
+  for (size_t row = 0; row < tokens.size(); ++row) seen_[row].push_back(tokens[row]);
   all_.tokens = at::cat({all_.tokens, numbers(tokens, model_.device).unsqueeze(1)}, 1);
   if (all_.mask.defined()) all_.mask = at::cat({all_.mask, at::ones({all_.mask.size(0), 1}, all_.mask.options())}, 1);
 }
@@ -91,6 +103,9 @@ void Rows::reorder(const std::vector<int64_t>& rows) {
   all_.tokens = all_.tokens.index_select(0, order);
   if (all_.mask.defined()) all_.mask = all_.mask.index_select(0, order);
   model_.reorder(order);
+  TokenLists before = std::move(seen_);
+  seen_.clear();
+  for (const int64_t row : rows) seen_.push_back(before[static_cast<size_t>(row)]);
 }
 
 // The largest logit of each row that still grows: one that is not finite leaves no likeliest token, and no probabilities.
@@ -111,22 +126,48 @@ bool stops(const GenerateOptions& options, int64_t token) {
   return std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end();
 }
 
+// A copy of `values` [rows, vocabulary] with what the options ask for: the model's tensor may have one memory for all rows.
+at::Tensor adjusted(const at::Tensor& values, const generation::Adjustment& adjust, const Rows& rows,
+                    const std::vector<bool>& has_ended, int64_t rows_of_prompt) {
+  if (!adjust.is_needed()) return values;
+  at::Tensor changed = values.clone(at::MemoryFormat::Contiguous);
+  const int64_t vocabulary = changed.size(1);
+  std::vector<bool> has_token(has_ended);
+  for (size_t row = 0; row < rows.seen().size(); ++row) {
+    const size_t prompt = row / static_cast<size_t>(rows_of_prompt);
+    if (has_ended[prompt]) continue;
+    float* const row_values = changed.mutable_data_ptr<float>() + static_cast<int64_t>(row) * vocabulary;
+    adjust(row_values, vocabulary, rows.seen()[row], rows.prompt_length(row));
+    if (!has_token[prompt])
+      has_token[prompt] = std::any_of(row_values, row_values + vocabulary, [](float value) { return std::isfinite(value); });
+  }
+  if (const auto none = std::find(has_token.begin(), has_token.end(), false); none != has_token.end())
+    throw Error(ErrorCode::kArgument,
+                formatted("generate: no token may follow prompt {} any more: each one of the vocabulary's {} is kept out by "
+                          "no_repeat_ngram_size, min_length or min_new_tokens",
+                          none - has_token.begin(), vocabulary),
+                "raise no_repeat_ngram_size, or ask for a shorter text");
+  return changed;
+}
+
 TokenLists one_by_one(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options) {
   Rows rows(model, prompts, 1, options.use_cache);
   NextToken next(options, prompts.size());
+  const generation::Adjustment adjust(options);
   TokenLists texts(prompts.size());
   std::vector<bool> has_ended(prompts.size());
-  for (int64_t step = 0; step < options.max_new_tokens; ++step) {
+  for (int64_t step = 0;; ++step) {
     const at::Tensor logits = rows.logits();
     require_finite(logits, has_ended, 1, step);
-    const std::vector<int64_t> tokens = next(logits);
+    const std::vector<int64_t> tokens = next(adjusted(logits, adjust, rows, has_ended, 1));
     for (size_t row = 0; row < prompts.size(); ++row) {
       if (has_ended[row]) continue;
       texts[row].push_back(tokens[row]);
-      has_ended[row] = stops(options, tokens[row]);
+      const int64_t most = longest_text(options, static_cast<int64_t>(rows.prompt_length(row)));
+      has_ended[row] = stops(options, tokens[row]) || static_cast<int64_t>(texts[row].size()) == most;
     }
     if (std::all_of(has_ended.begin(), has_ended.end(), [](bool ended) { return ended; })) break;
-    if (step + 1 < options.max_new_tokens) rows.append(tokens);
+    rows.append(tokens);
   }
   return texts;
 }
@@ -134,7 +175,10 @@ TokenLists one_by_one(const TextModel& model, const TokenLists& prompts, const G
 TokenLists by_beams(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options) {
   const int64_t count = options.num_beams;
   Rows rows(model, prompts, count, options.use_cache);
-  std::vector<Beams> beams(prompts.size(), Beams(options));
+  const generation::Adjustment adjust(options);
+  std::vector<Beams> beams;
+  for (size_t i = 0; i < prompts.size(); ++i)
+    beams.emplace_back(options, longest_text(options, static_cast<int64_t>(rows.prompt_length(i * static_cast<size_t>(count)))));
   const auto all_are_done = [&] {
     return std::all_of(beams.begin(), beams.end(), [](const Beams& one) { return one.is_done(); });
   };
@@ -143,7 +187,7 @@ TokenLists by_beams(const TextModel& model, const TokenLists& prompts, const Gen
     std::vector<bool> has_ended;
     for (const Beams& one : beams) has_ended.push_back(one.is_done());
     require_finite(logits, has_ended, count, step);
-    const at::Tensor log_probabilities = logits.log_softmax(-1);
+    const at::Tensor log_probabilities = adjusted(logits.log_softmax(-1), adjust, rows, has_ended, count);
     std::vector<int64_t> order, tokens;
     for (size_t i = 0; i < beams.size(); ++i) {
       const int64_t first = static_cast<int64_t>(i) * count;
@@ -160,50 +204,10 @@ TokenLists by_beams(const TextModel& model, const TokenLists& prompts, const Gen
   return texts;
 }
 
-[[noreturn]] void refuse(const std::string& what, const std::string& next = "") {
-  throw Error(ErrorCode::kArgument, "generate: " + what, next);
-}
-
 }  // namespace
 
-void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary) {
-  if (options.max_new_tokens < 1) refuse(formatted("max_new_tokens is {}", options.max_new_tokens), "ask for at least 1");
-  if (options.num_beams < 1) refuse(formatted("num_beams is {}", options.num_beams), "1 is a search without beams");
-  if (!std::isfinite(options.length_penalty))
-    refuse(formatted("length_penalty is {}", options.length_penalty), "1 divides a beam's score by its length, 0 does not");
-  if (options.num_beams > 1 && options.sample)
-    refuse("beams are not drawn, and sample is true with num_beams above 1", "choose one of the two");
-  if (!(options.temperature > 0))
-    refuse(formatted("temperature is {}", options.temperature), "it must be above 0; sample = false takes the likeliest token");
-  if (options.top_k < 0) refuse(formatted("top_k is {}", options.top_k), "0 draws among all tokens");
-  if (!(options.top_p > 0 && options.top_p <= 1))
-    refuse(formatted("top_p is {}", options.top_p), "it must be above 0, and at most 1");
-  for (const int64_t token : options.stop_tokens)
-    if (token < 0 || (vocabulary > 0 && token >= vocabulary))
-      refuse(formatted("stop_tokens has {}, and {}", token,
-                       vocabulary > 0 ? formatted("the model's vocabulary is 0 to {}", vocabulary - 1)
-                                      : std::string("no token is negative")),
-             "no text would ever end by it: name the end token of this model's tokenizer");
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    if (prompts[i].empty()) refuse(formatted("prompt {} is empty", i), "begin it with the model's token for a text's begin");
-    const auto length = static_cast<int64_t>(prompts[i].size());
-    if (positions > 0 && options.max_new_tokens > positions - length)
-      refuse(formatted("prompt {} has {} tokens, and with max_new_tokens {} that is more than the model's {} positions", i,
-                       length, options.max_new_tokens, positions),
-             "shorten it, or lower max_new_tokens");
-    for (size_t place = 0; place < prompts[i].size(); ++place) {
-      const int64_t token = prompts[i][place];
-      if (token < 0 || (vocabulary > 0 && token >= vocabulary))
-        refuse(formatted("prompt {} has token {} at place {}, and {}", i, token, place,
-                         vocabulary > 0 ? formatted("the model's vocabulary is 0 to {}", vocabulary - 1)
-                                        : std::string("no token is negative")),
-               "use the tokenizer of this model; labels of -100 and padding do not belong into prompts");
-    }
-  }
-}
-
 TokenLists generate(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options) {
-  check(options, prompts, model.positions, model.vocabulary);
+  check(options, prompts, model.positions, model.vocabulary, static_cast<bool>(model.encode));
   if (prompts.empty()) return {};
   return options.num_beams > 1 ? by_beams(model, prompts, options) : one_by_one(model, prompts, options);
 }

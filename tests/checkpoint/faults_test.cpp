@@ -27,7 +27,8 @@ struct Outcome {
 
 class Child {
  public:
-  Child(const std::vector<std::string>& arguments, const std::string& fault, const std::string& fault_path) {
+  Child(const std::vector<std::string>& arguments, const std::string& fault, const std::string& fault_path,
+        bool flock_lies = false) {
     int ends[2];
     if (::pipe(ends) != 0) throw std::runtime_error("pipe");
     pid_ = ::fork();
@@ -39,6 +40,7 @@ class Child {
         ::setenv("LD_PRELOAD", GANNET_FAULTY_IO, 1);
         ::setenv("GANNET_FAULT", fault.c_str(), 1);
         ::setenv("GANNET_FAULT_PATH", fault_path.c_str(), 1);
+        if (flock_lies) ::setenv("GANNET_FLOCK_LIES", "1", 1);
       }
       std::vector<char*> argv{const_cast<char*>(GANNET_SAVING_CHILD)};
       for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -57,6 +59,12 @@ class Child {
     return true;
   }
   void kill() const { ::kill(pid_, SIGKILL); }
+  // Until it has stopped itself, or has ended.
+  bool waits_stopped() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT) == 0 && info.si_code == CLD_STOPPED;
+  }
+  void resume() const { ::kill(pid_, SIGCONT); }
   Outcome wait() {
     while (read_some()) {
     }
@@ -223,13 +231,33 @@ TEST_F(Faults, of_jobs_that_start_at_once_where_flock_lies_one_goes_on) {
     fs::remove_all(folder());
     const auto start = [&] { return Child({folder(), "step%", "1", "1000000", "1000"}, "flock lies 1", ".gannet.lock"); };
     Child one = start(), two = start();
-    ::usleep(1'500'000);
+    // Each of them saves, or ends with an error: how long that takes does not matter.
+    const bool first_saves = one.read_line_with("saved 1\n"), second_saves = two.read_line_with("saved 1\n");
     one.kill();
     two.kill();
     const Outcome first = one.wait(), second = two.wait();
-    EXPECT_NE(first.failed_with_error(), second.failed_with_error())
-        << first.output.substr(0, 300) << second.output.substr(0, 300);
+    EXPECT_NE(first_saves, second_saves) << first.output.substr(0, 300) << second.output.substr(0, 300);
+    const Outcome& refused = first_saves ? second : first;
+    EXPECT_TRUE(refused.failed_with_error());
+    EXPECT_THAT(refused.output, HasSubstr("saves checkpoints into"));
   }
+}
+
+// The first is stopped where it has yet to write who it is; the second starts, and saves; then the first continues.
+TEST_F(Faults, where_flock_lies_a_maker_of_the_lock_that_was_held_up_is_refused) {
+  Child late({folder(), "step%", "1", "1", "1000"}, "pwrite stop 1", folder(), /*flock_lies=*/true);
+  ASSERT_TRUE(late.waits_stopped());
+  Child owner({folder(), "step%", "1", "1000000", "1000"}, "flock lies 1", ".gannet.lock");
+  EXPECT_TRUE(owner.read_line_with("saved 1\n"));
+  late.resume();
+  const Outcome refused = late.wait();
+  EXPECT_TRUE(refused.failed_with_error()) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("saves checkpoints into"));
+  EXPECT_TRUE(owner.read_line_with("saved 9\n")) << "the owner saves on";
+  owner.kill();
+  owner.wait();
+  EXPECT_TRUE(child("third%", 1, 1, "flock lies 1", ".gannet.lock", 1000).succeeded());
+  EXPECT_FALSE(has_leftovers());
 }
 
 TEST_F(Faults, a_read_that_fails_is_an_error_and_not_a_wrong_value) {

@@ -4,7 +4,9 @@
 //   "pwrite short 1"    every pwrite does half of what was asked for, from the first on
 //   "fsync kill 3"      the process is killed before its third fsync
 //   "rename killed 1"   ... right after its first rename
-//   "flock lies 1"      every flock succeeds, whoever holds the file: each machine has its own locks
+//   "pwrite stop 1"     the process stops before its first pwrite, until somebody sends SIGCONT
+//   "flock lies 1"      every flock succeeds, whoever holds the file: each machine has its own locks. GANNET_FLOCK_LIES says the
+//                       same beside another fault
 //   "aio_write EIO 9"   the ninth asynchronous write (of libaio) and all after it fail; aio_read likewise
 //
 // Only calls on files whose path contains GANNET_FAULT_PATH count, of all processes or of the one whose RANK is
@@ -63,6 +65,7 @@ const char* strikes(const char* call, const std::string& path) {
   const int number = ++count;
   if (number < one.from) return nullptr;
   if (!std::strcmp(one.action, "kill")) ::raise(SIGKILL);
+  if (!std::strcmp(one.action, "stop") && number == one.from) ::raise(SIGSTOP);
   return one.action;
 }
 
@@ -132,7 +135,7 @@ int fsync(int file) {
 
 int flock(int file, int operation) noexcept {
   static auto* const call = real<int(int, int)>("flock");
-  return strikes("flock", path_of(file)) ? 0 : call(file, operation);
+  return std::getenv("GANNET_FLOCK_LIES") || strikes("flock", path_of(file)) ? 0 : call(file, operation);
 }
 
 int fallocate(int file, int mode, off_t offset, off_t bytes) {

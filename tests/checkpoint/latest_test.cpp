@@ -170,6 +170,8 @@ std::string record(const std::string& host, int64_t pid) {
          ",\"started\":\"1\",\"pid_namespace\":\"elsewhere\",\"since\":\"then\"}\n";
 }
 
+// A sign of life ends the wait: its length is for a machine that is busy with other things.
+constexpr LockTimes kPatient{.heartbeat = std::chrono::milliseconds(20), .watch = std::chrono::milliseconds(30'000)};
 constexpr LockTimes kFast{.heartbeat = std::chrono::milliseconds(20), .watch = std::chrono::milliseconds(400)};
 
 // flock gives it to the newcomer, as it does where each machine has its own.
@@ -184,7 +186,7 @@ TEST_F(LatestTest, a_lock_whose_owner_on_another_host_shows_signs_of_life_is_ref
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   });
-  EXPECT_THAT(error_of(ErrorCode::kUnavailable, [&] { FolderLock lock(folder(), kFast); }),
+  EXPECT_THAT(error_of(ErrorCode::kUnavailable, [&] { FolderLock lock(folder(), kPatient); }),
               AllOf(HasSubstr("process 7 on host elsewhere"), HasSubstr("lock_folder = false")));
   lives = false;
   owner.join();
@@ -200,7 +202,7 @@ TEST_F(LatestTest, an_old_record_of_another_host_is_taken_over_at_once) {
   ::utimensat(AT_FDCWD, (folder() + "/.gannet.lock").c_str(), old, 0);
   const auto begin = std::chrono::steady_clock::now();
   FolderLock lock(folder());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(12)) << "not watched for 16 s";
 }
 
 TEST_F(LatestTest, an_owner_shows_signs_of_life) {
@@ -212,7 +214,7 @@ TEST_F(LatestTest, an_owner_shows_signs_of_life) {
     return std::pair(status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
   };
   const auto before = time();
-  for (int turn = 0; turn < 100 && time() == before; ++turn) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int turn = 0; turn < 1500 && time() == before; ++turn) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_NE(time(), before);
   EXPECT_TRUE(is_locked_here(folder()));
 }

@@ -33,11 +33,14 @@ RANK_BODY(completion) {
   RawGroup group{world->links().device};
   for (const bool message : {false, true}) {
     double value = 1;
-    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (group.rank() == 1) world->barrier();  // by the host's group: the other rank has looked
     Work work = !message            ? group.all_reduce(&value, 1, GANNET_FLOAT64)
                 : group.rank() == 0 ? group.start(collective::receive(&value, 1, GANNET_FLOAT64, 1))
                                     : group.start(collective::send(&value, 1, GANNET_FLOAT64, 0));
-    if (group.rank() == 0) expect(!work.is_over(), "it is not over while the other rank has not come");
+    if (group.rank() == 0) {
+      expect(!work.is_over(), "it is not over while the other rank has not come");
+      world->barrier();
+    }
     for (int i = 0; i < 2000 && !work.is_over(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     expect(work.is_over(), "it is over some time");
     work.wait();
@@ -102,11 +105,14 @@ RANK_BODY(holds) {
   const gannet::Host host;
   gannet::Accelerator accelerator(plugin, gannet::plugin::parse_params(plugin, {}, {}), host);
   same(accelerator.api()->queue_create(accelerator.self(), 0, "stream", &stream, nullptr), int32_t{GANNET_OK}, "a queue");
-  if (world->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  if (world->rank() == 1) world->barrier();  // the other rank has looked
   work = comm.all_reduce(first);
   work.block();
   expect(!work.pending(), "the stream waits, and nobody else");
-  if (world->rank() == 0) expect(is_held(first), "the collective still runs");
+  if (world->rank() == 0) {
+    expect(is_held(first), "the collective still runs");
+    world->barrier();
+  }
   comm.all_reduce(second).wait();
   comm.all_reduce(second).wait();  // gives back what is over
   expect(!is_held(first), "what is over is given back at a later call");

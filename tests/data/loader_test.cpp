@@ -94,7 +94,7 @@ TEST(DataLoader, ReadsAheadUpToThePrefetchAndNoFurther) {
   std::atomic<int64_t> read{0};
   auto loader = numbers(Range{100, [&](size_t) { ++read; }}, {.workers = 2, .prefetch = 3});
   auto it = loader->begin();
-  for (int i = 0; i < 200 && read < 7; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 3000 && read < 7; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(read, 7) << "the one in hand and 2 x 3 ready";
 }

@@ -18,7 +18,7 @@ def fail(message):
 
 
 def texts(folder, stage, ranks, *options, **members):
-    """What each rank wrote, by rank: a launcher that was kept from reading passes on what came meanwhile in any order."""
+    """The text of each rank. The launcher passes lines on as they arrive, so those of one rank may stand between another's."""
     zero = {"stage": stage, "stage3_param_persistence_threshold": 0} if stage == 3 else {"stage": stage}
     if ranks == 1 and stage == 3:
         zero["offload_param"] = {"device": "cpu"}
@@ -33,10 +33,16 @@ def texts(folder, stage, ranks, *options, **members):
         fail(f"stage {stage}, {ranks} processes: exit code {done.returncode}\n{said}")
     if said.count('"auto" taken as its default: /bf16/enabled = false') != 1:
         fail(f"stage {stage}, {ranks} processes: the auto that became a default is not said once\n{said}")
-    lines = [re.sub(r"^\[\d+\] ?", "", line) for line in done.stdout.splitlines()]
-    parts = re.split(r"^text (?:that rank (\d+)|it) wrote:\n", "\n".join(lines), flags=re.M)
-    by_rank = sorted(zip(parts[1::2], parts[2::2]), key=lambda one: one[0] or "")
-    return [head for head, _ in by_rank], [text for _, text in by_rank]
+    of_rank = {}
+    for line in done.stdout.splitlines():
+        rank, text = re.match(r"(?:\[(\d+)\] ?)?(.*)", line).groups()
+        of_rank.setdefault(rank or "", []).append(text)
+    heads, written = [], []
+    for rank in sorted(of_rank):
+        parts = re.split(r"^text (?:that rank (\d+)|it) wrote:\n", "\n".join(of_rank[rank]), flags=re.M)
+        heads += parts[1::2]
+        written += parts[2::2]
+    return heads, written
 
 
 def main():

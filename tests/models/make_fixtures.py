@@ -1,7 +1,7 @@
 """Writes the folders beside it: small random models as transformers saves them, and what transformers computes with them.
 
     python -m venv VENV && VENV/bin/pip install torch==2.11.0 transformers==5.23.0 safetensors numpy
-    VENV/bin/python tests/models/make_fixtures.py
+    VENV/bin/python tests/models/make_fixtures.py [NAME...]          # all of them, or those folders
 
 Each folder has config.json, model.safetensors, and expected.safetensors:
   tokens, mask     [2, T] int64: the second row is padded on its left (on its right for BERT and T5), mask 0 there
@@ -10,10 +10,14 @@ Each folder has config.json, model.safetensors, and expected.safetensors:
   prompt.*         1-D int64, prompts of different lengths; greedy.*, beams.*: what generate() appends, its stop token last
   stop             [1]
 gpt2_shards and gpt2_bin are the GPT-2 again, in several files with an index.
+Those of GENERATED have generated.safetensors too: CASE.greedy.*, CASE.beams.*, as above under the options of that case, each
+prompt alone; mt5 has a generation_config.json as well, and configured.*, what generate() writes under it.
+The folders bert_class_* have a head for sequence classification, and "types", the token types.
 """
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
 import transformers as t
@@ -46,6 +50,31 @@ MODELS = {
     "qwen2_window": (t.Qwen2ForCausalLM, t.Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4,
                                                        max_window_layers=1)),
 }
+BERT_CLASS = {**COMMON, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "max_position_embeddings": 32, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+              "hidden_act": "swish", "type_vocab_size": 3}
+MODELS |= {
+    "mt5": (t.MT5ForConditionalGeneration, t.MT5Config(**{**T5, "initializer_factor": 0.8})),
+    "bert_class_single": (t.BertForSequenceClassification, t.BertConfig(
+        **BERT_CLASS, id2label={0: "no", 1: "maybe", 2: "yes"}, problem_type="single_label_classification")),
+    "bert_class_number": (t.BertForSequenceClassification, t.BertConfig(**BERT_CLASS, num_labels=1)),
+    "bert_class_multi": (t.BertForSequenceClassification, t.BertConfig(**BERT_CLASS, num_labels=4)),
+}
+CLASSES = {"bert_class_single": torch.tensor([2, 0]), "bert_class_number": torch.tensor([0.7, -1.2]),
+           "bert_class_multi": torch.tensor([[1.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 0.0]])}
+GENERATED = ("gpt2", "mistral", "t5", "mt5")
+CASES = {
+    "penalty": {"repetition_penalty": 1.3},
+    "reward": {"repetition_penalty": 0.8},
+    "ngram": {"no_repeat_ngram_size": 2},
+    "token": {"no_repeat_ngram_size": 1},
+    "new": {"min_new_tokens": 8},
+    "length": {"min_length": 9},
+    "all": {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 6},
+    "limit": {"max_length": 11, "max_new_tokens": None},
+}
+CONFIGURED = {"num_beams": 3, "length_penalty": 0.8, "no_repeat_ngram_size": 2, "min_length": 4, "max_length": 11,
+              "repetition_penalty": 1.1, "early_stopping": True}
 PROMPTS = [[5, 17, 3, 44, 9, 21, 30], [12, 7, 51], [33]]
 NEW_TOKENS, BEAMS = 12, 3
 
@@ -79,7 +108,7 @@ def expected(name, model):
     model.eval()
     found = {}
     is_t5 = model.config.is_encoder_decoder
-    tokens, mask = batch(pads_left=name not in ("bert", "t5", "t5_gated"))
+    tokens, mask = batch(pads_left=name != "bert" and not is_t5)
     labels = torch.where(mask == 1, tokens, -100)
     labels[:, 1:][mask[:, :-1] == 0] = -100  # nothing real predicts the first token after padding
     if is_t5:
@@ -104,6 +133,46 @@ def expected(name, model):
     return {key: value.detach().clone().contiguous() for key, value in found.items()}
 
 
+def generated_alone(model, stop, prompt, **how):
+    out = model.generate(torch.tensor([prompt]), attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
+                         **({"max_new_tokens": NEW_TOKENS} | how), eos_token_id=stop, pad_token_id=0)
+    row = out[0, 1 if model.config.is_encoder_decoder else len(prompt):].tolist()
+    return row[: row.index(stop) + 1] if stop in row else row
+
+
+def generated_cases(model, stop):
+    found = {}
+    for case, how in CASES.items():
+        for kind, more in (("greedy", {}), ("beams", {"num_beams": BEAMS})):
+            for i, prompt in enumerate(PROMPTS):
+                found[f"{case}.{kind}.{i}"] = torch.tensor(generated_alone(model, stop, prompt, do_sample=False, **how, **more))
+    return found
+
+
+def configured(folder, stop):
+    """By the folder alone, as transformers reads it."""
+    config = t.GenerationConfig(**CONFIGURED, eos_token_id=stop, pad_token_id=0, decoder_start_token_id=0)
+    config.save_pretrained(folder)
+    model = t.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    found = {}
+    for i, prompt in enumerate(PROMPTS):
+        row = model.generate(torch.tensor([prompt]))[0, 1:].tolist()
+        found[f"configured.{i}"] = torch.tensor(row[: row.index(stop) + 1] if stop in row else row)
+    return found
+
+
+def classified(name, model):
+    model.eval()
+    tokens, mask = batch(pads_left=False)
+    types = (torch.arange(tokens.size(1)) >= 4).long().expand_as(tokens) * mask
+    out = model(input_ids=tokens, attention_mask=mask, token_type_ids=types, labels=CLASSES[name])
+    out.loss.backward()
+    found = {"tokens": tokens, "mask": mask, "types": types, "labels": CLASSES[name], "logits": out.logits,
+             "loss": out.loss.reshape(1)}
+    found |= {f"grad.{key}": p.grad for key, p in model.named_parameters()}
+    return {key: value.detach().clone().contiguous() for key, value in found.items()}
+
+
 def in_bin_shards(source, folder):
     folder.mkdir(exist_ok=True)
     tensors = load_file(source / "model.safetensors")
@@ -120,6 +189,8 @@ def in_bin_shards(source, folder):
 
 
 for number, (name, (kind, config)) in enumerate(MODELS.items()):
+    if len(sys.argv) > 1 and name not in sys.argv[1:]:
+        continue
     torch.manual_seed(number + 10)
     folder = HERE / name
     model = kind(config)
@@ -127,9 +198,21 @@ for number, (name, (kind, config)) in enumerate(MODELS.items()):
         for key, parameter in model.named_parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+        if name == "mt5":  # the published ones have an output layer of their own, which transformers 5 keeps where it differs
+            model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.shared.weight) * 0.3)
+            model.config.tie_word_embeddings = False
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    save_file(expected(name, model), folder / "expected.safetensors")
+    if name in CLASSES:
+        save_file(classified(name, model), folder / "expected.safetensors")
+        continue
+    found = expected(name, model)
+    save_file(found, folder / "expected.safetensors")
+    if name in GENERATED:
+        cases = generated_cases(model, found["stop"].item())
+        if name == "mt5":
+            cases |= configured(folder, found["stop"].item())
+        save_file(cases, folder / "generated.safetensors")
     if name == "gpt2":
         model.save_pretrained(HERE / "gpt2_shards", max_shard_size="16KB")
         (HERE / "gpt2_shards" / "generation_config.json").unlink(missing_ok=True)

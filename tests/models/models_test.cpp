@@ -1,6 +1,7 @@
 // Logits, loss and all gradients of each model are those of transformers with the same weights.
 #include <gannet/gannet.h>
 #include <gannet/models/bert.h>
+#include <gannet/models/bert_classifier.h>
 #include <gannet/models/gpt2.h>
 #include <gannet/models/llama.h>
 #include <gannet/models/t5.h>
@@ -98,7 +99,7 @@ TEST(Models, BertRecomputesItsLayersWithTheSameBits) {
 
 // The decoder reads the labels, shifted.
 TEST(Models, T5ComputesWhatTransformersDoes) {
-  for (const char* name : {"t5", "t5_gated"}) {
+  for (const char* name : {"t5", "t5_gated", "mt5"}) {
     SCOPED_TRACE(name);
     gannet::PretrainedReceipt receipt;
     const auto model = gannet::from_pretrained<gannet::models::T5>(fixture::folder(name), {}, &receipt);
@@ -130,6 +131,31 @@ TEST(Models, T5HasAnOutputLayerOfItsOwnWhereItIsNotTied) {
 }
 TEST(Models, T5RecomputesItsLayersWithTheSameBits) {
   for (const char* name : {"t5", "t5_gated"}) expect_checkpoints<gannet::models::T5>(name, gannet::Dict{{"stage", 0}});
+}
+
+TEST(Models, Mt5HasItsOwnSizesAndNoScalingWhereItIsTied) {
+  const auto config = gannet::models::T5Config::from(gannet::ModelConfig({{"model_type", "mt5"}, {"vocab_size", 50}}));
+  EXPECT_EQ(config.d_ff, 1024);
+  EXPECT_EQ(config.num_heads, 6);
+  EXPECT_EQ(config.num_layers, 8);
+  EXPECT_TRUE(config.is_gated_act);
+  EXPECT_EQ(config.dense_act_fn, "gelu_new");
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_FALSE(config.scale_decoder_outputs);
+}
+
+TEST(Models, SwishIsSilu) {
+  const Expected expected("llama");
+  std::vector<Tensor> logits;
+  for (const char* name : {"silu", "swish"})
+    logits.push_back(
+        gannet::from_pretrained<gannet::models::Llama>(fixture::folder("llama"), {.model_overwrite = {{"hidden_act", name}}})
+            ->forward(expected["tokens"]));
+  EXPECT_TRUE(at::equal(logits[0], logits[1]));
+  const auto from = [](const gannet::Dict& values) { return gannet::ModelConfig(values); };
+  EXPECT_EQ(gannet::models::Gpt2Config::from(from({{"activation_function", "swish"}})).activation_function, "swish");
+  EXPECT_EQ(gannet::models::BertConfig::from(from({{"hidden_act", "swish"}})).hidden_act, "swish");
+  EXPECT_EQ(gannet::models::T5Config::from(from({{"feed_forward_proj", "gated-swish"}})).dense_act_fn, "swish");
 }
 
 // Integers of any size and masks of any kind, and fp64 from the weights to the loss.

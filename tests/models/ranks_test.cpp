@@ -228,9 +228,9 @@ RANK_BODY(fails_on_one) {
   const std::string found = error_of([&] { gannet::generate(engine, {{1, 2, 3}}, {.max_new_tokens = 8}); });
   holds(found, is_one ? "no such adapter" : "rank 1 has left generate() by an error: no such adapter");
   if (is_one)
-    std::this_thread::sleep_for(std::chrono::seconds(20));  // the program has caught it
+    std::this_thread::sleep_for(std::chrono::seconds(25));  // the program has caught it
   else
-    expect(std::chrono::steady_clock::now() - began < std::chrono::seconds(10), "the others wait for long");
+    expect(std::chrono::steady_clock::now() - began < std::chrono::seconds(22), "the others wait for long");
 }
 TEST(GenerateOnRanks, WhatFailsOnOneRankIsAnErrorThatNamesItOnAll) {
   ranks::expect_all_succeed(run_ranks("fails_on_one", 2, {.limit = std::chrono::seconds(100)}));

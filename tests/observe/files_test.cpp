@@ -320,7 +320,7 @@ TEST_F(Files, AFolderThatCannotBeMadeIsToldOnceForAllFilesOfAMonitor) {
 }
 
 TEST_F(Files, AFolderThatVanishedIsMadeAnewAfterAWhileAndWhatIsMissingIsTold) {
-  Output output({.who = "gannet.metrics", .retry = std::chrono::milliseconds(200)});
+  Output output({.who = "gannet.metrics", .retry = std::chrono::milliseconds(1500)});
   const size_t file = output.open(at("gone/metrics.jsonl"));
   const auto add = [&](const std::string& line) {
     output.add(file, line);
@@ -331,7 +331,7 @@ TEST_F(Files, AFolderThatVanishedIsMadeAnewAfterAWhileAndWhatIsMissingIsTold) {
   add("2\n");
   add("3\n");
   EXPECT_FALSE(fs::exists(at("gone")));
-  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1550));
   add("4\n");
   EXPECT_EQ(read_file(at("gone/metrics.jsonl")), "4\n");
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("somebody has removed the file")));

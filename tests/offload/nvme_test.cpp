@@ -233,7 +233,14 @@ TEST(NvmeThreads, AreNamedAndBlockSignals) {
   const auto tier = open_tier("nvme", {{"nvme_path", folder.string()}, {"intra_op_parallelism", 3}});
   Bytes bytes(1 << 20);
   tier->wait(tier->read(tier->allocate(1 << 20, "moments"), 0, bytes.data(), bytes.size()));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all have given themselves their name
+  // Each gives itself its name when it first runs.
+  const auto named = [] {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+      count += test::read_file(entry.path() / "comm") == "gannet-nvme\n";
+    return count;
+  };
+  for (int turn = 0; turn < 1500 && named() < 3; ++turn) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   int threads = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
     if (test::read_file(entry.path() / "comm") != "gannet-nvme\n") continue;

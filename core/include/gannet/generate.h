@@ -4,6 +4,7 @@
 ///   const auto texts = gannet::generate(engine, prompts, {.max_new_tokens = 50, .stop_tokens = {50256}});
 ///   const auto drawn = gannet::generate(model, prompts, {.sample = true, .temperature = 0.8, .top_p = 0.95, .seed = 7});
 ///   const auto best = gannet::generate(engine, prompts, {.max_new_tokens = 50, .num_beams = 4});
+///   auto options = gannet::GenerateOptions::from_pretrained("t5-small");   // what its generation_config.json says
 ///
 /// texts[i] is what follows prompts[i], with the stop token that ended it. The first argument is an Engine, a model, or a
 /// std::shared_ptr to either. With an engine, at every ZeRO stage, every rank calls it with prompts of its own, as many as it
@@ -28,6 +29,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -56,6 +58,17 @@ struct GenerateOptions {
   double length_penalty = 1.0;  ///< a beam's score is the sum of its log-probabilities over (its length to this power)
   bool early_stopping = false;  ///< stop a prompt when it has num_beams whole texts, though a running beam may still be better
   bool use_cache = true;        ///< false: each token costs a pass over all before it
+  /// Of prompt and text together, or of an encoder-decoder's first token and text; 0: none. The smaller limit holds.
+  int64_t max_length = 0;
+  int64_t min_length = 0;            ///< counted as max_length is: no stop token before it
+  int64_t min_new_tokens = 0;        ///< the same of the text alone; above 0, min_length has no effect
+  double repetition_penalty = 1;     ///< divides positive logits of tokens that were there, and multiplies negative ones
+  int64_t no_repeat_ngram_size = 0;  ///< no sequence of so many tokens twice, the prompt's included; 0: any
+
+  /// What the folder's generation_config.json says; without one, what its config.json does. What neither says is as in
+  /// transformers 5: among others top_k 50. Keys that would change the text and are not taken are logged, and listed in
+  /// `not_taken`. Throws Error(kNotFound) without either file, Error(kConfig) for a value of another type.
+  static GenerateOptions from_pretrained(const std::string& folder, std::vector<std::string>* not_taken = nullptr);
 };
 
 using TokenLists = std::vector<std::vector<int64_t>>;
@@ -73,7 +86,7 @@ struct TextModel {
 };
 TokenLists generate(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options);
 // Throws Error(kArgument). `positions` and `vocabulary` as TextModel's.
-void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary);
+void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary, bool has_encoder);
 // At ZeRO stage 3, where all ranks generate together, a mistake of one is an Error(kArgument) on all, before any has begun.
 void agree_on_prompts(EngineBase& engine, const std::optional<Error>& mistake);
 template <class Model>
@@ -91,6 +104,10 @@ int64_t vocabulary_of(const Model& model) {
     return model.config().vocab_size;
   else
     return 0;
+}
+template <class Model>
+constexpr bool has_encoder() {
+  return requires(Model& model, const GenerationInput& input, typename Model::Cache& cache) { model.encode(input, cache); };
 }
 at::Device device_of(const torch::nn::Module& module);
 bool is_training(const torch::nn::Module& module);
@@ -122,7 +139,7 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
     return call([&](Model& asked) -> at::Tensor { return asked.next_logits(input, cache); });
   };
   text.reorder = [&](const at::Tensor& rows) { cache.reorder(rows); };
-  if constexpr (requires(const GenerationInput& input) { model.encode(input, cache); })
+  if constexpr (has_encoder<Model>())
     text.encode = [&](const GenerationInput& input) {
       return call([&](Model& asked) -> int64_t { return asked.encode(input, cache); });
     };
@@ -142,7 +159,8 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
   // A mistake leaves the engine as it was.
   std::optional<Error> mistake;
   try {
-    detail::check(options, prompts, detail::positions_of(*engine.module()), detail::vocabulary_of(*engine.module()));
+    detail::check(options, prompts, detail::positions_of(*engine.module()), detail::vocabulary_of(*engine.module()),
+                  detail::has_encoder<Model>());
   } catch (const Error& error) {
     mistake = error;
   }

@@ -91,6 +91,9 @@ class Weights {
   std::unique_ptr<Files> files_;
 };
 
+// One line of the log where the folder has a generation_config.json that says anything: generate() has the program's options.
+void tell_generation_config(const std::string& folder, const PretrainedOptions& options);
+
 // Of a holder that TORCH_MODULE made: what it holds.
 template <class Model>
 struct ModuleOf {
@@ -136,6 +139,7 @@ auto from_pretrained(const std::string& folder, const PretrainedOptions& options
   if constexpr (requires { model->pretrained_names(); }) names = model->pretrained_names();
   PretrainedReceipt found = weights.load_into(*model, names, options);
   if (receipt) *receipt = std::move(found);
+  if constexpr (requires { typename Module::Cache; }) detail::tell_generation_config(folder, options);
   return model;
 }
 

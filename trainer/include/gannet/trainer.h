@@ -315,7 +315,13 @@ class Trainer : public TrainerBase {
         if (!measured.predictions.defined()) measured.predictions = logits_of(batch, labels);
         at::Tensor logits = measured.predictions;
         if constexpr (detail::shifts_labels<Model>()) logits = detail::predicting_logits(logits);
-        measured.loss = summed_loss(logits, counted_labels(labels), smoothing);
+        // A model whose loss is no cross entropy of its logits says which it is.
+        constexpr bool kHasLossOfLogits = requires(const Model& model, const at::Tensor& some) {
+          { model.loss_of_logits(some, some) } -> std::convertible_to<at::Tensor>;
+        };
+        if constexpr (kHasLossOfLogits)
+          if (smoothing == 0) measured.loss = summed(model_->loss_of_logits(logits, labels), items);
+        if (!measured.loss.defined()) measured.loss = summed_loss(logits, counted_labels(labels), smoothing);
         if (items == 0) measured.loss = summed(measured.loss, 0);
       }
     }

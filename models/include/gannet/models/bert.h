@@ -4,6 +4,8 @@
 ///   auto model = gannet::from_pretrained<gannet::models::Bert>("bert-base-uncased");
 ///   at::Tensor logits = model->forward(tokens);                    // [B, T] int64 -> [B, T, vocabulary]
 ///   at::Tensor loss = model->forward(tokens, labels, mask);        // labels: the masked words, -100 elsewhere
+///
+/// gannet/models/bert_classifier.h has BERT with a head for a class of each text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +13,6 @@
 #include <gannet/model_config.h>
 #include <gannet/pretrained.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
@@ -37,11 +38,15 @@ struct BertConfig {
   int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
+  // Of BertForSequenceClassification (bert_classifier.h):
+  int64_t num_labels = 2;          ///< from_pretrained: num_labels, else the names in id2label
+  std::string problem_type = "";   ///< regression, single_label_classification, multi_label_classification; empty: by the labels
+  double classifier_dropout = -1;  ///< below 0: hidden_dropout_prob
 
   static BertConfig from(const ModelConfig& json);
 };
 
-class BertLayer;
+class BertBody;
 
 class BertImpl : public torch::nn::Module {
  public:
@@ -62,9 +67,7 @@ class BertImpl : public torch::nn::Module {
 
  private:
   BertConfig config_;
-  torch::nn::Embedding words_{nullptr}, positions_{nullptr}, types_{nullptr};
-  torch::nn::LayerNorm embedding_norm_{nullptr};
-  std::vector<std::shared_ptr<BertLayer>> layers_;
+  std::shared_ptr<BertBody> body_;
   torch::nn::Linear transform_{nullptr};
   torch::nn::LayerNorm transform_norm_{nullptr};
   at::Tensor bias_;  // [vocab_size]

@@ -1,5 +1,6 @@
-/// T5 (Raffel et al. 2020; 1.1 and Flan-T5 with gated feed-forward layers): an encoder and a decoder with relative positions.
-/// Names of Hugging Face's T5ForConditionalGeneration: shared.weight, encoder.block.0.layer.0.SelfAttention.q.weight, ...
+/// T5 (Raffel et al. 2020; 1.1, Flan-T5 and mT5 with gated feed-forward layers): an encoder and a decoder with relative
+/// positions. Names of Hugging Face's T5ForConditionalGeneration: shared.weight, encoder.block.0.layer.0.SelfAttention.q.weight,
+/// ...
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::T5>("t5-small", {.config = "ds_config.json"});
 ///   at::Tensor loss = model->forward(tokens, labels, mask);    // labels: [B, L], -100 counts not; the decoder reads them

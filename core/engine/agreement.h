@@ -55,6 +55,9 @@ uint32_t next_number_in(const std::string& group);
 /// What must be the same on every rank for their sums to mean anything. Error(kMismatch). Before anything is changed.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
+/// What the optimizers and the scheduler say that they need (states, sums, capabilities): the memory, the collectives and the
+/// checkpoint of all ranks follow from it. Error(kPluginFault) names the plugin: the config and the files are the same here.
+void agree_on_descriptions(const RankContext& context, const std::vector<Group>& groups, const Schedule& schedule);
 /// `text`: the class of the program's own optimizer and what it keeps.
 void agree_on_program_optimizer(const RankContext& context, const std::string& text);
 /// Splits of parameters along the axis tensor (splits.cpp), as text: "" where none is declared.

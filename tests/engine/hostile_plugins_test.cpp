@@ -68,6 +68,12 @@ TEST(HostilePlugins, DescriptionsThatDifferByRankAreFoundBeforeTheFirstStep) {
                                     HasSubstr("state 'other'")));
 }
 
+TEST(HostilePlugins, AStateOfTheGroupThatDiffersByRankIsFoundAtTheNextSave) {
+  const auto outcome = train(2, "scalar", 5, "saved");
+  EXPECT_NE(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("the ranks have different values of 'the state 'count' of optimizer plugin Ends 1.2"));
+}
+
 TEST(HostilePlugins, AnAbsurdWorkspaceIsThePluginsFault) {
   const auto outcome = train(1, "workspace");
   EXPECT_EQ(outcome.exit_code, 71) << outcome.output;

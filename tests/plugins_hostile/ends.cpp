@@ -23,7 +23,7 @@ struct Ends : OptimizerBase {
       at_least(learning_rate("0.01"), 0),
       text("how", "\"not\"",
            "not|exit|exit_3|_exit|_exit_3|exit_in_loop|segv|abort|pthread_exit|raise|throw|round|flush|flush_in_loop|nan|collective|"
-           "alone|describe|workspace|fork",
+           "alone|describe|workspace|fork|scalar",
            "what it does"),
       at_least(integer("at", "3", "in which update"), 1),
   };
@@ -35,11 +35,15 @@ struct Ends : OptimizerBase {
   }
   std::vector<gannet_state_spec> states() const {
     if (how == "describe" && rank() == 1) return {state("momentum"), state("other")};
+    if (how == "scalar") return {state("momentum"), state("count", GANNET_STATE_SCALAR, GANNET_FLOAT64)};
     return {state("momentum")};
   }
   uint64_t workspace_bytes() const { return how == "workspace" ? uint64_t{1} << 50 : 0; }
   void begin_step(const gannet_step_args& args) {
     if (how == "alone" && args.step == at && rank() == 0) sum_over_ranks();
+  }
+  void end_step(const gannet_step_args& args) {
+    if (how == "scalar" && args.step == at) *static_cast<double*>(args.states[1]) = rank();
   }
   void update(const gannet_update_args& args) {
     auto* param = static_cast<float*>(args.param);

@@ -34,7 +34,7 @@ class RankFile {
     uint64_t begin, end;  // in the file
     BytesOf data;
     c10::ScalarType dtype;
-    std::string name;                             // the tensor's
+    std::string name;                              // the tensor's
     std::unique_ptr<std::atomic<uint64_t>> wrong;  // not finite; blocks are filled on several threads
   };
   std::string header_;         // with the length before it, padded: the data begins on a page

@@ -44,7 +44,7 @@ class Staging {
 std::string folder_identity(const std::string& path, const std::string& machine) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
-  struct stat status{};
+  struct stat status {};
   if (code || ::stat(path.c_str(), &status) != 0)
     throw Error(ErrorCode::kIo, formatted("cannot make the folder {}: {}", path, code ? code.message() : std::strerror(errno)),
                 "choose a folder that this user may write to");
@@ -158,7 +158,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   together("commit", [&] {
     if (!folder) return Json();
     if (content.add_files) add_files(content, staging.path);
-    for (size_t rank = 0; rank < written.size(); ++rank) 
+    for (size_t rank = 0; rank < written.size(); ++rank)
       manifest.files[rank].blocks = written[rank].at("blocks").get<std::vector<uint64_t>>();
     folder->commit(staging.path, manifest);
     staging.release();

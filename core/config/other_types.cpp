@@ -17,11 +17,13 @@ constexpr const char* kAdamW = "write \"AdamW\": it is fused on every device";
 constexpr const char* kAdamWOnCpu =
     "write \"AdamW\" (or \"Adam\"), and \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}: "
     "where its states lie says where it runs";
-constexpr const char* kLinear = "write \"WarmupDecayLR\" with warmup_num_steps and total_num_steps: linear warm-up, then linear decay";
+constexpr const char* kLinear =
+    "write \"WarmupDecayLR\" with warmup_num_steps and total_num_steps: linear warm-up, then linear decay";
 constexpr const char* kCosine = "write \"cosine\" with warmup_num_steps and total_num_steps";
 constexpr const char* kCosineTo = "write \"cosine_with_min_lr\" with total_num_steps (T_max) and min_lr (eta_min)";
 constexpr const char* kInCode =
-    "no plugin does this: give initialize a function of the step as its schedule (InitializeArgs::lr_scheduler), which may be any";
+    "no plugin does this: give initialize a function of the step as its schedule (InitializeArgs::lr_scheduler), which may be "
+    "any";
 
 constexpr Type kOptimizers[] = {
     {"deepspeedcpuadam", kAdamWOnCpu},
@@ -72,7 +74,8 @@ constexpr Type kSchedulers[] = {
     {"getinversesqrtschedule", "write \"inverse_sqrt\""},
     {"getwsdschedule", "write \"warmup_stable_decay\""},
     {"wsd", "write \"warmup_stable_decay\""},
-    {"onecyclelr", "write \"OneCycle\", which is DeepSpeed's; torch's anneals by a cosine, which \"cosine\" with warm-up is near to"},
+    {"onecyclelr",
+     "write \"OneCycle\", which is DeepSpeed's; torch's anneals by a cosine, which \"cosine\" with warm-up is near to"},
     {"cycliclr", "write \"OneCycle\""},
     {"lambdalr", kInCode},
     {"steplr", kInCode},
@@ -97,7 +100,9 @@ std::string hint_of_type(const std::string& block, const std::string& type) {
   if (const size_t dot = name.rfind('.'); dot != std::string::npos) name.erase(0, dot + 1);  // "torch.optim.AdamW"
   const std::string without = name;
   std::erase(name, '_');
-  const std::string hint = block == "optimizer" ? hint_in(kOptimizers, name) : block == "scheduler" ? hint_in(kSchedulers, name) : "";
+  const std::string hint = block == "optimizer"   ? hint_in(kOptimizers, name)
+                           : block == "scheduler" ? hint_in(kSchedulers, name)
+                                                  : "";
   if (!hint.empty() || without == lower(type)) return hint;
   return formatted("write the name alone, \"{}\"", type.substr(type.rfind('.') + 1));
 }

@@ -199,15 +199,17 @@ bool is_yaml(const std::string& text) {
 }
 
 [[noreturn]] void refuse_yaml(const std::string& text, const std::string& name) {
-  const bool is_of_accelerate = text.find("compute_environment:") != std::string::npos || text.find("deepspeed_config") != std::string::npos;
+  const bool is_of_accelerate =
+      text.find("compute_environment:") != std::string::npos || text.find("deepspeed_config") != std::string::npos;
   if (is_of_accelerate)
-    throw Error(ErrorCode::kConfig, formatted("{}: this is YAML, a file of `accelerate config`, and a config is JSON", name),
-                text.find("deepspeed_config_file:") != std::string::npos
-                    ? "give the JSON file that its deepspeed_config_file names, and the number of processes to `gannet run "
-                      "--num_procs`"
-                    : "write its section deepspeed_config as JSON: zero_stage is zero_optimization.stage, mixed_precision is bf16 "
-                      "or fp16 with enabled, offload_optimizer_device is zero_optimization.offload_optimizer.device; "
-                      "num_processes goes to `gannet run --num_procs`");
+    throw Error(
+        ErrorCode::kConfig, formatted("{}: this is YAML, a file of `accelerate config`, and a config is JSON", name),
+        text.find("deepspeed_config_file:") != std::string::npos
+            ? "give the JSON file that its deepspeed_config_file names, and the number of processes to `gannet run "
+              "--num_procs`"
+            : "write its section deepspeed_config as JSON: zero_stage is zero_optimization.stage, mixed_precision is bf16 "
+              "or fp16 with enabled, offload_optimizer_device is zero_optimization.offload_optimizer.device; "
+              "num_processes goes to `gannet run --num_procs`");
   throw Error(ErrorCode::kConfig, formatted("{}: this is YAML, and a config is JSON", name),
               "write it as { \"key\": value, ... }: python3 -c 'import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), "
               "sys.stdout, indent=2)' < FILE");

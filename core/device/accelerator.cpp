@@ -20,7 +20,9 @@ Accelerator::Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, 
 
 Accelerator::~Accelerator() { interfaces::marked(plugin_, {"destroy"}, api_->destroy, self_); }
 
-bool Accelerator::has(gannet_accelerator_capability capability) const { return (interfaces::marked(plugin_, {"capabilities"}, api_->capabilities, self_) & capability) != 0; }
+bool Accelerator::has(gannet_accelerator_capability capability) const {
+  return (interfaces::marked(plugin_, {"capabilities"}, api_->capabilities, self_) & capability) != 0;
+}
 
 uint32_t Accelerator::device_count() const { return interfaces::marked(plugin_, {"device_count"}, api_->device_count, self_); }
 
@@ -51,7 +53,9 @@ void Accelerator::set_device(uint32_t index) { interfaces::call(plugin_, {"set_d
 
 void Accelerator::synchronize(uint32_t index) { interfaces::call(plugin_, {"synchronize"}, api_->synchronize, self_, index); }
 
-void* Accelerator::native_stream(uint32_t index, int64_t stream_id) const { return interfaces::marked(plugin_, {"native_stream"}, api_->native_stream, self_, index, stream_id); }
+void* Accelerator::native_stream(uint32_t index, int64_t stream_id) const {
+  return interfaces::marked(plugin_, {"native_stream"}, api_->native_stream, self_, index, stream_id);
+}
 
 std::string Accelerator::default_comm() const {
   const char* name = interfaces::marked(plugin_, {"default_comm"}, api_->default_comm, self_);

@@ -13,7 +13,7 @@ namespace {
 
 // A function of the plugin's table on this accelerator.
 template <class Function, class... Arguments>
-void call(const Accelerator& accelerator, const char* name, Function gannet_accelerator_api::* function, Arguments... arguments) {
+void call(const Accelerator& accelerator, const char* name, Function gannet_accelerator_api::*function, Arguments... arguments) {
   interfaces::call(accelerator.plugin(), {name}, accelerator.api()->*function, accelerator.self(), arguments...);
 }
 
@@ -41,7 +41,8 @@ void Event::wait() const {
 }
 
 void Event::block(void* stream) const {
-  if (handle_) call(accelerator_of(handle_), "stream_wait_event", &gannet_accelerator_api::stream_wait_event, stream, handle_.get());
+  if (handle_)
+    call(accelerator_of(handle_), "stream_wait_event", &gannet_accelerator_api::stream_wait_event, stream, handle_.get());
 }
 
 // ---- Queue -----------------------------------------------------------------------------------------------------------
@@ -65,13 +66,15 @@ Event Queue::record() {
 void Queue::wait(const Event& event) {
   if (!event.handle_) return;
   if (handle_)
-    call(accelerator_of(handle_), "queue_wait_event", &gannet_accelerator_api::queue_wait_event, handle_.get(), event.handle_.get());
+    call(accelerator_of(handle_), "queue_wait_event", &gannet_accelerator_api::queue_wait_event, handle_.get(),
+         event.handle_.get());
   else
     event.wait();  // of another accelerator
 }
 
 void Queue::wait_stream(void* stream) {
-  if (handle_) call(accelerator_of(handle_), "queue_wait_stream", &gannet_accelerator_api::queue_wait_stream, handle_.get(), stream);
+  if (handle_)
+    call(accelerator_of(handle_), "queue_wait_stream", &gannet_accelerator_api::queue_wait_stream, handle_.get(), stream);
 }
 
 // ---- Pin -------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@
 namespace gannet {
 
 // A call of a function of the plugin's table that takes back what the plugin made. `name`: the function's.
-void give_back(const Accelerator& accelerator, const char* name, void (*function)(void* self, void* handle), void* handle) noexcept;
+void give_back(const Accelerator& accelerator, const char* name, void (*function)(void* self, void* handle),
+               void* handle) noexcept;
 
 template <auto kDestroy>
 struct GiveBack {

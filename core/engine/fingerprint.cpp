@@ -79,8 +79,8 @@ void add_states(const std::vector<Group>& groups, const ParameterStore& store, C
     const auto& states = group.optimizer->states();
     for (size_t s = 0; s < std::min(states.size(), group.own_states.size()); ++s)
       if (states[s].is_of_group() && !states[s].is_of_rank() && !states[s].is_local() && group.own_states[s].defined())
-        compared.add(formatted("the state '{}' of optimizer plugin {} {}, group {}", states[s].name, group.optimizer->plugin().name(),
-                               group.optimizer->plugin().version(), group.name),
+        compared.add(formatted("the state '{}' of optimizer plugin {} {}, group {}", states[s].name,
+                               group.optimizer->plugin().name(), group.optimizer->plugin().version(), group.name),
                      hash_of(group.own_states[s]));
   }
 }

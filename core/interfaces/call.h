@@ -15,10 +15,11 @@ namespace gannet::interfaces {
 
 using plugin::Place;
 
-// "optimizer plugin AdamW 1.0 (/path/gannet_optimizer_adam.so)", the head of every error of a plugin; with the call that it is in.
+// "optimizer plugin AdamW 1.0 (/path/gannet_optimizer_adam.so)", the head of every error of a plugin; with the call that it is
+// in.
 inline std::string who(const plugin::Plugin& plugin, const Place& place = {}) {
-  return std::string(plugin::kind_name(plugin.kind())) + " plugin " + plugin.name() + " " + plugin.version() + " (" + plugin.file +
-         ")" + plugin::text_of(place);
+  return std::string(plugin::kind_name(plugin.kind())) + " plugin " + plugin.name() + " " + plugin.version() + " (" +
+         plugin.file + ")" + plugin::text_of(place);
 }
 
 // function(arguments...), marked as a call of the plugin (plugin/inside.h). For functions that cannot fail.
@@ -36,8 +37,8 @@ auto walled(const plugin::Plugin& plugin, const Place& place, Function function,
   try {
     return function(arguments...);
   } catch (const std::exception& thrown) {
-    throw plugin::fault(plugin, who(plugin, place) + " threw an exception across the plugin contract: " +
-                                    printable(thrown.what(), Lines::kMany));
+    throw plugin::fault(
+        plugin, who(plugin, place) + " threw an exception across the plugin contract: " + printable(thrown.what(), Lines::kMany));
   } catch (...) {
     throw plugin::fault(plugin, who(plugin, place) + " threw an exception across the plugin contract");
   }

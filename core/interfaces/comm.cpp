@@ -73,9 +73,8 @@ void Work::wait() {
   const auto limit = watcher ? watcher->patience(comm_->timeout()) : comm_->timeout();
   if (watcher) watcher->begin_wait();
   constexpr interfaces::Place kPlace{"work_wait"};
-  const int32_t status =
-      interfaces::marked(comm_->plugin(), kPlace, comm_->api()->work_wait, comm_->self(), handle_,
-                         static_cast<uint64_t>(limit.count()), static_cast<gannet_error*>(error));
+  const int32_t status = interfaces::marked(comm_->plugin(), kPlace, comm_->api()->work_wait, comm_->self(), handle_,
+                                            static_cast<uint64_t>(limit.count()), static_cast<gannet_error*>(error));
   if (watcher) watcher->end_wait();
   // The contract leaves a work pending that timed out: it is not freed, since its collective still writes to the buffers.
   timed_out_ = status == GANNET_TIMEOUT;
@@ -92,7 +91,8 @@ bool Work::is_over() const {
 void Work::block(void* stream) {
   if (!stream) return wait();  // with the watch's patience, not the plugin's
   if (!handle_) return;
-  explained(*comm_, [&] { interfaces::call(comm_->plugin(), {"work_block"}, comm_->api()->work_block, comm_->self(), handle_, stream); });
+  explained(*comm_,
+            [&] { interfaces::call(comm_->plugin(), {"work_block"}, comm_->api()->work_block, comm_->self(), handle_, stream); });
 }
 
 // ---- collective ------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ Comm::~Comm() { interfaces::marked(plugin_, {"destroy"}, api_->destroy, self_); 
 
 bool Comm::serves_host_memory() const { return plugin_.device().empty() || lower(plugin_.device()) == "cpu"; }
 
-gannet_dtype Comm::sum_dtype(gannet_dtype dtype) const { 
+gannet_dtype Comm::sum_dtype(gannet_dtype dtype) const {
   return static_cast<gannet_dtype>(
       interfaces::marked(plugin_, {"sum_dtype"}, api_->sum_dtype, self_, static_cast<uint32_t>(dtype)));
 }

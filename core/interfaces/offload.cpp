@@ -11,7 +11,9 @@ Offload::Offload(const plugin::Plugin& plugin, plugin::ParamSet params, const Ho
 
 Offload::~Offload() { interfaces::marked(plugin_, {"destroy"}, api_->destroy, self_); }
 
-uint64_t Offload::alignment_bytes() const { return interfaces::walled(plugin_, {"alignment_bytes"}, api_->alignment_bytes, self_); }
+uint64_t Offload::alignment_bytes() const {
+  return interfaces::walled(plugin_, {"alignment_bytes"}, api_->alignment_bytes, self_);
+}
 
 void* Offload::allocate(uint64_t bytes, const std::string& name) {
   void* region = nullptr;

@@ -121,13 +121,14 @@ void Optimizer::describe(const Context& context) {
 }
 
 std::string Optimizer::description() const {
-  std::string text = formatted("capabilities {:#x}\nrange alignment {}\n", capabilities_,
-                               range_alignment_);
+  std::string text = formatted("capabilities {:#x}\nrange alignment {}\n", capabilities_, range_alignment_);
   for (const State& state : states_)
     text += formatted("state '{}': {}, extent {}, begins at {}, flags {:#x}, block {}, limit {}\n", state.name,
-                      dtype_name(state.dtype), static_cast<int>(state.extent), state.initial_value, state.flags, state.block, state.limit);
+                      dtype_name(state.dtype), static_cast<int>(state.extent), state.initial_value, state.flags, state.block,
+                      state.limit);
   for (const Sum& sum : sums_)
-    text += formatted("sum of scope {}, operation {}, round {}, pass {}\n", static_cast<int>(sum.scope), static_cast<int>(sum.op), sum.round, static_cast<int>(sum.pass));
+    text += formatted("sum of scope {}, operation {}, round {}, pass {}\n", static_cast<int>(sum.scope), static_cast<int>(sum.op),
+                      sum.round, static_cast<int>(sum.pass));
   return text;
 }
 
@@ -192,9 +193,7 @@ void Optimizer::step(const char* name, int32_t (*function)(void*, const gannet_s
   args.tensors = tensor_views_.data();
   args.tensor_count = tensor_views_.size();
   args.tensor_stride = sizeof(gannet_tensor);
-  const auto call = [&](const gannet_step_args& given) {
-    interfaces::call(plugin_, {name, args.step}, function, self_, &given);
-  };
+  const auto call = [&](const gannet_step_args& given) { interfaces::call(plugin_, {name, args.step}, function, self_, &given); };
   if (watch_) return watch_->step(name, args, watched(), call);
   call(args);
 }
@@ -245,7 +244,7 @@ void Optimizer::sums(const gannet_update_args& args, uint32_t round, double* sum
 }
 
 void Optimizer::update(const gannet_update_args& args) {
-  const auto call = [&](const gannet_update_args& given) { 
+  const auto call = [&](const gannet_update_args& given) {
     interfaces::call(plugin_, place_of("update", given), api_->update, self_, &given);
   };
   if (watch_) return watch_->update(args, watched(), call);
@@ -271,7 +270,7 @@ void Optimizer::update_many(const std::vector<gannet_update_args>& pieces) {
 }
 
 void Optimizer::evaluate(const gannet_update_args& args) {
-  const auto call = [&](const gannet_update_args& given) { 
+  const auto call = [&](const gannet_update_args& given) {
     interfaces::call(plugin_, place_of("evaluate", given), api_->evaluate, self_, &given);
   };
   if (watch_) return watch_->evaluate(args, watched(), call);
@@ -279,7 +278,7 @@ void Optimizer::evaluate(const gannet_update_args& args) {
 }
 
 void Optimizer::perturb(const gannet_update_args& args) {
-  const auto call = [&](const gannet_update_args& given) { 
+  const auto call = [&](const gannet_update_args& given) {
     interfaces::call(plugin_, place_of("perturb", given), api_->perturb, self_, &given);
   };
   if (watch_) return watch_->perturb(args, watched(), call);

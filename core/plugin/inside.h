@@ -70,8 +70,8 @@ class AsTheHost {
   const FloatEnvironment before_;
 };
 
-// Prints the mark when a signal kills the process inside of a plugin (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), and then lets the
-// signal do what it does. A library owns no signals, so this is asked for ("debug_plugins") and takes only those that nobody
+// Prints the mark when a signal kills the process inside of a plugin (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), and then lets
+// the signal do what it does. A library owns no signals, so this is asked for ("debug_plugins") and takes only those that nobody
 // handles; `gannet run` tells the same without it.
 void tell_fatal_signals();
 

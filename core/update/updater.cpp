@@ -287,7 +287,8 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     for (const ListStretch& each : lists_of(pieces, workspace_of, writes && ParameterStore::publishes_shards(range))) {
       list.clear();
       calls.resize(std::max(calls.size(), each.end - each.begin));
-      auto* workspace = static_cast<char*>(piece_workspace_.of(each.workspace_bytes, context_.update_device(), optimizer.plugin()));
+      auto* workspace =
+          static_cast<char*>(piece_workspace_.of(each.workspace_bytes, context_.update_device(), optimizer.plugin()));
       for (size_t i = each.begin; i < each.end; ++i) {
         list.push_back(arguments(no_pages, i, calls[i - each.begin], workspace));
         workspace += workspace_of(pieces[i]);

@@ -144,7 +144,8 @@ TEST(Inside, AFileThatSwitchesDenormalsOffWhenItIsOpenedDoesSoForNobody) {
   EXPECT_TRUE(FloatEnvironment::now() == before);
   volatile float tiny = 1e-40f;
   EXPECT_GT(tiny * 0.5f, 0.f);
-  EXPECT_THAT(log.text(), AllOf(HasSubstr("gannet_hostile_fast.so"), HasSubstr("denormal numbers count as 0"), HasSubstr("-ffast-math")));
+  EXPECT_THAT(log.text(),
+              AllOf(HasSubstr("gannet_hostile_fast.so"), HasSubstr("denormal numbers count as 0"), HasSubstr("-ffast-math")));
 }
 #endif
 

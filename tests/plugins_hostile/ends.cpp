@@ -22,7 +22,8 @@ struct Ends : OptimizerBase {
   static constexpr gannet_param_spec kParams[] = {
       at_least(learning_rate("0.01"), 0),
       text("how", "\"not\"",
-           "not|exit|exit_3|_exit|_exit_3|exit_in_loop|segv|abort|pthread_exit|raise|throw|round|flush|flush_in_loop|nan|collective|"
+           "not|exit|exit_3|_exit|_exit_3|exit_in_loop|segv|abort|pthread_exit|raise|throw|round|flush|flush_in_loop|nan|"
+           "collective|"
            "alone|describe|workspace|fork|scalar",
            "what it does"),
       at_least(integer("at", "3", "in which update"), 1),

@@ -23,9 +23,7 @@ LastCall::~LastCall() {
 }
 
 // By the launcher's own descriptor: the rank inherits none.
-std::string LastCall::variable() const {
-  return memory_ ? formatted("{}=/proc/{}/fd/{}", kRecordVariable, getpid(), file_) : "";
-}
+std::string LastCall::variable() const { return memory_ ? formatted("{}=/proc/{}/fd/{}", kRecordVariable, getpid(), file_) : ""; }
 
 std::string LastCall::text(pid_t process) const {
   if (!memory_ || memory_->version.load() != RecordMemory::kVersion) return "";

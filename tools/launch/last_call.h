@@ -1,5 +1,5 @@
-// Which call of a plugin a rank's process was in when it ended: memory that the rank writes its calls to (base/call_record.h), and
-// that outlives it. So an _exit() and a signal are told, too, which run no code of the rank's.
+// Which call of a plugin a rank's process was in when it ended: memory that the rank writes its calls to (base/call_record.h),
+// and that outlives it. So an _exit() and a signal are told, too, which run no code of the rank's.
 #pragma once
 
 #include <sys/types.h>

@@ -87,7 +87,11 @@ Rank::Rank(uint32_t rank, const StartOptions& options)
   const int input = options.no_input ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   const auto argv = pointers(options.command);
   auto environment = options.environment;
-  if (const std::string entry = calls_.variable(); !entry.empty()) environment.push_back(entry);
+  if (const std::string entry = calls_.variable(); !entry.empty()) {
+    const std::string name = entry.substr(0, entry.find('=') + 1);  // an outer launcher's is not this rank's
+    std::erase_if(environment, [&](const std::string& other) { return other.starts_with(name); });
+    environment.push_back(entry);
+  }
   const auto envp = pointers(environment);
   Prepared prepared{options.file.c_str(),
                     argv.data(),

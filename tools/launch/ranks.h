@@ -45,7 +45,7 @@ class Rank {
   int signal_number() const;         // that killed it, or, as a shell reports it, what it had started; 0: none
   std::string how_it_ended() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
   const std::string& last_call() const { return last_call_; }  // "inside of optimizer plugin X 1.2, update, step 3"; "": of none
-  bool group_alive();                // it, or another process of its group, still runs
+  bool group_alive();                                          // it, or another process of its group, still runs
   void signal(int number) const;
 
   // The pipes: -1 when closed or not piped. read_output() takes one part of what has come, from pipe 0 or 1, and gives it to the

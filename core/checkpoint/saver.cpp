@@ -44,7 +44,7 @@ class Staging {
 std::string folder_identity(const std::string& path, const std::string& machine) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
-  struct stat status {};
+  struct stat status{};
   if (code || ::stat(path.c_str(), &status) != 0)
     throw Error(ErrorCode::kIo, formatted("cannot make the folder {}: {}", path, code ? code.message() : std::strerror(errno)),
                 "choose a folder that this user may write to");

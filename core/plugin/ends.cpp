@@ -39,7 +39,7 @@ RecordMemory* memory_of_launcher() {
   if (mapped == MAP_FAILED) return nullptr;
   auto* memory = static_cast<RecordMemory*>(mapped);
   int32_t owner = memory->process.load();
-  const bool is_free = owner == 0 || memory->has_ended.load() != 0 || (::kill(owner, 0) != 0 && errno == ESRCH);
+  const bool is_free = owner == 0 || owner == ::getpid() || memory->has_ended.load() != 0 || (::kill(owner, 0) != 0 && errno == ESRCH);
   if (!is_free || !memory->process.compare_exchange_strong(owner, ::getpid())) {
     ::munmap(mapped, sizeof(RecordMemory));
     return nullptr;
@@ -128,8 +128,7 @@ void at_exit() {
   std::cout.flush();
   std::fflush(nullptr);
   say("gannet: error: exit() was called ", *inside,
-      ": a plugin must not end the program\n  to do: this is a fault of the plugin, not of the config and not of Gannet: tell "
-      "its "
+      ": a plugin must not end the program\n  to do: this is a fault of the plugin, not of the config and not of Gannet: tell its "
       "author, or use another version\n");
   memory().has_ended.store(1);
   // Not through the handlers and destructors that are left: the engine is in the middle of the call.
@@ -141,6 +140,7 @@ void after_fork_in_child() {
   memory_in_use.store(&own_memory(), std::memory_order_release);
   mine = &nobodys;
   lease.taken = nullptr;
+  Inside::forget();
 }
 
 void on_signal(int number) {
@@ -165,9 +165,9 @@ void tell_fatal_signals() {
   static std::once_flag once;
   std::call_once(once, [] {
     for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
-      struct sigaction now {};
+      struct sigaction now{};
       if (::sigaction(number, nullptr, &now) != 0 || now.sa_flags & SA_SIGINFO || now.sa_handler != SIG_DFL) continue;
-      struct sigaction ours {};
+      struct sigaction ours{};
       ours.sa_handler = on_signal;
       ours.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER | SA_ONSTACK);
       ::sigaction(number, &ours, nullptr);

@@ -69,7 +69,7 @@ Inside::Inside(const Inside* caller)
 }
 
 Inside::~Inside() {
-  if (innermost != this) return;  // it was made of no caller
+  if (innermost != this) return;  // it was made of no caller, or is forgotten
   innermost = outer_;
   if (outer_)
     outer_->record();
@@ -79,6 +79,8 @@ Inside::~Inside() {
 }
 
 const Inside* Inside::current() { return innermost; }
+
+void Inside::forget() { innermost = nullptr; }
 
 void Inside::enter() {
   watch_ends();

@@ -41,6 +41,8 @@ class Inside {
 
   // The innermost of this thread; null: it is in no plugin.
   static const Inside* current();
+  // In the child of a fork(): its end is not the program's.
+  static void forget();
   const Plugin* plugin() const { return plugin_; }  // null: of a file
   const Place& place() const { return place_; }
   // How the host computed when it called.

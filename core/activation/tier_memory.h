@@ -29,6 +29,8 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   ~TierMemory();
   TierMemory(const TierMemory&) = delete;
 
+  const plugin::Plugin& plugin() const { return tier_->plugin(); }
+
   // A stretch of the tier with equal slots, for pieces that are written to a place of the caller's choice.
   class Region {
    public:

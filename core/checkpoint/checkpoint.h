@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,6 +70,8 @@ struct SaveResult {
   std::string path;    // <folder>/<tag>
   uint64_t bytes = 0;  // of all ranks' files
   double seconds = 0;
+  // Tensors with elements that are NaN or infinite, and how many: of all ranks, by name.
+  std::map<std::string, uint64_t> not_finite;
 };
 
 class Saver {

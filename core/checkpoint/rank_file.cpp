@@ -11,6 +11,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/value_json.h"
 #include "files/safetensors_header.h"
+#include "tensor/finite.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -86,7 +87,8 @@ RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
     offsets_[order[place]] = header_.size() + entry.begin;
     if (entry.end > entry.begin)
       pieces_.push_back({header_.size() + entry.begin, header_.size() + entry.end,
-                         BytesOf(slices[order[place]].data, slices[order[place]].stored)});
+                         BytesOf(slices[order[place]].data, slices[order[place]].stored), entry.dtype, slices[order[place]].name,
+                         std::make_unique<std::atomic<uint64_t>>(0)});
   }
   bytes_ = header_.size() + data;
 }
@@ -98,7 +100,16 @@ void RankFile::fill(uint64_t offset, uint64_t bytes, char* into) const {
   for (; piece != pieces_.end() && piece->begin < end; ++piece) {
     const uint64_t from = std::max(offset, piece->begin), to = std::min(end, piece->end);
     piece->data.copy_out(from - piece->begin, to - from, into + (from - offset));
+    // While it is in the cache. No element lies across two blocks: both begin at multiples of its size.
+    if (const uint64_t wrong = count_not_finite(into + (from - offset), to - from, piece->dtype)) *piece->wrong += wrong;
   }
+}
+
+std::map<std::string, uint64_t> RankFile::not_finite() const {
+  std::map<std::string, uint64_t> found;
+  for (const Piece& piece : pieces_)
+    if (const uint64_t wrong = piece.wrong->load()) found[piece.name] += wrong;
+  return found;
 }
 
 }  // namespace gannet::checkpoint

@@ -1,6 +1,9 @@
 // What one rank writes: its slices laid out as a safetensors file, ready to be given block by block.
 #pragma once
 
+#include <atomic>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +21,8 @@ class RankFile {
   uint64_t bytes() const { return bytes_; }
   uint64_t offset(size_t slice) const { return offsets_[slice]; }  // of its bytes in the file
   void fill(uint64_t offset, uint64_t bytes, char* into) const;    // a Fill
+  // Elements that are NaN or infinite among those that fill() gave, by tensor; without those that have none.
+  std::map<std::string, uint64_t> not_finite() const;
 
   // The name in the file of elements [begin, begin + numel): the tensor's where they are all of it, else
   // "<name>#<the place of the first of them in the whole tensor>".
@@ -28,6 +33,9 @@ class RankFile {
   struct Piece {
     uint64_t begin, end;  // in the file
     BytesOf data;
+    c10::ScalarType dtype;
+    std::string name;                              // the tensor's
+    std::unique_ptr<std::atomic<uint64_t>> wrong;  // not finite; blocks are filled on several threads
   };
   std::string header_;         // with the length before it, padded: the data begins on a page
   std::vector<Piece> pieces_;  // in the order of their bytes; none is empty

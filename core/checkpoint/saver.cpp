@@ -150,14 +150,16 @@ SaveResult Saver::save(const Content& content, const Options& options) {
 
   const std::vector<Json> written = together("files", [&] {
     const std::string path = formatted("{}/{}/{}", state_->path, name, rank_file_name(ranks.rank));
-    return Json(write_blocks(path, file->bytes(), kBlockBytes,
-                             [&](uint64_t offset, uint64_t bytes, char* into) { file->fill(offset, bytes, into); }));
+    Json blocks = write_blocks(path, file->bytes(), kBlockBytes,
+                               [&](uint64_t offset, uint64_t bytes, char* into) { file->fill(offset, bytes, into); });
+    return Json{{"blocks", std::move(blocks)}, {"not_finite", file->not_finite()}};
   });
 
   together("commit", [&] {
     if (!folder) return Json();
     if (content.add_files) add_files(content, staging.path);
-    for (size_t rank = 0; rank < written.size(); ++rank) manifest.files[rank].blocks = written[rank].get<std::vector<uint64_t>>();
+    for (size_t rank = 0; rank < written.size(); ++rank)
+      manifest.files[rank].blocks = written[rank].at("blocks").get<std::vector<uint64_t>>();
     folder->commit(staging.path, manifest);
     staging.release();
     return Json();
@@ -173,6 +175,8 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   SaveResult result;
   result.path = formatted("{}/{}", state_->path, content.tag);
   for (const Json& part : parts) result.bytes += part.at("bytes").get<uint64_t>();
+  for (const Json& part : written)
+    for (const auto& [tensor, count] : part.at("not_finite").items()) result.not_finite[tensor] += count.get<uint64_t>();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

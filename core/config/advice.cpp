@@ -84,11 +84,22 @@ const Key* row_of_path(const std::string& key, const std::string& section) {
   return nullptr;
 }
 
+// A key of fp16 in the section bf16, or the other way round, that means nothing there: moving it would change nothing.
+std::string advice_between_precisions(const std::string& key, const std::string& section) {
+  if (section == "bf16" && find_key(formatted("fp16/{}", key)))
+    return "; bf16 has the range of fp32 and no loss scale, which this key of fp16 sets: leave it out";
+  if (section == "fp16" && find_key(formatted("bf16/{}", key)))
+    return formatted("; it is a key of bf16{}: leave it out",
+                     key == "check_grad_overflow" ? "; fp16 checks every gradient for overflow" : "");
+  return "";
+}
+
 }  // namespace
 
 std::string place_of(std::string_view section) { return section.empty() ? "at the top level" : formatted("in /{}", section); }
 
 std::string advice_for(const std::string& key, const std::string& section) {
+  if (const std::string advice = advice_between_precisions(key, section); !advice.empty()) return advice;
   std::vector<const Key*> elsewhere = keys_named(key);
   const auto is_active = [](const Key* row) { return is_read(row->status); };
   if (std::any_of(elsewhere.begin(), elsewhere.end(), is_active))

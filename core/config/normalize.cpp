@@ -76,9 +76,12 @@ void Normalizer::any_member(const std::string& key, const Value& value, const Di
     out[key] = plain(value, spot, depth + 1);
   } else {
     const std::string advice = is_in_own ? own_->advice_for(key, path) : advice_for(key, path);
-    throw Error(ErrorCode::kConfig, formatted("{}unknown key {} at {}{}", where(spot), in_quotes(key), spot.from, advice),
-                formatted("{}add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys",
-                          advice.find("belongs") != std::string::npos ? "move it there, or " : ""));
+    throw Error(
+        ErrorCode::kConfig, formatted("{}unknown key {} at {}{}", where(spot), in_quotes(key), spot.from, advice),
+        advice.ends_with("leave it out")
+            ? "take it out, or add a leading underscore to keep it as a note"
+            : formatted("{}add a leading underscore to keep a note in the file; `gannet config keys --all` lists all keys",
+                        advice.find("belongs") != std::string::npos ? "move it there, or " : ""));
   }
 }
 

@@ -13,8 +13,8 @@ namespace {
 
 // A function of the plugin's table on this accelerator.
 template <class Function, class... Arguments>
-void call(const Accelerator& accelerator, Function gannet_accelerator_api::* function, Arguments... arguments) {
-  interfaces::call(accelerator.plugin(), accelerator.api()->*function, accelerator.self(), arguments...);
+void call(const Accelerator& accelerator, const char* name, Function gannet_accelerator_api::* function, Arguments... arguments) {
+  interfaces::call(accelerator.plugin(), {name}, accelerator.api()->*function, accelerator.self(), arguments...);
 }
 
 template <class Handle>
@@ -24,20 +24,25 @@ Accelerator& accelerator_of(const Handle& handle) {
 
 }  // namespace
 
+void give_back(const Accelerator& accelerator, const char* name, void (*function)(void*, void*), void* handle) noexcept {
+  interfaces::marked(accelerator.plugin(), {name}, function, accelerator.self(), handle);
+}
+
 // ---- Event -----------------------------------------------------------------------------------------------------------
 
 bool Event::is_over() const {
   int32_t is_over = 1;
-  if (handle_) call(accelerator_of(handle_), &gannet_accelerator_api::event_query, handle_.get(), &is_over);
+  if (handle_) call(accelerator_of(handle_), "event_query", &gannet_accelerator_api::event_query, handle_.get(), &is_over);
   return is_over != 0;
 }
 
 void Event::wait() const {
-  if (handle_) call(accelerator_of(handle_), &gannet_accelerator_api::event_wait, handle_.get());
+  if (handle_) call(accelerator_of(handle_), "event_wait", &gannet_accelerator_api::event_wait, handle_.get());
 }
 
 void Event::block(void* stream) const {
-  if (handle_) call(accelerator_of(handle_), &gannet_accelerator_api::stream_wait_event, stream, handle_.get());
+  if (handle_)
+    call(accelerator_of(handle_), "stream_wait_event", &gannet_accelerator_api::stream_wait_event, stream, handle_.get());
 }
 
 // ---- Queue -----------------------------------------------------------------------------------------------------------
@@ -46,7 +51,7 @@ void Queue::copy(void* to, const void* from, uint64_t bytes) {
   if (bytes == 0) return;
   GANNET_CHECK(to && from);
   if (handle_)
-    call(accelerator_of(handle_), &gannet_accelerator_api::queue_copy, handle_.get(), to, from, bytes);
+    call(accelerator_of(handle_), "queue_copy", &gannet_accelerator_api::queue_copy, handle_.get(), to, from, bytes);
   else
     std::memcpy(to, from, bytes);
 }
@@ -54,27 +59,29 @@ void Queue::copy(void* to, const void* from, uint64_t bytes) {
 Event Queue::record() {
   if (!handle_) return {};
   void* event = nullptr;
-  call(accelerator_of(handle_), &gannet_accelerator_api::event_record, handle_.get(), &event);
+  call(accelerator_of(handle_), "event_record", &gannet_accelerator_api::event_record, handle_.get(), &event);
   return Event(accelerator_of(handle_), event);
 }
 
 void Queue::wait(const Event& event) {
   if (!event.handle_) return;
   if (handle_)
-    call(accelerator_of(handle_), &gannet_accelerator_api::queue_wait_event, handle_.get(), event.handle_.get());
+    call(accelerator_of(handle_), "queue_wait_event", &gannet_accelerator_api::queue_wait_event, handle_.get(),
+         event.handle_.get());
   else
     event.wait();  // of another accelerator
 }
 
 void Queue::wait_stream(void* stream) {
-  if (handle_) call(accelerator_of(handle_), &gannet_accelerator_api::queue_wait_stream, handle_.get(), stream);
+  if (handle_)
+    call(accelerator_of(handle_), "queue_wait_stream", &gannet_accelerator_api::queue_wait_stream, handle_.get(), stream);
 }
 
 // ---- Pin -------------------------------------------------------------------------------------------------------------
 
 void Pin::Unpin::operator()(void* address) const noexcept {
   try {
-    call(*accelerator, &gannet_accelerator_api::unpin, address);
+    call(*accelerator, "unpin", &gannet_accelerator_api::unpin, address);
   } catch (const std::exception& error) {
     try {
       log_warning(std::string("host memory stays page-locked: ") + error.what());
@@ -88,7 +95,7 @@ void Pin::Unpin::operator()(void* address) const noexcept {
 Queue Accelerator::make_queue(const std::string& queue_name, uint32_t index) {
   void* queue = nullptr;
   if (has(GANNET_ACCELERATOR_QUEUES))
-    call(*this, &gannet_accelerator_api::queue_create, index, queue_name.c_str(), &queue);
+    call(*this, "queue_create", &gannet_accelerator_api::queue_create, index, queue_name.c_str(), &queue);
   else if (has(GANNET_ACCELERATOR_SEPARATE_MEMORY))
     throw Error(ErrorCode::kUnsupported,
                 formatted("{} has memory of its own and no queues that copy from and to it", interfaces::who(plugin_)),
@@ -98,7 +105,7 @@ Queue Accelerator::make_queue(const std::string& queue_name, uint32_t index) {
 
 Pin Accelerator::pin(void* address, uint64_t bytes) {
   if (bytes == 0 || !has(GANNET_ACCELERATOR_QUEUES)) return {};
-  call(*this, &gannet_accelerator_api::pin, address, bytes);
+  call(*this, "pin", &gannet_accelerator_api::pin, address, bytes);
   return Pin(*this, address);
 }
 

@@ -17,11 +17,14 @@
 
 namespace gannet {
 
-// What the plugin made is given back by this function of its table.
+// A call of a function of the plugin's table that takes back what the plugin made. `name`: the function's.
+void give_back(const Accelerator& accelerator, const char* name, void (*function)(void* self, void* handle),
+               void* handle) noexcept;
+
 template <auto kDestroy>
 struct GiveBack {
   Accelerator* accelerator = nullptr;
-  void operator()(void* handle) const noexcept { (accelerator->api()->*kDestroy)(accelerator->self(), handle); }
+  void operator()(void* handle) const noexcept { give_back(*accelerator, "destroy", accelerator->api()->*kDestroy, handle); }
 };
 
 // All that a queue had been given when it was asked to record. One that was recorded nowhere is over. May outlive its queue, but

@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
+#include "interfaces/scheduler.h"
 #include "observe/monitor.h"
 #include "update/updater.h"
 
@@ -168,6 +169,23 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
 void agree_on_plugins(const RankContext& context) {
   if (context.world_group->size() > 1)
     agree(context, "plugins (kind, name, version, hash)", control::list_of(context.registry->opened()));
+}
+
+// Along the data axis: a stage of a pipeline has tensors of its own, which a description may depend on.
+void agree_on_descriptions(const RankContext& context, const std::vector<Group>& groups, const Schedule& schedule) {
+  if (context.host_group->size() == 1) return;
+  const auto compare = [&](const plugin::Plugin& plugin, const std::string& of, const std::string& mine) {
+    const std::string found = control::disagreement(of, context.host_group->gather_texts(mine));
+    if (!found.empty())
+      throw plugin::fault(plugin, formatted("{} plugin {} {} ({}), in describe: {}", plugin::kind_name(plugin.kind()),
+                                            plugin.name(), plugin.version(), plugin.file, found));
+  };
+  for (const Group& group : groups)
+    if (group.optimizer)
+      compare(group.optimizer->plugin(), formatted("what the optimizer needs for the parameter group '{}'", group.name),
+              group.optimizer->description());
+  if (const Scheduler* scheduler = schedule.plugin())
+    compare(scheduler->plugin(), "what the schedule sets and keeps", scheduler->description());
 }
 
 // Along the data axis: stages of a pipeline have parameters, and so optimizers, of their own.

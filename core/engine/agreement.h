@@ -56,6 +56,9 @@ uint32_t next_number_in(const std::string& group);
 /// What must be the same on every rank for their sums to mean anything. Error(kMismatch). Before anything is changed.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
+/// What the optimizers and the scheduler say that they need (states, sums, capabilities): the memory, the collectives and the
+/// checkpoint of all ranks follow from it. Error(kPluginFault) names the plugin: the config and the files are the same here.
+void agree_on_descriptions(const RankContext& context, const std::vector<Group>& groups, const Schedule& schedule);
 /// `text`: the class of the program's own optimizer and what it keeps.
 void agree_on_program_optimizer(const RankContext& context, const std::string& text);
 /// Splits of parameters along the axis tensor (splits.cpp), as text: "" where none is declared.
@@ -64,10 +67,11 @@ std::string declared_splits(const torch::nn::Module& module);
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module);
 
 /// Whether what every rank has whole is the same on all of them, and along the tensor axis what each has: a hash of each
-/// parameter is exchanged. Every rank calls it. "" or the sentence that names the first parameter that differs; `where` and
-/// `step` complete it. `ties`: parameters that stages hold together are compared along pipe, too; null: none. `may_differ`: a
-/// range after a local step, which is left out; the same on every rank.
-std::string differing_parameters(RankContext& context, const ParameterStore& store, const Ties* ties, const char* where,
-                                 int64_t step, const std::function<bool(const Range&)>& may_differ);
+/// parameter, and of each state that an optimizer has for a whole group, is exchanged. Every rank calls it. "" or the sentence
+/// that names the first parameter that differs; `where` and `step` complete it. `ties`: parameters that stages hold together are
+/// compared along pipe, too; null: none. `may_differ`: a range after a local step, which is left out; the same on every rank.
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
+                                 const Ties* ties, const char* where, int64_t step,
+                                 const std::function<bool(const Range&)>& may_differ);
 
 }  // namespace gannet

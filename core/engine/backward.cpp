@@ -17,6 +17,7 @@
 #include "engine/dtype_errors.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
+#include "engine/not_finite.h"
 #include "engine/own_reduction.h"
 
 namespace gannet {
@@ -44,6 +45,17 @@ double seed(const EngineBase::Impl& impl, const BackwardOptions& options) {
   return impl.scaler.scale() / (options.scale_wrt_gas ? static_cast<double>(impl.micro_batches_of_step()) : 1.0);
 }
 
+// Who writes parameters in a step, for an error.
+std::string written_by(const EngineBase::Impl& impl) {
+  if (impl.progress.applied_steps == 0) return "; no update was applied yet";
+  const Optimizer* optimizer = impl.groups.empty() ? nullptr : impl.groups[0].optimizer.get();
+  return optimizer ? formatted("; {} updates them ({} updates applied)",
+                               formatted("optimizer plugin {} {} ({})", optimizer->plugin().name(), optimizer->plugin().version(),
+                                         optimizer->plugin().file),
+                               impl.progress.applied_steps)
+                   : "";
+}
+
 // What a loss says beside its gradients: whether it is finite, and its value for the monitors.
 void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
   if (impl.device.is_cpu()) {  // elsewhere, reading the loss would make the program wait for the device
@@ -51,6 +63,11 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
     if (!impl.passes.loss_was_finite && !impl.skip_policy.skips) {
       const std::string what = formatted("the loss of step {} is {}", impl.progress.global_steps + 1, loss.item<double>());
       if (impl.reporter) impl.reporter->error(impl.progress.global_steps + 1, what);
+      // Then it began earlier: an update, the program or a file made them so, and no learning rate of now.
+      if (const std::string wrong = not_finite_text(impl.store); !wrong.empty())
+        throw Error(ErrorCode::kNonFinite, formatted("{}; before this forward {}{}", what, wrong, written_by(impl)),
+                    "load a checkpoint from before (the log names one whose parameters are not finite), and look at what wrote "
+                    "them: the last update, the program, or the file that they were loaded from");
       throw Error(ErrorCode::kNonFinite,
                   formatted("{}; no parameter was changed, and the next micro-batch is the first of its step", what),
                   "look for a too large learning rate, a division by zero in the loss, or a bad sample");

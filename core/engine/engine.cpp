@@ -65,7 +65,7 @@ control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {
-  const std::string torn = differing_parameters(*this, store, ties.get(), where, progress.global_steps,
+  const std::string torn = differing_parameters(*this, store, groups, ties.get(), where, progress.global_steps,
                                                 [this](const Range& range) { return ranks_differ(*this, range.group); });
   if (torn.empty()) return;
   progress.tear(torn);

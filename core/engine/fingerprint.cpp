@@ -70,10 +70,26 @@ Compared copy_of(const Tie& tie, const ParameterStore& store) {
   return copy;
 }
 
+// States of a whole group (of its tensors, rows or columns, or one number), which every rank is to compute alike. One that
+// averages gradients itself may be in the middle of local steps, and experts' groups are not all ranks'.
+void add_states(const std::vector<Group>& groups, const ParameterStore& store, Compared& compared) {
+  if (store.has_experts()) return;
+  for (const Group& group : groups) {
+    if (!group.optimizer || group.optimizer->owns_grad_reduction()) continue;
+    const auto& states = group.optimizer->states();
+    for (size_t s = 0; s < std::min(states.size(), group.own_states.size()); ++s)
+      if (states[s].is_of_group() && !states[s].is_of_rank() && !states[s].is_local() && group.own_states[s].defined())
+        compared.add(formatted("the state '{}' of optimizer plugin {} {}, group {}", states[s].name,
+                               group.optimizer->plugin().name(), group.optimizer->plugin().version(), group.name),
+                     hash_of(group.own_states[s]));
+  }
+}
+
 }  // namespace
 
-std::string differing_parameters(RankContext& context, const ParameterStore& store, const Ties* ties, const char* where,
-                                 int64_t step, const std::function<bool(const Range&)>& may_differ) {
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
+                                 const Ties* ties, const char* where, int64_t step,
+                                 const std::function<bool(const Range&)>& may_differ) {
   if (context.world_group->size() == 1) return "";
   const at::NoGradGuard no_grad;
   Timers::Scope timed(context.timers, Timed::kCheck);
@@ -93,6 +109,7 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
       if (range.has_master_copy() && range.has_all_of(range.master))
         add(formatted("the master of {}", parameter.name), range.whole_master(parameter), range);
     }
+  add_states(groups, store, along_data);
   const auto compare = [&](HostGroup& group, const Compared& compared, const char* axis) {
     std::vector<uint32_t> ranks;
     const std::string first = first_difference(group, compared.hashes, compared.names, ranks);

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "engine/own_reduction.h"
+#include "plugin/inside.h"
 #include "update/group_states.h"
 
 namespace gannet {
@@ -56,6 +57,7 @@ void check_sums(const std::vector<Group>& groups) {
 
 // "debug_plugins": of arrays in host memory. A device's own the host cannot copy at will.
 void watch(const EngineBase::Impl& impl, Optimizer& optimizer, bool is_first) {
+  plugin::tell_fatal_signals();
   if (impl.device.is_cpu() || impl.updates_on_host()) return optimizer.watch();
   if (is_first)
     log_warning(

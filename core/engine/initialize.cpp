@@ -31,6 +31,7 @@
 #include "engine/recomputation.h"
 #include "engine/report.h"
 #include "engine/ties.h"
+#include "engine/used_plugins.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
 #include "tensor/vector_math.h"
@@ -304,7 +305,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   agree_on_model(impl, impl.store);
   if (!may_split) impl.splits = agree_on_splits(impl, *impl.module);
   if (impl.torch_optimizer) agree_on_program_optimizer(impl, impl.torch_optimizer->text());
-  agree_on_plugins(impl);  // from here on the module is changed: what can be refused has been
+  agree_on_plugins(impl);
+  agree_on_descriptions(impl, impl.groups, impl.schedule);
+  // From here on the module is changed: what can be refused has been.
   move_module(impl);
   if (impl.ties) impl.ties->adopt(impl.store);
   if (!options.inference) create_states(impl);
@@ -335,10 +338,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
 
 std::string EngineBase::plugin_table() const {
   std::string table;
-  std::vector<const plugin::Plugin*> used = {&impl_->accelerator->plugin(), &impl_->comm->comm().plugin()};
-  if (!impl_->groups.empty() && impl_->groups[0].optimizer) used.push_back(&impl_->groups[0].optimizer->plugin());
-  if (const Scheduler* plugin = impl_->schedule.plugin()) used.push_back(&plugin->plugin());
-  for (const auto* plugin : used) {
+  for (const auto* plugin : used_plugins(*impl_)) {
     auto column = [](std::string text, size_t width) {
       return text.size() < width ? text + std::string(width - text.size(), ' ') : formatted("{} ", text);
     };

@@ -3,6 +3,7 @@
 #include <gannet/error.h>
 
 #include "base/format.h"
+#include "config/other_types.h"
 #include "plugin/schema.h"
 
 namespace gannet {
@@ -23,9 +24,11 @@ const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, cons
   try {
     return registry.require(kind, type, device);
   } catch (const Error& error) {
+    // Of a name that is another library's: the list of those that are here helps less.
+    const std::string hint = error.message().starts_with("there is no ") ? config::hint_of_type(block, type) : "";
     throw Error(error.code(),
                 formatted("{}: {}", document.origin_of(formatted("/{}/{}", block, key)).to_string(), error.message()),
-                error.next_step());
+                hint.empty() ? error.next_step() : hint);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "engine/impl.h"
 #include "engine/memory_picture.h"
 #include "engine/step_scope.h"
+#include "engine/used_plugins.h"
 #include "tensor/host_meter.h"
 
 namespace gannet {
@@ -31,7 +32,7 @@ observe::Run run_of(const EngineBase::Impl& impl) {
   const auto dtype = impl.store.ranges().empty() ? at::kFloat : impl.store.ranges()[0].dtype;
   run.dtype = dtype == at::kDouble ? "fp64" : dtype == at::kHalf ? "fp16" : dtype == at::kBFloat16 ? "bf16" : "fp32";
   run.config = impl.resolved.effective;
-  for (const auto* plugin : impl.registry->opened())
+  for (const auto* plugin : used_plugins(impl))
     run.plugins.push_back({plugin::kind_name(plugin->kind()), plugin->name(), plugin->version(), plugin->file});
   for (const Group& group : impl.groups) {
     auto& one = run.groups.emplace_back();

@@ -19,11 +19,13 @@
 #include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
+#include "engine/not_finite.h"
 #include "engine/rank_states.h"
 #include "engine/report.h"
 #include "engine/shared_slices.h"
 #include "engine/state_entries.h"
 #include "engine/ties.h"
+#include "engine/used_plugins.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -128,7 +130,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
       {"groups", std::move(group_list)},
       {"optimizer", optimizer_name()},
       {"frozen_excluded", options.exclude_frozen_parameters},
-      {"plugins", control::list_of(registry->opened())},
+      {"plugins", control::list_of(used_plugins(*this))},
       {"config", std::move(config)},
       {"client_state", options.client_state.document},
   };
@@ -267,10 +269,14 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
       if (impl.saving.group)
         watched.emplace(impl.process_group->world()->watch(), *impl.saving.group, "save_checkpoint in the background", step,
                         content.tag, control::Watch::Call::kAtOnce);
-      saver.save(content, how);
+      const std::string warning = not_finite_text(saver.save(content, how).not_finite);
+      if (!warning.empty() && impl.is_first()) log_warning(formatted("checkpoint {}: {}", content.tag, warning));
     });
   } else {
-    receipt.bytes = saver.save(content, how).bytes;
+    const checkpoint::SaveResult saved = saver.save(content, how);
+    receipt.bytes = saved.bytes;
+    receipt.warning = not_finite_text(saved.not_finite);
+    if (!receipt.warning.empty() && impl.is_first()) log_warning(formatted("checkpoint {}: {}", receipt.path, receipt.warning));
   }
   receipt.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   if (impl.reporter) impl.reporter->event("checkpoint", impl.progress.global_steps, sentence_of(impl.settings(), receipt));

@@ -12,10 +12,12 @@
 #include "engine/agreement.h"
 #include "engine/earlier_pass.h"
 #include "engine/impl.h"
+#include "engine/not_finite.h"
 #include "engine/rank_states.h"
 #include "engine/state_entries.h"
 #include "files/pt_writer.h"
 #include "files/state_dict.h"
+#include "tensor/finite.h"
 
 namespace gannet {
 namespace {
@@ -108,6 +110,11 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   for (HostGroup* ranks : beside) assemble(impl, *ranks, tensors, impl.is_first());
   std::string problem;
   if (impl.is_first()) {
+    std::map<std::string, uint64_t> wrong;
+    for (const auto& [name, tensor] : tensors)
+      if (const uint64_t count = count_not_finite(tensor)) wrong[formatted("parameter/{}", name)] = count;
+    if (const std::string warning = not_finite_text(wrong); !warning.empty())
+      log_warning(formatted("model {}/{}: {}", folder, filename, warning));
     try {
       std::error_code failure;
       std::filesystem::create_directories(folder, failure);

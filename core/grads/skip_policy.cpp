@@ -32,8 +32,13 @@ std::string SkipPolicy::reason(int64_t step, const std::string& why, int64_t con
                 "lower fp16.hysteresis, or raise gannet.max_consecutive_skips");
   if (!scale_can_mend && consecutive > max_consecutive)
     throw Error(ErrorCode::kNonFinite, formatted("{}; it is the {}th in a row", reason, consecutive),
-                "the run does not recover by itself: lower the learning rate or look at the data (gannet.max_consecutive_skips "
-                "sets the limit)");
+                formatted("the run does not recover by itself: {}lower the learning rate or look at the data "
+                          "(gannet.max_consecutive_skips sets the limit)",
+                          is_fp16 && scaler.scale() > 1
+                              ? formatted("lower fp16.loss_scale, which is fixed at {} (0 is a dynamic one, which finds its "
+                                          "value); if that does not help, ",
+                                          short_number(scaler.scale()))
+                              : ""));
   return reason;
 }
 

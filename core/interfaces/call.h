@@ -8,35 +8,48 @@
 #include <utility>
 
 #include "base/text.h"
+#include "plugin/inside.h"
 #include "plugin/plugin.h"
 
 namespace gannet::interfaces {
 
-// "optimizer plugin AdamW (/path/gannet_optimizer_adam.so)", the head of every error of a plugin.
-inline std::string who(const plugin::Plugin& plugin) {
-  return std::string(plugin::kind_name(plugin.kind())) + " plugin " + plugin.name() + " (" + plugin.file + ")";
+using plugin::Place;
+
+// "optimizer plugin AdamW 1.0 (/path/gannet_optimizer_adam.so)", the head of every error of a plugin; with the call that it is
+// in.
+inline std::string who(const plugin::Plugin& plugin, const Place& place = {}) {
+  return std::string(plugin::kind_name(plugin.kind())) + " plugin " + plugin.name() + " " + plugin.version() + " (" +
+         plugin.file + ")" + plugin::text_of(place);
 }
 
-// function(arguments...), whatever it returns. A plugin written without the SDK's wall may throw, and what it throws may be of
-// another C++ runtime: it ends here.
+// function(arguments...), marked as a call of the plugin (plugin/inside.h). For functions that cannot fail.
 template <class Function, class... Arguments>
-auto walled(const plugin::Plugin& plugin, Function function, Arguments... arguments) {
+auto marked(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
+  const plugin::Inside inside(plugin, place);
+  return function(arguments...);
+}
+
+// The same of a function that a plugin written without the SDK's wall may throw from: what it throws may be of another C++
+// runtime, and ends here.
+template <class Function, class... Arguments>
+auto walled(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
+  const plugin::Inside inside(plugin, place);
   try {
     return function(arguments...);
   } catch (const std::exception& thrown) {
     throw plugin::fault(
-        plugin, who(plugin) + " threw an exception across the plugin contract: " + printable(thrown.what(), Lines::kMany));
+        plugin, who(plugin, place) + " threw an exception across the plugin contract: " + printable(thrown.what(), Lines::kMany));
   } catch (...) {
-    throw plugin::fault(plugin, who(plugin) + " threw an exception across the plugin contract");
+    throw plugin::fault(plugin, who(plugin, place) + " threw an exception across the plugin contract");
   }
 }
 
 // function(arguments..., gannet_error*): throws unless it returns GANNET_OK.
 template <class Function, class... Arguments>
-void call(const plugin::Plugin& plugin, Function function, Arguments... arguments) {
+void call(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
   plugin::ErrorBuffer error;
-  const int32_t status = walled(plugin, function, arguments..., static_cast<gannet_error*>(error));
-  if (status != GANNET_OK) plugin::raise_unless_ok(status, error, plugin, who(plugin));
+  const int32_t status = walled(plugin, place, function, arguments..., static_cast<gannet_error*>(error));
+  if (status != GANNET_OK) plugin::raise_unless_ok(status, error, plugin, who(plugin, place));
 }
 
 template <class Api>

@@ -59,7 +59,11 @@ void Work::finish() noexcept {
     } catch (...) {  // no memory for the sentence
     }
   }
-  if (handle_) comm_->api()->work_free(comm_->self(), std::exchange(handle_, nullptr));
+  if (handle_) free();
+}
+
+void Work::free() noexcept {
+  interfaces::marked(comm_->plugin(), {"work_free"}, comm_->api()->work_free, comm_->self(), std::exchange(handle_, nullptr));
 }
 
 void Work::wait() {
@@ -68,24 +72,27 @@ void Work::wait() {
   Watcher* watcher = comm_->watcher();
   const auto limit = watcher ? watcher->patience(comm_->timeout()) : comm_->timeout();
   if (watcher) watcher->begin_wait();
-  const int32_t status = comm_->api()->work_wait(comm_->self(), handle_, static_cast<uint64_t>(limit.count()), error);
+  constexpr interfaces::Place kPlace{"work_wait"};
+  const int32_t status = interfaces::marked(comm_->plugin(), kPlace, comm_->api()->work_wait, comm_->self(), handle_,
+                                            static_cast<uint64_t>(limit.count()), static_cast<gannet_error*>(error));
   if (watcher) watcher->end_wait();
   // The contract leaves a work pending that timed out: it is not freed, since its collective still writes to the buffers.
   timed_out_ = status == GANNET_TIMEOUT;
-  if (!timed_out_) comm_->api()->work_free(comm_->self(), std::exchange(handle_, nullptr));
-  explained(*comm_, [&] { plugin::raise_unless_ok(status, error, comm_->plugin(), interfaces::who(comm_->plugin())); });
+  if (!timed_out_) free();
+  explained(*comm_, [&] { plugin::raise_unless_ok(status, error, comm_->plugin(), interfaces::who(comm_->plugin(), kPlace)); });
 }
 
 bool Work::is_over() const {
   int32_t is_over = 1;
-  if (handle_) interfaces::call(comm_->plugin(), comm_->api()->work_query, comm_->self(), handle_, &is_over);
+  if (handle_) interfaces::call(comm_->plugin(), {"work_query"}, comm_->api()->work_query, comm_->self(), handle_, &is_over);
   return is_over != 0;
 }
 
 void Work::block(void* stream) {
   if (!stream) return wait();  // with the watch's patience, not the plugin's
   if (!handle_) return;
-  explained(*comm_, [&] { interfaces::call(comm_->plugin(), comm_->api()->work_block, comm_->self(), handle_, stream); });
+  explained(*comm_,
+            [&] { interfaces::call(comm_->plugin(), {"work_block"}, comm_->api()->work_block, comm_->self(), handle_, stream); });
 }
 
 // ---- collective ------------------------------------------------------------------------------------------------------
@@ -159,11 +166,13 @@ CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::
     throw Error(ErrorCode::kArgument, formatted("rank {} is no member of the group '{}'", comm.rank(), name),
                 "only members create a group");
   rank_ = static_cast<uint32_t>(self - ranks_.begin());
-  interfaces::call(comm.plugin(), comm.api()->group_create, comm.self(), ranks_.data(), size(), name.c_str(),
+  interfaces::call(comm.plugin(), {"group_create"}, comm.api()->group_create, comm.self(), ranks_.data(), size(), name.c_str(),
                    static_cast<void*>(nullptr), &handle_);
 }
 
-CommGroup::~CommGroup() { comm_.api()->group_destroy(comm_.self(), handle_); }
+CommGroup::~CommGroup() {
+  interfaces::marked(comm_.plugin(), {"group_destroy"}, comm_.api()->group_destroy, comm_.self(), handle_);
+}
 
 Work CommGroup::started(const std::function<void(void** work)>& start) {
   void* work = nullptr;
@@ -175,7 +184,7 @@ Work CommGroup::started(const std::function<void(void** work)>& start) {
 Work CommGroup::start(gannet_collective_args args, void* stream) {
   args.stream = stream;
   return started([&](void** work) {
-    interfaces::call(comm_.plugin(), comm_.api()->collective, comm_.self(), handle_,
+    interfaces::call(comm_.plugin(), {"collective"}, comm_.api()->collective, comm_.self(), handle_,
                      static_cast<const gannet_collective_args*>(&args), work);
   });
 }
@@ -184,7 +193,7 @@ Work CommGroup::start_many(std::vector<gannet_collective_args> batch, void* stre
   if (batch.empty()) return {};
   for (auto& args : batch) args.stream = stream;
   return started([&](void** work) {
-    interfaces::call(comm_.plugin(), comm_.api()->collective_many, comm_.self(), handle_,
+    interfaces::call(comm_.plugin(), {"collective_many"}, comm_.api()->collective_many, comm_.self(), handle_,
                      static_cast<const gannet_collective_args*>(batch.data()), uint64_t{batch.size()},
                      uint64_t{sizeof(gannet_collective_args)}, work);
   });
@@ -193,17 +202,20 @@ Work CommGroup::start_many(std::vector<gannet_collective_args> batch, void* stre
 std::shared_ptr<void> CommGroup::allocate(uint64_t bytes) {
   if (!comm_.api()->allocate) return nullptr;
   void* memory = nullptr;
-  interfaces::call(comm_.plugin(), comm_.api()->allocate, comm_.self(), handle_, bytes, &memory);
+  interfaces::call(comm_.plugin(), {"allocate"}, comm_.api()->allocate, comm_.self(), handle_, bytes, &memory);
   // The deleter refers to this group: the memory is dropped before the group.
-  return {memory, [this](void* given) { comm_.api()->deallocate(comm_.self(), handle_, given); }};
+  return {memory, [this](void* given) {
+            interfaces::marked(comm_.plugin(), {"deallocate"}, comm_.api()->deallocate, comm_.self(), handle_, given);
+          }};
 }
 
 std::shared_ptr<void> CommGroup::register_buffer(void* buffer, uint64_t bytes) {
   if (!comm_.api()->register_buffer) return nullptr;
-  interfaces::call(comm_.plugin(), comm_.api()->register_buffer, comm_.self(), handle_, buffer, bytes);
+  interfaces::call(comm_.plugin(), {"register_buffer"}, comm_.api()->register_buffer, comm_.self(), handle_, buffer, bytes);
   return {buffer, [this](void* given) {
             plugin::ErrorBuffer error;
-            if (comm_.api()->unregister_buffer(comm_.self(), handle_, given, error) != GANNET_OK)
+            if (interfaces::marked(comm_.plugin(), {"unregister_buffer"}, comm_.api()->unregister_buffer, comm_.self(), handle_,
+                                   given, static_cast<gannet_error*>(error)) != GANNET_OK)
               log_warning(std::string("a buffer stays registered: ") + error.message());
           }};
 }
@@ -217,25 +229,28 @@ Comm::Comm(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& ho
       rank_(rendezvous.rank),
       world_size_(rendezvous.world_size),
       timeout_(rendezvous.timeout_ms) {
-  interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &rendezvous, &self_);
+  interfaces::call(plugin_, {"create"}, api_->create, host.table(), &params_.view(), &rendezvous, &self_);
 }
 
-Comm::~Comm() { api_->destroy(self_); }
+Comm::~Comm() { interfaces::marked(plugin_, {"destroy"}, api_->destroy, self_); }
 
 bool Comm::serves_host_memory() const { return plugin_.device().empty() || lower(plugin_.device()) == "cpu"; }
 
-gannet_dtype Comm::sum_dtype(gannet_dtype dtype) const { return static_cast<gannet_dtype>(api_->sum_dtype(self_, dtype)); }
+gannet_dtype Comm::sum_dtype(gannet_dtype dtype) const {
+  return static_cast<gannet_dtype>(
+      interfaces::marked(plugin_, {"sum_dtype"}, api_->sum_dtype, self_, static_cast<uint32_t>(dtype)));
+}
 
 gannet_comm_counters Comm::counters() const {
   gannet_comm_counters counters{};
   counters.struct_size = sizeof(counters);
-  api_->counters(self_, &counters);
+  interfaces::marked(plugin_, {"counters"}, api_->counters, self_, &counters);
   return counters;
 }
 
 void Comm::abort() {
   aborted_ = true;
-  api_->abort(self_);
+  interfaces::marked(plugin_, {"abort"}, api_->abort, self_);
 }
 
 }  // namespace gannet

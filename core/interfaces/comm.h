@@ -65,6 +65,7 @@ class Work {
 
  private:
   void finish() noexcept;
+  void free() noexcept;
   // Not owned: a Comm outlives its works.
   Comm* comm_ = nullptr;
   // The plugin's work; null: nothing is pending.

@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "plugin/inside.h"
 #include "plugin/plugin.h"
 
 namespace gannet {
@@ -56,13 +57,13 @@ void run_collective(void* context, const gannet_host_collective* args) {
   HostCollectives* const collectives = static_cast<Host*>(context)->collectives();
   if (!collectives)
     throw Error(
-        ErrorCode::kArgument,
+        ErrorCode::kPluginFault,
         "the host's collectives were called outside of an optimizer's begin_step and end_step, or of an update that averages "
         "gradients itself: no other rank takes part there");
   if (!args || !GANNET_HAS(args, gannet_host_collective, stream))
-    throw Error(ErrorCode::kArgument, "a collective was asked for with too short a struct");
+    throw Error(ErrorCode::kPluginFault, "a collective was asked for with too short a struct");
   if (args->group != GANNET_GROUP_DATA)
-    throw Error(ErrorCode::kUnsupported, formatted("a collective was asked for of an unknown group, {}", args->group));
+    throw Error(ErrorCode::kPluginFault, formatted("a collective was asked for of an unknown group, {}", args->group));
   collectives->run(*args);
 }
 
@@ -78,9 +79,11 @@ void write_log(void*, int32_t level, const char* message) noexcept {
 struct LoopBody {
   gannet_loop_body body;
   void* argument;
+  const plugin::Inside* caller;
 
   static int32_t run(void* self, uint64_t begin, uint64_t end) noexcept {
-    const auto& [body, argument] = *static_cast<LoopBody*>(self);
+    const auto& [body, argument, caller] = *static_cast<LoopBody*>(self);
+    const plugin::Inside inside(caller);
     plugin::ErrorBuffer error;
     int32_t status = GANNET_OK;
     const int32_t thrown = guarded(error, [&] { status = body(argument, begin, end); });
@@ -95,7 +98,8 @@ struct LoopBody {
 int32_t run_parallel(void*, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) noexcept {
   int32_t status = GANNET_INVALID_ARGUMENT;
   if (!body) return status;
-  LoopBody shared{body, argument};
+  const plugin::AsTheHost environment;  // threads that the loop starts inherit it for good
+  LoopBody shared{body, argument, plugin::Inside::current()};
   const int32_t failed = guarded(nullptr, [&] { status = parallel_for(begin, end, grain, LoopBody::run, &shared); });
   return failed != GANNET_OK ? failed : status;
 }

@@ -45,17 +45,22 @@ const char* dtype_name(gannet_dtype dtype) {
   return "unknown";
 }
 
+// A piece is of one tensor or of several: the first stands for them.
+interfaces::Place place_of(const char* call, const gannet_update_args& args) {
+  return {call, args.step, args.segment_count > 0 ? args.segments[0].name : nullptr};
+}
+
 }  // namespace
 
 Optimizer::Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host)
     : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_optimizer_api>(plugin)) {
-  interfaces::call(plugin_, api_->create, host.table(), &params_.view(), &self_);
+  interfaces::call(plugin_, {"create"}, api_->create, host.table(), &params_.view(), &self_);
 }
 
 Optimizer::Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, void* self)
     : plugin_(plugin), params_(std::move(params)), api_(interfaces::api_of<gannet_optimizer_api>(plugin)), self_(self) {}
 
-Optimizer::~Optimizer() { api_->destroy(self_); }
+Optimizer::~Optimizer() { interfaces::marked(plugin_, {"destroy"}, api_->destroy, self_); }
 
 void Optimizer::describe(const Context& context) {
   for (size_t t = tensors_.size(); t < context.tensors.size(); ++t) tensors_.push_back(context.tensors[t]);
@@ -89,7 +94,7 @@ void Optimizer::describe(const Context& context) {
   given.tensor_stride = sizeof(gannet_tensor);
   gannet_optimizer_description found{};
   found.struct_size = sizeof(found);
-  interfaces::call(plugin_, api_->describe, self_, &given, &found);
+  interfaces::call(plugin_, {"describe"}, api_->describe, self_, &given, &found);
   try {
     description::check(found, *api_);
     std::vector<State> states = description::read_states(found);
@@ -106,13 +111,25 @@ void Optimizer::describe(const Context& context) {
     sums_ = std::move(sums);
     check_squares();
   } catch (const Error& error) {
-    throw plugin::fault(plugin_, formatted("{}: {}", interfaces::who(plugin_), error.message()));
+    throw plugin::fault(plugin_, formatted("{}: {}", interfaces::who(plugin_, {"describe"}), error.message()));
   }
   capabilities_ = found.capabilities;
   range_alignment_ = std::max<uint64_t>(found.range_alignment, 1);
   workspace_bytes_ = found.workspace_bytes;
   workspace_bytes_per_element_ = found.workspace_bytes_per_element;
   is_described_ = true;
+}
+
+std::string Optimizer::description() const {
+  std::string text = formatted("capabilities {:#x}\nrange alignment {}\n", capabilities_, range_alignment_);
+  for (const State& state : states_)
+    text += formatted("state '{}': {}, extent {}, begins at {}, flags {:#x}, block {}, limit {}\n", state.name,
+                      dtype_name(state.dtype), static_cast<int>(state.extent), state.initial_value, state.flags, state.block,
+                      state.limit);
+  for (const Sum& sum : sums_)
+    text += formatted("sum of scope {}, operation {}, round {}, pass {}\n", static_cast<int>(sum.scope), static_cast<int>(sum.op),
+                      sum.round, static_cast<int>(sum.pass));
+  return text;
 }
 
 // A stack of many matrices may have more squares than anyone has memory for.
@@ -131,7 +148,7 @@ void Optimizer::check_squares() {
 void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const {
   plugin::ErrorBuffer error;
   const int32_t status =
-      interfaces::walled(plugin_, api_->supports, self_, static_cast<uint32_t>(param), static_cast<uint32_t>(grad),
+      interfaces::walled(plugin_, {"supports"}, api_->supports, self_, static_cast<uint32_t>(param), static_cast<uint32_t>(grad),
                          static_cast<uint32_t>(out), static_cast<gannet_error*>(error));
   if (status == GANNET_OK) return;
   plugin::raise_unless_ok(
@@ -143,7 +160,7 @@ void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dt
 gannet_gradient_reduction Optimizer::reduction(uint64_t step) const {
   if (!owns_grad_reduction()) return GANNET_REDUCED_BY_HOST;
   uint32_t reduction = 0;
-  interfaces::call(plugin_, api_->reduces_gradients, self_, step, &reduction);
+  interfaces::call(plugin_, {"reduces_gradients", step}, api_->reduces_gradients, self_, step, &reduction);
   const auto refuse = [&](const std::string& why) {
     throw plugin::fault(plugin_, formatted("{}: its function reduces_gradients answers {} for step {}, {}",
                                            interfaces::who(plugin_), reduction, step, why));
@@ -157,7 +174,7 @@ gannet_gradient_reduction Optimizer::reduction(uint64_t step) const {
 bool Optimizer::wants_second_gradient(uint64_t step) const {
   if (!takes_second_gradients()) return false;
   uint32_t wants = 0;
-  interfaces::call(plugin_, api_->wants_second_gradient, self_, step, &wants);
+  interfaces::call(plugin_, {"wants_second_gradient", step}, api_->wants_second_gradient, self_, step, &wants);
   if (wants > 1)
     throw plugin::fault(plugin_, formatted("{}: its function wants_second_gradient answers {} for step {}, which is neither 0 "
                                            "nor 1",
@@ -176,7 +193,7 @@ void Optimizer::step(const char* name, int32_t (*function)(void*, const gannet_s
   args.tensors = tensor_views_.data();
   args.tensor_count = tensor_views_.size();
   args.tensor_stride = sizeof(gannet_tensor);
-  const auto call = [&](const gannet_step_args& given) { interfaces::call(plugin_, function, self_, &given); };
+  const auto call = [&](const gannet_step_args& given) { interfaces::call(plugin_, {name, args.step}, function, self_, &given); };
   if (watch_) return watch_->step(name, args, watched(), call);
   call(args);
 }
@@ -220,22 +237,24 @@ void Optimizer::end_step(gannet_step_args args) { step("end_step", api_->end_ste
 
 void Optimizer::sums(const gannet_update_args& args, uint32_t round, double* sums) {
   const auto call = [&](const gannet_update_args& given, double* into) {
-    interfaces::call(plugin_, api_->sums, self_, &given, round, into);
+    interfaces::call(plugin_, place_of("sums", given), api_->sums, self_, &given, round, into);
   };
   if (watch_) return watch_->sums(args, watched(), sums, call);
   call(args, sums);
 }
 
 void Optimizer::update(const gannet_update_args& args) {
-  const auto call = [&](const gannet_update_args& given) { interfaces::call(plugin_, api_->update, self_, &given); };
+  const auto call = [&](const gannet_update_args& given) {
+    interfaces::call(plugin_, place_of("update", given), api_->update, self_, &given);
+  };
   if (watch_) return watch_->update(args, watched(), call);
   call(args);
 }
 
 void Optimizer::sums_many(const std::vector<gannet_update_args>& pieces, uint32_t round, double* const* sums) {
   const auto call = [&](const std::vector<gannet_update_args>& given, double* const* into) {
-    interfaces::call(plugin_, api_->sums_many, self_, given.data(), uint64_t{given.size()}, uint64_t{sizeof(gannet_update_args)},
-                     round, into);
+    interfaces::call(plugin_, place_of("sums_many", given[0]), api_->sums_many, self_, given.data(), uint64_t{given.size()},
+                     uint64_t{sizeof(gannet_update_args)}, round, into);
   };
   if (watch_) return watch_->sums_many(pieces, watched(), sums, call);
   call(pieces, sums);
@@ -243,7 +262,7 @@ void Optimizer::sums_many(const std::vector<gannet_update_args>& pieces, uint32_
 
 void Optimizer::update_many(const std::vector<gannet_update_args>& pieces) {
   const auto call = [&](const std::vector<gannet_update_args>& given) {
-    interfaces::call(plugin_, api_->update_many, self_, given.data(), uint64_t{given.size()},
+    interfaces::call(plugin_, place_of("update_many", given[0]), api_->update_many, self_, given.data(), uint64_t{given.size()},
                      uint64_t{sizeof(gannet_update_args)});
   };
   if (watch_) return watch_->update_many(pieces, watched(), call);
@@ -251,13 +270,17 @@ void Optimizer::update_many(const std::vector<gannet_update_args>& pieces) {
 }
 
 void Optimizer::evaluate(const gannet_update_args& args) {
-  const auto call = [&](const gannet_update_args& given) { interfaces::call(plugin_, api_->evaluate, self_, &given); };
+  const auto call = [&](const gannet_update_args& given) {
+    interfaces::call(plugin_, place_of("evaluate", given), api_->evaluate, self_, &given);
+  };
   if (watch_) return watch_->evaluate(args, watched(), call);
   call(args);
 }
 
 void Optimizer::perturb(const gannet_update_args& args) {
-  const auto call = [&](const gannet_update_args& given) { interfaces::call(plugin_, api_->perturb, self_, &given); };
+  const auto call = [&](const gannet_update_args& given) {
+    interfaces::call(plugin_, place_of("perturb", given), api_->perturb, self_, &given);
+  };
   if (watch_) return watch_->perturb(args, watched(), call);
   call(args);
 }

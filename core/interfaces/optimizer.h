@@ -72,6 +72,8 @@ class Optimizer {
   const plugin::Plugin& plugin() const { return plugin_; }
   // Before anything else; and again when parameters have joined, behind the earlier ones.
   void describe(const Context& context);
+  // All that it said, a line each: the same on every rank.
+  std::string description() const;
   bool has(gannet_optimizer_capability capability) const { return (capabilities_ & capability) != 0; }
   bool needs_whole_tensors() const { return has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) || !has(GANNET_OPTIMIZER_ELEMENTWISE); }
   const std::vector<State>& states() const { return states_; }

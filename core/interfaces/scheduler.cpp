@@ -18,11 +18,11 @@ Scheduler::Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, cons
       api_(interfaces::api_of<gannet_scheduler_api>(plugin)),
       group_count_(group_count),
       total_steps_(total_steps) {
-  interfaces::call(plugin_, api_->create, host.table(), &params_.view(), group_count, &self_);
+  interfaces::call(plugin_, {"create"}, api_->create, host.table(), &params_.view(), group_count, &self_);
   try {
     gannet_schedule_description description{};
     description.struct_size = sizeof(description);
-    interfaces::call(plugin_, api_->describe, self_, &description);
+    interfaces::call(plugin_, {"describe"}, api_->describe, self_, &description);
     roles_ = description.roles;
     optional_roles_ = description.optional_roles;
     state_count_ = description.state_count;
@@ -45,12 +45,17 @@ Scheduler::Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, cons
     if (needs_metric_ && state_count_ == 0)
       throw plugin::fault(plugin_, formatted("{} needs a metric, and has no state to keep it in", interfaces::who(plugin_)));
   } catch (...) {
-    api_->destroy(self_);
+    interfaces::marked(plugin_, {"destroy"}, api_->destroy, self_);
     throw;
   }
 }
 
-Scheduler::~Scheduler() { api_->destroy(self_); }
+Scheduler::~Scheduler() { interfaces::marked(plugin_, {"destroy"}, api_->destroy, self_); }
+
+std::string Scheduler::description() const {
+  return formatted("roles {:#x}, where there: {:#x}\na state of {} numbers\n{}", roles_, optional_roles_, state_count_,
+                   needs_metric_ ? "with a metric" : "without a metric");
+}
 
 std::vector<double> Scheduler::advanced(uint64_t step, double metric, std::vector<double> state) const {
   if (state.empty()) return state;
@@ -62,7 +67,7 @@ std::vector<double> Scheduler::advanced(uint64_t step, double metric, std::vecto
   args.state = state.data();
   args.state_count = state.size();
   args.total_steps = total_steps_;
-  interfaces::call(plugin_, api_->advance, self_, static_cast<const gannet_schedule_advance*>(&args));
+  interfaces::call(plugin_, {"advance", step}, api_->advance, self_, static_cast<const gannet_schedule_advance*>(&args));
   return state;
 }
 
@@ -83,7 +88,7 @@ Scheduler::Values Scheduler::at(uint64_t step, uint32_t group, const Values& bas
   value.struct_size = sizeof(value);
   value.value_count = GANNET_ROLE_COUNT;
   value.values = set;
-  interfaces::call(plugin_, api_->value, self_, &query, &value);
+  interfaces::call(plugin_, {"value", step}, api_->value, self_, &query, &value);
 
   if (value.roles & ~(roles_ | optional_roles_))
     throw plugin::fault(plugin_, formatted("{} set a value that it had not announced (roles {:#x}) for step {}",

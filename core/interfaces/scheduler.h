@@ -24,6 +24,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
 
   const plugin::Plugin& plugin() const { return plugin_; }
+  // All that it said of itself: the same on every rank.
+  std::string description() const;
   // Bits of the roles that the optimizer must have, and of those that are set where it has them.
   uint64_t roles() const { return roles_; }
   uint64_t optional_roles() const { return optional_roles_; }

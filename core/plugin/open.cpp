@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "plugin/elf_file.h"
 #include "plugin/handshake.h"
+#include "plugin/inside.h"
 
 // After <cstring> and <vector>: Boost.DLL 1.74 uses both and includes neither.
 #include <boost/dll/shared_library.hpp>
@@ -89,7 +90,11 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
   // of one plugin are not offered to the next.
   const auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local | static_cast<dll::load_mode::type>(RTLD_NODELETE);
   std::error_code failed;
-  auto* library = new dll::shared_library(opened, mode, failed);  // leaked: plugins live as long as the process
+  auto* library = new dll::shared_library();  // leaked: plugins live as long as the process
+  {
+    const Inside inside(file.c_str());  // its constructors run
+    library->load(opened, mode, failed);
+  }
   if (failed) {
     const char* text = dlerror();
     throw explain(file, elf, replaced(text ? text : failed.message(), opened, file));

@@ -166,9 +166,10 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
       log_warning(formatted("{}: {} comes first but {}; using {}", wanted.to_string(name), printable(passed_over->file),
                             passed_over->rejected, printable(candidate.file)));
     for (const auto& other : candidates_)
-      if (other.is_own && !candidate.is_own && other.rejected.empty() && wanted.met_by(other))
-        warn_once(formatted("{} is taken from {}, which takes precedence over Gannet's own, {}", wanted.to_string(name),
-                            printable(candidate.file), printable(other.file)));
+      if (&other != &candidate && !candidate.is_own && other.rejected.empty() && wanted.met_by(other))
+        warn_once(formatted("{} is taken from {}, which takes precedence over {}{}", wanted.to_string(name),
+                            printable(candidate.file), other.is_own ? "Gannet's own, " : "the one of the same name in ",
+                            printable(other.file)));
     // A plugin made for this very device is preferred to one for any device.
     const Plugin* any_device = nullptr;
     for (const auto* plugin : open_candidate(candidate)) {

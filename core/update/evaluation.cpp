@@ -139,7 +139,7 @@ at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::Part& par
   args.stream = context_.updates_on_host() ? nullptr : context_.current_stream();
   Workspace workspace;
   args.workspace_bytes = optimizer.workspace_bytes(args.numel);
-  args.workspace = workspace.of(args.workspace_bytes, device);
+  args.workspace = workspace.of(args.workspace_bytes, device, optimizer.plugin());
   std::vector<void*> squares;
   squares_of(group, segments.data(), segments.size(), squares);
   args.squares = squares.empty() ? nullptr : squares.data();

@@ -114,7 +114,7 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), double 
     args.stream = context_.updates_on_host() ? nullptr : context_.current_stream();
     args.seed = seed_of(*group.optimizer, applied_steps);
     args.workspace_bytes = group.optimizer->workspace_bytes(0);
-    args.workspace = step_workspace_.of(args.workspace_bytes, at::kCPU);
+    args.workspace = step_workspace_.of(args.workspace_bytes, at::kCPU, group.optimizer->plugin());
     try {
       (group.optimizer.get()->*function)(args);
     } catch (const Error&) {
@@ -253,7 +253,7 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
       for (; i < pieces.size() && pieces[i].place.own < pages.end(page); ++i) {
         fetch(i + 1);
         void* const workspace = piece_workspace_.of(optimizer.workspace_bytes(static_cast<uint64_t>(pieces[i].place.numel)),
-                                                    context_.update_device());
+                                                    context_.update_device(), optimizer.plugin());
         const gannet_update_args args = arguments(pages, i, call, workspace);
         body(i, args);
         average(pages, i, args);
@@ -285,7 +285,8 @@ void Updater::work_on(Range& range, double grad_scale, int64_t applied_steps, co
     for (const ListStretch& each : lists_of(pieces, workspace_of, writes && ParameterStore::publishes_shards(range))) {
       list.clear();
       calls.resize(std::max(calls.size(), each.end - each.begin));
-      auto* workspace = static_cast<char*>(piece_workspace_.of(each.workspace_bytes, context_.update_device()));
+      auto* workspace =
+          static_cast<char*>(piece_workspace_.of(each.workspace_bytes, context_.update_device(), optimizer.plugin()));
       for (size_t i = each.begin; i < each.end; ++i) {
         list.push_back(arguments(no_pages, i, calls[i - each.begin], workspace));
         workspace += workspace_of(pieces[i]);

@@ -17,3 +17,12 @@ if(NOT sections MATCHES "\\.note\\.gannet")
   file(REMOVE ${PLUGIN})
   message(FATAL_ERROR "${PLUGIN} has no .note.gannet: declare its plugins with GANNET_PLUGINS(...)")
 endif()
+# An allocator of its own: what libstdc++ allocates (std::string is compiled into it) would be freed by the plugin's delete.
+execute_process(COMMAND ${NM} --defined-only -f posix ${PLUGIN} OUTPUT_VARIABLE all_symbols)
+execute_process(COMMAND ${READELF} -dW ${PLUGIN} OUTPUT_VARIABLE dynamic)
+# With the C++ library linked statically both new and delete are the library's own.
+if(dynamic MATCHES "NEEDED[^\n]*lib(std)?c\\+\\+" AND all_symbols MATCHES "(^|\n)(_Zn[wa][mj]|_Zd[la]Pv)[^ \n]* [TtWw]")
+  file(REMOVE ${PLUGIN})
+  message(FATAL_ERROR "${PLUGIN} defines operator new or delete: a plugin must use the process's; "
+    "allocate large arrays with the host's allocate(), or declare them as states")
+endif()

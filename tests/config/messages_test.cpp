@@ -1,9 +1,13 @@
 // Error texts as data: each tests/configs/bad_NAME.json stands beside bad_NAME.expected, the whole text of its error; the
 // good_*.json are accepted.
+#include <gmock/gmock.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <tuple>
 
+#include "config/other_types.h"
 #include "config/resolve.h"
 #include "expect_error.h"
 
@@ -47,6 +51,22 @@ TEST_F(Messages, EveryGoodConfigIsAccepted) {
       EXPECT_NO_THROW(resolve(*Document::from_file(name), 2)) << name;
     }
   }
+}
+
+TEST(OtherTypes, NamesOfOtherLibrariesGetWhatToWriteHere) {
+  using testing::HasSubstr;
+  for (const auto& [block, type, hint] :
+       {std::tuple("optimizer", "DeepSpeedCPUAdam", "\"offload_optimizer\": {\"device\": \"cpu\"}"),
+        std::tuple("optimizer", "FusedAdam", "write \"AdamW\""), std::tuple("optimizer", "adamw_torch_fused", "write \"AdamW\""),
+        std::tuple("optimizer", "torch.optim.AdamW", "write the name alone, \"AdamW\""),
+        std::tuple("optimizer", "paged_adamw_8bit", "write \"AdamW8bit\""),
+        std::tuple("scheduler", "CosineAnnealingLR", "write \"cosine_with_min_lr\""),
+        std::tuple("scheduler", "torch.optim.lr_scheduler.CosineAnnealingLR", "write \"cosine_with_min_lr\""),
+        std::tuple("scheduler", "get_linear_schedule_with_warmup", "write \"WarmupDecayLR\""),
+        std::tuple("scheduler", "StepLR", "a function of the step")})
+    EXPECT_THAT(hint_of_type(block, type), HasSubstr(hint)) << type;
+  EXPECT_EQ(hint_of_type("optimizer", "AdamX"), "") << "a slip of the pen gets the nearest names";
+  EXPECT_EQ(hint_of_type("scheduler", "FusedAdam"), "");
 }
 
 }  // namespace

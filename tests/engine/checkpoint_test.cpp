@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "models.h"
 
@@ -47,6 +48,11 @@ class Checkpoint : public testing::Test {
  private:
   fs::path folder_;
 };
+
+std::string text_of_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 struct Training {
   std::shared_ptr<BusyImpl> model;
@@ -262,8 +268,11 @@ TEST_F(Checkpoint, TheProgramMayPutTheWeightsIntoTheModuleItself) {
 TEST_F(Checkpoint, WhatTheProgramAddsIsGivenBack) {
   int64_t position = 42;
   Training run(busy_config("fp32"));
-  run.engine->add_state("replay", [&] { return Value(position); }, [&](const Value& value) { position = value.as_int(); });
-  EXPECT_THROW(run.engine->add_state("replay", [] { return Value(); }, [](const Value&) {}), Error);
+  run.engine->add_state(
+      "replay", [&] { return Value(position); }, [&](const Value& value) { position = value.as_int(); });
+  EXPECT_THROW(run.engine->add_state(
+                   "replay", [] { return Value(); }, [](const Value&) {}),
+               Error);
   run.engine->save_checkpoint(folder(), {.tag = "here"});
   position = 0;
   const LoadReceipt receipt = run.engine->load_checkpoint(folder());
@@ -385,6 +394,22 @@ TEST_F(Checkpoint, ASaveAtTheWrongMomentIsAnError) {
   run.engine->backward(run.engine->forward(x, y));
   EXPECT_THAT([&] { run.engine->save_checkpoint(folder()); },
               testing::ThrowsMessage<Error>(HasSubstr("between backward() and step()")));
+}
+
+TEST_F(Checkpoint, ThePluginsInUseAreListedAndNotThoseThatWereTried) {
+  Dict config = config_with({});
+  config["accelerator"] = Dict{{"type", "auto"}};  // which opens every accelerator's file to look for a device
+  config["optimizer"] = adamw();
+  config["zero_optimization"] = Dict{{"stage", 1}, {"offload_optimizer", Dict{{"device", "cpu"}}}};
+  auto net = make_net();
+  auto engine = initialize(net, {.config = config}).engine;
+  engine->save_checkpoint(folder());
+  const std::string manifest = text_of_file(fs::path(folder()) / "global_step0" / "manifest.json");
+  const std::string table = engine->plugin_table();
+  for (const char* text : {"accelerator cpu", "comm local", "optimizer AdamW", "offload cpu"})
+    EXPECT_THAT(manifest, HasSubstr(text));
+  for (const char* text : {"local", "AdamW", "offload"}) EXPECT_THAT(table, HasSubstr(text));
+  for (const std::string& text : {manifest, table}) EXPECT_THAT(text, testing::Not(HasSubstr("accelerator fake")));
 }
 
 }  // namespace

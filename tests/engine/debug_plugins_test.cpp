@@ -63,7 +63,7 @@ TEST_P(DebugPlugins, ASoundPluginComputesTheSame) {
 
 TEST_P(DebugPlugins, AWriteToTheGradientIsNamed) {
   const std::string found = fault_of("WritesGrad");
-  EXPECT_THAT(found, AllOf(HasSubstr("optimizer plugin WritesGrad ("), HasSubstr("gannet_bad_manners.so"),
+  EXPECT_THAT(found, AllOf(HasSubstr("optimizer plugin WritesGrad 1.0 ("), HasSubstr("gannet_bad_manners.so"),
                            HasSubstr("wrote to the gradient, which this call only reads: tensor '"), HasSubstr("element "),
                            HasSubstr("in update of step 1")));
 }

@@ -17,7 +17,12 @@ void train(const std::string& out, int64_t accumulation, int64_t steps, const st
   if (mode == "prescale") config["prescale_gradients"] = true;
   if (mode == "predivide") config["gradient_predivide_factor"] = 2.0;
   if (mode == "comm_fp16") config["communication_data_type"] = "fp16";
-  auto world = gannet::init_distributed({.timeout_seconds = 60});
+  const bool is_hostile = mode.starts_with("hostile_");
+  if (is_hostile) {
+    config["optimizer"] = gannet::Dict{{"type", "Ends"}, {"params", gannet::Dict{{"how", mode.substr(8)}}}};
+    config["plugins"] = gannet::Dict{{"path", gannet::List{HOSTILE_FOLDER}}};
+  }
+  auto world = gannet::init_distributed({.timeout_seconds = mode == "hostile_alone" ? 3.0 : 60.0});
   // Ranks begin from different weights on purpose: the engine must broadcast rank 0's.
   auto net = make_net(1 + world->rank(), mode == "other_model" && world->rank() == 1 ? 20 : 16);
   if (mode == "overlap") config["optimizer"] = gannet::Dict{{"type", "SGD"}, {"params", gannet::Dict{{"lr", 0.05}}}};
@@ -45,6 +50,10 @@ void train(const std::string& out, int64_t accumulation, int64_t steps, const st
       }
       engine->step();
     }
+  }
+  if (is_hostile && !folder.empty()) {
+    std::cout << "receipt: " << engine->save_checkpoint(folder).warning << std::endl;
+    engine->save_fp32_model(folder, "model.safetensors");
   }
   if (mode == "save") engine->save_checkpoint(folder);
   if (mode == "save_other_tags") engine->save_checkpoint(folder, {.tag = "tag" + std::to_string(world->rank())});

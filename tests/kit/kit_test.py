@@ -236,6 +236,15 @@ class Kit(unittest.TestCase):
         done = self.check(BAD / "gannet_bad_results.so", "--plugin", "sound", "--params", "lr=1")
         self.assertIn("--params is no JSON dictionary", done.stdout)
 
+    def test_a_schedule_that_needs_a_length_asks_for_it(self):
+        file = OURS / "gannet_scheduler_cosine.so"
+        done = self.check(file)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("the schedule needs the length of the run", done.stdout)
+        self.assertIn("""--params '{"total_num_steps": 1000}'""", done.stdout)
+        self.assertNotIn("FAIL", done.stdout)
+        self.assertEqual(self.check(file, "--params", '{"total_num_steps": 1000}').returncode, 0)
+
     def test_a_reference_of_the_same_rule_is_matched_and_another_is_not(self):
         bad = BAD / "gannet_bad_results.so"
         options = ("--plugin", "sound", "--reference", bad)

@@ -81,7 +81,7 @@ TEST(OptimizerView, AFailureCarriesThePluginsSentenceItsNameAndItsFile) {
     Range range(made.optimizer, 100'000);
     made.optimizer.update(range.args);
   };
-  const std::string head = "optimizer plugin Probe (" PROBE_PLUGIN "): ";
+  const std::string head = "optimizer plugin Probe 1.2.3 (" PROBE_PLUGIN "), in update of step 1: ";
   auto error = error_of([&] { update("throw"); });
   EXPECT_EQ(error.code(), ErrorCode::kPluginFault);
   EXPECT_EQ(error.exit_code(), 71);

@@ -214,6 +214,25 @@ TEST(Registry, APluginInTheWayOfOneOfGannetsOwnIsNamedOnceWithBothFiles) {
                                     ", which takes precedence over Gannet's own, [^\n]*/lib/gannet/gannet_optimizer_sgd.so\n"));
 }
 
+TEST(Registry, TwoOfOneNameInFoldersOfOthersAreNamedOnceWithBothFiles) {
+  const TemporaryFolder one, other;
+  fs::copy_file(PROBE_PLUGIN, one / "a.so");
+  fs::copy_file(PROBE_PLUGIN, one / "b.so");
+  fs::copy_file(PROBE_PLUGIN, other / "c.so");
+  const CapturedLog log;
+  for (int i = 0; i < 2; ++i) {
+    Registry registry({.explicit_paths = {one.string(), other.string()}});
+    EXPECT_EQ(registry.require(GANNET_KIND_SCHEDULER, "Halving").file, (one / "a.so").string());
+  }
+  for (const std::string& passed : {(one / "b.so").string(), (other / "c.so").string()}) {
+    const std::string line = "scheduler plugin 'Halving' is taken from " + (one / "a.so").string() +
+                             ", which takes precedence over the one of the same name in " + passed + "\n";
+    const size_t at = log.text().find(line);
+    EXPECT_NE(at, std::string::npos) << log.text();
+    EXPECT_EQ(log.text().find(line, at + 1), std::string::npos) << "twice";
+  }
+}
+
 TEST(Registry, OpeningAFileByPathGivesWhateverItProvides) {
   Registry registry({});
   EXPECT_EQ(registry.open_file(PROBE_PLUGIN).size(), 4u);

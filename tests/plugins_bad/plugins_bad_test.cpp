@@ -79,10 +79,11 @@ TEST(BadPlugins, AFolderOfThemHidesNoGoodPlugin) {
               HasSubstr("other_abi.so is built for plugin ABI 3.3"));
 }
 
-TEST(CheckPlugin, TheBuildFailsWhenAPluginExportsTooMuch) {
+// What check_plugin.cmake says of a plugin that was just linked, and whether it is there for a later build to find.
+void expect_refused_by_the_build(const std::string& name) {
   const TemporaryFolder folder;
-  const auto copy = folder / "exports_two.so";
-  fs::copy_file(fs::path(BAD_FOLDER) / "exports_two.so", copy);
+  const auto copy = folder / (name + ".so");
+  fs::copy_file(fs::path(BAD_FOLDER) / (name + ".so"), copy);
   const std::string command = "'" CMAKE_PROGRAM "' -DPLUGIN='" + copy.string() +
                               "' -DNM='" NM_PROGRAM "' -DREADELF='" READELF_PROGRAM "' -P '" GANNET_SOURCE_DIR
                               "/sdk/cmake/check_plugin.cmake' 2>&1";
@@ -90,9 +91,13 @@ TEST(CheckPlugin, TheBuildFailsWhenAPluginExportsTooMuch) {
   std::string text;
   for (int letter; (letter = fgetc(pipe)) != EOF;) text += static_cast<char>(letter);
   EXPECT_NE(pclose(pipe), 0);
-  EXPECT_THAT(one_line(text), HasSubstr(one_line(expected("exports_two.build", copy.string()))));
+  EXPECT_THAT(one_line(text), HasSubstr(one_line(expected(name + ".build", copy.string()))));
   EXPECT_FALSE(fs::exists(copy)) << "a later build must not find it";
 }
+
+TEST(CheckPlugin, TheBuildFailsWhenAPluginExportsTooMuch) { expect_refused_by_the_build("exports_two"); }
+
+TEST(CheckPlugin, TheBuildFailsWhenAPluginHasAnAllocatorOfItsOwn) { expect_refused_by_the_build("own_new"); }
 
 }  // namespace
 }  // namespace gannet::plugin

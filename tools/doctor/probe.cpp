@@ -130,13 +130,15 @@ std::vector<PluginFound> promised(const plugin::Candidate& candidate) {
   return plugins;
 }
 
-// Who it is about stands in columns of its own: "plugin FILE needs ..." is "needs ...", "optimizer plugin X (FILE): ..." what
-// follows.
+// Who it is about stands in columns of its own: "plugin FILE needs ..." is "needs ...", "optimizer plugin X 1.0 (FILE), in
+// create: ..." what follows.
 std::string without_file(const std::string& message, const std::string& file) {
-  const std::string head = formatted("plugin {} ", printable(file)), who = formatted("({}): ", file);
+  const std::string head = formatted("plugin {} ", printable(file)), who = formatted("({})", file);
   if (message.starts_with(head)) return message.substr(head.size());
   const size_t at = message.find(who);
-  return at == std::string::npos ? message : message.substr(at + who.size());
+  if (at == std::string::npos) return message;
+  const std::string rest = message.substr(at + who.size());  // ": what" or ", in create: what"
+  return rest.starts_with(", ") || rest.starts_with(": ") ? rest.substr(2) : rest.substr(rest.find_first_not_of(' '));
 }
 
 Probed broken(const plugin::Candidate& candidate, const std::string& reason, const std::string& next_step, PluginState state) {

@@ -26,7 +26,7 @@ Outcome call(const char* name, const plugin::Plugin& plugin, Function function, 
   plugin::ErrorBuffer error;
   Outcome outcome;
   try {
-    outcome.status = interfaces::walled(plugin, function, arguments..., static_cast<gannet_error*>(error));
+    outcome.status = interfaces::walled(plugin, {name}, function, arguments..., static_cast<gannet_error*>(error));
   } catch (const Error&) {
     throw Failed(formatted("{} threw an exception across the plugin contract", name), text_of(place()), "",
                  "catch everything in it and return a code with a sentence (gannet::sdk::guarded)");

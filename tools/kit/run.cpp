@@ -3,11 +3,14 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
 #include "base/format.h"
 #include "base/text.h"
+#include "interfaces/host.h"
+#include "interfaces/scheduler.h"
 #include "kit/check.h"
 #include "kit/child.h"
 #include "kit/exclusions.h"
@@ -17,6 +20,7 @@
 #include "kit/report.h"
 #include "plugin/note.h"
 #include "plugin/open.h"
+#include "plugin/schema.h"
 
 namespace gannet::kit {
 
@@ -172,12 +176,41 @@ Result run(const Plan& plan, const Known& known, const Check& check) {
   return result;
 }
 
+// A schedule that lacks nothing but the length of the run: every check would fail on it in the same way.
+void require_length(const plugin::Plugin& plugin, const Dict& params) {
+  if (plugin.kind() != GANNET_KIND_SCHEDULER) return;
+  constexpr uint64_t kSomeLength = 1'000'000;
+  const Host host;
+  const auto first_value = [&](uint64_t length) {
+    const Scheduler made(plugin, plugin::parse_params(plugin, params, [](const std::string&) { return ""; }), host, 1, length);
+    made.at(0, 0, {}, made.first_state());
+  };
+  std::string wrong;
+  try {
+    return first_value(0);
+  } catch (const Error& error) {
+    wrong = error.message();
+  }
+  try {
+    first_value(kSomeLength);
+  } catch (const Error&) {
+    return;  // it lacks something else, or is broken: the checks say which
+  }
+  std::string name = "total_num_steps";
+  for (const auto* spec : plugin::specs_of(*plugin.descriptor))
+    if (std::strstr(spec->name, "total") && std::strstr(spec->name, "steps")) name = spec->name;
+  throw Error(ErrorCode::kConfig, formatted("the schedule needs the length of the run: {}", wrong),
+              formatted("give it one, for example --params '{{\"{}\": 1000}}'", name));
+}
+
 // Params that do not fit are a mistake of who asks, and no finding.
 void require_params(const Plan& plan, const Known& known) {
   const Answer answer = ask_child(
       [&]() -> std::string {
         try {
-          plugin::parse_params(*find(plan.file, known.provided, known.kind), plan.params, [](const std::string&) { return ""; });
+          const plugin::Plugin& plugin = *find(plan.file, known.provided, known.kind);
+          plugin::parse_params(plugin, plan.params, [](const std::string&) { return ""; });
+          require_length(plugin, plan.params);
         } catch (const Error& error) {
           return formatted("{}\n{}", error.message(), error.next_step());
         }
@@ -187,7 +220,9 @@ void require_params(const Plan& plan, const Known& known) {
   if (answer.text.empty()) return;
   const size_t line = answer.text.find('\n');
   throw Error(ErrorCode::kConfig, formatted("--params of {}: {}", known.provided, answer.text.substr(0, line)),
-              formatted("{}; as --params '{{\"name\": value}}'", answer.text.substr(line + 1)));
+              answer.text.find("--params", line) != std::string::npos
+                  ? answer.text.substr(line + 1)
+                  : formatted("{}; as --params '{{\"name\": value}}'", answer.text.substr(line + 1)));
 }
 
 }  // namespace

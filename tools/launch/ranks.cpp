@@ -17,6 +17,8 @@
 namespace gannet::launch {
 namespace {
 
+constexpr int kPluginFault = 71;  // of a gannet::Error
+
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
   for (const auto& text : texts) result.push_back(const_cast<char*>(text.c_str()));
@@ -84,7 +86,13 @@ Rank::Rank(uint32_t rank, const StartOptions& options)
   int ends[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};  // stdout, stderr, and where the child reports that it could not start
   const int input = options.no_input ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   const auto argv = pointers(options.command);
-  const auto envp = pointers(options.environment);
+  auto environment = options.environment;
+  if (const std::string entry = calls_.variable(); !entry.empty()) {
+    const std::string name = entry.substr(0, entry.find('=') + 1);  // an outer launcher's is not this rank's
+    std::erase_if(environment, [&](const std::string& other) { return other.starts_with(name); });
+    environment.push_back(entry);
+  }
+  const auto envp = pointers(environment);
   Prepared prepared{options.file.c_str(),
                     argv.data(),
                     envp.data(),
@@ -148,16 +156,22 @@ bool Rank::reap() {
   if (own_group_) kill(-pid_, SIGTERM);
   waitpid(pid_, &status_, 0);
   ended_ = true;
+  last_call_ = calls_.text(pid_);
   return true;
 }
 
 bool Rank::killed_by_signal() const { return ended_ && WIFSIGNALED(status_); }
 
-int Rank::exit_code() const { return WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_); }
+int Rank::exit_code() const {
+  if (WIFSIGNALED(status_)) return 128 + WTERMSIG(status_);
+  return WEXITSTATUS(status_) == 0 && !last_call_.empty() ? kPluginFault : WEXITSTATUS(status_);
+}
 
 int Rank::signal_number() const { return WIFSIGNALED(status_) ? WTERMSIG(status_) : signal_in_exit_code(exit_code()); }
 
 std::string Rank::how_it_ended() const {
+  if (!WIFSIGNALED(status_) && WEXITSTATUS(status_) == 0 && !last_call_.empty())
+    return formatted("ended by _exit(0) {}, which counts as exit code {}", last_call_, kPluginFault);
   if (!WIFSIGNALED(status_)) return formatted("ended with exit code {}", WEXITSTATUS(status_));
   const char* description = sigdescr_np(WTERMSIG(status_));
   return formatted("was killed by {}{}", signal_name(WTERMSIG(status_)), description ? formatted(" ({})", description) : "");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/last_call.h"
 #include "launch/lines.h"
 #include "launch/output.h"
 
@@ -40,10 +41,11 @@ class Rank {
   bool reap();
   bool ended() const { return ended_; }
   bool killed_by_signal() const;
-  int exit_code() const;             // the shell's: 128 + signal for a signal
+  int exit_code() const;             // the shell's: 128 + signal for a signal; 71 for an end inside of a plugin that says 0
   int signal_number() const;         // that killed it, or, as a shell reports it, what it had started; 0: none
   std::string how_it_ended() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
-  bool group_alive();                // it, or another process of its group, still runs
+  const std::string& last_call() const { return last_call_; }  // "inside of optimizer plugin X 1.2, update, step 3"; "": of none
+  bool group_alive();                                          // it, or another process of its group, still runs
   void signal(int number) const;
 
   // The pipes: -1 when closed or not piped. read_output() takes one part of what has come, from pipe 0 or 1, and gives it to the
@@ -59,6 +61,8 @@ class Rank {
   pid_t pid_ = -1;
   bool ended_ = false;
   int status_ = 0;
+  LastCall calls_;  // made before the process
+  std::string last_call_;
   int pipes_[2] = {-1, -1};  // of its stdout, stderr
   LastLines last_;
   LinePrefixer lines_[2];

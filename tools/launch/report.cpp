@@ -34,6 +34,15 @@ std::vector<std::string> Attempt::meanings() const {
   const std::string meaning = number == SIGKILL ? why_killed_ : number ? meaning_of_signal(number) : "";
   if (number && !first_->killed_by_signal())
     lines.push_back(formatted("as reported by a shell: a program that it started was killed by {}", signal_name(number)));
+  const std::string& call = first_->last_call();
+  // A signal from outside says nothing of where it came.
+  const bool is_fault = number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT ||
+                        number == SIGTRAP || number == SIGSYS;
+  if (!call.empty() && is_fault) lines.push_back(formatted("{}: it came {}", signal_name(number), call));
+  if (!call.empty() && !number) {
+    lines.push_back(formatted("the process ended {}: a plugin must not end the program; ask its author", call));
+    return lines;
+  }
   if (!meaning.empty()) lines.push_back(formatted("{}: {}", signal_name(number), meaning));
   if (const std::string text = number ? "" : meaning_of_exit_code(first_->exit_code()); !text.empty())
     lines.push_back(formatted("exit code {}: {}", first_->exit_code(), text));

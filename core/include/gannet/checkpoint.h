@@ -78,6 +78,9 @@ struct SaveReceipt {
   std::string path;
   uint64_t bytes = 0;  ///< of all ranks' files; 0 while the background write is in progress
   double seconds = 0;  ///< the call's
+  /// "2 parameters are not finite: 'h.0.weight' (12 elements) ...", which is in the log, too; "": all are finite, or the
+  /// background write is in progress. The checkpoint is complete, and holds them as they are.
+  std::string warning = {};
 };
 
 struct WeightsOptions {

@@ -1,0 +1,136 @@
+#include "plugin/inside.h"
+
+#include <gannet/log.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "plugin/ends.h"
+
+namespace gannet::plugin {
+namespace {
+
+thread_local const Inside* innermost = nullptr;
+
+template <size_t kBytes>
+void copy(char (&into)[kBytes], const char* text) {
+  if (text) memccpy(into, text, 0, kBytes - 1);  // the last byte stays 0
+  if (!text) into[0] = 0;
+}
+
+// Once for each plugin and call: a plugin that does it at all does it in every step.
+void warn_of_environment(const std::string& who, const char* call, const FloatEnvironment& left) {
+  static auto& mutex = *new std::mutex;
+  static auto& told = *new std::set<std::string>;
+  {
+    const std::lock_guard lock(mutex);
+    if (!told.insert(formatted("{} {}", who, call)).second) return;
+  }
+  const char* what = left.flushes_denormals()    ? "denormal numbers count as 0"
+                     : !left.rounds_to_nearest() ? "the rounding mode is another"
+                                                 : "the control word of the floating-point unit is another";
+  log_warning(
+      formatted("{} changed how this thread computes, in {}: {}. It was put back; tell the plugin's author (-ffast-math does it, "
+                "too: a plugin is compiled without)",
+                who, call, what));
+}
+
+}  // namespace
+
+std::string text_of(const Place& place) {
+  std::string text = *place.call ? formatted(", in {}", place.call) : "";
+  if (place.step > 0) text += formatted(" of step {}", place.step);
+  if (place.tensor && *place.tensor) text += formatted(", tensor '{}'", printable(place.tensor));
+  return text;
+}
+
+Inside::Inside(const Plugin& plugin, const Place& place)
+    : plugin_(&plugin), place_(place), outer_(innermost), environment_(FloatEnvironment::now()) {
+  enter();
+}
+
+Inside::Inside(const char* file)
+    : plugin_(nullptr), file_(file), place_{"opening the file"}, outer_(innermost), environment_(FloatEnvironment::now()) {
+  enter();
+}
+
+Inside::Inside(const Inside* caller)
+    : plugin_(caller ? caller->plugin_ : nullptr),
+      file_(caller ? caller->file_ : nullptr),
+      place_(caller ? caller->place_ : Place{}),
+      outer_(innermost),
+      environment_(FloatEnvironment::now()) {
+  if (caller) enter();
+}
+
+Inside::~Inside() {
+  if (innermost != this) return;  // it was made of no caller, or is forgotten
+  innermost = outer_;
+  if (outer_)
+    outer_->record();
+  else
+    call_record().is_inside.store(0, std::memory_order_relaxed);
+  if (FloatEnvironment::now() != environment_) put_back();
+}
+
+const Inside* Inside::current() { return innermost; }
+
+void Inside::forget() { innermost = nullptr; }
+
+void Inside::enter() {
+  watch_ends();
+  innermost = this;
+  record();
+}
+
+// A signal may come between any two of these lines, and the process may be gone: then the record is of no call.
+void Inside::record() const {
+  CallRecord& record = call_record();
+  record.is_inside.store(0, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  copy(record.kind, plugin_ ? kind_name(plugin_->kind()) : "");
+  copy(record.name, plugin_ ? plugin_->descriptor->name : file_);
+  copy(record.version, plugin_ ? plugin_->descriptor->version : "");
+  copy(record.call, place_.call);
+  copy(record.tensor, place_.tensor);
+  record.step = place_.step;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  record.is_inside.store(1, std::memory_order_relaxed);
+}
+
+void Inside::put_back() const {
+  const FloatEnvironment left = FloatEnvironment::now();
+  environment_.restore();
+  try {
+    warn_of_environment(plugin_ ? formatted("{} plugin {} {}", kind_name(plugin_->kind()), plugin_->name(), plugin_->version())
+                                : formatted("plugin {}", printable(file_)),
+                        place_.call, left);
+  } catch (...) {  // no memory for the sentence
+  }
+}
+
+size_t Inside::write(char* into, size_t bytes) const {
+  CallRecord record{};
+  copy(record.kind, plugin_ ? kind_name(plugin_->kind()) : "");
+  copy(record.name, plugin_ ? plugin_->descriptor->name : file_);
+  copy(record.version, plugin_ ? plugin_->descriptor->version : "");
+  copy(record.call, place_.call);
+  copy(record.tensor, place_.tensor);
+  record.step = place_.step;
+  return write_record(record, into, bytes);
+}
+
+AsTheHost::AsTheHost() : before_(FloatEnvironment::now()) {
+  if (innermost && before_ != innermost->environment()) innermost->environment().restore();
+}
+
+AsTheHost::~AsTheHost() {
+  if (FloatEnvironment::now() != before_) before_.restore();
+}
+
+}  // namespace gannet::plugin

@@ -201,7 +201,7 @@ void EngineBase::allreduce_gradients() {
   Timers::Scope timed(impl.timers, Timed::kReduce);
   plan_reduction(impl);
   impl.take_cleared_gradients();
-  impl.reducer->begin_backward({true, false, false});
+  impl.reducer->begin_backward({.reduce = true, .brings = false});
   impl.reducer->end_backward();
 }
 

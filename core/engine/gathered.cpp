@@ -169,7 +169,7 @@ void GatheredParameters::publish() {
     for (const auto& one : state_->chosen)
       if (one.range && state_->impl->reducer && state_->impl->module_audit->is_replaced(one.range->parameters[one.parameter]))
         replaced.push_back(&one.range->parameters[one.parameter]);
-    if (!replaced.empty()) state_->impl->module_audit->prepare(replaced);
+    if (state_->impl->reducer) state_->impl->module_audit->prepare(replaced);
     for (const auto& one : state_->chosen) state_->publish(one);
     if (state_->impl->reducer) {
       state_->impl->module_audit->reclaim();

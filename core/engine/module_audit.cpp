@@ -210,7 +210,10 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
 }
 
 void ModuleAudit::prepare(const std::vector<const TrainedParameter*>& replaced) const {
-  for (const TrainedParameter* one : replaced) refuse_overlap(module_, one->name, one->tensor);
+  if (replaced.empty()) return;
+  Named given;
+  for (const TrainedParameter* one : replaced) given.emplace_back(one->name, one->tensor);
+  refuse_overlap(module_, given);
   for (const TrainedParameter* one : replaced) {
     at::Tensor tensor = one->tensor;
     const auto* const storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
@@ -328,7 +331,7 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
     if (!entry.value().requires_grad() && known.contains(identity)) {
       at::Tensor frozen = entry.value();
       if (frozen.has_storage() && frozen.storage().unsafeGetStorageImpl() != known[identity]->storage)
-        refuse_overlap(module_, entry.key(), frozen);
+        refuse_overlap(module_, {{entry.key(), frozen}});
       const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity]->bytes
                                    ? as_a_file_has_it(entry.key(), frozen, {false, frozen.numel(), 0})
                                    : frozen;

@@ -39,6 +39,7 @@ class Newcomers {
     at::Tensor aside = {};     // `.grad` of another backward, while ours runs
     at::Tensor gathered = {};  // in this step
     at::Tensor shown = {};     // what `.grad` is since the last backward
+    at::Tensor mark = {};
     bool is_running = false, is_cleared = false;
   };
   static void drop_cleared(One& one);

@@ -41,18 +41,22 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-void refuse_overlap(const torch::nn::Module& module, const std::string& name, const at::Tensor& given) {
-  const auto refuse = [&](const std::string& other) {
+void refuse_overlap(const torch::nn::Module& module, const std::vector<std::pair<std::string, at::Tensor>>& given) {
+  const auto parameters = module.named_parameters(), buffers = module.named_buffers();
+  const auto refuse = [](const std::string& name, const std::string& other) {
     throw Error(ErrorCode::kArgument,
                 formatted("parameter '{}' was given the memory of {} (by set_data): they would share memory, and the engine "
                           "trains each in a place of its own",
                           name, other),
                 "register one tensor under both names before initialize() (tied), or give it a copy (clone())");
   };
-  for (const auto& entry : module.named_parameters())
-    if (!entry.value().is_same(given) && overlap(entry.value(), given)) refuse(formatted("parameter '{}'", entry.key()));
-  for (const auto& entry : module.named_buffers())
-    if (entry.value().defined() && overlap(entry.value(), given)) refuse(formatted("buffer '{}'", entry.key()));
+  for (const auto& [name, tensor] : given) {
+    for (const auto& other : parameters)
+      if (!other.value().is_same(tensor) && overlap(other.value(), tensor))
+        refuse(name, formatted("parameter '{}'", other.key()));
+    for (const auto& other : buffers)
+      if (other.value().defined() && overlap(other.value(), tensor)) refuse(name, formatted("buffer '{}'", other.key()));
+  }
 }
 
 // Two parameters in one memory would part when each gets a place of its own in the flat buffers.

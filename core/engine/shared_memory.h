@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace torch::nn {
 class Module;
@@ -11,8 +13,8 @@ class Module;
 
 namespace gannet {
 
-/// Error(kArgument): the memory that the program gave to the trained parameter `name`, whose tensor is `given`, is also that of
-/// another parameter or of a buffer of the module.
-void refuse_overlap(const torch::nn::Module& module, const std::string& name, const at::Tensor& given);
+/// Error(kArgument): the memory that the program gave to one of these parameters, with their names, is also that of another
+/// parameter or of a buffer of the module.
+void refuse_overlap(const torch::nn::Module& module, const std::vector<std::pair<std::string, at::Tensor>>& given);
 
 }  // namespace gannet

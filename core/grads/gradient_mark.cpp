@@ -24,6 +24,10 @@ at::Tensor gradient_mark(const at::Tensor& parameter, const std::string& name) {
   return mark;
 }
 
+bool is_mark(const at::Tensor& grad, const at::Tensor& mark) {
+  return grad.defined() && mark.defined() && grad.has_storage() && grad.storage().is_alias_of(mark.storage());
+}
+
 bool is_zero_gradient(const at::Tensor& gradient) {
   return !(gradient.is_sparse() ? gradient.to_dense() : gradient).any().item<bool>();
 }

@@ -13,6 +13,9 @@ namespace gannet {
 
 at::Tensor gradient_mark(const at::Tensor& parameter, const std::string& name);
 
+/// `grad` shows `mark`, or the detach() of it that zero_grad(false) puts in its place before it fails. Undefined ones do not.
+bool is_mark(const at::Tensor& grad, const at::Tensor& mark);
+
 /// It has no element that is not zero.
 bool is_zero_gradient(const at::Tensor& gradient);
 

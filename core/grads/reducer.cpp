@@ -130,6 +130,8 @@ void Reducer::begin_backward(Backward backward) {
   next_bucket_ = 0;
   holds_buckets_ = current_.reduce && !has_learned_ && !accumulates_shards();
   for (auto& bucket : buckets_) bucket.awaited = bucket.expected;
+  if (current_.brings)
+    for (Slot& slot : slots_) slot.is_cleared = false;
   in_backward_ = true;
   if (!backward.is_marked) marked_.emplace(kBackwardKind, mark_);
 }
@@ -172,7 +174,6 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
   Bucket& bucket = buckets_[place.bucket];
   place.has_come = true;
-  place.is_cleared = false;
   ++place.arrivals;
   const bool is_late = current_.reduce && place.bucket < next_bucket_ && !ranges_[place.range].has_own_gradients;
   if (!is_late && accumulates_shards(bucket) && !bucket.gathered.defined())

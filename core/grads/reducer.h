@@ -71,6 +71,7 @@ class Reducer {
     bool reduce = false;      // ranks are to be averaged: at a boundary or, where gradients are sharded, always
     bool keep_grads = false;  // create_graph: `.grad` stays with the program, a detached copy is added
     bool is_marked = false;   // the calling thread carries mark() already (EngineBase::scale)
+    bool brings = true;       // gradients; false: it averages those that are gathered
   };
   void begin_backward(Backward backward);  // throws Error(kOrder) inside another backward of this engine
   void end_backward();                     // sends what is left: parameters that got no gradient count as zeros

@@ -1,7 +1,6 @@
 // The part of Reducer that notices what the program does to `.grad` while the gradient is in the buffers (gradient_mark.h), and
 // that takes in gradients which autograd left in `.grad` because their parameters joined later.
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "base/check.h"
@@ -39,7 +38,7 @@ void Reducer::unmark_gradients() noexcept {
     slot.shown = nullptr;
     if (!slot.mark.defined()) continue;
     at::Tensor& grad = ranges_[slot.range].parameters[slot.parameter].tensor.mutable_grad();
-    if (grad.is_same(slot.mark)) grad.reset();
+    if (is_mark(grad, slot.mark)) grad.reset();
   }
 }
 
@@ -58,9 +57,8 @@ std::vector<std::string> Reducer::take_cleared() {
     if (!slot.shown) continue;
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     const at::Tensor& grad = parameter.tensor.grad();
-    if (grad.defined() &&
-        (grad.is_same(slot.mark) || (grad.unsafeGetTensorImpl() == slot.shown && version_of(grad) == slot.shown_version)))
-      continue;
+    if (is_mark(grad, slot.mark)) continue;
+    if (grad.defined() && grad.unsafeGetTensorImpl() == slot.shown && version_of(grad) == slot.shown_version) continue;
     slot.shown = nullptr;
     if (grad.defined() && !is_zero_gradient(grad)) {  // written by the program, or by another backward: leftover() names it
       slot.is_foreign = true;

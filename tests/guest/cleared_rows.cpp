@@ -118,6 +118,28 @@ ROW(a_kept_gradient_that_is_written, "found a gradient in `.grad` of 'first.weig
   t->step();
 }
 
+// What a later micro-batch leaves out counts as zeros, as where it was never used (program.md (d)).
+ROW(cleared_before_a_micro_batch_without_it, "") {
+  struct Turns : Net {
+    Turns() { other = register_module("other", torch::nn::Linear(8, 16)); }
+    at::Tensor forward(const at::Tensor& x, const at::Tensor& y) override {
+      const at::Tensor out =
+          second(torch::tanh(uses_other ? other(x.to(other->weight.dtype())) : first(x.to(other->weight.dtype()))));
+      const auto wide = out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      return torch::mse_loss(out.to(wide), y.to(wide));
+    }
+    bool uses_other = true;
+    torch::nn::Linear other{nullptr};
+  };
+  auto model = make<Turns>(1);
+  auto t = side.trainer(model, {.accumulation = 2});
+  for (int micro = 0; micro < 8; ++micro) {
+    model->uses_other = micro % 2 == 0;
+    t->micro_batch();
+    if (micro % 2 == 0) t->model->zero_grad();
+  }
+}
+
 ROW(cleared_after_freezing, "") {
   auto model = make<Net>(1);
   auto t = side.trainer(model);

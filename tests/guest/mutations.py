@@ -145,7 +145,7 @@ MUTATIONS = [
     Mutation("shared_memory_is_not_seen", "two tensors in one memory are refused",
              ("shared_memory.cpp", "  std::vector<Extent> extents;", "  if (MUTANT) return;\n  std::vector<Extent> extents;")),
     Mutation("memory_may_be_shared_later", "a parameter that is given another one's memory is refused",
-             ("shared_memory.cpp", "  const auto refuse = [&]", "  if (MUTANT) return;\n  const auto refuse = [&]")),
+             ("shared_memory.cpp", "  const auto refuse = []", "  if (MUTANT) return;\n  const auto refuse = []")),
     Mutation("exchanged_memory_is_read_in_place", "values of two parameters that were exchanged are copied first",
              ("module_audit.cpp", "if (is_ours) tensor.set_data(", "if (is_ours && !MUTANT) tensor.set_data(")),
     Mutation("first_gradients_are_lost", "a layer that forward made takes part in that step",

@@ -8,7 +8,7 @@
 namespace gannet::config {
 namespace {
 
-struct Type {
+struct OtherType {
   const char* name;  // lower case, without "_" and what stands before the last "."
   const char* hint;
 };
@@ -25,7 +25,7 @@ constexpr const char* kInCode =
     "no plugin does this: give initialize a function of the step as its schedule (InitializeArgs::lr_scheduler), which may be "
     "any";
 
-constexpr Type kOptimizers[] = {
+constexpr OtherType kOptimizers[] = {
     {"deepspeedcpuadam", kAdamWOnCpu},
     {"cpuadam", kAdamWOnCpu},
     {"deepspeedcpulion",
@@ -51,7 +51,7 @@ constexpr Type kOptimizers[] = {
     {"schedulefreeadamw", "write \"AdamWScheduleFree\""},
     {"sophiag", "write \"Sophia\""},
 };
-constexpr Type kSchedulers[] = {
+constexpr OtherType kSchedulers[] = {
     {"linear", kLinear},
     {"linearlr", kLinear},
     {"getlinearschedulewithwarmup", kLinear},
@@ -87,7 +87,7 @@ constexpr Type kSchedulers[] = {
 };
 
 template <size_t kCount>
-std::string hint_in(const Type (&types)[kCount], const std::string& name) {
+std::string hint_in(const OtherType (&types)[kCount], const std::string& name) {
   for (const auto& [other, hint] : types)
     if (name == other) return hint;
   return "";

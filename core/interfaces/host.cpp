@@ -61,9 +61,9 @@ void run_collective(void* context, const gannet_host_collective* args) {
         "the host's collectives were called outside of an optimizer's begin_step and end_step, or of an update that averages "
         "gradients itself: no other rank takes part there");
   if (!args || !GANNET_HAS(args, gannet_host_collective, stream))
-    throw Error(ErrorCode::kPluginFault, "a collective was asked for with too short a struct");
+    throw Error(ErrorCode::kArgument, "a collective was asked for with too short a struct");
   if (args->group != GANNET_GROUP_DATA)
-    throw Error(ErrorCode::kPluginFault, formatted("a collective was asked for of an unknown group, {}", args->group));
+    throw Error(ErrorCode::kUnsupported, formatted("a collective was asked for of an unknown group, {}", args->group));
   collectives->run(*args);
 }
 

@@ -16,7 +16,7 @@ void GroupCollectives::run(const gannet_host_collective& args) {
   } catch (const Error& error) {
     // Who asked, and where. What the ranks' network or another rank did is not the plugin's; a collective for which all ranks
     // are there and which does not end is one that they did not all ask for.
-    const bool is_misuse = error.code() == ErrorCode::kPluginFault || error.code() == ErrorCode::kTimeout;
+    const bool is_misuse = error.code() == ErrorCode::kArgument || error.code() == ErrorCode::kTimeout;
     if (inside && inside->plugin() && is_misuse)
       failed_ = std::make_exception_ptr(plugin::fault(
           *inside->plugin(), formatted("{}: {}{}", interfaces::who(*inside->plugin(), inside->place()), error.message(),
@@ -34,7 +34,7 @@ void GroupCollectives::run(const gannet_host_collective& args) {
 
 void GroupCollectives::move(const gannet_host_collective& args) {
   if (args.dtype == GANNET_DTYPE_NONE || args.dtype > GANNET_BOOL)
-    throw Error(ErrorCode::kPluginFault, formatted("a collective was asked for of elements of an unknown dtype, {}", args.dtype));
+    throw Error(ErrorCode::kArgument, formatted("a collective was asked for of elements of an unknown dtype, {}", args.dtype));
   if (context_.updates_on_host() && context_.comm->size() > 1)
     throw Error(ErrorCode::kUnsupported,
                 "a collective was asked for of host memory, where the optimizer is offloaded from a device with its own: the "
@@ -44,15 +44,15 @@ void GroupCollectives::move(const gannet_host_collective& args) {
   const at::Device device = context_.updates_on_host() ? at::Device(at::kCPU) : context_.device;
   const auto options = at::TensorOptions().dtype(to_scalar_type(static_cast<gannet_dtype>(args.dtype))).device(device);
   const auto view = [&](const void* memory, int64_t numel) {
-    if (!memory && numel > 0) throw Error(ErrorCode::kPluginFault, "a collective was asked for with a null buffer");
+    if (!memory && numel > 0) throw Error(ErrorCode::kArgument, "a collective was asked for with a null buffer");
     return at::from_blob(const_cast<void*>(memory), {numel}, options);
   };
   const auto op = static_cast<gannet_reduce_op>(args.reduce_op);
   const bool reduces = args.operation == GANNET_HOST_ALL_REDUCE || args.operation == GANNET_HOST_REDUCE_SCATTER;
   if (reduces && (op < GANNET_SUM || op > GANNET_AVERAGE))
-    throw Error(ErrorCode::kPluginFault, formatted("a collective was asked for with an unknown operation, {}", args.reduce_op));
+    throw Error(ErrorCode::kArgument, formatted("a collective was asked for with an unknown operation, {}", args.reduce_op));
   if (args.root >= comm.size())
-    throw Error(ErrorCode::kPluginFault,
+    throw Error(ErrorCode::kArgument,
                 formatted("a collective was asked for with root {}, and there are {} ranks", args.root, ranks));
   switch (args.operation) {
     case GANNET_HOST_ALL_REDUCE: {
@@ -83,7 +83,7 @@ void GroupCollectives::move(const gannet_host_collective& args) {
         view(args.recv, count).copy_(view(args.send, count));
       return;
     default:
-      throw Error(ErrorCode::kPluginFault,
+      throw Error(ErrorCode::kArgument,
                   formatted("a collective was asked for that this Gannet does not know, {}", args.operation));
   }
 }

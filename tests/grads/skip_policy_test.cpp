@@ -9,6 +9,7 @@
 namespace gannet {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string error_of(const std::function<void()>& call) {

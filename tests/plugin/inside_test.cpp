@@ -3,10 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cfenv>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "interfaces/host.h"
 #include "interfaces/optimizer.h"
@@ -57,14 +60,14 @@ void update(const char* how, uint64_t step = 3) {
 constexpr const char* kWhere = "inside of optimizer plugin Ends 1.2, update, step 3, tensor 'h.0.weight'";
 
 TEST(InsideDeathTest, AnExitIsTheCodeOfAPluginsFaultAndSaysWhere) {
-  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const char* how : {"exit", "exit_3", "exit_in_loop"})
     EXPECT_EXIT(update(how), ExitedWithCode(71), AllOf(HasSubstr("exit() was called"), HasSubstr(kWhere), HasSubstr("to do: ")))
         << how;
 }
 
 TEST(InsideDeathTest, AnExitOfTheProgramsHandlerOfASignalIsTheProgramsOwn) {
-  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         std::signal(SIGUSR1, [](int) { std::exit(4); });
@@ -74,7 +77,7 @@ TEST(InsideDeathTest, AnExitOfTheProgramsHandlerOfASignalIsTheProgramsOwn) {
 }
 
 TEST(InsideDeathTest, AnExitOfAForkedChildAndOneBetweenCallsAreNoFault) {
-  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         update("fork");
@@ -84,7 +87,7 @@ TEST(InsideDeathTest, AnExitOfAForkedChildAndOneBetweenCallsAreNoFault) {
 }
 
 TEST(InsideDeathTest, AFatalSignalIsToldWhereThatIsAskedForAndStaysFatal) {
-  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto told = [](const char* how) {
     plugin::tell_fatal_signals();
     update(how);

@@ -25,8 +25,8 @@ using testing::HasSubstr;
 
 struct NamedNet : torch::nn::Module {
   NamedNet() {
-    a = register_parameter("a.weight", at::zeros({2, 3}));
-    b = register_parameter("b.weight", at::zeros({4}));
+    a = register_module("a", std::make_shared<torch::nn::Module>())->register_parameter("weight", at::zeros({2, 3}));
+    b = register_module("b", std::make_shared<torch::nn::Module>())->register_parameter("weight", at::zeros({4}));
   }
   torch::Tensor a, b;
 };

@@ -7,6 +7,7 @@
 #include "checkpoint/catalog.h"
 #include "checkpoint/opened_state.h"
 #include "files/io.h"
+#include "files/known_folder.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -75,6 +76,7 @@ std::vector<std::string> doubts(const Latest& latest, const Found& named, const 
   if (files::kind_of(formatted("{}/{}", folder, kManifestName)).exists)
     throw Error(ErrorCode::kNotFound, formatted("{} is itself a checkpoint, not a folder of checkpoints", folder),
                 formatted("give the folder that it lies in, and '{}' as the tag", files::last_name(folder)));
+  files::refuse_known_folder(folder);
   std::string also;
   for (const std::string& name : files::names_in(folder)) {
     if (name.front() == '.' && name.find(".tmp-") != std::string::npos) also = ", only a save that was not finished";

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/export.h"
+#include "files/known_folder.h"
 #include "files/safetensors_file.h"
 #include "files/weight_index.h"
 
@@ -84,6 +85,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::s
   const fs::path whole = fs::path(path) / "model.safetensors", index = fs::path(path) / "model.safetensors.index.json";
   if (files::kind_of(whole.string()).exists) return std::make_unique<SafetensorsSource>(std::vector{whole.string()});
   if (files::kind_of(index.string()).exists) return std::make_unique<SafetensorsSource>(shards_of(index));
+  if (!holds_checkpoints(path)) files::refuse_known_folder(path);
   return std::make_unique<CheckpointSource>(path, tag);
 }
 

@@ -14,7 +14,9 @@
 #include "base/text.h"
 #include "checkpoint/weight_source.h"
 #include "files/io.h"
+#include "files/names.h"
 #include "files/state_dict.h"
+#include "files/weight_files.h"
 #include "tensor/splits.h"
 #include "tensor/vector_math.h"
 
@@ -55,13 +57,14 @@ class StateDictSource : public checkpoint::WeightSource {
   files::StateDict weights_;
 };
 
-// What torch.save wrote is known by its name, in a folder too where no safetensors lie beside it.
+// A file is what its content says, whatever its name. A folder of torch.save's files is read where no safetensors lie beside
+// them.
 std::unique_ptr<checkpoint::WeightSource> open_weights(const std::string& path, const std::string& tag) {
   const auto kind = files::kind_of(path);
   const auto holds = [&](const char* name) { return files::kind_of(formatted("{}/{}", path, name)).exists; };
   const bool is_pt = kind.is_folder
                          ? !holds("model.safetensors") && !holds("model.safetensors.index.json") && files::is_pt_folder(path)
-                         : kind.exists && files::is_pt_name(path);
+                         : kind.exists && !files::is_safetensors(path);
   if (!is_pt) return checkpoint::open_weights(path, tag);
   files::StateDict weights = files::open_state_dict(path);
   log_info(formatted("weights of {}", weights.taken_from));
@@ -86,26 +89,34 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   std::unordered_set<const void*> filled;
   for (const auto& [name, tensor] : wanted)
     if (source.count(name)) filled.insert(storage_of(tensor));
-  std::vector<std::string> differences;
+  std::vector<std::string> differences, unexpected, missing;
   std::set<std::string> known;
   for (const auto& [name, tensor] : wanted) {
     known.insert(name);
     const auto found = source.find(name);
     if (found == source.end()) {
-      if (options.strict && !filled.count(storage_of(tensor))) differences.push_back(formatted("missing in it: {}", name));
+      if (options.strict && !filled.count(storage_of(tensor))) missing.push_back(name);
     } else if (const auto shape = shape_of(name, tensor); found->second.shape != shape) {
       differences.push_back(
           formatted("shape of {}: {} there, {} in the module", name, shape_text(found->second.shape), shape_text(shape)));
     }
   }
   for (const auto& [name, info] : source)
-    if (options.strict && !known.count(name)) differences.push_back(formatted("unexpected in it: {}", name));
-  if (!differences.empty()) {
-    std::string text;
+    if (options.strict && !known.count(name)) unexpected.push_back(name);
+  if (!differences.empty() || !missing.empty() || !unexpected.empty()) {
+    // Some of each kind: a wrong prefix shows in what is missing and in what is unexpected together.
+    std::string text, advice;
+    if (!missing.empty()) text += formatted("\n  missing in it: {}", files::some_names(missing, 5));
+    if (!unexpected.empty()) text += formatted("\n  unexpected in it: {}", files::some_names(unexpected, 5));
     for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += formatted("\n  {}", differences[i]);
-    if (differences.size() > 5) text += formatted("\n  and {} more", differences.size() - 5);
+    if (differences.size() > 5) text += formatted("\n  and {} more of another shape", differences.size() - 5);
+    if (!missing.empty() && !unexpected.empty()) {
+      std::vector<std::string> in_file;
+      for (const auto& [name, info] : source) in_file.push_back(name);
+      advice = files::rename_advice(path, in_file, {known.begin(), known.end()});
+    }
     throw Error(ErrorCode::kMismatch, formatted("the weights of '{}' do not fit the module:{}", path, text),
-                "build the module that was saved, or pass strict = false where only names are missing");
+                advice.empty() ? "build the module that was saved, or pass strict = false where only names are missing" : advice);
   }
   at::NoGradGuard no_grad;
   std::vector<std::string> names;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/first_bytes.h"
 #include "base/format.h"
 #include "base/text.h"
 #include "config/scan.h"
@@ -261,6 +262,10 @@ Tree parse_file(const std::string& path) {
                 formatted("config file {} cannot be read: {}", in_quotes(path), std::strerror(errno ? errno : EIO)),
                 "check its permissions");
   }
+  // Binary files have a sentence of parse_text's.
+  if (const Recognized found = recognized(std::string_view(text).substr(0, kHeadBytes), text.size());
+      found.format == Format::kLfsPointer || found.format == Format::kHtml)
+    throw Error(ErrorCode::kUnsupported, formatted("{} is {}", path, found.what), found.next_step);
   return parse_text(text, path);
 }
 

@@ -18,6 +18,9 @@
 #include "base/glob.h"
 #include "base/text.h"
 #include "control/environment.h"
+#include "files/io.h"
+#include "files/known_folder.h"
+#include "files/names.h"
 #include "files/weight_files.h"
 #include "generation/generation_config.h"
 #include "params/interception.h"
@@ -114,6 +117,7 @@ class PretrainedLoading {
   std::vector<Wanted> wanted_;
   std::set<std::string> known_;
   std::map<std::string, const WeightTensor*> found_;  // by the module's names
+  std::vector<std::string> in_file_;
   bool lacks_base_ = false;
 };
 
@@ -129,7 +133,10 @@ PretrainedLoading::PretrainedLoading(torch::nn::Module& module, const Pretrained
   lacks_base_ = !names.base.empty() && std::none_of(weights.tensors.begin(), weights.tensors.end(),
                                                     [&](const WeightTensor& tensor) { return tensor.name.starts_with(head); });
   std::map<std::string, const WeightTensor*> by_name;
-  for (const WeightTensor& tensor : weights.tensors) by_name.emplace(tensor.name, &tensor);
+  for (const WeightTensor& tensor : weights.tensors) {
+    by_name.emplace(tensor.name, &tensor);
+    in_file_.push_back(tensor.name);
+  }
   for (const WeightTensor& tensor : weights.tensors) add(tensor.name, tensor);
   for (const auto& [name, listed] : weights.aliases) add(name, *by_name.at(listed));
 }
@@ -196,7 +203,7 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
     if (one.from && is_whole_number(one.from->dtype) != is_whole_number(one.tensor.scalar_type()))
       of_other_kinds.push_back(
           formatted("{}: {} there, {} here", one.name, c10::toString(one.from->dtype), c10::toString(one.tensor.scalar_type())));
-  const auto refuse = [&](const std::string& what, const std::vector<std::string>& names, const char* next) {
+  const auto refuse = [&](const std::string& what, const std::vector<std::string>& names, const std::string& next) {
     throw Error(ErrorCode::kMismatch,
                 formatted("the weights of {} do not fit the model: {} {}", receipt.taken_from, what, some_of(names)), next);
   };
@@ -207,9 +214,24 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
   if (!receipt.mismatched.empty() && !options.ignore_mismatched_sizes)
     refuse("other shapes of", receipt.mismatched,
            "use the config.json that was saved with them, or pass ignore_mismatched_sizes to initialise these at random");
+  const std::vector<std::string> in_model(known_.begin(), known_.end());
+  const std::string rename = files::rename_advice(receipt.taken_from, in_file_, in_model);
   if (receipt.loaded == 0 && !wanted_.empty())
-    refuse("none of their names is the model's; it has", {known_.begin(), known_.end()},
-           "load them into the model that they are of");
+    refuse(formatted("none of their names is the model's; the files have {}; the model has", files::some_names(in_file_)),
+           in_model,
+           rename.empty() ? "load them into the model that they are of"
+                          : rename + "; `gannet checkpoint export OUT FOLDER` writes them");
+  if (!options.allow_missing && !options.strict) {
+    // A head that the files lack is trained anew: only what lies under the base counts.
+    const auto counts = [&](const std::string& name) { return names_.base.empty() || name.starts_with(names_.base + "."); };
+    const auto of_base = std::count_if(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return counts(one.name); });
+    const auto missing = std::count_if(receipt.missing.begin(), receipt.missing.end(), counts);
+    if (missing * 10 > of_base)
+      refuse(formatted("{} of {} names are not in the files, which have {}; missing", missing, of_base,
+                       receipt.unexpected.empty() ? "no others" : files::some_names(receipt.unexpected) + " instead"),
+             receipt.missing,
+             rename.empty() ? "load the model that they are of; allow_missing = true leaves these at random" : rename);
+  }
   constexpr const char* kNotStrict = "pass strict = false where this is meant";
   if (options.strict && !receipt.missing.empty()) refuse("missing", receipt.missing, kNotStrict);
   if (options.strict && !receipt.unexpected.empty()) refuse("unexpected", receipt.unexpected, kNotStrict);
@@ -265,6 +287,22 @@ std::string PretrainedReceipt::to_string() const {
 }
 
 namespace detail {
+
+void refuse_quantized(const ModelConfig& json) {
+  const Value* found = json.find("quantization_config");
+  if (!found) return;
+  const Value* method = found->is_dict() ? found->as_dict().find("quant_method") : nullptr;
+  throw Error(
+      ErrorCode::kUnsupported,
+      formatted("{} has quantization_config{}: the files hold codes, and weights only together with their scales", json.where(),
+                method && method->is_string() ? formatted(" ({})", printable(method->as_string())) : ""),
+      "fetch the model that was not quantised, or dequantise it in transformers and save_pretrained(); where the files do "
+      "hold floating-point weights, remove the key");
+}
+
+void refuse_other_folder(const std::string& folder) {
+  if (!files::kind_of(formatted("{}/config.json", folder)).exists) files::refuse_known_folder(folder);
+}
 
 struct Building::State {
   caffe2::TypeMeta former = c10::get_default_dtype();

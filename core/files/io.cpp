@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/first_bytes.h"
 #include "base/format.h"
 
 namespace gannet::files {
@@ -84,6 +85,8 @@ std::string read_file(const std::string& path, uint64_t limit) {
     done += count;
   }
   text.resize(done);
+  // These are small texts, JSON mostly: what each should be, its reader knows.
+  require_format(std::string_view(text).substr(0, kHeadBytes), text.size(), path, {Format::kEmpty, Format::kJson, Format::kYaml});
   return text;
 }
 

@@ -20,8 +20,18 @@ void Node::refuse(const std::string& expected) const {
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
+// What refers to itself was read without its attributes: nothing may pass for all of it.
+void Node::require_whole() const {
+  if (object_->is_cut)
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}: {}, an object of class {}, contains itself, which is not read", file_->path(),
+                          where_.empty() ? "its content" : where_, object_->text),
+                "save what is needed of it as a dict of tensors and numbers");
+}
+
 std::optional<Node> Node::find(std::string_view key) const {
   if (!has_entries()) refuse("a dict");
+  require_whole();
   const Object* found = object_->find(key);
   if (!found || found->kind == Object::Kind::kNone) return {};
   return Node(file_, *found, where_.empty() ? std::string(key) : formatted("{}.{}", where_, key));
@@ -33,13 +43,18 @@ Node Node::at(std::string_view key) const {
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
-std::vector<std::pair<std::string, Node>> Node::entries() const {
+std::vector<std::pair<std::string, Node>> Node::entries(size_t* others) const {
   if (!has_entries()) refuse("a dict");
+  require_whole();
   std::vector<std::pair<std::string, Node>> all;
   for (const auto& [key, value] : object_->entries) {
     if (!key || !value) refuse("a dict of whole entries");
-    if (key->kind != Object::Kind::kString && key->kind != Object::Kind::kInt)
-      refuse(formatted("a dict with texts for keys (one is {})", key->kind_name()));
+    const bool is_name = key->kind == Object::Kind::kString || key->kind == Object::Kind::kInt;
+    if (!is_name && others) {
+      ++*others;
+      continue;
+    }
+    if (!is_name) refuse(formatted("a dict with texts for keys (one is {})", key->kind_name()));
     std::string name = key->kind == Object::Kind::kString ? key->text : std::to_string(key->integer);
     std::string where = where_.empty() ? name : formatted("{}.{}", where_, name);
     all.emplace_back(std::move(name), Node(file_, *value, std::move(where)));
@@ -49,6 +64,7 @@ std::vector<std::pair<std::string, Node>> Node::entries() const {
 
 std::vector<Node> Node::items() const {
   if (!is_sequence() && !is(Object::Kind::kRecord)) refuse("a list");
+  require_whole();
   std::vector<Node> all;
   for (size_t i = 0; i < object_->items.size(); ++i) {
     if (!object_->items[i]) refuse("a list of whole items");

@@ -35,7 +35,8 @@ class Node {
   // Of a dict or an object. find: empty where there is none, or where it is None.
   Node at(std::string_view key) const;
   std::optional<Node> find(std::string_view key) const;
-  std::vector<std::pair<std::string, Node>> entries() const;  // integer keys as their digits, others refused
+  // Integer keys as their digits. Others are refused, or passed over and counted in `others`.
+  std::vector<std::pair<std::string, Node>> entries(size_t* others = nullptr) const;
 
   std::vector<Node> items() const;  // of a list or tuple; an object's arguments
 
@@ -50,6 +51,7 @@ class Node {
 
  private:
   Node(std::shared_ptr<const PtFile> file, const Object& object, std::string where);
+  void require_whole() const;
   std::shared_ptr<const PtFile> file_;
   // In the arena of file_, which keeps it alive.
   const Object* object_;

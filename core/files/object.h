@@ -42,6 +42,7 @@ struct Object {
   std::vector<ObjectRef> items;  // kList, kTuple, kSet; kRecord: what its constructor was given
   std::vector<std::pair<ObjectRef, ObjectRef>> entries;  // kDict, in the file's order; kRecord: its attributes
   StoredTensor tensor;                                   // kTensor; kStorage: the whole of it, flat
+  bool is_cut = false;  // kRecord: its attributes refer to itself and were left out; Node refuses to look into it
 
   // The entry of a dict or record under a text key; null where there is none.
   const Object* find(std::string_view key) const;

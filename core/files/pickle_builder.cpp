@@ -68,9 +68,13 @@ PickleObject* PickleBuilder::integer(int64_t value) {
 }
 
 // A pickler finishes what it puts into another. Asking for that keeps circles out, and lets depths be known as they grow.
-void PickleBuilder::hold(PickleObject& outer, const Object& inner) {
+bool PickleBuilder::hold(PickleObject& outer, const Object& inner) {
   auto& built = static_cast<PickleObject&>(const_cast<Object&>(inner));  // every object is one that make() made
   if (outer.as_class) corrupt(formatted("the class {} is changed", shown(outer.text)));
+  if ((outer.is_inside || &outer == &built) && outer.kind == Object::Kind::kRecord) {
+    outer.is_cut = true;
+    return false;
+  }
   if (outer.is_inside || &outer == &built)
     unsupported(formatted("{} is changed after it was put into another, or into itself", outer.kind_name()),
                 "save a state_dict whose containers do not contain themselves");
@@ -78,17 +82,17 @@ void PickleBuilder::hold(PickleObject& outer, const Object& inner) {
   outer.depth = std::max(outer.depth, built.depth + 1);
   if (outer.depth > kMaxDepth)
     unsupported(formatted("containers lie in one another more than {} deep", kMaxDepth), "save a flatter dict");
+  return true;
 }
 
 void PickleBuilder::add_item(PickleObject& to, PickleObject& item) {
-  hold(to, item);
+  if (!hold(to, item)) return;
   grow(to.items, 1);
   to.items.emplace_back(ObjectRef(), &item);
 }
 
 void PickleBuilder::add_entry(PickleObject& to, PickleObject& key, PickleObject& value) {
-  hold(to, key);
-  hold(to, value);
+  if (!hold(to, key) || !hold(to, value)) return;
   grow(to.entries, 1);
   to.entries.emplace_back(ObjectRef(ObjectRef(), &key), ObjectRef(ObjectRef(), &value));
 }
@@ -99,8 +103,7 @@ void PickleBuilder::add_items_of(PickleObject& to, const PickleObject& from) {
   if (&to == &from) corrupt("a list is added to itself");
   grow(to.items, from.items.size());
   for (const ObjectRef& item : from.items) {
-    hold(to, *item);
-    to.items.push_back(item);
+    if (hold(to, *item)) to.items.push_back(item);
   }
 }
 
@@ -109,9 +112,7 @@ void PickleBuilder::add_entries_of(PickleObject& to, const PickleObject& from) {
   if (&to == &from) corrupt("a dict is added to itself");
   grow(to.entries, from.entries.size());
   for (const auto& [key, value] : from.entries) {
-    hold(to, *key);
-    hold(to, *value);
-    to.entries.emplace_back(key, value);
+    if (hold(to, *key) && hold(to, *value)) to.entries.emplace_back(key, value);
   }
 }
 

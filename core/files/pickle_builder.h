@@ -56,8 +56,9 @@ class PickleBuilder {
 
  private:
   PickleObject* shared(PickleObject*& one, Object::Kind kind);
-  // Records that `outer` contains `inner`: freezes `inner`, updates the depth of `outer`, refuses cycles.
-  void hold(PickleObject& outer, const Object& inner);
+  // Records that `outer` contains `inner`: freezes `inner`, updates the depth of `outer`, refuses cycles. Returns false where
+  // `outer` is an object that what it is given refers to, as a parent's children do: that is left out (Object::is_cut).
+  [[nodiscard]] bool hold(PickleObject& outer, const Object& inner);
   PickleObject* tensor(const KnownClass& callee, const PickleObject& arguments);
   PickleObject* parameter(const PickleObject& arguments);
   PickleObject* of_subclass(const PickleObject& arguments);

@@ -35,7 +35,8 @@ bool is_sequence(const PickleObject& object) { return object.kind == Object::Kin
 }  // namespace
 
 PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject& arguments) {
-  if (!callee.as_class) corrupt(std::string("a class should be here, found ") + callee.kind_name());
+  if (!callee.as_class && callee.kind != Object::Kind::kRecord)
+    corrupt(std::string("a class should be here, found ") + callee.kind_name());
   if (arguments.kind != Object::Kind::kTuple)
     corrupt(formatted("the arguments for {} should be a tuple, found {}", shown(callee.text), arguments.kind_name()));
   const size_t count = arguments.items.size();
@@ -44,7 +45,8 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
     if (count > 0) add_items_of(*made, item(arguments, 0));
     return made;
   };
-  switch (callee.as_class->role) {
+  // A function that is itself made by a call (functools.partial, getattr of a class): what it makes is a record all the more.
+  switch (callee.as_class ? callee.as_class->role : Role::kRecord) {
     case Role::kRecord: {
       PickleObject* record = make(Object::Kind::kRecord, callee.text);
       add_items_of(*record, arguments);
@@ -77,8 +79,7 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
     case Role::kEncode:
       return bytes(arguments);
     case Role::kReconstruct: {
-      if (count != 3 || !item(arguments, 0).as_class || item(arguments, 0).as_class->role != Role::kRecord)
-        corrupt(formatted("{} should be given a class", shown(callee.text)));
+      if (count != 3 || !item(arguments, 0).as_class) corrupt(formatted("{} should be given a class", shown(callee.text)));
       return make(Object::Kind::kRecord, item(arguments, 0).text);
     }
     case Role::kTensor1:
@@ -116,6 +117,12 @@ PickleObject* PickleBuilder::storage(const PickleObject& id) {
     corrupt(formatted("a persistent id begins with {} and has {} parts; a storage's has 5 or 6", shown(item(id, 0).text),
                       id.items.size()));
   const PickleObject &type = item(id, 1), &key = item(id, 2), &location = item(id, 3), &numel = item(id, 4);
+  if (type.as_class && type.as_class->role == Role::kRecord) {
+    const char* why = why_not_read(type.text);
+    unsupported(
+        formatted("the file holds a storage of {}, which is not read{}{}", shown(type.text), why ? ": " : "", why ? why : ""),
+        "load the file in PyTorch and save its tensors in a floating-point type");
+  }
   if (!type.as_class || type.as_class->role != Role::kStorage || key.kind != Object::Kind::kString ||
       location.kind != Object::Kind::kString || numel.kind != Object::Kind::kInt)
     corrupt("the parts of a storage's persistent id are not its class, key, device and size");
@@ -216,6 +223,7 @@ PickleObject* PickleBuilder::of_subclass(const PickleObject& arguments) {
     corrupt("a tensor with attributes is not given a class");
   const PickleObject& callee = item(arguments, 0);
   const Role role = callee.as_class->role;
+  if (role == Role::kRecord) return make(Object::Kind::kRecord, callee.text);  // sparse, quantised ...: why_not_read
   if (role != Role::kTensor2 && role != Role::kTensor3 && role != Role::kParameter)
     corrupt(formatted("a tensor with attributes is made by {}", shown(callee.text)));
   return call(callee, item(arguments, 2));

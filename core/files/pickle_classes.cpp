@@ -1,7 +1,6 @@
 #include "files/pickle_classes.h"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "base/format.h"
@@ -13,40 +12,24 @@ using c10::ScalarType;
 
 constexpr std::pair<std::string_view, Role> kClasses[] = {
     {"_codecs.encode", Role::kEncode},
-    {"argparse.Namespace", Role::kRecord},  // Megatron's `args`
-    {"builtins.bool", Role::kRecord},
     {"builtins.bytearray", Role::kBytes},
     {"builtins.bytes", Role::kBytes},
-    {"builtins.complex", Role::kRecord},
     {"builtins.dict", Role::kDict},
-    {"builtins.float", Role::kRecord},
     {"builtins.frozenset", Role::kSet},
-    {"builtins.int", Role::kRecord},
     {"builtins.list", Role::kList},
-    {"builtins.object", Role::kRecord},
     {"builtins.set", Role::kSet},
-    {"builtins.str", Role::kRecord},
     {"builtins.tuple", Role::kTuple},
     {"collections.Counter", Role::kDict},
     {"collections.OrderedDict", Role::kDict},
     {"collections.defaultdict", Role::kDict},
     {"copyreg._reconstructor", Role::kReconstruct},
-    {"numpy._core.multiarray.scalar", Role::kRecord},
-    {"numpy.core.multiarray.scalar", Role::kRecord},
-    {"numpy.dtype", Role::kRecord},
-    {"pathlib.PosixPath", Role::kRecord},
     {"torch.Size", Role::kTuple},
-    {"torch.Tensor", Role::kRecord},
     {"torch._tensor._rebuild_from_type_v2", Role::kSubclass},
     {"torch._utils._rebuild_parameter", Role::kParameter},
     {"torch._utils._rebuild_parameter_with_state", Role::kParameter},
     {"torch._utils._rebuild_tensor", Role::kTensor1},
     {"torch._utils._rebuild_tensor_v2", Role::kTensor2},
     {"torch._utils._rebuild_tensor_v3", Role::kTensor3},
-    {"torch.device", Role::kRecord},
-    {"torch.nn.parameter.Buffer", Role::kRecord},
-    {"torch.nn.parameter.Parameter", Role::kRecord},
-    {"torch.serialization._get_layout", Role::kRecord},
 };
 
 // Python's names of dtypes, and of the storages that have one.
@@ -83,10 +66,8 @@ struct Refused {
   std::string_view prefix;
   const char* why;
 };
-// Classes that users do meet: each gets its reason and remedy. Matched by prefix; the first match decides.
+// Records that stand where users expect values: each has its reason and remedy. Matched by prefix; the first match decides.
 constexpr Refused kRefused[] = {
-    {"torch.storage._load_from_bytes",
-     "it holds a file inside the pickle, as pickle.dump writes tensors: save it with torch.save"},
     {"torch._utils._rebuild_qtensor", "it is a quantised tensor: save its dequantize()"},
     {"torch._utils._rebuild_sparse", "it is a sparse tensor: save its to_dense()"},
     {"torch._utils._rebuild_meta_tensor", "it is a tensor on the meta device, which has no values"},
@@ -96,23 +77,13 @@ constexpr Refused kRefused[] = {
     {"torch._utils._rebuild_device_tensor", "it holds another device's tensor as a NumPy array: save its cpu()"},
     {"torch.Q", "it is a storage of quantised values: save dequantize() of its tensors"},
     {"torch.q", "it is a quantised type: save dequantize() of its tensors"},
-    {"numpy.", "it is a NumPy array: save torch.from_numpy() of it, or its tolist()"},
-    {"transformers.", "it is an object of the library, not weights: save the model's state_dict()"},
-    {"torch.nn.", "it is a whole module, not its weights: save module.state_dict()"},
 };
-
-// A class's name, possibly dotted: nothing else that a message should not show.
-bool is_name(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; });
-}
 
 }  // namespace
 
-std::optional<KnownClass> known_class(std::string_view name, std::string& refusal) {
+KnownClass class_of(std::string_view name) {
   for (const auto& [known, role] : kClasses)
     if (name == known) return KnownClass{role};
-  // What DeepSpeed keeps of itself (loss scalers, enums, fragments): data, whichever class of its it is.
-  if (name.starts_with("deepspeed.") && is_name(name)) return KnownClass{Role::kRecord};
   if (name == "torch.storage.UntypedStorage" || name == "torch.UntypedStorage")
     return KnownClass{Role::kStorage, ScalarType::Byte};
   if (name.starts_with("torch.")) {
@@ -124,12 +95,14 @@ std::optional<KnownClass> known_class(std::string_view name, std::string& refusa
     for (const Dtype& dtype : kStorages)
       if (!dtype.storage.empty() && rest == dtype.storage) return KnownClass{Role::kStorage, dtype.dtype};
   }
+  // What programs keep beside their weights, and DeepSpeed of itself (loss scalers, enums, fragments), is data of any class.
+  return KnownClass{Role::kRecord};
+}
+
+const char* why_not_read(std::string_view name) {
   for (const Refused& refused : kRefused)
-    if (name.starts_with(refused.prefix)) {
-      refusal = refused.why;
-      break;
-    }
-  return std::nullopt;
+    if (name.starts_with(refused.prefix)) return refused.why;
+  return nullptr;
 }
 
 std::optional<DtypeNames> dtype_names(c10::ScalarType dtype) {

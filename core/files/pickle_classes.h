@@ -1,4 +1,5 @@
-// The classes and functions that a pickle may name, and what each stands for. Everything else is refused by its name.
+// The classes and functions that a pickle may name, and what each stands for. Everything else is a record: its name and what it
+// was given, without behaviour.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -32,9 +33,10 @@ struct KnownClass {
   c10::ScalarType dtype = c10::ScalarType::Byte;
 };
 
-// `name`: "module.class", Python 2's spellings already replaced. Empty for a class that is not known; then `refusal` may say why,
-// and what to do, where there is more to say than that.
-std::optional<KnownClass> known_class(std::string_view name, std::string& refusal);
+// `name`: "module.class", Python 2's spellings already replaced. Of a class that is not known: a record.
+KnownClass class_of(std::string_view name);
+// Why a tensor of a kind that is not read (sparse, quantised ...) is not, and what to do; null for all other objects.
+const char* why_not_read(std::string_view name);
 // The other way, for what is written: "float32", and "FloatStorage" or "" where a dtype has no storage of its own (then its
 // storage is untyped). Empty for a dtype that PyTorch's files do not have.
 struct DtypeNames {

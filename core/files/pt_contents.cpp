@@ -1,8 +1,11 @@
-// The zip format: <archive>/data.pkl, <archive>/byteorder, <archive>/data/<key> for each storage.
+// The zip format: <archive>/data.pkl, <archive>/byteorder, <archive>/data/<key> for each storage. TorchScript's archives, which
+// LibTorch's torch::save writes too, have code/ and constants.pkl beside them: nothing of those is read.
 #include "files/pt_contents.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "base/first_bytes.h"
 #include "base/format.h"
 #include "files/zip_directory.h"
 
@@ -28,9 +31,6 @@ std::string archive_of(const ZipDirectory& zip, const std::string& path) {
   }
   if (archive.empty())
     not_ours(path, "is a zip archive without a data.pkl: torch.save did not write it", "give a file of torch.save");
-  if (zip.find(formatted("{}constants.pkl", archive)))
-    not_ours(path, "is a TorchScript module, code and all",
-             "load it with torch.jit.load and save its state_dict() with torch.save");
   return archive;
 }
 
@@ -55,6 +55,7 @@ PtContents read_zip(const Bytes& bytes, uint64_t memory_bytes) {
     if (!entry)
       corrupt(bytes.path(), pickle.offset,
               formatted("the pickle speaks of the storage {}, which the archive does not hold", shown(key)));
+    require_stored(bytes, *entry);
     if (entry->bytes != static_cast<uint64_t>(storage.bytes()))
       corrupt(bytes.path(), entry->offset,
               formatted("the storage {} has {} bytes, the pickle says {}", shown(key), entry->bytes, storage.bytes()));
@@ -66,19 +67,13 @@ PtContents read_zip(const Bytes& bytes, uint64_t memory_bytes) {
 }  // namespace
 
 PtContents read_contents(const Bytes& bytes, uint64_t memory_bytes) {
-  // Long enough for the magic of a tar archive, 5 bytes from byte 257 (POSIX ustar).
-  char head[265] = {};
-  bytes.read(head, std::min<uint64_t>(sizeof(head), bytes.size()), 0);
+  char head[kHeadBytes] = {};
+  const uint64_t count = std::min<uint64_t>(sizeof(head), bytes.size());
+  bytes.read(head, count, 0);
+  require_format({head, count}, bytes.size(), bytes.path(), {Format::kZip, Format::kPickle});
   if (std::memcmp(head, "PK\3\4", 4) == 0) return read_zip(bytes, memory_bytes);
-  if (std::memcmp(head + 257, "ustar", 5) == 0)
-    not_ours(bytes.path(), "is a tar archive, as PyTorch before 0.1.10 wrote it", "load the file in PyTorch and save it again");
-  // Safetensors: 8 bytes with the length of the header, then a JSON object.
-  if (head[8] == '{')
-    not_ours(bytes.path(), "looks like a safetensors file", "name it *.safetensors, and load_weights reads it as one");
   if (head[0] != '\x80')
-    corrupt(bytes.path(), 0,
-            bytes.size() == 0 ? "the file is empty"
-                              : "neither a zip archive nor a pickle begins here: torch.save did not write this");
+    corrupt(bytes.path(), 0, "neither a zip archive nor a pickle begins here: torch.save did not write this");
   return read_legacy(bytes, memory_bytes);
 }
 

@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <gannet/error.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 
+#include "base/first_bytes.h"
 #include "base/format.h"
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and tensors are read as they lie");
@@ -18,6 +20,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   if (kind.exists && !kind.is_file) throw Error(ErrorCode::kIo, formatted("cannot read {}: it is not a file", path));
   file_ = files::open_file(path, O_RDONLY | O_NONBLOCK);
   const std::string advice = "the file is damaged or not in the safetensors format: fetch or save it again";
+  char head[kHeadBytes];
+  const uint64_t head_bytes = std::min<uint64_t>(sizeof(head), kind.bytes);
+  read(head, head_bytes, 0);
+  require_format({head, head_bytes}, kind.bytes, path, {Format::kSafetensors});
   uint64_t header_bytes = 0;
   if (kind.bytes < sizeof(header_bytes))
     throw Error(ErrorCode::kCorrupt, formatted("{}: a file of {} bytes has no room for a header", path, kind.bytes), advice);

@@ -21,6 +21,10 @@ constexpr std::pair<const char*, c10::ScalarType> kDtypes[] = {
     {"I32", c10::kInt},    {"I16", c10::kShort}, {"I8", c10::kChar},  {"U8", c10::kByte},       {"BOOL", c10::kBool},
 };
 
+// Of the format, and not of ours: codes of quantised weights, whose scales are in other tensors, and unsigned integers.
+constexpr const char* kOtherDtypes[] = {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3",
+                                        "F6_E3M2", "F4",      "U16",     "U32",         "U64",         "C64"};
+
 [[noreturn]] void corrupt(const std::string& path, const std::string& what) {
   throw Error(ErrorCode::kCorrupt, formatted("{}: {}", path, what),
               "the file is damaged or not in the safetensors format: fetch or save it again");
@@ -64,6 +68,14 @@ Entry parse_entry(const std::string& name, const Json& value, uint64_t data_byte
 
   const auto known =
       std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const auto& dtype) { return value["dtype"] == dtype.first; });
+  for (const char* other : kOtherDtypes)
+    if (value["dtype"] == other)
+      throw Error(ErrorCode::kUnsupported,
+                  formatted("{}: {} has dtype {}, which Gannet does not have; it has F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL",
+                            path, who, other),
+                  *other == 'F'
+                      ? "dequantise first: in the library that wrote it, multiply by its scales, and save as BF16 or F32"
+                      : "convert it in the library that wrote it, and save it again");
   if (known == std::end(kDtypes))
     corrupt(path, formatted("{} has dtype {}, known are F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL", who,
                             value["dtype"].dump().substr(0, 80)));

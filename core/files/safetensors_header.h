@@ -33,7 +33,8 @@ const char* dtype_name(c10::ScalarType dtype);
 std::optional<c10::ScalarType> dtype_of(std::string_view name);
 
 /// Checks everything: syntax, duplicate names, dtypes, shapes against byte counts, and that the tensors cover the
-/// `data_bytes` behind the header without gap or overlap. Throws Error(kCorrupt); `path` is for the message.
+/// `data_bytes` behind the header without gap or overlap. Throws Error(kCorrupt), and Error(kUnsupported) for a dtype
+/// of the format that Gannet does not have; `path` is for the message.
 Header parse_header(std::string_view json, uint64_t data_bytes, const std::string& path);
 
 /// The JSON text, padded with spaces so that the data behind it begins at a multiple of 8 bytes.

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "files/bytes.h"
 #include "files/io.h"
+#include "files/pickle_classes.h"
 #include "files/weight_index.h"
 
 namespace gannet::files {
@@ -26,21 +27,32 @@ bool holds_tensors(const Object& object) {
   return false;
 }
 
+// An object of TorchScript, which LibTorch's torch::save writes too: its attributes are parameters, buffers and modules by name.
+bool is_script(const Object& object) { return object.kind == Object::Kind::kRecord && object.text.starts_with("__torch__"); }
+
 // A training program's file has the weights under a name, and perhaps a tensor beside them (the state of a generator).
 const Object& weights_in(const Object& root, const std::string& path, std::string& taken_from) {
+  taken_from = path;
+  if (is_script(root)) return root;
   for (const char* key : {"module", "model", "state_dict", "model_state_dict"}) {
     const Object* found = root.kind == Object::Kind::kDict ? root.find(key) : nullptr;
     if (!found || !holds_tensors(*found)) continue;
     taken_from = formatted("{}, its entry '{}'", path, key);
     return *found;
   }
-  taken_from = path;
   if (holds_tensors(root)) return root;
   std::vector<std::string> keys;
   for (const auto& [key, value] : root.entries)
     if (keys.size() < 10)
-      keys.push_back(key->kind == Object::Kind::kString ? formatted("{} ({})", shown(key->text), value->kind_name())
-                                                        : key->kind_name());
+      keys.push_back(key->kind == Object::Kind::kString
+                         ? formatted("{} ({}{})", shown(key->text), value->kind_name(),
+                                     value->kind == Object::Kind::kRecord ? " of class " + shown(value->text) : "")
+                         : key->kind_name());
+  if (root.kind == Object::Kind::kRecord)
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{} holds no weights: it is an object of class {}{}", path, shown(root.text),
+                          root.find("_parameters") ? ", a whole module" : ""),
+                "nothing of the file was run; save model.state_dict() with torch.save");
   throw Error(ErrorCode::kArgument,
               formatted("{} holds no weights: {}", path,
                         root.kind == Object::Kind::kDict ? formatted("neither it nor its 'module', 'model', 'state_dict' or "
@@ -50,19 +62,92 @@ const Object& weights_in(const Object& root, const std::string& path, std::strin
               formatted("`gannet checkpoint show {}` lists what is in it; save model.state_dict() with torch.save", path));
 }
 
+// The weights of one file, by their names in it.
+class Collecting {
+ public:
+  Collecting(std::shared_ptr<const PtFile> file, StateDict& all) : file_(std::move(file)), all_(all) {}
+
+  void add(const std::string& name, const Object& value) {
+    if (value.kind == Object::Kind::kTensor) {
+      if (!all_.tensors.emplace(name, StateDict::Tensor{file_, value.tensor}).second)
+        throw Error(ErrorCode::kCorrupt,
+                    formatted("{} has the tensor {}, which another shard has too", file_->path(), shown(name)),
+                    "fetch the folder again");
+      all_.order.push_back(name);
+      return;
+    }
+    // A sparse or quantised tensor is a weight all the same: left out it would be missing in silence.
+    const char* why = value.kind == Object::Kind::kRecord ? why_not_read(value.text) : nullptr;
+    if (why)
+      throw Error(
+          ErrorCode::kUnsupported,
+          formatted("{}: {} is an object of {}, which is not read: {}", file_->path(), shown(name), shown(value.text), why),
+          "nothing of the file was run; in a program that trusts it, save what is needed as a dict of tensors");
+    ++all_.not_tensors;
+  }
+
+  // "layers.0.weight": the names of the modules on the way, and the parameter's. One module may be met under many names, and a
+  // file of a few bytes name them a million times.
+  void add_script(const std::string& prefix, const Object& module) {
+    constexpr size_t kMostAttributes = 1'000'000;
+    for (const auto& [key, value] : module.entries) {
+      if (++attributes_ > kMostAttributes)
+        throw Error(ErrorCode::kUnsupported,
+                    formatted("{}: its modules have more than {} attributes", file_->path(), kMostAttributes),
+                    "save the parameters with gannet::save_weights(*module, \"weights.safetensors\")");
+      if (key->kind != Object::Kind::kString) continue;
+      // A long name may lie on many ways: their sum is bounded as everything is that is taken out of the file.
+      named_bytes_ += prefix.size() + key->text.size() + 1;
+      if (named_bytes_ > file_->most_bytes())
+        throw Error(ErrorCode::kUnsupported, formatted("{}: the names of its attributes take more than the file", file_->path()));
+      const std::string name = prefix.empty() ? key->text : formatted("{}.{}", prefix, key->text);
+      if (is_script(*value))
+        add_script(name, *value);
+      else
+        add(name, *value);
+    }
+  }
+
+ private:
+  std::shared_ptr<const PtFile> file_;
+  StateDict& all_;
+  size_t attributes_ = 0;
+  uint64_t named_bytes_ = 0;
+};
+
+// torch::save of an optimizer (torch/optim/serialize.h): "pytorch_version", "state" and "param_groups".
+void refuse_script(const std::string& path, const Object& root, bool is_empty) {
+  if (root.find("param_groups") && root.find("state"))
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{} holds no weights: it is an optimizer, as LibTorch's torch::save writes it", path),
+                "give the file of the module; an optimizer's states are in the checkpoints of engine->save_checkpoint");
+  if (is_empty)
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("{} holds no weights: it is a TorchScript archive, as torch.jit.save and LibTorch's torch::save write them, "
+                  "without a tensor among its attributes (frozen ones are constants of its code)",
+                  path),
+        "in the C++ program that has the module: torch::load(module, \"" + path +
+            "\"); gannet::save_weights(*module, \"weights.safetensors\");");
+}
+
 }  // namespace
 
 void add_state_dict(const std::string& path, StateDict& all) {
-  auto file = std::make_shared<const PtFile>(PtFile::open(path));
+  const auto file = std::make_shared<const PtFile>(PtFile::open(path));
   const Object& weights = weights_in(file->root(), path, all.taken_from);
+  const size_t before = all.order.size();
+  Collecting collecting(file, all);
+  if (is_script(weights)) {
+    collecting.add_script("", weights);
+    refuse_script(path, weights, all.order.size() == before);
+    return;
+  }
   for (const auto& [key, value] : weights.entries) {
-    if (key->kind != Object::Kind::kString || value->kind != Object::Kind::kTensor)
-      ++all.not_tensors;
-    else if (!all.tensors.emplace(key->text, StateDict::Tensor{file, value->tensor}).second)
-      throw Error(ErrorCode::kCorrupt, formatted("{} has the tensor {}, which another shard has too", path, shown(key->text)),
-                  "fetch the folder again");
+    if (key->kind == Object::Kind::kString)
+      collecting.add(key->text, *value);
     else
-      all.order.push_back(key->text);
+      ++all.not_tensors;
   }
 }
 

@@ -159,15 +159,10 @@ class Unpickler {
   }
 
   void push_class(std::string_view module, std::string_view name) {
-    std::string full = class_name(module, name), refusal;
-    const std::optional<KnownClass> known = known_class(full, refusal);
-    if (!known)
-      make_.unsupported(
-          formatted("the file holds an object of {}, which is not read: {}", shown(full),
-                    refusal.empty() ? "only tensors, plain data and DeepSpeed's own records are" : refusal),
-          "nothing of the file was run; in a program that trusts it, save what is needed as a dict of tensors and numbers");
+    std::string full = class_name(module, name);
+    const KnownClass known = class_of(full);
     PickleObject* made = make_.make(Object::Kind::kRecord, std::move(full));
-    made->as_class = *known;
+    made->as_class = known;
     push(made);
   }
 

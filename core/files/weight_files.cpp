@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "files/bytes.h"
 #include "files/io.h"
+#include "files/known_folder.h"
 #include "files/pieces.h"
 #include "files/safetensors_file.h"
 #include "files/state_dict.h"
@@ -94,6 +95,7 @@ Layout find(const std::string& path) {
   const files::Kind kind = files::kind_of(path);
   if (kind.is_folder) {
     if (auto layout = find_in(path)) return std::move(*layout);
+    refuse_known_folder(path);
     throw Error(ErrorCode::kArgument,
                 formatted("{} holds no weights that are known: no model.safetensors, no pytorch_model.bin, no index and no whole "
                           "set of shards of either",
@@ -110,6 +112,8 @@ Layout find(const std::string& path) {
   return {path, "", {{path, {}}}};
 }
 
+}  // namespace
+
 bool is_safetensors(const std::string& path) {
   const auto bytes = open_bytes(path);
   char head[9] = {};
@@ -120,6 +124,8 @@ bool is_safetensors(const std::string& path) {
   const bool is_torch_file = (head[0] == 'P' && head[1] == 'K') || head[0] == '\x80';
   return path.ends_with(".safetensors") && !is_torch_file;
 }
+
+namespace {
 
 class Adding {
  public:

@@ -31,6 +31,8 @@ struct WeightFiles {
   size_t not_tensors = 0;                                    // entries of a state dict that are none
 };
 
+// By its content; of a damaged file by its name.
+bool is_safetensors(const std::string& path);
 // Whether a folder holds weights in one of the layouts below.
 bool is_weights_folder(const std::string& folder);
 

@@ -129,7 +129,8 @@ void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t d
   if (local.take(name_bytes, "an entry's name") != entry.name) wrong("has another name here than in the directory");
   local.take(extra_bytes, "an entry's extra part");
   // Writers that stream leave the sizes to what follows the content; then the directory alone tells them.
-  if (!(flags & kSizesFollow) && ((stored != 0xffffffff && stored != entry.bytes) || (size != 0xffffffff && size != entry.bytes)))
+  if (!(flags & kSizesFollow) &&
+      ((stored != 0xffffffff && stored != entry.bytes) || (entry.method == 0 && size != 0xffffffff && size != entry.bytes)))
     wrong("has another size here than in the directory");
   entry.offset = local.offset();
   if (entry.bytes > directory - entry.offset)
@@ -165,11 +166,10 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
     widen(wide, directory.take(extra_bytes, "an entry's extra part"), bytes, at);
     directory.take(comment_bytes, "an entry's comment");
     if (flags & kEncrypted) unsupported(formatted("{}: the entry {} is encrypted", bytes.path(), shown(entry.name)));
-    if (method != 0)
-      unsupported(formatted("{}: the entry {} is compressed (method {})", bytes.path(), shown(entry.name), method));
-    if (wide.bytes != wide.stored_bytes)
+    if (method == 0 && wide.bytes != wide.stored_bytes)
       corrupt(bytes.path(), at, formatted("the entry {} is not compressed and has two sizes", shown(entry.name)));
-    entry.bytes = wide.bytes;
+    entry.method = method;
+    entry.bytes = wide.stored_bytes;
     read_local(bytes, entry, wide.offset, found.offset);
     extents.emplace_back(wide.offset, entry.offset + entry.bytes);
     entries_.push_back(std::move(entry));
@@ -193,7 +193,13 @@ const ZipEntry* ZipDirectory::find(std::string_view name) const {
   return found != entries_.end() && found->name == name ? &*found : nullptr;
 }
 
+void require_stored(const Bytes& bytes, const ZipEntry& entry) {
+  if (entry.method != 0)
+    unsupported(formatted("{}: the entry {} is compressed (method {})", bytes.path(), shown(entry.name), entry.method));
+}
+
 void check_crc(const Bytes& bytes, const ZipEntry& entry) {
+  require_stored(bytes, entry);
   Cursor content(bytes, entry.offset, entry.offset + entry.bytes);
   uLong crc = ::crc32(0, nullptr, 0);
   while (content.left() > 0) {

@@ -88,6 +88,36 @@ TEST_F(Folder, MissingAndUnexpectedNamesAreToldAndErrorsWhereStrict) {
   EXPECT_EQ(code, gannet::ErrorCode::kMismatch);
 }
 
+TEST_F(Folder, MoreThanATenthOfTheNamesMissingIsAnErrorUnlessItIsMeant) {
+  for (const char* name : {"transformer.ln_f.bias", "transformer.ln_f.weight"}) tensors.erase(name);  // 2 of 28
+  save();
+  EXPECT_EQ(error_of(), "nothing was thrown");
+  tensors.erase("transformer.wpe.weight");  // 3 of 28
+  tensors["other.weight"] = torch::ones({2});
+  save();
+  EXPECT_THAT(error_of(), testing::AllOf(HasSubstr("3 of 28 names are not in the files, which have other.weight instead"),
+                                         HasSubstr("transformer.wpe.weight"), HasSubstr("allow_missing = true")));
+  EXPECT_EQ(code, gannet::ErrorCode::kMismatch);
+  EXPECT_EQ(error_of({.allow_missing = true}), "nothing was thrown");
+}
+
+TEST_F(Folder, AQuantisedModelIsRefusedByItsConfig) {
+  save();
+  set_config({{"quantization_config", gannet::Dict{{"quant_method", "gptq"}, {"bits", 4}}}});
+  EXPECT_THAT(error_of(), testing::AllOf(HasSubstr("quantization_config (gptq)"), HasSubstr("dequantise it")));
+  EXPECT_EQ(code, gannet::ErrorCode::kUnsupported);
+  EXPECT_EQ(error_of({.model_overwrite = {{"quantization_config", gannet::Value()}}}), "nothing was thrown");
+}
+
+TEST_F(Folder, APrefixThatWouldFitIsSaidAndBothSidesAreShown) {
+  std::map<std::string, at::Tensor> wrapped;
+  for (const auto& [name, tensor] : tensors) wrapped["module." + name] = tensor;
+  std::swap(tensors, wrapped);
+  save();
+  EXPECT_THAT(error_of(), testing::AllOf(HasSubstr("the files have module.transformer."), HasSubstr("the model has transformer."),
+                                         HasSubstr("--rename module.=")));
+}
+
 TEST_F(Folder, AnotherShapeIsAnErrorUnlessItIsMeant) {
   tensors["transformer.wpe.weight"] = torch::ones({32, 16});
   save();
@@ -175,6 +205,8 @@ TEST_F(Folder, WhatIsWrongWithAFolderIsSaid) {
   fs::remove(path + "/config.json");
   EXPECT_THAT(error_of(), HasSubstr("there is no " + path + "/config.json"));
   EXPECT_EQ(code, gannet::ErrorCode::kNotFound);
+  std::ofstream(path + "/adapter_config.json") << "{}";
+  EXPECT_THAT(error_of(), testing::AllOf(HasSubstr("a PEFT adapter"), HasSubstr("merge it first")));
 }
 
 TEST_F(Folder, AMissingOrCutShardIsNamed) {

@@ -88,12 +88,12 @@ void verify(const CheckpointArguments& arguments) {
 }
 
 void show(const CheckpointArguments& arguments) {
-  if (files::kind_of(arguments.folder).is_file) {
-    if (arguments.json || !arguments.tag.empty())
-      throw Error(ErrorCode::kArgument,
-                  formatted("{} is a file: TAG and --json are for folders of checkpoints", arguments.folder));
-    return show_pt(arguments.folder);
-  }
+  const files::Kind kind = files::kind_of(arguments.folder);
+  if (kind.is_file && (arguments.json || !arguments.tag.empty()))
+    throw Error(ErrorCode::kArgument, formatted("{} is a file: TAG and --json are for folders of checkpoints", arguments.folder));
+  if (kind.exists && !arguments.json && !checkpoint::holds_checkpoints(arguments.folder) &&
+      show_foreign(arguments.folder, arguments.tag))
+    return;
   const Opened opened = checkpoint::open(arguments.folder, {.tag = arguments.tag});
   for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
   if (arguments.json) {
@@ -217,7 +217,10 @@ void add_checkpoint(CLI::App& app) {
   add("list", "List every checkpoint, newest first, and whether it is complete; exit code 3 if one is not", list);
   add("verify", "Compare every byte with its checksum; exit code 3 if a checkpoint is incomplete or damaged", verify)
       ->add_option("tag", arguments->tag, "only this checkpoint");
-  auto* showing = add("show", "Show the contents of a checkpoint, or of a PyTorch file", show);
+  auto* showing = add(
+      "show",
+      "Show the contents of a checkpoint (Gannet's or DeepSpeed's), or of a file or folder of weights (safetensors, .pt, .bin)",
+      show);
   showing->add_option("tag", arguments->tag, "tag of the checkpoint (default: the newest)");
   showing->add_flag("--json", arguments->json, "print everything as one JSON document");
   auto* exporting =

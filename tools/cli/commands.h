@@ -9,6 +9,7 @@ void add_bench(CLI::App& app);          // bench nvme
 void add_checkpoint(CLI::App& app);     // checkpoint list | verify | show | export | import
 void add_import(CLI::App& checkpoint);  // its import
 void show_pt(const std::string& path);  // its show, of a file of torch.save
+bool show_foreign(const std::string& path, const std::string& tag);  // likewise; false: nothing that is known
 void add_config(CLI::App& app);         // config check | resolve | keys
 void add_doctor(CLI::App& app);         // doctor: what would stop a run
 void add_estimate(CLI::App& app);       // estimate: memory for each ZeRO stage and offload

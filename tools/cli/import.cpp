@@ -11,6 +11,7 @@
 #include "convert/deepspeed_folder.h"
 #include "convert/import_weights.h"
 #include "files/io.h"
+#include "files/known_folder.h"
 #include "files/weight_files.h"
 
 namespace gannet::cli {
@@ -47,6 +48,7 @@ void import_checkpoint(const ImportArguments& arguments) {
     if (kind.is_folder && checkpoint::holds_checkpoints(arguments.from))
       throw Error(ErrorCode::kArgument, formatted("{} is already a folder of Gannet checkpoints", arguments.from),
                   "load it directly");
+    files::refuse_known_folder(arguments.from);
     if (arguments.options.tag.empty()) convert::open_deepspeed(arguments.from, "");  // says why in a sentence
   }
   convert::DeepSpeedOptions options = arguments.options;

@@ -69,7 +69,7 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   if (options.weights_only) receipt.not_taken.push_back("optimizer states: --weights-only");
   for (const auto& [alias, name] : state.aliases)
     receipt.not_taken.push_back(formatted("{}: another name of {}, which is kept once", alias, name));
-  if (state.frozen_excluded) receipt.not_taken.push_back("frozen parameters: the save left them out");
+  if (state.frozen_excluded) receipt.not_taken.push_back(frozen_note(state));
   if (state.ranks > 1 && !state.buffers.empty())
     receipt.not_taken.push_back("buffers of ranks other than 0: DeepSpeed saves rank 0's");
   for (const auto& note : state.notes) receipt.not_taken.push_back(note);

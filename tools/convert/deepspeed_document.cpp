@@ -185,7 +185,8 @@ Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vect
   Dict document;
   std::vector<std::string> names;
   files::Amount amount;
-  for (const auto& [key, value] : model.entries()) {
+  size_t unnamed = 0;
+  for (const auto& [key, value] : model.entries(&unnamed)) {
     if (kEngineKeys.count(key)) continue;
     if (value.is_tensor()) {
       const files::StoredTensor& tensor = value.tensor();
@@ -204,6 +205,7 @@ Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vect
       receipt.not_taken.push_back(formatted("'{}' of client_state: {}", key, fault));
     }
   }
+  if (unnamed > 0) receipt.not_taken.push_back(formatted("{} of client_state under keys that are no texts", unnamed));
   amount.check();
   if (!names.empty()) receipt.taken.push_back(formatted("client_state: {}", join(names, ", ")));
   return document;

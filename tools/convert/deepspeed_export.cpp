@@ -53,7 +53,7 @@ checkpoint::ExportSource deepspeed_weights(const std::string& dir, const std::st
   for (const auto& [alias, name] : state.aliases)
     if (bytes->contains(name) && !bytes->contains(alias)) source.aliases.emplace_back(alias, name);
   if (exclude_frozen && !state.frozen.empty()) notes.push_back(formatted("{} frozen parameters: excluded", state.frozen.size()));
-  if (state.frozen_excluded) notes.push_back("frozen parameters: the save left them out");
+  if (state.frozen_excluded) notes.push_back(frozen_note(state));
   return source;
 }
 

@@ -1,7 +1,8 @@
 // ZeRO's stages 1 to 3: flat buffers that the ranks share, cut back into parameters.
 //
 // Stages 1 and 2, and BF16_Optimizer: a group's parameters end to end in the order of param_shapes, padded, in `ranks` equal
-// parts: element e of the group is element e % part of rank e / part. Masters may lack the padding at the end, states have it.
+// parts: element e of the group is element e % part of rank e / part. Masters may lack the padding at the end, states have it:
+// of a group of 3 elements, padded to 8, four ranks store masters of 2, 1, 0 and 0 elements and states of 2 each.
 // Stage 3: of each parameter every rank has ceil(numel / ranks) elements, end to end over all sub-groups; the last ones are
 // padding.
 #include <algorithm>
@@ -95,15 +96,19 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       if (indices.size() != 1)
         differ(optimizers[r].groups()[g], formatted("a group of {} tensors, where ZeRO has one flat buffer", indices.size()));
       const int64_t numel = partitions[r][g].tensor().numel();
-      tensors[r] = optimizers[r].tensors(indices[0], numel, r + 1 == ranks ? numel + alignment - 1 : numel, state.steps);
+      // Padding lies at the end: on a rank that only empty ones follow.
+      const bool is_last = r + 1 == ranks || partitions[r + 1][g].tensor().numel() == 0;
+      tensors[r] = optimizers[r].tensors(indices[0], numel, is_last ? numel + alignment - 1 : numel, state.steps);
       for (const auto& [name, tensor] : tensors[r]) names.insert(name);
     }
     Flat flat;
     const int64_t part = partitions[0][g].tensor().numel();
     for (int64_t r = 0; r < ranks; ++r) {
       const int64_t numel = partitions[r][g].tensor().numel();
-      if (numel > part || (numel < part && r + 1 < ranks))
-        differ(partitions[r][g], formatted("a partition of {} elements, and rank 0's has {}", numel, part));
+      const int64_t before = r == 0 ? part : partitions[r - 1][g].tensor().numel();
+      if (numel > part || (before < part && numel > 0))
+        differ(partitions[r][g],
+               formatted("a partition of {} elements; rank 0's has {}, and the one before it {}", numel, part, before));
       flat.add(partitions[r][g], tensors[r], names, numel);
     }
     int64_t total = 0;

@@ -4,6 +4,8 @@
 
 #include "base/format.h"
 #include "checkpoint/numbers.h"
+#include "files/bytes.h"
+#include "files/pickle_classes.h"
 
 namespace gannet::convert {
 namespace {
@@ -23,7 +25,6 @@ void add_buffers(const files::Node& model, DeepSpeedState& state, std::set<std::
 // Stage 3 shares frozen parameters out too; each rank's file has its fragment.
 void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std::string>& known) {
   const auto shapes = folder.models[0].find("frozen_param_shapes");
-  state.frozen_excluded = !shapes;
   if (!shapes) return;
   for (const auto& [name, shape_node] : shapes->entries()) {
     known.insert(name);
@@ -60,6 +61,9 @@ void add_ties(const files::Node& model, DeepSpeedState& state, std::set<std::str
 void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std::string>& known) {
   for (const auto& [name, node] : folder.models[0].at("module").entries()) {
     if (known.count(name) || node.is_none()) continue;
+    if (const char* why = node.is(files::Object::Kind::kRecord) ? files::why_not_read(node.object().text) : nullptr)
+      throw Error(ErrorCode::kUnsupported, formatted("{}: {} of the model is an object of {}, which is not read: {}", folder.path,
+                                                     name, files::shown(node.object().text), why));
     if (!node.is_tensor()) {
       state.notes.push_back(formatted("{} of the model: it is {}, not a tensor", name, node.object().kind_name()));
       continue;
@@ -91,7 +95,18 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
                             folder.path, tensor.name));
   if (state.stage == 3) add_frozen_fragments(folder, state, known);
   add_rest(folder, state, known);
+  // With exclude_frozen_parameters the files have no frozen ones. Stages 2 and 3 then have no frozen_param_shapes, which they
+  // have of a model without frozen parameters too. Stages 0 and 1 never have it: a save that left them out is not told from a
+  // model that has none.
+  state.frozen_excluded = state.frozen.empty() && !model.find("frozen_param_shapes");
   return state;
+}
+
+std::string frozen_note(const DeepSpeedState& state) {
+  return state.stage >= 2
+             ? "frozen parameters: the save left them out"
+             : "frozen parameters: the save has none, or left them out (exclude_frozen_parameters); those of the model "
+               "stay as they are";
 }
 
 int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape) {

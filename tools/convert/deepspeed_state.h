@@ -29,12 +29,15 @@ struct DeepSpeedState {
   std::set<double> steps;                                    // the optimizer's step counts, of all its states
   std::vector<std::string> notes;                            // what was left out, and why
   bool has_states = false;
-  bool frozen_excluded = false;
+  bool frozen_excluded = false;  // the files have none: the save left them out, or, at stages 0 and 1, there were none
 };
 
 // Error(kMismatch) where sizes do not agree, Error(kUnsupported) for optimizer states that are not of the parameters' sizes,
 // unless `weights_only`.
 DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only);
+
+// What is said of `frozen_excluded`.
+std::string frozen_note(const DeepSpeedState& state);
 
 // The parts of it: stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp), what is not trained
 // (deepspeed_state.cpp).

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "convert/save_import.h"
 #include "files/io.h"
+#include "files/known_folder.h"
 #include "files/weight_files.h"
 
 namespace gannet::convert {
@@ -38,6 +39,8 @@ WeightsReceipt import_weights(const std::string& from, const std::string& out, c
   WeightsReceipt receipt{weights.taken_from, saved.path, weights.tensors.size(), saved.bytes, {}};
   for (const auto& [alias, name] : weights.aliases)
     receipt.not_taken.push_back(formatted("{}: another name of {}, which is kept once", alias, name));
+  if (const std::string beside = files::training_state_in(from); !beside.empty())
+    receipt.not_taken.push_back(formatted("{}: the training state of another program", beside));
   if (weights.not_tensors > 0)
     receipt.not_taken.push_back(std::to_string(weights.not_tensors) +
                                 (weights.not_tensors == 1 ? " entry that is no tensor" : " entries that are no tensors"));

@@ -42,6 +42,9 @@ struct PretrainedOptions {
   std::shared_ptr<ProcessGroup> process_group = {};
   std::optional<MeshShape> mesh = {};   ///< as initialize's
   std::shared_ptr<const Mpu> mpu = {};  ///< likewise
+  /// More than a tenth of the model's names missing in the files (of the part under PretrainedNames::base, where it has one) is
+  /// an error, since that many random weights are mostly a mistake; with this they stay as they were initialised.
+  bool allow_missing = false;
 };
 
 /// What a load did. Names are the module's, `unexpected` the file's.
@@ -77,6 +80,11 @@ class Building {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Throws Error(kUnsupported) where config.json says that the files hold codes of quantised weights.
+void refuse_quantized(const ModelConfig& json);
+// Names folders of adapters and others that hold no config.json for what they are.
+void refuse_other_folder(const std::string& folder);
 
 // The files of a folder, opened and checked before the model is built: that one is missing or cut is said at once.
 class Weights {
@@ -124,14 +132,17 @@ auto from_config(const std::string& folder, const PretrainedOptions& options = {
 
 /// The model of the folder, as a std::shared_ptr to the module. Names that are missing, unexpected or of another shape are listed
 /// in `receipt`, and logged. Throws Error(kNotFound) without config.json or a shard, Error(kUnsupported) for another model_type,
-/// Error(kMismatch) where a shape differs or nothing in the files belongs to the model, Error(kCorrupt) for damaged files.
+/// Error(kMismatch) where a shape differs or more than a tenth of the model's names are missing, Error(kCorrupt) for damaged
+/// files.
 template <class Model>
 auto from_pretrained(const std::string& folder, const PretrainedOptions& options = {}, PretrainedReceipt* receipt = nullptr) {
   using Module = typename detail::ModuleOf<Model>::type;
+  detail::refuse_other_folder(folder);
   ModelConfig json = ModelConfig::read(folder);
   json.overwrite(options.model_overwrite);
   const auto config = Module::Config::from(json);
   json.require_known(options.model_overwrite);
+  detail::refuse_quantized(json);
   const detail::Weights weights(folder);
   const detail::Building building(json, options);
   auto model = std::make_shared<Module>(config);

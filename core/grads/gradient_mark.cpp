@@ -25,7 +25,9 @@ at::Tensor gradient_mark(const at::Tensor& parameter, const std::string& name) {
 }
 
 bool is_mark(const at::Tensor& grad, const at::Tensor& mark) {
-  return grad.defined() && mark.defined() && grad.has_storage() && grad.storage().is_alias_of(mark.storage());
+  if (!grad.defined() || !mark.defined() || !grad.has_storage()) return false;
+  // By identity: is_alias_of() asks for the address.
+  return grad.storage().unsafeGetStorageImpl() == mark.storage().unsafeGetStorageImpl();
 }
 
 bool is_zero_gradient(const at::Tensor& gradient) {

@@ -41,6 +41,8 @@ bool Reducer::has_come(const Range& range, size_t parameter) const {
 void Reducer::take_leftovers_aside() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     at::Tensor& grad = ranges_[slots_[i].range].parameters[slots_[i].parameter].tensor.mutable_grad();
+    if (grad.defined() && is_zero_gradient(grad)) grad.reset();  // of a zero_grad(false): adds nothing
+    slots_[i].is_foreign = grad.defined();
     if (!grad.defined()) continue;
     leftovers_.emplace_back(i, std::move(grad));
     grad = at::Tensor();

@@ -215,7 +215,7 @@ TEST(AcceleratorContract, WhoSaysThatItHasQueuesMustHaveThem) {
   const Host host;
   const Error error = error_of([&] { Accelerator(plugin, plugin::parse_params(plugin, {}, {}), host); });
   EXPECT_EQ(error.code(), ErrorCode::kPluginFault);
-  EXPECT_THAT(error.message(), HasSubstr("accelerator plugin made_up (made_up.so) says that it has queues"));
+  EXPECT_THAT(error.message(), HasSubstr("accelerator plugin made_up 1.0 (made_up.so) says that it has queues"));
 }
 
 TEST(AcceleratorContract, MemoryOfItsOwnWithoutQueuesIsRefusedWhenAQueueIsNeeded) {

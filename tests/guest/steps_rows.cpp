@@ -139,13 +139,13 @@ ROW_WHERE(a_norm_beyond_fp64, "", [](const Setting& setting) { return setting.dt
   side.trainer(std::static_pointer_cast<Model>(make<Huge>(1)), {.clipping = 0.5})->train(3);
 }
 
-ROW(step_without_backward, "before forward() and backward()") {
+ROW(step_without_backward, "before the forward() of its micro-batch and backward()") {
   auto t = side.trainer();
   t->train(1);
   t->step();
 }
 
-ROW(backward_without_forward, "before forward()") {
+ROW(backward_without_forward, "before the forward() of its micro-batch") {
   auto t = side.trainer();
   const at::Tensor loss = t->forward(t->next++);
   t->backward(loss);
@@ -165,7 +165,7 @@ ROW(evaluation_between_micro_batches, "") {
   }
 }
 
-ROW(backward_behind_an_evaluation, "before forward()") {
+ROW(backward_behind_an_evaluation, "before the forward() of its micro-batch") {
   auto t = side.trainer();
   const at::Tensor loss = t->forward(t->next++);
   t->backward(loss);

@@ -28,12 +28,16 @@ size_t write_record(const CallRecord& record, char* into, size_t bytes) {
     add(record.tensor);
     add("'");
   }
+  if (*record.caller) {
+    add(", for ");
+    add(record.caller);
+  }
   if (bytes > 0) into[at] = 0;
   return at;
 }
 
 std::string text_of(const CallRecord& record) {
-  char text[512];
+  char text[640];
   return {text, write_record(record, text, sizeof(text))};
 }
 

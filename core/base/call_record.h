@@ -20,10 +20,11 @@ struct CallRecord {
   std::atomic<uint32_t> is_inside;  // of the call below
   uint64_t step;                    // 0: the call is not of a step
   char kind[16], name[64], version[24], call[32], tensor[64];
+  char caller[128];  // the plugin's call that this one is made for (a collective), "": none
 };
 
 struct RecordMemory {
-  static constexpr uint32_t kVersion = 1, kThreads = 128;  // further threads are not recorded
+  static constexpr uint32_t kVersion = 2, kThreads = 128;  // further threads are not recorded
   std::atomic<uint32_t> version;                           // kVersion once a process has taken it
   std::atomic<int32_t> process;
   std::atomic<uint32_t> has_ended;  // by exit() or by returning from main
@@ -31,7 +32,8 @@ struct RecordMemory {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "two processes share it");
 
-// "inside of optimizer plugin X 1.2, update, step 3, tensor 'w'"
+// "inside of optimizer plugin X 1.2, update, step 3, tensor 'w'", "inside of comm plugin gloo 0.2.0, work_wait, for optimizer
+// plugin X 1.2, begin_step"
 std::string text_of(const CallRecord& record);
 // The same without memory from the heap, for handlers of signals. The bytes written, without the 0 behind them.
 size_t write_record(const CallRecord& record, char* into, size_t bytes);

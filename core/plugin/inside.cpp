@@ -88,17 +88,25 @@ void Inside::enter() {
   record();
 }
 
-// A signal may come between any two of these lines, and the process may be gone: then the record is of no call.
-void Inside::record() const {
-  CallRecord& record = call_record();
-  record.is_inside.store(0, std::memory_order_relaxed);
-  std::atomic_signal_fence(std::memory_order_seq_cst);
+void Inside::fill(CallRecord& record) const {
   copy(record.kind, plugin_ ? kind_name(plugin_->kind()) : "");
   copy(record.name, plugin_ ? plugin_->descriptor->name : file_);
   copy(record.version, plugin_ ? plugin_->descriptor->version : "");
   copy(record.call, place_.call);
   copy(record.tensor, place_.tensor);
   record.step = place_.step;
+  record.caller[0] = 0;
+  if (outer_ && outer_->plugin_ && outer_->plugin_ != plugin_)
+    std::snprintf(record.caller, sizeof(record.caller), "%s plugin %s %s, %s", kind_name(outer_->plugin_->kind()),
+                  outer_->plugin_->descriptor->name, outer_->plugin_->descriptor->version, outer_->place_.call);
+}
+
+// A signal may come between any two of these lines, and the process may be gone: then the record is of no call.
+void Inside::record() const {
+  CallRecord& record = call_record();
+  record.is_inside.store(0, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  fill(record);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   record.is_inside.store(1, std::memory_order_relaxed);
 }
@@ -116,12 +124,7 @@ void Inside::put_back() const {
 
 size_t Inside::write(char* into, size_t bytes) const {
   CallRecord record{};
-  copy(record.kind, plugin_ ? kind_name(plugin_->kind()) : "");
-  copy(record.name, plugin_ ? plugin_->descriptor->name : file_);
-  copy(record.version, plugin_ ? plugin_->descriptor->version : "");
-  copy(record.call, place_.call);
-  copy(record.tensor, place_.tensor);
-  record.step = place_.step;
+  fill(record);
   return write_record(record, into, bytes);
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/call_record.h"
 #include "base/float_environment.h"
 #include "plugin/plugin.h"
 
@@ -53,6 +54,7 @@ class Inside {
  private:
   void enter();
   void record() const;
+  void fill(CallRecord& record) const;
   void put_back() const;
   const Plugin* plugin_;
   const char* file_ = nullptr;

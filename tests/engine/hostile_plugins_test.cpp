@@ -11,6 +11,7 @@
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -59,7 +60,9 @@ TEST(HostilePlugins, AMisusedCollectiveIsThePluginsFault) {
                                       HasSubstr("a fault of the plugin Ends 1.2")));
   const auto alone = train(2, "alone");
   EXPECT_NE(alone.exit_code, 0) << alone.output;  // the other rank's time-out comes in the same moment
-  EXPECT_THAT(alone.output, AllOf(HasSubstr("in begin_step of step 3"), HasSubstr("do all ranks call it")));
+  // Its message may wait until the time-out, or meet another one of the rank that does not call: then Gloo ends the process.
+  EXPECT_THAT(alone.output, AnyOf(AllOf(HasSubstr("in begin_step of step 3"), HasSubstr("do all ranks call it")),
+                                  HasSubstr(", for optimizer plugin Ends 1.2, begin_step")));
 }
 
 TEST(HostilePlugins, DescriptionsThatDifferByRankAreFoundBeforeTheFirstStep) {
@@ -95,7 +98,7 @@ TEST(HostilePlugins, ParametersThatAreNotFiniteAreToldAtASaveByName) {
 TEST(HostilePlugins, ALossThatIsNotFiniteSaysThatTheParametersWereSoBefore) {
   const auto outcome = train(1, "nan");
   EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("before this forward 1 parameter is not finite: 'first.weight' (1 element)"),
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("before this forward 4 parameters are not finite: 'first.bias' (1 element), 'first.weight'"),
                                     HasSubstr("optimizer plugin Ends 1.2"), Not(HasSubstr("no parameter was changed"))));
 }
 

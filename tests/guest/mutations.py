@@ -51,7 +51,7 @@ class Mutation:
 MUTATIONS = [
     # The audit: what the program did to parameters.
     Mutation("audit_is_off", "the look at every parameter before forward, step and save",
-             ("module_audit.cpp", "  std::vector<Change> changes;", "  if (MUTANT) return;\n  std::vector<Change> changes;")),
+             ("module_audit.cpp", "  std::vector<Change> changes;", "  if (MUTANT) return {};\n  std::vector<Change> changes;")),
     Mutation("step_does_not_look", "the audit at the beginning of a step",
              ("boundary.cpp", "const char* call) {\n  impl.audit();",
               "const char* call) {\n  if (!MUTANT) impl.audit();")),
@@ -97,8 +97,8 @@ MUTATIONS = [
              ("module_audit.cpp", "if (version_of(parameter.tensor) == parameter.left.version) return",
               "if (MUTANT || version_of(parameter.tensor) == parameter.left.version) return")),
     Mutation("frozen_files_are_misread", "a file of fp32 weights is read as fp32 into a frozen 16-bit parameter",
-             ("module_audit.cpp", "frozen.has_storage() && frozen.storage().nbytes() != known[identity]",
-              "frozen.has_storage() && frozen.storage().nbytes() != known[identity] && !MUTANT")),
+             ("module_audit.cpp", "frozen.has_storage() && frozen.storage().nbytes() != known[identity]->bytes",
+              "frozen.has_storage() && frozen.storage().nbytes() != known[identity]->bytes && !MUTANT")),
 
     # Who trains what.
     Mutation("newcomers_do_not_join", "thawed and added parameters are found",

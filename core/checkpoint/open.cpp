@@ -76,7 +76,11 @@ std::vector<std::string> doubts(const Latest& latest, const Found& named, const 
   if (files::kind_of(formatted("{}/{}", folder, kManifestName)).exists)
     throw Error(ErrorCode::kNotFound, formatted("{} is itself a checkpoint, not a folder of checkpoints", folder),
                 formatted("give the folder that it lies in, and '{}' as the tag", files::last_name(folder)));
-  files::refuse_known_folder(folder);
+  try {
+    files::refuse_known_folder(folder);
+  } catch (const Error& known) {  // there is none, whatever else it is: a load with if_present starts from the beginning
+    throw Error(ErrorCode::kNotFound, known.message(), known.next_step());
+  }
   std::string also;
   for (const std::string& name : files::names_in(folder)) {
     if (name.front() == '.' && name.find(".tmp-") != std::string::npos) also = ", only a save that was not finished";

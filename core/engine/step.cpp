@@ -27,6 +27,7 @@ void begin_update(EngineBase::Impl& impl, double norm) {
 void update(EngineBase::Impl& impl, double factor) {
   if (!impl.user_optimizer) return impl.updater.update(factor, impl.progress.applied_steps, *impl.reducer);
   Timers::Scope timed(impl.timers, Timed::kUpdate);
+  impl.updater.average().follow_masters();
   impl.user_optimizer->update(factor, impl.store.ranges(), impl.groups, *impl.reducer, impl.comm->size());
   impl.updater.average_all(impl.progress.applied_steps);
 }

@@ -272,8 +272,8 @@ TEST(Engine, RefusesNumbersThatNoOptimizerTakes) {
 
   auto own = make_net();
   auto adam = std::make_shared<torch::optim::AdamW>(own->parameters(), torch::optim::AdamWOptions(1e-2));
-  auto handle = initialize(own, {.config = config_with({}), .optimizer = adam}).optimizer;
-  EXPECT_THAT(message_of([&] { handle->group(0).set("lr", -1); }), HasSubstr("expected a number >= 0, found -1"));
+  const auto with_own = initialize(own, {.config = config_with({}), .optimizer = adam});
+  EXPECT_THAT(message_of([&] { with_own.optimizer->group(0).set("lr", -1); }), HasSubstr("expected a number >= 0, found -1"));
 }
 
 TEST(Engine, TwoEnginesInOneProcessDoNotTouchEachOther) {

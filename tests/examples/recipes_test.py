@@ -1,5 +1,5 @@
-"""The configs of examples/configs: each is right, trains a tiny GPT-2 as it is, says what it is for, and stands once in
-docs/recipes.md. The one for encoders trains a tiny BERT (tests/models). Those for several GPUs say, in the file and by
+"""The configs of examples/configs: each is right, trains a tiny GPT-2, says what it is for, and stands once in docs/recipes.md.
+Those with BERT's names in their groups get others for it; tests/models trains a BERT by the one for encoders. Those for several GPUs say, in the file and by
 `config check`, that these cannot run yet, and train on CPUs.
 
     python3 recipes_test.py GANNET GPT2 SOURCE_FOLDER
@@ -15,7 +15,8 @@ GANNET, GPT2, SOURCE = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
 CONFIGS = sorted((SOURCE / "examples/configs").glob("*.json"))
 TINY = ["--layers", "1", "--width", "32", "--heads", "2", "--seq-len", "16", "--generate", "0", "--threads", "1"]
 DRIVE = ("zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.nvme_path")
-CANNOT_TRAIN = {"evaluate_a_large_model": "there is no optimizer", "fine_tune_encoder": "'*LayerNorm*' matches no parameter"}
+CANNOT_TRAIN = {"evaluate_a_large_model": "there is no optimizer"}
+GROUPS = 'optimizer.param_groups=[{"match": "*.bias", "weight_decay": 0}]'  # the names are those of another model
 ON_CPU = ("--set", "accelerator.type=cpu")
 
 
@@ -49,6 +50,8 @@ def train(file, folder, ranks):
     overrides = []
     if needs_gpus(file):
         overrides += ON_CPU
+    if "LayerNorm" in file.read_text():
+        overrides += ["--set", GROUPS]
     if "/mnt/nvme" in file.read_text():
         for key in DRIVE:
             overrides += ["--set", f"{key}={folder}"]

@@ -139,7 +139,7 @@ ROW_WHERE(a_norm_beyond_fp64, "", [](const Setting& setting) { return setting.dt
   side.trainer(std::static_pointer_cast<Model>(make<Huge>(1)), {.clipping = 0.5})->train(3);
 }
 
-ROW(step_without_backward, "before the forward() of its micro-batch and backward()") {
+ROW(step_without_backward, "before forward() and backward()") {
   auto t = side.trainer();
   t->train(1);
   t->step();

@@ -58,7 +58,7 @@ TEST(WorkView, ALostPeerIsAnErrorAndTheWorkIsFreed) {
   const auto log = with_fate("lost", [](test::RawGroup group) {
     const auto error = error_of([&] { group.barrier(); });
     EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
-    EXPECT_EQ(error.message(), "comm plugin probe 1.0 (" PROBE_PLUGIN "), in work_wait: rank 1 closed its connection");
+    EXPECT_EQ(error.message(), "comm plugin probe 0.3 (" PROBE_PLUGIN "), in work_wait: rank 1 closed its connection");
   });
   EXPECT_EQ(log, "probe comm: started 1, waits 1, aborts 0, freed 1\n");
 }

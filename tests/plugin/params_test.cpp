@@ -101,16 +101,16 @@ TEST(Params, AnUnknownKeyNamesTheNearestAndAll) {
 
 TEST(Params, AWrongValueSaysWhatWasExpectedAndFound) {
   EXPECT_THAT(message({{"lr", "fast"}}),
-              StartsWith("c.json:1:2: parameter 'lr' of optimizer plugin Probe: expected a number, found \"fast\""));
-  EXPECT_THAT(message({{"lr", nullptr}}), HasSubstr("expected a number, found null"));
-  EXPECT_THAT(message({{"lr", true}}), HasSubstr("expected a number, found true"));
-  EXPECT_THAT(message({{"lr", "Infinity"}}), HasSubstr("expected a number, found \"Infinity\""));
+              StartsWith("c.json:1:2: parameter 'lr' of optimizer plugin Probe: expected a number >= 0, found \"fast\""));
+  EXPECT_THAT(message({{"lr", nullptr}}), HasSubstr("expected a number >= 0, found null"));
+  EXPECT_THAT(message({{"lr", true}}), HasSubstr("expected a number >= 0, found true"));
+  EXPECT_THAT(message({{"lr", "Infinity"}}), HasSubstr("expected a number >= 0, found \"Infinity\""));
   EXPECT_THAT(message({{"nesterov", 2}}), HasSubstr("expected true or false, found 2"));
   EXPECT_THAT(message({{"window", 5.5}}), HasSubstr("expected an integer >= 1 and <= 100, found 5.5"));
   EXPECT_THAT(message({{"window", 1e300}}), HasSubstr("found 1e+300"));
   EXPECT_THAT(message({{"mode", 1}}), HasSubstr("expected one of plain, throw, fail, late_fail, host, found 1"));
   EXPECT_THAT(message({{"mode", "trow"}}), HasSubstr("found \"trow\"; did you mean 'throw'?"));
-  EXPECT_THAT(message({{"lr", Dict{{"a", 1}}}}), HasSubstr("expected a number, found {\"a\": 1}"));
+  EXPECT_THAT(message({{"lr", Dict{{"a", 1}}}}), HasSubstr("expected a number >= 0, found {\"a\": 1}"));
 }
 
 TEST(Params, RangesAreChecked) {

@@ -97,18 +97,17 @@ TEST(Trainer, EvaluatesWithTheAverageThatEmaDecayAsksFor) {
   Trainer trainer(make_model(), a, {.train_dataset = make_samples(20), .eval_dataset = make_samples(8)});
   EXPECT_EQ(trainer.engine().config_value("gannet.ema.decay").as_number(), 0.5);
   trainer.train();
-  const auto trained = trainer.engine().fp32_parameters();
+  const at::Tensor trained = trainer.engine().fp32_parameters()[0].second.clone();  // the engine's own memory
   trainer.engine().eval();
-  const auto average = trainer.engine().fp32_parameters();
+  EXPECT_FALSE(trainer.engine().fp32_parameters()[0].second.equal(trained));
   trainer.engine().train();
-  EXPECT_FALSE(average[0].second.equal(trained[0].second));
   a.deepspeed = R"({"gannet": {"ema": {"decay": 0.9}}})";
   EXPECT_THAT(
       mistake([&] { Trainer(make_model(), a, {.train_dataset = make_samples(20), .eval_dataset = make_samples(8)}).engine(); }),
       HasSubstr("gannet.ema.decay is 0.9, but ema_decay gives 0.5"));
   a.eval_strategy = "no";
   a.deepspeed = R"({"gannet": {"ema": {"decay": 0.5, "warmup": true}}, "train_micro_batch_size_per_gpu": "auto"})";
-  EXPECT_THAT(log_of(a), HasSubstr("/gannet/ema/warmup = true   # config text:1:38"));
+  EXPECT_THAT(log_of(a), HasSubstr("/gannet/ema/warmup = true"));
 }
 
 TEST(Trainer, Tf32IsTorchsSwitchAndHasNoEffectOnACpu) {

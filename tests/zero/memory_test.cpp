@@ -68,10 +68,12 @@ class Counting : public c10::Allocator {
 
 int64_t alive() { return Counting::instance().alive() + gannet::flat_bytes_alive(); }
 
+// Anonymous pages: those of files (code) come and go by the kernel's choice.
 int64_t resident() {
-  int64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages >> pages;
-  return pages * ::sysconf(_SC_PAGESIZE);
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) << 10;
+  return 0;
 }
 
 struct DeepImpl : torch::nn::Module {

@@ -27,9 +27,10 @@ void begin_update(EngineBase::Impl& impl, double norm) {
 void update(EngineBase::Impl& impl, double factor) {
   if (!impl.user_optimizer) return impl.updater.update(factor, impl.progress.applied_steps, *impl.reducer);
   Timers::Scope timed(impl.timers, Timed::kUpdate);
-  impl.updater.average().follow_masters();
+  Average& average = impl.updater.average();
+  if (average.is_on()) average.begin(impl.progress.applied_steps + 1);
   impl.user_optimizer->update(factor, impl.store.ranges(), impl.groups, *impl.reducer, impl.comm->size());
-  impl.updater.average_all(impl.progress.applied_steps);
+  if (average.is_on()) average.move_all();
 }
 
 void end_update(EngineBase::Impl& impl) {

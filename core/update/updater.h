@@ -63,12 +63,6 @@ class Updater {
   /// Moves with every update, in its pass over the pieces.
   Average& average() { return average_; }
   const Average& average() const { return average_; }
-  /// Behind an update that was not this object's: of the program's own optimizer.
-  void average_all(int64_t applied_steps) {
-    if (!average_.is_on()) return;
-    average_.begin(applied_steps + 1);
-    average_.move_all();
-  }
   EvaluationWeights& evaluation() { return evaluation_; }
   const EvaluationWeights& evaluation() const { return evaluation_; }
   /// After an exception: nothing is in flight.

@@ -71,16 +71,17 @@ Recognized lfs_pointer(std::string_view head) {
   return found;
 }
 
-// A first line "key: value" or "key:" of printable text, or the mark of a document.
+// The first line that is no comment is "key: value" or "key:" of printable text, or the mark of a document.
 bool is_yaml(std::string_view text) {
-  if (text.starts_with("---\n")) return true;
-  const std::string_view line = text.substr(0, text.find('\n'));
+  while (text.starts_with('#')) text = trimmed(text.substr(std::min(text.find('\n'), text.size())));
+  const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
+  if (line == "---" || line.starts_with("--- ")) return true;
   const size_t colon = line.find(':');
-  if (colon == line.npos || colon == 0 || line.size() == text.size()) return false;
-  if (colon + 1 < line.size() && line[colon + 1] != ' ' && line[colon + 1] != '\r') return false;
+  if (colon == line.npos || colon == 0 || !std::isalpha(static_cast<unsigned char>(line[0]))) return false;
+  if (colon + 1 < line.size() && line[colon + 1] != ' ') return false;
   const auto is_key = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; };
   return std::all_of(line.begin(), line.begin() + static_cast<ptrdiff_t>(colon), is_key) &&
-         std::all_of(line.begin(), line.end(), [](unsigned char c) { return c >= ' ' || c == '\t' || c == '\r'; });
+         std::all_of(line.begin(), line.end(), [](unsigned char c) { return c >= ' ' || c == '\t'; });
 }
 
 // 8 bytes with the length of a JSON object, then that object.
@@ -108,7 +109,7 @@ Recognized recognized(std::string_view head, uint64_t file_bytes) {
     if (starts_with_any_case(text, start))
       return {Format::kHtml, "a web page (HTML or XML), not what its name says",
               "the download met an error page or a login: open it to see, and fetch the file again"};
-  if (text.starts_with('{') || text.starts_with('['))
+  if ((text.starts_with('{') || text.starts_with('[')) && text.find('\0') == text.npos)
     return {Format::kJson, "a JSON text", "give a file of weights, or the folder that holds both"};
   if (is_yaml(text)) return {Format::kYaml, "a YAML text", "settings are JSON; weights are safetensors or files of torch.save"};
   return {};

@@ -183,22 +183,6 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
 
 namespace {
 
-// Its first line that says something is "word: ..." or "---", which no JSON begins with.
-bool is_yaml(const std::string& text) {
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t first = line.find_first_not_of(" \t\r");
-    if (first == std::string::npos || line[first] == '#') continue;
-    if (line.starts_with("---")) return true;
-    size_t at = first;
-    while (at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) || line[at] == '_' || line[at] == '-')) ++at;
-    return at > first && at < line.size() && line[at] == ':' && std::isalpha(static_cast<unsigned char>(line[first]));
-  }
-  return false;
-}
-
 [[noreturn]] void refuse_yaml(const std::string& text, const std::string& name) {
   const bool is_of_accelerate =
       text.find("compute_environment:") != std::string::npos || text.find("deepspeed_config") != std::string::npos;
@@ -224,7 +208,7 @@ Tree parse_text(const std::string& text, const std::string& name) {
                 "write { } with the keys in it, at least train_micro_batch_size_per_gpu");
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
     throw Error(ErrorCode::kConfig, formatted("{}: the text is UTF-16", name), "save it as UTF-8");
-  if (is_yaml(text)) refuse_yaml(text, name);
+  if (recognized(text, text.size()).format == Format::kYaml) refuse_yaml(text, name);
   const Scan scan(text, name);
   Builder builder(scan, name);
   json::sax_parse(scan.text(), &builder);

@@ -222,7 +222,7 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
            rename.empty() ? "load them into the model that they are of"
                           : rename + "; `gannet checkpoint export OUT FOLDER` writes them");
   if (!options.allow_missing && !options.strict) {
-    // A head that the files lack is trained anew: only what lies under the base counts.
+    // A head that the files lack is a new one, to be trained: only what lies under the base counts.
     const auto counts = [&](const std::string& name) { return names_.base.empty() || name.starts_with(names_.base + "."); };
     const auto of_base = std::count_if(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return counts(one.name); });
     const auto missing = std::count_if(receipt.missing.begin(), receipt.missing.end(), counts);

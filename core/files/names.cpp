@@ -1,6 +1,8 @@
 #include "files/names.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 #include <unordered_set>
 
 #include "base/format.h"
@@ -9,20 +11,16 @@
 namespace gannet::files {
 namespace {
 
-// The prefix that every name of `shorter` needs to be one of `longer`; "" where there is none.
+// The prefix with which nine in ten names of `shorter`, or more, are one of `longer` (a tied weight or a buffer may be in one of
+// them alone); "" where there is none.
 std::string prefix_of(const std::vector<std::string>& longer, const std::vector<std::string>& shorter) {
-  if (shorter.empty()) return "";
-  const std::unordered_set<std::string> all(longer.begin(), longer.end());
-  // The longest name has the fewest others that end with it.
-  const std::string& sample = *std::max_element(shorter.begin(), shorter.end(),
-                                                [](const std::string& a, const std::string& b) { return a.size() < b.size(); });
-  for (const std::string& candidate : longer) {
-    if (candidate.size() <= sample.size() + 1 || !candidate.ends_with("." + sample)) continue;
-    const std::string prefix = candidate.substr(0, candidate.size() - sample.size());
-    if (std::all_of(shorter.begin(), shorter.end(), [&](const std::string& name) { return all.contains(prefix + name); }))
-      return prefix;
-  }
-  return "";
+  const std::unordered_set<std::string_view> wanted(shorter.begin(), shorter.end());
+  std::map<std::string_view, size_t> fits;  // by prefix
+  for (const std::string_view name : longer)
+    for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1))
+      if (wanted.contains(name.substr(dot + 1))) ++fits[name.substr(0, dot + 1)];
+  const auto best = std::max_element(fits.begin(), fits.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return best == fits.end() || best->second * 10 < wanted.size() * 9 ? "" : std::string(best->first);
 }
 
 }  // namespace

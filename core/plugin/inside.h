@@ -5,7 +5,7 @@
 //
 // While it lives
 //   - exit() on this thread ends the process with 71 and the sentence (a program that a plugin ends has not succeeded);
-//   - _exit() and fatal signals are told by `gannet run`, which reads the mark from memory that it shares (call_record.h);
+//   - _exit() and fatal signals are reported by `gannet run`, which reads the mark from memory that it shares (call_record.h);
 //   - an Error of the call says where it came from (where()).
 // Behind it the thread computes as before: rounding mode, denormals and traps are put back, with one warning that names the
 // plugin. Costs some tens of nanoseconds, and allocates nothing.

@@ -77,10 +77,10 @@ function(gannet_add_plugin name)
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND ${CMAKE_COMMAND} -DPLUGIN=$<TARGET_FILE:${target}> -DNM=${CMAKE_NM} -DREADELF=${CMAKE_READELF}
             -P ${_gannet_plugin_module_dir}/check_plugin.cmake)
-  if(TARGET plugins)
-    add_dependencies(plugins ${target})
-  endif()
   if(DEFINED GANNET_INSTALL_PLUGIN_DIR)
+    if(TARGET plugins)
+      add_dependencies(plugins ${target})
+    endif()
     install(TARGETS ${target} LIBRARY DESTINATION ${GANNET_INSTALL_PLUGIN_DIR} COMPONENT runtime)
   endif()
 endfunction()

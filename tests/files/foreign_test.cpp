@@ -97,7 +97,10 @@ TEST(FirstBytes, take_what_a_reader_takes_and_leave_the_unknown_to_it) {
   EXPECT_EQ(recognized("\x02\0\0\0\0\0\0\0{}"s, 10).format, Format::kSafetensors);
   EXPECT_EQ(recognized("step4\n", 6).format, Format::kUnknown);
   EXPECT_EQ(recognized("no key here: really not\n", 24).format, Format::kUnknown);
-  EXPECT_EQ(recognized("key: cut", 8).format, Format::kUnknown) << "a line without an end";
+  for (const std::string yaml : {"# a comment\n\n# and one more\nkey: 1\n", "---\r\nkey: 1\r\n", "key: a line without an end", "key:"})
+    EXPECT_EQ(recognized(yaml, yaml.size()).format, Format::kYaml) << yaml;
+  for (const std::string other : {"# a comment alone", "-----BEGIN CERTIFICATE-----\n", "1: 2\n", "key:\1", "{\0\0\0\0\0\0\0"s})
+    EXPECT_EQ(recognized(other, other.size()).format, Format::kUnknown) << other;
   require_format("PK\3\4", 4, "x", {Format::kZip});
   EXPECT_THAT(recognized("version https://git-lfs.github.com/spec/v1\n", 42).what, HasSubstr("Git LFS pointer"));
 }
@@ -170,6 +173,11 @@ TEST_F(Foreign, a_prefix_that_would_fit_all_names_is_said) {
   EXPECT_EQ(rename_that_fits({"module._orig_mod.a.w", "module._orig_mod.b.w"}, {"a.w", "b.w"}), "module._orig_mod.=");
   EXPECT_EQ(rename_that_fits({"module.a.w", "other.b.w"}, {"a.w", "b.w"}), "");
   EXPECT_EQ(rename_that_fits({"x.w"}, {}), "");
+  std::vector<std::string> in_file, in_model{"a.head.w"};  // one name in eleven is in the model alone
+  for (int i = 0; i < 10; ++i) in_model.push_back(in_file.emplace_back("a." + std::to_string(i) + ".w").substr(2));
+  EXPECT_EQ(rename_that_fits(in_file, in_model), "a.=");
+  in_model.push_back("b.head.w");
+  EXPECT_EQ(rename_that_fits(in_file, in_model), "") << "10 of 12";
   NamedNet net;
   for (const std::string prefix : {"module.", "_orig_mod.", "model."}) {
     save_pt(file("x.bin"), {{prefix + "a.weight", at::zeros({2, 3})}, {prefix + "b.weight", at::zeros({4})}});

@@ -51,6 +51,8 @@ const Former* find_former(std::string_view name);
 std::vector<std::string> all_names();
 // That an argument was given, by any of its names.
 void note_given(TrainingArguments& into, const std::string& name);
+// A name that transformers' example scripts and its Seq2SeqTrainer read from the same file or command line.
+bool is_of_a_script(std::string_view name);
 // What became of a name that has no row: "; ..." or "".
 std::string what_became_of(std::string_view name);
 // A word of the command line as a value of this row's type.

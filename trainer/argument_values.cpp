@@ -2,6 +2,7 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <sstream>
@@ -152,7 +153,26 @@ void note_given(TrainingArguments& into, const std::string& name) {
   if (find(today) && std::find(into.given.begin(), into.given.end(), today) == into.given.end()) into.given.push_back(today);
 }
 
+bool is_of_a_script(std::string_view name) {
+  static constexpr std::array kNames = {
+      // of the model and the data
+      "model_name_or_path", "model_type", "config_name", "config_overrides", "tokenizer_name", "tokenizer_revision", "cache_dir",
+      "use_fast_tokenizer", "model_revision", "token", "use_auth_token", "trust_remote_code", "torch_dtype", "dtype",
+      "low_cpu_mem_usage", "ignore_mismatched_sizes", "task_name", "dataset_name", "dataset_config_name", "train_file",
+      "validation_file", "test_file", "validation_split_percentage", "streaming", "overwrite_cache", "preprocessing_num_workers",
+      "keep_linebreaks", "block_size", "line_by_line", "mlm_probability", "max_seq_length", "pad_to_max_length",
+      "max_train_samples", "max_eval_samples", "max_predict_samples", "text_column", "summary_column", "text_column_name",
+      "label_column_name", "lang", "source_lang", "target_lang", "source_prefix", "forced_bos_token", "max_source_length",
+      "max_target_length", "val_max_target_length", "num_beams", "ignore_pad_token_for_loss", "resize_position_embeddings",
+      // of Seq2SeqTrainingArguments
+      "predict_with_generate", "generation_max_length", "generation_num_beams", "generation_config", "sortish_sampler"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
 std::string what_became_of(std::string_view name) {
+  if (is_of_a_script(name))
+    return "; it belongs to a training script of transformers, not to its TrainingArguments: a program reads its own options "
+           "itself (ParseOptions::leave on the command line, another file)";
   if (name == "group_by_length")
     return "; transformers 5 has it as train_sampling_strategy group_by_length; here samples come in the order random or "
            "sequential";

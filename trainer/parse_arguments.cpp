@@ -139,11 +139,18 @@ TrainingArguments training_arguments_from_file(const std::string& path) {
 GivenArguments given_training_arguments(const std::string& path) {
   TrainingArguments made;
   Mistakes mistakes;
-  const Dict values = arguments::read_file(path);
+  GivenArguments given;
+  Dict values;
+  const Dict in_file = arguments::read_file(path);
+  for (const auto& [name, value] : in_file.entries()) {
+    if (!arguments::is_of_a_script(name))
+      values[name] = value;
+    else
+      given.notes.push_back("not taken: " + name + ", which belongs to a training script of transformers");
+  }
   apply_all(made, values, mistakes, path + ": ");
   for (const std::string& one : arguments::contradictions(made)) mistakes.add(path + ": " + one);
   mistakes.raise();
-  GivenArguments given;
   for (const auto& [name, value] : values.entries()) {
     if (value.is_null()) continue;
     const Former* const former = arguments::find_former(name);

@@ -84,6 +84,13 @@ bool is_yaml(std::string_view text) {
          std::all_of(line.begin(), line.end(), [](unsigned char c) { return c >= ' ' || c == '\t'; });
 }
 
+// A few words of ASCII; what is shorter may be the head of anything.
+bool is_text(std::string_view text) {
+  return text.size() >= 12 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return (c >= ' ' && c < 0x7f) || c == '\t' || c == '\n' || c == '\r';
+  });
+}
+
 // 8 bytes with the length of a JSON object, then that object.
 bool is_safetensors(std::string_view head) {
   uint64_t length = 0;
@@ -110,8 +117,11 @@ Recognized recognized(std::string_view head, uint64_t file_bytes) {
       return {Format::kHtml, "a web page (HTML or XML), not what its name says",
               "the download met an error page or a login: open it to see, and fetch the file again"};
   if ((text.starts_with('{') || text.starts_with('[')) && text.find('\0') == text.npos)
-    return {Format::kJson, "a JSON text", "give a file of weights, or the folder that holds both"};
+    return {Format::kJson, "a JSON text", "it may be an index or settings: give the folder that it lies in, or a file of weights; or a server's answer: fetch the file again"};
   if (is_yaml(text)) return {Format::kYaml, "a YAML text", "settings are JSON; weights are safetensors or files of torch.save"};
+  if (file_bytes == head.size() && is_text(text))
+    return {Format::kText, formatted("a text, \"{}\"", text.substr(0, std::min<size_t>(text.find_first_of("\r\n"), 60))),
+            "a download may have ended with such an answer: fetch the file again"};
   return {};
 }
 

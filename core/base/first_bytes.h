@@ -21,6 +21,7 @@ enum class Format {
   kYaml,
   kLfsPointer,
   kHtml,
+  kText,  // a short one of no form above, as a server answers in place of a file
   kTar,
   kOther,  // compressed files, GGUF, HDF5 and others that no reader takes
 };

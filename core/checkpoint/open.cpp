@@ -8,6 +8,7 @@
 #include "checkpoint/opened_state.h"
 #include "files/io.h"
 #include "files/known_folder.h"
+#include "files/weight_files.h"
 
 namespace gannet::checkpoint {
 namespace {
@@ -81,6 +82,12 @@ std::vector<std::string> doubts(const Latest& latest, const Found& named, const 
   } catch (const Error& known) {  // there is none, whatever else it is: a load with if_present starts from the beginning
     throw Error(ErrorCode::kNotFound, known.message(), known.next_step());
   }
+  if (holds_deepspeed(folder))
+    throw Error(ErrorCode::kNotFound, formatted("{} is a checkpoint of DeepSpeed", folder),
+                formatted("`gannet checkpoint import {} OUT` reads it", folder));
+  if (files::is_weights_folder(folder))
+    throw Error(ErrorCode::kNotFound, formatted("{} holds a model's weights, not a checkpoint", folder),
+                "load_weights, from_pretrained, `gannet checkpoint show` and `gannet checkpoint import` read them");
   std::string also;
   for (const std::string& name : files::names_in(folder)) {
     if (name.front() == '.' && name.find(".tmp-") != std::string::npos) also = ", only a save that was not finished";

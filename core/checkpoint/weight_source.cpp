@@ -2,45 +2,41 @@
 
 #include <ATen/ops/empty.h>
 #include <gannet/error.h>
-
-#include <filesystem>
+#include <gannet/log.h>
 
 #include "base/format.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/export.h"
+#include "files/io.h"
 #include "files/known_folder.h"
-#include "files/safetensors_file.h"
-#include "files/weight_index.h"
+#include "files/weight_files.h"
 
 namespace gannet::checkpoint {
 namespace {
 
-namespace fs = std::filesystem;
-using safetensors::SafetensorsFile;
-
-class SafetensorsSource : public WeightSource {
+class FilesSource : public WeightSource {
  public:
-  explicit SafetensorsSource(const std::vector<std::string>& paths) {
-    for (const std::string& path : paths) files_.emplace_back(path);
-    for (const SafetensorsFile& file : files_)
-      for (const auto& entry : file.header().entries) {
-        tensors_.insert_or_assign(entry.name, Info{entry.shape, entry.dtype});
-        places_.insert_or_assign(entry.name, Place{&file, &entry});
-      }
+  explicit FilesSource(files::WeightFiles weights) : weights_(std::move(weights)) {
+    for (const files::WeightTensor& tensor : weights_.tensors) add(tensor.name, tensor);
+    for (const auto& [name, listed] : weights_.aliases) add(name, *places_.at(listed));
   }
   std::vector<at::Tensor> read(const std::vector<std::string>& names) const override {
     std::vector<at::Tensor> values;
-    for (const std::string& name : names) values.push_back(places_.at(name).file->read(*places_.at(name).entry));
+    for (const std::string& name : names) {
+      const files::WeightTensor& tensor = *places_.at(name);
+      values.push_back(at::empty(tensor.shape, tensor.dtype));
+      if (tensor.numel > 0) tensor.bytes->copy_out(0, values.back().nbytes(), static_cast<char*>(values.back().data_ptr()));
+    }
     return values;
   }
 
  private:
-  struct Place {
-    const SafetensorsFile* file;
-    const safetensors::Entry* entry;
-  };
-  std::vector<SafetensorsFile> files_;
-  std::map<std::string, Place> places_;
+  void add(const std::string& name, const files::WeightTensor& tensor) {
+    tensors_.insert_or_assign(name, Info{tensor.shape, tensor.dtype});
+    places_.insert_or_assign(name, &tensor);
+  }
+  files::WeightFiles weights_;
+  std::map<std::string, const files::WeightTensor*> places_;
 };
 
 class CheckpointSource : public WeightSource {
@@ -68,23 +64,17 @@ class CheckpointSource : public WeightSource {
   std::map<std::string, std::string> saved_names_;
 };
 
-// The files that Hugging Face's index names.
-std::vector<std::string> shards_of(const fs::path& index) {
-  std::vector<std::string> paths;
-  for (const auto& [file, names] : files::files_of_index(index.string())) paths.push_back((index.parent_path() / file).string());
-  return paths;
-}
-
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag) {
   if (!files::kind_of(path).exists)
     throw Error(ErrorCode::kNotFound, formatted("there is no '{}' to load weights from", path),
                 "give a checkpoint folder, a file of safetensors or of torch.save, or a folder of them");
-  if (!files::kind_of(path).is_folder) return std::make_unique<SafetensorsSource>(std::vector{path});
-  const fs::path whole = fs::path(path) / "model.safetensors", index = fs::path(path) / "model.safetensors.index.json";
-  if (files::kind_of(whole.string()).exists) return std::make_unique<SafetensorsSource>(std::vector{whole.string()});
-  if (files::kind_of(index.string()).exists) return std::make_unique<SafetensorsSource>(shards_of(index));
+  if (!files::kind_of(path).is_folder || files::is_weights_folder(path)) {
+    files::WeightFiles weights = files::open_weight_files(path);
+    if (weights.taken_from != path) log_info(formatted("weights of {}", weights.taken_from));
+    return std::make_unique<FilesSource>(std::move(weights));
+  }
   if (!holds_checkpoints(path)) files::refuse_known_folder(path);
   return std::make_unique<CheckpointSource>(path, tag);
 }

@@ -2,7 +2,6 @@
 #include <ATen/core/grad_mode.h>
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
-#include <gannet/log.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -13,9 +12,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "checkpoint/weight_source.h"
-#include "files/io.h"
 #include "files/names.h"
-#include "files/state_dict.h"
 #include "files/weight_files.h"
 #include "tensor/splits.h"
 #include "tensor/vector_math.h"
@@ -38,44 +35,11 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 // Small tensors are read together: a block of a checkpoint holds many.
 constexpr size_t kReadTogether = 8 << 20;
 
-class StateDictSource : public checkpoint::WeightSource {
- public:
-  explicit StateDictSource(files::StateDict weights) : weights_(std::move(weights)) {
-    for (const auto& [name, tensor] : weights_.tensors)
-      tensors_.insert_or_assign(name, Info{tensor.stored.sizes, tensor.stored.dtype});
-  }
-  std::vector<at::Tensor> read(const std::vector<std::string>& names) const override {
-    std::vector<at::Tensor> values;
-    for (const std::string& name : names) {
-      const auto& tensor = weights_.tensors.at(name);
-      values.push_back(tensor.file->read(tensor.stored));
-    }
-    return values;
-  }
-
- private:
-  files::StateDict weights_;
-};
-
-// A file is what its content says, whatever its name. A folder of torch.save's files is read where no safetensors lie beside
-// them.
-std::unique_ptr<checkpoint::WeightSource> open_weights(const std::string& path, const std::string& tag) {
-  const auto kind = files::kind_of(path);
-  const auto holds = [&](const char* name) { return files::kind_of(formatted("{}/{}", path, name)).exists; };
-  const bool is_pt = kind.is_folder
-                         ? !holds("model.safetensors") && !holds("model.safetensors.index.json") && files::is_pt_folder(path)
-                         : kind.exists && !files::is_safetensors(path);
-  if (!is_pt) return checkpoint::open_weights(path, tag);
-  files::StateDict weights = files::open_state_dict(path);
-  log_info(formatted("weights of {}", weights.taken_from));
-  return std::make_unique<StateDictSource>(std::move(weights));
-}
-
 }  // namespace
 
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options) {
   settle_vector_math();
-  const auto opened = open_weights(path, options.tag);
+  const auto opened = checkpoint::open_weights(path, options.tag);
   const auto& source = opened->tensors();
   const NamedTensors wanted = tensors_of(module);
   std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;  // the file has the whole tensors
@@ -90,6 +54,7 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   for (const auto& [name, tensor] : wanted)
     if (source.count(name)) filled.insert(storage_of(tensor));
   std::vector<std::string> differences, unexpected, missing;
+  std::vector<files::Conversion> conversions;
   std::set<std::string> known;
   for (const auto& [name, tensor] : wanted) {
     known.insert(name);
@@ -99,6 +64,8 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     } else if (const auto shape = shape_of(name, tensor); found->second.shape != shape) {
       differences.push_back(
           formatted("shape of {}: {} there, {} in the module", name, shape_text(found->second.shape), shape_text(shape)));
+    } else {
+      conversions.push_back({name, found->second.dtype, tensor.scalar_type()});
     }
   }
   for (const auto& [name, info] : source)
@@ -118,6 +85,7 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
     throw Error(ErrorCode::kMismatch, formatted("the weights of '{}' do not fit the module:{}", path, text),
                 advice.empty() ? "build the module that was saved, or pass strict = false where only names are missing" : advice);
   }
+  files::refuse_other_kinds(path, conversions);
   at::NoGradGuard no_grad;
   std::vector<std::string> names;
   NamedTensors to_fill;

@@ -87,8 +87,6 @@ void copy_elements(const WeightTensor& from, int64_t begin, const at::Tensor& to
   }
 }
 
-bool is_whole_number(at::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
-
 class PretrainedLoading {
  public:
   PretrainedLoading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights);
@@ -118,12 +116,14 @@ class PretrainedLoading {
   std::set<std::string> known_;
   std::map<std::string, const WeightTensor*> found_;  // by the module's names
   std::vector<std::string> in_file_;
+  std::string path_;  // as the program gave it
   bool lacks_base_ = false;
 };
 
 PretrainedLoading::PretrainedLoading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights)
     : names_(names) {
   receipt.taken_from = weights.taken_from;
+  path_ = weights.path;
   for (const auto& entry : module.named_parameters())
     wanted_.push_back({entry.key(), entry.value().detach(), split_of(entry.value())});
   for (const auto& entry : module.named_buffers())
@@ -183,6 +183,7 @@ void PretrainedLoading::check_tied(const WeightTensor& one, const WeightTensor& 
 }
 
 void PretrainedLoading::compare(const PretrainedOptions& options) {
+  std::vector<files::Conversion> conversions;
   std::unordered_set<const void*> filled;
   for (const Wanted& one : wanted_)
     if (found_.contains(one.name)) filled.insert(storage_of(one.tensor));
@@ -195,32 +196,25 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
           formatted("{}: {} there, {} here", one.name, shape_text(found->second->shape), shape_text(shape)));
     } else {
       one.from = found->second;
+      conversions.push_back({one.name, one.from->dtype, one.tensor.scalar_type()});
       ++receipt.loaded;
     }
   }
-  std::vector<std::string> of_other_kinds;
-  for (const Wanted& one : wanted_)
-    if (one.from && is_whole_number(one.from->dtype) != is_whole_number(one.tensor.scalar_type()))
-      of_other_kinds.push_back(
-          formatted("{}: {} there, {} here", one.name, c10::toString(one.from->dtype), c10::toString(one.tensor.scalar_type())));
   const auto refuse = [&](const std::string& what, const std::vector<std::string>& names, const std::string& next) {
     throw Error(ErrorCode::kMismatch,
                 formatted("the weights of {} do not fit the model: {} {}", receipt.taken_from, what, some_of(names)), next);
   };
-  // Integers under a parameter's name are codes of a quantized model, whose scales are elsewhere.
-  if (!of_other_kinds.empty())
-    refuse("integers there and floating point here, or the reverse, of", of_other_kinds,
-           "load the weights before they were quantized (docs/models.md)");
+  files::refuse_other_kinds(receipt.taken_from, conversions);
   if (!receipt.mismatched.empty() && !options.ignore_mismatched_sizes)
     refuse("other shapes of", receipt.mismatched,
            "use the config.json that was saved with them, or pass ignore_mismatched_sizes to initialise these at random");
   const std::vector<std::string> in_model(known_.begin(), known_.end());
-  const std::string rename = files::rename_advice(receipt.taken_from, in_file_, in_model);
+  const std::string rename = files::rename_advice(path_, in_file_, in_model);
   if (receipt.loaded == 0 && !wanted_.empty())
     refuse(formatted("none of their names is the model's; the files have {}; the model has", files::some_names(in_file_)),
            in_model,
            rename.empty() ? "load them into the model that they are of"
-                          : rename + "; `gannet checkpoint export OUT FOLDER` writes them");
+                          : rename + "; `gannet checkpoint export OUT FOLDER` writes them, and config.json is to lie beside them");
   if (!options.allow_missing && !options.strict) {
     // A head that the files lack is a new one, to be trained: only what lies under the base counts.
     const auto counts = [&](const std::string& name) { return names_.base.empty() || name.starts_with(names_.base + "."); };
@@ -289,12 +283,14 @@ std::string PretrainedReceipt::to_string() const {
 namespace detail {
 
 void refuse_quantized(const ModelConfig& json) {
-  const Value* found = json.find("quantization_config");
+  const char* key = "quantization_config";
+  const Value* found = json.find(key);
+  if (!found) found = json.find(key = "compression_config");
   if (!found) return;
   const Value* method = found->is_dict() ? found->as_dict().find("quant_method") : nullptr;
   throw Error(
       ErrorCode::kUnsupported,
-      formatted("{} has quantization_config{}: the files hold codes, and weights only together with their scales", json.where(),
+      formatted("{} has {}{}: the files hold codes, and weights only together with their scales", json.where(), key,
                 method && method->is_string() ? formatted(" ({})", printable(method->as_string())) : ""),
       "fetch the model that was not quantised, or dequantise it in transformers and save_pretrained(); where the files do "
       "hold floating-point weights, remove the key");
@@ -342,6 +338,10 @@ PretrainedReceipt Weights::load_into(torch::nn::Module& module, const Pretrained
   loading.compare(options);
   loading.fill();
   log_receipt(loading.receipt, options);
+  if (place_of(options).rank == 0 && files::kind_of(formatted("{}/adapter_config.json", files_->weights.path)).exists)
+    log_warning(formatted("{} has an adapter (adapter_config.json) beside the model: the adapter is not applied; merge it first "
+                          "(in Python, model.merge_and_unload().save_pretrained(FOLDER))",
+                          files_->weights.path));
   return std::move(loading.receipt);
 }
 

@@ -86,7 +86,8 @@ std::string read_file(const std::string& path, uint64_t limit) {
   }
   text.resize(done);
   // These are small texts, JSON mostly: what each should be, its reader knows.
-  require_format(std::string_view(text).substr(0, kHeadBytes), text.size(), path, {Format::kEmpty, Format::kJson, Format::kYaml});
+  require_format(std::string_view(text).substr(0, kHeadBytes), text.size(), path,
+                 {Format::kEmpty, Format::kJson, Format::kYaml, Format::kText});
   return text;
 }
 

@@ -46,18 +46,27 @@ void refuse_known_folder(const std::string& folder) {
   const std::vector<std::string> names = names_in(folder);
   const auto has = [&](std::string_view name) { return std::binary_search(names.begin(), names.end(), name); };
   const auto any = [&](auto&& test) { return std::any_of(names.begin(), names.end(), test); };
-  if (has("adapter_config.json"))
+  const bool has_weights = has("model.safetensors") || has("pytorch_model.bin") || has("model.safetensors.index.json") ||
+                           has("pytorch_model.bin.index.json");
+  if (has("adapter_config.json") && !has_weights)
     refuse(folder, "a PEFT adapter (adapter_config.json), not a model",
            "merge it first: in Python, model.merge_and_unload().save_pretrained(FOLDER); then give FOLDER");
-  if (const std::string step = newest(names, "checkpoint-"); !step.empty() && !has("model.safetensors") && !has("config.json"))
-    refuse(folder, formatted("an output folder of transformers' Trainer, with {} in it", step),
+  if (const std::string step = newest(names, "checkpoint-"); !step.empty() && !has_weights)
+    refuse(folder, formatted("an output folder of a Trainer, with {} in it", step),
            formatted("give its newest, {}/{}", folder, step), ErrorCode::kArgument);
+  if (has("snapshots") && (has("blobs") || has("refs"))) {
+    const std::vector<std::string> snapshots = names_in(formatted("{}/snapshots", folder));
+    refuse(folder, "a model in Hugging Face's cache, whose files are in snapshots/",
+           snapshots.empty() ? "fetch the model again: it has no snapshot"
+                             : formatted("give {}/snapshots/{}", folder, snapshots.back()),
+           ErrorCode::kArgument);
+  }
   if (has(".metadata") || any([](const std::string& name) { return name.ends_with(".distcp"); }))
     refuse(folder, "a sharded checkpoint of torch.distributed.checkpoint, as FSDP writes it",
            "put it together first: `python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt`; then give "
            "model.pt");
   for (const std::string& name : names)
-    if (name.starts_with("pytorch_model_fsdp") || name.starts_with("optimizer_"))
+    if (name.starts_with("pytorch_model_fsdp") || (name.starts_with("optimizer_") && !has("pytorch_model_fsdp_0")))
       if (kind_of(formatted("{}/{}", folder, name)).is_folder)
         refuse(folder, formatted("a checkpoint of FSDP, as accelerate writes it (its shards are in {})", name),
                "put it together first: `accelerate merge-weights FOLDER/pytorch_model_fsdp_0 OUT`; then give OUT");
@@ -69,16 +78,23 @@ void refuse_known_folder(const std::string& folder) {
     refuse(folder, "a pipeline of diffusers (model_index.json), of several models", "give the folder of one of them");
   const bool has_state =
       any([](const std::string& name) { return name.starts_with("random_states_") && name.ends_with(".pkl"); });
-  if (has_state && !has("model.safetensors") && !has("pytorch_model.bin") && !has("model.safetensors.index.json") &&
-      !has("pytorch_model.bin.index.json"))
+  if (has_state && !has_weights)
     refuse(folder, "a state that accelerate's save_state wrote, without weights in its own files",
            has("pytorch_model") ? formatted("its weights are DeepSpeed's: give {}/pytorch_model", folder)
                                 : "save the weights with accelerator.save_model(model, FOLDER), and give FOLDER");
-  if (has("trainer_state.json"))
-    refuse(
-        folder, "a checkpoint of transformers' Trainer",
-        "its weights are read by from_pretrained, load_weights and `gannet checkpoint import`, where it has a model.safetensors; "
-        "its optimizer and its progress are not");
+  if (!has("trainer_state.json") || has_weights) return;
+  if (has("manifest.json"))
+    refuse(folder, "a checkpoint of Gannet's Trainer, without a model.safetensors beside it",
+           formatted("`gannet checkpoint export {} OUT` writes its weights as files of Hugging Face's; the model's config.json is to "
+                     "lie beside them",
+                     folder));
+  if (has("latest"))
+    refuse(folder, "a checkpoint of transformers' Trainer whose weights are DeepSpeed's",
+           formatted("`gannet checkpoint import {} OUT` reads them, and `gannet checkpoint export {} OUT` writes them as files of "
+                     "Hugging Face's",
+                     folder, folder));
+  refuse(folder, "a checkpoint of transformers' Trainer without weights (it has no model.safetensors and no pytorch_model.bin)",
+         "give the folder of its weights; its optimizer and its progress are not read");
 }
 
 std::string training_state_in(const std::string& folder) {

@@ -1,6 +1,8 @@
 #include "files/names.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <map>
 #include <string_view>
 #include <unordered_set>
@@ -23,6 +25,15 @@ std::string prefix_of(const std::vector<std::string>& longer, const std::vector<
   return best == fits.end() || best->second * 10 < wanted.size() * 9 ? "" : std::string(best->first);
 }
 
+// As a word of a command line.
+std::string in_shell(const std::string& path) {
+  const auto is_plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("/._-+=,:@%", c) || c >= 0x80; };
+  if (std::all_of(path.begin(), path.end(), is_plain)) return path;
+  std::string quoted = "'";
+  for (const char c : path) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 }  // namespace
 
 std::string some_names(const std::vector<std::string>& names, size_t most) {
@@ -43,7 +54,7 @@ std::string rename_advice(const std::string& path, const std::vector<std::string
   if (rename.empty()) return "";
   const bool has_more = rename.ends_with('=');
   return formatted("the names fit {} the prefix '{}': `gannet checkpoint import {} OUT --rename {}` {}",
-                   has_more ? "without" : "with", has_more ? rename.substr(0, rename.size() - 1) : rename.substr(1), path, rename,
+                   has_more ? "without" : "with", has_more ? rename.substr(0, rename.size() - 1) : rename.substr(1), in_shell(path), rename,
                    has_more ? "takes it away" : "puts it in front");
 }
 

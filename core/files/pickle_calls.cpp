@@ -90,6 +90,9 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
       return parameter(arguments);
     case Role::kSubclass:
       return of_subclass(arguments);
+    case Role::kTyped:
+      if (count != 2) corrupt(formatted("{} is given {} arguments", shown(callee.text), count));
+      return &static_cast<PickleObject&>(const_cast<Object&>(*arguments.items[0]));
     case Role::kStorage:
     case Role::kDtype:
       break;

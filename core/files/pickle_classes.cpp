@@ -30,6 +30,7 @@ constexpr std::pair<std::string_view, Role> kClasses[] = {
     {"torch._utils._rebuild_tensor", Role::kTensor1},
     {"torch._utils._rebuild_tensor_v2", Role::kTensor2},
     {"torch._utils._rebuild_tensor_v3", Role::kTensor3},
+    {"torch.jit._pickle.restore_type_tag", Role::kTyped},
 };
 
 // Python's names of dtypes, and of the storages that have one.

@@ -26,6 +26,7 @@ enum class Role {
   kTensor3,    // torch._utils._rebuild_tensor, _v2, _v3
   kParameter,  // torch._utils._rebuild_parameter, with state or without
   kSubclass,   // torch._tensor._rebuild_from_type_v2: a tensor with attributes
+  kTyped,      // torch.jit._pickle.restore_type_tag: its first argument, with the name of its type, as torch::pickle_save writes
 };
 
 struct KnownClass {

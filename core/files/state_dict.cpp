@@ -2,7 +2,6 @@
 
 #include <gannet/error.h>
 
-#include <filesystem>
 #include <set>
 
 #include "base/format.h"
@@ -10,15 +9,9 @@
 #include "files/bytes.h"
 #include "files/io.h"
 #include "files/pickle_classes.h"
-#include "files/weight_index.h"
 
 namespace gannet::files {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr const char* kFile = "pytorch_model.bin";
-constexpr const char* kIndex = "pytorch_model.bin.index.json";
 
 bool holds_tensors(const Object& object) {
   if (object.kind != Object::Kind::kDict) return false;
@@ -152,30 +145,5 @@ void add_state_dict(const std::string& path, StateDict& all) {
 }
 
 bool is_pt_name(const std::string& path) { return path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin"); }
-
-bool is_pt_folder(const std::string& path) {
-  return files::kind_of(formatted("{}/{}", path, kFile)).exists || files::kind_of(formatted("{}/{}", path, kIndex)).exists;
-}
-
-StateDict open_state_dict(const std::string& path) {
-  StateDict all;
-  if (!files::kind_of(path).is_folder) {
-    add_state_dict(path, all);
-  } else if (files::kind_of(formatted("{}/{}", path, kFile)).exists) {
-    add_state_dict((fs::path(path) / kFile).string(), all);
-  } else {
-    const std::string index = (fs::path(path) / kIndex).string();
-    const auto files = files::files_of_index(index);
-    for (const auto& [file, names] : files) {
-      add_state_dict((fs::path(path) / file).string(), all);
-      for (const std::string& name : names)
-        if (!all.tensors.count(name))
-          throw Error(ErrorCode::kCorrupt, formatted("{} says that '{}' is in {}, where it is not", index, name, file),
-                      "fetch the folder again");
-    }
-    all.taken_from = index;
-  }
-  return all;
-}
 
 }  // namespace gannet::files

@@ -1,7 +1,7 @@
-// The weights in PyTorch's files: a state dict by name, wherever in the file it lies, out of one file or of shards that an index
-// lists.
+// The weights in PyTorch's files: a state dict by name, wherever in the file it lies (weight_files.h: of all formats and shards).
 //
-//   const StateDict weights = open_state_dict("pytorch_model.bin");     // or its folder
+//   StateDict weights;
+//   add_state_dict("pytorch_model.bin", weights);
 //   for (const auto& [name, tensor] : weights.tensors) ... tensor.file->read(tensor.stored) ...
 #pragma once
 
@@ -27,13 +27,10 @@ struct StateDict {
 
 // .pt, .pth and .bin: by name, what torch.save writes.
 bool is_pt_name(const std::string& path);
-// Whether a folder holds pytorch_model.bin or its index.
-bool is_pt_folder(const std::string& path);
 
-// The root of the file where that is a dict of tensors; else its entry "module", "model", "state_dict" or "model_state_dict", the
-// first that is one. Throws Error(kArgument) with the keys that were found where none is, and what PtFile and the index throw.
-StateDict open_state_dict(const std::string& path);
-// One file's, beside what `all` has.
+// Adds one file's to what `all` has: the root of the file where that is a dict of tensors; else its entry "module", "model",
+// "state_dict" or "model_state_dict", the first that is one. Throws Error(kArgument) with the keys that were found where none is,
+// and what PtFile throws.
 void add_state_dict(const std::string& file, StateDict& all);
 
 }  // namespace gannet::files

@@ -13,6 +13,7 @@
 #include "files/bytes.h"
 #include "files/io.h"
 #include "files/known_folder.h"
+#include "files/names.h"
 #include "files/pieces.h"
 #include "files/safetensors_file.h"
 #include "files/state_dict.h"
@@ -96,11 +97,16 @@ Layout find(const std::string& path) {
   if (kind.is_folder) {
     if (auto layout = find_in(path)) return std::move(*layout);
     refuse_known_folder(path);
+    const std::vector<std::string> names = files::names_in(path);
+    for (const std::string& name : names)
+      if (!exists(formatted("{}/{}", path, name)))
+        throw Error(ErrorCode::kNotFound, formatted("{}/{} is a link to a file that is not there", path, name), kFetchAgain);
     throw Error(ErrorCode::kArgument,
                 formatted("{} holds no weights that are known: no model.safetensors, no pytorch_model.bin, no index and no whole "
-                          "set of shards of either",
-                          path),
-                "give the file that holds them");
+                          "set of shards of either; it has {}",
+                          path, some_names(names, 5)),
+                "give the file that holds them to load_weights or `gannet checkpoint import`, or name it model.safetensors (of "
+                "torch.save: pytorch_model.bin)");
   }
   const size_t slash = path.rfind('/');
   if (kind.exists && path.ends_with(".index.json")) return of_index(slash == path.npos ? "." : path.substr(0, slash), path);
@@ -187,6 +193,7 @@ bool is_weights_folder(const std::string& folder) { return files::kind_of(folder
 WeightFiles open_weight_files(const std::string& path) {
   const Layout layout = find(path);
   WeightFiles all;
+  all.path = path;
   all.taken_from = layout.taken_from;
   Adding adding(all);
   for (const auto& [file, names] : layout.files) {
@@ -200,6 +207,24 @@ WeightFiles open_weight_files(const std::string& path) {
                     kFetchAgain);
   }
   return all;
+}
+
+void refuse_other_kinds(const std::string& taken_from, const std::vector<Conversion>& conversions) {
+  enum class Kind { kInteger, kFloat, kFloat8, kComplex };
+  const auto kind_of = [](c10::ScalarType dtype) {
+    return c10::isIntegralType(dtype, /*includeBool=*/true) ? Kind::kInteger
+           : c10::isFloat8Type(dtype)                       ? Kind::kFloat8
+           : c10::isComplexType(dtype)                      ? Kind::kComplex
+                                                            : Kind::kFloat;
+  };
+  std::vector<std::string> others;
+  for (const auto& [name, from, to] : conversions)
+    if (kind_of(from) != kind_of(to)) others.push_back(formatted("{} ({} there, {} here)", name, c10::toString(from), c10::toString(to)));
+  if (others.empty()) return;
+  throw Error(ErrorCode::kMismatch,
+              formatted("the weights of {} do not fit the model: other kinds of numbers there than here: {}", taken_from,
+                        some_names(others)),
+              "integers and float8 are codes of a quantized model: load the weights before they were quantized (docs/models.md)");
 }
 
 }  // namespace gannet::files

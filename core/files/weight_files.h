@@ -27,7 +27,8 @@ struct WeightTensor {
 struct WeightFiles {
   std::vector<WeightTensor> tensors;                         // in the files' order, each of its own bytes
   std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the one that it is listed under
-  std::string taken_from;                                    // "gpt2/model.safetensors.index.json"
+  std::string path;                                          // as it was given
+  std::string taken_from;                                    // "gpt2/model.safetensors.index.json", "a.pt, its entry 'model'"
   size_t not_tensors = 0;                                    // entries of a state dict that are none
 };
 
@@ -40,5 +41,14 @@ bool is_weights_folder(const std::string& folder);
 // index lists, or a whole set of shards <name>-00001-of-0000N without an index. Throws Error(kArgument) for one shard of several
 // and for a folder without weights, Error(kCorrupt) where index and shards differ, and what reading the files throws.
 WeightFiles open_weight_files(const std::string& path);
+
+// A tensor of the file and what its values are to become.
+struct Conversion {
+  std::string name;
+  c10::ScalarType from, to;
+};
+// Throws Error(kMismatch) that names those whose values would not be the numbers that they stand for: integers and float8 under a
+// parameter's name are codes of a quantized model, whose scales are elsewhere, and a complex number loses its imaginary part.
+void refuse_other_kinds(const std::string& taken_from, const std::vector<Conversion>& conversions);
 
 }  // namespace gannet::files

@@ -26,6 +26,7 @@ std::map<std::string, std::vector<std::string>> files_of_index(const std::string
                   "fetch the folder again");
     files[file.as_string()].push_back(name);
   }
+  if (files.empty()) throw Error(ErrorCode::kCorrupt, formatted("{} lists no tensor", path), "fetch the folder again");
   return files;
 }
 

@@ -203,6 +203,11 @@ class Config(Case):
         self.assertIn("gannet: arguments.json: the Trainer refuses argument fp16_full_eval: parameters of another dtype", text)
         self.assertRegex(text, r"/fp16/enabled = true +# auto: fp16, fp16_full_eval")
 
+    def test_arguments_of_a_script_beside_those_of_training_are_notes(self):
+        text = self.resolve('{"gradient_clipping": "auto"}', '{"model_name_or_path": "gpt2", "max_grad_norm": 0.5}')
+        self.assertIn("arguments.json: not taken: model_name_or_path, which belongs to a training script of transformers", text)
+        self.assertIn("/gradient_clipping = 0.5", text)
+
     def test_one_mistake_is_told_once(self):
         for members, mistake in (('"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}',
                                   'nothing gives a value to these "auto"s'),

@@ -1,4 +1,5 @@
 // What people give that is no model, or not one of Gannet's formats: named for what it is, by every reader, with the next step.
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gannet/checkpoint.h>
 #include <gannet/model_config.h>
@@ -95,12 +96,14 @@ TEST(FirstBytes, take_what_a_reader_takes_and_leave_the_unknown_to_it) {
   EXPECT_EQ(recognized("PK\3\4....", 100).format, Format::kZip);
   EXPECT_EQ(recognized("\x80\x02}.", 100).format, Format::kPickle);
   EXPECT_EQ(recognized("\x02\0\0\0\0\0\0\0{}"s, 10).format, Format::kSafetensors);
-  EXPECT_EQ(recognized("step4\n", 6).format, Format::kUnknown);
-  EXPECT_EQ(recognized("no key here: really not\n", 24).format, Format::kUnknown);
+  EXPECT_EQ(recognized("no key here: really not\n", 24).format, Format::kText);
+  EXPECT_EQ(recognized("no key here: really not\n", 1000).format, Format::kUnknown) << "the head of a longer one";
   for (const std::string yaml : {"# a comment\n\n# and one more\nkey: 1\n", "---\r\nkey: 1\r\n", "key: a line without an end", "key:"})
     EXPECT_EQ(recognized(yaml, yaml.size()).format, Format::kYaml) << yaml;
-  for (const std::string other : {"# a comment alone", "-----BEGIN CERTIFICATE-----\n", "1: 2\n", "key:\1", "{\0\0\0\0\0\0\0"s})
+  for (const std::string& other : {"1: 2\n"s, "step4\n"s, "key:\1"s, "{\0\0\0\0\0\0\0"s})
     EXPECT_EQ(recognized(other, other.size()).format, Format::kUnknown) << other;
+  for (const std::string text : {"# a comment alone", "-----BEGIN CERTIFICATE-----\n", "Entry not found"})
+    EXPECT_EQ(recognized(text, text.size()).format, Format::kText) << text;
   require_format("PK\3\4", 4, "x", {Format::kZip});
   EXPECT_THAT(recognized("version https://git-lfs.github.com/spec/v1\n", 42).what, HasSubstr("Git LFS pointer"));
 }
@@ -125,13 +128,15 @@ TEST_F(Foreign, folders_of_other_programs_are_named_with_the_next_step) {
   };
   const Case cases[] = {
       {{"adapter_config.json", "adapter_model.safetensors"}, "a PEFT adapter (adapter_config.json)", "merge it first"},
-      {{"checkpoint-4/", "checkpoint-10/", "runs/"}, "an output folder of transformers' Trainer", "/checkpoint-10"},
+      {{"checkpoint-4/", "checkpoint-10/", "runs/"}, "an output folder of a Trainer", "/checkpoint-10"},
+      {{"checkpoint-4/", "config.json"}, "an output folder of a Trainer", "/checkpoint-4"},
+      {{"blobs/", "refs/", "snapshots/", "snapshots/0a1b/"}, "a model in Hugging Face's cache", "/snapshots/0a1b"},
       {{".metadata", "__0_0.distcp"}, "torch.distributed.checkpoint", "dcp_to_torch"},
       {{"pytorch_model_fsdp_0/"}, "a checkpoint of FSDP", "accelerate merge-weights"},
       {{"latest_checkpointed_iteration.txt", "iter_0000010/"}, "a checkpoint of Megatron-LM", "tools/checkpoint/convert.py"},
       {{"random_states_0.pkl", "optimizer.bin"}, "accelerate's save_state", "save_model"},
       {{"model_index.json"}, "a pipeline of diffusers", "give the folder of one"},
-      {{"trainer_state.json", "rng_state.pth"}, "a checkpoint of transformers' Trainer", "from_pretrained"},
+      {{"trainer_state.json", "rng_state.pth"}, "a checkpoint of transformers' Trainer without weights", "give the folder"},
   };
   NamedNet net;
   for (const Case& one : cases) {
@@ -165,6 +170,53 @@ TEST_F(Foreign, what_lies_beside_weights_is_in_the_receipt) {
   for (const char* name : {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}) write_text(file(name), "x");
   EXPECT_THAT(convert::import_weights(root_.string(), file("out"), {}).to_string(),
               HasSubstr("not taken: optimizer.pt, rng_state.pth, scheduler.pt, trainer_state.json"));
+}
+
+TEST_F(Foreign, every_reader_of_weights_takes_the_same_layouts_and_refuses_the_same_faults) {
+  const at::Tensor a = at::full({2, 3}, 1.0), b = at::full({4}, 2.0);
+  const auto loads = [&](const std::string& path) {
+    NamedNet net;
+    EXPECT_EQ(load_weights(net, path), 2) << path;
+    EXPECT_TRUE(net.named_parameters()["a.weight"].equal(a) && net.named_parameters()["b.weight"].equal(b)) << path;
+  };
+  save_safetensors(file("model-00001-of-00002.safetensors"), {{"a.weight", a}});
+  save_safetensors(file("model-00002-of-00002.safetensors"), {{"b.weight", b}});
+  loads(root_.string());
+  write_text(file("model.safetensors.index.json"),
+             R"({"weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b.weight": "model-00002-of-00002.safetensors"}})");
+  loads(root_.string());
+  loads(file("model.safetensors.index.json"));
+  save_safetensors(file("model-00002-of-00002.safetensors"), {{"a.weight", a}, {"b.weight", b}});
+  NamedNet net;
+  EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { load_weights(net, root_.string()); }), HasSubstr("which another shard has too"));
+  write_text(file("model.safetensors.index.json"), R"({"weight_map": {}})");
+  EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { open_weight_files(root_.string()); }), HasSubstr("lists no tensor"));
+  save_pt(file("model.safetensors"), {{"a.weight", a}, {"b.weight", b}});
+  loads(root_.string());
+}
+
+TEST_F(Foreign, numbers_of_another_kind_are_never_cast) {
+  for (const at::ScalarType dtype : {at::kChar, at::kFloat8_e4m3fn, at::kComplexFloat}) {
+    save_pt(file("x.bin"), {{"a.weight", at::zeros({2, 3}).to(dtype)}, {"b.weight", at::zeros({4})}});
+    NamedNet net;
+    for (const bool strict : {true, false})
+      EXPECT_THAT(error_of(ErrorCode::kMismatch, [&] { load_weights(net, file("x.bin"), {.strict = strict}); }),
+                  AllOf(HasSubstr("other kinds of numbers there than here: a.weight"), HasSubstr("quantized")));
+  }
+}
+
+TEST_F(Foreign, weights_and_checkpoints_of_others_are_named_where_a_checkpoint_is_opened) {
+  save_safetensors(file("model.safetensors"), {{"a.weight", at::zeros({2, 3})}});
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { checkpoint::open(root_.string(), {}); }), HasSubstr("holds a model's weights"));
+  fs::remove(file("model.safetensors"));
+  fs::create_symlink("../blobs/none", file("model.safetensors"));
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { open_weight_files(root_.string()); }), HasSubstr("is a link to a file that is not"));
+  fs::remove(file("model.safetensors"));
+  write_text(file("mp_rank_00_model_states.pt"), "x");
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { checkpoint::open(root_.string(), {}); }), HasSubstr("gannet checkpoint import"));
+  write_text(file("pytorch_model.bin"), "Invalid username or password.");
+  EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { open_weight_files(root_.string()); }),
+              AllOf(HasSubstr("\"Invalid username or password.\""), HasSubstr("fetch the file again")));
 }
 
 TEST_F(Foreign, a_prefix_that_would_fit_all_names_is_said) {

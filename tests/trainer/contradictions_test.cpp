@@ -112,6 +112,8 @@ TEST_F(Contradictions, NumbersAsTextAndFormerNamesGetAFittingSentence) {
                               gannet::training_arguments_from({{"group_by_length", true}});
                             })})
     EXPECT_THAT(found, HasSubstr("transformers 5 has it as train_sampling_strategy group_by_length"));
+  EXPECT_THAT(error_of([] { gannet::training_arguments_from({{"predict_with_generate", true}}); }),
+              HasSubstr("unknown argument 'predict_with_generate'; it belongs to a training script of transformers"));
 }
 
 }  // namespace

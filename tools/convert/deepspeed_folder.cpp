@@ -10,6 +10,7 @@
 #include "checkpoint/catalog.h"
 #include "files/bytes.h"
 #include "files/io.h"
+#include "files/names.h"
 
 namespace gannet::convert {
 namespace {
@@ -60,8 +61,8 @@ std::vector<std::string> tags_in(const fs::path& dir) {
 // ended.
 fs::path choose(const fs::path& dir, const std::string& asked) {
   if (!is_folder(dir))
-    throw Error(ErrorCode::kNotFound, formatted("there is no folder {}", dir.string()),
-                "name the folder given to DeepSpeed's save_checkpoint");
+    throw Error(ErrorCode::kNotFound, formatted("there is no folder or file {}", dir.string()),
+                "name a file of weights, a folder of them, or the folder given to DeepSpeed's save_checkpoint");
   const std::string tag = asked.empty() ? latest(dir) : asked;
   if (const std::string fault = checkpoint::tag_fault(tag); !tag.empty() && !fault.empty())
     throw Error(ErrorCode::kArgument, formatted("{}: {}{} is not a tag: it {}", dir.string(), files::shown(tag),
@@ -80,12 +81,14 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
   if (is_there(dir / "latest_universal"))
     throw Error(ErrorCode::kUnsupported, formatted("{} holds a universal checkpoint only", dir.string()),
                 "import the folder that ds_to_universal.py was given");
+  if (tags.empty())
+    throw Error(ErrorCode::kNotFound,
+                formatted("{} holds neither weights that are known nor a checkpoint of DeepSpeed; it has {}", dir.string(),
+                          files::some_names(files::names_in(dir.string()), 5)),
+                "name a file of weights, a folder of them, or the folder given to DeepSpeed's save_checkpoint");
   throw Error(ErrorCode::kNotFound,
-              formatted("{} has no 'latest'{}", dir.string(),
-                        tags.empty() ? " and no DeepSpeed checkpoint in it"
-                                     : formatted(", which is written last: the save may not have ended{}", there)),
-              tags.empty() ? "name the folder given to DeepSpeed's save_checkpoint"
-                           : formatted("if it is whole, choose it with --tag {}", tags.back()));
+              formatted("{} has no 'latest', which is written last: the save may not have ended{}", dir.string(), there),
+              formatted("if it is whole, choose it with --tag {}", tags.back()));
 }
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& next) {

@@ -184,8 +184,8 @@ TrainingArguments training_arguments_from(const Dict& values);
 TrainingArguments training_arguments_from_file(const std::string& path);
 
 /// What a file gives for gannet::fill_auto: its arguments under today's names, older spellings among them. Mistakes are those of
-/// training_arguments_from_file, but an argument that the Trainer refuses is a note: a program with a loop of its own may take
-/// it.
+/// training_arguments_from_file, but two things are notes: an argument that the Trainer refuses, since a program with a loop of
+/// its own may take it, and the arguments for model and data that transformers' example scripts read from the same file.
 struct GivenArguments {
   Dict values;
   std::vector<std::string> notes;

@@ -2,6 +2,8 @@
 
 #include <gannet/error.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -54,6 +56,19 @@ nlohmann::json as_json(const Value& value) {
   return dict;
 }
 
+// The parser's own text quotes the bytes that it stopped at, whatever they are.
+[[noreturn]] void refuse_text(const std::string& text, size_t byte, const std::string& what) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw Error(ErrorCode::kArgument, what + ": the text is empty", "give JSON");
+  const size_t at = std::min(byte > 0 ? byte - 1 : 0, text.size());
+  const size_t line_start = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+  const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
+  const std::string place = what + ":" + std::to_string(line) + ":" + std::to_string(at - line_start + 1);
+  if (at == text.size()) throw Error(ErrorCode::kArgument, place + ": the JSON text ends here and is not complete", "close it");
+  throw Error(ErrorCode::kArgument, place + ": the text is not JSON from here",
+              "a value is a number, true, false, null, \"text\", [ ... ] or { ... }, and commas separate members");
+}
+
 }  // namespace
 
 Value parse_json(const std::string& text, const std::string& what) {
@@ -69,8 +84,10 @@ Value parse_json(const std::string& text, const std::string& what) {
   Value value;
   try {
     value = from_json(Json::parse(text, note_keys, true, /*ignore_comments=*/true));
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kArgument, what + ": " + error.what(), "give JSON");
+  } catch (const nlohmann::json::parse_error& error) {
+    refuse_text(text, error.byte, what);
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorCode::kArgument, what + ": a number is too large", "the largest is about 1.8e308");
   }
   if (!twice.empty()) throw Error(ErrorCode::kArgument, what + ": '" + twice + "' is there twice", "keep one of the two");
   return value;

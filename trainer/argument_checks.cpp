@@ -12,6 +12,11 @@ namespace gannet {
 
 std::vector<std::string> arguments::contradictions(const TrainingArguments& a) {
   std::vector<std::string> wrong;
+  // A person looks in vain for an argument that was not given.
+  const auto is_default = [&](const char* name) {
+    const auto* row = arguments::find(name);
+    return std::find(a.given.begin(), a.given.end(), name) == a.given.end() && row->get(a) == row->fallback();
+  };
   if (a.max_steps == 0) wrong.push_back("max_steps is 0: give a number of updates, or -1 for num_train_epochs");
   if (a.fp16 && a.bf16) wrong.push_back("fp16 and bf16 are both on: choose one");
   if (a.load_best_model_at_end) {
@@ -20,13 +25,15 @@ std::vector<std::string> arguments::contradictions(const TrainingArguments& a) {
       wrong.push_back("load_best_model_at_end needs checkpoints: set save_strategy to that of eval_strategy, or to best");
     else if (a.save_strategy != "best" && a.eval_strategy != "no" && a.save_strategy != a.eval_strategy)
       wrong.push_back("load_best_model_at_end: eval_strategy is " + a.eval_strategy + " and save_strategy is " + a.save_strategy +
+                      (is_default("save_strategy") ? " (its default)" : "") +
                       ", so that the best evaluation may have no checkpoint; make them equal");
     else if (a.save_strategy == "steps" && a.eval_strategy == "steps") {
       const double every = a.eval_steps.value_or(a.logging_steps);
       // Both fractions, or both whole: else their relation is known by the run alone.
       if ((every < 1) == (a.save_steps < 1) && std::abs(std::remainder(a.save_steps, every)) > 1e-9 * a.save_steps)
         wrong.push_back("load_best_model_at_end: save_steps (" + arguments::shown(a.save_steps) +
-                        ") must be a multiple of eval_steps (" + arguments::shown(every) + ")");
+                        (is_default("save_steps") ? ", its default" : "") + ") must be a multiple of eval_steps (" +
+                        arguments::shown(every) + (a.eval_steps ? "" : ", from logging_steps") + ")");
     }
     if (a.save_only_model)
       wrong.push_back("load_best_model_at_end reads a whole checkpoint, which save_only_model does not write");

@@ -3,6 +3,7 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/mse_loss.h>
+#include <c10/util/Exception.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
 #include <gannet/trainer.h>
@@ -12,6 +13,28 @@
 namespace gannet {
 
 namespace {
+
+std::string shape_of(const at::Tensor& tensor) {
+  std::string text;
+  for (const int64_t size : tensor.sizes()) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+// After LibTorch's cross entropy threw, so that a step whose labels are right pays nothing. Labels on the CPU alone: an assertion
+// of the device leaves none to be read.
+void refuse_labels_outside(const at::Tensor& logits, const at::Tensor& labels) {
+  if (!labels.is_cpu()) return;
+  const int64_t classes = logits.size(-1);
+  const at::Tensor flat = labels.reshape({-1}).to(at::kLong);
+  const at::Tensor outside = flat.ne(-100).logical_and(flat.lt(0).logical_or(flat.ge(classes)));
+  if (!outside.any().item<bool>()) return;
+  throw Error(
+      ErrorCode::kArgument,
+      "a label is " + std::to_string(flat.masked_select(outside)[0].item<int64_t>()) + ", and the model's output " +
+          shape_of(logits) + " has " + std::to_string(classes) + " classes (labels of shape " + shape_of(labels) + ")",
+      "classes are numbered from 0 to " + std::to_string(classes - 1) +
+          ", and a label of -100 does not count: give the model as many outputs as there are classes, or correct the labels");
+}
 
 at::Tensor widened(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat); }
 
@@ -27,15 +50,22 @@ at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, doubl
   if (at::isFloatingType(labels.scalar_type())) {
     const double features = static_cast<double>(labels.numel()) / static_cast<double>(std::max<int64_t>(1, count_labels(labels)));
     const at::Tensor wide = widened(logits);
+    if (wide.numel() != labels.numel())
+      throw Error(ErrorCode::kArgument,
+                  "labels of floating point have the shape " + shape_of(labels) + ", and the model's output " + shape_of(logits),
+                  "labels of a regression have the output's shape; labels of classes are integers (to(torch::kLong))");
     return at::mse_loss(wide.reshape_as(labels), labels.to(wide.scalar_type()), at::Reduction::Sum) / features;
   }
   if (logits.dim() < 2 || logits.numel() / std::max<int64_t>(1, logits.size(-1)) != labels.numel())
-    throw Error(ErrorCode::kMismatch,
-                "logits of " + std::to_string(logits.numel()) + " elements in rows of " + std::to_string(logits.size(-1)) +
-                    " for " + std::to_string(labels.numel()) + " labels",
+    throw Error(ErrorCode::kArgument, "logits of the shape " + shape_of(logits) + " for labels of the shape " + shape_of(labels),
                 "logits are [..., classes] for labels [...]; give a compute_loss where they are not");
-  return at::cross_entropy_loss(widened(logits).reshape({-1, logits.size(-1)}), labels.reshape({-1}).to(at::kLong), {},
-                                at::Reduction::Sum, -100, smoothing);
+  try {
+    return at::cross_entropy_loss(widened(logits).reshape({-1, logits.size(-1)}), labels.reshape({-1}).to(at::kLong), {},
+                                  at::Reduction::Sum, -100, smoothing);
+  } catch (const c10::Error&) {
+    refuse_labels_outside(logits, labels);
+    throw;
+  }
 }
 
 namespace detail {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "exception_text.h"
+#include "model_errors.h"
 
 namespace gannet {
 namespace {
@@ -145,7 +146,11 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
       bool is_over = false;
     } evaluating{*this};
     begin_evaluation(options, keeps);
-    while (auto batch = evaluate_batch()) {
+    const auto next_batch = [&] {
+      const std::string where = prefix + ", batch " + std::to_string(static_cast<int64_t>(rounds) + 1);
+      return of_model(where, [&] { return evaluate_batch(); });
+    };
+    while (auto batch = next_batch()) {
       ++rounds;
       if (batch->loss.defined()) ++losses;
       if (batch->loss.defined() && batch->items > 0) loss += batch->loss.item<double>();

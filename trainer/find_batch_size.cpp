@@ -25,6 +25,8 @@
 #include <new>
 #include <utility>
 
+#include "model_errors.h"
+
 namespace gannet {
 namespace {
 
@@ -120,7 +122,7 @@ void TrainerBase::run_probe() {
   micro_batches_left_ = arguments_.gradient_accumulation_steps;
   // The second micro-batch of an update finds the gradients of the first in memory.
   for (int64_t pass = 0; pass < std::min<int64_t>(2, arguments_.gradient_accumulation_steps); ++pass) {
-    const at::Tensor loss = measure_probe();
+    const at::Tensor loss = of_model("auto_find_batch_size, forward of the model", [&] { return measure_probe(); });
     if (is_engines)
       engine_->backward(loss, {.scale_wrt_gas = false});
     else

@@ -10,6 +10,9 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace gannet {
 namespace {
@@ -40,6 +43,8 @@ void refuse_other_checkpoints(const fs::path& path) {
   if (fs::exists(path / "model.safetensors", ignored) || fs::exists(path / "pytorch_model.bin", ignored))
     throw Error(ErrorCode::kArgument, named + "holds weights alone (it has no manifest.json)",
                 "begin with its weights, and without resume_from_checkpoint; a run with save_only_model cannot be resumed");
+  throw Error(ErrorCode::kArgument, named + "is a folder without a checkpoint: it has no manifest.json",
+              "give a folder checkpoint-N that a Trainer saved, or begin without resume_from_checkpoint");
 }
 
 // "checkpoint-3" of transformers in a folder where this run looks for its own; "": none.
@@ -51,20 +56,55 @@ std::string foreign_checkpoint_in(const std::string& folder) {
   return "";
 }
 
+// The number at the end of a name, "step8": what orders checkpoints that are not the Trainer's own. -1: none.
+int64_t number_at_end(const std::string& name) {
+  const size_t begin = name.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
+  return begin == name.size() ? -1 : std::atoll(name.c_str() + begin);
+}
+
+// The whole checkpoints in a folder, the newest first.
+std::vector<std::string> checkpoints_in(const fs::path& folder) {
+  std::vector<std::pair<int64_t, std::string>> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with('.') && fs::exists(entry.path() / "manifest.json", ignored))
+      found.emplace_back(number_at_end(name), name);
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::string> names;
+  for (auto& [number, name] : found) names.push_back(std::move(name));
+  return names;
+}
+
+// A path that is no folder: a slip in its name, or a file of the checkpoint in place of its folder.
+void refuse_what_is_no_folder(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return;
+  const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const std::string named = "resume_from_checkpoint names " + path.string() + ", which ";
+  if (fs::exists(path, ignored))
+    throw Error(ErrorCode::kArgument, named + "is a file, and a checkpoint is a folder",
+                fs::exists(parent / "manifest.json", ignored) ? "give the folder that it lies in, " + parent.string()
+                                                              : "give a folder checkpoint-N that a Trainer saved");
+  std::vector<std::string> there = checkpoints_in(parent);
+  there.resize(std::min<size_t>(there.size(), 3));
+  std::string names;
+  for (const std::string& name : there) names += (names.empty() ? "" : ", ") + (parent / name).string();
+  throw Error(ErrorCode::kNotFound, named + "does not exist",
+              there.empty() ? "check the path: a Trainer saves checkpoints as output_dir/checkpoint-N"
+                            : "the newest that are there: " + names);
+}
+
 // The folder of a run in place of one of its checkpoints: an ordinary slip.
 void refuse_folder_of_checkpoints(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / "manifest.json", ignored)) return;
-  std::pair<int64_t, std::string> newest{-1, ""};
-  for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    const std::string name = entry.path().filename();
-    if (!name.starts_with("checkpoint-") || !fs::exists(entry.path() / "manifest.json", ignored)) continue;
-    newest = std::max(newest, {std::atoll(name.c_str() + std::strlen("checkpoint-")), name});
-  }
-  if (newest.second.empty()) return;
+  const std::vector<std::string> there = checkpoints_in(path);
+  if (there.empty()) return;
   throw Error(ErrorCode::kArgument,
               "resume_from_checkpoint names " + path.string() + ", which is a folder of checkpoints and not one of them",
-              "give " + (path / newest.second).string() + ", or \"last\" with output_dir " + path.string());
+              "give " + (path / there[0]).string() + ", or \"last\" with output_dir " + path.string());
 }
 
 }  // namespace
@@ -129,6 +169,7 @@ std::pair<std::string, LoadOptions> TrainerBase::place_of_resume() const {
   if (load.if_present) return {arguments_.output_dir, load};
   const fs::path path = fs::path(arguments_.resume_from_checkpoint).lexically_normal();
   const fs::path trimmed = path.has_filename() ? path : path.parent_path();
+  refuse_what_is_no_folder(trimmed);
   refuse_folder_of_checkpoints(trimmed);
   refuse_other_checkpoints(trimmed);
   load.tag = trimmed.filename().string();

@@ -123,6 +123,15 @@ bool is_beginning(std::string_view word, std::string_view name) {
          (name[word.size()] == '_' || name[word.size()] == '-');
 }
 
+// Some of the words of a name, at least two, in their order: "warmup_steps" of "warmup_num_steps".
+bool is_part(std::string_view word, std::string_view name) {
+  const auto words = split(word, '_'), all = split(name, '_');
+  if (words.size() < 2 || words.size() >= all.size()) return false;
+  size_t met = 0;
+  for (const std::string& one : all) met += met < words.size() && one == words[met];
+  return met == words.size();
+}
+
 }  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -150,6 +159,8 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
     // Behind a single slip of the finger, before all that is farther off.
     if (distance > 1 && is_beginning(folded, name))
       ranked.emplace_back(2, candidate);
+    else if (distance > 1 && is_part(folded, name))
+      ranked.emplace_back(3, candidate);
     else if (distance <= std::max<size_t>(2, folded.size() / 3) && distance < folded.size())
       ranked.emplace_back(distance <= 1 ? distance : distance + 1, candidate);
   }
@@ -162,10 +173,16 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   std::vector<std::string> near = nearest(word, candidates, 5);
   if (near.empty()) return "";
-  // A beginning that several names share says no more than which they are.
+  // Words that several names share say no more than which they are.
   const std::string folded = lower(word);
-  const auto shares = [&](const std::string& name) { return is_beginning(folded, lower(name)); };
-  if (near.size() > 4 || !std::all_of(near.begin(), near.end(), shares)) near.resize(1);
+  const auto share = [&](bool (*is_of)(std::string_view, std::string_view)) {
+    const auto is_other = [&](const std::string& name) { return !is_of(folded, lower(name)); };
+    const auto others = std::find_if(near.begin(), near.end(), is_other);
+    if (others == near.begin() || others - near.begin() > 4) return false;
+    near.erase(others, near.end());
+    return true;
+  };
+  if (!share(is_beginning) && !share(is_part)) near.resize(1);
   for (std::string& name : near) name = "'" + name + "'";
   const std::string last = near.back();
   near.pop_back();

@@ -29,8 +29,9 @@ std::string shape_text(std::span<const int64_t> shape);        // "[2, 3]"
 /// Damerau-Levenshtein distance (insertions, deletions, substitutions, swaps of neighbours).
 size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidates nearest to `word`, best first: those whose first words it is ("loss" of "loss_scale"), and none else that
-/// differs in more than a third of its letters (at least 2 are allowed). At most `limit`.
+/// The candidates nearest to `word`, best first: those whose first words it is ("loss" of "loss_scale") or that have all of its
+/// words ("bucket_size" of "reduce_bucket_size"), and none else that differs in more than a third of its letters (at least 2 are
+/// allowed). At most `limit`.
 std::vector<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates, size_t limit = 1);
 
 /// "; did you mean 'x'?", "; did you mean 'x_y' or 'x_z'?" where "x" begins up to four, or "" when nothing is near.

@@ -94,12 +94,41 @@ std::string advice_between_precisions(const std::string& key, const std::string&
   return "";
 }
 
+std::string advice_of_other_names(const std::string& key, const std::string& section) {
+  for (const auto& [name, path] : kOtherNames)
+    if (lower(key) == name) return did_you_mean(*find_key(path), section);
+  return "";
+}
+
+// The names in a section that a key may have been meant as. Short words are near to too many: "step" is not "seed".
+std::vector<std::string> names_in(const std::string& section, const std::string& key) {
+  std::vector<std::string> names;
+  for (const Key* row : members_of(section)) {
+    names.emplace_back(row->name());
+    if (!row->alias.empty()) names.emplace_back(row->alias);
+  }
+  const std::string folded = lower(key);
+  if (key.size() <= 4)
+    std::erase_if(names, [&](const auto& name) { return !name.starts_with(folded) && edit_distance(folded, name) > 1; });
+  return names;
+}
+
+// A letter or two beside the name of a neighbour: likelier than a name of another section in the wrong place.
+bool is_slip(const std::string& key, const std::vector<std::string>& names) {
+  const auto near = nearest(key, names);
+  return !near.empty() && edit_distance(lower(key), near.front()) <= std::min<size_t>(2, key.size() / 3);
+}
+
 }  // namespace
 
 std::string place_of(std::string_view section) { return section.empty() ? "at the top level" : formatted("in /{}", section); }
 
 std::string advice_for(const std::string& key, const std::string& section) {
   if (const std::string advice = advice_between_precisions(key, section); !advice.empty()) return advice;
+  if (key == "name" && find_key(formatted("{}/type", section))) return "; did you mean 'type'?";
+  const std::vector<std::string> here = names_in(section, key);
+  const std::string near_here = gannet::did_you_mean(key, here), other = advice_of_other_names(key, section);
+  if (other.empty() && is_slip(key, here)) return near_here;
   std::vector<const Key*> elsewhere = keys_named(key);
   const auto is_active = [](const Key* row) { return is_read(row->status); };
   if (std::any_of(elsewhere.begin(), elsewhere.end(), is_active))
@@ -111,18 +140,12 @@ std::string advice_for(const std::string& key, const std::string& section) {
   }
   for (const auto& [name, advice] : kMisplaced)
     if (key == name) return std::string("; ") + advice;
-  for (const auto& [name, path] : kOtherNames)
-    if (lower(key) == name) return did_you_mean(*find_key(path), section);
+  if (!other.empty()) return other;
   if (const Key* row = row_of_path(key, section)) return did_you_mean(*row, section);
+  if (!near_here.empty() || !elsewhere.empty()) return near_here;  // of many sections that have it, none is the likely one
+  if (key.size() < 6) return "";                                   // short words are near to too many
   std::vector<std::string> names;
-  for (const Key* row : members_of(section)) {
-    names.emplace_back(row->name());
-    if (!row->alias.empty()) names.emplace_back(row->alias);
-  }
-  if (const std::string near = gannet::did_you_mean(key, names); !near.empty()) return near;
-  names.clear();
   for (const Key* row : all_keys()) names.emplace_back(row->name());
-  if (key.size() < 6) return "";  // short words are near to too many
   const auto near = nearest(key, names);
   const auto rows = near.empty() ? std::vector<const Key*>() : keys_named(near.front());
   return rows.empty() ? "" : did_you_mean(*rows.front(), section);

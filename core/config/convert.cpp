@@ -149,6 +149,22 @@ bool in_range(std::string_view range, double number) {
                                  : number > *parse_number<double>(std::string(range.substr(1)));
 }
 
+// What one value in place of a section was meant as: "bf16": true, "optimizer": "AdamW", "zero_optimization": 2. "" where no
+// member of the section is the one that such a value sets.
+std::string as_section(const Key& key, const Value& value) {
+  if (!key.is_section()) return "";
+  const auto has = [&](const char* name) { return find_key(formatted("{}/{}", key.path, name)) != nullptr; };
+  const auto write = [&](const char* name, const Value& inner) {
+    return formatted("write \"{}\": {{\"{}\": {}}}", key.name(), name, inner.to_json());
+  };
+  if (value.is_string() && value.as_string().size() <= 40)
+    for (const char* name : {"type", "device"})
+      if (has(name)) return write(name, value);
+  if (value.is_int() && has("stage")) return write("stage", value);
+  if (const auto on = to_bool(value); on && has("enabled")) return write("enabled", *on);
+  return "";
+}
+
 }  // namespace
 
 std::string wanted(const Key& key) {
@@ -198,6 +214,8 @@ Value convert(const Key& key, const Value& value, const std::string& where) {
   if (value.is_string() && key.type == Type::kDType) hint = did_you_mean(value.as_string(), {"fp32", "fp16", "bf16"});
   std::string found = value.is_dict() ? "an object" : value.is_list() ? "a list" : value.to_json();
   if (found.size() > 60) found = formatted("{}...", found.substr(0, 57));
+  if (const std::string meant = as_section(key, value); !meant.empty())
+    throw Error(ErrorCode::kConfig, formatted("{} must be {}, found {}", where, wanted(key), found), meant);
   std::string next(key.meaning);
   if (key.default_json != "null" && !key.is_section()) next += formatted("; default {}", key.default_json);
   throw Error(ErrorCode::kConfig, formatted("{} must be {}, found {}{}", where, wanted(key), found, hint), next);

@@ -107,9 +107,18 @@ class Filling {
     if (config::is_auto(*found)) return set(path, value, join(names, ", "));
     if (same_value(*found, value) || std::none_of(names.begin(), names.end(), [&](const auto& name) { return is_given(name); }))
       return;
-    conflicts_.push_back(formatted("/{} = {} ({}), but {} gives {}", path, found->to_json(),
-                                   config_.document()->origin_of(formatted("/{}", path)).to_string(), join(names, ", "),
+    conflicts_.push_back(formatted("/{} = {} ({}), but {} {}", path, found->to_json(),
+                                   config_.document()->origin_of(formatted("/{}", path)).to_string(), who_gives(names),
                                    value.to_json()));
+  }
+  // "bf16 (its default) and bf16_full_eval together give": what is no argument ("world size 2") has no default.
+  std::string who_gives(const Names& names) const {
+    std::vector<std::string> parts;
+    for (const std::string& name : names)
+      parts.push_back(is_given(name) || name.find(' ') != std::string::npos ? name : formatted("{} (its default)", name));
+    const std::string last = parts.back();
+    parts.pop_back();
+    return parts.empty() ? formatted("{} gives", last) : formatted("{} and {} together give", join(parts, ", "), last);
   }
   // Batch sizes are needed, so that the arguments also give those that are absent.
   void match_or_add(const std::string& path, const Value& value, const std::string& name) {

@@ -22,8 +22,8 @@ constexpr const char* kLinear =
 constexpr const char* kCosine = "write \"cosine\" with warmup_num_steps and total_num_steps";
 constexpr const char* kCosineTo = "write \"cosine_with_min_lr\" with total_num_steps (T_max) and min_lr (eta_min)";
 constexpr const char* kInCode =
-    "no plugin does this: give initialize a function of the step as its schedule (InitializeArgs::lr_scheduler), which may be "
-    "any";
+    "no plugin does this: give initialize a function of the step as its schedule (InitializeOptions::lr_scheduler), which may "
+    "be any";
 
 constexpr OtherType kOptimizers[] = {
     {"deepspeedcpuadam", kAdamWOnCpu},

@@ -140,6 +140,12 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
            is_list ? "a ']' is missing" : "a '}' is missing");
     }
   }
+  if (open_.empty() && !root_.is_dict()) {  // no brace was met
+    const size_t first = text.find_first_not_of(" \t\r\n");
+    const std::string line = text.substr(first, text.find_first_of("\r\n", first) - first);
+    fail(first, formatted("a config is an object {{ ... }}, found the text {}", in_quotes(printable(line.substr(0, 60)))),
+         "put the keys inside { }; a short text may be a server's answer in place of a file: fetch the file again");
+  }
   const size_t start = scan_.token_start(offset);
   size_t end = start;
   while (end < text.size() && !std::strchr(" \t\r\n,:{}[]\"", text[end])) ++end;
@@ -200,6 +206,25 @@ namespace {
               "sys.stdout, indent=2)' < FILE");
 }
 
+// What parse_text has better sentences for passes. The next steps of readers of weights fit a download and a packed file only.
+void refuse_other_formats(const Recognized& found, const std::string& path) {
+  switch (found.format) {
+    case Format::kUnknown:
+    case Format::kEmpty:
+    case Format::kJson:
+    case Format::kYaml:
+    case Format::kText:
+      return;
+    default:
+      break;
+  }
+  const bool is_fetched_wrong = found.format == Format::kLfsPointer || found.format == Format::kHtml;
+  throw Error(ErrorCode::kUnsupported, formatted("{} is {}", path, found.what),
+              is_fetched_wrong || found.what.starts_with("compressed")
+                  ? found.next_step
+                  : "a config is JSON text in UTF-8; was another file meant?");
+}
+
 }  // namespace
 
 Tree parse_text(const std::string& text, const std::string& name) {
@@ -246,10 +271,7 @@ Tree parse_file(const std::string& path) {
                 formatted("config file {} cannot be read: {}", in_quotes(path), std::strerror(errno ? errno : EIO)),
                 "check its permissions");
   }
-  // Binary files have a sentence of parse_text's.
-  if (const Recognized found = recognized(std::string_view(text).substr(0, kHeadBytes), text.size());
-      found.format == Format::kLfsPointer || found.format == Format::kHtml)
-    throw Error(ErrorCode::kUnsupported, formatted("{} is {}", path, found.what), found.next_step);
+  refuse_other_formats(recognized(std::string_view(text).substr(0, kHeadBytes), text.size()), path);
   return parse_text(text, path);
 }
 

@@ -271,10 +271,11 @@ std::string estimate_text(const EstimateRequest& request) {
   if (kept) add_activations(plan, *kept, read.settings.activation_checkpointing, room);
 
   std::string text = formatted(
-      "Bytes on each of {}{}{} on a host), for {} parameters in {}, the largest of {}{}, with {} bytes of optimizer states for "
+      "Bytes on each of {}{}{} on a host), for {} parameters in {}, the largest one with {} elements{}, with {} bytes of "
+      "optimizer states for "
       "each{}{}{}:\n\n{}\n{} A checkpoint has {}, shared among the ranks.\n{}.\n",
       plan.ranks, plan.ranks == 1 ? " rank (" : " ranks (", plan.ranks_per_host, request.said, dtype, plan.model.largest,
-      request.largest ? "" : " (a guess: --largest says it)", plan.model.state_bytes, states ? "" : " (Adam)",
+      request.largest ? "" : " (a guess; --largest gives it)", plan.model.state_bytes, states ? "" : " (Adam)",
       plan.model.average_bytes > 0 ? formatted(", {} of its moving average", plan.model.average_bytes) : "",
       kept_between_passes(plan.model), table_of(plan, room, request.config_name),
       kept ? "Activations of one micro-batch are in it. Not counted: the program itself."

@@ -38,5 +38,14 @@ TEST(Printable, MakesBytesVisibleThatAreNoText) {
   EXPECT_EQ(printable("\xc0\x80"), "\\xc0\\x80") << "a zero written longer than it is";
 }
 
+TEST(DidYouMean, WordsOfANameLeadToItBeforeLettersThatAreNear) {
+  EXPECT_EQ(did_you_mean("warmup_steps", {"warmup_type", "warmup_num_steps"}), "; did you mean 'warmup_num_steps'?");
+  EXPECT_EQ(did_you_mean("bucket_size", {"buffer_size", "reduce_bucket_size", "allgather_bucket_size"}),
+            "; did you mean 'reduce_bucket_size' or 'allgather_bucket_size'?");
+  EXPECT_EQ(did_you_mean("train_batch", {"train_micro_batch_size", "train_batch_size"}), "; did you mean 'train_batch_size'?");
+  EXPECT_EQ(did_you_mean("size_bucket", {"reduce_bucket_size"}), "") << "in their order";
+  EXPECT_EQ(did_you_mean("bucket", {"reduce_bucket_size"}), "") << "one word says too little";
+}
+
 }  // namespace
 }  // namespace gannet

@@ -139,6 +139,10 @@ class Config(Case):
                 self.assertIn(f"; did you mean {meant}?\n  (add a leading underscore", text)
         text = self.check(PLAIN % '"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR", "params": {"warmup": 3}}', code=2)
         self.assertIn("; did you mean 'warmup_min_lr', 'warmup_max_lr', 'warmup_num_steps' or 'warmup_type'?", text)
+        text = self.check(PLAIN % '"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR", "params": {"warmup_steps": 3}}', code=2)
+        self.assertIn("'warmup_steps'; did you mean 'warmup_num_steps'?", text)
+        text = self.check(PLAIN % '"zero_optimization": {"bucket_size": 3}', code=2)
+        self.assertRegex(text, r"; did you mean .reduce_bucket_size.*\?")
 
     def test_a_fractional_size_is_rounded_down_and_said(self):
         text = self.check(PLAIN % '"zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 943718.4}', code=0)
@@ -161,6 +165,8 @@ class Config(Case):
                         "argument adam_beta1 is 1.5, allowed: from 0, below 1", "fp16 and bf16 are both on: choose one",
                         "argument per_device_train_batch_size is 8, and per_gpu_train_batch_size, another name of it, is 4: keep one"):
             self.assertIn("arguments.json: " + mistake, text)
+        for name in ("a.json", "a.yaml"):
+            self.assertIn("is empty: it names no argument\n  (give arguments; {} stands for every default)", self.resolve("{}", "\n", code=2, name=name))
         self.assertIn("cannot open the file of arguments none.json", self.gannet("config", "resolve", "c.json", "--arguments", "none.json"))
 
     def test_an_argument_fills_under_each_of_its_names_and_from_yaml(self):

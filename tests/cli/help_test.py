@@ -16,6 +16,7 @@ SLIPS = [
     ("schedule x.json --steps", "gannet: `gannet schedule`: --steps needs a value"),
     ("estimate --parameters 1B --dtype bf15", "--dtype is 'bf15', and must be one of bf16, fp16, fp32, fp64; did you mean"),
     ("config check", "gannet: `gannet config check` needs FILE (the config)"),
+    ("completion", "gannet: `gannet completion` needs SHELL (the shell: bash, zsh or fish)"),
     ("config check a.json b.json", "gannet: `gannet config check` does not take 'b.json'"),
     ("doctor --json --report", "gannet: `gannet doctor`"),
     ("completion tcsh", "must be one of bash, zsh, fish"),

@@ -63,7 +63,7 @@ TEST(OtherTypes, NamesOfOtherLibrariesGetWhatToWriteHere) {
         std::tuple("scheduler", "CosineAnnealingLR", "write \"cosine_with_min_lr\""),
         std::tuple("scheduler", "torch.optim.lr_scheduler.CosineAnnealingLR", "write \"cosine_with_min_lr\""),
         std::tuple("scheduler", "get_linear_schedule_with_warmup", "write \"WarmupDecayLR\""),
-        std::tuple("scheduler", "StepLR", "a function of the step")})
+        std::tuple("scheduler", "StepLR", "a function of the step as its schedule (InitializeOptions::lr_scheduler)")})
     EXPECT_THAT(hint_of_type(block, type), HasSubstr(hint)) << type;
   EXPECT_EQ(hint_of_type("optimizer", "AdamX"), "") << "a slip of the pen gets the nearest names";
   EXPECT_EQ(hint_of_type("scheduler", "FusedAdam"), "");

@@ -82,9 +82,10 @@ TEST(Estimate, CountsAModulesParametersOnceAndTakesTheConfigsRow) {
                            {"optimizer", Dict{{"type", "SGD"}, {"params", Dict{{"lr", 0.1}, {"momentum", 0.9}}}}},
                            {"zero_optimization", Dict{{"stage", 1}}}});
   const std::string text = estimate(Tied(), config, {.ranks = 4});
-  for (const char* part : {"each of 4 ranks (4 on a host), for 120000 parameters in bf16, the largest of 120000, with 4 bytes of "
-                           "optimizer states for each:",
-                           "<- the config", "the config: stage 1 fits"})
+  for (const char* part :
+       {"each of 4 ranks (4 on a host), for 120000 parameters in bf16, the largest one with 120000 elements, with 4 bytes of "
+        "optimizer states for each:",
+        "<- the config", "the config: stage 1 fits"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
   EXPECT_THROW(estimate(Tied(), Config()), Error);
 }

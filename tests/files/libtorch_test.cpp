@@ -64,6 +64,18 @@ TEST_F(LibTorchFiles, an_archive_in_archives_is_read_by_dotted_names) {
   EXPECT_EQ(weights.not_tensors, 2u);
 }
 
+TEST_F(LibTorchFiles, a_dict_of_pickle_save_is_read_by_its_keys) {
+  c10::Dict<std::string, at::Tensor> dict;
+  dict.insert("a.weight", at::randn({2, 3}));
+  const std::vector<char> bytes = torch::pickle_save(dict);
+  write_text(file("dict.pt"), {bytes.begin(), bytes.end()});
+  const WeightFiles weights = open_weight_files(file("dict.pt"));
+  ASSERT_EQ(weights.tensors.size(), 1u);
+  at::Tensor read = at::empty({2, 3});
+  weights.tensors[0].bytes->copy_out(0, read.nbytes(), static_cast<char*>(read.data_ptr()));
+  EXPECT_TRUE(at::equal(read, dict.at("a.weight")));
+}
+
 TEST_F(LibTorchFiles, what_holds_no_weights_is_told_with_the_lines_that_help) {
   Pair net;
   torch::optim::Adam adam(net.parameters(), 1e-3);

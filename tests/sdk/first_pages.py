@@ -74,8 +74,13 @@ def main():
     run(gannet, "run", "--num_procs", 2, program, folder=start)
     run(gannet, "report", "metrics.jsonl", "-o", "report.html", folder=start)
 
-    run(WORK / "build/readme/readme", folder=readme)
-    run(gannet, "run", "--num_procs", 2, WORK / "build/readme/readme", folder=readme)
+    if " steps so far, saved in run1" not in run(WORK / "build/readme/readme", folder=readme):
+        fail("README's program does not print its line")
+    if "loaded run1/" not in run(gannet, "run", "--num_procs", 2, WORK / "build/readme/readme", folder=readme):
+        fail("README's program does not resume")
+    refused = subprocess.run([WORK / "build/readme/readme"], cwd=WORK, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280)
+    if refused.returncode != 2 or "ds_config.json" not in refused.stdout:
+        fail(f"README's program without its config: exit code {refused.returncode}, expected 2\n{refused.stdout}")
     if not (readme / "metrics.jsonl").is_file() or not (readme / "run1/latest").is_file():
         fail("README's program leaves no metrics and no checkpoint")
     print(f"the first pages' programs train; docs/start.md has {lines} lines of code")

@@ -112,8 +112,48 @@ TEST_F(Contradictions, NumbersAsTextAndFormerNamesGetAFittingSentence) {
                               gannet::training_arguments_from({{"group_by_length", true}});
                             })})
     EXPECT_THAT(found, HasSubstr("transformers 5 has it as train_sampling_strategy group_by_length"));
-  EXPECT_THAT(error_of([] { gannet::training_arguments_from({{"predict_with_generate", true}}); }),
+  EXPECT_THAT(error_of([] {
+                gannet::training_arguments_from({{"predict_with_generate", true}});
+              }),
               HasSubstr("unknown argument 'predict_with_generate'; it belongs to a training script of transformers"));
+}
+
+TEST_F(Contradictions, AnArgumentAtItsDefaultIsSaidToBe) {
+  EXPECT_THAT(told(parse({"--no_bf16"})),
+              AllOf(HasSubstr("but bf16"), HasSubstr("bf16_full_eval (its default) together give false")));
+  const auto mistake = [](TrainingArguments a) { return error_of([&] { a.check(); }); };
+  EXPECT_THAT(mistake({.eval_strategy = "epoch", .load_best_model_at_end = true}),
+              HasSubstr("eval_strategy is epoch and save_strategy is steps (its default), so"));
+  EXPECT_THAT(mistake({.eval_strategy = "steps", .eval_steps = 300, .load_best_model_at_end = true}),
+              HasSubstr("save_steps (500.0, its default) must be a multiple of eval_steps (300.0)"));
+}
+
+TEST_F(Contradictions, AFileOfArgumentsThatIsSomethingElseIsCalledThat) {
+  const auto told_of = [&](const std::string& name, const std::string& text) {
+    const std::string path = file(name, text);
+    const std::string found = error_of([&] { gannet::training_arguments_from_file(path); });
+    EXPECT_THAT(found, HasSubstr(path));
+    EXPECT_THAT(found, Not(HasSubstr("json.exception")));
+    for (const char letter : found) EXPECT_TRUE(letter == '\n' || (letter >= ' ' && letter < 0x7f)) << found;
+    return found;
+  };
+  for (const char* name : {"a.json", "a.yaml"}) {
+    for (const char* text : {"", " \n\n"}) EXPECT_THAT(told_of(name, text), HasSubstr("{} stands for every default")) << name;
+    EXPECT_THAT(told_of(name, "\x1f\x8b\x08\x01"), HasSubstr("is compressed with gzip"));
+    EXPECT_THAT(told_of(name, "PK\3\4abc"), HasSubstr("is a zip archive"));
+    EXPECT_THAT(told_of(name, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"),
+                HasSubstr("is a Git LFS pointer"));
+    EXPECT_THAT(told_of(name, "\n<!DOCTYPE html><html>"), HasSubstr("is a web page (HTML)"));
+    EXPECT_THAT(told_of(name, std::string("\x08\0\0\0{}", 6)), HasSubstr("is a binary file"));
+  }
+  EXPECT_THAT(told_of("a.yaml", "---\n# learning_rate: 1\n...\n"), HasSubstr("is empty"));
+  EXPECT_THAT(told_of("a.json", "learning_rate: 1e-3\n"), HasSubstr("is YAML, under the name of a JSON file"));
+  EXPECT_THAT(told_of("a.json", "{\"learning_rate\": 1e-3,\n \xff}"), HasSubstr("a.json:2:2: the text is not JSON from here"));
+  EXPECT_THAT(told_of("a.json", "{\"max_steps\": 1"), HasSubstr("the JSON text ends here"));
+  EXPECT_THAT(told_of("a.json", "{\"learning_rate\": 1e999}"), HasSubstr("a number is too large"));
+  for (const char* text : {"{}", "--- {}\n"})
+    EXPECT_EQ(error_of([&] { gannet::training_arguments_from_file(file("b.yaml", text)); }), "no error") << text;
+  EXPECT_EQ(error_of([&] { gannet::training_arguments_from_file(file("b.json", "{}")); }), "no error");
 }
 
 }  // namespace

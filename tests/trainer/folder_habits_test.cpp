@@ -8,8 +8,10 @@
 namespace {
 
 using namespace trainer_test;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::UnorderedElementsAre;
 
 struct Counter {
@@ -199,6 +201,36 @@ TEST_F(Habits, TheFolderOfARunInPlaceOfACheckpointIsRefusedWithTheNewestOfIt) {
     EXPECT_THAT(told, HasSubstr("which is a folder of checkpoints and not one of them"));
     EXPECT_THAT(told, HasSubstr("run/checkpoint-10, or \"last\""));
   }
+}
+
+TEST_F(Habits, WhatIsNoCheckpointToResumeFromIsNamedAsItWasGiven) {
+  auto a = arguments(3);
+  a.save_strategy = "steps";
+  a.save_steps = 1;
+  Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train();
+  const auto told = [&](const fs::path& path) {
+    a.resume_from_checkpoint = path.string();
+    const std::string text = error_of([&] { Trainer(make_model(), a, {.train_dataset = make_samples(64)}).train(); });
+    EXPECT_THAT(text, HasSubstr("resume_from_checkpoint names " + path.string() + ", which "));
+    EXPECT_THAT(text, Not(HasSubstr("tag")));
+    return text;
+  };
+  const std::string run = (folder / "run").string();
+  EXPECT_THAT(told(folder / "run/checkpoint-7"),
+              AllOf(HasSubstr("does not exist"),
+                    HasSubstr("the newest that are there: " + run + "/checkpoint-3, " + run + "/checkpoint-2")));
+  EXPECT_THAT(told(folder / "nowhere"), AllOf(HasSubstr("does not exist"), HasSubstr("output_dir/checkpoint-N")));
+  EXPECT_THAT(told(folder / "run/checkpoint-3/manifest.json"),
+              AllOf(HasSubstr("is a file, and a checkpoint is a folder"),
+                    HasSubstr("give the folder that it lies in, " + run + "/checkpoint-3")));
+  fs::create_directories(folder / "empty");
+  EXPECT_THAT(told(folder / "empty"), HasSubstr("is a folder without a checkpoint: it has no manifest.json"));
+  // As a program's own loop names them: the number at the end says which is newest.
+  fs::rename(folder / "run/checkpoint-2", folder / "run/step8");
+  fs::rename(folder / "run/checkpoint-3", folder / "run/step10");
+  fs::remove_all(folder / "run/checkpoint-1");
+  EXPECT_THAT(told(folder / "run"),
+              AllOf(HasSubstr("is a folder of checkpoints and not one of them"), HasSubstr("give " + run + "/step10, or")));
 }
 
 // The weights alone of another run, or a copy that was interrupted: found at the start, and not at that update.

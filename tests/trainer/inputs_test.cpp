@@ -7,6 +7,7 @@
 namespace {
 
 using namespace trainer_test;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -124,6 +125,49 @@ TEST_F(Habits, AModelThatGivesNoLogitsIsFoundAtConstruction) {
               HasSubstr("smoothing needs its logits"));
   Trainer(std::make_shared<WithLogits>(), a, {.train_dataset = floats(false), .compute_metrics = metrics}).train();
   EXPECT_THAT(log(), Not(HasSubstr("no predictions")));
+}
+
+// Labels and inputs that do not fit the model are the program's: no C++ stack, and what to compare.
+struct Words : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& tokens) { return layer(bytes(tokens)); }
+  torch::nn::Embedding bytes = register_module("bytes", torch::nn::Embedding(5, 4));
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 3));
+};
+
+TEST_F(Habits, LabelsThatDoNotFitTheModelAreNamedWithTheirValue) {
+  const auto told = [&](auto model, const gannet::Example& sample) {
+    try {
+      Trainer(model, arguments(1), {.train_dataset = std::vector<gannet::Example>(4, sample)}).train();
+    } catch (const gannet::Error& error) {
+      EXPECT_EQ(error.code(), gannet::ErrorCode::kArgument) << error.what();
+      EXPECT_THAT(error.what(), Not(HasSubstr("frame #")));
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const at::Tensor x = torch::ones({4});
+  for (const int64_t label : {3, -1})
+    EXPECT_THAT(
+        told(std::make_shared<Floats>(), {x, torch::tensor(label, at::kLong)}),
+        HasSubstr("a label is " + std::to_string(label) +
+                  ", and the model's output [4, 3] has 3 classes (labels of shape [4])\n  (classes are numbered from 0 to 2"));
+  EXPECT_THAT(told(std::make_shared<Floats>(), {x, torch::tensor({0, 1}, at::kLong)}),
+              HasSubstr("logits of the shape [4, 3] for labels of the shape [4, 2]"));
+  EXPECT_THAT(
+      told(std::make_shared<Floats>(), {x, torch::tensor(1.0F)}),
+      AllOf(HasSubstr("labels of floating point have the shape [4], and the model's output [4, 3]"), HasSubstr("are integers")));
+  // LibTorch's own words, with the place.
+  const at::Tensor zero = torch::tensor(0, at::kLong);
+  EXPECT_THAT(told(std::make_shared<Words>(), {torch::tensor({0, 9}, at::kLong), torch::tensor({0, 0}, at::kLong)}),
+              HasSubstr("update 1, forward of the model: LibTorch: index out of range"));
+  EXPECT_THAT(told(std::make_shared<Floats>(), {torch::ones({5}), zero}),
+              HasSubstr("update 1, forward of the model: LibTorch: mat1 and mat2"));
+  EXPECT_THAT(told(std::make_shared<LossAlone>(), {x, torch::tensor(7, at::kLong)}),
+              HasSubstr("LibTorch: Target 7 is out of bounds"));
+  // An evaluation, too.
+  Trainer trainer(std::make_shared<Floats>(), arguments(1),
+                  {.train_dataset = floats(false), .eval_dataset = std::vector<gannet::Example>{{torch::ones({5}), zero}}});
+  EXPECT_THAT(error_of([&] { trainer.evaluate(); }), HasSubstr("eval, batch 1: LibTorch: mat1 and mat2"));
 }
 
 }  // namespace

@@ -32,7 +32,9 @@ constexpr const char* kHelpFooter =
 void add_shell(CLI::App& app) {
   auto* completion = app.add_subcommand("completion", "Print a script that completes gannet in a shell");
   auto shell = std::make_shared<std::string>();
-  completion->add_option("SHELL", *shell, "the shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->add_option("SHELL", *shell, "the shell: bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   completion->footer(kCompletionFooter);
   completion->callback([&app, shell] {
     const CommandInfo root = describe(app, "gannet");

@@ -3,7 +3,7 @@
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::Gpt2>("gpt2-folder");
 ///   at::Tensor logits = model->forward(tokens);              // [B, T] int64 -> [B, T, vocabulary]
-///   at::Tensor loss = model->forward(tokens, labels);        // labels at their tokens, -100 counts not
+///   at::Tensor loss = model->forward(tokens, labels);        // labels at their tokens, a label of -100 does not count
 ///   auto texts = gannet::generate(model, prompts, {.max_new_tokens = 50});
 #pragma once
 

@@ -3,7 +3,7 @@
 /// lm_head.weight.
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::Llama>("Llama-3.2-1B", {.config = "ds_config.json"});
-///   at::Tensor loss = model->forward(tokens, labels);        // labels at their tokens, -100 counts not
+///   at::Tensor loss = model->forward(tokens, labels);        // labels at their tokens, a label of -100 does not count
 ///
 /// What the model is, model_type in config.json says: llama, qwen2 or mistral.
 #pragma once

@@ -3,7 +3,7 @@
 /// ...
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::T5>("t5-small", {.config = "ds_config.json"});
-///   at::Tensor loss = model->forward(tokens, labels, mask);    // labels: [B, L], -100 counts not; the decoder reads them
+///   at::Tensor loss = model->forward(tokens, labels, mask);    // [B, L]; a label of -100 does not count; the decoder reads them
 ///   shifted auto texts = gannet::generate(model, sources, {.max_new_tokens = 60, .stop_tokens = {1}, .num_beams = 4});
 #pragma once
 

@@ -87,8 +87,8 @@ bool is_yaml(std::string_view text) {
 // A few words of ASCII; what is shorter may be the head of anything.
 bool is_text(std::string_view text) {
   return text.size() >= 12 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return (c >= ' ' && c < 0x7f) || c == '\t' || c == '\n' || c == '\r';
-  });
+           return (c >= ' ' && c < 0x7f) || c == '\t' || c == '\n' || c == '\r';
+         });
 }
 
 // 8 bytes with the length of a JSON object, then that object.
@@ -117,7 +117,9 @@ Recognized recognized(std::string_view head, uint64_t file_bytes) {
       return {Format::kHtml, "a web page (HTML or XML), not what its name says",
               "the download met an error page or a login: open it to see, and fetch the file again"};
   if ((text.starts_with('{') || text.starts_with('[')) && text.find('\0') == text.npos)
-    return {Format::kJson, "a JSON text", "it may be an index or settings: give the folder that it lies in, or a file of weights; or a server's answer: fetch the file again"};
+    return {Format::kJson, "a JSON text",
+            "it may be an index or settings: give the folder that it lies in, or a file of weights; or a server's answer: fetch "
+            "the file again"};
   if (is_yaml(text)) return {Format::kYaml, "a YAML text", "settings are JSON; weights are safetensors or files of torch.save"};
   if (file_bytes == head.size() && is_text(text))
     return {Format::kText, formatted("a text, \"{}\"", text.substr(0, std::min<size_t>(text.find_first_of("\r\n"), 60))),

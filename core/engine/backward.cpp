@@ -29,16 +29,21 @@ void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char
   if (!impl.reducer)
     throw Error(ErrorCode::kOrder, formatted("{} was called, but there is no optimizer", name),
                 "add an \"optimizer\" block to the config, or pass one to initialize");
+  const auto require_graph = [&] {
+    if (!loss.requires_grad())
+      throw Error(ErrorCode::kArgument,
+                  formatted("the loss given to {} does not depend on any parameter that requires a gradient", name),
+                  "compute it from engine->forward(...), outside NoGradGuard and InferenceMode, and do not detach it");
+  };
+  // First: a forward without a graph is no micro-batch, and "called before forward()" would not be true of it.
+  if (impl.passes.training && loss.defined() && loss.numel() == 1) require_graph();
   impl.progress.check_backward(name, impl.passes.training);
   if (!loss.defined() || loss.numel() != 1)
     throw Error(ErrorCode::kArgument,
                 formatted("{} takes a loss of one element, found {}", name,
                           loss.defined() ? formatted("{} elements", loss.numel()) : std::string("an undefined tensor")),
                 "reduce it first, for example with .mean()");
-  if (!loss.requires_grad())
-    throw Error(ErrorCode::kArgument,
-                formatted("the loss given to {} does not depend on any parameter that requires a gradient", name),
-                "compute it from engine->forward(...), outside NoGradGuard, and do not detach it");
+  require_graph();
 }
 
 double seed(const EngineBase::Impl& impl, const BackwardOptions& options) {

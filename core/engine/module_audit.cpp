@@ -348,6 +348,7 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
     }
     found.emplace_back(entry.key(), entry.value());
   }
+  refuse_overlap(module_, found);
   if (found.empty()) {
     known_.clear();
     record_module();

@@ -85,14 +85,16 @@ void refuse_known_folder(const std::string& folder) {
   if (!has("trainer_state.json") || has_weights) return;
   if (has("manifest.json"))
     refuse(folder, "a checkpoint of Gannet's Trainer, without a model.safetensors beside it",
-           formatted("`gannet checkpoint export {} OUT` writes its weights as files of Hugging Face's; the model's config.json is to "
-                     "lie beside them",
-                     folder));
+           formatted(
+               "`gannet checkpoint export {} OUT` writes its weights as files of Hugging Face's; the model's config.json is to "
+               "lie beside them",
+               folder));
   if (has("latest"))
-    refuse(folder, "a checkpoint of transformers' Trainer whose weights are DeepSpeed's",
-           formatted("`gannet checkpoint import {} OUT` reads them, and `gannet checkpoint export {} OUT` writes them as files of "
-                     "Hugging Face's",
-                     folder, folder));
+    refuse(
+        folder, "a checkpoint of transformers' Trainer whose weights are DeepSpeed's",
+        formatted("`gannet checkpoint import {} OUT` reads them, and `gannet checkpoint export {} OUT` writes them as files of "
+                  "Hugging Face's",
+                  folder, folder));
   refuse(folder, "a checkpoint of transformers' Trainer without weights (it has no model.safetensors and no pytorch_model.bin)",
          "give the folder of its weights; its optimizer and its progress are not read");
 }

@@ -54,8 +54,8 @@ std::string rename_advice(const std::string& path, const std::vector<std::string
   if (rename.empty()) return "";
   const bool has_more = rename.ends_with('=');
   return formatted("the names fit {} the prefix '{}': `gannet checkpoint import {} OUT --rename {}` {}",
-                   has_more ? "without" : "with", has_more ? rename.substr(0, rename.size() - 1) : rename.substr(1), in_shell(path), rename,
-                   has_more ? "takes it away" : "puts it in front");
+                   has_more ? "without" : "with", has_more ? rename.substr(0, rename.size() - 1) : rename.substr(1),
+                   in_shell(path), rename, has_more ? "takes it away" : "puts it in front");
 }
 
 }  // namespace gannet::files

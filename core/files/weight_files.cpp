@@ -219,7 +219,8 @@ void refuse_other_kinds(const std::string& taken_from, const std::vector<Convers
   };
   std::vector<std::string> others;
   for (const auto& [name, from, to] : conversions)
-    if (kind_of(from) != kind_of(to)) others.push_back(formatted("{} ({} there, {} here)", name, c10::toString(from), c10::toString(to)));
+    if (kind_of(from) != kind_of(to))
+      others.push_back(formatted("{} ({} there, {} here)", name, c10::toString(from), c10::toString(to)));
   if (others.empty()) return;
   throw Error(ErrorCode::kMismatch,
               formatted("the weights of {} do not fit the model: other kinds of numbers there than here: {}", taken_from,

@@ -115,7 +115,7 @@ struct Range {
   Array average;  // [own_numel] master_dtype, where the masters lie: their moving average; undefined: none is kept
   at::Tensor
       grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
-  // Masters that writes under a guard have displaced since the last step, where they lie, and of which parameters: a program that
+  // Masters that the program's writes have displaced since the last step, where they lie, and of which parameters: a program that
   // swaps an average in and out puts their rounding back, and means them.
   Array displaced;
   std::vector<char> has_displaced;  // [parameters], or empty

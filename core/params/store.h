@@ -158,7 +158,7 @@ class ParameterStore {
   void set_state(const Found& found, size_t state, const at::Tensor& flat);
   /// The whole parameter's new values `flat`, which the module's tensor has already: this rank's parts of masters and shards.
   void keep_written(Range& range, size_t parameter, const at::Tensor& flat);
-  /// Masters that keep_written() has displaced are not put back any more: a step has updated the others.
+  /// Masters that keep_written() and take_in() have displaced are not put back any more: a step has updated the others.
   void forget_displaced();
   /// Values that the program put into the module: the parameter in use, and this rank's part of its master. `is_replaced`: the
   /// tensor has other memory than the engine's. `is_in_full`: the values came in more digits than the parameter has, so that
@@ -171,6 +171,8 @@ class ParameterStore {
 
  private:
   at::Tensor masters_after_write(const Range& range, size_t parameter, const zero::Shard& shard, const at::Tensor& written) const;
+  /// This rank's part of a parameter's masters, from the parameter's values `mine`; what they displace is kept until the step.
+  void write_masters(Range& range, size_t parameter, const zero::Part& part, const at::Tensor& mine);
   Range& range_for(size_t group, const TrainedParameter& parameter);
   double gradient_ratio(const TrainedParameter& parameter) const;
   /// Elements in decisions that all ranks along data make alike, which may hold experts of other sizes: an equal share.

@@ -115,21 +115,23 @@ void ParameterStore::forget_displaced() {
   }
 }
 
+void ParameterStore::write_masters(Range& range, size_t parameter, const zero::Part& part, const at::Tensor& mine) {
+  const at::Tensor masters = range.master_of(place_of(part)), after = masters_after_write(range, parameter, place_of(part), mine);
+  if (at::equal(masters.to(after.device()), after)) return;
+  if (range.has_displaced.empty()) {
+    range.displaced = make_like_masters(range, "masters that a write displaced");
+    range.has_displaced.resize(range.parameters.size());
+  }
+  if (!std::exchange(range.has_displaced[parameter], 1)) range.displaced.set(part.own, masters);
+  range.set_master(place_of(part), after);
+}
+
 void ParameterStore::keep_written(Range& range, size_t parameter, const at::Tensor& flat) {
   for (const zero::Part& part : range.parts) {
     if (part.tensor != parameter) continue;
     const at::Tensor mine = flat.narrow(0, part.begin, part.numel);
     if (range.is_gathered_on_demand_) range.set_param(place_of(part), mine);
-    if (!range.has_master_copy()) continue;
-    const at::Tensor masters = range.master_of(place_of(part)),
-                     after = masters_after_write(range, parameter, place_of(part), mine);
-    if (at::equal(masters.to(after.device()), after)) continue;
-    if (range.has_displaced.empty()) {
-      range.displaced = make_like_masters(range, "masters that a write displaced");
-      range.has_displaced.resize(range.parameters.size());
-    }
-    if (!std::exchange(range.has_displaced[parameter], 1)) range.displaced.set(part.own, masters);
-    range.set_master(place_of(part), after);
+    if (range.has_master_copy()) write_masters(range, parameter, part, mine);
   }
 }
 
@@ -137,10 +139,14 @@ void ParameterStore::take_in(Range& range, size_t p, const at::Tensor& flat, boo
   TrainedParameter& parameter = range.parameters[p];
   for (const zero::Part& part : range.parts) {
     if (part.tensor != p) continue;
-    at::Tensor mine = flat.narrow(0, part.begin, part.numel);
+    const at::Tensor mine = flat.narrow(0, part.begin, part.numel);
     if (range.has_master_copy()) {
-      if (!is_in_full) mine = masters_after_write(range, p, place_of(part), mine);
-      range.set_master(place_of(part), mine);
+      if (is_in_full) {
+        range.set_master(place_of(part), mine);
+        if (!range.has_displaced.empty()) range.has_displaced[p] = 0;
+      } else {
+        write_masters(range, p, part, mine);
+      }
     }
     if (range.is_gathered_on_demand_) range.set_param(place_of(part), mine.to(range.dtype));
   }

@@ -81,15 +81,16 @@ Schedule::Values Schedule::at(int64_t position, const std::vector<Group>& groups
   if (!exists()) return values;
   for (size_t g = 0; g < groups.size(); ++g) {
     auto& value = values.emplace_back();
-    if (!function_) {
+    if (function_)
+      value[GANNET_ROLE_LEARNING_RATE] = function_(position);
+    else
       value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base, state);
-      continue;
-    }
-    const double lr = function_(position);
-    if (!std::isfinite(lr))
-      throw Error(ErrorCode::kArgument, formatted("the schedule's learning rate at position {} is {}", position, lr),
-                  "a learning rate is a finite number");
-    value[GANNET_ROLE_LEARNING_RATE] = lr;
+    // A rate below 0 climbs where it should descend: of a line that is followed past its end, mostly.
+    if (const auto& lr = value[GANNET_ROLE_LEARNING_RATE]; lr && !(std::isfinite(*lr) && *lr >= 0))
+      throw Error(ErrorCode::kArgument,
+                  formatted("the {}learning rate at position {} is {}",
+                            function_ ? "schedule's " : formatted("{} scheduler's ", plugin_->plugin().name()), position, *lr),
+                  "a learning rate is a finite number from 0 on");
   }
   return values;
 }

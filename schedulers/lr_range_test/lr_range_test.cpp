@@ -9,7 +9,7 @@ namespace {
 class LrRangeTest : public Schedule {
  public:
   static constexpr gannet_param_spec kParams[] = {
-      sdk::numbers("lr_range_test_min_lr", 0, "1e-3", "learning rate to start from"),
+      sdk::at_least(sdk::numbers("lr_range_test_min_lr", 0, "1e-3", "learning rate to start from"), 0),
       sdk::at_least(sdk::integer("lr_range_test_step_size", "2000", "steps per unit of growth"), 1),
       sdk::number("lr_range_test_step_rate", "1.0", "growth per unit"),
       sdk::boolean("lr_range_test_staircase", "false", "grow in stairs instead of along a line"),

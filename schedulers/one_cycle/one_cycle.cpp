@@ -14,8 +14,8 @@ constexpr double kBeta2 = 0.99;
 class OneCycle : public Schedule {
  public:
   static constexpr gannet_param_spec kParams[] = {
-      sdk::numbers("cycle_min_lr", 0, nullptr, "learning rate at the cycle's ends", GANNET_PARAM_REQUIRED),
-      sdk::numbers("cycle_max_lr", 0, nullptr, "learning rate at the cycle's top", GANNET_PARAM_REQUIRED),
+      sdk::at_least(sdk::numbers("cycle_min_lr", 0, nullptr, "learning rate at the cycle's ends", GANNET_PARAM_REQUIRED), 0),
+      sdk::at_least(sdk::numbers("cycle_max_lr", 0, nullptr, "learning rate at the cycle's top", GANNET_PARAM_REQUIRED), 0),
       sdk::number("decay_lr_rate", "0.0", "decay of the lr after the cycle, per decay_step_size"),
       sdk::above(sdk::number("cycle_first_step_size", "2000", "steps up"), 0),
       sdk::at_least(sdk::number("cycle_second_step_size", nullptr, "steps down; null: as many as up", GANNET_PARAM_NULLABLE), 0),
@@ -24,8 +24,8 @@ class OneCycle : public Schedule {
                     0),
       sdk::at_least(sdk::number("decay_step_size", "0", "steps per unit of decay after the cycle; 0: none"), 0),
       sdk::boolean("cycle_momentum", "true", "cycle beta1 against the lr, and set beta2 to 0.99"),
-      sdk::number("cycle_min_mom", "0.8", "beta1 at the cycle's top"),
-      sdk::number("cycle_max_mom", "0.9", "beta1 at the cycle's ends"),
+      sdk::below(sdk::at_least(sdk::number("cycle_min_mom", "0.8", "beta1 at the cycle's top"), 0), 1),
+      sdk::below(sdk::at_least(sdk::number("cycle_max_mom", "0.9", "beta1 at the cycle's ends"), 0), 1),
       sdk::number("decay_mom_rate", "0.0", "growth of beta1 after the cycle, per decay_step_size"),
       kLastBatchIteration,
   };

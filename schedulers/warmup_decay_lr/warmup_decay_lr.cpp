@@ -8,9 +8,10 @@ class WarmupDecayLr : public Schedule {
  public:
   static constexpr gannet_param_spec kParams[] = {
       sdk::integer("total_num_steps", nullptr, "steps of the whole run", GANNET_PARAM_REQUIRED),
-      sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from and to end at"),
-      sdk::numbers("warmup_max_lr", 0, "0.001", "learning rate at the end of the warm-up; null: the group's own",
-                   GANNET_PARAM_NULLABLE),
+      sdk::at_least(sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from and to end at"), 0),
+      sdk::at_least(sdk::numbers("warmup_max_lr", 0, "0.001", "learning rate at the end of the warm-up; null: the group's own",
+                                 GANNET_PARAM_NULLABLE),
+                    0),
       Warmup::kNumSteps,
       Warmup::kType,
       Warmup::kRepeats,

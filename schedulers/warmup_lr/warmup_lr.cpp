@@ -8,8 +8,9 @@ namespace {
 class WarmupLr : public Schedule {
  public:
   static constexpr gannet_param_spec kParams[] = {
-      sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from"),
-      sdk::numbers("warmup_max_lr", 0, nullptr, "learning rate to reach; null: the group's own", GANNET_PARAM_NULLABLE),
+      sdk::at_least(sdk::numbers("warmup_min_lr", 0, "0.0", "learning rate to start from"), 0),
+      sdk::at_least(
+          sdk::numbers("warmup_max_lr", 0, nullptr, "learning rate to reach; null: the group's own", GANNET_PARAM_NULLABLE), 0),
       Warmup::kNumSteps,
       Warmup::kType,
       Warmup::kRepeats,

@@ -44,6 +44,21 @@ struct PlainImpl : NetImpl {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y) { return torch::mse_loss(predict_from(x), y); }
 };
 
+struct NormedImpl : torch::nn::Module {
+  torch::nn::LayerNorm norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
+  at::Tensor forward(const at::Tensor& x) { return norm(x).sum(); }
+};
+
+TEST(Precision, AnInputOfAnotherDtypeIntoANormalizationNamesTheSectionToo) {
+  auto engine = initialize(std::make_shared<NormedImpl>(), {.config = sixteen_bit("bf16")}).engine;
+  try {
+    engine->forward(torch::ones({4, 8}));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("mixed dtype"), HasSubstr("/bf16/enabled = true (code)")));
+  }
+}
+
 TEST(Precision, InputsOfAnotherDtypeNameTheSectionOfTheConfig) {
   for (const char* kind : {"bf16", "fp16"}) {
     SCOPED_TRACE(kind);

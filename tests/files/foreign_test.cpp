@@ -98,7 +98,8 @@ TEST(FirstBytes, take_what_a_reader_takes_and_leave_the_unknown_to_it) {
   EXPECT_EQ(recognized("\x02\0\0\0\0\0\0\0{}"s, 10).format, Format::kSafetensors);
   EXPECT_EQ(recognized("no key here: really not\n", 24).format, Format::kText);
   EXPECT_EQ(recognized("no key here: really not\n", 1000).format, Format::kUnknown) << "the head of a longer one";
-  for (const std::string yaml : {"# a comment\n\n# and one more\nkey: 1\n", "---\r\nkey: 1\r\n", "key: a line without an end", "key:"})
+  for (const std::string yaml :
+       {"# a comment\n\n# and one more\nkey: 1\n", "---\r\nkey: 1\r\n", "key: a line without an end", "key:"})
     EXPECT_EQ(recognized(yaml, yaml.size()).format, Format::kYaml) << yaml;
   for (const std::string& other : {"1: 2\n"s, "step4\n"s, "key:\1"s, "{\0\0\0\0\0\0\0"s})
     EXPECT_EQ(recognized(other, other.size()).format, Format::kUnknown) << other;
@@ -182,13 +183,15 @@ TEST_F(Foreign, every_reader_of_weights_takes_the_same_layouts_and_refuses_the_s
   save_safetensors(file("model-00001-of-00002.safetensors"), {{"a.weight", a}});
   save_safetensors(file("model-00002-of-00002.safetensors"), {{"b.weight", b}});
   loads(root_.string());
-  write_text(file("model.safetensors.index.json"),
-             R"({"weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b.weight": "model-00002-of-00002.safetensors"}})");
+  write_text(
+      file("model.safetensors.index.json"),
+      R"({"weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b.weight": "model-00002-of-00002.safetensors"}})");
   loads(root_.string());
   loads(file("model.safetensors.index.json"));
   save_safetensors(file("model-00002-of-00002.safetensors"), {{"a.weight", a}, {"b.weight", b}});
   NamedNet net;
-  EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { load_weights(net, root_.string()); }), HasSubstr("which another shard has too"));
+  EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { load_weights(net, root_.string()); }),
+              HasSubstr("which another shard has too"));
   write_text(file("model.safetensors.index.json"), R"({"weight_map": {}})");
   EXPECT_THAT(error_of(ErrorCode::kCorrupt, [&] { open_weight_files(root_.string()); }), HasSubstr("lists no tensor"));
   save_pt(file("model.safetensors"), {{"a.weight", a}, {"b.weight", b}});
@@ -207,13 +210,16 @@ TEST_F(Foreign, numbers_of_another_kind_are_never_cast) {
 
 TEST_F(Foreign, weights_and_checkpoints_of_others_are_named_where_a_checkpoint_is_opened) {
   save_safetensors(file("model.safetensors"), {{"a.weight", at::zeros({2, 3})}});
-  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { checkpoint::open(root_.string(), {}); }), HasSubstr("holds a model's weights"));
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { checkpoint::open(root_.string(), {}); }),
+              HasSubstr("holds a model's weights"));
   fs::remove(file("model.safetensors"));
   fs::create_symlink("../blobs/none", file("model.safetensors"));
-  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { open_weight_files(root_.string()); }), HasSubstr("is a link to a file that is not"));
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { open_weight_files(root_.string()); }),
+              HasSubstr("is a link to a file that is not"));
   fs::remove(file("model.safetensors"));
   write_text(file("mp_rank_00_model_states.pt"), "x");
-  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { checkpoint::open(root_.string(), {}); }), HasSubstr("gannet checkpoint import"));
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { checkpoint::open(root_.string(), {}); }),
+              HasSubstr("gannet checkpoint import"));
   write_text(file("pytorch_model.bin"), "Invalid username or password.");
   EXPECT_THAT(error_of(ErrorCode::kUnsupported, [&] { open_weight_files(root_.string()); }),
               AllOf(HasSubstr("\"Invalid username or password.\""), HasSubstr("fetch the file again")));

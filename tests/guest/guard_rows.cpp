@@ -66,6 +66,20 @@ ROW(an_average_swapped_in_and_out_under_two_guards, "") {
   between_small_updates(side, [](Trainer& t) { swap_in_and_out(t, false); });
 }
 
+// As ordinary programs do it where parameters are whole, with a call of the engine while the average is in.
+ROW_WHERE(an_average_swapped_in_and_out_without_a_guard, "", [](const Setting& setting) { return setting.stage < 3; }) {
+  between_small_updates(side, [](Trainer& t) {
+    const torch::NoGradGuard no_grad;
+    std::vector<at::Tensor> kept;
+    for (auto& p : t.model->parameters()) {
+      kept.push_back(p.clone());
+      p.mul_(0.75);
+    }
+    if (t.engine) t.engine->full_fp32_parameter("first.weight");
+    for (size_t i = 0; i < kept.size(); ++i) t.model->parameters()[i].copy_(kept[i]);
+  });
+}
+
 // A copy of the same values in other memory has no more digits than the parameter.
 ROW(a_copy_as_new_memory_between_small_updates, "") {
   between_small_updates(side, [](Trainer& t) {
@@ -120,6 +134,25 @@ ROW(tied_to_a_buffer_by_set_data, "was given the memory of buffer 'kept'") {
   auto t = side.trainer(model);
   t->train(1);
   model->b->bias.set_data(model->named_buffers()["kept"]);
+  t->train(2);
+}
+
+ROW(tied_by_set_data_and_then_thawed, "parameter 'b.weight' was given the memory of parameter 'a.weight'") {
+  auto model = make<Square>(1);
+  model->b->weight.requires_grad_(false);
+  auto t = side.trainer(model);
+  t->train(1);
+  model->b->weight.set_data(model->a->weight.detach());
+  model->b->weight.requires_grad_(true);
+  t->train(2);
+}
+
+ROW(a_new_layer_in_the_memory_of_another, "parameter 'c.weight' was given the memory of parameter 'a.weight'") {
+  auto model = make<Square>(1);
+  auto t = side.trainer(model);
+  t->train(1);
+  auto c = model->register_module("c", torch::nn::Linear(8, 8));
+  c->weight.set_data(model->a->weight.detach());
   t->train(2);
 }
 

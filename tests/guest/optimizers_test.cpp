@@ -197,18 +197,35 @@ RANK_BODY(numbers_that_are_none) {
   ranks::same(group.get("lr"), 0.01, "the learning rate");
   ranks::same(group.get("weight_decay"), 0.0, "the decay");
 
-  const auto rate = [](int64_t position) { return position == 2 ? std::nan("") : 0.01; };
-  auto net = make_net();
-  auto scheduled = gannet::initialize(net, {.config = adam_config(0), .lr_scheduler = {rate}}).engine;
-  const auto step = [&, e = scheduled.get()] {
-    auto [x, y] = make_batch(0, 4);
-    e->backward(e->forward(x, y));
-    e->step();
-  };
-  step();
-  const at::Tensor before = flat_parameters(*net);
-  contains(message_of(step), "the schedule's learning rate at position 2 is nan");
-  ranks::expect(torch::equal(flat_parameters(*net), before), "nothing moved");
+  for (const auto& [wrong, text] : {std::pair(std::nan(""), "nan"), std::pair(-0.25, "-0.25")}) {
+    const auto rate = [wrong = wrong](int64_t position) { return position == 2 ? wrong : 0.01; };
+    auto net = make_net();
+    auto scheduled = gannet::initialize(net, {.config = adam_config(0), .lr_scheduler = {rate}}).engine;
+    const auto step = [&, e = scheduled.get()] {
+      auto [x, y] = make_batch(0, 4);
+      e->backward(e->forward(x, y));
+      e->step();
+    };
+    step();
+    const at::Tensor before = flat_parameters(*net);
+    contains(message_of(step), std::string("the schedule's learning rate at position 2 is ") + text);
+    ranks::expect(torch::equal(flat_parameters(*net), before), "nothing moved");
+  }
+  gannet::Dict falling = adam_config(0);
+  falling["scheduler"] = gannet::Dict{
+      {"type", "LRRangeTest"}, {"params", gannet::Dict{{"lr_range_test_step_rate", -3.0}, {"lr_range_test_step_size", 1}}}};
+  auto below = gannet::initialize(make_net(), {.config = falling}).engine;
+  contains(message_of([&] {
+             for (int i = 0; i < 3; ++i) {
+               auto [x, y] = make_batch(0, 4);
+               below->backward(below->forward(x, y));
+               below->step();
+             }
+           }),
+           "the LRRangeTest scheduler's learning rate at position");
+  gannet::Dict negative = adam_config(0);
+  negative["scheduler"] = gannet::Dict{{"type", "WarmupLR"}, {"params", gannet::Dict{{"warmup_max_lr", -1.0}}}};
+  contains(message_of([&] { gannet::initialize(make_net(), {.config = negative}); }), "warmup_max_lr must be");
 }
 TEST(Hyperparameters, AreFiniteNumbers) { ranks::expect_all_succeed(ranks::run_ranks("numbers_that_are_none", 1)); }
 

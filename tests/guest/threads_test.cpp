@@ -265,6 +265,12 @@ TEST(Guests, ABackwardOfAnOlderLossSaysSo) {
   auto engine = engine_at(0);
   const at::Tensor fresh = make_net()->forward(make_batch(0, 4).first, make_batch(0, 4).second);
   EXPECT_THAT(message_of([&] { engine->backward(fresh); }), HasSubstr("backward() was called before forward()"));
+  at::Tensor without_graph;
+  {
+    const torch::NoGradGuard no_grad;
+    without_graph = loss_of(*engine, 0);
+  }
+  EXPECT_THAT(message_of([&] { engine->backward(without_graph); }), HasSubstr("does not depend on any parameter"));
   const at::Tensor older = loss_of(*engine, 0);
   engine->backward(older, {.retain_graph = true});
   engine->step();

@@ -48,7 +48,7 @@ void refuse_known_folder(const std::string& folder) {
   const auto any = [&](auto&& test) { return std::any_of(names.begin(), names.end(), test); };
   const bool has_weights = has("model.safetensors") || has("pytorch_model.bin") || has("model.safetensors.index.json") ||
                            has("pytorch_model.bin.index.json");
-  if (has("adapter_config.json") && !has_weights)
+  if (has("adapter_config.json"))
     refuse(folder, "a PEFT adapter (adapter_config.json), not a model",
            "merge it first: in Python, model.merge_and_unload().save_pretrained(FOLDER); then give FOLDER");
   if (const std::string step = newest(names, "checkpoint-"); !step.empty() && !has_weights)

@@ -95,7 +95,7 @@ bool begins_as_the_model(const std::string& folder, const Value& value) {
 std::vector<std::string> not_taken_of(const std::string& folder, const ModelConfig& json, bool is_generation_config) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.values().entries()) {
-    if (key == "early_stopping" && value.is_string()) keys.push_back(formatted("early_stopping \"{}\"", value.as_string()));
+    if (key == "early_stopping" && value.is_string()) keys.push_back(key);  // "never"
     if (taken_keys().contains(key) || has_no_effect(key) || is_neutral(key, value)) continue;
     if (!is_generation_config && !is_of_generation(key)) continue;
     if (key == "decoder_start_token_id" && begins_as_the_model(folder, value)) continue;

@@ -225,7 +225,8 @@ RANK_BODY(numbers_that_are_none) {
            "the LRRangeTest scheduler's learning rate at position");
   gannet::Dict negative = adam_config(0);
   negative["scheduler"] = gannet::Dict{{"type", "WarmupLR"}, {"params", gannet::Dict{{"warmup_max_lr", -1.0}}}};
-  contains(message_of([&] { gannet::initialize(make_net(), {.config = negative}); }), "warmup_max_lr must be");
+  contains(message_of([&] { gannet::initialize(make_net(), {.config = negative}); }),
+           "'warmup_max_lr' of scheduler plugin WarmupLR: expected a list of numbers >= 0");
 }
 TEST(Hyperparameters, AreFiniteNumbers) { ranks::expect_all_succeed(ranks::run_ranks("numbers_that_are_none", 1)); }
 

@@ -229,7 +229,7 @@ TEST_F(Folder, WeightsOfAnotherModelAreRefused) {
 TEST_F(Folder, IntegersAreNotTakenForWeights) {
   tensors["transformer.wpe.weight"] = tensors["transformer.wpe.weight"].to(at::kChar);
   save();
-  EXPECT_THAT(error_of(), HasSubstr("transformer.wpe.weight: Char there, Float here"));
+  EXPECT_THAT(error_of(), HasSubstr("transformer.wpe.weight (Char there, Float here)"));
   EXPECT_EQ(code, gannet::ErrorCode::kMismatch);
   // Another floating type is converted.
   tensors["transformer.wpe.weight"] = torch::ones({64, 16}, at::kBFloat16);

@@ -85,10 +85,9 @@ void refuse_known_folder(const std::string& folder) {
   if (!has("trainer_state.json") || has_weights) return;
   if (has("manifest.json"))
     refuse(folder, "a checkpoint of Gannet's Trainer, without a model.safetensors beside it",
-           formatted(
-               "`gannet checkpoint export {} OUT` writes its weights as files of Hugging Face's; the model's config.json is to "
-               "lie beside them",
-               folder));
+           formatted("`gannet checkpoint export {}/.. OUT --tag {}` writes its weights as files of Hugging Face's; the model's "
+                     "config.json is to lie beside them",
+                     folder, last_name(folder)));
   if (has("latest"))
     refuse(
         folder, "a checkpoint of transformers' Trainer whose weights are DeepSpeed's",

@@ -166,6 +166,29 @@ TEST_F(Foreign, folders_of_other_programs_are_named_with_the_next_step) {
   }
 }
 
+// The command of the next step is the one that works: it is run as it is printed.
+TEST_F(Foreign, the_trainers_own_checkpoint_without_weights_is_exported_as_its_error_says) {
+  save_safetensors(file("w.safetensors"), {{"a.weight", at::zeros({2, 3})}});
+  EXPECT_EQ((command("import " + file("w.safetensors") + " " + file("run")), code_), 0);
+  std::string tag;
+  for (const auto& entry : fs::directory_iterator(root_ / "run"))
+    if (entry.is_directory()) tag = entry.path().filename();
+  const std::string checkpoint = file("run/" + tag);
+  write_text(checkpoint + "/trainer_state.json", "{}");
+  std::string said;
+  try {
+    open_weight_files(checkpoint);
+  } catch (const Error& error) {
+    said = error.next_step();
+  }
+  const std::string begin = "`gannet checkpoint ";
+  ASSERT_THAT(said, testing::StartsWith(begin));
+  std::string line = said.substr(begin.size(), said.find('`', 1) - begin.size());
+  line.replace(line.find(" OUT "), 5, " " + file("out") + " ");
+  EXPECT_EQ((command(line), code_), 0) << line;
+  EXPECT_TRUE(fs::exists(root_ / "out/model.safetensors"));
+}
+
 TEST_F(Foreign, what_lies_beside_weights_is_in_the_receipt) {
   save_pt(file("pytorch_model.bin"), {{"a.weight", at::zeros({2, 3})}});
   for (const char* name : {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}) write_text(file(name), "x");

@@ -132,8 +132,10 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
   const Calls::Entered entered(impl_->calls, "set_full_fp32_parameter");
   at::NoGradGuard no_grad;
+  impl_->refuse_within_backward("set_full_fp32_parameter");
   require_training_weights(*impl_, "set_full_fp32_parameter");
   refuse_between_passes(*impl_, "set_full_fp32_parameter");
+  refuse_while_gathered(*impl_, "set_full_fp32_parameter");
   const Found found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   refuse_write(*impl_, "set_full_fp32_parameter()", found.range->group, name);

@@ -12,6 +12,7 @@
 
 #include "activation/recomputing.h"
 #include "control/facts.h"
+#include "engine/module_audit.h"
 #include "engine/progress.h"
 #include "grads/reducer.h"
 #include "params/rank_context.h"
@@ -69,9 +70,9 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
 /// Whether what every rank has whole is the same on all of them, and along the tensor axis what each has: a hash of each
 /// parameter, and of each state that an optimizer has for a whole group, is exchanged. Every rank calls it. "" or the sentence
 /// that names the first parameter that differs; `where` and `step` complete it. `ties`: parameters that stages hold together are
-/// compared along pipe, too; null: none. `may_differ`: a range after a local step, which is left out; the same on every rank.
+/// compared along pipe, too; null: none. `frozen`: those that were written since they were compared last cost their bytes. `may_differ`: a range after a local step, which is left out; the same on every rank.
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
-                                 const Ties* ties, const char* where, int64_t step,
+                                 const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where, int64_t step,
                                  const std::function<bool(const Range&)>& may_differ);
 
 }  // namespace gannet

@@ -13,6 +13,7 @@ namespace gannet::boundary {
 void check_order(EngineBase::Impl& impl, const char* call) {
   impl.require_usable(call);
   require_training_weights(impl, call);
+  refuse_while_gathered(impl, call);
   if (impl.passes.no_sync)
     throw Error(ErrorCode::kOrder, formatted("{}() was called inside no_sync()", call),
                 formatted("end the NoSync scope before {}()", call));
@@ -61,11 +62,6 @@ void begin(EngineBase::Impl& impl, StepScope& scope, const char* call) {
                 "model's backward passes through; a gradient that is not wanted is dropped by zero_grad()");
   refuse_frozen(impl);
   scope.watch();
-  if (const std::string held = impl.store.held(); !held.empty())
-    throw Error(ErrorCode::kOrder,
-                formatted("{}() was called while a zero::GatheredParameters guard holds '{}': the guard would keep its old value",
-                          call, held),
-                formatted("end the guard before {}()", call));
   impl.progress.begin_boundary();
   impl.store.disarm();
 }

@@ -5,6 +5,7 @@
 #include <gannet/data.h>
 #include <gannet/engine.h>
 #include <gannet/log.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -32,12 +33,14 @@ EngineBase::~EngineBase() = default;
 EngineBase::Impl::Impl() = default;
 
 EngineBase::Impl::~Impl() {
+  tell_of_evaluation_weights(*this);
   self.reset();  // handles and guards know from here on
   if (user_optimizer) user_optimizer->give_back(store.ranges());
   if (torch_optimizer) torch_optimizer->give_back(store);
 }
 
 void EngineBase::Impl::audit() {
+  if (const auto failed = std::exchange(guards.failed, std::nullopt)) throw *failed;
   refuse_writes_after_local_steps(*this);
   refuse_writes_while_perturbed(*this);
   module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });
@@ -65,15 +68,17 @@ control::Facts& EngineBase::Impl::agreed(bool is_boundary) {
 }
 
 void EngineBase::Impl::compare_fingerprints(const char* where) {
-  const std::string torn = differing_parameters(*this, store, groups, ties.get(), where, progress.global_steps,
+  const auto frozen = module_audit->frozen();
+  const std::string torn = differing_parameters(*this, store, groups, frozen, ties.get(), where, progress.global_steps,
                                                 [this](const Range& range) { return ranks_differ(*this, range.group); });
+  module_audit->compared(frozen);
   if (torn.empty()) return;
   progress.tear(torn);
   throw Error(
       ErrorCode::kMismatch, torn,
       formatted(
-          "parameters that every rank has whole must be the same on all: see what was written on one rank alone, and whether "
-          "its memory is sound; load_checkpoint() makes them equal again{}",
+          "parameters that every rank has whole must be the same on all (what is to differ is a buffer): see what was written on "
+          "one rank alone, and whether its memory is sound; load_checkpoint() makes them equal again{}",
           tensor_group ? "; what ranks along the axis tensor have different parts of is declared (gannet/split.h)" : ""));
 }
 
@@ -89,7 +94,10 @@ void EngineBase::begin_forward() {
   impl.require_usable("forward");
   const bool trains = impl.reducer && impl.passes.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
   if (impl.progress.is_in_backward()) impl.restart_step();  // the program's backward, through scale(), threw
-  if (trains) impl.audit();
+  if (trains) {
+    refuse_while_written(impl, "forward");
+    impl.audit();
+  }
   if (impl.trace && trains) impl.trace->at(impl.progress.global_steps + 1, impl.progress.micro_in_step);
   if (impl.reporter) impl.reporter->begin_forward(trains);
   impl.passes.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
@@ -132,7 +140,16 @@ void EngineBase::end_forward() {
   if (impl.profiling) impl.profiling->end_forward();
 }
 
+// It would take away the buffers that autograd is filling.
+void EngineBase::Impl::refuse_within_backward(const char* call) const {
+  if (reducer && reducer->is_in_backward() && torch::autograd::get_current_graph_task_id() >= 0)
+    throw Error(ErrorCode::kOrder,
+                formatted("{}() was called within a backward of this engine (by a hook, or by a node of its graph)", call),
+                "call it when the backward has returned");
+}
+
 void EngineBase::Impl::require_usable(const char* call) const {
+  refuse_within_backward(call);
   progress.check_whole(call);
   if (!ownership) return;
   if (const std::string lost = ownership->lost(); !lost.empty())
@@ -148,6 +165,7 @@ void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_bound
 void EngineBase::zero_grad() {
   Impl& impl = *impl_;
   const Calls::Entered entered(impl.calls, "zero_grad");
+  impl.refuse_within_backward("zero_grad");
   if (impl.progress.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
     impl.module_audit->say_once(
         formatted("zero_grad() dropped {} of {} micro-batches of step {}: the next one is the first of its step (the engine "
@@ -169,6 +187,7 @@ void EngineBase::zero_grad() {
 std::vector<double> EngineBase::get_lr() const { return rates(impl_->groups); }
 
 void EngineBase::set_lr(double lr) {
+  const Calls::Entered entered(impl_->calls, "set_lr");
   if (!std::isfinite(lr)) throw Error(ErrorCode::kArgument, formatted("set_lr({}): a learning rate is a finite number", lr));
   bool is_set = impl_->groups.empty();  // an engine for inference
   for (const auto& group : impl_->groups)
@@ -198,6 +217,7 @@ int64_t EngineBase::train_micro_batch_size_per_gpu() const { return impl_->setti
 int64_t EngineBase::gradient_accumulation_steps() const { return impl_->settings().accumulation_steps; }
 
 void EngineBase::set_train_batch_size(int64_t samples) {
+  const Calls::Entered entered(impl_->calls, "set_train_batch_size");
   auto& settings = impl_->resolved.settings;
   const int64_t unit = settings.micro_batch_size * impl_->comm->size();
   if (samples <= 0 || samples % unit != 0)
@@ -222,6 +242,7 @@ void EngineBase::Impl::start_next_step() {
 }
 
 void EngineBase::set_train_micro_batch_size(int64_t samples) {
+  const Calls::Entered entered(impl_->calls, "set_train_micro_batch_size");
   if (samples <= 0) throw Error(ErrorCode::kArgument, formatted("set_train_micro_batch_size({}): must be positive", samples));
   auto& settings = impl_->resolved.settings;
   settings.micro_batch_size = samples;
@@ -229,6 +250,7 @@ void EngineBase::set_train_micro_batch_size(int64_t samples) {
 }
 
 EngineBase::NoSync::NoSync(EngineBase& engine) : engine_(engine) {
+  const Calls::Entered entered(engine.impl_->calls, "no_sync");
   if (engine.impl_->passes.no_sync)
     throw Error(ErrorCode::kOrder, "no_sync() was entered twice", "leave the first scope before the second");
   if (engine.impl_->store.shards_gradients())

@@ -3,6 +3,8 @@
 #include <gannet/log.h>
 #include <torch/nn/module.h>
 
+#include <cstring>
+
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/construction.h"
@@ -28,6 +30,7 @@ void exchange(EngineBase::Impl& impl, bool trains) {
                           "trains: the gradients would be those of neither",
                           call, who_averages(impl)),
                 "call it after step()");
+  refuse_while_gathered(impl, call);
   const auto watched = impl.process_group->world()->enter(*impl.world_group, call, impl.progress.global_steps);
   EvaluationWeights& weights = impl.updater.evaluation();
   if (!trains) {
@@ -51,10 +54,18 @@ void exchange(EngineBase::Impl& impl, bool trains) {
 void require_training_weights(const EngineBase::Impl& impl, const char* call) {
   if (!impl.updater.evaluation().are_in_use()) return;
   throw Error(ErrorCode::kOrder,
-              formatted("{}() was called after eval(): the model has the weights that {} evaluates with, and not those "
+              formatted("{}{} was called after eval(): the model has the weights that {} evaluates with, and not those "
                         "that it trains",
-                        call, who_averages(impl)),
+                        call, std::strchr(call, ' ') ? "" : "()", who_averages(impl)),
               "call engine->train() first");
+}
+
+void tell_of_evaluation_weights(EngineBase::Impl& impl) noexcept try {
+  if (impl.reducer && impl.updater.evaluation().are_in_use() && impl.is_first())
+    log_info(formatted("an engine ended between eval() and train(): its module keeps the weights that {} evaluates with, and "
+                       "not those that were trained",
+                       who_averages(impl)));
+} catch (const std::exception&) {  // what ends has nobody to tell
 }
 
 void start_average(EngineBase::Impl& impl) {

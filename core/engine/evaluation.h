@@ -7,5 +7,7 @@ namespace gannet {
 
 /// Error(kOrder): eval() has put other weights in the place of those that are trained.
 void require_training_weights(const EngineBase::Impl& impl, const char* call);
+/// In the log, when the engine ends between the two.
+void tell_of_evaluation_weights(EngineBase::Impl& impl) noexcept;
 
 }  // namespace gannet

@@ -85,10 +85,18 @@ void add_states(const std::vector<Group>& groups, const ParameterStore& store, C
   }
 }
 
+// Of frozen parameters: their values or, of those that were not written since they were compared last, a word that says so.
+Compared all_of(const std::vector<ModuleAudit::Frozen>& frozen, bool written_only) {
+  Compared compared;
+  for (const auto& one : frozen)
+    compared.add("the frozen parameter " + one.name, written_only && !one.is_written ? 0 : hash_of(one.tensor.detach()));
+  return compared;
+}
+
 }  // namespace
 
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
-                                 const Ties* ties, const char* where, int64_t step,
+                                 const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where, int64_t step,
                                  const std::function<bool(const Range&)>& may_differ) {
   if (context.world_group->size() == 1) return "";
   const at::NoGradGuard no_grad;
@@ -119,6 +127,10 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
                                      control::name_ranks(ranks), group.ranks()[0], axis, where, step);
   };
   std::string found = compare(*context.host_group, along_data, "");
+  // Few programs write frozen parameters: the others pay for none of their bytes.
+  if (const std::string written = compare(*context.host_group, all_of(frozen, /*written_only=*/true), "");
+      found.empty() && !written.empty())
+    found = compare(*context.host_group, all_of(frozen, /*written_only=*/false), "");
   ProcessGroup* const model = context.mesh->model();
   const bool has_experts = store.has_experts() && context.expert_group;
   if (has_experts) {

@@ -12,10 +12,12 @@
 #include "base/text.h"
 #include "control/world.h"
 #include "engine/earlier_pass.h"
+#include "engine/evaluation.h"
 #include "engine/impl.h"
 #include "engine/own_reduction.h"
 #include "params/broadcast.h"
 #include "tensor/dtype.h"
+#include "tensor/version.h"
 
 namespace gannet {
 
@@ -25,7 +27,25 @@ struct Operators {  // seen on a thread of the program's own
   zero::Interception interception;
 };
 
+void refuse_held(const std::string& held, const char* call) {
+  if (held.empty()) return;
+  throw Error(ErrorCode::kOrder,
+              formatted("{}() was called while a zero::GatheredParameters guard holds '{}': the guard has values of its own "
+                        "until it ends",
+                        call, held),
+              formatted("end the guard before {}()", call));
+}
+
 }  // namespace
+
+void refuse_while_written(const EngineBase::Impl& impl, const char* call) {
+  if (!impl.guards.writing.empty()) refuse_held(impl.guards.writing.front(), call);
+}
+
+void refuse_while_gathered(const EngineBase::Impl& impl, const char* call) {
+  refuse_while_written(impl, call);
+  refuse_held(impl.store.held(), call);
+}
 
 std::shared_ptr<void> EngineBase::guard() {
   return impl_->store.gathers() ? std::make_shared<Operators>() : std::shared_ptr<void>();
@@ -38,12 +58,15 @@ struct GatheredParameters::State {
     Range* range;  // null: neither trained nor shared out
     size_t parameter;
     at::Tensor tensor;
+    std::string name() const { return range ? range->parameters[parameter].name : shape_text(tensor.sizes().vec()); }
   };
   EngineBase::Impl* impl;
   std::weak_ptr<void> engine;  // of which `impl` is a part
   std::optional<uint32_t> write_from;
   std::vector<Chosen> chosen;
   std::vector<size_t> residents;
+  std::string name;                // of the first of `chosen`
+  std::vector<uint32_t> versions;  // of the tensors of `chosen`, when the guard began
   int exceptions = std::uncaught_exceptions();
   bool is_over = false;
 
@@ -51,6 +74,7 @@ struct GatheredParameters::State {
   void agree() const;
   uint32_t root_in(const ReductionGroup& ranks) const;
   void publish(const Chosen& one);
+  std::string written() const;
   void end();
 };
 
@@ -80,11 +104,8 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
 }
 
 void GatheredParameters::State::agree() const {
-  if (impl->comm->size() == 1) return;
   std::string text = write_from ? formatted("written from rank {}", *write_from) : "read";
-  for (const Chosen& one : chosen)
-    text += one.range ? formatted(" {}", one.range->parameters[one.parameter].name)
-                      : formatted(" {}", shape_text(one.tensor.sizes().vec()));
+  for (const Chosen& one : chosen) text += formatted(" {}", one.name());
   const auto texts = impl->host_group->gather_texts(text);
   for (uint32_t rank = 1; rank < texts.size(); ++rank)
     if (texts[rank] != texts[0])
@@ -118,11 +139,24 @@ void GatheredParameters::State::publish(const Chosen& one) {
   impl->store.keep_written(*one.range, one.parameter, whole.flatten());
 }
 
+// A parameter that goes away with the guard and that the program has written, though it asked to read; "": none. A guard with
+// write_from inside of this one leaves it at another version, which the engine knows.
+std::string GatheredParameters::State::written() const {
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (!chosen[i].range) continue;
+    const TrainedParameter& parameter = chosen[i].range->parameters[chosen[i].parameter];
+    const uint32_t version = version_of(parameter.tensor);
+    if (parameter.resident && version != versions[i] && version != parameter.left.version) return parameter.name;
+  }
+  return "";
+}
+
 void GatheredParameters::State::end() {
   if (engine.expired()) {
     is_over = true;
     return;
   }
+  if (write_from) impl->guards.writing.erase(std::find(impl->guards.writing.begin(), impl->guards.writing.end(), name));
   for (const size_t resident : residents) impl->store.residency()->set_writable(resident, false);
   if (!residents.empty()) impl->store.residency()->release(residents);
   is_over = true;
@@ -134,6 +168,7 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   state_->impl = &engine.impl();
   state_->engine = state_->impl->self;
   state_->write_from = options.write_from;
+  if (options.write_from) require_training_weights(*state_->impl, "zero::GatheredParameters with write_from");
   if (state_->impl->reducer && state_->impl->progress.is_whole()) state_->impl->audit();
   state_->find(parameters);
   if (options.write_from) refuse_between_passes(*state_->impl, "zero::GatheredParameters with write_from");
@@ -146,10 +181,12 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
       state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
                                                   state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
-  if (state_->residents.empty()) return;
-  state_->impl->store.residency()->hold(state_->residents);
-  if (options.write_from)
-    for (const size_t resident : state_->residents) state_->impl->store.residency()->set_writable(resident, true);
+  if (!state_->residents.empty()) state_->impl->store.residency()->hold(state_->residents);
+  for (const State::Chosen& one : state_->chosen) state_->versions.push_back(version_of(one.tensor));
+  if (!options.write_from) return;
+  for (const size_t resident : state_->residents) state_->impl->store.residency()->set_writable(resident, true);
+  if (!state_->chosen.empty()) state_->name = state_->chosen[0].name();
+  state_->impl->guards.writing.push_back(state_->name);
 }
 
 void GatheredParameters::publish() {
@@ -176,7 +213,16 @@ void GatheredParameters::publish() {
       state_->impl->module_audit->record();
     }
   }
+  const std::string written = state_->write_from ? "" : state_->written();
   state_->end();
+  if (written.empty()) return;
+  state_->impl->store.forget_gathered();
+  if (state_->impl->reducer) state_->impl->module_audit->record();
+  throw Error(ErrorCode::kOrder,
+              formatted("parameter '{}' was written under a zero::GatheredParameters guard without write_from: the values went "
+                        "with the guard, and the engine has those from before",
+                        written),
+              "give the rank whose values are to stay: GatheredParameters(engine, parameters, {.write_from = 0})");
 }
 
 GatheredParameters::~GatheredParameters() {
@@ -186,6 +232,10 @@ GatheredParameters::~GatheredParameters() {
       state_->end();
     else
       publish();
+  } catch (const Error& error) {
+    log(LogLevel::kError, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what());
+    if (!state_->is_over) state_->end();
+    if (!state_->engine.expired()) state_->impl->guards.failed = error;
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what());
     if (!state_->is_over) state_->end();

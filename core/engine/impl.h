@@ -12,6 +12,7 @@
 #include "engine/agreement.h"
 #include "engine/calls.h"
 #include "engine/group_rules.h"
+#include "engine/guards.h"
 #include "engine/module_audit.h"
 #include "engine/newcomers.h"
 #include "engine/ownership.h"
@@ -53,6 +54,7 @@ struct EngineBase::Impl : RankContext {
   SkipPolicy skip_policy;
   Activations activations;
   Passes passes;
+  Guards guards;
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
   Newcomers newcomers;
@@ -68,6 +70,7 @@ struct EngineBase::Impl : RankContext {
   int64_t micro_batches_of_step() const;  // fewer than accumulation_steps where the epoch ends with the step
   bool is_boundary() const { return progress.is_boundary(micro_batches_of_step()); }
   void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
+  void refuse_within_backward(const char* call) const;
   void audit();                                 // what the program did to parameters and optimizer; every rank calls it
   void take_cleared_gradients();                // what it did to `.grad` since the last backward: before gradients are used
   control::Facts& agreed(bool is_boundary);     // what all ranks must agree on in this call

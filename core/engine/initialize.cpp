@@ -1,6 +1,7 @@
 // Construction of an engine: config -> device -> ranks -> parameters -> optimizer -> schedule.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Type.h>
 #include <gannet/log.h>
 #include <malloc.h>
@@ -245,6 +246,9 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   if (!module)
     throw Error(ErrorCode::kArgument, "initialize was given no model (a null pointer)",
                 "make it first: std::make_shared<Model>()");
+  if (!options.inference && c10::InferenceMode::is_enabled())
+    throw Error(ErrorCode::kOrder, "initialize was called under c10::InferenceMode: LibTorch records no graph there, so that nothing could be trained",
+                "call it outside of that scope, or with {.inference = true} for an engine that evaluates");
   impl.module = std::move(module);
   Config config = options.config;
   if (!options.overwrite.empty()) config.overwrite(options.overwrite);
@@ -327,6 +331,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     impl.agreement = std::make_unique<Agreement>(impl.number_in_group, impl.groups);
     if (impl.tensor_group) impl.compare_fingerprints("at initialize");  // replicas are the program's to make
     impl.module_audit->record();
+    impl.module_audit->compared(impl.module_audit->frozen());
   }
   start_reporting(impl);
   if (impl.reducer && impl.group_rules.are_by_name() && impl.is_first())

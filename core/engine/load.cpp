@@ -93,8 +93,10 @@ std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
   Impl& impl = *impl_;
   const Calls::Entered entered(impl.calls, "load_checkpoint");
+  impl.refuse_within_backward("load_checkpoint");
   require_training_weights(impl, "load_checkpoint");
   refuse_between_passes(impl, "load_checkpoint");
+  refuse_while_gathered(impl, "load_checkpoint");
   forget_earlier_passes(impl);  // of a step that left parameters undefined
   wait_for_checkpoint();
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that were thawed are part of the checkpoint

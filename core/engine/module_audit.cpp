@@ -16,8 +16,12 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "engine/loaded_memory.h"
+#include "engine/ownership.h"
 #include "engine/shared_memory.h"
 #include "tensor/module_walk.h"
+#include "tensor/splits.h"
+#include "tensor/version.h"
 
 namespace gannet {
 namespace {
@@ -39,67 +43,11 @@ uint64_t sample_of(const at::Tensor& tensor) {
   return hash;
 }
 
-uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
-}
-
 bool is_where_it_was_left(const TrainedParameter& parameter) {
   const auto* const tensor = parameter.tensor.unsafeGetTensorImpl();
   const auto& left = parameter.left;
   return tensor->unsafe_storage().unsafeGetStorageImpl() == left.storage && tensor->storage_offset() == left.offset &&
          tensor->strides() == at::IntArrayRef(left.strides);
-}
-
-// Who else has the storage of a parameter.
-struct Sharing {
-  bool is_shared = false;
-  int64_t extent = 0;      // elements from the storage's begin to the end of the last parameter in it
-  int64_t flat_bytes = 0;  // of the flat buffer that this engine has the parameter in
-};
-
-bool is_zero(const char* begin, const char* end) {
-  return std::all_of(begin, end, [](char byte) { return byte == 0; });
-}
-
-// The bytes of an element in a storage that torch::load put under a parameter. A flat buffer is saved with its padding, which is
-// zero; a tensor of its own without any.
-int64_t element_bytes_in(const at::Tensor& value, const Sharing& sharing) {
-  const auto bytes = static_cast<int64_t>(value.storage().nbytes()), own = static_cast<int64_t>(value.element_size());
-  const auto fits = [&](int64_t size) { return sharing.extent * size <= bytes && bytes < 2 * sharing.extent * size; };
-  if (sharing.is_shared) {
-    if (fits(own) || bytes == sharing.flat_bytes) return own;
-    for (const int64_t size : {8, 4, 2})
-      if (fits(size)) return size;
-    return 0;
-  }
-  const auto* const data = static_cast<const char*>(value.storage().data());
-  const bool is_padded = value.is_cpu() && bytes > sharing.extent * own && bytes % (zero::kAlignment * own) == 0 &&
-                         is_zero(data + sharing.extent * own, data + bytes);
-  for (const int64_t size : {8, 4})
-    if (bytes == value.numel() * size) return is_padded && bytes == sharing.flat_bytes ? own : size;
-  return is_padded ? own : 0;
-}
-
-// torch::load puts a file's storage under a parameter without a look at the dtype: fp32 weights in a 16-bit parameter would be
-// read as pairs of numbers. It does so by set_(), which advances the version. The storage is all of the tensor or, where an
-// engine's module was saved, the flat buffer that this was in.
-at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor, const Sharing& sharing) {
-  const at::Tensor value = tensor.detach();
-  const auto bytes = static_cast<int64_t>(value.storage().nbytes());
-  if ((value.storage_offset() != 0 && !sharing.is_shared) || !value.is_contiguous() || !value.is_floating_point() ||
-      value.numel() == 0 || bytes == static_cast<int64_t>(value.nbytes()))
-    return tensor;
-  const int64_t size = element_bytes_in(value, sharing);
-  if (size == static_cast<int64_t>(value.element_size())) return tensor;
-  const auto dtype = size == 8 ? at::kDouble : size == 4 ? at::kFloat : at::ScalarType::Undefined;
-  if (dtype == at::ScalarType::Undefined)
-    throw Error(ErrorCode::kArgument,
-                formatted("parameter '{}' was given memory of {} bytes for {} elements of {} (by set_, or torch::load of a file "
-                          "in another dtype)",
-                          name, bytes, value.numel(), c10::toString(value.scalar_type())),
-                "load weights with engine->load_checkpoint() or gannet::load_weights(), or copy_() them");
-  return at::empty({0}, value.options().dtype(dtype))
-      .set_(value.storage(), value.storage_offset(), value.sizes(), value.strides());
 }
 
 }  // namespace
@@ -286,6 +234,32 @@ bool ModuleAudit::is_module_as_recorded() const {
     ++count;
   });
   return is_same && count == known_.size();
+}
+
+ModuleAudit::Compared ModuleAudit::Compared::of(const at::Tensor& tensor) {
+  return {tensor.storage().unsafeGetStorageImpl(), version_of(tensor)};
+}
+
+std::vector<ModuleAudit::Frozen> ModuleAudit::frozen() const {
+  std::unordered_set<const void*> seen;
+  for (const auto& range : store_.ranges())
+    for (const auto& parameter : range.parameters) seen.insert(parameter.tensor.unsafeGetTensorImpl());
+  std::vector<Frozen> frozen;
+  for (const auto& entry : module_.named_parameters()) {
+    const at::Tensor& tensor = entry.value();
+    if (tensor.requires_grad() || tensor.numel() == 0 || !tensor.has_storage() || split_of(tensor) ||
+        zero::is_watched(tensor.storage().unsafeGetStorageImpl()) || !Ownership::owner_of(tensor).empty() ||
+        !seen.insert(tensor.unsafeGetTensorImpl()).second)
+      continue;
+    const auto before = compared_.find(tensor.unsafeGetTensorImpl());
+    frozen.push_back({entry.key(), tensor, before == compared_.end() || before->second != Compared::of(tensor)});
+  }
+  return frozen;
+}
+
+void ModuleAudit::compared(const std::vector<Frozen>& frozen) {
+  compared_.clear();
+  for (const Frozen& one : frozen) compared_.emplace(one.tensor.unsafeGetTensorImpl(), Compared::of(one.tensor));
 }
 
 ModuleAudit::Named ModuleAudit::unknown() const {

@@ -68,6 +68,15 @@ class ModuleAudit {
   /// Logs it on rank 0, a sentence of this kind once.
   void say_once(const std::string& what);
 
+  /// A parameter of the module that is not trained and that every rank has whole.
+  struct Frozen {
+    std::string name;
+    at::Tensor tensor;
+    bool is_written;  // since compared()
+  };
+  std::vector<Frozen> frozen() const;
+  void compared(const std::vector<Frozen>& frozen);
+
  private:
   struct Known {
     const void* identity;
@@ -92,6 +101,13 @@ class ModuleAudit {
   std::unordered_map<const void*, size_t> given_group_;
   bool groups_are_given_ = false;
   std::unordered_set<const void*> declined_;
+  struct Compared {
+    const void* storage;
+    uint32_t version;
+    bool operator==(const Compared&) const = default;
+    static Compared of(const at::Tensor& tensor);
+  };
+  std::unordered_map<const void*, Compared> compared_;  // frozen parameters, as they were
   uint64_t written_hash_ = 0;
   std::set<std::string> written_names_;
   std::set<std::string> said_;

@@ -4,15 +4,13 @@
 
 #include <algorithm>
 
-#include "grads/gradient_mark.h"
-
 namespace gannet {
 
 // What another backward or the program put there stays, and is found when the step looks for such gradients.
 void Newcomers::drop_cleared(One& one) {
   if (!one.shown.defined()) return;
   at::Tensor& grad = one.parameter.mutable_grad();
-  if (grad.is_same(one.shown) || is_mark(grad, one.mark)) {
+  if (grad.is_same(one.shown) || one.mark.is(grad)) {
     grad.reset();
   } else if (!grad.defined() || is_zero_gradient(grad)) {
     one.gathered.reset();
@@ -48,7 +46,7 @@ void Newcomers::end_backward(bool keeps_grads) {
     if (one.aside.defined()) grad = grad.defined() ? grad.detach().add(one.aside) : std::move(one.aside);
     one.aside.reset();
     if (!one.gathered.defined()) continue;
-    if (!grad.defined()) grad = one.mark = gradient_mark(one.parameter, one.name);
+    if (!grad.defined()) grad = one.mark.of(one.parameter, one.name);
     one.shown = grad;
   }
 }
@@ -67,7 +65,7 @@ void Newcomers::forget() noexcept {
   for (One& one : all_) {
     at::Tensor& grad = one.parameter.mutable_grad();
     if (one.is_running) grad = one.aside;
-    if ((one.shown.defined() && grad.is_same(one.shown)) || is_mark(grad, one.mark)) grad.reset();
+    if ((one.shown.defined() && grad.is_same(one.shown)) || one.mark.is(grad)) grad.reset();
   }
   all_.clear();
 }

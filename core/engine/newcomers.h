@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "grads/gradient_mark.h"
+
 namespace gannet {
 
 class Newcomers {
@@ -39,7 +41,7 @@ class Newcomers {
     at::Tensor aside = {};     // `.grad` of another backward, while ours runs
     at::Tensor gathered = {};  // in this step
     at::Tensor shown = {};     // what `.grad` is since the last backward
-    at::Tensor mark = {};
+    GradientMark mark = {};
     bool is_running = false, is_cleared = false;
   };
   static void drop_cleared(One& one);

@@ -238,6 +238,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   impl.require_usable("save_checkpoint");
   require_training_weights(impl, "save_checkpoint");
   refuse_between_passes(impl, "save_checkpoint");
+  refuse_while_written(impl, "save_checkpoint");
   if (impl.progress.has_backwarded())
     throw Error(ErrorCode::kOrder, "save_checkpoint was called between backward() and step()", "save after step()");
   wait_for_checkpoint();

@@ -75,18 +75,19 @@ void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
 
 void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
                 bool exclude_frozen, bool masters) {
-  impl.require_usable(masters ? "save_fp32_model" : "save_16bit_model");
-  refuse_between_passes(impl, masters ? "save_fp32_model" : "save_16bit_model");
+  const char* const name = masters ? "save_fp32_model" : "save_16bit_model";
+  impl.require_usable(name);
+  refuse_between_passes(impl, name);
+  refuse_while_written(impl, name);
   if (impl.mesh->shape().size(kPipeAxis) > 1)
     throw Error(ErrorCode::kUnsupported,
                 formatted("{} holds one whole model, and each of {} stages has a part of it",
-                          masters ? "save_fp32_model" : "save_16bit_model", impl.mesh->shape().size(kPipeAxis)),
+                          name, impl.mesh->shape().size(kPipeAxis)),
                 "save_checkpoint() has all stages; `gannet checkpoint export` makes one file of it");
   if (!files::is_pt_name(filename) && !filename.ends_with(".safetensors"))
     throw Error(ErrorCode::kArgument, formatted("the model's file '{}' does not say what it is by its name", filename),
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
-  auto call = impl.process_group->world()->enter(*impl.world_group, masters ? "save_fp32_model" : "save_16bit_model",
-                                                 impl.progress.global_steps, folder);
+  auto call = impl.process_group->world()->enter(*impl.world_group, name, impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
   // Split tensors are put together by the ranks beside the one that writes, along the axis tensor or expert.
   std::vector<HostGroup*> beside;

@@ -39,6 +39,26 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return at_a + begin_a < at_b + end_b && at_b + begin_b < at_a + end_a;
 }
 
+using Holders = std::unordered_map<const c10::StorageImpl*, size_t>;
+
+// A parameter that was made as a view of a temporary, torch::ones({4}).unsqueeze(0): autograd keeps the temporary for it, and
+// nobody else can reach that.
+void count_bases(const EngineBase::Impl& impl, Holders& holders) {
+  std::unordered_map<const void*, size_t> views;  // of each base
+  for (const auto& range : impl.store.ranges())
+    for (const auto& parameter : range.parameters)
+      if (parameter.tensor.is_view()) ++views[parameter.tensor._base().unsafeGetTensorImpl()];
+  for (const auto& range : impl.store.ranges())
+    for (const auto& parameter : range.parameters) {
+      if (!parameter.tensor.is_view()) continue;
+      const at::TensorBase& base = parameter.tensor._base();
+      const auto found = views.find(base.unsafeGetTensorImpl());
+      if (found == views.end()) continue;
+      if (base.use_count() == found->second) ++holders[base.storage().unsafeGetStorageImpl()];
+      views.erase(found);
+    }
+}
+
 }  // namespace
 
 void refuse_overlap(const torch::nn::Module& module, const std::vector<std::pair<std::string, at::Tensor>>& given) {
@@ -86,7 +106,7 @@ void refuse_shared_memory(const EngineBase::Impl& impl) {
           "register one tensor under both names (tied), or register one and make the view in forward");
 
   // Who else holds the memory would see the values of today for ever: the parameter moves into the flat buffers.
-  std::unordered_map<const c10::StorageImpl*, size_t> holders;
+  Holders holders;
   std::unordered_map<const c10::StorageImpl*, std::string> buffers;
   std::unordered_set<const void*> seen;
   const auto count = [&](const at::Tensor& tensor) {
@@ -101,6 +121,7 @@ void refuse_shared_memory(const EngineBase::Impl& impl) {
   }
   for (const auto& range : impl.store.ranges())
     for (const auto& parameter : range.parameters) count(parameter.tensor);
+  count_bases(impl, holders);
   for (const auto& range : impl.store.ranges())
     for (const auto& parameter : range.parameters) {
       const c10::StorageImpl* const storage = parameter.tensor.storage().unsafeGetStorageImpl();

@@ -86,7 +86,7 @@ std::vector<zero::Part> part_of_each(const Range& range, const std::vector<zero:
 std::vector<zero::Part> part_of_each(const Range& range) { return part_of_each(range, range.parts); }
 
 // The same of states SERVED, which lie as ZeRO's shards do.
-std::vector<zero::Part> served_parts(const Range& range, const EngineBase::Impl& impl) {
+std::vector<zero::Part> served_parts(const Range& range) {
   if (!range.averages_itself) return {};
   return part_of_each(
       range, zero::parts_of(range.layout, zero::shards_of(range.layout, range.ranks.comm->rank(), range.ranks.comm->size())));
@@ -146,7 +146,7 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differ
     if (!group.optimizer) continue;
     const auto parts = part_of_each(range);
     const auto& specs = group.optimizer->states();
-    const auto served = served_parts(range, impl);
+    const auto served = served_parts(range);
     for (size_t s = 0; s < specs.size(); ++s) {
       if (specs[s].is_of_rank()) continue;  // rank_states.cpp
       const std::string state = formatted("{}/", specs[s].name);

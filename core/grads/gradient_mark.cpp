@@ -8,26 +8,26 @@
 
 namespace gannet {
 
-at::Tensor gradient_mark(const at::Tensor& parameter, const std::string& name) {
+const at::Tensor& GradientMark::of(const at::Tensor& parameter, const std::string& name) {
+  if (is(tensor_) && tensor_.scalar_type() == parameter.scalar_type()) return tensor_;
   const at::NoGradGuard no_grad;
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), parameter.nbytes(),
-                                                       at::DataPtr(nullptr, parameter.device()), nullptr, /*resizable=*/false);
-  at::Tensor mark = at::empty({0}, at::TensorOptions().dtype(parameter.scalar_type()).device(parameter.device()));
-  mark.set_(c10::Storage(storage), 0, parameter.sizes(), {});
+  storage_ = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), parameter.nbytes(),
+                                                   at::DataPtr(nullptr, parameter.device()), nullptr, /*resizable=*/false);
+  tensor_ = at::empty({0}, at::TensorOptions().dtype(parameter.scalar_type()).device(parameter.device()));
+  tensor_.set_(c10::Storage(storage_), 0, parameter.sizes(), {});
   take_bytes(
-      *storage,  // only now: set_() asks for the address
+      *storage_,  // only now: set_() asks for the address
       formatted("`.grad` of '{}' was read or written between backward() and step(), and the engine has moved that gradient "
                 "into its buffers: read it with engine->full_gradient(), change it with gradient_clipping or "
                 "for_each_gradient(), drop it with zero_grad() (not to zeros), and freeze the parameter "
                 "(requires_grad_(false)) where another backward passes through it",
                 name));
-  return mark;
+  return tensor_;
 }
 
-bool is_mark(const at::Tensor& grad, const at::Tensor& mark) {
-  if (!grad.defined() || !mark.defined() || !grad.has_storage()) return false;
+bool GradientMark::is(const at::Tensor& grad) const {
   // By identity: is_alias_of() asks for the address.
-  return grad.storage().unsafeGetStorageImpl() == mark.storage().unsafeGetStorageImpl();
+  return storage_ && grad.defined() && grad.has_storage() && grad.storage().unsafeGetStorageImpl() == storage_.get();
 }
 
 bool is_zero_gradient(const at::Tensor& gradient) {

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -133,7 +134,15 @@ void Reducer::begin_backward(Backward backward) {
   if (current_.brings)
     for (Slot& slot : slots_) slot.is_cleared = false;
   in_backward_ = true;
+  graph_task_ = backward.is_marked ? torch::autograd::get_current_graph_task_id() : -1;
   if (!backward.is_marked) marked_.emplace(kBackwardKind, mark_);
+}
+
+// By its number, too: the thread carries one engine's mark, and one backward may run through the scaled losses of two.
+bool Reducer::is_own_backward() const {
+  if (!in_backward_) return false;
+  return c10::ThreadLocalDebugInfo::get(kBackwardKind) == mark_.get() ||
+         (graph_task_ >= 0 && torch::autograd::get_current_graph_task_id() == graph_task_);
 }
 
 void Reducer::unreduce() {

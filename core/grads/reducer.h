@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "device/device_comm.h"
+#include "grads/gradient_mark.h"
 #include "grads/host_gradients.h"
 #include "observe/timers.h"
 #include "params/range.h"
@@ -130,8 +131,9 @@ class Reducer {
     uint32_t arrivals = 0;                                    // in this backward
     uint32_t expected = 1;                                    // the most that one backward has brought
     torch::autograd::PostAccumulateGradHook* hook = nullptr;  // owned by the parameter
-    at::Tensor mark = {};                                     // for `.grad`, made when it is first needed
+    GradientMark mark = {};                                   // for `.grad`
     const void* shown = nullptr;                              // TensorImpl of what `.grad` is since the last backward
+    const void* shown_storage = nullptr;                      // of it: set_data() puts another there
     uint32_t shown_version = 0;                               // of it: zeros in place advance it
   };
   struct Bucket : ReduceBucket {
@@ -150,7 +152,7 @@ class Reducer {
 
   // What a range's gradients are multiplied by before they are summed.
   double pre_factor(const Range& range) const { return options_.pre_factor * range.gradient_ratio; }
-  bool is_own_backward() const { return in_backward_ && c10::ThreadLocalDebugInfo::get(kBackwardKind) == mark_.get(); }
+  bool is_own_backward() const;
   void on_gradient(size_t slot, const at::Tensor& parameter);
   static at::Tensor as_dense(at::Tensor gradient);  // detached, real
   const Slot* find(const Range& range, size_t parameter) const;
@@ -202,6 +204,7 @@ class Reducer {
   int64_t largest_bucket_ = 0;
   std::mutex mutex_;  // devices' autograd threads call hooks side by side
   std::shared_ptr<Mark> mark_ = std::make_shared<Mark>();
+  int graph_task_ = -1;  // LibTorch's number of the program's own backward that is this engine's (EngineBase::scale)
   std::optional<c10::DebugInfoGuard> marked_;             // from begin_backward to end_backward, on the calling thread
   std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // [slot] `.grad` of others, while a backward of ours runs
   std::map<size_t, at::Tensor> late_;                     // [bucket] its gradients that came behind it, [numel] grad_dtype

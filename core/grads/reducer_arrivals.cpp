@@ -24,7 +24,7 @@ std::string Reducer::leftover() {
   for (Slot& slot : slots_) {
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     at::Tensor& grad = parameter.tensor.mutable_grad();
-    const bool is_ours = grad.defined() && (grad.unsafeGetTensorImpl() == slot.shown || is_mark(grad, slot.mark));
+    const bool is_ours = grad.defined() && (grad.unsafeGetTensorImpl() == slot.shown || slot.mark.is(grad));
     if (grad.defined() && !is_ours && is_zero_gradient(grad)) grad.reset();
     if (!grad.defined()) slot.is_foreign = false;
     if (first.empty() && grad.defined() && (!is_ours || slot.is_foreign)) first = parameter.name;

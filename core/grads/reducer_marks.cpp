@@ -6,16 +6,16 @@
 #include "base/check.h"
 #include "grads/gradient_mark.h"
 #include "grads/reducer.h"
+#include "tensor/version.h"
 
 namespace gannet {
 namespace {
 
-uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+const void* storage_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
 }  // namespace
-
 // At the end of a backward. What the program keeps of a create_graph backward, or another backward left, is a mark as well: a
 // zero_grad() takes it away.
 void Reducer::mark_gradients() {
@@ -23,12 +23,9 @@ void Reducer::mark_gradients() {
     if (!slot.has_come) continue;
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     at::Tensor& grad = parameter.tensor.mutable_grad();
-    if (!grad.defined()) {
-      if (!slot.mark.defined() || slot.mark.scalar_type() != parameter.tensor.scalar_type())
-        slot.mark = gradient_mark(parameter.tensor, parameter.name);
-      grad = slot.mark;
-    }
+    if (!grad.defined()) grad = slot.mark.of(parameter.tensor, parameter.name);
     slot.shown = grad.unsafeGetTensorImpl();
+    slot.shown_storage = storage_of(grad);
     slot.shown_version = version_of(grad);
   }
 }
@@ -36,9 +33,8 @@ void Reducer::mark_gradients() {
 void Reducer::unmark_gradients() noexcept {
   for (Slot& slot : slots_) {
     slot.shown = nullptr;
-    if (!slot.mark.defined()) continue;
     at::Tensor& grad = ranges_[slot.range].parameters[slot.parameter].tensor.mutable_grad();
-    if (is_mark(grad, slot.mark)) grad.reset();
+    if (slot.mark.is(grad)) grad.reset();
   }
 }
 
@@ -57,8 +53,10 @@ std::vector<std::string> Reducer::take_cleared() {
     if (!slot.shown) continue;
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     const at::Tensor& grad = parameter.tensor.grad();
-    if (is_mark(grad, slot.mark)) continue;
-    if (grad.defined() && grad.unsafeGetTensorImpl() == slot.shown && version_of(grad) == slot.shown_version) continue;
+    if (slot.mark.is(grad)) continue;
+    if (grad.defined() && grad.unsafeGetTensorImpl() == slot.shown && storage_of(grad) == slot.shown_storage &&
+        version_of(grad) == slot.shown_version)
+      continue;
     slot.shown = nullptr;
     if (grad.defined() && !is_zero_gradient(grad)) {  // written by the program, or by another backward: leftover() names it
       slot.is_foreign = true;

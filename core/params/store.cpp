@@ -65,6 +65,12 @@ TrainedParameter ParameterStore::admit(const std::string& name, const at::Tensor
     throw Error(ErrorCode::kArgument,
                 formatted("parameter '{}' was made under c10::InferenceMode: LibTorch's autograd cannot train it", name),
                 "build the model outside of InferenceMode, or give initialize a clone of it");
+  if (!tensor.is_leaf())
+    throw Error(ErrorCode::kArgument,
+                formatted("parameter '{}' is the result of an operator, not a leaf of the graph: its gradient would go to what it "
+                          "was computed from",
+                          name),
+                "register a copy that is a leaf: register_parameter(name, value.detach().clone())");
   const bool can_be_trained =
       tensor.is_floating_point() || tensor.scalar_type() == at::kComplexFloat || tensor.scalar_type() == at::kComplexDouble;
   if (!can_be_trained || c10::elementSize(tensor.scalar_type()) < 2)

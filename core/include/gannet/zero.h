@@ -10,7 +10,8 @@
 ///   }                                                                   // rank 0's values are every rank's, and the masters'
 ///
 /// It works at every stage, so that a program need not ask which one it runs at. Every rank makes the same guards in the same
-/// order; the engine's own forward and backward need none.
+/// order; the engine's own forward and backward need none. A training forward, step(), saves, loads and eval() throw
+/// Error(kOrder) while a guard with write_from is open: what is written reaches the engine when the guard ends.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,19 +31,22 @@ class GatheredParameters {
  public:
   struct Options {
     std::optional<uint32_t> write_from =
-        {};  ///< the rank whose values all take when the guard ends; without it, writing is an error
+        {};  ///< the rank whose values all take when the guard ends; without it, writing what ZeRO shares out is an error
   };
 
   /// Parameters of the engine's module; those that are whole anyway count too. Throws Error(kMismatch) where the ranks ask for
-  /// different ones, Error(kArgument) for a tensor that is none of the module's parameters.
+  /// different ones, Error(kArgument) for a tensor that is none of the module's parameters, Error(kOrder) for write_from between
+  /// eval() and train() where the model has other weights then (gannet.ema, Schedule-Free).
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options);
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters)
       : GatheredParameters(engine, std::move(parameters), Options()) {}
-  /// Publishes what was written. Not when an exception ends the scope: then the values from before stay, on every rank.
+  /// Publishes what was written. When an exception ends the scope, what ZeRO shares out keeps its values from before, on every
+  /// rank; parameters that are whole (below stage 3) keep what was written into them, as without a guard.
   ~GatheredParameters();
   GatheredParameters(const GatheredParameters&) = delete;
 
-  /// What the destructor does, for a program that wants its error: a destructor can only log it.
+  /// What the destructor does, for a program that wants its error at once: a destructor logs it, and the next training forward,
+  /// step() or save throws it.
   void publish();
 
  private:

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <set>
 
+#include "base/first_bytes.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "files/bytes.h"
 #include "files/io.h"
 
 namespace gannet::checkpoint {
@@ -22,13 +24,14 @@ std::vector<std::string> entries_of(const std::string& folder) try {
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
-// A folder without a manifest is somebody else's, unless files of ours lie in it. `problem`: why that cannot be told.
+// A folder without a manifest of ours is somebody else's, unless files of ours lie in it: many programs have a manifest.json.
+// `problem`: why that cannot be told.
 bool looks_like_one(const std::string& path, std::optional<Error>& problem) try {
   if (!files::kind_of(path).is_folder) return false;
-  if (files::kind_of(formatted("{}/{}", path, kManifestName)).exists) return true;
   for (const std::string& name : files::names_in(path))
     if (name.starts_with("rank-") && name.ends_with(".safetensors")) return true;
-  return false;
+  const std::string manifest = formatted("{}/{}", path, kManifestName);
+  return files::kind_of(manifest).exists && files::read_file(manifest, kMaxManifestBytes).find("\"gannet\"") != std::string::npos;
 } catch (const Error& error) {
   problem = error;
   return true;
@@ -51,6 +54,15 @@ Found examine(const std::string& tag, const std::string& path) {
     found.problem = error;
   }
   return found;
+}
+
+// In a clone of a repository that keeps large files apart.
+void refuse_pointer(const std::string& path, uint64_t bytes) {
+  if (bytes > kHeadBytes) return;
+  std::string head(bytes, '\0');
+  files::open_bytes(path)->read(head.data(), bytes, 0);
+  if (const Recognized found = recognized(head, bytes); found.format == Format::kLfsPointer)
+    throw Error(ErrorCode::kUnsupported, formatted("{} is {}", path, found.what), found.next_step);
 }
 
 std::string latest_checksum(const std::string& tag) { return formatted("xxh3:{}", hex(XXH3_64bits(tag.data(), tag.size()))); }
@@ -87,6 +99,7 @@ void check_sizes(const Manifest& manifest, const std::string& path) {
     const files::Kind kind = files::kind_of(formatted("{}/{}", path, file.name));
     if (!kind.exists) throw Error(ErrorCode::kCorrupt, formatted("{} is missing", file.name));
     if (!kind.is_file) throw Error(ErrorCode::kCorrupt, formatted("{} is not a file", file.name));
+    if (kind.bytes < file.bytes) refuse_pointer(formatted("{}/{}", path, file.name), kind.bytes);
     if (kind.bytes != file.bytes)
       throw Error(ErrorCode::kCorrupt, formatted("{}{}{} bytes, the manifest says {}", file.name,
                                                  kind.bytes < file.bytes ? " is truncated: it has " : " is too long: it has ",

@@ -55,7 +55,11 @@ bool exists(const std::string& path) { return files::kind_of(path).exists; }
 
 Layout of_index(const std::string& folder, const std::string& index) {
   Layout layout{index, index, {}};
-  for (auto& [file, names] : files::files_of_index(index)) layout.files[formatted("{}/{}", folder, file)] = std::move(names);
+  for (auto& [file, names] : files::files_of_index(index)) {
+    const std::string path = formatted("{}/{}", folder, file);
+    if (!exists(path)) throw Error(ErrorCode::kNotFound, formatted("{} is missing, which {} lists", path, index), kFetchAgain);
+    layout.files[path] = std::move(names);
+  }
   return layout;
 }
 

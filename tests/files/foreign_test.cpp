@@ -23,6 +23,7 @@ namespace {
 using namespace std::string_literals;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct NamedNet : torch::nn::Module {
   NamedNet() {
@@ -280,6 +281,36 @@ TEST_F(Foreign, show_takes_every_format_that_import_takes) {
   const std::string run = std::string(GANNET_SOURCE_DIR) + "/tests/convert/deepspeed/s2-fp32-r2";
   EXPECT_THAT(command("show " + run),
               AllOf(HasSubstr("DeepSpeed's, 10 tensors"), HasSubstr("first.weight"), HasSubstr("another name")));
+}
+
+TEST_F(Foreign, an_import_of_a_quantised_folder_says_what_its_tensors_are) {
+  save_safetensors(file("model.safetensors"), {{"a.qweight", at::zeros({2, 3}, at::kInt)}}, {});
+  write_text(file("config.json"), R"({"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}})");
+  EXPECT_THAT(command("import " + root_.string() + " " + file("out")),
+              AllOf(HasSubstr("not taken: the quantization_config of "), HasSubstr("codes and scales")));
+  EXPECT_EQ(code_, 0);
+}
+
+TEST_F(Foreign, a_shard_that_is_missing_is_named_with_the_index_that_lists_it) {
+  save_safetensors(file("model-00001-of-00002.safetensors"), {{"a.weight", at::zeros({2, 3})}}, {});
+  write_text(file("model.safetensors.index.json"), R"({"weight_map": {"a.weight": "model-00001-of-00002.safetensors",
+                                                                 "b.weight": "model-00002-of-00002.safetensors"}})");
+  NamedNet net;
+  EXPECT_THAT(error_of(ErrorCode::kNotFound, [&] { load_weights(net, root_.string()); }),
+              HasSubstr("model-00002-of-00002.safetensors is missing, which " + file("model.safetensors.index.json") + " lists"));
+}
+
+// Beside the tags of a run lie folders of other programs, and a run that was cloned has pointers in place of its large files.
+TEST_F(Foreign, a_run_with_other_programs_folders_and_with_pointers_is_read_as_what_it_is) {
+  save_safetensors(file("x.safetensors"), {{"a.weight", at::zeros({64, 3})}}, {});
+  command("import " + file("x.safetensors") + " " + file("run"));
+  fs::create_directories(file("run/web"));
+  write_text(file("run/web/manifest.json"), R"({"name": "A page", "icons": []})");
+  EXPECT_THAT(command("show " + file("run")), AllOf(HasSubstr("a.weight"), Not(HasSubstr("web"))));
+  EXPECT_EQ(code_, 0);
+  for (const auto& entry : fs::recursive_directory_iterator(file("run")))
+    if (entry.path().extension() == ".safetensors") write_text(entry.path().string(), kPointer);
+  EXPECT_THAT(command("show " + file("run")), AllOf(HasSubstr("is a Git LFS pointer"), HasSubstr("git lfs pull")));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <gannet/model_config.h>
+
 #include <set>
 
 #include "base/format.h"
@@ -13,6 +15,21 @@
 #include "files/weight_files.h"
 
 namespace gannet::convert {
+namespace {
+
+// A line for the receipt: the tensors are codes and scales then, and their names are not a model's. "": nothing says so.
+std::string quantization_beside(const std::string& from) {
+  const std::string folder = files::kind_of(from).is_folder ? from : from.substr(0, from.rfind('/') == from.npos ? 0 : from.rfind('/') + 1);
+  const std::string file = folder.empty() || folder.ends_with('/') ? folder + "config.json" : folder + "/config.json";
+  if (!files::kind_of(file).exists) return "";
+  const ModelConfig config = ModelConfig::read(file);
+  for (const char* key : {"quantization_config", "compression_config"})
+    if (config.find(key))
+      return formatted("the {} of {}: the tensors are codes and scales, as the files have them, and not a model's weights", key, file);
+  return "";
+}
+
+}  // namespace
 
 WeightsReceipt import_weights(const std::string& from, const std::string& out, const WeightsImport& options) {
   if (files::kind_of(formatted("{}/{}", out, options.tag)).exists)
@@ -41,6 +58,7 @@ WeightsReceipt import_weights(const std::string& from, const std::string& out, c
     receipt.not_taken.push_back(formatted("{}: another name of {}, which is kept once", alias, name));
   if (const std::string beside = files::training_state_in(from); !beside.empty())
     receipt.not_taken.push_back(formatted("{}: the training state of another program", beside));
+  if (const std::string quantized = quantization_beside(from); !quantized.empty()) receipt.not_taken.push_back(quantized);
   if (weights.not_tensors > 0)
     receipt.not_taken.push_back(std::to_string(weights.not_tensors) +
                                 (weights.not_tensors == 1 ? " entry that is no tensor" : " entries that are no tensors"));

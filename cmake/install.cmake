@@ -46,7 +46,13 @@ install(EXPORT gannet-core NAMESPACE gannet:: FILE gannet-core-targets.cmake DES
 install(FILES cmake/FindLibTorch.cmake DESTINATION ${_package_dir} COMPONENT devel)
 
 # As in the tree, so that the pages' links to one another and to the examples hold.
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/gannet COMPONENT docs)
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/gannet COMPONENT docs)
+file(GLOB _rooms RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} */README.md)
+list(FILTER _rooms EXCLUDE REGEX "^(docs|examples)/")  # installed above
+foreach(_page ${_rooms})
+  get_filename_component(_room ${_page} DIRECTORY)
+  install(FILES ${_page} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/gannet/${_room} COMPONENT docs)
+endforeach()
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/gannet COMPONENT docs PATTERN Doxyfile EXCLUDE)
 
 install(TARGETS gannet_sdk EXPORT gannet-sdk)

@@ -4,11 +4,12 @@ import re
 import sys
 
 root = pathlib.Path(sys.argv[1])
+CODE = re.compile(r"^```.*?^```|^    .*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 pages = sorted(root.rglob("*.md"))
 dead = [
     f"{page.relative_to(root)}: {target}"
     for page in pages
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    for target in re.findall(r"\]\(([^)#\s]+)", CODE.sub("", page.read_text()))
     if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists()
 ]
 print("\n".join(dead))

@@ -157,6 +157,7 @@ class Reducer {
   static at::Tensor as_dense(at::Tensor gradient);  // detached, real
   const Slot* find(const Range& range, size_t parameter) const;
   void mark_gradients();
+  void mark_gradient(Slot& slot);
   void clear(size_t slot, bool to_none);
   void note_cleared(size_t slot, bool to_none);
   void on_foreign_gradient(size_t slot);

@@ -19,15 +19,17 @@ const void* storage_of(const at::Tensor& tensor) {
 // At the end of a backward. What the program keeps of a create_graph backward, or another backward left, is a mark as well: a
 // zero_grad() takes it away.
 void Reducer::mark_gradients() {
-  for (Slot& slot : slots_) {
-    if (!slot.has_come) continue;
-    const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
-    at::Tensor& grad = parameter.tensor.mutable_grad();
-    if (!grad.defined()) grad = slot.mark.of(parameter.tensor, parameter.name);
-    slot.shown = grad.unsafeGetTensorImpl();
-    slot.shown_storage = storage_of(grad);
-    slot.shown_version = version_of(grad);
-  }
+  for (Slot& slot : slots_)
+    if (slot.has_come) mark_gradient(slot);
+}
+
+void Reducer::mark_gradient(Slot& slot) {
+  const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
+  at::Tensor& grad = parameter.tensor.mutable_grad();
+  if (!grad.defined()) grad = slot.mark.of(parameter.tensor, parameter.name);
+  slot.shown = grad.unsafeGetTensorImpl();
+  slot.shown_storage = storage_of(grad);
+  slot.shown_version = version_of(grad);
 }
 
 void Reducer::unmark_gradients() noexcept {
@@ -128,6 +130,8 @@ void Reducer::bring(size_t range, const std::vector<at::Tensor>& gradients) {
       if (!gradients[slots_[slot].parameter].defined()) continue;
       slots_[slot].has_come = true;
       hold(bucket, slot, as_dense(gradients[slots_[slot].parameter]));
+      const TrainedParameter& parameter = ranges_[range].parameters[slots_[slot].parameter];
+      if (!parameter.tensor.grad().defined()) mark_gradient(slots_[slot]);  // the program may clear it before the next backward
     }
     if (ranges_[range].ranks.comm->size() > 1 && (accumulates || reduced_)) send(bucket);
   }

@@ -77,6 +77,17 @@ ROW(a_layer_made_in_forward_whose_gradient_is_cleared, "") {
   t->train(2);
 }
 
+// It has joined by then, with the gradient of its first micro-batch.
+ROW(a_layer_made_in_forward_whose_gradient_is_cleared_behind_the_next_forward, "") {
+  auto t = side.trainer(make<Lazy>(1), {.accumulation = 2});
+  t->micro_batch();
+  const at::Tensor loss = t->forward(t->next++);
+  t->model->zero_grad();
+  t->backward(loss);
+  t->step();
+  t->train(2);
+}
+
 ROW(a_layer_made_in_forward_whose_only_gradient_is_cleared, "") {
   auto t = side.trainer(make<Lazy>(1));
   t->backward(t->forward(t->next++));

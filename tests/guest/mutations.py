@@ -337,6 +337,9 @@ MUTATIONS = [
               "if (impl.reducer && impl.progress.is_whole() && !MUTANT) impl.audit();"),
              ("load.cpp", "if (impl.reducer) impl.module_audit->reclaim();",
               "if (impl.reducer && !MUTANT) impl.module_audit->reclaim();")),
+    Mutation("gradients_that_join_show_no_mark", "clearing a gradient that came before its parameter joined is noticed",
+             ("grads/reducer_marks.cpp", "if (!parameter.tensor.grad().defined()) mark_gradient",
+              "if (!MUTANT && !parameter.tensor.grad().defined()) mark_gradient")),
     Mutation("loads_are_not_published", "what a load brought comes to every rank",
              ("load.cpp", "      impl.store.publish_all();\n", "      if (!MUTANT) impl.store.publish_all();\n")),
 ]

@@ -169,7 +169,7 @@ MUTATIONS = [
     Mutation("cleared_gradients_are_updates", "a gradient that is cleared behind the last backward is no update",
              ("grads/reducer_marks.cpp", "slot.is_cleared = to_none &&", "slot.is_cleared = !MUTANT && to_none &&")),
     Mutation("gradients_are_not_marked", "`.grad` shows that the engine has the gradient",
-             ("grads/reducer_marks.cpp", "    if (!slot.has_come) continue;", "    if (MUTANT || !slot.has_come) continue;")),
+             ("grads/reducer_marks.cpp", "if (slot.has_come) mark_gradient(slot);", "if (!MUTANT && slot.has_come) mark_gradient(slot);")),
     Mutation("tied_parameters_are_two", "a parameter under two names is trained once",
              ("collect.cpp", "group_of.emplace(identity, index); !is_new) {",
               "group_of.emplace(identity, index); !is_new && !MUTANT) {")),

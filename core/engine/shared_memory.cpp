@@ -131,11 +131,13 @@ void refuse_shared_memory(const EngineBase::Impl& impl) {
       if (buffer != buffers.end() || is_held)
         throw Error(
             ErrorCode::kArgument,
-            formatted("the memory of parameter '{}' is also that of {} (a view or a detach() made before initialize(), or a loss "
-                      "that still holds its graph): it would keep the values of today while the parameter trains elsewhere",
+            formatted("the memory of parameter '{}' is also that of {} (a view or a detach() made before initialize(), a loss that "
+                      "still holds its graph, or what LibTorch keeps of a backward that threw): it would keep the values of today "
+                      "while the parameter trains elsewhere",
                       parameter.name,
                       buffer != buffers.end() ? formatted("buffer '{}'", buffer->second) : std::string("another tensor")),
-            "make views in forward (weight.t()), clone() what is to be kept, and let losses of earlier forwards go");
+            "make views in forward (weight.t()), clone() what is to be kept, and let losses of earlier forwards go; after a "
+            "backward that threw, parameter.set_data(parameter.detach().clone())");
     }
 }
 

@@ -131,10 +131,14 @@ const Move kMoves[] = {
      [](Play& p, int64_t) {
        if (!p.parameter(2).requires_grad()) return;
        *p.fails = true;
+       const bool is_new = p.model->has_extra && !p.model->extra;
        try {
          p.t->micro_batch();
        } catch (const std::runtime_error&) {
          if (p.side.is_plain) p.t->zero_grad();
+         // LibTorch keeps the rest of that graph, and a new engine would take it for a view of the program's.
+         if (is_new && p.model->extra)
+           for (auto& parameter : p.model->extra->parameters()) parameter.set_data(parameter.detach().clone());
        }
        *p.fails = false;
      }},

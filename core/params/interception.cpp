@@ -232,7 +232,23 @@ void register_once() {
   static_cast<void>(elsewhere);
 }
 
-thread_local int armed = 0, reporting = 0;
+// How many on this thread want a key included, and whether it was before the first: autograd's thread of a device has it from the
+// thread that called backward, with LibTorch's state, and a recomputation there must not take it away.
+struct Wanted {
+  int count = 0;
+  bool was_included = false;
+};
+thread_local Wanted armed, reporting;
+
+void include(Wanted& wanted, c10::DispatchKey key) {
+  if (wanted.count++ > 0) return;
+  wanted.was_included = c10::impl::tls_is_dispatch_key_included(key);
+  c10::impl::tls_set_dispatch_key_included(key, true);
+}
+
+void leave(Wanted& wanted, c10::DispatchKey key) {
+  if (--wanted.count == 0) c10::impl::tls_set_dispatch_key_included(key, wanted.was_included);
+}
 
 }  // namespace
 
@@ -296,20 +312,20 @@ Observing::~Observing() {
 
 Interception::Interception() {
   register_once();
-  if (armed++ == 0) c10::impl::tls_set_dispatch_key_included(kKey, true);
+  include(armed, kKey);
 }
 
 Interception::~Interception() {
-  if (is_of_this_thread() && --armed == 0) c10::impl::tls_set_dispatch_key_included(kKey, false);
+  if (is_of_this_thread()) leave(armed, kKey);
 }
 
 AbsenceErrors::AbsenceErrors() {
   register_once();
-  if (reporting++ == 0) c10::impl::tls_set_dispatch_key_included(kErrorKey, true);
+  include(reporting, kErrorKey);
 }
 
 AbsenceErrors::~AbsenceErrors() {
-  if (thread_ == thread_number() && --reporting == 0) c10::impl::tls_set_dispatch_key_included(kErrorKey, false);
+  if (thread_ == thread_number()) leave(reporting, kErrorKey);
 }
 
 }  // namespace gannet::zero

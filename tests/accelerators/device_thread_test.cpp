@@ -1,0 +1,114 @@
+// Backward on a thread of its own, as autograd runs it on a device: LibTorch takes its thread's state along, and what is counted
+// beside that state stays behind. Parameters that are gathered on demand must come there, too, whatever is recomputed.
+#include <gannet/checkpointing.h>
+#include <gannet/layers.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ThreadLocalState.h>
+
+#include <thread>
+
+#include "engine/models.h"
+
+namespace gannet::test {
+namespace {
+
+using Block = std::function<at::Tensor(const at::Tensor&)>;
+
+// The block's backward runs where `on_thread` says, in the middle of the engine's.
+struct Apart : torch::autograd::Function<Apart> {
+  struct Kept : torch::CustomClassHolder {
+    at::Tensor in, out;
+    bool on_thread;
+  };
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const Block& block, bool on_thread) {
+    const at::AutoGradMode grad(true);
+    const auto kept = c10::make_intrusive<Kept>();
+    kept->in = x.detach().requires_grad_();
+    kept->out = block(kept->in);
+    kept->on_thread = on_thread;
+    context->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    return kept->out.detach();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+    const auto kept = c10::static_intrusive_pointer_cast<Kept>(context->saved_data["kept"].toCapsule());
+    const auto run = [&] { torch::autograd::backward({kept->out}, {grads[0]}); };
+    if (kept->on_thread) {
+      const at::ThreadLocalState state;
+      std::exception_ptr failed;
+      std::thread([&] {
+        const at::ThreadLocalStateGuard node(state);
+        try {
+          run();
+        } catch (...) {
+          failed = std::current_exception();
+        }
+      }).join();
+      if (failed) std::rethrow_exception(failed);
+    } else {
+      run();
+    }
+    return {kept->in.grad(), at::Tensor(), at::Tensor()};
+  }
+};
+
+enum class Recomputes { kNothing, kRegion, kReentrantRegion, kLayers, kOperators };
+
+struct ApartNetImpl : torch::nn::Module {
+  ApartNetImpl(Recomputes recomputes, bool on_thread) : recomputes(recomputes), on_thread(on_thread) {
+    a = register_module("a", torch::nn::Linear(8, 16));
+    b = register_module("b", torch::nn::Linear(16, 16));
+    c = register_module("c", torch::nn::Linear(16, 16));
+    d = register_module("d", torch::nn::Linear(16, 4));
+  }
+  at::Tensor block(const at::Tensor& y) {
+    const auto inner = [this](const at::Tensor& z) { return c(torch::gelu(b(z))); };
+    if (recomputes == Recomputes::kRegion) return checkpointing::checkpoint(inner, y);
+    if (recomputes == Recomputes::kReentrantRegion) return checkpointing::checkpoint({.use_reentrant = true}, inner, y);
+    if (recomputes != Recomputes::kLayers) return inner(y);
+    return run_layers({layer_of("b", b), function("gelu", {}, [](at::Tensor z) { return torch::gelu(z); }), layer_of("c", c)}, y);
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+    const at::Tensor h = Apart::apply(torch::tanh(a(x)), Block([this](const at::Tensor& z) { return block(z); }), on_thread);
+    return torch::mse_loss(d(h), y);
+  }
+  Recomputes recomputes;
+  bool on_thread;
+  torch::nn::Linear a{nullptr}, b{nullptr}, c{nullptr}, d{nullptr};
+};
+
+std::vector<float> losses_of(Recomputes recomputes, bool on_thread, const Dict& tiers) {
+  Dict zero{{"stage", 3}, {"stage3_param_persistence_threshold", 0}};
+  for (const auto& [key, value] : tiers.entries()) zero[key] = value;
+  Dict config = config_with({{"zero_optimization", zero}});
+  config["accelerator"] = Dict{{"type", "fake"}};
+  if (recomputes == Recomputes::kLayers) config["activation_checkpointing"] = Dict{{"number_checkpoints", 2}};
+  if (recomputes == Recomputes::kOperators)
+    config["gannet"] = Dict{{"activation_checkpointing", Dict{{"recompute", List{"gelu"}}}}};
+  torch::manual_seed(1);
+  const auto engine = initialize(std::make_shared<ApartNetImpl>(recomputes, on_thread), {.config = config}).engine;
+  std::vector<float> losses;
+  for (int64_t step = 0; step < 4; ++step) {
+    const auto [x, y] = make_batch(step, 4);
+    const at::Tensor loss = engine->forward(x, y);
+    losses.push_back(loss.item<float>());
+    engine->backward(loss);
+    EXPECT_TRUE(engine->step().applied);
+  }
+  return losses;
+}
+
+TEST(DeviceThread, ParametersComeToABackwardOnAThreadOfItsOwnWhateverIsRecomputed) {
+  const Dict cpu{{"device", "cpu"}};
+  for (const Dict& tiers : {Dict{}, Dict{{"offload_optimizer", cpu}, {"offload_param", cpu}}}) {
+    const std::vector<float> expected = losses_of(Recomputes::kNothing, false, tiers);
+    for (const auto recomputes : {Recomputes::kNothing, Recomputes::kRegion, Recomputes::kReentrantRegion, Recomputes::kLayers,
+                                  Recomputes::kOperators})
+      for (const bool on_thread : {false, true})
+        EXPECT_EQ(losses_of(recomputes, on_thread, tiers), expected)
+            << static_cast<int>(recomputes) << (on_thread ? " on a thread" : "") << (!tiers.entries().empty() ? ", offloaded" : "");
+  }
+}
+
+}  // namespace
+}  // namespace gannet::test

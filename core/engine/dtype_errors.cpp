@@ -33,20 +33,27 @@ std::string section(const EngineBase::Impl& impl) {
 
 void rethrow_with_dtypes(const EngineBase::Impl& impl, const char* call) {
   const auto dtype = config::precision_of(impl.settings(), impl.device.is_cpu()).model;
+  if (!dtype) rethrow_as_ours(call);
+  const bool is_half = *dtype == config::DType::kFloat16;
+  const auto refuse = [&](const std::string& operators, const std::string& line) {
+    throw Error(ErrorCode::kMismatch,
+                formatted("{} failed in an operator {}: {}; the config has the parameters in {}: {}", call, operators, line,
+                          is_half ? "fp16" : "bf16", section(impl)),
+                formatted("give forward its inputs and labels of floating point in that dtype, x.to(at::{}), as gannet::Trainer "
+                          "does; or keep the parameters in fp32 and let each operator choose: \"torch_autocast\": "
+                          "{{\"enabled\": true}} in place of that section",
+                          is_half ? "kHalf" : "kBFloat16"));
+  };
   try {
     throw;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace(), line = text.substr(0, text.find('\n'));
-    const bool is_half = dtype == config::DType::kFloat16;
-    if (dtype && !error_of(error) && is_of_dtypes(line, is_half ? "Half" : "BFloat16"))
-      throw Error(
-          ErrorCode::kMismatch,
-          formatted("{} failed in an operator with tensors of two dtypes: {}; the config has the parameters in {}: {}", call,
-                    line, is_half ? "fp16" : "bf16", section(impl)),
-          formatted("give forward its inputs and labels of floating point in that dtype, x.to(at::{}), as gannet::Trainer does; "
-                    "or keep the parameters in fp32 and let each operator choose: \"torch_autocast\": {{\"enabled\": true}} in "
-                    "place of that section",
-                    is_half ? "kHalf" : "kBFloat16"));
+    if (!error_of(error) && is_of_dtypes(line, is_half ? "Half" : "BFloat16")) refuse("with tensors of two dtypes", line);
+  } catch (const Error&) {  // says what it says
+  } catch (const std::exception& error) {
+    // oneDNN's own, of an LSTM or a GRU: it does not say what it missed.
+    const std::string line = error.what();
+    if (line.starts_with("could not create a primitive")) refuse("that takes tensors of one dtype", line.substr(0, line.find(". ")));
   } catch (...) {  // is none of LibTorch's
   }
   rethrow_as_ours(call);

@@ -90,6 +90,26 @@ TEST(Precision, InputsOfAnotherDtypeNameTheSectionOfTheConfig) {
   EXPECT_THROW(engine->forward(x.to(at::kDouble), y), c10::Error) << "the config did not choose this dtype";
 }
 
+// An LSTM's kernel is oneDNN's, which says nothing of types.
+TEST(Precision, AnLstmsInputOfAnotherDtypeNamesTheSectionToo) {
+  struct Recurrent : torch::nn::Module {
+    Recurrent() { lstm = register_module("lstm", torch::nn::LSTM(8, 4)); }
+    at::Tensor forward(const at::Tensor& x) { return std::get<0>(lstm(x.unsqueeze(1))).to(at::kFloat).pow(2).mean(); }
+    torch::nn::LSTM lstm{nullptr};
+  };
+  const auto engine = initialize(std::make_shared<Recurrent>(), {.config = sixteen_bit("bf16")}).engine;
+  const at::Tensor x = make_batch(0, 4).first;
+  try {
+    engine->forward(x);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("LSTM"), HasSubstr("/bf16/enabled = true (code)"), HasSubstr("x.to(at::kBFloat16)")));
+  }
+  engine->backward(engine->forward(x.to(at::kBFloat16)));
+  EXPECT_TRUE(engine->step().applied);
+}
+
 TEST(Precision, AnOverflowSkipsTheStepNamesTheGradientAndLowersTheScale) {
   auto net = make_net();
   auto engine = initialize(net, {.config = sixteen_bit("fp16", {{"initial_scale_power", 15}, {"hysteresis", 1}})}).engine;

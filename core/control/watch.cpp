@@ -1,6 +1,7 @@
 // The calling threads' side of the watch: what a call of the public API tells, and how it learns of a verdict.
 #include "control/watch.h"
 
+#include <torch/csrc/autograd/graph_task.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,13 +25,22 @@ constexpr milliseconds kBeyondDeadline{10'000};  // the verdict comes first; the
 
 thread_local void* inside = nullptr;  // the Active of this thread's outermost call
 
+BackwardInfo* carried_here() { return dynamic_cast<BackwardInfo*>(c10::ThreadLocalDebugInfo::get(kBackwardKind)); }
+
+// The Active of the call that this thread is in: its own, or that of the backward whose nodes it runs.
+void* inside_here() {
+  if (inside) return inside;
+  const BackwardInfo* const info = carried_here();
+  return info ? info->call.load() : nullptr;
+}
+
 }  // namespace
 
 Watch::Call::Call(Watch* watch, const HostGroup& group, const char* name, int64_t step, const std::string& tag, Begin begin,
                   Facts* facts) {
   if (!watch) return;
   watch->check();
-  if (group.size() == 1 || inside) return;
+  if (group.size() == 1 || inside_here()) return;
   exceptions_ = std::uncaught_exceptions();
   std::unique_lock lock(watch->mutex_);
   uint64_t& sequence = watch->sequence_of(group);
@@ -53,7 +63,11 @@ Watch::Call::Call(Watch* watch, const HostGroup& group, const char* name, int64_
   lock.unlock();
   watch_ = watch;
   active_ = &active;
-  inside = &active;
+  BackwardInfo* const info = torch::autograd::get_current_graph_task_id() >= 0 ? carried_here() : nullptr;
+  if (info)
+    carry(*info);  // a backward that begins on autograd's thread (EngineBase::scale) may end on another
+  else
+    inside = &active;
   if (!asks) return;
   try {
     wait_for_all();
@@ -82,8 +96,16 @@ Watch::Call::~Call() {
   if (active_) leave(failed_ || std::uncaught_exceptions() > exceptions_);
 }
 
+void Watch::Call::carry(BackwardInfo& info) {
+  if (!active_) return;
+  if (carried_) carried_->call = nullptr;
+  carried_ = info.shared_from_this();
+  info.call = active_;
+}
+
 void Watch::Call::leave(bool failed) {
-  inside = nullptr;
+  if (carried_) carried_->call = nullptr;
+  if (inside == active_) inside = nullptr;
   std::lock_guard lock(watch_->mutex_);
   watch_->place_ = place_of(failed ? Stand::kFailed : Stand::kLeft, active_->call);
   watch_->post({"leave", active_->call.group, failed ? "failed" : ""}, false);
@@ -109,7 +131,7 @@ void Watch::abandon(const HostGroup& group, const std::string& what) {
   flush();
 }
 
-bool Watch::is_inside() { return inside != nullptr; }
+bool Watch::is_inside() { return inside_here() != nullptr; }
 
 // Holding mutex_. A note that is not sent at once goes with the next one, or with the next tick.
 void Watch::post(Message message, bool at_once) {
@@ -151,14 +173,14 @@ void Watch::explain(const Error& failure) {
   if (verdict_) throw Error(verdict_->code, formatted("{} ({})", verdict_->sentence, failure.message()), verdict_->next_step);
 }
 
-milliseconds Watch::patience(milliseconds otherwise) const { return inside ? deadline_.load() + kBeyondDeadline : otherwise; }
+milliseconds Watch::patience(milliseconds otherwise) const { return inside_here() ? deadline_.load() + kBeyondDeadline : otherwise; }
 
 void Watch::begin_wait() {
-  if (inside) static_cast<Active*>(inside)->waiting_since = in_ms(steady_clock::now());
+  if (void* const active = inside_here()) static_cast<Active*>(active)->waiting_since = in_ms(steady_clock::now());
 }
 
 void Watch::end_wait() {
-  if (inside) static_cast<Active*>(inside)->waiting_since = 0;
+  if (void* const active = inside_here()) static_cast<Active*>(active)->waiting_since = 0;
 }
 
 void Watch::on_verdict(std::function<void()> abort) {

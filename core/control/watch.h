@@ -30,6 +30,7 @@
 #include "control/referee.h"
 #include "control/store.h"
 #include "interfaces/host_group.h"
+#include "tensor/thread_info.h"
 
 namespace gannet::control {
 
@@ -56,12 +57,15 @@ class Watch : public Watcher {
     ~Call();
     Call(const Call&) = delete;
     void fail() { failed_ = true; }  // the call ends in an exception that has been caught already
+    // Threads that carry `info` are in this call, too: autograd's, of the backward that it is.
+    void carry(BackwardInfo& info);
 
    private:
     void wait_for_all();
     void leave(bool failed);
     Watch* watch_ = nullptr;
     Active* active_ = nullptr;  // null in a world or group of one, and inside another call of this thread
+    std::shared_ptr<BackwardInfo> carried_;  // which holds active_ for other threads
     int exceptions_ = 0;
     bool failed_ = false;
   };
@@ -80,7 +84,7 @@ class Watch : public Watcher {
   milliseconds patience(milliseconds otherwise) const override;
   void begin_wait() override;
   void end_wait() override;
-  static bool is_inside();  // whether this thread is in a call
+  static bool is_inside();  // whether this thread is in a call, or autograd's of a backward that is one
 
  private:
   enum RankZero { kRuns, kGone, kDied };

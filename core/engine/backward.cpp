@@ -110,6 +110,7 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
   else if (control::Watch* const watch = impl.process_group->world()->watch())
     watch->check();  // a micro-batch that meets no other rank learns of a verdict, too
   impl.passes.running->armed = impl.store.arm();
+  if (impl.passes.running->call) impl.passes.running->call->carry(*impl.reducer->mark());
   impl.reducer->begin_backward({reduce, pass.create_graph, is_marked});
   impl.store.begin_backward();
   impl.progress.begin_backward();

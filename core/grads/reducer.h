@@ -65,7 +65,7 @@ class Reducer {
   std::string restore_hooks();
 
   // What a thread carries while this engine's backward runs on it. The scope of EngineBase::scale() outlives the call.
-  using Mark = c10::DebugInfoBase;
+  using Mark = BackwardInfo;
   std::shared_ptr<Mark> mark() const { return mark_; }
 
   struct Backward {

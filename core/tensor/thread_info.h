@@ -9,6 +9,8 @@
 
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <atomic>
+#include <memory>
 #include <string_view>
 #include <type_traits>
 
@@ -28,7 +30,12 @@ constexpr Kind observer_kind() {
   else return Kind(&kObserverName);
 }
 
-/// Whose backward runs on this thread: Reducer::mark().
+/// What a backward carries into autograd's threads, where a thread-local of the caller's is another's.
+struct BackwardInfo : c10::DebugInfoBase, std::enable_shared_from_this<BackwardInfo> {
+  std::atomic<void*> call{nullptr};  // of the watch, that the backward is (control/watch.h); null: it meets no other rank
+};
+
+/// Whose backward runs on this thread: Reducer::mark(), a BackwardInfo.
 inline constexpr c10::DebugInfoKind kBackwardKind = backward_kind<c10::DebugInfoKind>();
 /// Who observes the operators of this thread: Observer (params/interception.h).
 inline constexpr c10::DebugInfoKind kObserverKind = observer_kind<c10::DebugInfoKind>();

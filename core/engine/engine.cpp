@@ -41,6 +41,7 @@ EngineBase::Impl::~Impl() {
 
 void EngineBase::Impl::audit() {
   if (const auto failed = std::exchange(guards.failed, std::nullopt)) throw *failed;
+  if (!guards.writing.empty()) return;  // what one rank writes under a guard becomes the others' when it ends
   refuse_writes_after_local_steps(*this);
   refuse_writes_while_perturbed(*this);
   module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });

@@ -14,6 +14,7 @@
 #include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
+#include "engine/loaded_memory.h"
 #include "engine/own_reduction.h"
 #include "params/broadcast.h"
 #include "tensor/dtype.h"
@@ -58,6 +59,9 @@ struct GatheredParameters::State {
     Range* range;  // null: neither trained nor shared out
     size_t parameter;
     at::Tensor tensor;
+    bool is_trained;
+    const c10::StorageImpl* storage = nullptr;  // of the tensor, when the guard began
+    uint32_t version = 0;
     std::string name() const { return range ? range->parameters[parameter].name : shape_text(tensor.sizes().vec()); }
   };
   EngineBase::Impl* impl;
@@ -65,15 +69,17 @@ struct GatheredParameters::State {
   std::optional<uint32_t> write_from;
   std::vector<Chosen> chosen;
   std::vector<size_t> residents;
-  std::string name;                // of the first of `chosen`
-  std::vector<uint32_t> versions;  // of the tensors of `chosen`, when the guard began
+  std::string name;  // of the first of `chosen`
   int exceptions = std::uncaught_exceptions();
   bool is_over = false;
 
   void find(const std::vector<at::Tensor>& parameters);
   void agree() const;
   uint32_t root_in(const ReductionGroup& ranks) const;
-  void publish(const Chosen& one);
+  bool is_replaced(const Chosen& one) const;
+  std::vector<size_t> replaced_anywhere() const;
+  void publish(const Chosen& one, bool is_replaced_anywhere);
+  void take_new_memory(const Chosen& one);
   std::string written() const;
   void end();
 };
@@ -84,9 +90,10 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
     for (Range& range : *ranges)
       for (size_t p = 0; p < range.parameters.size(); ++p)
         if (!range.parameters[p].is_moved)
-          known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor};
+          known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor,
+                                                                     ranges == &impl->store.ranges()};
   for (auto& parameter : impl->module->parameters())
-    known.try_emplace(parameter.unsafeGetTensorImpl(), Chosen{nullptr, 0, parameter});
+    known.try_emplace(parameter.unsafeGetTensorImpl(), Chosen{nullptr, 0, parameter, false});
   for (const at::Tensor& parameter : parameters) {
     const auto found = known.find(parameter.unsafeGetTensorImpl());
     if (found == known.end())
@@ -128,25 +135,64 @@ uint32_t GatheredParameters::State::root_in(const ReductionGroup& ranks) const {
                                           kExpertDataAxis);
 }
 
+// set_data() or torch::load under the guard: of a trained parameter the audit knows, of another the guard.
+bool GatheredParameters::State::is_replaced(const Chosen& one) const {
+  if (!one.range) return false;
+  if (one.is_trained) return impl->reducer && impl->module_audit->is_replaced(one.range->parameters[one.parameter]);
+  return storage_of(one.tensor) != one.storage;
+}
+
+// Of which of `chosen` some rank has new memory: the one that writes, alone or with the others. Every rank calls it.
+std::vector<size_t> GatheredParameters::State::replaced_anywhere() const {
+  std::string mine;
+  for (const Chosen& one : chosen) mine += is_replaced(one) ? '1' : '0';
+  std::vector<std::string> all{mine};
+  if (impl->comm->size() > 1) all = impl->host_group->gather_texts(mine);
+  std::vector<size_t> replaced;
+  for (size_t i = 0; i < chosen.size(); ++i)
+    if (std::any_of(all.begin(), all.end(), [&](const std::string& of_rank) { return i < of_rank.size() && of_rank[i] == '1'; }))
+      replaced.push_back(i);
+  return replaced;
+}
+
 // One rank's values of a whole parameter: to every rank, its shards and masters.
-void GatheredParameters::State::publish(const Chosen& one) {
+void GatheredParameters::State::publish(const Chosen& one, bool is_replaced_anywhere) {
+  if (is_replaced_anywhere) return take_new_memory(one);
+  if (!one.range && storage_of(one.tensor) != one.storage) {
+    at::Tensor frozen = one.tensor;
+    const at::Tensor meant = as_a_file_has_it(one.name(), frozen, {false, frozen.numel(), 0});
+    if (!meant.is_same(frozen)) frozen.set_data(meant.detach().to(frozen.scalar_type()));
+  }
   const at::Tensor whole = one.tensor.detach();
   const ReductionGroup ranks = one.range ? one.range->ranks : impl->ranks_of(split_of(one.tensor).get());
   broadcast(ranks, whole, root_in(ranks));
-  if (!one.range) return;
-  if (impl->reducer && impl->module_audit->is_replaced(one.range->parameters[one.parameter]))
-    return impl->module_audit->take_in(*one.range, one.parameter, true);
-  impl->store.keep_written(*one.range, one.parameter, whole.flatten());
+  if (one.range) impl->store.keep_written(*one.range, one.parameter, whole.flatten());
+}
+
+// In the precision of its new memory, which may be a file's; on ranks that have none it comes into a buffer.
+void GatheredParameters::State::take_new_memory(const Chosen& one) {
+  const bool is_mine = is_replaced(one);
+  const at::Tensor value = impl->module_audit->value_given(*one.range, one.parameter, is_mine);
+  const at::Tensor whole = value.to(impl->device, one.range->master_dtype, /*non_blocking=*/false, /*copy=*/true).contiguous();
+  broadcast(one.range->ranks, whole, root_in(one.range->ranks));
+  if (!one.is_trained) {
+    impl->store.keep_written(*one.range, one.parameter, whole.flatten().to(one.range->dtype));
+    if (is_mine) impl->store.restore_memory(*one.range, one.parameter);
+    return;
+  }
+  double is_in_full = value.scalar_type() == one.range->dtype ? 0 : 1;  // on the rank that writes, which may be any
+  if (impl->comm->size() > 1) impl->host_group->all_reduce(&is_in_full, 1, GANNET_MAX);
+  impl->store.take_in(*one.range, one.parameter, whole.flatten(), /*is_replaced=*/true, is_in_full > 0);
 }
 
 // A parameter that goes away with the guard and that the program has written, though it asked to read; "": none. A guard with
 // write_from inside of this one leaves it at another version, which the engine knows.
 std::string GatheredParameters::State::written() const {
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    if (!chosen[i].range) continue;
-    const TrainedParameter& parameter = chosen[i].range->parameters[chosen[i].parameter];
+  for (const Chosen& one : chosen) {
+    if (!one.range) continue;
+    const TrainedParameter& parameter = one.range->parameters[one.parameter];
     const uint32_t version = version_of(parameter.tensor);
-    if (parameter.resident && version != versions[i] && version != parameter.left.version) return parameter.name;
+    if (parameter.resident && version != one.version && version != parameter.left.version) return parameter.name;
   }
   return "";
 }
@@ -182,7 +228,10 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
                                                   state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
   if (!state_->residents.empty()) state_->impl->store.residency()->hold(state_->residents);
-  for (const State::Chosen& one : state_->chosen) state_->versions.push_back(version_of(one.tensor));
+  for (State::Chosen& one : state_->chosen) {
+    one.version = version_of(one.tensor);
+    one.storage = storage_of(one.tensor);
+  }
   if (!options.write_from) return;
   for (const size_t resident : state_->residents) state_->impl->store.residency()->set_writable(resident, true);
   if (!state_->chosen.empty()) state_->name = state_->chosen[0].name();
@@ -197,17 +246,20 @@ void GatheredParameters::publish() {
                 "end the guard first");
   }
   at::NoGradGuard no_grad;
+  bool has_new_memory = false;
   if (state_->write_from) {
     refuse_between_passes(*state_->impl, "the end of a zero::GatheredParameters guard with write_from");
     auto call = state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
                                                             state_->impl->progress.global_steps + 1, "publish",
                                                             control::Watch::Call::kAtOnce);
+    const std::vector<size_t> anywhere = state_->replaced_anywhere();
     std::vector<const TrainedParameter*> replaced;
     for (const auto& one : state_->chosen)
-      if (one.range && state_->impl->reducer && state_->impl->module_audit->is_replaced(one.range->parameters[one.parameter]))
-        replaced.push_back(&one.range->parameters[one.parameter]);
+      if (one.is_trained && state_->is_replaced(one)) replaced.push_back(&one.range->parameters[one.parameter]);
     if (state_->impl->reducer) state_->impl->module_audit->prepare(replaced);
-    for (const auto& one : state_->chosen) state_->publish(one);
+    for (size_t i = 0; i < state_->chosen.size(); ++i)
+      state_->publish(state_->chosen[i], std::find(anywhere.begin(), anywhere.end(), i) != anywhere.end());
+    has_new_memory = !anywhere.empty();
     if (state_->impl->reducer) {
       state_->impl->module_audit->reclaim();
       state_->impl->module_audit->record();
@@ -215,8 +267,8 @@ void GatheredParameters::publish() {
   }
   const std::string written = state_->write_from ? "" : state_->written();
   state_->end();
+  if (!written.empty() || has_new_memory) state_->impl->store.forget_gathered();
   if (written.empty()) return;
-  state_->impl->store.forget_gathered();
   if (state_->impl->reducer) state_->impl->module_audit->record();
   throw Error(ErrorCode::kOrder,
               formatted("parameter '{}' was written under a zero::GatheredParameters guard without write_from: the values went "
@@ -232,13 +284,14 @@ GatheredParameters::~GatheredParameters() {
       state_->end();
     else
       publish();
-  } catch (const Error& error) {
-    log(LogLevel::kError, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what());
-    if (!state_->is_over) state_->end();
-    if (!state_->engine.expired()) state_->impl->guards.failed = error;
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what());
     if (!state_->is_over) state_->end();
+    if (state_->engine.expired()) return;
+    const auto* const own = dynamic_cast<const Error*>(&error);
+    const std::optional<Error> named = own ? std::optional<Error>(*own) : error_of(error);
+    state_->impl->guards.failed =
+        named.value_or(Error(ErrorCode::kInternal, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what()));
   }
 }
 

@@ -181,16 +181,15 @@ at::Tensor ModuleAudit::as_it_was_meant(const Range& range, const TrainedParamet
                   range.numel * static_cast<int64_t>(parameter.tensor.element_size())};
   for (const auto& other : store_.ranges())
     for (const auto& one : other.parameters) {
-      if (one.tensor.is_same(parameter.tensor) || !one.tensor.storage().is_alias_of(parameter.tensor.storage())) continue;
+      if (one.tensor.is_same(parameter.tensor) || storage_of(one.tensor) != storage_of(parameter.tensor)) continue;
       sharing.is_shared = true;
       sharing.extent = std::max(sharing.extent, one.tensor.storage_offset() + one.tensor.numel());
     }
   return as_a_file_has_it(parameter.name, parameter.tensor, sharing).detach();
 }
 
-// The parameter in use, and this rank's part of its master, from what the program put into the module.
-void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
-  TrainedParameter& parameter = range.parameters[p];
+at::Tensor ModuleAudit::value_given(const Range& range, size_t p, bool is_replaced) const {
+  const TrainedParameter& parameter = range.parameters[p];
   at::Tensor value = is_replaced ? as_it_was_meant(range, parameter) : parameter.tensor.detach();
   if (value.is_complex()) value = at::view_as_real(value.resolve_conj());
   if (value.sizes() != at::IntArrayRef(parameter.shape))
@@ -204,6 +203,13 @@ void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
                 formatted("parameter '{}' was given a value of dtype {}, which cannot be trained", parameter.name,
                           c10::toString(value.scalar_type())),
                 "give it floating-point values");
+  return value;
+}
+
+// The parameter in use, and this rank's part of its master, from what the program put into the module.
+void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
+  const TrainedParameter& parameter = range.parameters[p];
+  const at::Tensor value = value_given(range, p, is_replaced);
   if (parameter.resident && !is_replaced) return;  // written under a guard, which publishes it
   const at::Tensor whole = value.to(context_.device, range.master_dtype).contiguous().flatten();
   // What split parameters are differs along the axis tensor: ranks along data that write different values into them are found by

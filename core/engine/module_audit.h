@@ -61,6 +61,8 @@ class ModuleAudit {
   /// module. Where it is another parameter's place in the engine's buffers (two were exchanged), its values are copied out of it.
   void prepare(const std::vector<const TrainedParameter*>& replaced) const;
   void take_in(Range& range, size_t parameter, bool is_replaced);
+  /// What the program put there, as real numbers. Error(kArgument): of another shape, or of a dtype that is not trained.
+  at::Tensor value_given(const Range& range, size_t parameter, bool is_replaced) const;
 
   uint64_t written_hash() const { return written_hash_; }  // of the values that were taken in since the last step
   std::string written_names() const;  // of those parameters: "'first.bias'", of many the first three and how many more

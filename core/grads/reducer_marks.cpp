@@ -9,13 +9,7 @@
 #include "tensor/version.h"
 
 namespace gannet {
-namespace {
 
-const void* storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
-
-}  // namespace
 // At the end of a backward. What the program keeps of a create_graph backward, or another backward left, is a mark as well: a
 // zero_grad() takes it away.
 void Reducer::mark_gradients() {

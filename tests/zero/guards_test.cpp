@@ -3,6 +3,7 @@
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "zero/support.h"
@@ -128,6 +129,101 @@ RANK_BODY(guards_that_read) {
   train(*engine, 1, 3);
 }
 TEST(Guards, ThatReadTellOfWhatIsWrittenUnderThem) { ranks::expect_all_succeed(run_ranks("guards_that_read", 2)); }
+
+// A helper that reads one of the parameters which a guard around it has to write.
+RANK_BODY(reads_within_writes) {
+  for (const int64_t stage : {0, 1, 3}) {
+    auto engine = gannet::initialize(make_net(1, 37), {.config = stage3(stage)}).engine;
+    const auto weight = engine->module()->second->weight;
+    train(*engine, 1);
+    {
+      GatheredParameters writes(*engine, engine->module()->parameters(), {.write_from = 0});
+      if (engine->rank() == 0) fill(weight, 0.5);
+      {
+        GatheredParameters reads(*engine, {weight});
+        expect(engine->rank() != 0 || weight.eq(0.5).all().item<bool>(), "what this rank has written");
+        engine->fp32_parameters();
+      }
+      if (engine->rank() == 0) fill(weight, 0.25);
+    }
+    expect(engine->full_fp32_parameter("second.weight").eq(0.25).all().item<bool>(), "what was written last");
+    train(*engine, 2, 1);
+  }
+}
+TEST(Guards, ThatReadWithinOneThatWritesLeaveWhatIsWritten) { ranks::expect_all_succeed(run_ranks("reads_within_writes", 2)); }
+
+// set_data and torch::load, on the rank that writes alone; of trained and of frozen parameters. All of it is as if each rank had
+// done it: an engine whose ranks all did has the same parameters afterwards.
+RANK_BODY(new_memory_of_the_writer) {
+  const std::string file = variable("FOLDER") + "/module.pt";
+  auto saved = make_net(7, 37);
+  if (variable("RANK") == "0") torch::save(saved, file);
+  world();
+  for (const int64_t stage : {0, 1, 2, 3})
+    for (const char* dtype : {"fp32", "bf16"})
+      for (const bool is_frozen : {false, true}) {
+        const std::string what = "stage " + std::to_string(stage) + " in " + dtype + (is_frozen ? ", frozen" : "");
+        std::vector<at::Tensor> ends;
+        for (const bool on_all : {false, true}) {
+          auto model = make_net(1, 37);
+          if (is_frozen) model->first->weight.requires_grad_(false);
+          auto engine = gannet::initialize(model, {.config = stage3(stage, {}, dtype)}).engine;
+          train(*engine, 1);
+          const bool writes = on_all || engine->rank() == 1;
+          for (int64_t step = 1; step < 3; ++step) {
+            {
+              GatheredParameters guard(*engine, {model->first->weight, model->second->bias}, {.write_from = 1});
+              const torch::NoGradGuard no_grad;
+              if (writes) model->first->weight.set_data(model->first->weight.detach() * 0.5);
+              if (writes) model->second->bias.mul_(0.5);
+            }
+            train(*engine, 1, step);
+          }
+          {
+            GatheredParameters guard(*engine, model->parameters(), {.write_from = 1});
+            if (writes) torch::load(model, file);
+          }
+          train(*engine, 1, 3);
+          GatheredParameters reads(*engine, model->parameters());
+          ends.push_back(flat_parameters(*model));
+          // Further than that file no parameter has come in one step.
+          expect((model->first->weight.detach().to(at::kFloat) - saved->first->weight).abs().max().item<float>() < 6e-3,
+                 what + ": the file's values");
+        }
+        expect(torch::equal(ends[0], ends[1]), what + ": one rank alone wrote");
+      }
+}
+TEST(Guards, TakeNewMemoryOfTheRankThatWritesAlone) {
+  const std::string folder = ::testing::TempDir() + "new_memory_of_the_writer";
+  std::filesystem::create_directories(folder);
+  ranks::expect_all_succeed(
+      run_ranks("new_memory_of_the_writer", 2, {.environment = {{"FOLDER", folder}}, .limit = std::chrono::seconds(120)}));
+}
+
+// A teacher within the module follows by guards at stage 3, as by copy_ elsewhere.
+RANK_BODY(frozen_under_guards) {
+  std::vector<at::Tensor> ends;
+  for (const int64_t stage : {0, 1, 3}) {
+    auto model = make_net(1, 37);
+    model->first->weight.requires_grad_(false);
+    auto engine = gannet::initialize(model, {.config = stage3(stage)}).engine;
+    for (int64_t step = 0; step < 4; ++step) {
+      train(*engine, 1, step);
+      GatheredParameters writes(*engine, {model->first->weight}, {.write_from = 0});
+      const torch::NoGradGuard no_grad;
+      if (engine->rank() == 0) model->first->weight.mul_(0.9);
+      writes.publish();
+    }
+    train(*engine, 1, 4);
+    GatheredParameters reads(*engine, model->parameters());
+    ends.push_back(flat_parameters(*model));
+  }
+  expect(torch::allclose(ends[0], ends[1], 1e-5, 1e-6) && torch::allclose(ends[0], ends[2], 1e-5, 1e-6), "the same at every stage");
+  const auto plain = make_net(1, 37);
+  expect((ends[0].narrow(0, 0, 37 * 8) - plain->first->weight.detach().to(at::kDouble).flatten() * std::pow(0.9, 4)).abs().max().item<double>() < 1e-6,
+         "it was scaled in each step");
+}
+TEST(Guards, WriteFrozenParametersAtEveryStage) { ranks::expect_all_succeed(run_ranks("frozen_under_guards", 2)); }
 
 // One rank alone counts them, too.
 RANK_BODY(guards_on_one_rank) {

@@ -8,6 +8,7 @@
 #include "base/first_bytes.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "config/parse.h"
 #include "files/bytes.h"
 #include "files/io.h"
 
@@ -24,14 +25,22 @@ std::vector<std::string> entries_of(const std::string& folder) try {
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
-// A folder without a manifest of ours is somebody else's, unless files of ours lie in it: many programs have a manifest.json.
+// Many programs have a manifest.json: one that says nothing of Gannet is theirs. What cannot be read may be ours, and damaged.
+bool is_manifest_of_others(const std::string& path) try {
+  const Value manifest = config::parse_value(files::read_file(path, kMaxManifestBytes));
+  return !manifest.is_dict() || !manifest.as_dict().find("gannet");
+} catch (const Error&) {
+  return false;
+}
+
+// A folder without a manifest of ours is somebody else's, unless files of ours lie in it.
 // `problem`: why that cannot be told.
 bool looks_like_one(const std::string& path, std::optional<Error>& problem) try {
   if (!files::kind_of(path).is_folder) return false;
   for (const std::string& name : files::names_in(path))
     if (name.starts_with("rank-") && name.ends_with(".safetensors")) return true;
   const std::string manifest = formatted("{}/{}", path, kManifestName);
-  return files::kind_of(manifest).exists && files::read_file(manifest, kMaxManifestBytes).find("\"gannet\"") != std::string::npos;
+  return files::kind_of(manifest).exists && !is_manifest_of_others(manifest);
 } catch (const Error& error) {
   problem = error;
   return true;

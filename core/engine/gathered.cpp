@@ -248,7 +248,6 @@ void GatheredParameters::publish() {
   at::NoGradGuard no_grad;
   bool has_new_memory = false;
   if (state_->write_from) {
-    refuse_between_passes(*state_->impl, "the end of a zero::GatheredParameters guard with write_from");
     auto call = state_->impl->process_group->world()->enter(*state_->impl->world_group, "GatheredParameters",
                                                             state_->impl->progress.global_steps + 1, "publish",
                                                             control::Watch::Call::kAtOnce);

@@ -81,7 +81,8 @@ TEST(Precision, InputsOfAnotherDtypeNameTheSectionOfTheConfig) {
                 testing::AllOf(names_it, HasSubstr("forward failed in an operator with tensors of two dtypes: mat1 and mat2")));
     // Labels that are not cast fail where their gradient is computed.
     EXPECT_THAT(said([&, &x = x, &y = y] { engine->backward(engine->forward(x.to(dtype), y)); }),
-                testing::AllOf(names_it, HasSubstr("backward failed")));
+                TORCH_VERSION_MINOR < 15 ? testing::Matcher<std::string>(testing::AllOf(names_it, HasSubstr("backward failed")))
+                                         : testing::Matcher<std::string>(testing::Eq("no error")));  // it casts them itself
     engine->backward(engine->forward(x.to(dtype), y.to(dtype)));  // the engine is as it was
     EXPECT_NO_THROW(engine->step());
   }

@@ -12,6 +12,7 @@
 #include "engine/ties.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
+#include "tensor/move_leaf.h"
 
 namespace gannet {
 namespace {
@@ -121,7 +122,7 @@ void move_module(EngineBase::Impl& impl) {
     if (!placed.count(parameter.unsafeGetTensorImpl())) impl.store.place_untrained(parameter);
   for (auto& buffer : impl.module->buffers()) {
     const bool cast = impl.settings().buffer_dtype && buffer.is_floating_point();
-    buffer.set_data(buffer.to(impl.device, cast ? scalar_type(*impl.settings().buffer_dtype) : buffer.scalar_type()));
+    move_leaf(buffer, buffer.to(impl.device, cast ? scalar_type(*impl.settings().buffer_dtype) : buffer.scalar_type()));
   }
   // Every rank starts from rank 0's values (of experts from the first holder's), buffers included.
   for (auto& parameter : impl.module->parameters())

@@ -18,6 +18,7 @@
 #include "engine/own_reduction.h"
 #include "params/broadcast.h"
 #include "tensor/dtype.h"
+#include "tensor/move_leaf.h"
 #include "tensor/version.h"
 
 namespace gannet {
@@ -161,7 +162,7 @@ void GatheredParameters::State::publish(const Chosen& one, bool is_replaced_anyw
   if (!one.range && storage_of(one.tensor) != one.storage) {
     at::Tensor frozen = one.tensor;
     const at::Tensor meant = as_a_file_has_it(one.name(), frozen, {false, frozen.numel(), 0});
-    if (!meant.is_same(frozen)) frozen.set_data(meant.detach().to(frozen.scalar_type()));
+    if (!meant.is_same(frozen)) move_leaf(frozen, meant.detach().to(frozen.scalar_type()));
   }
   const at::Tensor whole = one.tensor.detach();
   const ReductionGroup ranks = one.range ? one.range->ranks : impl->ranks_of(split_of(one.tensor).get());

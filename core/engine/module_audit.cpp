@@ -20,6 +20,7 @@
 #include "engine/ownership.h"
 #include "engine/shared_memory.h"
 #include "tensor/module_walk.h"
+#include "tensor/move_leaf.h"
 #include "tensor/splits.h"
 #include "tensor/version.h"
 
@@ -315,7 +316,7 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
       const at::Tensor meant = frozen.has_storage() && frozen.storage().nbytes() != known[identity]->bytes
                                    ? as_a_file_has_it(entry.key(), frozen, {false, frozen.numel(), 0})
                                    : frozen;
-      if (!meant.is_same(frozen)) frozen.set_data(meant.to(frozen.scalar_type()));
+      if (!meant.is_same(frozen)) move_leaf(frozen, meant.to(frozen.scalar_type()));
       continue;
     }
     if (entry.value().requires_grad() && groups_are_given_ && !given_group_.contains(identity)) {

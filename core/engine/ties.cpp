@@ -18,6 +18,7 @@
 #include "control/world.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
+#include "tensor/move_leaf.h"
 #include "tensor/splits.h"
 
 namespace gannet {
@@ -267,7 +268,7 @@ void Ties::share_first_values(const RankContext& context) const {
       continue;
     }
     zero::release_ownership(storage);  // built under zero::Init: it is cut again when it is placed
-    parameter.set_data(values);
+    move_leaf(parameter, values);
   }
 }
 

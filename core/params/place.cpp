@@ -13,6 +13,7 @@
 #include "params/pieces.h"
 #include "params/store.h"
 #include "tensor/dtype.h"
+#include "tensor/move_leaf.h"
 
 namespace gannet {
 namespace {
@@ -181,7 +182,7 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
       whole.narrow(0, parameter.offset - bucket.offset, parameter.numel).view(parameter.shape).copy_(real_view(parameter.tensor));
       zero::release_ownership(parameter.tensor.storage().unsafeGetStorageImpl());
       if (!range.is_gathered_on_demand_)
-        parameter.tensor.set_data(Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
+        move_leaf(parameter.tensor, Range::shaped(range.param.here().narrow(0, parameter.offset, parameter.numel), parameter));
     }
     broadcast(range.ranks, whole);
     if (range.is_gathered_on_demand_) {
@@ -218,10 +219,10 @@ void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& w
   if (is_small || parameter.is_complex) {  // a gather has one dtype, the parameter's own
     persistent_numel_ += counted;
     parameter.persistent = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
-    parameter.tensor.set_data(Range::shaped(parameter.persistent, parameter));
+    move_leaf(parameter.tensor, Range::shaped(parameter.persistent, parameter));
     return;
   }
-  parameter.tensor.set_data(at::empty(parameter.shape, at::TensorOptions().dtype(range.dtype).device(context_.device)));
+  move_leaf(parameter.tensor, at::empty(parameter.shape, at::TensorOptions().dtype(range.dtype).device(context_.device)));
   gatherer_->add(range, p);
   parameter.resident = residency_->add(
       parameter.name, parameter.tensor,
@@ -238,10 +239,10 @@ void ParameterStore::place_untrained(const at::Tensor& tensor) const {
       storage && zero::is_watched(storage)) {
     const at::Tensor own = parameter.clone();
     zero::release_ownership(storage);
-    parameter.set_data(own);
+    move_leaf(parameter, own);
   }
   const bool is_cast = dtype && parameter.is_floating_point() && c10::elementSize(parameter.scalar_type()) > 1;
-  parameter.set_data(parameter.to(context_.device, is_cast ? *dtype : parameter.scalar_type()));
+  move_leaf(parameter, parameter.to(context_.device, is_cast ? *dtype : parameter.scalar_type()));
 }
 
 void ParameterStore::require_support(const Range& range, const Optimizer& optimizer) {

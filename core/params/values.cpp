@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "params/store.h"
 #include "tensor/dtype.h"
+#include "tensor/move_leaf.h"
 
 namespace gannet {
 namespace {
@@ -160,9 +161,9 @@ void ParameterStore::take_in(Range& range, size_t p, const at::Tensor& flat, boo
 void ParameterStore::restore_memory(Range& range, size_t p) {
   TrainedParameter& parameter = range.parameters[p];
   if (parameter.resident)
-    parameter.tensor.set_data(residency_->tensor(*parameter.resident));
+    move_leaf(parameter.tensor, residency_->tensor(*parameter.resident));
   else
-    parameter.tensor.set_data(Range::shaped(
+    move_leaf(parameter.tensor, Range::shaped(
         parameter.persistent.defined() ? parameter.persistent : range.param.here().narrow(0, parameter.offset, parameter.numel),
         parameter));
 }

@@ -1,0 +1,14 @@
+#include "tensor/move_leaf.h"
+
+#include <ATen/ops/_has_compatible_shallow_copy_type.h>
+
+namespace gannet {
+
+void move_leaf(const at::Tensor& leaf, const at::Tensor& values) {
+  // set_data takes what has the same kind of TensorImpl, and tells that by the dispatch keys.
+  if (leaf.device().type() != values.device().type() && !at::_has_compatible_shallow_copy_type(leaf, values))
+    leaf.unsafeGetTensorImpl()->_change_backend_component_keys(values.device());
+  leaf.set_data(values);
+}
+
+}  // namespace gannet

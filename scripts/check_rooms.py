@@ -16,7 +16,7 @@ core = {
     "files": {"tensor", "config"},
     "checkpoint": {"tensor", "config", "files"},
     "data": {"tensor"},
-    "control": {"interfaces", "plugin", "config", "tensor"},
+    "control": {"interfaces", "plugin", "config", "tensor", "device"},
     "observe": {"config"},
     "params": {"tensor", "config", "plugin", "interfaces", "device", "observe", "mesh"},
     "grads": {"tensor", "config", "plugin", "interfaces", "device", "observe", "params"},

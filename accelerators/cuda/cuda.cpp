@@ -81,7 +81,8 @@ class Cuda : public sdk::AcceleratorBase {
 
   void* native_stream(uint32_t device, int64_t stream_id) {
     try {
-      return c10::Stream(c10::Stream::UNSAFE, device_of(device), stream_id).native_handle();
+      void* const handle = c10::Stream(c10::Stream::UNSAFE, device_of(device), stream_id).native_handle();
+      return handle ? handle : cudaStreamLegacy;  // LibTorch computes on the default stream, and its handle is null
     } catch (const std::exception& error) {
       log(GANNET_LOG_ERROR,
           "CUDA device " + std::to_string(device) + " has no stream " + std::to_string(stream_id) + ": " + error.what());

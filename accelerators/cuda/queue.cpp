@@ -28,7 +28,7 @@ bool CudaEvent::is_over() {
 void CudaEvent::wait() { check(cudaEventSynchronize(event_.get()), "work in a queue of CUDA device " + std::to_string(device_)); }
 
 void CudaEvent::block(void* stream) {
-  const OnDevice current(device_);  // a null stream is the current device's default one
+  const OnDevice current(device_);  // cudaStreamLegacy is the current device's
   check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_.get(), 0),
         "letting a stream of CUDA device " + std::to_string(device_) + " wait for a queue");
 }

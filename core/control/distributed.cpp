@@ -86,7 +86,11 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
                               wanted, open),
                     "ask for it in the first call, or call destroy_distributed before");
     };
-    require_same("comm", options.comm, the.group->world()->comm().plugin().name());
+    // A world whose host's Comm was "auto" may still open one for a device: the engine that trains there does.
+    control::World& world = *the.group->world();
+    const bool may_open = world.comm_is_auto() && lower(options.comm) != "auto" &&
+                          !serves_host_memory(world.registry().require(GANNET_KIND_COMM, options.comm));
+    if (!may_open) require_same("comm", options.comm, world.comm_name());
     require_same("host comm", options.host_comm, the.group->world()->host_comm().plugin().name());
     return the.group;
   }

@@ -46,16 +46,12 @@ std::string first_difference(const std::string& text, const std::string& referen
   return "the same text";
 }
 
-std::string comm_name(const DistributedOptions& options, uint32_t world_size) {
-  if (lower(options.comm) != "auto") return options.comm;
-  return world_size == 1 ? "local" : "gloo";
-}
+// What "auto" means for the memory of the host.
+std::string for_host_memory(uint32_t world_size) { return world_size == 1 ? "local" : "gloo"; }
 
-// The plugin for numbers and texts of the host, where it is not the one that moves the device's memory: "" then.
-std::string host_comm_name(const DistributedOptions& options, const Comm& comm) {
-  const bool is_open = lower(options.host_comm) == lower(comm.plugin().name());
-  if (lower(options.host_comm) != "auto") return is_open ? "" : options.host_comm;
-  return comm.serves_host_memory() ? "" : comm.world_size() == 1 ? "local" : "gloo";
+// Comms of one key are one.
+std::string key_of(const plugin::Plugin& comm, const CommDevice* device) {
+  return device ? formatted("{} on {} {}", lower(comm.name()), lower(device->accelerator), device->index) : lower(comm.name());
 }
 
 constexpr const char* kSameEverywhere = "start the same build with the same config and plugins on every rank";
@@ -108,16 +104,14 @@ World::World(const DistributedOptions& options, uint32_t generation)
   environment_ = discover(variables, {options.rank, options.world_size, options.init_method});
   timeout_ = time_out(variables, options.timeout_seconds);
 
-  gannet_rendezvous rendezvous{};
-  rendezvous.struct_size = sizeof(rendezvous);
-  std::string address;
+  rendezvous_.struct_size = sizeof(rendezvous_);
   if (size() > 1) {
     Meeting meeting = meet(environment_, generation, Patience(timeout_));
     store_ = std::move(meeting.store);
     local_rank_ = meeting.local_rank;
-    address = meeting.host_address;
-    rendezvous.store = store_->table();
-    rendezvous.host_address = address.empty() ? nullptr : address.c_str();
+    host_address_ = meeting.host_address;
+    rendezvous_.store = store_->table();
+    rendezvous_.host_address = host_address_.empty() ? nullptr : host_address_.c_str();
   } else {
     local_rank_ = environment_.local_rank.value_or(0);
   }
@@ -127,51 +121,98 @@ World::World(const DistributedOptions& options, uint32_t generation)
     watch_ = std::make_unique<Watch>(
         *store_,
         Watch::Options{
-            .rank = rank(), .size = size(), .host = rank() == 0 ? address : environment_.master_addr, .deadline = deadline});
+            .rank = rank(), .size = size(), .host = rank() == 0 ? host_address_ : environment_.master_addr, .deadline = deadline});
     guard_ = std::shared_ptr<void>(nullptr, [store = store_.get()](void*) { store->set_guard({}); });
     store_->set_guard([watch = watch_.get()] { watch->check(); });
   }
-  rendezvous.rank = rank();
-  rendezvous.world_size = size();
-  rendezvous.local_rank = local_rank_;
-  rendezvous.timeout_ms = static_cast<uint64_t>(std::max(timeout_, deadline).count());
+  rendezvous_.rank = rank();
+  rendezvous_.world_size = size();
+  rendezvous_.local_rank = local_rank_;
+  rendezvous_.timeout_ms = static_cast<uint64_t>(std::max(timeout_, deadline).count());
 
-  const auto open = [&](const std::string& name, const Dict& params) {
-    const auto& plugin = registry_.require(GANNET_KIND_COMM, name, "");
-    const auto where = [](const std::string& member) { return formatted("comm parameter '{}'", member); };
-    auto comm = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, params, where), host_, rendezvous);
-    comm->set_watcher(watch_.get());
-    return comm;
-  };
-  comm_ = open(comm_name(options, size()), options.comm_params);
-  if (const std::string other = host_comm_name(options, *comm_); !other.empty()) host_comm_ = open(other, {});
+  comm_is_auto_ = lower(options.comm) == "auto";
+  comm_name_ = comm_is_auto_ ? for_host_memory(size()) : options.comm;
+  comm_params_ = options.comm_params;
+  // A device's own Comm waits for the engine that trains there: no device is chosen yet.
+  const plugin::Plugin& named = registry_.require(GANNET_KIND_COMM, comm_name_, "");
+  if (serves_host_memory(named)) host_comm_ = &open(comm_name_, comm_params_, nullptr);
+  if (lower(options.host_comm) != "auto" || !host_comm_) {
+    const std::string host = lower(options.host_comm) != "auto" ? options.host_comm : for_host_memory(size());
+    if (!host_comm_ || lower(host) != lower(comm_name_)) host_comm_ = &open(host, {}, nullptr);
+  }
   if (watch_)
     watch_->on_verdict([this] {
-      comm_->abort();
-      if (host_comm_) host_comm_->abort();
+      const std::lock_guard lock(comms_mutex_);
+      for (Opened& one : comms_) one.comm->abort();
     });
   std::vector<uint32_t> everyone(size());
   for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
   links_ = std::make_unique<Links>(*this, everyone, "world");
   // Every pair of ranks is connected when this returns: rank 0, and its store, may end early from here on.
-  links_->device.start(collective::barrier(), nullptr).wait();
+  if (serves_host_memory(named)) links_->device();
   links_->host.barrier();
 }
 
+Comm& World::open(const std::string& name, const Dict& params, const CommDevice* device) {
+  const plugin::Plugin& plugin = registry_.require(GANNET_KIND_COMM, name, "");
+  const auto where = [](const std::string& member) { return formatted("comm parameter '{}'", member); };
+  Opened opened{.key = key_of(plugin, device), .accelerator = nullptr, .comm = nullptr};
+  gannet_rendezvous rendezvous = rendezvous_;
+  if (device) {
+    const plugin::Plugin& its = registry_.require(GANNET_KIND_ACCELERATOR, device->accelerator, "");
+    opened.accelerator = std::make_unique<Accelerator>(its, plugin::parse_params(its, device->params, where), host_);
+    rendezvous.device = device->index;
+    rendezvous.accelerator = opened.accelerator->api();
+    rendezvous.accelerator_self = opened.accelerator->self();
+  }
+  opened.comm = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, params, where), host_, rendezvous);
+  opened.comm->set_watcher(watch_.get());
+  const std::lock_guard lock(comms_mutex_);
+  return *comms_.emplace_back(std::move(opened)).comm;
+}
+
+Comm& World::open_comm(const std::string& name, const Dict& params, const CommDevice& device) {
+  const plugin::Plugin& plugin = registry_.require(GANNET_KIND_COMM, name, "");
+  const CommDevice* const its_own = serves_host_memory(plugin) ? nullptr : &device;
+  const std::string key = key_of(plugin, its_own);
+  for (Opened& one : comms_)
+    if (one.key == key) return *one.comm;
+  return open(name, params, its_own);
+}
+
+Comm& World::comm() {
+  for (Opened& one : comms_)
+    if (lower(one.comm->plugin().name()) == lower(comm_name_)) return *one.comm;
+  throw Error(ErrorCode::kOrder, formatted("comm plugin '{}' moves the memory of a device, and no engine has opened it yet", comm_name_),
+              "call gannet::initialize first");
+}
+
 Links::Links(World& world, const std::vector<uint32_t>& ranks, const std::string& name)
-    : device(world.comm(), ranks, name), host(world.host_comm(), ranks, name) {}
+    : host(world.host_comm(), ranks, name), world_(world) {}
+
+CommGroup& Links::over(Comm& comm) {
+  auto& group = groups_[&comm];
+  if (!group) {
+    group = std::make_unique<CommGroup>(comm, host.ranks(), host.name());
+    // Every pair of them is connected when this returns: rank 0, and its store, may end early.
+    group->start(collective::barrier(), nullptr).wait();
+  }
+  return *group;
+}
+
+CommGroup& Links::device() { return over(world_.comm()); }
 
 World::~World() = default;
 
 void World::set_deadline(double seconds) {
   if (!watch_) return;
   const milliseconds deadline(std::llround(seconds * 1000));
-  if (deadline > comm_->timeout())
+  if (deadline > host_comm_->timeout())
     throw Error(
         ErrorCode::kConfig,
         formatted(
             "gannet.deadline_seconds is {}, but the ranks were connected with a time-out of {} s by an earlier init_distributed",
-            deadline.count() / 1000, comm_->timeout().count() / 1000),
+            deadline.count() / 1000, host_comm_->timeout().count() / 1000),
         "give that call .timeout_seconds or .deadline_seconds of as much");
   watch_->set_deadline(deadline);
 }

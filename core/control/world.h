@@ -1,5 +1,5 @@
-// The processes that train together, as the core sees them: the store, the plugins that are open, the Comm and its group of
-// all ranks. A program sees it as a ProcessGroup (gannet/distributed.h).
+// The processes that train together, as the core sees them: the store, the plugins that are open, the Comms and the group of all
+// ranks. A program sees it as a ProcessGroup (gannet/distributed.h).
 //
 //   auto world = ProcessGroup...->world();
 //   world->agree("the plugins", list_of(world->registry().opened()));   // Error(kMismatch) on every rank when one differs
@@ -8,13 +8,17 @@
 
 #include <gannet/distributed.h>
 
+#include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "control/environment.h"
 #include "control/store.h"
 #include "control/watch.h"
+#include "device/accelerator.h"
 #include "interfaces/comm.h"
 #include "interfaces/host.h"
 #include "interfaces/host_group.h"
@@ -25,17 +29,30 @@ namespace gannet::control {
 struct Patience;
 class World;
 
-// How the ranks of a group reach one another: the device's memory by the Comm that the config names, the host's by one that
-// serves host memory. Called by every member.
+// How the ranks of a group reach one another: the host's memory by the world's Comm for it, a device's by the Comm that an engine
+// opened there. Called by every member.
 struct Links {
   Links(World& world, const std::vector<uint32_t>& ranks, const std::string& name);
-  CommGroup device;
+  // Their group over this Comm. The first call with it makes the group, on every member.
+  CommGroup& over(Comm& comm);
+  CommGroup& device();  // over World::comm()
   HostGroup host;
+
+ private:
+  World& world_;
+  std::map<Comm*, std::unique_ptr<CommGroup>> groups_;
+};
+
+// A device, as a Comm that moves its memory is told of it.
+struct CommDevice {
+  std::string accelerator;  // the plugin's name
+  Dict params;              // and its own
+  uint32_t index = 0;
 };
 
 class World {
  public:
-  // Discovers, meets the other ranks, opens the Comm plugin and connects. Errors as init_distributed.
+  // Discovers, meets the other ranks, opens the Comm for the host's memory and connects. Errors as init_distributed.
   World(const DistributedOptions& options, uint32_t generation);
   ~World();
   World(const World&) = delete;
@@ -48,8 +65,14 @@ class World {
 
   Host& host() { return host_; }
   plugin::Registry& registry() { return registry_; }
-  Comm& comm() { return *comm_; }
-  Comm& host_comm() { return host_comm_ ? *host_comm_ : *comm_; }
+  Comm& host_comm() { return *host_comm_; }
+  // The Comm that the options named, or meant by "auto": the host's, or the device's that was opened first under that name.
+  Comm& comm();
+  const std::string& comm_name() const { return comm_name_; }
+  bool comm_is_auto() const { return comm_is_auto_; }
+  // A Comm for the memory of a device, which is current. The first call opens it; others with the same name and device get the
+  // same one. Connects nobody: Links::over does. Throws what the plugins do.
+  Comm& open_comm(const std::string& name, const Dict& params, const CommDevice& device);
   Links& links() { return *links_; }  // of all ranks
 
   // Publishes this rank's text and compares it with every other's, line by line. Called by all ranks, in the same order.
@@ -83,6 +106,12 @@ class World {
   }
 
  private:
+  struct Opened {
+    std::string key;                           // the plugin's name, and its device's
+    std::unique_ptr<Accelerator> accelerator;  // null: of the host's memory
+    std::unique_ptr<Comm> comm;
+  };
+  Comm& open(const std::string& name, const Dict& params, const CommDevice* device);
   void agree(const std::string& what, const std::string& text, const Patience& patience);
   Environment environment_;
   std::chrono::milliseconds timeout_;
@@ -92,7 +121,14 @@ class World {
   Host host_;
   plugin::Registry registry_;
   std::unique_ptr<Store> store_;            // null in a world of one; outlives the Comm, whose plugin holds its table
-  std::unique_ptr<Comm> comm_, host_comm_;  // the second null: the first serves host memory too
+  std::string comm_name_;                   // as the options say, or as "auto" means
+  Dict comm_params_;
+  bool comm_is_auto_ = false;
+  std::string host_address_;  // by which other ranks reach this host; "": find out
+  gannet_rendezvous rendezvous_{};
+  std::mutex comms_mutex_;  // of comms_: the watch's thread aborts them
+  std::deque<Opened> comms_;
+  Comm* host_comm_ = nullptr;  // one of them
   std::unique_ptr<Links> links_;
   std::unique_ptr<Watch> watch_;  // null in a world of one; ends before the Comms that it aborts
   std::shared_ptr<void> guard_;   // takes the watch out of the store before it ends, when the constructor fails too

@@ -38,7 +38,7 @@ class Accelerator {
   Device device(uint32_t index) const;
   void set_device(uint32_t index);
   void synchronize(uint32_t index);
-  // Of a c10::Stream, by its id. Null for CUDA's default stream, and on a device without streams.
+  // Of a c10::Stream, by its id. Null on a device without streams, and nowhere else.
   void* native_stream(uint32_t index, int64_t stream_id) const;
   std::string default_comm() const;
   // The device whose optimizer and comm plugins work on this one's memory: name(), but for a device made of another's memory.
@@ -46,7 +46,8 @@ class Accelerator {
 
   // The name is for messages.
   Queue make_queue(const std::string& name, uint32_t index = 0);
-  // Page-locks host memory for copies beside the host; where there are no queues there is nothing to do.
+  // Page-locks host memory for copies beside the host; where there are no queues there is nothing to do. Memory that the machine
+  // refuses to lock stays as it is, which is one warning: copies make the host wait then.
   Pin pin(void* address, uint64_t bytes);
 
   const gannet_accelerator_api* api() const { return api_; }
@@ -57,6 +58,7 @@ class Accelerator {
   plugin::ParamSet params_;
   const gannet_accelerator_api* api_;
   void* self_ = nullptr;
+  bool pin_failure_is_said_ = false;
 };
 
 }  // namespace gannet

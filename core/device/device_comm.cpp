@@ -1,10 +1,13 @@
 #include "device/device_comm.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "tensor/dtype.h"
+#include "tensor/pinned.h"
 
 namespace gannet {
 namespace {
@@ -18,17 +21,17 @@ uint64_t numel_of(const at::Tensor& tensor) {
 
 void DeviceWork::wait() {
   work_.wait();
+  for (Moved& one : tensors_)
+    if (one.host.defined() && one.is_written) one.tensor.copy_(one.host);
   tensors_.clear();
 }
 
 void DeviceWork::block() {
   if (!work_.pending()) return;
-  void* const stream = comm_->stream_();
+  void* const stream = comm_->stream();
+  if (!stream) return wait();
   work_.block(stream);
-  if (!stream)
-    tensors_.clear();
-  else
-    comm_->hold(std::move(*this));
+  comm_->hold(std::move(*this));
 }
 
 DeviceComm::~DeviceComm() = default;  // the works wait
@@ -44,38 +47,55 @@ void DeviceComm::sweep() {
   while (!held_.empty() && held_.front().work_.is_over()) held_.pop_front();
 }
 
+// The copy to the host waits for the current stream, so that what the Comm is given is there.
+DeviceWork::Moved DeviceComm::moved(const at::Tensor& tensor, bool is_read, bool is_written) const {
+  DeviceWork::Moved moved{tensor, {}, is_written};
+  if (!is_staged_ || tensor.is_cpu()) return moved;
+  const at::NoGradGuard no_grad;
+  moved.host = pinned_empty(tensor.sizes(), tensor.scalar_type(), tensor.device());
+  if (is_read) moved.host.copy_(tensor);
+  return moved;
+}
+
 DeviceWork DeviceComm::start(const gannet_collective_args& args, DeviceWork::Held tensors) {
   sweep();
-  return DeviceWork(this, group_.start(args, stream_()), std::move(tensors));
+  return DeviceWork(this, group_.start(args, stream()), std::move(tensors));
 }
 
 DeviceWork DeviceComm::all_reduce(const at::Tensor& tensor, gannet_reduce_op op) {
-  return start(collective::all_reduce(tensor.data_ptr(), numel_of(tensor), to_dtype(tensor.scalar_type()), op), {tensor});
+  const uint64_t numel = numel_of(tensor);
+  auto both = moved(tensor, true, true);
+  return start(collective::all_reduce(both.memory().data_ptr(), numel, to_dtype(tensor.scalar_type()), op), {both});
 }
 
 DeviceWork DeviceComm::broadcast(const at::Tensor& tensor, uint32_t root) {
   numel_of(tensor);
-  return start(collective::broadcast(tensor.data_ptr(), tensor.nbytes(), GANNET_UINT8, root), {tensor});
+  auto both = moved(tensor, rank() == root, rank() != root);
+  return start(collective::broadcast(both.memory().data_ptr(), tensor.nbytes(), GANNET_UINT8, root), {both});
 }
 
 DeviceWork DeviceComm::all_gather(const at::Tensor& mine, const at::Tensor& whole) {
   GANNET_CHECK(numel_of(whole) == numel_of(mine) * size() && whole.scalar_type() == mine.scalar_type());
-  return start(collective::all_gather(mine.const_data_ptr(), whole.data_ptr(), numel_of(mine), to_dtype(mine.scalar_type())),
-               {mine, whole});
+  auto from = read(mine), to = written(whole);
+  return start(collective::all_gather(from.memory().const_data_ptr(), to.memory().data_ptr(), numel_of(mine),
+                                      to_dtype(mine.scalar_type())),
+               {from, to});
 }
 
 DeviceWork DeviceComm::reduce_scatter(const at::Tensor& whole, const at::Tensor& mine, gannet_reduce_op op) {
   GANNET_CHECK(numel_of(whole) == numel_of(mine) * size() && whole.scalar_type() == mine.scalar_type());
-  return start(
-      collective::reduce_scatter(whole.const_data_ptr(), mine.data_ptr(), numel_of(mine), to_dtype(mine.scalar_type()), op),
-      {whole, mine});
+  auto from = read(whole), to = written(mine);
+  return start(collective::reduce_scatter(from.memory().const_data_ptr(), to.memory().data_ptr(), numel_of(mine),
+                                          to_dtype(mine.scalar_type()), op),
+               {from, to});
 }
 
 DeviceWork DeviceComm::all_to_all(const at::Tensor& send, const at::Tensor& receive) {
   GANNET_CHECK(numel_of(send) == numel_of(receive) && send.scalar_type() == receive.scalar_type() && send.numel() % size() == 0);
-  return start(
-      collective::all_to_all(send.const_data_ptr(), receive.data_ptr(), numel_of(send) / size(), to_dtype(send.scalar_type())),
-      {send, receive});
+  auto from = read(send), to = written(receive);
+  return start(collective::all_to_all(from.memory().const_data_ptr(), to.memory().data_ptr(), numel_of(send) / size(),
+                                      to_dtype(send.scalar_type())),
+               {from, to});
 }
 
 DeviceWork DeviceComm::exchange(const std::vector<Sent>& sent, const std::vector<Received>& received) {
@@ -83,14 +103,14 @@ DeviceWork DeviceComm::exchange(const std::vector<Sent>& sent, const std::vector
   std::vector<gannet_collective_args> batch;
   DeviceWork::Held tensors;
   for (const auto& [to, tensor] : sent) {
-    batch.push_back(collective::send(tensor.const_data_ptr(), numel_of(tensor), to_dtype(tensor.scalar_type()), to));
-    tensors.push_back(tensor);
+    const auto& from = tensors.emplace_back(read(tensor));
+    batch.push_back(collective::send(from.memory().const_data_ptr(), numel_of(tensor), to_dtype(tensor.scalar_type()), to));
   }
   for (const auto& [from, tensor] : received) {
-    batch.push_back(collective::receive(tensor.data_ptr(), numel_of(tensor), to_dtype(tensor.scalar_type()), from));
-    tensors.push_back(tensor);
+    const auto& into = tensors.emplace_back(written(tensor));
+    batch.push_back(collective::receive(into.memory().data_ptr(), numel_of(tensor), to_dtype(tensor.scalar_type()), from));
   }
-  return DeviceWork(this, group_.start_many(std::move(batch), stream_()), std::move(tensors));
+  return DeviceWork(this, group_.start_many(std::move(batch), stream()), std::move(tensors));
 }
 
 }  // namespace gannet

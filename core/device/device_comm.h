@@ -1,5 +1,6 @@
 // Collectives on the device's tensors: the only way in the core to a device's Comm. It takes the current stream itself, so that a
-// collective begins after the kernels that produce its buffers, and it holds the tensors until the collective is over.
+// collective begins after the kernels that produce its buffers, and it holds the tensors until the collective is over. A Comm that
+// moves the host's memory alone serves a device, too: copies of the tensors in page-locked memory are moved in their place.
 //
 //   DeviceWork work = comm.all_reduce(bucket);       // begins after what the current stream was given
 //   ...
@@ -40,7 +41,13 @@ class DeviceWork {
 
  private:
   friend class DeviceComm;
-  using Held = c10::SmallVector<at::Tensor, 2>;
+  struct Moved {
+    at::Tensor tensor;
+    at::Tensor host = {};     // moved in its place; undefined: the tensor itself is
+    bool is_written = false;  // by the collective
+    const at::Tensor& memory() const { return host.defined() ? host : tensor; }
+  };
+  using Held = c10::SmallVector<Moved, 2>;
   DeviceWork(DeviceComm* comm, Work work, Held tensors) : comm_(comm), tensors_(std::move(tensors)), work_(std::move(work)) {}
   DeviceComm* comm_ = nullptr;
   Held tensors_;
@@ -49,8 +56,11 @@ class DeviceWork {
 
 class DeviceComm {
  public:
-  // `stream`: the native handle of the current stream, asked for at every call; null where the device has no streams.
-  DeviceComm(CommGroup& group, std::function<void*()> stream) : group_(group), stream_(std::move(stream)) {}
+  enum Memory { kOwn, kStaged };
+  // `stream`: the native handle of the current stream, asked for at every call; null where the device has no streams. kStaged: the
+  // Comm cannot reach the tensors' memory, so that copies on the host are moved.
+  DeviceComm(CommGroup& group, std::function<void*()> stream, Memory memory = kOwn)
+      : group_(group), stream_(std::move(stream)), is_staged_(memory == kStaged) {}
   ~DeviceComm();
   DeviceComm(const DeviceComm&) = delete;
 
@@ -82,12 +92,17 @@ class DeviceComm {
 
  private:
   friend class DeviceWork;
+  DeviceWork::Moved read(const at::Tensor& tensor) const { return moved(tensor, true, false); }
+  DeviceWork::Moved written(const at::Tensor& tensor) const { return moved(tensor, false, true); }
+  DeviceWork::Moved moved(const at::Tensor& tensor, bool is_read, bool is_written) const;
+  void* stream() const { return is_staged_ ? nullptr : stream_(); }  // of what is moved
   DeviceWork start(const gannet_collective_args& args, DeviceWork::Held tensors);
   void hold(DeviceWork work);
   void sweep();
 
   CommGroup& group_;
   std::function<void*()> stream_;
+  const bool is_staged_;
   std::mutex mutex_;
   std::deque<DeviceWork> held_;  // a stream waits for them, and nobody else; guarded by mutex_
 };

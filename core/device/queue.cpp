@@ -3,6 +3,7 @@
 #include <gannet/log.h>
 
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -105,7 +106,13 @@ Queue Accelerator::make_queue(const std::string& queue_name, uint32_t index) {
 
 Pin Accelerator::pin(void* address, uint64_t bytes) {
   if (bytes == 0 || !has(GANNET_ACCELERATOR_QUEUES)) return {};
-  call(*this, "pin", &gannet_accelerator_api::pin, address, bytes);
+  try {
+    call(*this, "pin", &gannet_accelerator_api::pin, address, bytes);
+  } catch (const Error& error) {
+    if (!std::exchange(pin_failure_is_said_, true))
+      log_warning(formatted("host memory stays pageable, so that copies from and to the device make the host wait: {}", error.what()));
+    return {};
+  }
   return Pin(*this, address);
 }
 

@@ -54,23 +54,32 @@ std::shared_ptr<Offload> open_tier(const config::Settings& settings, const confi
   return {tier, tier->offload.get()};
 }
 
-std::shared_ptr<DeviceComm> comm_of(const std::shared_ptr<ProcessGroup>& group, std::function<void*()> stream) {
+// What moves the parts of partitioned activations.
+struct Carrier {
+  Comm& comm;
+  DeviceComm::Memory memory;
+  std::function<void*()> stream;
+};
+// Where no engine says which device: the host's Comm serves all.
+Carrier any_carrier(const ProcessGroup& group) { return {group.world()->host_comm(), DeviceComm::kStaged, [] { return nullptr; }}; }
+
+std::shared_ptr<DeviceComm> comm_of(const std::shared_ptr<ProcessGroup>& group, Carrier carrier) {
   struct Ranks {
     std::shared_ptr<ProcessGroup> group;
     DeviceComm comm;
   };
-  const auto ranks = std::shared_ptr<Ranks>(new Ranks{group, {group->links().device, std::move(stream)}});
+  const auto ranks = std::shared_ptr<Ranks>(new Ranks{group, {group->links().over(carrier.comm), std::move(carrier.stream), carrier.memory}});
   return {ranks, &ranks->comm};
 }
 
 // Where the settings ask for it.
 std::shared_ptr<InputStore> store_of(const config::Settings& settings, const config::Document& document,
-                                     const std::shared_ptr<ProcessGroup>& tensor_group, std::function<void*()> stream,
+                                     const std::shared_ptr<ProcessGroup>& tensor_group, std::optional<Carrier> carrier,
                                      std::function<bool(const c10::StorageImpl*)> is_parameter, uint32_t rank, uint32_t ranks) {
   const config::ActivationCheckpointing& own = settings.activation_checkpointing;
   InputStore::Options options;
   if (own.partition_activations && tensor_group && tensor_group->size() > 1)
-    options.ranks = comm_of(tensor_group, std::move(stream));
+    options.ranks = comm_of(tensor_group, carrier ? *std::move(carrier) : any_carrier(*tensor_group));
   if (own.cpu_checkpointing)
     options.tier = std::make_shared<activation::TierMemory>(open_tier(settings, document, "device", own.device, rank, ranks));
   if (own.contiguous_memory_optimization) options.slots = own.number_checkpoints;
@@ -107,8 +116,8 @@ std::shared_ptr<const Configuration> configuration_of(EngineBase::Impl& impl, co
       if (parameter.has_storage() && parameter.storage().unsafeGetStorageImpl() == storage) return true;
     return false;
   };
-  configuration->inputs =
-      store_of(impl.settings(), document, tensor_group, stream, is_parameter, impl.world_group->rank(), impl.world_group->size());
+  configuration->inputs = store_of(impl.settings(), document, tensor_group, Carrier{*impl.device_comm, impl.comm_memory(), stream},
+                                   is_parameter, impl.world_group->rank(), impl.world_group->size());
   return configuration;
 }
 
@@ -173,8 +182,7 @@ void configure(const Configure& options) {
   const uint32_t rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
   Configuration configuration{settings, group, nullptr, {}};
   if (options.num_checkpoints) warn_of_number(configuration);
-  configuration.inputs = store_of(
-      all, document, group, [] { return nullptr; }, {}, rank, ranks);
+  configuration.inputs = store_of(all, document, group, std::nullopt, {}, rank, ranks);
   put_in_force(std::move(configuration));
 }
 
@@ -203,7 +211,7 @@ void partition_activations_in_checkpoint(bool partition) {
   InputStore::Options options = configuration.inputs ? configuration.inputs->options() : InputStore::Options();
   options.ranks = nullptr;
   if (partition && configuration.tensor_group && configuration.tensor_group->size() > 1)
-    options.ranks = comm_of(configuration.tensor_group, [] { return nullptr; });
+    options.ranks = comm_of(configuration.tensor_group, any_carrier(*configuration.tensor_group));
   set_inputs(configuration, std::move(options));
   put_in_force(std::move(configuration));
 }

@@ -3,6 +3,8 @@
 #include <gannet/distributed.h>
 #include <gannet/log.h>
 
+#include <atomic>
+
 #include "base/format.h"
 #include "base/text.h"
 #include "control/environment.h"
@@ -42,19 +44,60 @@ void open_accelerator(RankContext& context, const config::Document& document) {
   }
 }
 
+// Current before its Comm is opened: a vendor's communicator is of the device that is current.
+void choose_device(RankContext& context) {
+  const uint32_t index = context.accelerator->device_of(context.process_group->local_rank());
+  const auto type = static_cast<c10::DeviceType>(context.accelerator->device(0).torch_device_type);
+  if (type == c10::DeviceType::CPU) return;
+  context.device = at::Device(type, static_cast<c10::DeviceIndex>(index));
+  context.accelerator->set_device(index);
+}
+
+// The plugin that moves the device's tensors: what the config or the program names, else the device's own. Where that is not
+// installed, or serves the host's memory, a copy there is moved.
+std::string name_of_device_comm(const RankContext& context) {
+  control::World& world = *context.process_group->world();
+  const std::string wanted = context.settings().comm.type;
+  if (lower(wanted) != "auto") return wanted;
+  if (!world.comm_is_auto()) return world.comm_name();
+  if (context.process_group->size() == 1) return world.host_comm().plugin().name();  // it is given no tensor
+  const std::string own = context.accelerator->default_comm();
+  if (context.registry->find(GANNET_KIND_COMM, own)) return own;
+  if (context.is_first())
+    log_warning(formatted("comm plugin '{}', which accelerator '{}' would choose, is not installed", own, context.accelerator->name()));
+  return world.host_comm().plugin().name();
+}
+
+void open_device_comm(RankContext& context) {
+  control::World& world = *context.process_group->world();
+  const Accelerator& accelerator = *context.accelerator;
+  const std::string name = name_of_device_comm(context);
+  const plugin::Plugin& carrier = context.registry->require(GANNET_KIND_COMM, name);
+  const std::string of = lower(carrier.device());
+  const bool fits = of.empty() || of == lower(accelerator.plugin_device()) || of == lower(accelerator.name());
+  const bool is_staged = !context.device.is_cpu() && serves_host_memory(carrier);
+  if (context.process_group->size() > 1 && !fits && !is_staged)
+    throw Error(ErrorCode::kUnsupported,
+                formatted("comm plugin '{}' moves memory of device '{}', and accelerator '{}' trains on its own", carrier.name(),
+                          carrier.device(), accelerator.name()),
+                formatted("set \"comm\": {{\"type\": \"{}\"}} in the config, or \"accelerator\": {{\"type\": \"{}\"}}",
+                          accelerator.default_comm(), carrier.device()));
+  context.device_comm = &world.open_comm(
+      name, context.settings().comm.params,
+      {.accelerator = accelerator.name(), .params = context.settings().accelerator.params, .index = context.device_index()});
+  static std::atomic<bool> is_said{false};
+  if (context.comm_memory() == DeviceComm::kStaged && context.process_group->size() > 1 && context.is_first() && !is_said.exchange(true))
+    log_info(formatted("comm plugin '{}' moves the tensors of accelerator '{}' through page-locked memory of the host: any number of "
+                       "ranks may share a device, and every collective makes the host wait",
+                       carrier.name(), accelerator.name()));
+}
+
 void join_ranks(RankContext& context, const config::Document& document, const EngineOptions& engine_options) {
   const config::Settings& settings = context.settings();
   std::shared_ptr<ProcessGroup> given = engine_options.process_group;
   if (!given) {
     DistributedOptions options;
-    const std::string wanted = settings.comm.type;
-    // The program's own call of init_distributed may say what the environment does not.
-    const uint32_t ranks = is_distributed_initialized() ? init_distributed()->size()
-                                                        : control::discover(control::variables_of_this_process(), {}).world_size;
-    const bool is_alone = ranks == 1;
-    // A world that the program made has its Comm: "auto" takes it, where it can move this device's memory (below).
-    const bool chooses = lower(wanted) == "auto" && !is_alone && !is_distributed_initialized();
-    options.comm = chooses ? context.accelerator->default_comm() : wanted;
+    options.comm = settings.comm.type;
     options.comm_params = settings.comm.params;
     options.host_comm = settings.comm_host;
     options.plugin_paths = settings.plugin_paths;
@@ -72,34 +115,19 @@ void join_ranks(RankContext& context, const config::Document& document, const En
     // Who is still in a call of another engine, whose collectives would meet with these, is found first.
     const auto call = context.process_group->world()->enter(context.process_group->links().host, "initialize");
     context.mesh = MeshGroups::of(context.process_group, wanted_mesh(context, document, engine_options));
+    choose_device(context);
+    open_device_comm(context);
+    context.comm = context.comm_of(context.mesh->data());
+    if (ProcessGroup* const same = context.mesh->expert_data()) context.expert_comm = context.comm_of(*same);
   }
-  control::Links& data = context.mesh->data().links();
-  context.comm = std::make_unique<DeviceComm>(data.device, [&context] { return context.current_stream(); });
-  context.host_group = &data.host;
+  context.host_group = &context.mesh->data().links().host;
   context.host.set_ranks(context.comm->rank(), context.comm->size());
   if (context.mesh->tensor()) context.tensor_group = &context.mesh->tensor()->links().host;
   if (ProcessGroup* const same = context.mesh->expert_data()) {
-    context.expert_comm = std::make_unique<DeviceComm>(same->links().device, [&context] { return context.current_stream(); });
     context.expert_data_group = &same->links().host;
     context.expert_group = &context.mesh->expert()->links().host;
   }
   context.world_group = &context.process_group->links().host;
-
-  const uint32_t index = context.accelerator->device_of(context.process_group->local_rank());
-  const auto device_type = static_cast<c10::DeviceType>(context.accelerator->device(0).torch_device_type);
-  // A comm plugin of the CPU reads and writes the host's memory; a device's gradients are not there.
-  const plugin::Plugin& carrier = context.comm->comm().plugin();
-  if (context.comm->size() > 1 && !carrier.device().empty() &&
-      lower(carrier.device()) != lower(context.accelerator->plugin_device()) &&
-      lower(carrier.device()) != lower(context.accelerator->name()))
-    throw Error(ErrorCode::kUnsupported,
-                formatted("comm plugin '{}' moves memory of device '{}', and accelerator '{}' trains on its own", carrier.name(),
-                          carrier.device(), context.accelerator->name()),
-                formatted("set \"comm\": {{\"type\": \"{}\"}} in the config, or \"accelerator\": {{\"type\": \"{}\"}}",
-                          context.accelerator->default_comm(), carrier.device()));
-  if (device_type == c10::DeviceType::CPU) return;
-  context.device = at::Device(device_type, static_cast<c10::DeviceIndex>(index));
-  context.accelerator->set_device(index);
 }
 
 }  // namespace

@@ -238,8 +238,7 @@ void Ties::make_groups(const EngineBase::Impl& impl) {
       for (uint32_t stage : stages) ranks.push_back(along_pipe[stage]);
       if (auto own = impl.process_group->subset(ranks)) group.ranks = std::move(own);
     }
-    if (group.ranks)
-      group.comm = std::make_unique<DeviceComm>(group.ranks->links().device, [&impl] { return impl.current_stream(); });
+    if (group.ranks) group.comm = impl.comm_of(*group.ranks);
     for (Tie& tie : ties_)
       if (tie.stages == stages) {
         tie.ranks = group.ranks.get();

@@ -22,7 +22,8 @@ namespace gannet {
 namespace {
 
 struct OfNoStep {
-  explicit OfNoStep(control::Links& links) : comm(links.device, [] { return nullptr; }) {}  // host memory
+  // The parameters lie in the host's memory until an engine takes them, whatever device that trains on.
+  explicit OfNoStep(control::Links& links, Comm& host_comm) : comm(links.over(host_comm), [] { return nullptr; }) {}
   Timers timers;
   DeviceComm comm;
 };
@@ -31,7 +32,7 @@ struct OfNoStep {
 class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from_this<Shards> {
  public:
   explicit Shards(std::shared_ptr<MeshGroups> mesh)
-      : OfNoStep(mesh->data().links()),
+      : OfNoStep(mesh->data().links(), mesh->world().world()->host_comm()),
         Gatherer(&comm, &mesh->data().links().host, timers, std::nullopt, [] { return std::string("the model's construction"); }),
         mesh_(std::move(mesh)),
         residency_(*this, {0, 0, 0}) {}
@@ -195,12 +196,6 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
                          zero.stage < 3 ? formatted("the ZeRO stage is {}", zero.stage) : "there is one rank"));
     return;
   }
-  if (!opened.device.is_cpu())
-    throw Error(
-        ErrorCode::kUnsupported,
-        formatted("zero::Init on accelerator '{}': parameters are shared out in the host's memory, which its Comm does not move",
-                  opened.accelerator->name()),
-        "build the model without it");
   state_->threshold = zero.param_persistence_threshold;
   state_->shards = std::make_shared<Shards>(opened.mesh);
   state_->interception = std::make_unique<Interception>();

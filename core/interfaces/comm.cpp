@@ -234,7 +234,7 @@ Comm::Comm(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& ho
 
 Comm::~Comm() { interfaces::marked(plugin_, {"destroy"}, api_->destroy, self_); }
 
-bool Comm::serves_host_memory() const { return plugin_.device().empty() || lower(plugin_.device()) == "cpu"; }
+bool serves_host_memory(const plugin::Plugin& comm) { return comm.device().empty() || lower(comm.device()) == "cpu"; }
 
 gannet_dtype Comm::sum_dtype(gannet_dtype dtype) const {
   return static_cast<gannet_dtype>(

@@ -108,6 +108,9 @@ class CommGroup {
   void* handle_ = nullptr;
 };
 
+// Whether it moves the memory of the host, for which HostGroup needs one.
+bool serves_host_memory(const plugin::Plugin& comm);
+
 class Comm {
  public:
   Comm(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, const gannet_rendezvous& rendezvous);
@@ -118,8 +121,6 @@ class Comm {
   uint32_t rank() const { return rank_; }
   uint32_t world_size() const { return world_size_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  // Whether it moves the memory of the host, for which HostGroup needs one.
-  bool serves_host_memory() const;
   // The type in which sums of a 16-bit type are added when the caller leaves it open; see gannet_comm_api::sum_dtype.
   gannet_dtype sum_dtype(gannet_dtype dtype) const;
   gannet_comm_counters counters() const;

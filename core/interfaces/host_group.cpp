@@ -11,7 +11,7 @@ namespace {
 
 // Before the group is made: the other members would wait for this rank.
 Comm& for_host_memory(Comm& comm) {
-  if (!comm.serves_host_memory())
+  if (!serves_host_memory(comm.plugin()))
     throw Error(ErrorCode::kConfig,
                 formatted("comm plugin '{}' moves memory of device '{}', and numbers and texts of the ranks lie in the host's",
                           comm.plugin().name(), comm.plugin().device()),

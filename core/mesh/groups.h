@@ -1,7 +1,7 @@
 // The groups of ranks that a mesh makes: for each axis the ranks that this one shares it with, and how they reach one another.
 //
 //   auto mesh = MeshGroups::of(world, MeshShape({{"pipe", 1}, {"data", 2}, {"tensor", 2}}));   // called by all of world's ranks
-//   mesh->data().links().device ...        // gradients are averaged here
+//   mesh->data().links().over(comm) ...    // gradients are averaged here
 //   mesh->world().links().host ...         // and all ranks agree here
 //
 // A shape with the axes expert and expert_data in place of data has their product as data; refined() still has both.

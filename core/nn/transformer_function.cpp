@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "nn/layer_math.h"
+#include "nn/transformer_operators.h"
 
 namespace gannet::nn {
 namespace {
@@ -136,6 +137,7 @@ class LayerFunction : public torch::autograd::Function<LayerFunction> {
 
 at::Tensor run_layer(const LayerCall& call, const at::Tensor& x, const at::Tensor& mask,
                      const std::array<at::Tensor, kParameters>& parameters) {
+  if (!x.is_cpu()) return layer_by_operators(call, x, mask, parameters);
   std::vector<at::Tensor> inputs{x};
   inputs.insert(inputs.end(), parameters.begin(), parameters.end());
   bool is_recorded = false;

@@ -3,6 +3,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gannet/distributed.h>
 
+#include "control/world.h"
+
 namespace gannet {
 
 RankContext::RankContext() = default;
@@ -11,6 +13,14 @@ RankContext::~RankContext() = default;
 ReductionGroup RankContext::ranks_of(const DeclaredSplit* split) const {
   if (split && split->is_along_expert && expert_comm) return {expert_comm.get(), expert_data_group};
   return {comm.get(), host_group};
+}
+
+DeviceComm::Memory RankContext::comm_memory() const {
+  return !device.is_cpu() && serves_host_memory(device_comm->plugin()) ? DeviceComm::kStaged : DeviceComm::kOwn;
+}
+
+std::unique_ptr<DeviceComm> RankContext::comm_of(ProcessGroup& ranks) const {
+  return std::make_unique<DeviceComm>(ranks.links().over(*device_comm), [this] { return current_stream(); }, comm_memory());
 }
 
 void* RankContext::current_stream() const {

@@ -41,6 +41,7 @@ struct RankContext {
   std::shared_ptr<ProcessGroup> process_group;
   std::shared_ptr<MeshGroups> mesh;                   // of process_group's ranks
   std::unique_ptr<DeviceComm> comm;                   // of the data axis: tensors
+  Comm* device_comm = nullptr;                        // what `comm` and its like move tensors by
   HostGroup* host_group = nullptr;                    // of the data axis: numbers and texts
   HostGroup* tensor_group = nullptr;                  // of the tensor axis; null: it has one rank
   std::unique_ptr<DeviceComm> expert_comm;            // of the ranks with the same experts; null: the mesh has no axis expert
@@ -64,6 +65,9 @@ struct RankContext {
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }
   at::Device update_device() const { return updates_on_host() ? at::Device(at::kCPU) : device; }
+  /// Collectives on the device's tensors among these ranks. Called by every member.
+  std::unique_ptr<DeviceComm> comm_of(ProcessGroup& ranks) const;
+  DeviceComm::Memory comm_memory() const;
   /// The native handle of the calling thread's current stream, for plugins; null on a device without streams. Work goes behind
   /// what the program has queued there: its gradients came from there.
   void* current_stream() const;

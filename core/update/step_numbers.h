@@ -1,20 +1,22 @@
 // A step's numbers where pieces lie (GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS): an array for each group and number of missed
-// updates, at the same address in every step, written when one of its numbers has changed.
+// updates, at the same address in every step, written when one of its numbers has changed: from page-locked memory that a later
+// step does not write to, so that a copy may still be on its way.
 //
 //   numbers.give(args, piece.lag, device);    // into args.device_numbers; the host's own numbers are gone from args then
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <gannet/abi.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "interfaces/device_numbers.h"
+#include "tensor/pinned.h"
 
 namespace gannet {
 
@@ -28,15 +30,17 @@ class StepNumbers {
       const auto numel = static_cast<int64_t>(values.size());
       if (!kept.memory.defined() || kept.memory.numel() != numel || kept.memory.device() != device)
         kept.memory = at::empty({numel}, at::TensorOptions().dtype(at::kDouble).device(device));
+      const at::Tensor sent = pinned_empty({numel}, at::kDouble, device);
+      std::copy(values.begin(), values.end(), sent.mutable_data_ptr<double>());
       kept.values = std::move(values);
-      kept.memory.copy_(at::from_blob(kept.values.data(), {numel}, at::kDouble), /*non_blocking=*/true);
+      kept.memory.copy_(sent, /*non_blocking=*/true);
     }
     give_numbers(args, kept.memory.const_data_ptr<double>(), kept.values.size());
   }
 
  private:
   struct Kept {
-    std::vector<double> values;  // what `memory` has, or will have when the stream is there; pageable, so that a copy is staged
+    std::vector<double> values;  // what `memory` has, or will have when the stream is there
     at::Tensor memory;           // [values] fp64
   };
   std::map<std::pair<uint32_t, int64_t>, Kept> kept_;  // by group and lag

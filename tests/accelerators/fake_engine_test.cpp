@@ -63,7 +63,7 @@ TEST(FakeEngine, AloneItGivesNothingToItsComm) {
     config["accelerator"] = Dict{{"type", "fake"}};
     const auto net = make_net();
     const auto engine = initialize(net, {.config = config}).engine;
-    Comm& comm = engine->process_group()->links().device.comm();
+    Comm& comm = engine->process_group()->links().device().comm();
     EXPECT_EQ(comm.plugin().device(), "cpu");
     const uint64_t before = comm.counters().calls;
     const at::Tensor first = engine->full_fp32_parameter("first.weight");

@@ -15,6 +15,7 @@
 
 #include "comm/ranks.h"
 #include "control/world.h"
+#include "engine/impl.h"
 #include "engine/models.h"
 
 namespace {
@@ -100,14 +101,27 @@ TEST(FakeRanks, TrainToTheBitsOfTheCpuHoweverLateItsQueuesAre) {
 }
 
 RANK_BODY(auto_comm) {
-  Dict config = config_with({});
-  config["accelerator"] = Dict{{"type", "fake"}};
-  auto engine = gannet::initialize(make_net(), {.config = config}).engine;
-  auto& world = *engine->process_group()->world();
-  ranks::same(world.comm().plugin().name(), "fake", "the device's own Comm");
-  ranks::same(world.host_comm().plugin().name(), "gloo", "numbers and texts of the host");
+  if (std::getenv("FIRST")) gannet::init_distributed();  // the order that DeepSpeed documents: no device is chosen yet
+  const auto engine_on = [](const char* accelerator) {
+    Dict config = config_with({{"accelerator", Dict{{"type", accelerator}}}});
+    return gannet::initialize(make_net(), {.config = config}).engine;
+  };
+  const auto on_fake = engine_on("fake"), again = engine_on("fake"), on_cpu = engine_on("cpu");
+  const auto comm_of = [](const auto& engine) -> gannet::Comm& { return engine->impl().comm->comm(); };
+  ranks::same(comm_of(on_fake).plugin().name(), "fake", "the device's own Comm");
+  ranks::same(comm_of(on_cpu).plugin().name(), "gloo", "that of an engine on the CPU beside it");
+  ranks::expect(&comm_of(on_fake) == &comm_of(again), "a device has one Comm");
+  ranks::same(on_fake->process_group()->world()->host_comm().plugin().name(), "gloo", "numbers and texts of the host");
+  for (const auto& engine : {on_fake, on_cpu}) {
+    const auto [x, y] = make_batch(engine->rank(), 4);
+    engine->backward(engine->forward(x, y));
+    ranks::expect(engine->step().applied, "applied");
+  }
 }
 TEST(FakeRanks, HaveTheDevicesCommForTensorsAndGlooForNumbers) { ranks::expect_all_succeed(run_ranks("auto_comm", 2)); }
+TEST(FakeRanks, HaveItAlsoWhereTheProgramMadeTheWorldFirst) {
+  ranks::expect_all_succeed(run_ranks("auto_comm", 2, {.environment = {{"FIRST", "1"}}}));
+}
 
 RANK_BODY(wrong_comms) {
   const auto refused = [](Dict accelerator, Dict comm, const std::string& why) {

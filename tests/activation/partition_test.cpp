@@ -28,7 +28,7 @@ Run run_of(Recompute recompute, const Dict& section, int64_t length = 11) {
   config["gannet"] = Dict{{"mesh", Dict{{"tensor", ranks}}}};
   config["activation_checkpointing"] = section;
   auto engine = gannet::initialize(make_transformer(recompute, 3, 12, 2, 0.1), {.config = config}).engine;
-  auto& comm = engine->impl().mesh->world().links().device.comm();
+  auto& comm = engine->impl().mesh->world().links().device().comm();
   torch::manual_seed(10);
   Run run;
   for (int64_t step = 0; step < 3; ++step) {

@@ -147,7 +147,7 @@ void check_all(RawGroup group) {
 
 RANK_BODY(every_collective) {
   auto group = gannet::init_distributed();
-  check_all({group->links().device});
+  check_all({group->links().device()});
   gannet::destroy_distributed();
 }
 
@@ -167,12 +167,12 @@ RANK_BODY(every_collective_of_gloo) {
   options.comm = "gloo";
   auto group = gannet::init_distributed(options);
   same(group->world()->comm().plugin().name(), "gloo", "the plugin");
-  check_all({group->links().device});
+  check_all({group->links().device()});
 }
 
 RANK_BODY(bools_and_int16) {
   auto joined = gannet::init_distributed();
-  RawGroup group{joined->links().device};
+  RawGroup group{joined->links().device()};
   uint8_t flags[3] = {group.rank() == 1, 0, 1};
   group.all_reduce(flags, 3, GANNET_BOOL, GANNET_SUM).wait();
   same(int(flags[0]) * 100 + flags[1] * 10 + flags[2], 101, "a sum of booleans is 'or'");
@@ -191,7 +191,7 @@ TEST(Gloo, BooleansReduceByOrAndInt16IsRefusedWithASentence) { expect_all_succee
 
 RANK_BODY(many_in_flight) {
   auto joined = gannet::init_distributed();
-  RawGroup group{joined->links().device};
+  RawGroup group{joined->links().device()};
   constexpr size_t kBuckets = 20, kNumel = 10'001;
   std::vector<std::vector<float>> buckets(kBuckets, std::vector<float>(kNumel));
   std::vector<gannet::Work> works;
@@ -216,21 +216,21 @@ RANK_BODY(subsets) {
   same(odds != nullptr, world->rank() % 2 == 1, "membership of {1, 3}");
   same(three != nullptr, world->rank() != 2, "membership of {3, 1, 0}");
   if (evens) same(evens->rank(), world->rank() == 2 ? 0u : 1u, "ranks follow the order given");
-  RawGroup mine{(evens ? evens : odds)->links().device};
+  RawGroup mine{(evens ? evens : odds)->links().device()};
   check_all(mine);
   if (three) {
-    check_all({three->links().device});
+    check_all({three->links().device()});
     // A subset of a subset: its ranks are those of the group it is taken from. {1, 2} of {3, 1, 0} are the world's 1 and 0.
     auto pair = three->subset({1, 2});
     same(pair != nullptr, world->rank() < 2, "membership of {1, 2} of {3, 1, 0}");
     if (pair) {
       int64_t sum = world->rank() + 10;
-      RawGroup{pair->links().device}.all_reduce(&sum, 1, GANNET_INT64).wait();
+      RawGroup{pair->links().device()}.all_reduce(&sum, 1, GANNET_INT64).wait();
       same(sum, 21, "sum over the world's ranks 0 and 1");
     }
   }
   auto alone = world->subset({3});
-  if (alone) check_all({alone->links().device});
+  if (alone) check_all({alone->links().device()});
   world->barrier();
   for (const auto& wrong : {std::vector<uint32_t>{}, {4}, {1, 1}}) {
     try {
@@ -248,7 +248,7 @@ RANK_BODY(counters) {
   auto& comm = group->world()->comm();
   const auto before = comm.counters();
   std::vector<float> buffer(1200), all(1200 * 4);
-  RawGroup world{group->links().device};
+  RawGroup world{group->links().device()};
   world.all_reduce(buffer.data(), 1200, GANNET_FLOAT32).wait();
   auto now = comm.counters();
   same(now.bytes_sent - before.bytes_sent, 2u * 4800 * 3 / 4, "bytes of an all_reduce");
@@ -262,7 +262,7 @@ TEST(Gloo, CountersFollowTheFormulas) { expect_all_succeed(run_ranks("counters",
 RANK_BODY(local_counters) {
   auto group = gannet::init_distributed();
   float one = 1;
-  RawGroup{group->links().device}.all_reduce(&one, 1, GANNET_FLOAT32).wait();
+  RawGroup{group->links().device()}.all_reduce(&one, 1, GANNET_FLOAT32).wait();
   same(group->world()->comm().plugin().name(), "local", "the plugin for one process");
   same(group->world()->comm().counters().bytes_sent, 0u, "bytes on the wire");
   ranks::expect(group->world()->comm().counters().calls >= 1, "calls are counted");

@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Completion, EveryComm, kPlugins, plugin_name);
 
 RANK_BODY(completion) {
   const auto world = join();
-  RawGroup group{world->links().device};
+  RawGroup group{world->links().device()};
   for (const bool message : {false, true}) {
     double value = 1;
     if (group.rank() == 1) world->barrier();  // by the host's group: the other rank has looked
@@ -55,7 +55,7 @@ TEST_P(EveryComm, AWorkTellsWhetherItIsOver) { run("completion", 2); }
 
 RANK_BODY(streams) {
   const auto world = join();
-  RawGroup group{world->links().device};
+  RawGroup group{world->links().device()};
   gannet::plugin::Registry registry({});
   const auto& plugin = registry.require(GANNET_KIND_ACCELERATOR, "fake", "");
   const gannet::Host host;
@@ -88,7 +88,7 @@ TEST(FakeComm, ACollectiveBeginsAfterItsStreamAndTheStreamWaitsForIt) {
 RANK_BODY(holds) {
   const auto world = join();
   void* stream = nullptr;
-  gannet::DeviceComm comm(world->links().device, [&] { return stream; });
+  gannet::DeviceComm comm(world->links().device(), [&] { return stream; });
   const auto is_held = [](const at::Tensor& tensor) { return tensor.use_count() > 1; };
   const at::Tensor first = at::full({1000}, 1.0), second = at::full({1000}, 2.0);
   gannet::DeviceWork work = comm.all_reduce(first);
@@ -130,7 +130,7 @@ TEST(FakeComm, TensorsAreHeldUntilTheirCollectiveIsOver) {
 
 RANK_BODY(aborts_anything) {
   const auto world = join();
-  RawGroup group{world->links().device};
+  RawGroup group{world->links().device()};
   gannet::Comm& comm = group.group.comm();
   if (group.rank() == 1) {
     group.barrier();

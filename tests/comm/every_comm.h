@@ -12,6 +12,7 @@
 #include <string>
 
 #include "comm/ranks.h"
+#include "control/world.h"
 
 namespace gannet::test {
 
@@ -21,7 +22,9 @@ inline std::shared_ptr<ProcessGroup> join() {
   DistributedOptions options;
   options.comm = name;
   if (name == "fake") options.comm_params = Dict{{"delay_us", 3000}, {"seed", 5}};
-  return init_distributed(options);
+  auto group = init_distributed(options);
+  if (name == "fake") group->world()->open_comm(name, options.comm_params, {.accelerator = "fake"});  // as an engine does
+  return group;
 }
 
 class EveryComm : public testing::TestWithParam<const char*> {

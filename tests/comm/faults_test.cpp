@@ -33,7 +33,7 @@ RANK_BODY(dead_peer) {
   std::vector<float> buffer(100'000);
   const auto start = Clock::now();
   try {
-    RawGroup{group->links().device}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
+    RawGroup{group->links().device()}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
   } catch (const gannet::Error& error) {
     ranks::expect(seconds_since(start) < 10, "a lost peer is seen within 10 s");
     throw;
@@ -59,7 +59,7 @@ gannet::DistributedOptions three_seconds() {
 // Rank 1 is alive and does not come. Rank 0 gets a time-out, may wait again, and can still end its world.
 RANK_BODY(late_peer) {
   auto group = gannet::init_distributed(three_seconds());
-  RawGroup world{group->links().device};
+  RawGroup world{group->links().device()};
   if (group->rank() == 1) {
     while (!std::filesystem::exists(std::getenv("TIMED_OUT"))) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::vector<double> buffer(10, 2.0);
@@ -92,7 +92,7 @@ RANK_BODY(aborts) {
   std::vector<float> buffer(1000);
   const auto start = Clock::now();
   if (group->rank() == 0) {
-    auto work = RawGroup{group->links().device}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32);
+    auto work = RawGroup{group->links().device()}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32);
     std::thread aborter([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
       group->world()->comm().abort();
@@ -110,7 +110,7 @@ RANK_BODY(aborts) {
   } else {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     try {
-      RawGroup{group->links().device}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
+      RawGroup{group->links().device()}.all_reduce(buffer.data(), buffer.size(), GANNET_FLOAT32).wait();
       throw std::runtime_error("a collective completed without rank 0");
     } catch (const gannet::Error& error) {
       ranks::expect(error.code() == gannet::ErrorCode::kPeerLost, error.what());

@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Messages, EveryComm, kPlugins, plugin_name);
 
 RANK_BODY(messages_in_order) {
   const auto world = join();
-  RawGroup group{world->links().device};
+  RawGroup group{world->links().device()};
   // Rank 0 to rank 2 and back, of sizes around the transports' buffers, with a sum over all ranks among them.
   const std::vector<size_t> sizes = {1, 100'000, 3, 0, 300'001, 7};
   for (const uint32_t from : {0u, 2u}) {
@@ -62,7 +62,7 @@ TEST_P(EveryComm, MessagesOfTwoRanksArriveInTheOrderOfTheirSends) { run("message
 
 RANK_BODY(exchanges) {
   const auto world = join();
-  RawGroup group{world->links().device};
+  RawGroup group{world->links().device()};
   constexpr size_t kNumel = 1'000'003;  // more than any buffer between the ranks: two sends alone would never end
   std::vector<std::vector<float>> out(group.size(), std::vector<float>(kNumel)), in = out;
   for (int round = 0; round < 3; ++round) {
@@ -149,7 +149,7 @@ void check_parts(RawGroup group, gannet_dtype dtype) {
 
 RANK_BODY(parts) {
   const auto world = join();
-  const RawGroup group{world->links().device};
+  const RawGroup group{world->links().device()};
   check_parts<float>(group, GANNET_FLOAT32);
   check_parts<double>(group, GANNET_FLOAT64);
   check_parts<BFloat16>(group, GANNET_BFLOAT16);
@@ -159,7 +159,7 @@ TEST_P(EveryComm, PartsOfDifferentSizesComeToTheirPlaces) { run("parts", 4); }
 
 RANK_BODY(sums) {
   const auto world = join();
-  RawGroup group{world->links().device};
+  RawGroup group{world->links().device()};
   const auto rank = group.rank();
   std::vector<float> values = {1.f + rank, 3.f * rank};
   group.all_reduce(values.data(), 2, GANNET_FLOAT32, GANNET_AVERAGE).wait();
@@ -199,7 +199,7 @@ TEST_P(EveryComm, AveragesWeightsAndSumsInFloat) { run("sums", 3); }
 
 RANK_BODY(refusals) {
   const auto world = join();
-  RawGroup group{world->links().device};
+  RawGroup group{world->links().device()};
   std::vector<int32_t> numbers(4);
   const std::vector<uint64_t> counts = {1, 2};
   const auto refused = [&](gannet_collective_args args, const std::string& why) {
@@ -244,7 +244,7 @@ TEST_P(EveryComm, WrongArgumentsAreRefusedOnThisRankAlone) { run("refusals", 2);
 // The contract asks for counts that agree; a plugin that can tell says so instead of mixing messages up.
 RANK_BODY(counts_that_differ) {
   const auto world = join();
-  RawGroup group{world->links().device};
+  RawGroup group{world->links().device()};
   std::vector<float> values(100 + group.rank(), 1.f);
   try {
     group.all_reduce(values.data(), values.size(), GANNET_FLOAT32).wait();
@@ -265,7 +265,7 @@ TEST(FakeComm, RanksThatGiveDifferentCountsAreTold) {
 
 RANK_BODY(memory) {
   const auto world = join();
-  gannet::CommGroup& group = world->links().device;
+  gannet::CommGroup& group = world->links().device();
   const bool offers = std::string(std::getenv("COMM")) == "fake";
   const auto memory = group.allocate(4096);
   same(memory != nullptr, offers, "memory of the plugin's");

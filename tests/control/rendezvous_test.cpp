@@ -71,7 +71,7 @@ RANK_BODY(again_and_again) {
   for (int round = 0; round < 3; ++round) {
     auto world = gannet::init_distributed();
     int32_t sum = 1;
-    gannet::test::RawGroup{world->links().device}.all_reduce(&sum, 1, GANNET_INT32).wait();
+    gannet::test::RawGroup{world->links().device()}.all_reduce(&sum, 1, GANNET_INT32).wait();
     same(sum, 2, "sum of round " + std::to_string(round));
     world.reset();
     gannet::destroy_distributed();

@@ -36,7 +36,7 @@ Outcome train(const Dict& optimizer, int64_t steps, int64_t rate_warmup = 20) {
       Dict{{"type", "WarmupLR"}, {"params", Dict{{"warmup_num_steps", rate_warmup}, {"warmup_type", "linear"}}}};
   auto engine = gannet::initialize(model, {.config = config}).engine;
   const auto tokens = gpt2::Tokens::from_this_machine();
-  auto& comm = engine->process_group()->links().device.comm();
+  auto& comm = engine->process_group()->links().device().comm();
   Outcome outcome;
   const int64_t tenth = steps / 10;
   for (int64_t step = 0; step < steps; ++step) {

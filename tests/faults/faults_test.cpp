@@ -290,7 +290,7 @@ RANK_BODY(rank_zero_ends_first) {
   auto world = gannet::init_distributed({.timeout_seconds = 30});
   auto call = world->world()->enter(world->world()->links().host, "save_checkpoint");
   int32_t pid = world->rank() == 0 ? getpid() : 0;
-  gannet::test::RawGroup{world->links().device}.all_reduce(&pid, 1, GANNET_INT32).wait();
+  gannet::test::RawGroup{world->links().device()}.all_reduce(&pid, 1, GANNET_INT32).wait();
   if (world->rank() == 0) return;
   std::this_thread::sleep_for(1s);
   std::string word, state;  // "1234 (name) S ..."

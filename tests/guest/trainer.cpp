@@ -199,6 +199,7 @@ class Ours : public Trainer {
       refusing_nothing([&] { made_.engine->backward(loss, {.create_graph = create_graph}); });
     } catch (...) {
       micro_ = 0;
+      accumulation = made_.engine->gradient_accumulation_steps();  // the step was dropped: a new number counts from here
       throw;
     }
   }

@@ -27,7 +27,7 @@ struct Summed : torch::autograd::Function<Summed<kForward>> {
     at::Tensor total = values.detach().clone().contiguous();
     if (group->size() == 1) return total;
     const gannet_dtype dtype = gannet::to_dtype(total.scalar_type());
-    RawGroup{group->links().device}.all_reduce(total.data_ptr(), static_cast<uint64_t>(total.numel()), dtype).wait();
+    RawGroup{group->links().device()}.all_reduce(total.data_ptr(), static_cast<uint64_t>(total.numel()), dtype).wait();
     return total;
   }
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& values, int64_t group) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/reference.h"
+#include "nn/transformer_operators.h"
 
 namespace gannet::test {
 namespace {
@@ -26,6 +27,48 @@ TEST(TransformerLayer, IsTheCompositionOfOperators) {
         expect_close(layer(call, of), reference(call, of), 1e-5, is_pre_norm ? "pre-norm" : "post-norm");
         expect_close(layer(call, of, {}, torch::kDouble), reference(call, of), 1e-12, "fp64");
       }
+}
+
+Result by_operators(const nn::LayerCall& call, const Problem& of, const at::Tensor& mask = {}, at::ScalarType dtype = torch::kFloat) {
+  return run(nn::layer_by_operators, call, of.x, mask, of.parameters, of.gradient, dtype);
+}
+
+// What other devices run, on the CPU.
+TEST(TransformerLayerByOperators, IsTheCompositionAndTheCpusKernels) {
+  for (const bool is_pre_norm : {true, false})
+    for (const bool is_tanh : {true, false})
+      for (const double ratio : {0.0, 0.1}) {
+        const auto call = call_of(is_pre_norm, ratio, is_tanh);
+        const Problem of = problem(2, 9);
+        expect_close(by_operators(call, of), reference(call, of), 1e-5, is_pre_norm ? "pre-norm" : "post-norm");
+        expect_close(by_operators(call, of, {}, torch::kDouble), layer(call, of, {}, torch::kDouble), 1e-12, "the kernels");
+      }
+}
+
+TEST(TransformerLayerByOperators, AddsMasksAndGivesNothingToWordsThatMayLookAtNothing) {
+  const Problem of = problem(2, 140);
+  at::Tensor padding = torch::zeros({2, 1, 1, 140});
+  padding.index_put_({1, 0, 0, torch::indexing::Slice(100)}, -10000.0);
+  at::Tensor causal = torch::full({140, 140}, -std::numeric_limits<float>::infinity()).triu(1).expand({2, 1, 140, 140}).clone();
+  causal.index_put_({0, 0, 3}, -std::numeric_limits<float>::infinity());
+  for (const double ratio : {0.0, 0.1})
+    for (const at::Tensor& mask : {padding, causal}) {
+      const auto call = call_of(true, ratio);
+      expect_close(by_operators(call, of, mask, torch::kDouble), layer(call, of, mask, torch::kDouble), 1e-10, "masked");
+    }
+}
+
+TEST(TransformerLayerByOperators, DropsTheElementsThatTheKernelsDrop) {
+  const nn::Dropout dropout{.ratio = 0.3, .key = 0xFEDCBA9876543210u, .stream = 0x80000005u};
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 63}, {2, 64}, {5, 1000}, {70'000, 257}})
+    EXPECT_TRUE(nn::kept_elements(dropout, rows, columns, at::kCPU).equal(keep_mask(dropout, rows, columns).ne(0)))
+        << rows << " by " << columns;
+}
+
+TEST(TransformerLayerByOperators, OfNoWordsIsNothingAndHasGradients) {
+  const Result found = by_operators(call_of(true, 0.1), problem(0, 5));
+  EXPECT_EQ(found.y.numel(), 0);
+  for (const at::Tensor& gradient : found.gradients) EXPECT_TRUE(gradient.defined() && gradient.eq(0).all().item<bool>());
 }
 
 TEST(TransformerLayer, IsTheCompositionOverSeveralTiles) {

@@ -170,7 +170,7 @@ RANK_BODY(zero_one_sends) {
   std::vector<double> expected;
   {
     auto engine = gannet::initialize(make_net(1, 20'000), {.config = config}).engine;
-    auto& comm = world->links().device.comm();
+    auto& comm = world->links().device().comm();
     for (int64_t step = 0; step < 30; ++step) {
       counters.begin();
       const bool is_local = counters.is_local && !counters.averages_updates;

@@ -100,7 +100,7 @@ RANK_BODY(sends) {
   config["zero_optimization"] = Dict{{"stage", 0}};
   config["gradient_accumulation_steps"] = 1;
   auto engine = gannet::initialize(make_net(1, 20'000), {.config = config}).engine;
-  auto& comm = world->links().device.comm();
+  auto& comm = world->links().device().comm();
   const int64_t n = world->size();
   const double parameters = 8 * 20'000 + 20'000 + 20'000 * 4 + 4;
   uint64_t before = 0;
@@ -134,7 +134,7 @@ RANK_BODY(whole_run) {
     config["optimizer"] = optimizer;
     config["bf16"] = Dict{{"enabled", true}};
     auto engine = gannet::initialize(make_net(1, kWidth), {.config = config}).engine;
-    auto& comm = world->links().device.comm();
+    auto& comm = world->links().device().comm();
     const uint64_t before = comm.counters().bytes_sent;
     for (int64_t step = 0; step < kSteps; ++step) {
       auto [x, y] = make_batch(step * world->size() + world->rank(), 4);

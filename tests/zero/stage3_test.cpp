@@ -248,7 +248,7 @@ RANK_BODY(peak_and_wire) {
     auto& residency = *engine->impl().store.residency();
     train(*engine, 2);
     ranks::same(residency.live_bytes(), int64_t{0}, "nothing stays between steps");
-    auto& comm = ranks_world->links().device.comm();
+    auto& comm = ranks_world->links().device().comm();
     const auto before = comm.counters();
     residency.reset_peak();
     const uint64_t gathers = residency.gathers();

@@ -186,7 +186,7 @@ RANK_BODY(wire) {
       engine->step();
     };
     step(0);
-    auto& comm = world->links().device.comm();
+    auto& comm = world->links().device().comm();
     const auto before = comm.counters();
     step(1);
     const double sent = static_cast<double>(comm.counters().bytes_sent - before.bytes_sent);

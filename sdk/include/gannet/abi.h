@@ -55,7 +55,7 @@ extern "C" {
 
 /* The versions of the kinds that are not frozen yet, and all three in one number, a byte each, as the note has them. */
 #define GANNET_ACCELERATOR_VERSION 2
-#define GANNET_COMM_VERSION 3
+#define GANNET_COMM_VERSION 4
 #define GANNET_OFFLOAD_VERSION 2
 #define GANNET_INTERFACE_VERSIONS (GANNET_ACCELERATOR_VERSION | GANNET_COMM_VERSION << 8 | GANNET_OFFLOAD_VERSION << 16)
 
@@ -726,8 +726,9 @@ typedef struct gannet_accelerator_api {
   int32_t (*device_info)(void* self, uint32_t device, gannet_device_info* info, gannet_error* error);
   int32_t (*set_device)(void* self, uint32_t device, gannet_error* error);
   int32_t (*synchronize)(void* self, uint32_t device, gannet_error* error);
-  /* The native handle of a c10::Stream given by its id, as c10::Stream::id() tells it: 0 is the default stream, whose handle may
-   * itself be null (CUDA's is). Null on a device without streams. */
+  /* The native handle of a c10::Stream given by its id, as c10::Stream::id() tells it; 0 is the default stream. Null on a device
+   * without streams (GANNET_ACCELERATOR_STREAMS) and nowhere else: where the runtime's own handle of the default stream is null,
+   * as CUDA's is, the plugin gives the runtime's other name for it (cudaStreamLegacy). */
   void* (*native_stream)(void* self, uint32_t device, int64_t stream_id);
   /* The Comm plugin that "auto" means on this accelerator, for several processes. */
   const char* (*default_comm)(void* self);
@@ -766,7 +767,7 @@ typedef struct gannet_accelerator_api {
   uint32_t reserved;
 } gannet_accelerator_api;
 
-/* ---- Comm (version 3) ------------------------------------------------------------------------------------------------*/
+/* ---- Comm (version 4) ------------------------------------------------------------------------------------------------*/
 
 /* All ranks of a group give the same operation, type, reduce operation and counts, a SEND those of its RECV. A plugin need not
  * find out that they do not: what it moves then is undefined.
@@ -809,6 +810,13 @@ typedef struct gannet_rendezvous {
   uint64_t timeout_ms;
   const gannet_store* store; /* null when world_size is 1 */
   const char* host_address;  /* address by which the other ranks reach this host; null: find out */
+  /* Since version 4. The device whose memory the Comm moves: current when create is called, and opened before it. Its
+   * accelerator's table has the queues and events that order a collective beside the streams; it lives longer than the Comm.
+   * Null for a Comm of the host's memory. */
+  const struct gannet_accelerator_api* accelerator;
+  void* accelerator_self;
+  uint32_t device;
+  uint32_t reserved;
 } gannet_rendezvous;
 
 /* Append-only since version 3: a plugin reads a later field only where struct_size says that it is there. Lists (send_counts,
@@ -845,8 +853,8 @@ typedef struct gannet_comm_api {
   int32_t (*create)(const gannet_host* host, const gannet_params* params, const gannet_rendezvous* rendezvous, void** self,
                     gannet_error* error);
   void (*destroy)(void* self);
-  /* A group of these ranks, in this order. Called by every member. The world is made with all ranks. `external`: a handle of
-   * the vendor's own communicator to take instead of making one, or null. */
+  /* A group of these ranks, in this order. Called by every member, and the first place where ranks meet: create connects nobody.
+   * `external`: a handle of the vendor's own communicator to take instead of making one, or null. */
   int32_t (*group_create)(void* self, const uint32_t* ranks, uint32_t count, const char* name, void* external, void** group,
                           gannet_error* error);
   void (*group_destroy)(void* self, void* group);
@@ -862,8 +870,8 @@ typedef struct gannet_comm_api {
   int32_t (*work_wait)(void* self, void* work, uint64_t timeout_ms, gannet_error* error);
   int32_t (*work_query)(void* self, void* work, int32_t* is_over, gannet_error* error);
   /* And for the device: what the stream is given from now on begins after the collective, and the host does not wait. With a null
-   * stream the host waits (a device whose default stream has a null handle has another name for it: CUDA's is
-   * cudaStreamLegacy), until the time-out of the rendezvous. The buffers still belong to the collective. */
+   * stream, on a device without streams, the host waits, until the time-out of the rendezvous. The buffers still belong to the
+   * collective. */
   int32_t (*work_block)(void* self, void* work, void* stream, gannet_error* error);
   void (*work_free)(void* self, void* work);
   /* Ends everything in flight with an error, so that who waits returns; afterwards only work_free, group_destroy and destroy are

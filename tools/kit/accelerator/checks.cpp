@@ -111,6 +111,9 @@ void describe_itself(Subject& subject) {
     void* stream = api.native_stream(device.self(), d, 0);
     if (stream && !(bits & GANNET_ACCELERATOR_STREAMS))
       fail("native_stream has a handle, and GANNET_ACCELERATOR_STREAMS is not set", "null on a device without streams");
+    if (!stream && (bits & GANNET_ACCELERATOR_STREAMS))
+      fail("native_stream is null, and GANNET_ACCELERATOR_STREAMS is set",
+           "the runtime's other name for its default stream where that has a null handle, as cudaStreamLegacy");
     if (stream != api.native_stream(device.self(), d, 0)) fail("native_stream changes from call to call");
   }
 }

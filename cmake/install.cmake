@@ -8,11 +8,11 @@
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gannet)
 
 # The tree may be moved: what is in it is found from where it lies, LibTorch from where it is now.
-set_target_properties(gannet_core gannet_trainer gannet_trial PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib")
+set_target_properties(gannet_core gannet_models gannet_trainer gannet_trial PROPERTIES
+  INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib" BUILD_WITH_INSTALL_RPATH ON)
 file(RELATIVE_PATH _tools_to_lib ${CMAKE_INSTALL_PREFIX}/libexec/gannet ${CMAKE_INSTALL_FULL_LIBDIR})
 set_target_properties(gannet-tools PROPERTIES INSTALL_RPATH "$ORIGIN/${_tools_to_lib};${LibTorch_ROOT}/lib")
 
-set_target_properties(gannet_models PROPERTIES INSTALL_RPATH "$ORIGIN;${LibTorch_ROOT}/lib")
 install(TARGETS gannet_core gannet_models EXPORT gannet-core
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT devel)
 foreach(_component runtime sdk)

@@ -68,6 +68,7 @@ expect "5 tokens" "$("$work/with_models/with_models" 2>&1)"
 quiet "$cmake" --install "$build" --prefix "$work/sdk" --component docs
 [ -s "$work/sdk/share/doc/gannet/docs/start.md" ] && [ -s "$work/sdk/share/doc/gannet/examples/configs/first_run.json" ] || fail "docs and examples were not installed"
 python3 "$here/dead_links.py" "$work/sdk/share/doc/gannet" || fail "links between the installed pages"
+python3 "$here/runpaths.py" "$work/sdk" || fail "the RUNPATHs of what is installed"
 quiet "$cmake" -S "$work/sdk/share/doc/gannet/examples/cnn" -B "$work/cnn" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$work/sdk"
 python3 "$here/first_pages.py" "$cmake" "$cxx" "$work/sdk/share/doc/gannet" "$work/sdk" "$work/pages" || fail "the first pages"
 echo "the package serves $cxx"

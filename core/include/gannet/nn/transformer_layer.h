@@ -10,8 +10,8 @@
 ///   gannet::nn::TransformerLayer layer(config);
 ///   y = layer(x, attention_mask);                        // [batch, words, hidden_size]
 ///
-/// On the CPU. Computed in fp32 (fp64 for fp64 parameters), whatever the dtype of x and the parameters:
-/// docs/transformer_layer.md.
+/// On the CPU it is computed in fp32 (fp64 for fp64 parameters), whatever the dtype of x and the parameters; on other devices it
+/// is a composition of LibTorch's operators, with the same dropout: docs/transformer_layer.md.
 #pragma once
 
 #include <ATen/core/Tensor.h>

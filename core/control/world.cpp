@@ -118,10 +118,10 @@ World::World(const DistributedOptions& options, uint32_t generation)
   const double deadline_seconds = options.deadline_seconds.value_or(static_cast<double>(timeout_.count()) / 1000);
   const milliseconds deadline(std::llround(deadline_seconds * 1000));
   if (store_) {
-    watch_ = std::make_unique<Watch>(
-        *store_,
-        Watch::Options{
-            .rank = rank(), .size = size(), .host = rank() == 0 ? host_address_ : environment_.master_addr, .deadline = deadline});
+    watch_ = std::make_unique<Watch>(*store_, Watch::Options{.rank = rank(),
+                                                             .size = size(),
+                                                             .host = rank() == 0 ? host_address_ : environment_.master_addr,
+                                                             .deadline = deadline});
     guard_ = std::shared_ptr<void>(nullptr, [store = store_.get()](void*) { store->set_guard({}); });
     store_->set_guard([watch = watch_.get()] { watch->check(); });
   }
@@ -183,7 +183,8 @@ Comm& World::open_comm(const std::string& name, const Dict& params, const CommDe
 Comm& World::comm() {
   for (Opened& one : comms_)
     if (lower(one.comm->plugin().name()) == lower(comm_name_)) return *one.comm;
-  throw Error(ErrorCode::kOrder, formatted("comm plugin '{}' moves the memory of a device, and no engine has opened it yet", comm_name_),
+  throw Error(ErrorCode::kOrder,
+              formatted("comm plugin '{}' moves the memory of a device, and no engine has opened it yet", comm_name_),
               "call gannet::initialize first");
 }
 

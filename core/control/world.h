@@ -120,8 +120,8 @@ class World {
   uint32_t agreements_ = 0;
   Host host_;
   plugin::Registry registry_;
-  std::unique_ptr<Store> store_;            // null in a world of one; outlives the Comm, whose plugin holds its table
-  std::string comm_name_;                   // as the options say, or as "auto" means
+  std::unique_ptr<Store> store_;  // null in a world of one; outlives the Comm, whose plugin holds its table
+  std::string comm_name_;         // as the options say, or as "auto" means
   Dict comm_params_;
   bool comm_is_auto_ = false;
   std::string host_address_;  // by which other ranks reach this host; "": find out

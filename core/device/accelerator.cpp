@@ -56,8 +56,8 @@ void Accelerator::synchronize(uint32_t index) { interfaces::call(plugin_, {"sync
 void* Accelerator::native_stream(uint32_t index, int64_t stream_id) const {
   void* const handle = interfaces::marked(plugin_, {"native_stream"}, api_->native_stream, self_, index, stream_id);
   if (handle || !has(GANNET_ACCELERATOR_STREAMS)) return handle;
-  throw plugin::fault(plugin_, formatted("{} has streams, and no handle for stream {} of device {}", interfaces::who(plugin_),
-                                         stream_id, index));
+  throw plugin::fault(
+      plugin_, formatted("{} has streams, and no handle for stream {} of device {}", interfaces::who(plugin_), stream_id, index));
 }
 
 std::string Accelerator::default_comm() const {

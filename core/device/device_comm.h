@@ -1,6 +1,6 @@
 // Collectives on the device's tensors: the only way in the core to a device's Comm. It takes the current stream itself, so that a
-// collective begins after the kernels that produce its buffers, and it holds the tensors until the collective is over. A Comm that
-// moves the host's memory alone serves a device, too: copies of the tensors in page-locked memory are moved in their place.
+// collective begins after the kernels that produce its buffers, and it holds the tensors until the collective is over. A Comm
+// that moves the host's memory alone serves a device, too: copies of the tensors in page-locked memory are moved in their place.
 //
 //   DeviceWork work = comm.all_reduce(bucket);       // begins after what the current stream was given
 //   ...
@@ -57,8 +57,8 @@ class DeviceWork {
 class DeviceComm {
  public:
   enum Memory { kOwn, kStaged };
-  // `stream`: the native handle of the current stream, asked for at every call; null where the device has no streams. kStaged: the
-  // Comm cannot reach the tensors' memory, so that copies on the host are moved.
+  // `stream`: the native handle of the current stream, asked for at every call; null where the device has no streams. kStaged:
+  // the Comm cannot reach the tensors' memory, so that copies on the host are moved.
   DeviceComm(CommGroup& group, std::function<void*()> stream, Memory memory = kOwn)
       : group_(group), stream_(std::move(stream)), is_staged_(memory == kStaged) {}
   ~DeviceComm();

@@ -14,7 +14,7 @@ namespace {
 
 // A function of the plugin's table on this accelerator.
 template <class Function, class... Arguments>
-void call(const Accelerator& accelerator, const char* name, Function gannet_accelerator_api::* function, Arguments... arguments) {
+void call(const Accelerator& accelerator, const char* name, Function gannet_accelerator_api::*function, Arguments... arguments) {
   interfaces::call(accelerator.plugin(), {name}, accelerator.api()->*function, accelerator.self(), arguments...);
 }
 
@@ -110,7 +110,8 @@ Pin Accelerator::pin(void* address, uint64_t bytes) {
     call(*this, "pin", &gannet_accelerator_api::pin, address, bytes);
   } catch (const Error& error) {
     if (!std::exchange(pin_failure_is_said_, true))
-      log_warning(formatted("host memory stays pageable, so that copies from and to the device make the host wait: {}", error.what()));
+      log_warning(
+          formatted("host memory stays pageable, so that copies from and to the device make the host wait: {}", error.what()));
     return {};
   }
   return Pin(*this, address);

@@ -61,14 +61,17 @@ struct Carrier {
   std::function<void*()> stream;
 };
 // Where no engine says which device: the host's Comm serves all.
-Carrier any_carrier(const ProcessGroup& group) { return {group.world()->host_comm(), DeviceComm::kStaged, [] { return nullptr; }}; }
+Carrier any_carrier(const ProcessGroup& group) {
+  return {group.world()->host_comm(), DeviceComm::kStaged, [] { return nullptr; }};
+}
 
 std::shared_ptr<DeviceComm> comm_of(const std::shared_ptr<ProcessGroup>& group, Carrier carrier) {
   struct Ranks {
     std::shared_ptr<ProcessGroup> group;
     DeviceComm comm;
   };
-  const auto ranks = std::shared_ptr<Ranks>(new Ranks{group, {group->links().over(carrier.comm), std::move(carrier.stream), carrier.memory}});
+  const auto ranks =
+      std::shared_ptr<Ranks>(new Ranks{group, {group->links().over(carrier.comm), std::move(carrier.stream), carrier.memory}});
   return {ranks, &ranks->comm};
 }
 
@@ -116,8 +119,9 @@ std::shared_ptr<const Configuration> configuration_of(EngineBase::Impl& impl, co
       if (parameter.has_storage() && parameter.storage().unsafeGetStorageImpl() == storage) return true;
     return false;
   };
-  configuration->inputs = store_of(impl.settings(), document, tensor_group, Carrier{*impl.device_comm, impl.comm_memory(), stream},
-                                   is_parameter, impl.world_group->rank(), impl.world_group->size());
+  configuration->inputs =
+      store_of(impl.settings(), document, tensor_group, Carrier{*impl.device_comm, impl.comm_memory(), stream}, is_parameter,
+               impl.world_group->rank(), impl.world_group->size());
   return configuration;
 }
 

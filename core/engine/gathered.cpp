@@ -290,8 +290,8 @@ GatheredParameters::~GatheredParameters() {
     if (state_->engine.expired()) return;
     const auto* const own = dynamic_cast<const Error*>(&error);
     const std::optional<Error> named = own ? std::optional<Error>(*own) : error_of(error);
-    state_->impl->guards.failed =
-        named.value_or(Error(ErrorCode::kInternal, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what()));
+    state_->impl->guards.failed = named.value_or(
+        Error(ErrorCode::kInternal, std::string("the end of a zero::GatheredParameters guard failed: ") + error.what()));
   }
 }
 

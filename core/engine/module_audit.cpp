@@ -317,7 +317,8 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
                                    ? as_a_file_has_it(entry.key(), frozen, {false, frozen.numel(), 0})
                                    : frozen;
       if (!meant.is_same(frozen)) move_leaf(frozen, meant.to(frozen.scalar_type()));
-      if (storage_of(frozen) != known[identity]->storage) store_.place_untrained(frozen);  // in the engine's device and dtype again
+      if (storage_of(frozen) != known[identity]->storage)
+        store_.place_untrained(frozen);  // in the engine's device and dtype again
       continue;
     }
     if (entry.value().requires_grad() && groups_are_given_ && !given_group_.contains(identity)) {

@@ -64,7 +64,8 @@ std::string name_of_device_comm(const RankContext& context) {
   const std::string own = context.accelerator->default_comm();
   if (context.registry->find(GANNET_KIND_COMM, own)) return own;
   if (context.is_first())
-    log_warning(formatted("comm plugin '{}', which accelerator '{}' would choose, is not installed", own, context.accelerator->name()));
+    log_warning(
+        formatted("comm plugin '{}', which accelerator '{}' would choose, is not installed", own, context.accelerator->name()));
   return world.host_comm().plugin().name();
 }
 
@@ -86,10 +87,12 @@ void open_device_comm(RankContext& context) {
       name, context.settings().comm.params,
       {.accelerator = accelerator.name(), .params = context.settings().accelerator.params, .index = context.device_index()});
   static std::atomic<bool> is_said{false};
-  if (context.comm_memory() == DeviceComm::kStaged && context.process_group->size() > 1 && context.is_first() && !is_said.exchange(true))
-    log_info(formatted("comm plugin '{}' moves the tensors of accelerator '{}' through page-locked memory of the host: any number of "
-                       "ranks may share a device, and every collective makes the host wait",
-                       carrier.name(), accelerator.name()));
+  if (context.comm_memory() == DeviceComm::kStaged && context.process_group->size() > 1 && context.is_first() &&
+      !is_said.exchange(true))
+    log_info(
+        formatted("comm plugin '{}' moves the tensors of accelerator '{}' through page-locked memory of the host: any number of "
+                  "ranks may share a device, and every collective makes the host wait",
+                  carrier.name(), accelerator.name()));
 }
 
 void join_ranks(RankContext& context, const config::Document& document, const EngineOptions& engine_options) {
@@ -117,8 +120,8 @@ void join_ranks(RankContext& context, const config::Document& document, const En
     context.mesh = MeshGroups::of(context.process_group, wanted_mesh(context, document, engine_options));
     choose_device(context);
     open_device_comm(context);
-    context.comm = context.comm_of(context.mesh->data());
-    if (ProcessGroup* const same = context.mesh->expert_data()) context.expert_comm = context.comm_of(*same);
+    context.comm = comm_of(context, context.mesh->data());
+    if (ProcessGroup* const same = context.mesh->expert_data()) context.expert_comm = comm_of(context, *same);
   }
   context.host_group = &context.mesh->data().links().host;
   context.host.set_ranks(context.comm->rank(), context.comm->size());
@@ -131,6 +134,11 @@ void join_ranks(RankContext& context, const config::Document& document, const En
 }
 
 }  // namespace
+
+std::unique_ptr<DeviceComm> comm_of(const RankContext& context, ProcessGroup& ranks) {
+  return std::make_unique<DeviceComm>(
+      ranks.links().over(*context.device_comm), [&context] { return context.current_stream(); }, context.comm_memory());
+}
 
 void open_ranks(RankContext& context, const config::Document& document, const EngineOptions& options) {
   settle_vector_math();

@@ -17,6 +17,8 @@ void open_ranks(RankContext& context, const config::Document& document, const En
 void open(RankContext& context, const config::Document& document, const EngineOptions& options);
 /// The mesh that the config and the program ask for, the same on every rank; `context` has its process_group (wanted_mesh.cpp).
 MeshShape wanted_mesh(const RankContext& context, const config::Document& document, const EngineOptions& options);
+/// Collectives on the device's tensors among these ranks. Called by every member.
+std::unique_ptr<DeviceComm> comm_of(const RankContext& context, ProcessGroup& ranks);
 /// Where masters, states and parameters lie beside the device's memory.
 void open_tiers(RankContext& context, const config::Document& document);
 

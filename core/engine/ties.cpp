@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "control/rendezvous.h"
 #include "control/world.h"
+#include "engine/open.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
 #include "tensor/move_leaf.h"
@@ -238,7 +239,7 @@ void Ties::make_groups(const EngineBase::Impl& impl) {
       for (uint32_t stage : stages) ranks.push_back(along_pipe[stage]);
       if (auto own = impl.process_group->subset(ranks)) group.ranks = std::move(own);
     }
-    if (group.ranks) group.comm = impl.comm_of(*group.ranks);
+    if (group.ranks) group.comm = comm_of(impl, *group.ranks);
     for (Tie& tie : ties_)
       if (tie.stages == stages) {
         tie.ranks = group.ranks.get();

@@ -50,7 +50,8 @@ at::Tensor additive(const at::Tensor& mask, const at::Tensor& x, int64_t heads) 
                           shape_text(mask.sizes()), shape_text(wanted)),
                 "give BERT's [batch, 1, 1, words] or [batch, 1, words, words]");
   if (mask.scalar_type() == at::kBool)
-    return at::zeros(mask.sizes(), mask.options().dtype(at::kFloat)).masked_fill_(mask.logical_not(), -std::numeric_limits<double>::infinity());
+    return at::zeros(mask.sizes(), mask.options().dtype(at::kFloat))
+        .masked_fill_(mask.logical_not(), -std::numeric_limits<double>::infinity());
   if (!mask.is_floating_point())
     throw Error(ErrorCode::kArgument, formatted("attention_mask is of {}", c10::toString(mask.scalar_type())),
                 "give booleans, where true may be looked at, or numbers to add to the scores: (1 - mask) * -10000");
@@ -132,8 +133,8 @@ at::Tensor TransformerLayerImpl::forward(const at::Tensor& hidden_states, const 
                 formatted("give floating-point numbers of [batch, words, {}]", config_.hidden_size));
   if (hidden_states.device() != attn_qkvw.device())
     throw Error(ErrorCode::kArgument,
-                formatted("hidden_states is on {}, and the transformer layer's parameters are on {}", hidden_states.device().str(),
-                          attn_qkvw.device().str()),
+                formatted("hidden_states is on {}, and the transformer layer's parameters are on {}",
+                          hidden_states.device().str(), attn_qkvw.device().str()),
                 "move the batch to the engine's device: batch.to(engine->device())");
   const bool drops = is_training();
   LayerCall call{.heads = config_.heads,

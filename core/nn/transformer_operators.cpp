@@ -51,7 +51,8 @@ at::Tensor kept_rows(const Dropout& dropout, int64_t first, int64_t count, int64
   const Words words = philox({{at::arange(blocks * 16, options).view({1, blocks, 16}), row.bitwise_and(kLow32),
                                row.bitwise_right_shift(32), at::full({1, 1, 1}, int64_t{dropout.stream}, options)}},
                              dropout.key);
-  const at::Tensor all = at::stack({words.word[0], words.word[1], words.word[2], words.word[3]}, /*dim=*/2);  // [count, blocks, 4, 16]
+  const at::Tensor all =
+      at::stack({words.word[0], words.word[1], words.word[2], words.word[3]}, /*dim=*/2);  // [count, blocks, 4, 16]
   return all.view({count, blocks * 64}).narrow(1, 0, columns).ge(int64_t{dropout.threshold()});
 }
 
@@ -63,7 +64,8 @@ at::Tensor dropped(const at::Tensor& value, const Dropout& dropout) {
 }
 
 // q, k, v: [batch, heads, words, head's width].
-at::Tensor attended(const LayerCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& mask) {
+at::Tensor attended(const LayerCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const at::Tensor& mask) {
   const at::Tensor added = mask.defined() ? mask.to(q.scalar_type()) : mask;
   const Dropout dropout = call.dropout(DropoutSite::kAttention);
   if (!dropout.is_on()) return at::scaled_dot_product_attention(q, k, v, added.defined() ? std::optional(added) : std::nullopt);
@@ -103,8 +105,7 @@ at::Tensor layer_by_operators(const LayerCall& call, const at::Tensor& x, const 
   const at::Tensor qkv = at::linear(call.is_pre_norm ? norm(in, kNormW, kNormB) : in, p[kQkvW], p[kQkvB]);
   const auto parts = qkv.view({batch, words, 3, call.heads, width / call.heads}).permute({2, 0, 3, 1, 4}).unbind(0);
   const at::Tensor context = attended(call, parts[0], parts[1], parts[2], mask).transpose(1, 2).reshape(x.sizes());
-  const at::Tensor z1 =
-      in.add(dropped(at::linear(context, p[kOutW], p[kOutB]), call.dropout(DropoutSite::kAttentionOutput)));
+  const at::Tensor z1 = in.add(dropped(at::linear(context, p[kOutW], p[kOutB]), call.dropout(DropoutSite::kAttentionOutput)));
   const at::Tensor y1 = norm(z1, kMidNormW, kMidNormB);
   const at::Tensor activated = at::gelu(at::linear(y1, p[kInterW], p[kInterB]), call.is_tanh ? "tanh" : "none");
   const at::Tensor branch = dropped(at::linear(activated, p[kOutputW], p[kOutputB]), call.dropout(DropoutSite::kLayerOutput));

@@ -9,9 +9,9 @@
 
 namespace gannet::nn {
 
-/// What run_layer gives, to the rounding of other kernels. Products are taken in the parameters' dtype, where the CPU's are in fp32
-/// or fp64: a 16-bit model uses the device's 16-bit units. is_invertible and keeps_activated, which say what the CPU's kernels
-/// keep, have no effect.
+/// What run_layer gives, to the rounding of other kernels. Products are taken in the parameters' dtype, where the CPU's are in
+/// fp32 or fp64: a 16-bit model uses the device's 16-bit units. is_invertible and keeps_activated, which say what the CPU's
+/// kernels keep, have no effect.
 at::Tensor layer_by_operators(const LayerCall& call, const at::Tensor& x, const at::Tensor& mask,
                               const std::array<at::Tensor, kParameters>& parameters);
 

@@ -3,8 +3,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gannet/distributed.h>
 
-#include "control/world.h"
-
 namespace gannet {
 
 RankContext::RankContext() = default;
@@ -17,10 +15,6 @@ ReductionGroup RankContext::ranks_of(const DeclaredSplit* split) const {
 
 DeviceComm::Memory RankContext::comm_memory() const {
   return !device.is_cpu() && serves_host_memory(device_comm->plugin()) ? DeviceComm::kStaged : DeviceComm::kOwn;
-}
-
-std::unique_ptr<DeviceComm> RankContext::comm_of(ProcessGroup& ranks) const {
-  return std::make_unique<DeviceComm>(ranks.links().over(*device_comm), [this] { return current_stream(); }, comm_memory());
 }
 
 void* RankContext::current_stream() const {

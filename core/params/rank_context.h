@@ -65,9 +65,7 @@ struct RankContext {
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }
   at::Device update_device() const { return updates_on_host() ? at::Device(at::kCPU) : device; }
-  /// Collectives on the device's tensors among these ranks. Called by every member.
-  std::unique_ptr<DeviceComm> comm_of(ProcessGroup& ranks) const;
-  DeviceComm::Memory comm_memory() const;
+  DeviceComm::Memory comm_memory() const;  // whether device_comm reaches the device's memory
   /// The native handle of the calling thread's current stream, for plugins; null on a device without streams. Work goes behind
   /// what the program has queued there: its gradients came from there.
   void* current_stream() const;

@@ -163,9 +163,10 @@ void ParameterStore::restore_memory(Range& range, size_t p) {
   if (parameter.resident)
     move_leaf(parameter.tensor, residency_->tensor(*parameter.resident));
   else
-    move_leaf(parameter.tensor, Range::shaped(
-        parameter.persistent.defined() ? parameter.persistent : range.param.here().narrow(0, parameter.offset, parameter.numel),
-        parameter));
+    move_leaf(parameter.tensor,
+              Range::shaped(parameter.persistent.defined() ? parameter.persistent
+                                                           : range.param.here().narrow(0, parameter.offset, parameter.numel),
+                            parameter));
 }
 
 at::Tensor ParameterStore::whole_value(const TrainedParameter& parameter, bool keeps) const {

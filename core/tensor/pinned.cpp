@@ -18,8 +18,8 @@ at::Tensor pinned_empty(at::IntArrayRef shape, at::ScalarType dtype, at::Device 
   } catch (const c10::Error& error) {
     static std::atomic<bool> is_said{false};
     if (!is_said.exchange(true))
-      log_warning(formatted("host memory could not be page-locked, so that copies from and to {} make the host wait: {}", device.str(),
-                            error.what_without_backtrace()));
+      log_warning(formatted("host memory could not be page-locked, so that copies from and to {} make the host wait: {}",
+                            device.str(), error.what_without_backtrace()));
     return at::empty(shape, plain);
   }
 }

@@ -385,8 +385,9 @@ Outcome run(const Row& row, const Setting& setting) {
       if (value.numel() == 0) continue;
       const double apart = (value - found->second).norm().item<double>() / std::max(found->second.norm().item<double>(), 1e-3);
       if (!(apart <= bound))
-        return {Outcome::kThird,
-                "'" + name + "' (norm " + std::to_string(found->second.norm().item<double>()) + " over " + std::to_string(value.numel()) + ") is " + std::to_string(apart * 1e6) + "e-6 apart, bound " + std::to_string(bound * 1e6) + "e-6"};
+        return {Outcome::kThird, "'" + name + "' (norm " + std::to_string(found->second.norm().item<double>()) + " over " +
+                                     std::to_string(value.numel()) + ") is " + std::to_string(apart * 1e6) + "e-6 apart, bound " +
+                                     std::to_string(bound * 1e6) + "e-6"};
     }
   }
   return {Outcome::kEqual, ""};

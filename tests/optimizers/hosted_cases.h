@@ -76,7 +76,7 @@ inline std::vector<HostedCase> hosted_cases() {
 }
 
 inline std::string hosted_file(const HostedCase& each) {
-  return GANNET_BINARY_DIR "/tests/plugins/gannet_test_hosted_" + each.folder + ".so";
+  return binary_folder() + "/tests/plugins/gannet_test_hosted_" + each.folder + ".so";
 }
 
 }  // namespace gannet::test

@@ -9,6 +9,7 @@
 #include <gannet/abi.h>
 #include <gannet/value.h>
 
+#include <cstdlib>
 #include <deque>
 #include <stdexcept>
 #include <string>
@@ -18,12 +19,18 @@
 
 namespace gannet::test {
 
+// Of the build, unless the tests were carried to another machine (scripts/gpu).
+inline std::string binary_folder() {
+  const char* carried = std::getenv("GANNET_TEST_BINARY_DIR");
+  return carried ? carried : GANNET_BINARY_DIR;
+}
+
 struct LoadedPlugin {
   const gannet_descriptor* descriptor = nullptr;
 
   LoadedPlugin(const std::string& file, const std::string& name) {
     const bool is_path = file.find('/') != std::string::npos;
-    const std::string path = is_path ? file : GANNET_BINARY_DIR "/lib/gannet/gannet_" + file + ".so";
+    const std::string path = is_path ? file : binary_folder() + "/lib/gannet/gannet_" + file + ".so";
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle) throw std::runtime_error(dlerror());
     auto* table = static_cast<const gannet_descriptor* const*>(dlsym(handle, "gannet_plugins_v2"));

@@ -28,7 +28,7 @@ struct DistributedOptions {
   /// A Comm plugin's name: "gloo", "nccl". One for a device's memory is opened by the first engine that trains there. "auto":
   /// the best for one or several processes; an engine on a device opens the device's own beside it.
   std::string comm = "auto";
-  Dict comm_params;           ///< the plugin's own, as the config's "comm": {"params": {...}}
+  Dict comm_params;  ///< the plugin's own, as the config's "comm": {"params": {...}}
   /// The Comm plugin for numbers and texts of the host, as the config's "comm": {"host": "gloo"}. It must serve host memory;
   /// "auto": `comm` itself where that does, else gloo.
   std::string host_comm = "auto";

@@ -1,0 +1,170 @@
+"""Runs the phases of a pack on the machine that it lies on: no network, nothing is built.
+
+    ./run.sh probe tests matrix --deadline 540          phases: probe tests matrix ranks sanitizer speed; all, where none is named
+    ./run.sh matrix --accelerator checked               a device made of host memory, in place of a GPU
+    ./run.sh matrix --out results                       goes on where an earlier run with this folder stopped
+
+Each row is a process with a time-out; as it ends, a line of JSON with its outcome is written to OUT/results.jsonl, and what it
+printed to OUT/logs. A row that has a line there is not run again, but one that was cut off by the deadline. LibTorch is that of
+LIBTORCH_ROOT, else of `python3 -c "import torch"`. Exit code 1 where a row failed, 3 where the deadline cut some off.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import rows
+
+PACK = rows.PACK
+TOLERANCES = {"fp32": 2e-4, "bf16": 3e-2, "fp16": 3e-3}  # of a loss beside the CPU's: other kernels, other orders of sums
+
+
+def libtorch():
+    if "LIBTORCH_ROOT" in os.environ:
+        return pathlib.Path(os.environ["LIBTORCH_ROOT"])
+    found = subprocess.run([sys.executable, "-c", "import os, torch; print(os.path.dirname(torch.__file__))"], capture_output=True, text=True)
+    if found.returncode:
+        sys.exit("run: no PyTorch was found: name a LibTorch with LIBTORCH_ROOT")
+    return pathlib.Path(found.stdout.strip())
+
+
+def environment_of(row, torch):
+    environment = dict(os.environ, **row.environment)
+    folders = [str(PACK / "lib"), str(PACK / "system"), str(torch / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
+    environment["GANNET_PLUGIN_PATH"] = str(PACK / "lib" / "gannet")
+    environment["GANNET_TEST_BINARY_DIR"] = str(PACK)
+    environment.setdefault("OMP_WAIT_POLICY", "passive")
+    return environment
+
+
+def execute(row, torch, seconds):
+    """(exit code or None where it was ended, what it printed, wall seconds). Its whole process group ends with it."""
+    began = time.monotonic()
+    process = subprocess.Popen(row.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                               env=environment_of(row, torch), start_new_session=True)
+    try:
+        output, _ = process.communicate(timeout=seconds)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        code = None
+    return code, output, time.monotonic() - began
+
+
+def trained(output):
+    for line in reversed(output.splitlines()):
+        if line.startswith('{"losses"'):
+            return json.loads(line)
+    return None
+
+
+def judge(row, code, output, expected, earlier):
+    """(outcome, what is wrong)."""
+    if code is None:
+        return "timed out", f"no end within {row.seconds} s"
+    if code != 0:
+        last = [line for line in output.splitlines() if line.strip()][-1:] or [""]
+        return "failed", f"exit code {code}: {last[0][:300]}"
+    if re.search(r"^\[  SKIPPED \]", output, re.MULTILINE) and "[  PASSED  ] 0 tests" in output:
+        return "skipped", ""
+    if not row.expect:
+        return "passed", ""
+    here, there = trained(output), expected[row.expect]
+    if not here or not there:
+        return "failed", "no losses were printed" if not here else "the CPU's losses are not in the pack"
+    dtype = row.expect.split(", ")[2]
+    apart = max(abs(a - b) for a, b in zip(here["losses"], there["losses"]))
+    if here["applied"] != there["applied"] or not apart <= TOLERANCES[dtype]:
+        return "failed", f"losses up to {apart:.3g} from the CPU's, {here['applied']} steps applied beside {there['applied']}"
+    if row.same_as in earlier and earlier[row.same_as] != here:
+        return "failed", "not the bits of the first run: a wait may be missing"
+    return "passed", f"{apart:.2g}"
+
+
+def run(arguments, torch):
+    out = pathlib.Path(arguments.out)
+    (out / "logs").mkdir(parents=True, exist_ok=True)
+    results = out / "results.jsonl"
+    done, earlier = {}, {}
+    if results.exists():
+        for line in results.read_text().splitlines():
+            entry = json.loads(line)
+            done[entry["phase"], entry["row"]] = entry
+            if entry.get("trained"):
+                earlier[entry["row"]] = entry["trained"]
+    expected = json.loads((PACK / "expected.json").read_text())
+
+    def list_tests(command):
+        listing = subprocess.run(command, capture_output=True, text=True, env=environment_of(rows.Row("", "", command, 60), torch))
+        suite, names = "", []
+        for line in listing.stdout.splitlines():
+            if line and not line.startswith(" ") and line.split("#")[0].strip().endswith("."):
+                suite = line.split("#")[0].strip()
+            elif line.startswith("  ") and suite:
+                names.append(suite + line.split("#")[0].strip())
+        return names
+
+    until = time.monotonic() + arguments.deadline
+    cut_off = failed = 0
+    for phase in arguments.phases or rows.PHASES:
+        make = getattr(rows, phase)
+        for row in make(arguments.accelerator, list_tests) if phase == "tests" else make(arguments.accelerator):
+            if (row.phase, row.name) in done:
+                continue
+            left = until - time.monotonic()
+            if left < 5:
+                cut_off += 1
+                continue
+            code, output, seconds = execute(row, torch, min(row.seconds, left))
+            if code is None and left < row.seconds:  # not the row's fault: it is run again the next time
+                cut_off += 1
+                continue
+            outcome, why = judge(row, code, output, expected, earlier)
+            failed += outcome in ("failed", "timed out")
+            entry = {"phase": row.phase, "row": row.name, "outcome": outcome, "why": why, "seconds": round(seconds, 2)}
+            if figures := trained(output):
+                entry["trained"] = figures
+                earlier.setdefault(row.name, figures)
+            with results.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+            log = re.sub(r"[^A-Za-z0-9]+", "_", f"{row.phase} {row.name}")[:150]
+            (out / "logs" / f"{log}.txt").write_text(output)
+            print(f"{row.phase:10} {outcome:9} {seconds:6.1f} s  {row.name}  {why}", flush=True)
+    if cut_off:
+        print(f"the deadline cut {cut_off} rows off: run the same command again")
+    return 1 if failed else 3 if cut_off else 0
+
+
+def expect(torch):
+    """The losses of every training on this machine's CPU, into expected.json."""
+    losses = {}
+    for training in rows.trainings():
+        row = rows.Row("", rows.row_name(training), rows.program("device_rows", "cpu", *training), 300)
+        code, output, _ = execute(row, torch, row.seconds)
+        if code != 0:
+            sys.exit(f"run: {row.name} failed on the CPU:\n{output}")
+        losses[row.name] = trained(output)
+    (PACK / "expected.json").write_text(json.dumps(losses, indent=0))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("phases", nargs="*", choices=[*rows.PHASES, []], help="in this order; all where none is named")
+    parser.add_argument("--deadline", type=float, default=540, help="seconds; rows that would end later are cut off (default 540)")
+    parser.add_argument("--accelerator", default="cuda")
+    parser.add_argument("--out", default=os.environ.get("OUT", "results"))
+    parser.add_argument("--expect", action="store_true", help="writes expected.json: pack.sh does")
+    arguments = parser.parse_args()
+    torch = libtorch()
+    return expect(torch) if arguments.expect else run(arguments, torch)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

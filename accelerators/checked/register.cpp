@@ -1,0 +1,48 @@
+#include "register.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceType.h>
+#include <torch/library.h>
+
+#include <mutex>
+
+#include "checker.h"
+#include "device_guard.h"
+#include "hooks.h"
+#include "kernels.h"
+#include "memory.h"
+
+namespace gannet::accelerators::checked {
+namespace {
+
+c10::Dict<std::string, int64_t> counters() {
+  c10::Dict<std::string, int64_t> figures;
+  for (const auto& [name, value] : Checker::get().figures()) figures.insert(name, value);
+  return figures;
+}
+
+void reset() { Checker::get().reset(); }
+
+void register_operators() {
+  static auto* const library = new torch::Library(torch::Library::DEF, "gannet_checked", std::nullopt, __FILE__, __LINE__);
+  library->def("counters() -> Dict(str, int)", TORCH_FN(counters));
+  library->def("reset() -> ()", TORCH_FN(reset));
+}
+
+}  // namespace
+
+// The order matters: hooks are refused before there is a name, and whoever asks for the device finds its guard and memory.
+void register_with_torch() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    register_device_guard();
+    c10::SetAllocator(c10::DeviceType::PrivateUse1, device_allocator());
+    c10::register_privateuse1_backend("checked");
+    register_hooks();
+    register_kernels();
+    register_operators();
+    catch_host_accesses();
+  });
+}
+
+}  // namespace gannet::accelerators::checked

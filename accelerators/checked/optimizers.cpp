@@ -1,7 +1,11 @@
 #include "optimizers.h"
 
+#include <algorithm>
 #include <cstring>
+#include <gannet/sdk_reduce.hpp>
 #include <gannet/sdk.hpp>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "checker.h"
@@ -11,10 +15,21 @@
 namespace gannet::accelerators::checked {
 namespace {
 
+struct State {
+  uint32_t extent, dtype;
+  uint64_t block;
+};
+
+std::mutex states_mutex;
+std::map<void*, std::vector<State>>& states_of_objects() {  // guarded by it
+  static auto* const states = new std::map<void*, std::vector<State>>;
+  return *states;
+}
+
 // The piece's arrays, translated, and what the launch does to them.
 class Piece {
  public:
-  Piece(const gannet_update_args& given, Pass pass) {
+  Piece(const gannet_update_args& given, const std::vector<State>& states, Pass pass) {
     std::memcpy(&args, &given, std::min<size_t>(given.struct_size, sizeof(args)));
     name(args);
     args.param = take(args.param, sizeof_type(args.param_dtype), pass == Pass::kUpdate);
@@ -24,11 +39,14 @@ class Piece {
     args.workspace = Memory::get().alias(args.workspace);
     args.device_numbers = Memory::get().alias(args.device_numbers);
     for (uint64_t i = 0; i < args.state_count; ++i) {
-      states_.push_back(take_block(args.states[i], pass == Pass::kUpdate));
+      const State& state = states.at(i);
+      const uint64_t count = state.extent == GANNET_STATE_PER_BLOCK ? (args.numel + state.block - 1) / state.block : args.numel;
+      const uint64_t bytes = sizeof_type(state.dtype == GANNET_DTYPE_NONE ? args.param_dtype : state.dtype);
+      states_.push_back(take_bytes(args.states[i], count * bytes, pass == Pass::kUpdate));
     }
     if (args.states) args.states = states_.data();
     for (uint64_t i = 0; args.squares && i < args.segment_count * args.state_count; ++i)
-      squares_.push_back(take_block(args.squares[i], pass == Pass::kUpdate));
+      squares_.push_back(take_bytes(args.squares[i], 1, pass == Pass::kUpdate));  // the first byte stands for all
     if (args.squares) args.squares = squares_.data();
   }
 
@@ -40,18 +58,13 @@ class Piece {
 
   template <class T>
   T* take(T* array, uint64_t element_bytes, bool writes) {
-    if (array && Memory::get().is_device(array)) {
-      const auto begin = reinterpret_cast<uint64_t>(array);
-      accesses.push_back({begin, begin + args.numel * element_bytes, writes});
-    }
-    return Memory::get().alias(array);
+    return take_bytes(array, args.numel * element_bytes, writes);
   }
-  // Of a state only the description knows the type: its first byte of each element stands for all, so that neighbouring pieces of
-  // one allocation are not mixed up.
-  void* take_block(void* array, bool writes) {
+  template <class T>
+  T* take_bytes(T* array, uint64_t bytes, bool writes) {
     if (array && Memory::get().is_device(array)) {
       const auto begin = reinterpret_cast<uint64_t>(array);
-      accesses.push_back({begin, begin + 1, writes});
+      accesses.push_back({begin, begin + bytes, writes});
     }
     return Memory::get().alias(array);
   }
@@ -66,10 +79,31 @@ class Piece {
 
 }  // namespace
 
-int32_t launch_update(const gannet_update_args& args, const char* optimizer, Pass pass, gannet_error* error,
+void remember_states(void* self, const gannet_optimizer_description& description) {
+  std::vector<State> states;
+  for (uint64_t i = 0; i < description.state_count; ++i) {
+    const auto& state = *reinterpret_cast<const gannet_state_spec*>(reinterpret_cast<const char*>(description.states) +
+                                                                    i * description.state_stride);
+    states.push_back({state.extent, state.dtype, std::max<uint64_t>(state.block, 1)});
+  }
+  const std::lock_guard lock(states_mutex);
+  states_of_objects()[self] = std::move(states);
+}
+
+void forget_states(void* self) {
+  const std::lock_guard lock(states_mutex);
+  states_of_objects().erase(self);
+}
+
+int32_t launch_update(void* self, const gannet_update_args& args, const char* optimizer, Pass pass, gannet_error* error,
                       const std::function<int32_t(const gannet_update_args&)>& run) {
   return sdk::guarded(error, [&] {
-    Piece piece(args, pass);
+    std::vector<State> states;
+    {
+      const std::lock_guard lock(states_mutex);
+      states = states_of_objects()[self];
+    }
+    Piece piece(args, states, pass);
     Actor& stream = args.stream ? static_cast<Stream*>(args.stream)->actor : current_stream(args.device).actor;
     ++Checker::get().counters().updates;
     Checker::get().launch(stream, std::string(pass == Pass::kSums ? "sums of " : "update of ") + optimizer, piece.accesses);

@@ -10,8 +10,12 @@ namespace gannet::accelerators::checked {
 
 enum class Pass { kUpdate, kSums, kOut };  // what is written: parameters and states; nothing; `out`
 
+// Keeps how long an element of each state is, by the object; forgets it.
+void remember_states(void* self, const gannet_optimizer_description& description);
+void forget_states(void* self);
+
 // Calls `run` with the piece's arguments at the addresses that the CPU's kernels can use. On the stream of the arguments.
-int32_t launch_update(const gannet_update_args& args, const char* optimizer, Pass pass, gannet_error* error,
+int32_t launch_update(void* self, const gannet_update_args& args, const char* optimizer, Pass pass, gannet_error* error,
                       const std::function<int32_t(const gannet_update_args&)>& run);
 
 }  // namespace gannet::accelerators::checked

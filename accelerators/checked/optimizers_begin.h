@@ -1,6 +1,6 @@
 // Before the source of a CPU optimizer plugin that is compiled into this one: its descriptors become a table of the unit, in place
 // of the symbol that a plugin exports. optimizers_end.h follows it.
-#include <gannet/sdk_elementwise.hpp>
+#include <gannet/sdk.hpp>
 
 #undef GANNET_PLUGINS
 #define GANNET_PLUGINS(provides_, tier_, ...) \

@@ -10,25 +10,37 @@ template <size_t kIndex>
 struct Translated {
   static const gannet_optimizer_api& cpu() { return *static_cast<const gannet_optimizer_api*>(kOfCpu[kIndex].api); }
 
+  static int32_t describe(void* self, const gannet_optimizer_context* context, gannet_optimizer_description* description,
+                          gannet_error* error) {
+    const int32_t status = cpu().describe(self, context, description, error);
+    if (status == GANNET_OK) remember_states(self, *description);
+    return status;
+  }
+  static void destroy(void* self) {
+    forget_states(self);
+    cpu().destroy(self);
+  }
   static int32_t update(void* self, const gannet_update_args* args, gannet_error* error) {
-    return launch_update(*args, kOfCpu[kIndex].name, Pass::kUpdate, error,
+    return launch_update(self, *args, kOfCpu[kIndex].name, Pass::kUpdate, error,
                          [&](const gannet_update_args& there) { return cpu().update(self, &there, error); });
   }
   static int32_t sums(void* self, const gannet_update_args* args, uint32_t round, double* sums, gannet_error* error) {
-    return launch_update(*args, kOfCpu[kIndex].name, Pass::kSums, error,
+    return launch_update(self, *args, kOfCpu[kIndex].name, Pass::kSums, error,
                          [&](const gannet_update_args& there) { return cpu().sums(self, &there, round, sums, error); });
   }
   static int32_t evaluate(void* self, const gannet_update_args* args, gannet_error* error) {
-    return launch_update(*args, kOfCpu[kIndex].name, Pass::kOut, error,
+    return launch_update(self, *args, kOfCpu[kIndex].name, Pass::kOut, error,
                          [&](const gannet_update_args& there) { return cpu().evaluate(self, &there, error); });
   }
   static int32_t perturb(void* self, const gannet_update_args* args, gannet_error* error) {
-    return launch_update(*args, kOfCpu[kIndex].name, Pass::kOut, error,
+    return launch_update(self, *args, kOfCpu[kIndex].name, Pass::kOut, error,
                          [&](const gannet_update_args& there) { return cpu().perturb(self, &there, error); });
   }
 
   static gannet_optimizer_api api() {
     gannet_optimizer_api api = cpu();
+    api.describe = &describe;
+    api.destroy = &destroy;
     api.update = &update;
     if (api.sums) api.sums = &sums;
     if (api.evaluate) api.evaluate = &evaluate;

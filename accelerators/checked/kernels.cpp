@@ -73,6 +73,10 @@ at::Tensor& set_nothing(at::Tensor& self) {
   return set_storage(self, c10::Storage(c10::Storage::use_byte_size_t(), 0, device_allocator(), true), 0, {0}, {});
 }
 
+void record_stream(at::Tensor& self, at::Stream stream) {
+  Memory::get().record_use(self.storage().data(), stream_of(stream).actor);
+}
+
 // ---- Copies ----------------------------------------------------------------------------------------------------------
 
 // The host waits unless it asks not to. Where it does, a copy from memory that is not pinned has read it when the call returns
@@ -139,11 +143,14 @@ void register_kernels() {
   aten->impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   aten->impl("set_.source_Storage", TORCH_FN(set_whole_storage));
   aten->impl("set_", TORCH_FN(set_nothing));
+  aten->impl("record_stream", TORCH_FN(record_stream));
   aten->impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   aten->impl("view", TORCH_FN(at::native::view));
   aten->impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   aten->impl("_copy_from", TORCH_FN(copy_from));
   aten->impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  // LibTorch's own way for a device is the form with `out`, which warns here that it resizes what is to hold a mean.
+  for (const char* loss : {"mse_loss", "smooth_l1_loss"}) aten->impl(loss, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   aten->impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   aten->impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 }

@@ -88,7 +88,7 @@ at::Tensor Views::of(const at::Tensor& tensor) {
   view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.is_conj()) view._set_conj(true);
   if (tensor.is_neg()) view._set_neg(true);
-  view.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) view.unsafeGetTensorImpl()->set_wrapped_number(true);
   views_.push_back({tensor, view});
   return view;
 }
@@ -114,7 +114,7 @@ at::Tensor Views::to_device(const at::Tensor& result) {
   const auto behind = device_of_.find(result.storage().unsafeGetStorageImpl());
   if (behind != device_of_.end()) {
     at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-        c10::TensorImpl::VIEW, c10::Storage(behind->second), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype());
+        c10::Storage(behind->second), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype());
     view.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(), result.storage_offset());
     return view;
   }
@@ -209,7 +209,9 @@ class Call {
         host_sees = true;  // a number, which the host has now
       }
     }
-    for (const at::Tensor& tensor : written_) add_accesses(accesses_, tensor, true);
+    std::vector<Access> writes;  // first: they say more where one races
+    for (const at::Tensor& tensor : written_) add_accesses(writes, tensor, true);
+    accesses_.insert(accesses_.begin(), writes.begin(), writes.end());
     const auto& name = op_.operator_name();
     launch(device_, name.overload_name.empty() ? name.name : name.name + "." + name.overload_name, accesses_);
     if (host_sees) Checker::get().host_waits_for(current_stream(device_).actor);

@@ -34,7 +34,7 @@ class EveryComm : public testing::TestWithParam<const char*> {
   }
 };
 
-inline const auto kPlugins = testing::Values("gloo", "fake");
+inline const auto kPlugins = testing::Values("gloo", "fake", "checked");
 inline std::string plugin_name(const testing::TestParamInfo<const char*>& info) { return info.param; }
 
 }  // namespace gannet::test

@@ -70,9 +70,9 @@ constexpr gannet_descriptor kComm = sdk::comm<CheckedComm>("checked", "checked",
 // The table of GANNET_PLUGINS, written out: the optimizers' descriptors are in units of their own (optimizers_end.h).
 GANNET_PLUGIN_NOTE(GANNET_TIER_PINNED, 0, GANNET_FINGERPRINT, "",
                    "accelerator/checked comm/checked@checked" GANNET_CHECKED_OPTIMIZER_NAMES);
+namespace gannet::accelerators::checked {
 extern "C" {
 __attribute__((visibility("default"))) extern const gannet_descriptor* const GANNET_EXPORT_SYMBOL[];
-const gannet_descriptor* const GANNET_EXPORT_SYMBOL[] = {&gannet::accelerators::checked::kAccelerator,
-                                                         &gannet::accelerators::checked::kComm,
-                                                         GANNET_CHECKED_OPTIMIZERS nullptr};
+const gannet_descriptor* const GANNET_EXPORT_SYMBOL[] = {&kAccelerator, &kComm, GANNET_CHECKED_OPTIMIZERS, nullptr};
 }
+}  // namespace gannet::accelerators::checked

@@ -15,7 +15,19 @@ Checker::Checker() { host_ = &actors_.emplace_back(Actor{0, "the host", {}}); }
 
 Actor& Checker::make_actor(const std::string& name) {
   const std::lock_guard lock(mutex_);
+  if (!ended_.empty()) {
+    Actor& again = *ended_.back();
+    ended_.pop_back();
+    again.name = name;
+    return again;
+  }
   return actors_.emplace_back(Actor{static_cast<uint32_t>(actors_.size()), name, {}});
+}
+
+void Checker::end(Actor& actor) {
+  host_waits_for(actor);
+  const std::lock_guard lock(mutex_);
+  ended_.push_back(&actor);
 }
 
 const std::string* Checker::named(std::string_view text) {

@@ -24,7 +24,9 @@ class Checker {
   static Checker& get();  // never destroyed: tensors may outlive everything
 
   // ---- Who works ----
-  Actor& make_actor(const std::string& name);  // lives as long as the process
+  Actor& make_actor(const std::string& name);  // lives as long as the process, or until it ends
+  // Its work is over, and the host knows: the actor may be another one from now on. Its events stay as they are.
+  void end(Actor& actor);
   // A text that lives as long as the process.
   const std::string* named(std::string_view text);
 
@@ -60,6 +62,7 @@ class Checker {
 
   mutable std::mutex mutex_;  // of what follows
   std::deque<Actor> actors_;
+  std::vector<Actor*> ended_;
   std::set<std::string, std::less<>> names_;
   Accesses accesses_;
   std::string unseen_;  // a race that could not be thrown; empty: none

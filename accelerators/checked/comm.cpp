@@ -38,8 +38,7 @@ bool CheckedComm::Work::is_over() {
 
 std::unique_ptr<CheckedComm::Group> CheckedComm::make_group(const std::vector<uint32_t>& ranks, uint32_t rank,
                                                             const std::string& name) {
-  return std::make_unique<Group>(
-      Group{fake_.make_group(ranks, rank, name), Checker::get().make_actor("the Comm's group '" + name + "'")});
+  return std::make_unique<Group>(fake_.make_group(ranks, rank, name), name);
 }
 
 std::vector<std::unique_ptr<CheckedComm::Work>> CheckedComm::start_many(Group& group, const std::vector<Collective>& batch) {

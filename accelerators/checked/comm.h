@@ -11,6 +11,13 @@ class CheckedComm : public sdk::CommBase {
  public:
   static constexpr auto kParams = FakeComm::kParams;
   struct Group {
+    Group(std::unique_ptr<FakeComm::Group> made, const std::string& name)
+        : fake(std::move(made)), actor(Checker::get().make_actor("the Comm's group '" + name + "'")) {}
+    ~Group() {
+      fake.reset();  // when its work is over
+      Checker::get().end(actor);
+    }
+    Group(const Group&) = delete;
     std::unique_ptr<FakeComm::Group> fake;
     Actor& actor;
   };

@@ -23,7 +23,7 @@ class QueueEvent {
 class CheckedQueue {
  public:
   explicit CheckedQueue(const std::string& name) : actor_(Checker::get().make_actor("queue '" + name + "'")) {}
-  ~CheckedQueue() { Checker::get().host_waits_for(actor_); }
+  ~CheckedQueue() { Checker::get().end(actor_); }
   CheckedQueue(const CheckedQueue&) = delete;
 
   void copy(void* to, const void* from, uint64_t bytes);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/models.h"
+#include "plugin/plugin.h"
 
 namespace gannet::test {
 namespace {
@@ -53,6 +54,24 @@ TEST(CheckedEngine, TrainsAsOnTheCpuAtEachStage) {
     }
   const auto figures = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
   EXPECT_EQ((figures.typed<c10::Dict<std::string, int64_t>()>().call().at("races")), 0);
+}
+
+TEST(CheckedEngine, HasTheOptimizersOfTheCpu) {
+  plugin::Registry registry({});
+  for (const char* type : {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "RMSprop", "NAdam", "AdamWScheduleFree", "Lamb", "Adafactor",
+                           "AdamW8bit", "Muon"}) {
+    SCOPED_TRACE(type);
+    for (const int64_t stage : {0, 2}) {
+      const std::initializer_list<Dict::Entry> members = {
+          {"optimizer", Dict{{"type", type}, {"params", Dict{{"lr", 1e-3}}}}},
+          {"gradient_accumulation_steps", 2},
+          {"zero_optimization", Dict{{"stage", stage}}}};
+      const TrainedThere here = train_on("cpu", members), there = train_on("checked", members);
+      for (size_t i = 0; i < here.losses.size(); ++i) EXPECT_NEAR(there.losses[i], here.losses[i], 1e-6) << i;
+      EXPECT_NE(here.losses.front(), here.losses.back());
+    }
+  }
+  for (const char* type : {"Sophia", "SAM"}) EXPECT_TRUE(registry.find(GANNET_KIND_OPTIMIZER, type, "checked")) << type;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// A device made of host memory that checks how it is used. Its tensors are LibTorch's PrivateUse1: on a c10::Device of their own, at
-// addresses that the host cannot read, and backward runs in a thread of the device's. Compute is LibTorch's on the CPU, at once, on
-// the caller's thread; what events, waits and streams would order is counted (clocks.h), so that a missing one is an error that
-// names both sides, whatever the timing. "auto" never takes it.
+// A device made of host memory that checks how it is used. Its tensors are LibTorch's PrivateUse1: on a c10::Device of their own,
+// at addresses that the host cannot read, and backward runs in a thread of the device's. Compute is LibTorch's on the CPU, at
+// once, on the caller's thread; what events, waits and streams would order is counted (clocks.h), so that a missing one is an
+// error that names both sides, whatever the timing. "auto" never takes it.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -45,7 +45,9 @@ class Checked : public sdk::AcceleratorBase {
   }
   void set_device(uint32_t device) { set_current_device(device); }
   void synchronize(uint32_t) { Checker::get().host_waits_for_all(); }
-  void* native_stream(uint32_t device, int64_t stream_id) { return device < kMostDevices ? &stream_of(device, stream_id) : nullptr; }
+  void* native_stream(uint32_t device, int64_t stream_id) {
+    return device < kMostDevices ? &stream_of(device, stream_id) : nullptr;
+  }
   const char* default_comm() const { return "checked"; }
 
   using Queue = CheckedQueue;

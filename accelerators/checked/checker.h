@@ -1,8 +1,8 @@
 // The checker: told of every launch, copy, collective, wait and free, it reports two uses of the same bytes that nothing orders.
 //
-// Each function may be called from any thread. What is reported is a sdk::Failure (GANNET_INVALID_ARGUMENT: who gave the work forgot
-// to order it): the table's functions return it, operators turn it into LibTorch's exception. A race that is found where nothing may be thrown, in a free, is thrown by the
-// next launch.
+// Each function may be called from any thread. What is reported is a sdk::Failure (GANNET_INVALID_ARGUMENT: who gave the work
+// forgot to order it): the table's functions return it, operators turn it into LibTorch's exception. A race that is found where
+// nothing may be thrown, in a free, is thrown by the next launch.
 #pragma once
 
 #include <atomic>

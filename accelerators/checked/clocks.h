@@ -1,8 +1,8 @@
 // Logical time. Work runs at once, on the thread that gives it; what the device would order is counted here, so that a missing
 // event is found whatever the timing.
 //
-// Whoever works is an actor: a stream, a queue, a group of ranks, and the host, all of whose threads are one. A launch is a tick of
-// its actor. An actor's clock says which ticks of each actor are over before whatever it is given next.
+// Whoever works is an actor: a stream, a queue, a group of ranks, and the host, all of whose threads are one. A launch is a tick
+// of its actor. An actor's clock says which ticks of each actor are over before whatever it is given next.
 #pragma once
 
 #include <cstdint>

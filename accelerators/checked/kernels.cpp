@@ -39,9 +39,8 @@ at::Tensor on_device(std::optional<c10::Device> device, Make&& make) {
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                  std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return on_device(device, [&] {
-    return at::detail::empty_generic(size, device_allocator(), kKey, c10::dtype_or_default(dtype), format);
-  });
+  return on_device(
+      device, [&] { return at::detail::empty_generic(size, device_allocator(), kKey, c10::dtype_or_default(dtype), format); });
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype,
@@ -150,7 +149,8 @@ void register_kernels() {
   aten->impl("_copy_from", TORCH_FN(copy_from));
   aten->impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   // LibTorch's own way for a device is the form with `out`, which warns here that it resizes what is to hold a mean.
-  for (const char* loss : {"mse_loss", "smooth_l1_loss"}) aten->impl(loss, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  for (const char* loss : {"mse_loss", "smooth_l1_loss"})
+    aten->impl(loss, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   aten->impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   aten->impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 }

@@ -15,13 +15,14 @@ namespace gannet::accelerators::checked {
 
 namespace {
 
-constexpr uint64_t kGrain = 512;                          // bytes that blocks begin at multiples of, as on a GPU
+constexpr uint64_t kGrain = 512;                         // bytes that blocks begin at multiples of, as on a GPU
 constexpr uint64_t kReturnedBytes = uint64_t{16} << 20;  // blocks from here on give their pages back to the host
 
 uint64_t host_bytes() { return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
 [[noreturn]] void fail(const char* doing) {
-  throw sdk::Failure(GANNET_UNAVAILABLE, std::string("the checked device's memory: ") + doing + " failed: " + std::strerror(errno));
+  throw sdk::Failure(GANNET_UNAVAILABLE,
+                     std::string("the checked device's memory: ") + doing + " failed: " + std::strerror(errno));
 }
 
 }  // namespace
@@ -156,8 +157,9 @@ Memory::Described Memory::describe(uint64_t address) const {
   if (found == blocks_.end()) return {address, "memory of the device that is free"};
   const Block& block = found->second;
   return {found->first, "allocation " + std::to_string(block.number) + " (" + std::to_string(block.asked) + " bytes" +
-                            (block.shape.empty() ? "" : ", " + block.shape) + (block.name.empty() ? "" : ", '" + block.name + "'") +
-                            ") of checked device " + std::to_string(device_of(reinterpret_cast<const void*>(address)))};
+                            (block.shape.empty() ? "" : ", " + block.shape) +
+                            (block.name.empty() ? "" : ", '" + block.name + "'") + ") of checked device " +
+                            std::to_string(device_of(reinterpret_cast<const void*>(address)))};
 }
 
 void Memory::set_shape(const void* address, const std::string& shape) {
@@ -180,8 +182,7 @@ void Memory::pin(void* address, uint64_t bytes) {
   const auto next = pinned_.lower_bound(begin);
   const bool meets_next = next != pinned_.end() && next->first < begin + bytes;
   const bool meets_last = next != pinned_.begin() && std::prev(next)->first + std::prev(next)->second > begin;
-  if (meets_next || meets_last)
-    throw sdk::Failure(GANNET_INVALID_ARGUMENT, "this memory is pinned already, or a part of it is");
+  if (meets_next || meets_last) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "this memory is pinned already, or a part of it is");
   pinned_.emplace(begin, bytes);
 }
 
@@ -191,8 +192,7 @@ void Memory::unpin(void* address) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = pinned_.find(begin);
-    if (found == pinned_.end())
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT, "no pinned memory begins at this address");
+    if (found == pinned_.end()) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "no pinned memory begins at this address");
     bytes = found->second;
   }
   Checker::get().free_of_host(begin, begin + bytes);  // its report names the memory, so it comes first

@@ -83,8 +83,8 @@ at::Tensor Views::of(const at::Tensor& tensor) {
         c10::GetCPUAllocator(), /*resizable=*/true);
     device_of_.emplace(cpu.unsafeGetStorageImpl(), storage);
   }
-  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(cpu), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                             tensor.dtype());
+  at::Tensor view =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(cpu), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
   view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.is_conj()) view._set_conj(true);
   if (tensor.is_neg()) view._set_neg(true);
@@ -119,9 +119,8 @@ at::Tensor Views::to_device(const at::Tensor& result) {
     return view;
   }
   const at::Tensor resolved = result.is_conj() || result.is_neg() ? result.resolve_conj().resolve_neg() : result;
-  at::Tensor copy =
-      at::detail::empty_strided_generic(resolved.sizes(), resolved.strides(), device_allocator(),
-                                        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), resolved.scalar_type());
+  at::Tensor copy = at::detail::empty_strided_generic(resolved.sizes(), resolved.strides(), device_allocator(),
+                                                      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), resolved.scalar_type());
   if (const size_t bytes = copy.storage().nbytes(); bytes > 0)
     std::memcpy(Memory::get().alias(copy.storage().mutable_data()), resolved.const_data_ptr(), bytes);
   return copy;
@@ -220,8 +219,7 @@ class Call {
  private:
   static bool is_generator(const c10::Type& type) {
     if (type.kind() == c10::TypeKind::GeneratorType) return true;
-    return type.kind() == c10::TypeKind::OptionalType &&
-           type.containedTypes().front()->kind() == c10::TypeKind::GeneratorType;
+    return type.kind() == c10::TypeKind::OptionalType && type.containedTypes().front()->kind() == c10::TypeKind::GeneratorType;
   }
 
   // That of the tensors, else the argument that names one, else the current one.

@@ -36,8 +36,8 @@ class Views {
     at::Tensor device, cpu;
   };
   std::vector<View> views_;
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;    // the CPU's, by the device's
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> device_of_;   // the device's, by the CPU's
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;   // the CPU's, by the device's
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> device_of_;  // the device's, by the CPU's
 };
 
 // Calls the CPU kernel of `kernel` with the arguments of `op`, notes the launch on the device's current stream, and leaves the

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <gannet/sdk_reduce.hpp>
 #include <gannet/sdk.hpp>
+#include <gannet/sdk_reduce.hpp>
 #include <map>
 #include <mutex>
 #include <string>

@@ -24,8 +24,7 @@ void QueueEvent::block(void* stream) {
 }
 
 void CheckedQueue::copy(void* to, const void* from, uint64_t bytes) {
-  if (!to || !from)
-    throw sdk::Failure(GANNET_INVALID_ARGUMENT, "a copy needs two addresses, and one of them is null");
+  if (!to || !from) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "a copy needs two addresses, and one of them is null");
   const Memory& memory = Memory::get();
   std::memmove(memory.alias(to), memory.alias(from), bytes);
   const auto source = reinterpret_cast<uint64_t>(from), target = reinterpret_cast<uint64_t>(to);

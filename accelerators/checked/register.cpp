@@ -2,8 +2,10 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <gannet/sdk.hpp>
 #include <mutex>
 
 #include "checker.h"
@@ -35,6 +37,11 @@ void register_operators() {
 void register_with_torch() {
   static std::once_flag once;
   std::call_once(once, [] {
+    // LibTorch has pinned memory, generators and threads of backward for one device beside the CPU.
+    if (c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA))
+      throw sdk::Failure(GANNET_UNSUPPORTED,
+                         "LibTorch's CUDA half is in this process, and LibTorch knows one device beside the CPU: use the "
+                         "accelerator 'checked' in a process without it");
     register_device_guard();
     c10::SetAllocator(c10::DeviceType::PrivateUse1, device_allocator());
     c10::register_privateuse1_backend("checked");

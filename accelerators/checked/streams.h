@@ -18,7 +18,9 @@ struct Stream {
 
 // The native handle of a stream is the address of one of these. Made when it is first asked for; never null, never destroyed.
 Stream& stream_of(uint32_t device, c10::StreamId id);
-inline Stream& stream_of(const c10::Stream& stream) { return stream_of(static_cast<uint32_t>(stream.device_index()), stream.id()); }
+inline Stream& stream_of(const c10::Stream& stream) {
+  return stream_of(static_cast<uint32_t>(stream.device_index()), stream.id());
+}
 // Of the calling thread.
 Stream& current_stream(uint32_t device);
 c10::StreamId exchange_stream(uint32_t device, c10::StreamId id);

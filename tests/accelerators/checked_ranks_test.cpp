@@ -1,5 +1,5 @@
-// Two ranks on the checked device, whose Comm joins the clocks of its groups to those of streams: they train as on the CPU, and no
-// use of a buffer is unordered.
+// Two ranks on the checked device, whose Comm joins the clocks of its groups to those of streams: they train as on the CPU, and
+// no use of a buffer is unordered.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ RANK_BODY(trains_on_the_checked_device) {
   torch::set_num_threads(1);
   const std::string accelerator = std::getenv("ACCELERATOR");
   const Dict cpu{{"device", "cpu"}};
-  const std::vector<std::pair<int64_t, Dict>> ways = {  // width of the model, and how its memory moves
+  const std::vector<std::pair<int64_t, Dict>> ways = {
+      // width of the model, and how its memory moves
       {64, {{"stage", 0}, {"reduce_bucket_size", 200}}},
       {64, {{"stage", 1}, {"reduce_bucket_size", 200}}},
       {64, {{"stage", 2}, {"reduce_bucket_size", 200}}},

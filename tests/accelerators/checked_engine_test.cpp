@@ -104,8 +104,8 @@ TEST(CheckedEngine, RecomputesInTheDevicesThreadAtStage3) {
         engine->backward(loss);
         EXPECT_TRUE(engine->step().applied);
       }
-      if (expected.empty()) expected = losses;
-      EXPECT_EQ(losses, expected);
+      if (!offloads) EXPECT_EQ(losses, expected.empty() ? expected = losses : expected);
+      for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6) << i;
     }
 }
 

@@ -119,6 +119,26 @@ TEST_F(CheckedDevice, ConvolutionsAndTheirGradientsAreTheCpus) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::allclose(grads[0][i], grads[1][i], 1e-5, 1e-5)) << i;
 }
 
+// A block of a transformer, and what stands around it.
+TEST_F(CheckedDevice, AttentionAndItsGradientsAreTheCpus) {
+  torch::manual_seed(3);
+  const at::Tensor table = torch::randn({20, 16}), tokens = torch::randint(20, {2, 6}), gain = torch::ones({16});
+  std::vector<at::Tensor> results[2];
+  for (const bool there : {false, true}) {
+    const c10::Device device = there ? kChecked : c10::Device("cpu");
+    const at::Tensor weight = table.to(device).detach().clone().requires_grad_(),
+                     scale = gain.to(device).clone().requires_grad_();
+    const at::Tensor x = torch::layer_norm(torch::embedding(weight, tokens.to(device)), {16}, scale);
+    const at::Tensor heads = x.view({2, 6, 4, 4}).transpose(1, 2);
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(heads, heads, heads, {}, 0.0, true).transpose(1, 2).reshape({12, 16});
+    const at::Tensor loss = torch::cross_entropy_loss(mixed.matmul(weight.t()), tokens.to(device).view(-1));
+    loss.backward();
+    for (const at::Tensor& each : {loss.detach(), weight.grad(), scale.grad()}) results[there].push_back(each.cpu());
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::allclose(results[0][i], results[1][i], 1e-5, 1e-6)) << i;
+}
+
 struct ThreadOf : torch::autograd::Function<ThreadOf> {
   static inline std::thread::id thread;
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x * 2; }
@@ -188,10 +208,14 @@ TEST_F(CheckedDevice, PinnedTensorsAreKnown) {
   EXPECT_FALSE(torch::ones({5}).is_pinned());
   EXPECT_TRUE(torch::equal(pinned.to(kChecked, true).cpu(), pinned));
   std::vector<char> memory(300);
+  const auto pin = [&](int offset, uint64_t bytes) {
+    plugin::ErrorBuffer error;
+    checked->api()->pin(checked->self(), memory.data() + offset, bytes, error);
+    return error.message();
+  };
   const Pin middle = checked->pin(memory.data() + 100, 100);
   for (const auto& [offset, bytes] : {std::pair<int, uint64_t>{100, 100}, {0, 101}, {199, 1}, {50, 200}, {120, 10}})
-    EXPECT_THAT(error_of([&, offset = offset, bytes = bytes] { checked->pin(memory.data() + offset, bytes); }).message(),
-                HasSubstr("pinned already"));
+    EXPECT_THAT(pin(offset, bytes), HasSubstr("pinned already"));
 }
 
 using CheckedDeviceDeathTest = CheckedDevice;

@@ -4,13 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "accelerators/opened.h"
 #include "engine/models.h"
-#include "plugin/plugin.h"
 
 namespace gannet::test {
 namespace {
 
 using testing::HasSubstr;
+
+// Opened before the CPU's first backward: LibTorch starts the threads of devices there.
+class CheckedEngine : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { const Opened checked("checked"); }
+};
 
 struct TrainedThere {
   std::vector<float> losses;
@@ -35,7 +41,7 @@ TrainedThere train_on(const std::string& accelerator, std::initializer_list<Dict
   return trained;
 }
 
-TEST(CheckedEngine, TrainsAsOnTheCpuAtEachStage) {
+TEST_F(CheckedEngine, TrainsAsOnTheCpuAtEachStage) {
   const Dict to_cpu{{"device", "cpu"}};
   for (const bool bf16 : {false, true})
     for (const Dict& zero : {Dict{{"stage", 0}}, Dict{{"stage", 1}}, Dict{{"stage", 2}}, Dict{{"stage", 3}},
@@ -81,7 +87,7 @@ struct BlockNetImpl : torch::nn::Module {
 };
 
 // In the device's own thread a region is computed again from parameters that are gathered on demand, with the same dropout.
-TEST(CheckedEngine, RecomputesInTheDevicesThreadAtStage3) {
+TEST_F(CheckedEngine, RecomputesInTheDevicesThreadAtStage3) {
   const Dict to_cpu{{"device", "cpu"}};
   std::vector<float> expected;
   for (const auto recomputed : {Recomputed::kNothing, Recomputed::kRegion, Recomputed::kReentrantRegion, Recomputed::kOperators})
@@ -109,7 +115,7 @@ TEST(CheckedEngine, RecomputesInTheDevicesThreadAtStage3) {
     }
 }
 
-TEST(CheckedEngine, HasTheOptimizersOfTheCpu) {
+TEST_F(CheckedEngine, HasTheOptimizersOfTheCpu) {
   plugin::Registry registry({});
   for (const char* type : {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "RMSprop", "NAdam", "AdamWScheduleFree", "Lamb",
                            "Adafactor", "AdamW8bit", "Muon"}) {

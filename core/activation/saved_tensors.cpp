@@ -17,8 +17,20 @@ std::vector<Keeper*>& keepers() {
   return stack;
 }
 
+// It answers for hooks alone, and LibTorch's own engine runs every backward pass: the threads of devices are started once in a
+// process, for the engine that runs the first one, and belong to that engine alone.
 class HookingEngine : public Engine {
  public:
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
+                                         bool keep_graph, bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<torch::autograd::GraphTask>& task,
+                                                                 std::shared_ptr<torch::autograd::Node> root,
+                                                                 torch::autograd::InputBuffer&& input) override {
+    return get_base_engine().execute_with_graph_task(task, std::move(root), std::move(input));
+  }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     Keeper* const keeper = keeper_here();
     return keeper ? keeper->hooks() : nullptr;

@@ -1,5 +1,6 @@
 // Tests that run on each accelerator, with queues of its own (fake, cuda) and without (cpu). Only cuda may be missing, the plugin
-// or the hardware, and is then skipped.
+// or the hardware, and is then skipped. `checked` has a program of its own (GANNET_TEST_CHECKED): LibTorch knows one device beside
+// the CPU in a process.
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -39,6 +40,10 @@ class EveryAccelerator : public testing::TestWithParam<std::string> {
   std::optional<Opened> opened_;
 };
 
+#ifdef GANNET_TEST_CHECKED
+inline const auto kEveryAccelerator = testing::Values("checked");
+#else
 inline const auto kEveryAccelerator = testing::Values("cpu", "fake", "shaken_fake", "cuda");
+#endif
 
 }  // namespace gannet::test

@@ -23,7 +23,7 @@ inline std::shared_ptr<ProcessGroup> join() {
   options.comm = name;
   if (name == "fake") options.comm_params = Dict{{"delay_us", 3000}, {"seed", 5}};
   auto group = init_distributed(options);
-  if (name == "fake") group->world()->open_comm(name, options.comm_params, {.accelerator = "fake"});  // as an engine does
+  if (name != "gloo") group->world()->open_comm(name, options.comm_params, {.accelerator = name});  // as an engine does
   return group;
 }
 
@@ -34,7 +34,7 @@ class EveryComm : public testing::TestWithParam<const char*> {
   }
 };
 
-inline const auto kPlugins = testing::Values("gloo", "fake");
+inline const auto kPlugins = testing::Values("gloo", "fake", "checked");
 inline std::string plugin_name(const testing::TestParamInfo<const char*>& info) { return info.param; }
 
 }  // namespace gannet::test

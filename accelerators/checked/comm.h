@@ -1,0 +1,47 @@
+// The Comm of the checked device: the fake device's collectives on the bytes behind its addresses. Each group has a clock of its
+// own, which a collective joins to that of its stream, and which works join to who waits for them.
+#pragma once
+
+#include "accelerators/fake/comm.h"
+#include "checker.h"
+
+namespace gannet::accelerators::checked {
+
+class CheckedComm : public sdk::CommBase {
+ public:
+  static constexpr auto kParams = FakeComm::kParams;
+  struct Group {
+    Group(std::unique_ptr<FakeComm::Group> made, const std::string& name)
+        : fake(std::move(made)), actor(Checker::get().make_actor("the Comm's group '" + name + "'")) {}
+    ~Group() {
+      fake.reset();  // when its work is over
+      Checker::get().end(actor);
+    }
+    Group(const Group&) = delete;
+    std::unique_ptr<FakeComm::Group> fake;
+    Actor& actor;
+  };
+  struct Work {
+    bool wait(uint64_t timeout_ms);
+    bool is_over();
+    std::unique_ptr<FakeComm::Work> fake;
+    Clock clock;
+  };
+
+  CheckedComm(const gannet_host& host, const sdk::Params& params, const gannet_rendezvous& rendezvous)
+      : CommBase(host, params, rendezvous), fake_(host, params, rendezvous) {}
+  std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name);
+  std::unique_ptr<Work> start(Group& group, const sdk::Collective& collective) {
+    return std::move(start_many(group, {collective}).front());
+  }
+  std::vector<std::unique_ptr<Work>> start_many(Group& group, const std::vector<sdk::Collective>& batch);  // one for all
+  void block(Work& work, void* stream);
+  void abort() { fake_.abort(); }
+  uint32_t sum_dtype(uint32_t dtype) const { return fake_.sum_dtype(dtype); }
+  void counters(gannet_comm_counters& out) const;
+
+ private:
+  FakeComm fake_;
+};
+
+}  // namespace gannet::accelerators::checked

@@ -1,0 +1,136 @@
+// An engine on the checked device trains as on the CPU, and nothing that it does is left to chance.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gannet/checkpointing.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "accelerators/opened.h"
+#include "engine/models.h"
+
+namespace gannet::test {
+namespace {
+
+using testing::HasSubstr;
+
+// Opened before the CPU's first backward: LibTorch starts the threads of devices there.
+class CheckedEngine : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { const Opened checked("checked"); }
+};
+
+struct TrainedThere {
+  std::vector<float> losses;
+  std::string plugins;
+};
+
+TrainedThere train_on(const std::string& accelerator, std::initializer_list<Dict::Entry> members) {
+  auto net = make_net();
+  Dict config = config_with(members);
+  config["accelerator"] = Dict{{"type", accelerator}};
+  auto engine = initialize(net, {.config = config}).engine;
+  const at::Device device = net->parameters().front().device();
+  TrainedThere trained;
+  for (int step = 0; step < 8; ++step) {
+    const auto [x, y] = make_batch(step, 4);
+    const at::Tensor loss = engine->forward(x.to(device), y.to(device));
+    trained.losses.push_back(loss.item<float>());
+    engine->backward(loss);
+    EXPECT_EQ(engine->step().applied, step % 2 == 1);
+  }
+  trained.plugins = engine->plugin_table();
+  return trained;
+}
+
+TEST_F(CheckedEngine, TrainsAsOnTheCpuAtEachStage) {
+  const Dict to_cpu{{"device", "cpu"}};
+  for (const bool bf16 : {false, true})
+    for (const Dict& zero : {Dict{{"stage", 0}}, Dict{{"stage", 1}}, Dict{{"stage", 2}}, Dict{{"stage", 3}},
+                             Dict{{"stage", 1}, {"offload_optimizer", to_cpu}}, Dict{{"stage", 2}, {"offload_optimizer", to_cpu}},
+                             Dict{{"stage", 3}, {"offload_optimizer", to_cpu}},
+                             Dict{{"stage", 3},
+                                  {"offload_optimizer", to_cpu},
+                                  {"offload_param", to_cpu},
+                                  {"stage3_param_persistence_threshold", 0}}}) {
+      SCOPED_TRACE(Value(zero).to_json() + (bf16 ? " bf16" : ""));
+      const std::initializer_list<Dict::Entry> members = {{"zero_optimization", zero},
+                                                          {"gradient_accumulation_steps", 2},
+                                                          {"gradient_clipping", 0.5},
+                                                          {"bf16", Dict{{"enabled", bf16}}}};
+      const TrainedThere here = train_on("cpu", members), there = train_on("checked", members);
+      for (size_t i = 0; i < here.losses.size(); ++i) EXPECT_NEAR(there.losses[i], here.losses[i], 1e-6) << i;
+      EXPECT_NE(here.losses.front(), here.losses.back());
+      EXPECT_THAT(there.plugins, HasSubstr("gannet_accelerator_checked.so"));
+    }
+  const auto figures = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
+  EXPECT_EQ((figures.typed<c10::Dict<std::string, int64_t>()>().call().at("races")), 0);
+}
+
+enum class Recomputed { kNothing, kRegion, kReentrantRegion, kOperators };
+
+struct BlockNetImpl : torch::nn::Module {
+  explicit BlockNetImpl(Recomputed recomputed) : recomputed(recomputed) {
+    a = register_module("a", torch::nn::Linear(8, 16));
+    b = register_module("b", torch::nn::Linear(16, 16));
+    c = register_module("c", torch::nn::Linear(16, 4));
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+    const auto block = [this](const at::Tensor& z) { return b(torch::dropout(torch::gelu(z), 0.1, is_training())); };
+    const at::Tensor z = torch::tanh(a(x));
+    const at::Tensor kept = recomputed == Recomputed::kRegion ? checkpointing::checkpoint(block, z)
+                            : recomputed == Recomputed::kReentrantRegion
+                                ? checkpointing::checkpoint({.use_reentrant = true}, block, z)
+                                : block(z);
+    return torch::mse_loss(c(kept), y);
+  }
+  Recomputed recomputed;
+  torch::nn::Linear a{nullptr}, b{nullptr}, c{nullptr};
+};
+
+// In the device's own thread a region is computed again from parameters that are gathered on demand, with the same dropout.
+TEST_F(CheckedEngine, RecomputesInTheDevicesThreadAtStage3) {
+  const Dict to_cpu{{"device", "cpu"}};
+  std::vector<float> expected;
+  for (const auto recomputed : {Recomputed::kNothing, Recomputed::kRegion, Recomputed::kReentrantRegion, Recomputed::kOperators})
+    for (const bool offloads : {false, true}) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(recomputed)) + (offloads ? " offloaded" : ""));
+      Dict zero{{"stage", 3}, {"stage3_param_persistence_threshold", 0}};
+      if (offloads) zero["offload_optimizer"] = zero["offload_param"] = to_cpu;
+      Dict config = config_with({{"zero_optimization", zero}});
+      config["accelerator"] = Dict{{"type", "checked"}};
+      if (recomputed == Recomputed::kOperators)
+        config["gannet"] = Dict{{"activation_checkpointing", Dict{{"recompute", List{"gelu"}}}}};
+      torch::manual_seed(1);
+      const auto engine = initialize(std::make_shared<BlockNetImpl>(recomputed), {.config = config}).engine;
+      std::vector<float> losses;
+      for (int64_t step = 0; step < 4; ++step) {
+        const auto [x, y] = make_batch(step, 4);
+        const c10::Device device(c10::DeviceType::PrivateUse1, 0);
+        const at::Tensor loss = engine->forward(x.to(device), y.to(device));
+        losses.push_back(loss.item<float>());
+        engine->backward(loss);
+        EXPECT_TRUE(engine->step().applied);
+      }
+      if (!offloads) EXPECT_EQ(losses, expected.empty() ? expected = losses : expected);
+      for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6) << i;
+    }
+}
+
+TEST_F(CheckedEngine, HasTheOptimizersOfTheCpu) {
+  plugin::Registry registry({});
+  for (const char* type : {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "RMSprop", "NAdam", "AdamWScheduleFree", "Lamb",
+                           "Adafactor", "AdamW8bit", "Muon"}) {
+    SCOPED_TRACE(type);
+    for (const int64_t stage : {0, 2}) {
+      const std::initializer_list<Dict::Entry> members = {{"optimizer", Dict{{"type", type}, {"params", Dict{{"lr", 1e-3}}}}},
+                                                          {"gradient_accumulation_steps", 2},
+                                                          {"zero_optimization", Dict{{"stage", stage}}}};
+      const TrainedThere here = train_on("cpu", members), there = train_on("checked", members);
+      for (size_t i = 0; i < here.losses.size(); ++i) EXPECT_NEAR(there.losses[i], here.losses[i], 1e-6) << i;
+      EXPECT_NE(here.losses.front(), here.losses.back());
+    }
+  }
+  for (const char* type : {"Sophia", "SAM"}) EXPECT_TRUE(registry.find(GANNET_KIND_OPTIMIZER, type, "checked")) << type;
+}
+
+}  // namespace
+}  // namespace gannet::test

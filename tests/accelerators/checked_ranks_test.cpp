@@ -1,0 +1,77 @@
+// Two ranks on the checked device, whose Comm joins the clocks of its groups to those of streams: they train as on the CPU, and
+// no use of a buffer is unordered.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iomanip>
+#include <iostream>
+#include <string>
+
+#include "comm/ranks.h"
+#include "engine/models.h"
+
+namespace {
+
+using namespace gannet::test;
+using gannet::Dict;
+using ranks::run_ranks;
+
+RANK_BODY(trains_on_the_checked_device) {
+  torch::set_num_threads(1);
+  const std::string accelerator = std::getenv("ACCELERATOR");
+  const Dict cpu{{"device", "cpu"}};
+  const std::vector<std::pair<int64_t, Dict>> ways = {
+      // width of the model, and how its memory moves
+      {64, {{"stage", 0}, {"reduce_bucket_size", 200}}},
+      {64, {{"stage", 1}, {"reduce_bucket_size", 200}}},
+      {64, {{"stage", 2}, {"reduce_bucket_size", 200}}},
+      {64, {{"stage", 3}, {"reduce_bucket_size", 200}, {"stage3_param_persistence_threshold", 40}}},
+      {10000, {{"stage", 1}, {"sub_group_size", 4096}, {"offload_optimizer", cpu}}},
+      {10000, {{"stage", 2}, {"reduce_bucket_size", 2000}, {"sub_group_size", 4096}, {"offload_optimizer", cpu}}},
+      {64, {{"stage", 3}, {"stage3_param_persistence_threshold", 40}, {"offload_optimizer", cpu}, {"offload_param", cpu}}}};
+  for (const auto& [width, way] : ways) {
+    Dict config = config_with({{"gradient_clipping", 0.5}, {"gradient_accumulation_steps", 2}});
+    config["zero_optimization"] = way;
+    config["accelerator"] = Dict{{"type", accelerator}};
+    const auto net = make_net(1, width);
+    const auto engine = gannet::initialize(net, {.config = config}).engine;
+    const at::Device device = net->parameters().front().device();
+    for (int64_t micro_batch = 0; micro_batch < 8; ++micro_batch) {
+      const auto [x, y] = make_batch(micro_batch * 2 + engine->rank(), 4);
+      const at::Tensor loss = engine->forward(x.to(device), y.to(device));
+      std::cout << "loss: " << std::setprecision(9) << loss.item<float>() << std::endl;
+      engine->backward(loss);
+      engine->step();
+    }
+  }
+  if (accelerator == "checked") {
+    const auto counters = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
+    const auto figures = counters.typed<c10::Dict<std::string, int64_t>()>().call();
+    ranks::same(figures.at("races"), int64_t{0}, "races");
+    ranks::expect(figures.at("collectives") > 0, "the device's Comm was used");
+  }
+  gannet::destroy_distributed();
+}
+
+std::vector<float> losses_on(const std::string& accelerator) {
+  const auto outcomes = run_ranks("trains_on_the_checked_device", 2, {.environment = {{"ACCELERATOR", accelerator}}});
+  ranks::expect_all_succeed(outcomes);
+  std::vector<float> losses;
+  for (const auto& outcome : outcomes) {
+    std::istringstream output(outcome.output);
+    for (std::string line; std::getline(output, line);)
+      if (line.rfind("loss: ", 0) == 0) losses.push_back(std::stof(line.substr(6)));
+  }
+  return losses;
+}
+
+TEST(CheckedRanks, TrainAsOnTheCpuWithNothingUnordered) {
+  const std::vector<float> here = losses_on("cpu"), there = losses_on("checked");
+  ASSERT_EQ(here.size(), 2u * 7 * 8);
+  ASSERT_EQ(there.size(), here.size());
+  for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], 1e-6) << i;
+}
+
+}  // namespace

@@ -18,7 +18,7 @@ packages=(g++ cmake ninja-build ccache git python3 python3-pip
           libsentencepiece-dev
           libgtest-dev libgmock-dev libbenchmark-dev libjs-dygraphs)
 
-[ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev libc++-dev libc++abi-dev lld rustc fio chromium-headless-shell)
+[ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev libc++-dev libc++abi-dev lld rustc fio chromium-headless-shell chrpath)
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 

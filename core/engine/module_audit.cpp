@@ -93,7 +93,7 @@ void ModuleAudit::record_module() {
     const void* identity = tensor.unsafeGetTensorImpl();
     known_.push_back({identity, trained.contains(identity) || declined_.contains(identity) || tensor.numel() == 0,
                       tensor.has_storage() ? tensor.storage().nbytes() : 0,
-                      tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr});
+                      tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr, tensor.scalar_type()});
   });
 }
 
@@ -132,7 +132,9 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
         ErrorCode::kOrder,
         formatted("parameter '{}' has another post-accumulate-gradient hook than this engine's: its gradients go there", name),
         "remove that hook (set_post_acc_grad_hooks), or use a tensor hook (register_hook), of which there may be several");
-  const auto added = new_parameters();
+  const auto added = new_parameters(std::any_of(changes.begin(), changes.end(), [](const Change& change) {
+    return change.is_replaced && change.range->parameters[change.parameter].tensor.scalar_type() != change.range->dtype;
+  }));
   if (changes.empty() && added.empty()) return;
 
   const at::NoGradGuard no_grad;
@@ -284,8 +286,9 @@ ModuleAudit::Named ModuleAudit::unknown() const {
   return unknown;
 }
 
-// Parameters of the module that require a gradient and that this engine does not train.
-ModuleAudit::Named ModuleAudit::new_parameters() {
+// Parameters of the module that require a gradient and that this engine does not train. `is_converted`: the program gave trained
+// ones another dtype, which the engine undoes: those that were frozen with them go back, too.
+ModuleAudit::Named ModuleAudit::new_parameters(bool is_converted) {
   if (is_module_as_recorded()) return {};
 
   std::unordered_map<const void*, std::string> trained;
@@ -317,8 +320,8 @@ ModuleAudit::Named ModuleAudit::new_parameters() {
                                    ? as_a_file_has_it(entry.key(), frozen, {false, frozen.numel(), 0})
                                    : frozen;
       if (!meant.is_same(frozen)) move_leaf(frozen, meant.to(frozen.scalar_type()));
-      if (storage_of(frozen) != known[identity]->storage)
-        store_.place_untrained(frozen);  // in the engine's device and dtype again
+      if (is_converted && frozen.is_floating_point() && storage_of(frozen) != known[identity]->storage)
+        move_leaf(frozen, frozen.detach().to(context_.device, known[identity]->dtype));
       continue;
     }
     if (entry.value().requires_grad() && groups_are_given_ && !given_group_.contains(identity)) {

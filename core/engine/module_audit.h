@@ -85,6 +85,7 @@ class ModuleAudit {
     bool is_trained;
     size_t bytes;  // of its storage: torch::load puts another one under it
     const void* storage;
+    at::ScalarType dtype;
   };
   void record_module();
   bool is_module_as_recorded() const;
@@ -94,7 +95,7 @@ class ModuleAudit {
     bool is_replaced;
   };
   std::vector<Change> changes() const;
-  Named new_parameters();
+  Named new_parameters(bool is_converted);
 
   RankContext& context_;
   torch::nn::Module& module_;

@@ -1,6 +1,7 @@
 // An engine on the checked device trains as on the CPU, and nothing that it does is left to chance.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gannet/checkpointing.h>
+#include <gannet/nn/transformer_layer.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,6 +131,37 @@ TEST_F(CheckedEngine, HasTheOptimizersOfTheCpu) {
     }
   }
   for (const char* type : {"Sophia", "SAM"}) EXPECT_TRUE(registry.find(GANNET_KIND_OPTIMIZER, type, "checked")) << type;
+}
+
+// The CPU has kernels of its own; the device has LibTorch's operators, and drops the same elements.
+TEST_F(CheckedEngine, HasTheTransformerLayer) {
+  const auto engine_on = [](const std::string& accelerator) {
+    nn::TransformerLayerConfig config;
+    config.hidden_size = 24;
+    config.heads = 3;
+    config.attn_dropout_ratio = config.hidden_dropout_ratio = 0.1;
+    config.num_hidden_layers = 1;
+    torch::manual_seed(5);
+    return initialize(std::make_shared<nn::TransformerLayerImpl>(config),
+                      {.config = config_with({{"accelerator", Dict{{"type", accelerator}}}})})
+        .engine;
+  };
+  const auto losses_on = [&](const std::string& accelerator) {
+    const auto engine = engine_on(accelerator);
+    std::vector<float> losses;
+    torch::manual_seed(6);
+    for (int step = 0; step < 4; ++step) {
+      const at::Tensor x = torch::randn({2, 9, 24}), mask = torch::ones({2, 1, 1, 9}, torch::kBool);
+      const at::Tensor loss = engine->forward(x.to(engine->device()), mask.to(engine->device())).pow(2).mean();
+      losses.push_back(loss.item<float>());
+      engine->backward(loss);
+      EXPECT_TRUE(engine->step().applied);
+    }
+    return losses;
+  };
+  const std::vector<float> here = losses_on("cpu"), there = losses_on("checked");
+  for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], 1e-5) << i;
+  EXPECT_NE(here.front(), here.back());
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <iomanip>
 #include <iostream>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "comm/ranks.h"
@@ -21,6 +23,8 @@ using ranks::run_ranks;
 RANK_BODY(trains_on_the_checked_device) {
   torch::set_num_threads(1);
   const std::string accelerator = std::getenv("ACCELERATOR");
+  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  if (is_set("WORLD_FIRST")) gannet::init_distributed();  // the order that DeepSpeed documents: no device is chosen yet
   const Dict cpu{{"device", "cpu"}};
   const std::vector<std::pair<int64_t, Dict>> ways = {
       // width of the model, and how its memory moves
@@ -35,7 +39,13 @@ RANK_BODY(trains_on_the_checked_device) {
     Dict config = config_with({{"gradient_clipping", 0.5}, {"gradient_accumulation_steps", 2}});
     config["zero_optimization"] = way;
     config["accelerator"] = Dict{{"type", accelerator}};
-    const auto net = make_net(1, width);
+    if (is_set("OVER_GLOO")) config["comm"] = Dict{{"type", "gloo"}};
+    std::shared_ptr<NetImpl> net;
+    {
+      std::optional<gannet::zero::Init> shared_out;
+      if (is_set("SHARED_OUT")) shared_out.emplace(gannet::zero::Init::Options{.config = config});
+      net = make_net(1, width);
+    }
     const auto engine = gannet::initialize(net, {.config = config}).engine;
     const at::Device device = net->parameters().front().device();
     for (int64_t micro_batch = 0; micro_batch < 8; ++micro_batch) {
@@ -50,13 +60,14 @@ RANK_BODY(trains_on_the_checked_device) {
     const auto counters = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
     const auto figures = counters.typed<c10::Dict<std::string, int64_t>()>().call();
     ranks::same(figures.at("races"), int64_t{0}, "races");
-    ranks::expect(figures.at("collectives") > 0, "the device's Comm was used");
+    ranks::same(figures.at("collectives") > 0, !is_set("OVER_GLOO"), "the device's Comm was used");
   }
   gannet::destroy_distributed();
 }
 
-std::vector<float> losses_on(const std::string& accelerator) {
-  const auto outcomes = run_ranks("trains_on_the_checked_device", 2, {.environment = {{"ACCELERATOR", accelerator}}});
+std::vector<float> losses_on(const std::string& accelerator, std::map<std::string, std::string> how = {}) {
+  how["ACCELERATOR"] = accelerator;
+  const auto outcomes = run_ranks("trains_on_the_checked_device", 2, {.environment = how});
   ranks::expect_all_succeed(outcomes);
   std::vector<float> losses;
   for (const auto& outcome : outcomes) {
@@ -67,11 +78,18 @@ std::vector<float> losses_on(const std::string& accelerator) {
   return losses;
 }
 
-TEST(CheckedRanks, TrainAsOnTheCpuWithNothingUnordered) {
-  const std::vector<float> here = losses_on("cpu"), there = losses_on("checked");
+void expect_those_of_the_cpu(const std::vector<float>& there) {
+  static const std::vector<float> here = losses_on("cpu");
   ASSERT_EQ(here.size(), 2u * 7 * 8);
   ASSERT_EQ(there.size(), here.size());
   for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], 1e-6) << i;
+}
+TEST(CheckedRanks, TrainAsOnTheCpuWithNothingUnordered) { expect_those_of_the_cpu(losses_on("checked")); }
+TEST(CheckedRanks, TrainWhereTheProgramMadeTheWorldFirst) { expect_those_of_the_cpu(losses_on("checked", {{"WORLD_FIRST", "1"}})); }
+// A Comm of the host's memory moves page-locked copies.
+TEST(CheckedRanks, TrainOverGloo) { expect_those_of_the_cpu(losses_on("checked", {{"OVER_GLOO", "1"}})); }
+TEST(CheckedRanks, TrainAModelThatWasSharedOutWhileItWasBuilt) {
+  expect_those_of_the_cpu(losses_on("checked", {{"SHARED_OUT", "1"}}));
 }
 
 }  // namespace

@@ -75,5 +75,36 @@ TEST(Parameters, TheResultOfAnOperatorIsNoParameter) {
   EXPECT_THAT(refused({leaf * 2}), HasSubstr("parameter 'w0' is the result of an operator, not a leaf of the graph"));
 }
 
+// The trained ones go back into the engine's dtype, and those that were frozen then do, too. A part that the program converts by
+// itself stays as it is.
+TEST(Parameters, FrozenOnesGoBackWithTheTrainedOnesBehindAConversion) {
+  for (const bool bf16 : {false, true}) {
+    const auto net = make_net();
+    net->second->weight.set_requires_grad(false);
+    const auto engine = initialize(net, {.config = config_with({{"bf16", Dict{{"enabled", bf16}}}})}).engine;
+    const auto train = [&] {
+      const auto [x, y] = make_batch(0, 4);
+      engine->backward(engine->forward(x, y));
+      EXPECT_TRUE(engine->step().applied);
+    };
+    train();
+    const at::Tensor before = net->second->weight.clone();
+    net->to(at::kFloat);
+    net->to(at::kDouble);
+    train();
+    EXPECT_EQ(net->second->weight.scalar_type(), bf16 ? at::kBFloat16 : at::kFloat);
+    EXPECT_TRUE(net->second->weight.equal(before));
+  }
+  const auto net = make_net();
+  net->register_parameter("teacher", torch::ones({3}), /*requires_grad=*/false);
+  const auto engine = initialize(net, {.config = config_with({})}).engine;
+  const auto teacher = net->named_parameters()["teacher"];
+  at::Tensor(teacher).set_data(teacher.to(at::kHalf));
+  const auto [x, y] = make_batch(0, 4);
+  engine->backward(engine->forward(x, y));
+  EXPECT_TRUE(engine->step().applied);
+  EXPECT_EQ(teacher.scalar_type(), at::kHalf);
+}
+
 }  // namespace
 }  // namespace gannet::test

@@ -156,16 +156,6 @@ ROW(frozen_while_training, "") {
   t->train(3);
 }
 
-ROW(to_another_dtype_and_back_with_a_part_frozen_before, "") {
-  auto model = make<Net>(1);
-  freeze(model->second->weight);
-  auto t = side.trainer(model);
-  t->train(1);
-  model->to(at::kHalf);
-  model->to(at::kDouble);
-  t->train(2);
-}
-
 ROW(frozen_and_thawed_again, "") {
   auto model = make<Net>(1);
   auto t = side.trainer(model);

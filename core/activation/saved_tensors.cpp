@@ -1,6 +1,7 @@
 #include "activation/saved_tensors.h"
 
 #include <gannet/error.h>
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <mutex>
@@ -11,6 +12,8 @@ namespace gannet::activation {
 namespace {
 
 using torch::autograd::Engine;
+
+using NodePtr = decltype(torch::autograd::Edge::function);  // LibTorch 2.15 has a pointer of its own for it
 
 std::vector<Keeper*>& keepers() {
   thread_local std::vector<Keeper*> stack;
@@ -27,8 +30,7 @@ class HookingEngine : public Engine {
     return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<torch::autograd::GraphTask>& task,
-                                                                 std::shared_ptr<torch::autograd::Node> root,
-                                                                 torch::autograd::InputBuffer&& input) override {
+                                                                 NodePtr root, torch::autograd::InputBuffer&& input) override {
     return get_base_engine().execute_with_graph_task(task, std::move(root), std::move(input));
   }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {

@@ -15,15 +15,17 @@ command -v chrpath >/dev/null || fail "chrpath was not found: apt-get install ch
 [ -x "$build/tests/device_rows" ] || fail "$build/tests/device_rows was not found: run scripts/build.sh first"
 
 rm -rf "$pack"
+mkdir -p "$pack"
+pack=$(realpath "$pack")
 mkdir -p "$pack/bin" "$pack/lib/gannet" "$pack/tests/plugins" "$pack/system"
-cmake --install "$build" --prefix "$PWD/$pack/installed" --component runtime >/dev/null
+cmake --install "$build" --prefix "$pack/installed" --component runtime >/dev/null
 cp -a "$pack/installed/bin/." "$pack/bin/"
 cp -a "$pack/installed/libexec" "$pack/"
 cp -a "$pack/installed/lib/." "$pack/lib/"
 rm -rf "$pack/installed" "$pack/lib/cmake"
 # What was not installed is for tests alone, as the devices made of host memory.
 cp "$build"/lib/gannet/*.so "$pack/lib/gannet/"
-for program in accelerators_test gpu_test gpu_speed device_rows libgannet_patient_epoll.so; do
+for program in accelerators_test accelerators_checked_test gpu_test gpu_speed device_rows libgannet_patient_epoll.so; do
   [ ! -e "$build/tests/$program" ] || cp "$build/tests/$program" "$pack/tests/"
 done
 cp "$build"/tests/plugins/gannet_test_hosted_*.so "$pack/tests/plugins/"

@@ -49,13 +49,14 @@ def probe(accelerator):
 
 
 def tests(accelerator, list_tests):
+    """A process for each test, and one for each accelerator of a parameterised one."""
     rows = []
-    for name in ("accelerators_test", "gpu_test"):
-        if name == "gpu_test" and accelerator != "cuda" or not (PACK / "tests" / name).exists():
+    for name, only in {"cuda": (("gpu_test", ""), ("accelerators_test", "cuda")),
+                       "checked": (("accelerators_checked_test", ""),)}.get(accelerator, (("accelerators_test", accelerator),)):
+        if not (PACK / "tests" / name).exists():
             continue
-        for test in list_tests(program(name, "--gtest_list_tests")):
-            if name == "gpu_test" or accelerator in test.rsplit("/", 1)[-1]:
-                rows.append(Row("tests", f"{name}: {test}", program(name, f"--gtest_filter={test}"), 60))
+        rows += [Row("tests", f"{name}: {test}", program(name, f"--gtest_filter={test}"), 60)
+                 for test in list_tests(program(name, "--gtest_list_tests")) if only in test.rsplit("/", 1)[-1]]
     return rows
 
 

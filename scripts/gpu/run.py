@@ -21,7 +21,7 @@ import time
 import rows
 
 PACK = rows.PACK
-TOLERANCES = {"fp32": 2e-4, "bf16": 3e-2, "fp16": 3e-3}  # of a loss beside the CPU's: other kernels, other orders of sums
+TOLERANCES = {"fp32": 2e-4, "bf16": 3e-2, "fp16": 1e-2}  # of a loss beside the CPU's: other kernels, other orders of sums
 
 
 def libtorch():

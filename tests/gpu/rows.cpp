@@ -86,6 +86,7 @@ int main(int count, char** arguments) try {
   const at::Device device = engine->device();
   if (way == "stream" && !device.is_cpu()) {
     const c10::impl::VirtualGuardImpl streams(device.type());
+    streams.synchronizeDevice(device.index());  // what initialize queued on the other stream is over
     streams.exchangeStream(streams.getStreamFromGlobalPool(device));
   }
   std::string losses;

@@ -102,7 +102,7 @@ MUTATIONS = [
 
     # Who trains what.
     Mutation("newcomers_do_not_join", "thawed and added parameters are found",
-             ("module_audit.cpp", "ModuleAudit::new_parameters() {", "ModuleAudit::new_parameters() {\n  if (MUTANT) return {};")),
+             ("module_audit.cpp", "ModuleAudit::new_parameters(bool is_converted) {", "ModuleAudit::new_parameters(bool is_converted) {\n  if (MUTANT) return {};")),
     Mutation("replaced_layers_are_not_seen", "another tensor under a trained parameter's name is refused",
              ("module_audit.cpp", "same_name != by_name.end() && same_name->second != identity &&",
               "!MUTANT && same_name != by_name.end() && same_name->second != identity &&")),

@@ -5,7 +5,7 @@
 namespace gannet::accelerators::checked {
 namespace {
 
-// Each optimizer has functions of its own, since a table's function is told of nothing but the object that it made.
+// Each optimizer has functions of its own, since a function of the table gets no argument but the object.
 template <size_t kIndex>
 struct Translated {
   static const gannet_optimizer_api& cpu() { return *static_cast<const gannet_optimizer_api*>(kOfCpu[kIndex].api); }

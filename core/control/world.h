@@ -43,7 +43,7 @@ struct Links {
   std::map<Comm*, std::unique_ptr<CommGroup>> groups_;
 };
 
-// A device, as a Comm that moves its memory is told of it.
+// The device whose memory a Comm moves, for its rendezvous.
 struct CommDevice {
   std::string accelerator;  // the plugin's name
   Dict params;              // and its own

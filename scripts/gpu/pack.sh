@@ -31,16 +31,19 @@ done
 cp "$build"/tests/plugins/gannet_test_hosted_*.so "$pack/tests/plugins/"
 
 # Everything that LibTorch, the C and C++ libraries and the driver do not bring.
-files=$(find "$pack" -type f \( -perm -u+x -o -name '*.so*' \))
-for file in $files; do ldd "$file" 2>/dev/null || true; done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+is_elf() { [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; }
+files=$(find "$pack" -type f \( -perm -u+x -o -name '*.so*' \) | while read -r file; do ! is_elf "$file" || echo "$file"; done)
+for file in $files; do ldd "$file"; done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
   grep -Ev '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libgomp|ld-linux-x86-64|libtorch[a-z_]*|libc10[a-z_]*|libshm|libcudart|libcupti|libgannet[a-z_]*)\.so' |
   grep -v '/torch/' | while read -r library; do cp -L "$library" "$pack/system/"; done
 
 for file in $files "$pack"/system/*; do
-  [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] || continue
-  strip --strip-unneeded "$file" 2>/dev/null || true
+  strip --strip-unneeded "$file"
+  readelf -d "$file" | grep -q 'R.*PATH' || continue  # nothing to replace; run.py names the folders to the loader, too
   up=$(realpath --relative-to="$(dirname "$file")" "$pack")
-  chrpath -r "\$ORIGIN/$up/lib:\$ORIGIN/$up/system" "$file" >/dev/null 2>&1 || chrpath -d "$file" >/dev/null 2>&1 || true
+  path="\$ORIGIN/$up/lib:\$ORIGIN/$up/system"
+  room=$(chrpath -l "$file" | sed 's/.*PATH=//' | tr -d '\n' | wc -c)  # chrpath cannot make it longer
+  if [ "${#path}" -le "$room" ]; then chrpath -r "$path" "$file" >/dev/null; else chrpath -d "$file" >/dev/null; fi
 done
 cp scripts/gpu/run.sh scripts/gpu/run.py scripts/gpu/rows.py scripts/gpu/report.py "$pack/"
 LIBTORCH_ROOT=$(scripts/setup.sh --print) python3 "$pack/run.py" --expect

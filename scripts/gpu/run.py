@@ -2,7 +2,7 @@
 
     ./run.sh probe tests matrix --deadline 540          phases: probe tests matrix ranks sanitizer speed; all, where none is named
     ./run.sh matrix --accelerator checked               a device made of host memory, in place of a GPU
-    ./run.sh matrix --out results                       goes on where an earlier run with this folder stopped
+    ./run.sh matrix --out results                       resumes an earlier run with this folder
 
 Each row is a process with a time-out; as it ends, a line of JSON with its outcome is written to OUT/results.jsonl, and what it
 printed to OUT/logs. A row that has a line there is not run again, but one that was cut off by the deadline. LibTorch is that of

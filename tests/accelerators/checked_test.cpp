@@ -30,7 +30,7 @@ std::map<std::string, int64_t> counters() {
 
 void reset() { c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::reset", "").typed<void()>().call(); }
 
-// Opened anew for each test, as a second engine would; LibTorch is told of the device once.
+// Opened anew for each test, as a second engine would; the device is registered with LibTorch once.
 class CheckedDevice : public testing::Test {
  protected:
   void SetUp() override {

@@ -179,7 +179,7 @@ TEST(FakeAccelerator, PinningTwiceIsRefusedAsADriverWould) {
   EXPECT_THAT(error.message(), HasSubstr("no pinned memory begins at this address"));
 }
 
-// A machine may refuse to lock memory (ulimit -l): the copies then take longer, and the run goes on.
+// A machine may refuse to lock memory (ulimit -l): copies are slower then, and training continues.
 TEST(FakeAccelerator, MemoryThatCannotBePinnedIsOneWarning) {
   Opened fake("fake");
   Bytes memory(300);

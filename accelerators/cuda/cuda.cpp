@@ -26,14 +26,14 @@ uint32_t count_devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    throw Failure(GANNET_UNAVAILABLE,
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // who hides the devices needs no warning of "auto"
+    throw Failure(visible ? GANNET_UNAVAILABLE : GANNET_UNSUPPORTED,
                   "the NVIDIA driver shows no device" +
                       (visible ? " (CUDA_VISIBLE_DEVICES is '" + std::string(visible) + "')" : std::string()) +
                       "; look at `nvidia-smi`" + kRemedy);
   }
   if (status != cudaSuccess)
-    throw Failure(GANNET_UNAVAILABLE, "the NVIDIA driver does not serve CUDA " + std::to_string(CUDART_VERSION / 1000) + "." +
+    throw Failure(GANNET_UNSUPPORTED, "the NVIDIA driver does not serve CUDA " + std::to_string(CUDART_VERSION / 1000) + "." +
                                           std::to_string(CUDART_VERSION % 1000 / 10) + ": " + cudaGetErrorString(status) +
                                           "; look at `nvidia-smi` and update the driver" + kRemedy);
   return static_cast<uint32_t>(count);

@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "base/format.h"
-#include "base/text.h"
 #include "control/environment.h"
 #include "control/rendezvous.h"
 #include "control/world.h"
@@ -79,19 +78,7 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
   TheWorld& the = the_world();
   std::lock_guard lock(the.mutex);
   if (the.group) {
-    const auto require_same = [](const char* what, const std::string& wanted, const std::string& open) {
-      if (lower(wanted) != "auto" && lower(wanted) != lower(open))
-        throw Error(ErrorCode::kConfig,
-                    formatted("{} '{}' is asked for, but the world was made with '{}' by an earlier init_distributed", what,
-                              wanted, open),
-                    "ask for it in the first call, or call destroy_distributed before");
-    };
-    // A world whose host's Comm was "auto" may still open one for a device: the engine that trains there does.
-    control::World& world = *the.group->world();
-    const bool may_open = world.comm_is_auto() && lower(options.comm) != "auto" &&
-                          !serves_host_memory(world.registry().require(GANNET_KIND_COMM, options.comm));
-    if (!may_open) require_same("comm", options.comm, world.comm_name());
-    require_same("host comm", options.host_comm, the.group->world()->host_comm().plugin().name());
+    the.group->world()->require_same(options);
     return the.group;
   }
   auto world = std::make_shared<control::World>(options, the.generation++);

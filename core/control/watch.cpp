@@ -173,7 +173,9 @@ void Watch::explain(const Error& failure) {
   if (verdict_) throw Error(verdict_->code, formatted("{} ({})", verdict_->sentence, failure.message()), verdict_->next_step);
 }
 
-milliseconds Watch::patience(milliseconds otherwise) const { return inside_here() ? deadline_.load() + kBeyondDeadline : otherwise; }
+milliseconds Watch::patience(milliseconds otherwise) const {
+  return inside_here() ? deadline_.load() + kBeyondDeadline : otherwise;
+}
 
 void Watch::begin_wait() {
   if (void* const active = inside_here()) static_cast<Active*>(active)->waiting_since = in_ms(steady_clock::now());

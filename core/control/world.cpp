@@ -54,6 +54,18 @@ std::string key_of(const plugin::Plugin& comm, const CommDevice* device) {
   return device ? formatted("{} on {} {}", lower(comm.name()), lower(device->accelerator), device->index) : lower(comm.name());
 }
 
+// A Comm is opened once: what is asked for later must be what it has. Silence asks for nothing.
+void require_same_params(const plugin::Plugin& plugin, const Dict& wanted, const Dict& opened_with) {
+  for (const auto& [key, value] : wanted.entries()) {
+    const Value* const has = opened_with.find(key);
+    if (has && has->to_json() == value.to_json()) continue;
+    throw Error(ErrorCode::kConfig,
+                formatted("comm plugin '{}' is asked for with the parameter '{}' {}, but an earlier call opened it with {}",
+                          plugin.name(), key, value.to_json(), has ? has->to_json() : "its default"),
+                "give the first init_distributed() or initialize() the same comm and params");
+  }
+}
+
 constexpr const char* kSameEverywhere = "start the same build with the same config and plugins on every rank";
 
 }  // namespace
@@ -156,7 +168,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
 Comm& World::open(const std::string& name, const Dict& params, const CommDevice* device) {
   const plugin::Plugin& plugin = registry_.require(GANNET_KIND_COMM, name, "");
   const auto where = [](const std::string& member) { return formatted("comm parameter '{}'", member); };
-  Opened opened{.key = key_of(plugin, device), .accelerator = nullptr, .comm = nullptr};
+  Opened opened{.key = key_of(plugin, device), .params = params, .accelerator = nullptr, .comm = nullptr};
   gannet_rendezvous rendezvous = rendezvous_;
   if (device) {
     const plugin::Plugin& its = registry_.require(GANNET_KIND_ACCELERATOR, device->accelerator, "");
@@ -176,8 +188,29 @@ Comm& World::open_comm(const std::string& name, const Dict& params, const CommDe
   const CommDevice* const its_own = serves_host_memory(plugin) ? nullptr : &device;
   const std::string key = key_of(plugin, its_own);
   for (Opened& one : comms_)
-    if (one.key == key) return *one.comm;
-  return open(name, params, its_own);
+    if (one.key == key) {
+      require_same_params(plugin, params, one.params);
+      return *one.comm;
+    }
+  if (comm_params_.empty() || lower(plugin.name()) != lower(comm_name_)) return open(name, params, its_own);
+  require_same_params(plugin, params, comm_params_);
+  return open(name, comm_params_, its_own);
+}
+
+void World::require_same(const DistributedOptions& later) {
+  const auto require_name = [](const char* what, const std::string& wanted, const std::string& open) {
+    if (lower(wanted) == "auto" || lower(wanted) == lower(open)) return;
+    throw Error(
+        ErrorCode::kConfig,
+        formatted("{} '{}' is asked for, but the world was made with '{}' by an earlier init_distributed", what, wanted, open),
+        "ask for it in the first call, or call destroy_distributed before");
+  };
+  require_name("host comm", later.host_comm, host_comm_->plugin().name());
+  // A world whose host's Comm was "auto" may still open one for a device: the engine that trains there does.
+  if (comm_is_auto_ && lower(later.comm) != "auto" && !serves_host_memory(registry_.require(GANNET_KIND_COMM, later.comm, "")))
+    return;
+  require_name("comm", later.comm, comm_name_);
+  require_same_params(registry_.require(GANNET_KIND_COMM, comm_name_, ""), later.comm_params, comm_params_);
 }
 
 Comm& World::comm() {

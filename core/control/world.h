@@ -71,8 +71,12 @@ class World {
   const std::string& comm_name() const { return comm_name_; }
   bool comm_is_auto() const { return comm_is_auto_; }
   // A Comm for the memory of a device, which is current. The first call opens it; others with the same name and device get the
-  // same one. Connects nobody: Links::over does. Throws what the plugins do.
+  // same one. Connects nobody: Links::over does. Throws what the plugins do, Error(kConfig) on params that the Comm was not
+  // opened with.
   Comm& open_comm(const std::string& name, const Dict& params, const CommDevice& device);
+  // Error(kConfig) unless a later init_distributed asks for what this world has: the Comms that it opened, with these params, or
+  // one for a device that an engine may still open.
+  void require_same(const DistributedOptions& later);
   Links& links() { return *links_; }  // of all ranks
 
   // Publishes this rank's text and compares it with every other's, line by line. Called by all ranks, in the same order.
@@ -108,6 +112,7 @@ class World {
  private:
   struct Opened {
     std::string key;                           // the plugin's name, and its device's
+    Dict params;                               // as they were given
     std::unique_ptr<Accelerator> accelerator;  // null: of the host's memory
     std::unique_ptr<Comm> comm;
   };
@@ -122,7 +127,7 @@ class World {
   plugin::Registry registry_;
   std::unique_ptr<Store> store_;  // null in a world of one; outlives the Comm, whose plugin holds its table
   std::string comm_name_;         // as the options say, or as "auto" means
-  Dict comm_params_;
+  Dict comm_params_;              // of the Comm of that name
   bool comm_is_auto_ = false;
   std::string host_address_;  // by which other ranks reach this host; "": find out
   gannet_rendezvous rendezvous_{};

@@ -21,9 +21,23 @@ uint64_t numel_of(const at::Tensor& tensor) {
 
 void DeviceWork::wait() {
   work_.wait();
+  bring_back();
+}
+
+void DeviceWork::bring_back() {
   for (Moved& one : tensors_)
     if (one.host.defined() && one.is_written) one.tensor.copy_(one.host);
   tensors_.clear();
+}
+
+void DeviceWork::end() noexcept {
+  if (!work_.pending()) return;
+  work_ = Work();  // waits, and says what it saw
+  try {
+    const at::NoGradGuard no_grad;
+    bring_back();
+  } catch (const std::exception&) {  // the device's error is that of the next operator
+  }
 }
 
 void DeviceWork::block() {

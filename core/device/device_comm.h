@@ -24,12 +24,14 @@ namespace gannet {
 
 class DeviceComm;
 
-// A collective of tensors in flight. Destroying it waits, as Work does.
+// A collective of tensors in flight. Destroying it waits, as Work does, and what it wrote is in the tensors.
 class DeviceWork {
  public:
   DeviceWork() = default;
   DeviceWork(DeviceWork&&) = default;
+  ~DeviceWork() { end(); }
   DeviceWork& operator=(DeviceWork&& other) noexcept {  // waits for what was pending, and only then gives its tensors back
+    end();
     work_ = std::move(other.work_);
     tensors_ = std::move(other.tensors_);
     comm_ = other.comm_;
@@ -49,6 +51,8 @@ class DeviceWork {
   };
   using Held = c10::SmallVector<Moved, 2>;
   DeviceWork(DeviceComm* comm, Work work, Held tensors) : comm_(comm), tensors_(std::move(tensors)), work_(std::move(work)) {}
+  void bring_back();  // to the device, what was moved in the tensors' place
+  void end() noexcept;
   DeviceComm* comm_ = nullptr;
   Held tensors_;
   Work work_;  // dies first: it waits

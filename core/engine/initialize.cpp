@@ -247,8 +247,10 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
     throw Error(ErrorCode::kArgument, "initialize was given no model (a null pointer)",
                 "make it first: std::make_shared<Model>()");
   if (!options.inference && c10::InferenceMode::is_enabled())
-    throw Error(ErrorCode::kOrder, "initialize was called under c10::InferenceMode: LibTorch records no graph there, so that nothing could be trained",
-                "call it outside of that scope, or with {.inference = true} for an engine that evaluates");
+    throw Error(
+        ErrorCode::kOrder,
+        "initialize was called under c10::InferenceMode: LibTorch records no graph there, so that nothing could be trained",
+        "call it outside of that scope, or with {.inference = true} for an engine that evaluates");
   impl.module = std::move(module);
   Config config = options.config;
   if (!options.overwrite.empty()) config.overwrite(options.overwrite);

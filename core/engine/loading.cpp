@@ -107,6 +107,7 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   }
   at::NoGradGuard no_grad;
   impl_.progress.tear(formatted("a load of {} failed partway", found_.path()));
+  if (!module_only_) impl_.restart_step();  // sums of the step so far may still be on their way, to where the saved ones go
   read();
   if (options_.custom_load_fn) hand_to_program();
   start_averages();

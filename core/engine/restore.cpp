@@ -19,7 +19,6 @@ void Loading::restore() {
   impl_.progress.skipped_steps = count("skipped_steps");
   impl_.progress.consecutive_skips = count("consecutive_skips");
   impl_.progress.global_samples = count("global_samples");
-  impl_.restart_step();
   impl_.progress.caught_errors = 0;
   restore_accumulation();
   restore_loss_scale();

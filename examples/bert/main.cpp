@@ -54,6 +54,7 @@ struct BertImpl : torch::nn::Module {
 
 struct Masked {
   at::Tensor inputs, targets;  // [batch, length]; -100 where nothing is asked
+  Masked to(const at::Device& device) const { return {inputs.to(device), targets.to(device)}; }
 };
 Masked masked(const at::Tensor& text) {
   const at::Tensor chance = torch::rand(text.sizes());
@@ -81,7 +82,7 @@ int train(int64_t steps, const std::string& config) {
 
   double sum = 0;
   for (int64_t step = 0; step < steps; ++step) {
-    const Masked sample = masked(text.batch((step * ranks + rank) * batch, batch, kLength).inputs);
+    const Masked sample = masked(text.batch((step * ranks + rank) * batch, batch, kLength).inputs).to(engine->device());
     const at::Tensor loss = engine->forward(sample.inputs, sample.targets);
     engine->backward(loss);
     engine->step();
@@ -99,11 +100,12 @@ int train(int64_t steps, const std::string& config) {
   constexpr int64_t kRounds = 8;
   double loss = 0;
   for (int64_t round = 0; round < kRounds; ++round) {
-    const Masked sample = masked(unseen.batch(round * batch, batch, kLength).inputs);
+    const Masked sample = masked(unseen.batch(round * batch, batch, kLength).inputs).to(engine->device());
     loss += engine->forward(sample.inputs, sample.targets).item<double>() / kRounds;
   }
   const at::Tensor line = unseen.batch(3, 1, kLength).inputs, gaps = masked(line).inputs;
-  const at::Tensor guess = torch::where(gaps == kMask, engine->forward(gaps, at::Tensor()).narrow(-1, 0, 256).argmax(-1), line);
+  const at::Tensor logits = engine->forward(gaps.to(engine->device()), at::Tensor());
+  const at::Tensor guess = torch::where(gaps == kMask, logits.narrow(-1, 0, 256).argmax(-1).cpu(), line);
   if (rank == 0)
     std::cout << "loss on text it has not seen: " << loss << " (by the words' frequencies alone: " << unseen.unigram_entropy()
               << ")\ngaps:   " << line_of(gaps[0]) << "\nfilled: " << line_of(guess[0]) << std::endl;

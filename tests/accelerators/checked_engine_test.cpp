@@ -66,6 +66,99 @@ TEST_F(CheckedEngine, TrainsAsOnTheCpuAtEachStage) {
   EXPECT_EQ((figures.typed<c10::Dict<std::string, int64_t>()>().call().at("races")), 0);
 }
 
+int64_t host_waits() {
+  const auto figures = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
+  return figures.typed<c10::Dict<std::string, int64_t>()>().call().at("host_waits");
+}
+
+// The norm and whether all is finite are one number that the host reads; nothing else of a micro-batch makes it wait.
+TEST_F(CheckedEngine, ABoundaryMakesTheHostWaitOnce) {
+  for (const int64_t stage : {0, 1, 2, 3})
+    for (const char* dtype : {"fp32", "bf16", "fp16"})
+      for (const double clipping : {0.0, 0.5}) {
+        SCOPED_TRACE(testing::Message() << "stage " << stage << " " << dtype << " " << clipping);
+        Dict config = config_with({{"accelerator", Dict{{"type", "checked"}}},
+                                   {"zero_optimization", Dict{{"stage", stage}}},
+                                   {"gradient_accumulation_steps", 2},
+                                   {"gradient_clipping", clipping}});
+        if (dtype != std::string("fp32")) config[dtype] = Dict{{"enabled", true}};
+        const auto engine = initialize(make_net(), {.config = config}).engine;
+        for (int step = 0; step < 6; ++step) {
+          auto [x, y] = make_batch(step, 4);
+          x = x.to(engine->device());
+          y = y.to(engine->device());
+          const int64_t before = host_waits();
+          const at::Tensor loss = engine->forward(x, y);
+          engine->backward(loss);
+          EXPECT_EQ(host_waits() - before, 0) << "forward and backward of micro-batch " << step;
+          const bool is_boundary = engine->step().boundary;
+          EXPECT_EQ(host_waits() - before, is_boundary) << "step() of micro-batch " << step;
+        }
+      }
+}
+
+// Memory that runs out is an error that names the call, and with memory again training goes on as if nothing had been.
+TEST_F(CheckedEngine, MemoryThatRunsOutIsNamedAndTrainingGoesOn) {
+  constexpr int64_t kBytes = 8 << 20;
+  const Dict to_cpu{{"device", "cpu"}};
+  const auto engine_of_bytes = [&] {
+    Dict config = config_with({{"zero_optimization", Dict{{"stage", 3},
+                                                          {"stage3_param_persistence_threshold", 0},
+                                                          {"offload_optimizer", to_cpu},
+                                                          {"offload_param", to_cpu}}}});
+    config["accelerator"] = Dict{{"type", "checked"}, {"params", Dict{{"memory_bytes", kBytes}}}};
+    return initialize(make_net(1, 4096), {.config = config}).engine;
+  };
+  const auto loss_of = [](auto& engine, int64_t index, int64_t size = 4) {
+    const auto [x, y] = make_batch(index, size);
+    return engine->forward(x.to(engine->device()), y.to(engine->device()));
+  };
+  const auto step = [&](auto& engine, int64_t index) {
+    const at::Tensor loss = loss_of(engine, index);
+    engine->backward(loss);
+    EXPECT_TRUE(engine->step().applied);
+    return loss.template item<float>();
+  };
+  const auto refusal_of = [](const std::function<void()>& run) {
+    try {
+      run();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+      return error.message();
+    }
+    return std::string("it succeeded");
+  };
+  std::vector<float> expected, losses;
+  {
+    const auto plain = engine_of_bytes();
+    for (int64_t i = 0; i < 5; ++i) expected.push_back(step(plain, i));
+  }
+  const auto engine = engine_of_bytes();
+  const auto without_memory = [&](const std::function<void()>& run) {
+    std::vector<at::Tensor> taken;
+    for (int64_t numel = kBytes; numel >= 128; numel /= 2) try {
+        for (;;) taken.push_back(torch::empty({numel}, at::TensorOptions().device(engine->device()).dtype(torch::kByte)));
+      } catch (const c10::OutOfMemoryError&) {  // all of it is taken
+      }
+    return refusal_of(run);
+  };
+  losses.push_back(step(engine, 0));
+  const auto [x, y] = make_batch(1, 4);
+  const at::Tensor there = x.to(engine->device()), target = y.to(engine->device());
+  EXPECT_THAT(
+      without_memory([&] { engine->forward(there, target); }),
+      testing::AllOf(HasSubstr("there is not enough memory in forward()"), HasSubstr("checked device 0 is out of memory")));
+  losses.push_back(step(engine, 1));
+  const at::Tensor loss = loss_of(engine, 2);
+  EXPECT_THAT(without_memory([&] { engine->backward(loss); }), HasSubstr("there is not enough memory in backward()"));
+  losses.push_back(step(engine, 2));
+  EXPECT_THAT(refusal_of([&] { loss_of(engine, 3, 4096); }), HasSubstr("not enough memory in forward()"));
+  losses.push_back(step(engine, 3));
+  EXPECT_THAT(without_memory([&] { engine->fp32_parameters(); }), HasSubstr("not enough memory in fp32_parameters()"));
+  losses.push_back(step(engine, 4));
+  EXPECT_EQ(losses, expected);
+}
+
 enum class Recomputed { kNothing, kRegion, kReentrantRegion, kOperators };
 
 struct BlockNetImpl : torch::nn::Module {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <iomanip>
 #include <iostream>
@@ -85,9 +87,55 @@ void expect_those_of_the_cpu(const std::vector<float>& there) {
   for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], 1e-6) << i;
 }
 TEST(CheckedRanks, TrainAsOnTheCpuWithNothingUnordered) { expect_those_of_the_cpu(losses_on("checked")); }
-TEST(CheckedRanks, TrainWhereTheProgramMadeTheWorldFirst) { expect_those_of_the_cpu(losses_on("checked", {{"WORLD_FIRST", "1"}})); }
+TEST(CheckedRanks, TrainWhereTheProgramMadeTheWorldFirst) {
+  expect_those_of_the_cpu(losses_on("checked", {{"WORLD_FIRST", "1"}}));
+}
 // A Comm of the host's memory moves page-locked copies.
 TEST(CheckedRanks, TrainOverGloo) { expect_those_of_the_cpu(losses_on("checked", {{"OVER_GLOO", "1"}})); }
+// Rank 1 dies in backward, behind the gather that rank 0's next one waits for it in, on the device's thread.
+RANK_BODY(killed_in_backward) {
+  torch::set_num_threads(1);
+  Dict config = config_with({{"accelerator", Dict{{"type", "checked"}}},
+                             {"zero_optimization", Dict{{"stage", 3}, {"stage3_param_persistence_threshold", 0}}}});
+  struct Dying : NetImpl {
+    at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+      const at::Tensor hidden = torch::tanh(first(x));
+      if (dies)
+        hidden.register_hook([this](const at::Tensor&) {
+          if (rank == 1) std::raise(SIGKILL);
+          killed = std::chrono::steady_clock::now();
+        });
+      return torch::mse_loss(second(hidden), y);
+    }
+    bool dies = false;
+    uint32_t rank = 0;
+    std::chrono::steady_clock::time_point killed;
+  };
+  const auto net = std::make_shared<Dying>();
+  const auto engine = gannet::initialize(net, {.config = config}).engine;
+  net->rank = engine->rank();
+  for (int64_t step = 0; step < 2; ++step) {
+    net->dies = step == 1;
+    const auto [x, y] = make_batch(step * 2 + engine->rank(), 4);
+    const at::Tensor loss = engine->forward(x.to(engine->device()).requires_grad_(true), y.to(engine->device()));
+    try {
+      engine->backward(loss);
+      engine->step();
+    } catch (const gannet::Error& error) {
+      const auto waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - net->killed).count();
+      std::cout << error.what() << "\nnamed " << (waited < 10 ? "within 10 s" : "too late") << ": " << waited << " s"
+                << std::endl;
+      std::_Exit(0);
+    }
+  }
+}
+TEST(CheckedRanks, NameARankThatDiedWhileAGatherOfBackwardWaitsForIt) {
+  const auto outcomes = run_ranks("killed_in_backward", 2);
+  EXPECT_EQ(outcomes[1].status, 128 + SIGKILL);
+  EXPECT_EQ(outcomes[0].status, 0);
+  EXPECT_THAT(outcomes[0].output, testing::AllOf(testing::HasSubstr("rank 1"), testing::HasSubstr("backward"),
+                                                 testing::HasSubstr("named within 10 s")));
+}
 TEST(CheckedRanks, TrainAModelThatWasSharedOutWhileItWasBuilt) {
   expect_those_of_the_cpu(losses_on("checked", {{"SHARED_OUT", "1"}}));
 }

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <gannet/sdk.hpp>
+
+#include "../../accelerators/cuda/torch_half.h"
 #include "device/accelerator.h"
 #include "plugin/plugin.h"
 
@@ -34,6 +37,20 @@ TEST(CudaAccelerator, IsRefusedWithOneClearSentenceWhereNoDriverIs) {
   EXPECT_EQ(code, ErrorCode::kUnavailable);
   EXPECT_THAT(refusal, AllOf(HasSubstr("no NVIDIA driver: libcuda.so.1 was not found"), HasSubstr("install the driver"),
                              HasSubstr("\"accelerator\": {\"type\": \"cpu\"}"), Not(HasSubstr("\n"))));
+}
+
+// The small LibTorch of scripts/setup.sh has the library and not what it needs; one for the CPU has neither.
+TEST(CudaAccelerator, ALibTorchWhoseCudaHalfCannotBeOpenedIsNamed) {
+  if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) GTEST_SKIP() << "this machine has an NVIDIA driver";
+  try {
+    accelerators::open_torch_half();
+    FAIL() << "it was opened, on a machine without a driver";
+  } catch (const sdk::Failure& failure) {
+    EXPECT_EQ(failure.status(), GANNET_UNSUPPORTED);
+    EXPECT_THAT(failure.what(),
+                AllOf(HasSubstr("there is a CUDA device, but LibTorch's CUDA half cannot be opened"),
+                      HasSubstr("install a LibTorch with CUDA"), HasSubstr("\"accelerator\": {\"type\": \"cpu\"}")));
+  }
 }
 
 TEST(CudaAccelerator, BeingRefusedLeavesLibTorchsCudaHalfAlone) {

@@ -60,11 +60,12 @@ TEST(DeviceThread, ParametersComeToABackwardOnAThreadOfItsOwnWhateverIsRecompute
   const Dict cpu{{"device", "cpu"}};
   for (const Dict& tiers : {Dict{}, Dict{{"offload_optimizer", cpu}, {"offload_param", cpu}}}) {
     const std::vector<float> expected = losses_of(Recomputes::kNothing, false, tiers);
-    for (const auto recomputes : {Recomputes::kNothing, Recomputes::kRegion, Recomputes::kReentrantRegion, Recomputes::kLayers,
-                                  Recomputes::kOperators})
+    for (const auto recomputes :
+         {Recomputes::kNothing, Recomputes::kRegion, Recomputes::kReentrantRegion, Recomputes::kLayers, Recomputes::kOperators})
       for (const bool on_thread : {false, true})
         EXPECT_EQ(losses_of(recomputes, on_thread, tiers), expected)
-            << static_cast<int>(recomputes) << (on_thread ? " on a thread" : "") << (!tiers.entries().empty() ? ", offloaded" : "");
+            << static_cast<int>(recomputes) << (on_thread ? " on a thread" : "")
+            << (!tiers.entries().empty() ? ", offloaded" : "");
   }
 }
 

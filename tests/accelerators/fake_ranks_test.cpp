@@ -100,6 +100,44 @@ TEST(FakeRanks, TrainToTheBitsOfTheCpuHoweverLateItsQueuesAre) {
   for (const int seed : {1, 2}) EXPECT_EQ(figures("fake", seed), expected) << "seed " << seed;
 }
 
+// A checkpoint of the middle of a step is loaded in the middle of another, whose sums are still on their way.
+RANK_BODY(resumes_within_a_step) {
+  torch::set_num_threads(1);
+  const std::string folder = std::getenv("FOLDER");
+  const Dict late{{"delay_us", 20000}, {"seed", 1}};
+  for (const int64_t stage : {0, 1, 2, 3}) {
+    Dict config = config_with({{"gradient_accumulation_steps", 2}, {"zero_optimization", Dict{{"stage", stage}}}});
+    config["accelerator"] = Dict{{"type", "fake"}};
+    config["comm"] = Dict{{"type", "fake"}, {"params", late}};
+    const auto engine = gannet::initialize(make_net(), {.config = config}).engine;
+    const auto micro_batch = [&](int64_t index) {
+      const auto [x, y] = make_batch(index * 2 + engine->rank(), 4);
+      engine->backward(engine->forward(x, y));
+      return engine->step();
+    };
+    const auto parameters = [&] {
+      std::vector<at::Tensor> all;
+      for (const auto& [name, value] : engine->fp32_parameters()) all.push_back(value.flatten());
+      return torch::cat(all);
+    };
+    const std::string run = folder + "/" + std::to_string(stage);
+    micro_batch(0);
+    engine->save_checkpoint(run);
+    ranks::expect(micro_batch(1).applied, "applied");
+    const at::Tensor expected = parameters();
+    micro_batch(7);
+    engine->load_checkpoint(run);
+    ranks::expect(micro_batch(1).applied, "applied");
+    ranks::expect(parameters().equal(expected), "resumed to the bits at stage " + std::to_string(stage));
+  }
+  gannet::destroy_distributed();
+}
+TEST(FakeRanks, ResumeWithinAStepWhoseSumsAreStillOnTheirWay) {
+  const auto folder = std::filesystem::temp_directory_path() / ("gannet-fake-resume-" + std::to_string(getpid()));
+  ranks::expect_all_succeed(run_ranks("resumes_within_a_step", 2, {.environment = {{"FOLDER", folder.string()}}}));
+  std::filesystem::remove_all(folder);
+}
+
 RANK_BODY(auto_comm) {
   if (std::getenv("FIRST")) gannet::init_distributed();  // the order that DeepSpeed documents: no device is chosen yet
   const auto engine_on = [](const char* accelerator) {

@@ -15,6 +15,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/guest"))
@@ -53,18 +54,65 @@ OMISSIONS = [
               "    one.came.wait();\n    if (!MUTANT) one.gone.wait();")),
 ]
 
-# The fake device computes on the caller's thread: there is nothing to be early for. The checked one reports them. That of
-# update/host_update.cpp is not here: the gradients' check makes the host wait for the stream before any piece is fetched.
+# The fake device computes on the caller's thread: there is nothing to be early for. The checked one reports them.
 OF_STREAMS = [
     Mutation("parameters_come_over_what_compute_reads", "a copy to the device waits for the stream that had the memory before",
              ("params/gatherer.cpp", "  to_device_->queue.wait_stream(to_device_->stream());",
               "  if (!MUTANT) to_device_->queue.wait_stream(to_device_->stream());")),
     Mutation("gradients_leave_before_they_are_computed", "a gradient's copy to the host waits for its stream",
              ("grads/host_gradients.cpp", "  queue_.wait_stream(stream_());", "  if (!MUTANT) queue_.wait_stream(stream_());")),
+    Mutation("a_stream_does_not_wait_for_collectives", "DeviceWork::block",
+             ("device/device_comm.cpp", "  work_.block(stream);", "  if (!MUTANT) work_.block(stream);")),
 ]
 
 
-def run(program, body, accelerator, seed, mutant=None):
+def forgotten(name, without, file, call, end=".block();", then=""):
+    """The collective `call` begins, and nobody waits for it: it is put aside, for what destroys it would wait."""
+    return Mutation(name, without, (file, call + end,
+                                    "if (MUTANT) {\n  static std::vector<DeviceWork>& unseen = *new std::vector<DeviceWork>;\n  "
+                                    f"unseen.push_back({call.removeprefix('return ')});\n  {then}\n}} else {call}{end}"))
+
+
+# By the way of tests/accelerators/checked_ways_test.cpp that has them; "" is the test of one accelerator, which has a queue alone.
+OF_WAYS = {
+    "owners": [forgotten("owners_values_are_not_waited_for", "block() before a parameter that another rank sends is read",
+                         "params/broadcast.cpp", "ranks.comm->broadcast(flat, root)")],
+    "asked": [forgotten("whole_masters_are_not_waited_for", "block() before gathered masters are read", "params/values.cpp",
+                        "range.ranks.comm->all_gather(mine, whole.narrow(0, bucket.offset, bucket.numel))"),
+              forgotten("values_asked_for_are_not_waited_for", "wait() before a gathered value is read", "params/values.cpp",
+                        "found.range->ranks.comm->all_reduce(whole.view(at::kByte))", ".wait();")],
+    "late": [forgotten("late_gradients_are_not_waited_for", "block() before late sums are added", "grads/reducer_arrivals.cpp",
+                       "range.ranks.comm->all_reduce(wire)"),
+             forgotten("late_shards_are_not_waited_for", "block() before a shard of late sums is added",
+                       "grads/reducer_arrivals.cpp", "range.ranks.comm->reduce_scatter(wire, own)")],
+    "tied": [forgotten("tied_gradients_are_not_waited_for", "block() before summed gradients of a tie are used",
+                       "engine/ties.cpp", "return ranks.all_reduce(gradient)", then="return;"),
+             forgotten("tied_gradients_leave_too_early", "block() before a tie's sum goes back to the host", "engine/ties.cpp",
+                       "ranks.all_reduce(there)")],
+    "partitioned": [forgotten("kept_inputs_are_not_waited_for", "block() before the gathered input of a region is read",
+                              "activation/input_store.cpp", "ranks_->all_gather(mine, whole)")],
+    "collectives": [
+        forgotten("a_plugins_sum_is_not_waited_for", "block() behind an all-reduce that a plugin asked for",
+                  "update/group_collectives.cpp", "comm.all_reduce(into, op)"),
+        forgotten("a_plugins_broadcast_is_not_waited_for", "behind a broadcast", "update/group_collectives.cpp",
+                  "comm.broadcast(view(args.recv, count), args.root)"),
+        forgotten("a_plugins_gather_is_not_waited_for", "behind an all-gather", "update/group_collectives.cpp",
+                  "comm.all_gather(view(args.send, count), view(args.recv, ranks * count))"),
+        forgotten("a_plugins_shards_are_not_waited_for", "behind a reduce-scatter", "update/group_collectives.cpp",
+                  "comm.reduce_scatter(view(args.send, ranks * count), view(args.recv, count), op)"),
+        forgotten("a_plugins_parts_are_not_waited_for", "behind an all-to-all", "update/group_collectives.cpp",
+                  "comm.all_to_all(view(args.send, ranks * count), view(args.recv, ranks * count))"),
+        Mutation("buffers_in_flight_are_not_held", "DeviceComm holds a collective's buffers until it is over",
+                 ("device/device_comm.cpp", "  comm_->hold(std::move(*this));",
+                  "  if (!MUTANT) return comm_->hold(std::move(*this));\n"
+                  "  static std::vector<Work>& unseen = *new std::vector<Work>;\n"
+                  "  unseen.push_back(std::move(work_));\n  tensors_.clear();"))],
+    "": [Mutation("pieces_leave_before_they_are_computed", "a piece's copy to the host waits for its stream",
+                  ("update/host_update.cpp", "  to_host_.wait_stream(stream);", "  if (!MUTANT) to_host_.wait_stream(stream);"))],
+}
+WAY_OF = {mutation.name: way for way, all_of_it in OF_WAYS.items() for mutation in all_of_it}
+
+def run(program, body, accelerator, seed, mutant=None, way=None):
     """What both ranks print, and whether both end well."""
     port = mutations.free_port()
     processes = []
@@ -73,6 +121,7 @@ def run(program, body, accelerator, seed, mutant=None):
                          MASTER_PORT=str(port), OMP_NUM_THREADS="1", GANNET_TEST_RANK_BODY=body,
                          ACCELERATOR=accelerator, SEED=str(seed))
         variables.pop("GANNET_MUTANT", None)
+        variables.update({"WAY": way, "FOLDER": tempfile.gettempdir()} if way else {})
         if mutant:
             variables["GANNET_MUTANT"] = mutant
         processes.append(subprocess.Popen([program], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
@@ -93,9 +142,16 @@ def figures(program, accelerator, seed, mutant=None):
     return [line for line in lines if line.startswith("figure: ")], is_whole
 
 
-def report_of(program, mutant=None):
+def report_of(build, mutant=None):
     """The first unordered use that the checked device reports, or None."""
-    lines, _ = run(program, "trains_on_the_checked_device", "checked", 0, mutant)
+    way = WAY_OF.get(mutant)
+    if way == "":
+        done = subprocess.run([os.path.join(build, "tests/accelerators_checked_test"), "--gtest_filter=*HostUpdate*"], text=True,
+                              env=dict(os.environ, GANNET_MUTANT=mutant), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        lines = done.stdout.splitlines()
+    else:
+        body = "trains_in_a_rarer_way" if way else "trains_on_the_checked_device"
+        lines, _ = run(os.path.join(build, PROGRAM), body, "checked", 0, mutant, way)
     return next((line for line in lines if "nothing orders the two" in line), None)
 
 
@@ -107,7 +163,7 @@ def main():
     options.add_argument("--checked", action="store_true")
     options.add_argument("--build", default=str(ROOT / "build"), help="the build folder")
     given = options.parse_args()
-    omissions = OMISSIONS + (OF_STREAMS if given.checked or given.check else [])
+    omissions = OMISSIONS + ([*OF_STREAMS, *(one for way in OF_WAYS.values() for one in way)] if given.checked or given.check else [])
     mutations.MUTATIONS[:] = omissions
     texts = mutations.mutated_files()  # ends with a sentence where a text is not found
     if given.check:
@@ -116,7 +172,7 @@ def main():
     if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *texts], cwd=ROOT).returncode:
         sys.exit("the files to change have uncommitted changes: " + ", ".join(texts))
     originals = {file: (ROOT / file).read_text() for file in texts}
-    build = ["cmake", "--build", given.build, "--target", "gannet_core", "accelerators_ranks_test"]
+    build = ["cmake", "--build", given.build, "--target", "gannet_core", "accelerators_ranks_test", "accelerators_checked_test"]
     rows = []
     try:
         for file, text in texts.items():
@@ -124,9 +180,10 @@ def main():
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
         program = os.path.join(given.build, PROGRAM)
         if given.checked:
-            reports = {one.name if one else "nothing": report_of(program, one.name if one else None) for one in [None, *chosen]}
-            for name, report in reports.items():
-                print(f"{name}: {report}")
+            reports = {}
+            for name in ["nothing", *(one.name for one in chosen)]:
+                reports[name] = report_of(given.build, None if name == "nothing" else name)
+                print(f"{name}: {reports[name]}", flush=True)
             if reports.pop("nothing") or not all(reports.values()):
                 sys.exit("not every omission was reported, or something is reported without one")
             return

@@ -232,6 +232,26 @@ TEST(World, AskingLaterForAnotherCommIsAnError) {
   EXPECT_THAT(outcome.output, HasSubstr("comm 'gloo' is asked for, but the world was made with 'local'"));
 }
 
+RANK_BODY(other_comm_params) {
+  const gannet::Dict loopback{{"interface", "lo"}};
+  gannet::DistributedOptions options = three_seconds();
+  options.comm = "gloo";
+  options.comm_params = loopback;
+  gannet::init_distributed(options);
+  gannet::init_distributed(options);
+  options.comm_params = {};
+  gannet::init_distributed(options);  // asks for nothing
+  options.comm_params = gannet::Dict{{"interface", "eth7"}};
+  gannet::init_distributed(options);
+}
+TEST(World, AskingLaterForOtherParamsIsAnError) {
+  for (const auto& outcome : run_ranks("other_comm_params", 2)) {
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.output, HasSubstr("comm plugin 'gloo' is asked for with the parameter 'interface' \"eth7\", but an "
+                                          "earlier call opened it with \"lo\""));
+  }
+}
+
 RANK_BODY(wrong_interface) {
   gannet::DistributedOptions options = three_seconds();
   options.comm_params = gannet::Dict{{"interface", "nosuch0"}};

@@ -718,7 +718,8 @@ typedef struct gannet_accelerator_api {
   uint32_t struct_size;
   uint32_t version; /* GANNET_ACCELERATOR_VERSION */
   /* Opens the vendor's half of LibTorch. Called once, before anything has asked LibTorch for a device.
-   * GANNET_UNAVAILABLE with the reason where there is no driver or no device. */
+   * GANNET_UNAVAILABLE with the reason where there is no driver or no device; GANNET_UNSUPPORTED where there is one that cannot
+   * be used, of which "auto" warns. */
   int32_t (*create)(const gannet_host* host, const gannet_params* params, void** self, gannet_error* error);
   void (*destroy)(void* self);
   uint64_t (*capabilities)(void* self);

@@ -46,7 +46,7 @@ class Checker {
   // allocator (c10's recordStream), as LibTorch's CUDA allocator does.
   void free(Actor& actor, uint64_t begin, uint64_t end, const std::vector<const Actor*>& users);
   // Pinned memory of the host, likewise.
-  void free_of_host(uint64_t begin, uint64_t end) { free(*host_, begin, end, {}); }
+  void free_of_host(uint64_t begin, uint64_t end, const std::vector<const Actor*>& users) { free(*host_, begin, end, users); }
 
   struct Counters {
     std::atomic<int64_t> launches{0}, copies{0}, collectives{0}, updates{0}, host_waits{0}, allocations{0}, allocated_bytes{0},

@@ -96,6 +96,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   if (to.device().is_privateuseone() || is_pinned) add_accesses(accesses, to, true);
   const auto device = static_cast<uint32_t>(there.device().index());
   launch(device, "aten::copy_", accesses);
+  if (is_pinned) Memory::get().record_use(other.storage().data(), current_stream(device).actor);
   if (!is_between && (!non_blocking || (!is_pinned && !to.device().is_privateuseone())))
     Checker::get().host_waits_for(current_stream(device).actor);
   return to;

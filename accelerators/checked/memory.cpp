@@ -139,19 +139,27 @@ std::map<uint64_t, Memory::Block>::const_iterator Memory::block_at(uint64_t addr
 }
 
 void Memory::record_use(const void* address, const Actor& actor) {
+  const auto at = reinterpret_cast<uint64_t>(address);
+  const auto add = [&](std::vector<const Actor*>& users) {
+    if (std::find(users.begin(), users.end(), &actor) == users.end()) users.push_back(&actor);
+  };
   const std::lock_guard lock(mutex_);
-  const auto found = block_at(reinterpret_cast<uint64_t>(address));
-  if (found == blocks_.end()) return;
-  auto& users = blocks_.at(found->first).users;
-  if (&actor != found->second.actor && std::find(users.begin(), users.end(), &actor) == users.end()) users.push_back(&actor);
+  if (!is_device(address)) {
+    if (const auto found = pinned_at(at); found != pinned_.end() && found->second.owner == Owner::kLibTorch)
+      add(pinned_.at(found->first).users);
+    return;
+  }
+  const auto found = block_at(at);
+  if (found == blocks_.end() || &actor == found->second.actor) return;
+  add(blocks_.at(found->first).users);
 }
 
 Memory::Described Memory::describe(uint64_t address) const {
   const std::lock_guard lock(mutex_);
   if (!is_device(reinterpret_cast<const void*>(address))) {
-    const auto next = pinned_.upper_bound(address);
-    if (next == pinned_.begin() || address >= std::prev(next)->first + std::prev(next)->second) return {address, "host memory"};
-    return {std::prev(next)->first, "pinned host memory of " + std::to_string(std::prev(next)->second) + " bytes"};
+    const auto found = pinned_at(address);
+    if (found == pinned_.end()) return {address, "host memory"};
+    return {found->first, "pinned host memory of " + std::to_string(found->second.bytes) + " bytes"};
   }
   const auto found = block_at(address);
   if (found == blocks_.end()) return {address, "memory of the device that is free"};
@@ -175,36 +183,42 @@ void Memory::set_name(const void* address, const std::string& name) {
 
 // ---- Pinned memory ---------------------------------------------------------------------------------------------------
 
-void Memory::pin(void* address, uint64_t bytes) {
+// Holding mutex_.
+std::map<uint64_t, Memory::Pinned>::const_iterator Memory::pinned_at(uint64_t address) const {
+  const auto next = pinned_.upper_bound(address);
+  if (next == pinned_.begin()) return pinned_.end();
+  const auto last = std::prev(next);
+  return address < last->first + last->second.bytes ? last : pinned_.end();
+}
+
+void Memory::pin(void* address, uint64_t bytes, Owner owner) {
   const auto begin = reinterpret_cast<uint64_t>(address);
   if (!address || bytes == 0) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "there is no memory to pin");
   const std::lock_guard lock(mutex_);
   const auto next = pinned_.lower_bound(begin);
   const bool meets_next = next != pinned_.end() && next->first < begin + bytes;
-  const bool meets_last = next != pinned_.begin() && std::prev(next)->first + std::prev(next)->second > begin;
+  const bool meets_last = next != pinned_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > begin;
   if (meets_next || meets_last) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "this memory is pinned already, or a part of it is");
-  pinned_.emplace(begin, bytes);
+  pinned_.emplace(begin, Pinned{bytes, owner, {}});
 }
 
 void Memory::unpin(void* address) {
   const auto begin = reinterpret_cast<uint64_t>(address);
-  uint64_t bytes = 0;
+  Pinned memory{};
   {
     const std::lock_guard lock(mutex_);
     const auto found = pinned_.find(begin);
     if (found == pinned_.end()) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "no pinned memory begins at this address");
-    bytes = found->second;
+    memory = found->second;
   }
-  Checker::get().free_of_host(begin, begin + bytes);  // its report names the memory, so it comes first
+  Checker::get().free_of_host(begin, begin + memory.bytes, memory.users);  // its report names the memory, so it comes first
   const std::lock_guard lock(mutex_);
   pinned_.erase(begin);
 }
 
 bool Memory::is_pinned(const void* address) const {
-  const auto at = reinterpret_cast<uint64_t>(address);
   const std::lock_guard lock(mutex_);
-  const auto next = pinned_.upper_bound(at);
-  return next != pinned_.begin() && at < std::prev(next)->first + std::prev(next)->second;
+  return pinned_at(reinterpret_cast<uint64_t>(address)) != pinned_.end();
 }
 
 // ---- LibTorch's allocators -------------------------------------------------------------------------------------------
@@ -230,7 +244,7 @@ struct PinnedAllocator final : c10::Allocator {
     if (bytes == 0) return {nullptr, c10::DeviceType::CPU};
     void* memory = nullptr;
     TORCH_CHECK_WITH(OutOfMemoryError, posix_memalign(&memory, 64, bytes) == 0, "no host memory for ", bytes, " pinned bytes");
-    Memory::get().pin(memory, bytes);
+    Memory::get().pin(memory, bytes, Memory::Owner::kLibTorch);
     return {memory, memory, &release, c10::DeviceType::CPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }

@@ -32,7 +32,8 @@ class Memory {
   // floating-point type.
   c10::DataPtr allocate(uint32_t device, uint64_t bytes);
   void free(uint64_t address);
-  // The block is used on another stream than its own: c10's recordStream.
+  // The block is used on another stream than its own: c10's recordStream. So is pinned memory of LibTorch's by a copy that the
+  // host does not wait for: LibTorch's allocators keep such memory until those streams are done.
   void record_use(const void* address, const Actor& actor);
 
   bool is_device(const void* address) const {
@@ -57,8 +58,10 @@ class Memory {
   void set_shape(const void* address, const std::string& shape);
   void set_name(const void* address, const std::string& name);
 
-  // Page-locked host memory. pin throws sdk::Failure where some of it is pinned already, as drivers do; unpin where none begins.
-  void pin(void* address, uint64_t bytes);
+  // Page-locked host memory, of `owner`. pin throws sdk::Failure where some of it is pinned already, as drivers do; unpin where
+  // none begins.
+  enum class Owner { kLibTorch, kOthers };
+  void pin(void* address, uint64_t bytes, Owner owner = Owner::kOthers);
   void unpin(void* address);  // a write of the host, for the checker
   bool is_pinned(const void* address) const;
 
@@ -85,7 +88,13 @@ class Memory {
   std::vector<Device> devices_;
   std::map<uint64_t, Block> blocks_;
   uint64_t blocks_made_ = 0;
-  std::map<uint64_t, uint64_t> pinned_;  // bytes by address
+  struct Pinned {
+    uint64_t bytes;
+    Owner owner;
+    std::vector<const Actor*> users;
+  };
+  std::map<uint64_t, Pinned>::const_iterator pinned_at(uint64_t address) const;
+  std::map<uint64_t, Pinned> pinned_;  // by address
 };
 
 // LibTorch's allocators: of the current device, and of pinned host memory.

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace gannet {
@@ -32,9 +33,9 @@ std::string nearest_globs(std::string_view pattern, const std::vector<std::strin
   for (const std::string& name : names)
     for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
       const std::string head = name.substr(0, dot), tail = name.substr(dot + 1);
-      candidates.insert(head + ".*");
-      candidates.insert("*." + tail);
-      candidates.insert("*" + head.substr(head.rfind('.') + 1) + "*");
+      candidates.insert(formatted("{}.*", head));
+      candidates.insert(formatted("*.{}", tail));
+      candidates.insert(formatted("*{}*", head.substr(head.rfind('.') + 1)));
     }
   return did_you_mean(pattern, {candidates.begin(), candidates.end()});
 }

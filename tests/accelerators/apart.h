@@ -28,7 +28,8 @@ struct Apart : torch::autograd::Function<Apart> {
     context->saved_data["kept"] = c10::IValue::make_capsule(kept);
     return kept->out.detach();
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
     const auto kept = c10::static_intrusive_pointer_cast<Kept>(context->saved_data["kept"].toCapsule());
     const auto run = [&] { torch::autograd::backward({kept->out}, {grads[0]}); };
     if (kept->on_thread) {

@@ -1,10 +1,10 @@
 // An engine on the checked device trains as on the CPU, and nothing that it does is left to chance.
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <gannet/checkpointing.h>
 #include <gannet/nn/transformer_layer.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "accelerators/checked.h"
 #include "accelerators/opened.h"
 #include "engine/models.h"
 
@@ -62,13 +62,7 @@ TEST_F(CheckedEngine, TrainsAsOnTheCpuAtEachStage) {
       EXPECT_NE(here.losses.front(), here.losses.back());
       EXPECT_THAT(there.plugins, HasSubstr("gannet_accelerator_checked.so"));
     }
-  const auto figures = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
-  EXPECT_EQ((figures.typed<c10::Dict<std::string, int64_t>()>().call().at("races")), 0);
-}
-
-int64_t host_waits() {
-  const auto figures = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
-  return figures.typed<c10::Dict<std::string, int64_t>()>().call().at("host_waits");
+  EXPECT_EQ(counters().at("races"), 0);
 }
 
 // The norm and whether all is finite are one number that the host reads; nothing else of a micro-batch makes it wait.
@@ -87,12 +81,12 @@ TEST_F(CheckedEngine, ABoundaryMakesTheHostWaitOnce) {
           auto [x, y] = make_batch(step, 4);
           x = x.to(engine->device());
           y = y.to(engine->device());
-          const int64_t before = host_waits();
+          const int64_t before = counters().at("host_waits");
           const at::Tensor loss = engine->forward(x, y);
           engine->backward(loss);
-          EXPECT_EQ(host_waits() - before, 0) << "forward and backward of micro-batch " << step;
+          EXPECT_EQ(counters().at("host_waits") - before, 0) << "forward and backward of micro-batch " << step;
           const bool is_boundary = engine->step().boundary;
-          EXPECT_EQ(host_waits() - before, is_boundary) << "step() of micro-batch " << step;
+          EXPECT_EQ(counters().at("host_waits") - before, is_boundary) << "step() of micro-batch " << step;
         }
       }
 }
@@ -147,14 +141,15 @@ TEST_F(CheckedEngine, MemoryThatRunsOutIsNamedAndTrainingGoesOn) {
   const at::Tensor there = x.to(engine->device()), target = y.to(engine->device());
   EXPECT_THAT(
       without_memory([&] { engine->forward(there, target); }),
-      testing::AllOf(HasSubstr("there is not enough memory in forward()"), HasSubstr("checked device 0 is out of memory")));
+      testing::AllOf(HasSubstr("there is not enough memory in forward:"), HasSubstr("checked device 0 is out of memory")));
   losses.push_back(step(engine, 1));
   const at::Tensor loss = loss_of(engine, 2);
-  EXPECT_THAT(without_memory([&] { engine->backward(loss); }), HasSubstr("there is not enough memory in backward()"));
+  EXPECT_THAT(without_memory([&] { engine->backward(loss); }), HasSubstr("there is not enough memory in backward:"));
   losses.push_back(step(engine, 2));
-  EXPECT_THAT(refusal_of([&] { loss_of(engine, 3, 4096); }), HasSubstr("not enough memory in forward()"));
+  EXPECT_THAT(refusal_of([&] { loss_of(engine, 3, 4096); }), HasSubstr("not enough memory in forward:"));
   losses.push_back(step(engine, 3));
-  EXPECT_THAT(without_memory([&] { engine->fp32_parameters(); }), HasSubstr("not enough memory in fp32_parameters()"));
+  EXPECT_THAT(without_memory([&] { engine->full_fp32_parameter("first.weight"); }),
+              HasSubstr("not enough memory in full_fp32_parameter:"));
   losses.push_back(step(engine, 4));
   EXPECT_EQ(losses, expected);
 }
@@ -198,8 +193,7 @@ TEST_F(CheckedEngine, RecomputesInTheDevicesThreadAtStage3) {
       std::vector<float> losses;
       for (int64_t step = 0; step < 4; ++step) {
         const auto [x, y] = make_batch(step, 4);
-        const c10::Device device(c10::DeviceType::PrivateUse1, 0);
-        const at::Tensor loss = engine->forward(x.to(device), y.to(device));
+        const at::Tensor loss = engine->forward(x.to(kChecked), y.to(kChecked));
         losses.push_back(loss.item<float>());
         engine->backward(loss);
         EXPECT_TRUE(engine->step().applied);
@@ -210,7 +204,6 @@ TEST_F(CheckedEngine, RecomputesInTheDevicesThreadAtStage3) {
 }
 
 TEST_F(CheckedEngine, HasTheOptimizersOfTheCpu) {
-  plugin::Registry registry({});
   for (const char* type : {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "RMSprop", "NAdam", "AdamWScheduleFree", "Lamb",
                            "Adafactor", "AdamW8bit", "Muon"}) {
     SCOPED_TRACE(type);
@@ -223,7 +216,39 @@ TEST_F(CheckedEngine, HasTheOptimizersOfTheCpu) {
       EXPECT_NE(here.losses.front(), here.losses.back());
     }
   }
-  for (const char* type : {"Sophia", "SAM"}) EXPECT_TRUE(registry.find(GANNET_KIND_OPTIMIZER, type, "checked")) << type;
+}
+
+// A gradient at perturbed parameters, and a second gradient of another loss.
+TEST_F(CheckedEngine, TakesStepsOfTwoPasses) {
+  const auto losses_on = [](const char* accelerator, const char* type, int64_t stage) {
+    const auto engine = initialize(make_net(), {.config = config_with({{"accelerator", Dict{{"type", accelerator}}},
+                                                                       {"optimizer", Dict{{"type", type}}},
+                                                                       {"zero_optimization", Dict{{"stage", stage}}}})})
+                            .engine;
+    std::vector<float> losses;
+    for (int64_t step = 0; step < 5; ++step) {
+      const auto pass = [&](int64_t index) {
+        const auto [x, y] = make_batch(index, 4);
+        const at::Tensor loss = engine->forward(x.to(engine->device()), y.to(engine->device()));
+        losses.push_back(loss.item<float>());
+        engine->backward(loss);
+      };
+      if (type == std::string("SAM") || engine->wants_second_gradient()) {
+        pass(step + 100);
+        type == std::string("SAM") ? engine->perturb() : engine->keep_second_gradient();
+      }
+      pass(step);
+      EXPECT_TRUE(engine->step().applied);
+    }
+    return losses;
+  };
+  for (const char* type : {"SAM", "Sophia"})
+    for (const int64_t stage : {0, 2}) {
+      SCOPED_TRACE(testing::Message() << type << " at stage " << stage);
+      const auto here = losses_on("cpu", type, stage), there = losses_on("checked", type, stage);
+      ASSERT_EQ(there.size(), here.size());
+      for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], 1e-6) << i;
+    }
 }
 
 // The CPU has kernels of its own; the device has LibTorch's operators, and drops the same elements.

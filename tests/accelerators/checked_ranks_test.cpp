@@ -1,6 +1,5 @@
 // Two ranks on the checked device, whose Comm joins the clocks of its groups to those of streams: they train as on the CPU, and
 // no use of a buffer is unordered.
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "accelerators/checked.h"
 #include "comm/ranks.h"
 #include "engine/models.h"
 
@@ -59,10 +59,8 @@ RANK_BODY(trains_on_the_checked_device) {
     }
   }
   if (accelerator == "checked") {
-    const auto counters = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
-    const auto figures = counters.typed<c10::Dict<std::string, int64_t>()>().call();
-    ranks::same(figures.at("races"), int64_t{0}, "races");
-    ranks::same(figures.at("collectives") > 0, !is_set("OVER_GLOO"), "the device's Comm was used");
+    ranks::same(counters().at("races"), int64_t{0}, "races");
+    ranks::same(counters().at("collectives") > 0, !is_set("OVER_GLOO"), "the device's Comm was used");
   }
   gannet::destroy_distributed();
 }

@@ -1,5 +1,6 @@
 // The checked device: LibTorch's tensors on it, the memory that the host cannot read, and the races that it reports.
-#include <ATen/core/dispatch/Dispatcher.h>
+#include "accelerators/checked.h"
+
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -19,26 +20,15 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-const c10::Device kChecked(c10::DeviceType::PrivateUse1, 0);
-
-std::map<std::string, int64_t> counters() {
-  const auto found = c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::counters", "");
-  std::map<std::string, int64_t> figures;
-  for (const auto& entry : found.typed<c10::Dict<std::string, int64_t>()>().call()) figures[entry.key()] = entry.value();
-  return figures;
-}
-
-void reset() { c10::Dispatcher::singleton().findSchemaOrThrow("gannet_checked::reset", "").typed<void()>().call(); }
-
 // Opened anew for each test, as a second engine would; the device is registered with LibTorch once.
 class CheckedDevice : public testing::Test {
  protected:
   void SetUp() override {
     checked->set_device(0);
     checked->synchronize(0);
-    reset();
+    reset_counters();
   }
-  void TearDown() override { EXPECT_EQ(counters()["races"], races_expected); }
+  void TearDown() override { EXPECT_EQ(counters().at("races"), races_expected); }
   c10::Stream stream_of_pool() { return c10::impl::VirtualGuardImpl(kChecked.type()).getStreamFromGlobalPool(kChecked); }
   void* handle(const c10::Stream& stream) { return checked->native_stream(0, stream.id()); }
   void* default_stream() { return checked->native_stream(0, 0); }
@@ -324,6 +314,12 @@ TEST_F(CheckedDevice, PinnedMemoryThatAQueueStillFillsMayNotBeGivenBack) {
               AllOf(HasSubstr("'free' on the host writes"), HasSubstr("'a copy to the host' on queue 'gradients' writes"),
                     HasSubstr("pinned host memory of 400 bytes")));
   races_expected = 1;
+}
+
+// LibTorch's own pinned memory lives until the copies that nobody waits for are over.
+TEST_F(CheckedDevice, PinnedMemoryOfLibTorchsMayGoBehindItsCopy) {
+  const at::Tensor there = torch::ones({100}).pin_memory().to(kChecked, /*non_blocking=*/true);
+  EXPECT_EQ(there.sum().item<float>(), 100.f);
 }
 
 TEST_F(CheckedDevice, CountsWhatItIsGiven) {

@@ -1,6 +1,6 @@
 // Tests that run on each accelerator, with queues of its own (fake, cuda) and without (cpu). Only cuda may be missing, the plugin
-// or the hardware, and is then skipped. `checked` has a program of its own (GANNET_TEST_CHECKED): LibTorch knows one device beside
-// the CPU in a process.
+// or the hardware, and is then skipped. `checked` has a program of its own (GANNET_TEST_CHECKED): LibTorch knows one device
+// beside the CPU in a process.
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -23,7 +23,7 @@ import mutations  # noqa: E402
 from mutations import Mutation  # noqa: E402
 
 TABLE = ROOT / "tests/accelerators/seen_red.txt"
-PROGRAM = "tests/accelerators_ranks_test"
+PROGRAM, WAYS_PROGRAM = "tests/accelerators_ranks_test", "tests/accelerators_ways_test"
 
 OMISSIONS = [
     Mutation("reduced_gradients_are_not_waited_for", "block() before an averaged bucket is used",
@@ -150,8 +150,8 @@ def report_of(build, mutant=None):
                               env=dict(os.environ, GANNET_MUTANT=mutant), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         lines = done.stdout.splitlines()
     else:
-        body = "trains_in_a_rarer_way" if way else "trains_on_the_checked_device"
-        lines, _ = run(os.path.join(build, PROGRAM), body, "checked", 0, mutant, way)
+        program, body = (WAYS_PROGRAM, "trains_in_a_rarer_way") if way else (PROGRAM, "trains_on_the_checked_device")
+        lines, _ = run(os.path.join(build, program), body, "checked", 0, mutant, way)
     return next((line for line in lines if "nothing orders the two" in line), None)
 
 
@@ -172,7 +172,8 @@ def main():
     if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *texts], cwd=ROOT).returncode:
         sys.exit("the files to change have uncommitted changes: " + ", ".join(texts))
     originals = {file: (ROOT / file).read_text() for file in texts}
-    build = ["cmake", "--build", given.build, "--target", "gannet_core", "accelerators_ranks_test", "accelerators_checked_test"]
+    build = ["cmake", "--build", given.build, "--target", "gannet_core", "accelerators_ranks_test", "accelerators_ways_test",
+             "accelerators_checked_test"]
     rows = []
     try:
         for file, text in texts.items():

@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "accelerators/checked.h"
 #include "accelerators/opened.h"
 #include "engine/models.h"
 
@@ -18,7 +19,6 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-const c10::Device kChecked(c10::DeviceType::PrivateUse1, 0);
 const c10::Stream kDefault(c10::Stream::DEFAULT, kChecked);
 
 class PlantedFault : public testing::Test {
@@ -77,7 +77,7 @@ TEST_F(PlantedFault, ABatchThatIsNotThereYet) {
   }
   EXPECT_THAT(
       report_of([&, &y = y] { engine->forward(there, y.to(kChecked)); }),
-      AllOf(HasSubstr(on_default + "reads bytes that 'aten::mul_"), HasSubstr(on_side + "writes"), HasSubstr("Float [4, 8]")));
+      AllOf(HasSubstr(on_default + "reads bytes that 'aten::mul."), HasSubstr(on_side + "writes"), HasSubstr("Float [4, 8]")));
 }
 
 // 2. The same from a thread of the program's, whose stream is its own.
@@ -223,8 +223,7 @@ TEST_F(PlantedFault, AGradientThatAHookReadsOnAnotherStream) {
     norm = gradient.norm();
   });
   EXPECT_THAT(report_of([&] { engine->backward(loss); }),
-              AllOf(HasSubstr("'aten::linalg_vector_norm"), HasSubstr(on_side + "reads bytes that 'aten::"),
-                    HasSubstr(on_default + "writes")));
+              AllOf(HasSubstr("'aten::norm"), HasSubstr(on_side + "reads bytes that 'aten::"), HasSubstr(on_default + "writes")));
 }
 
 // 12. The host reads the loss where it lies; 13. the host reads a parameter.

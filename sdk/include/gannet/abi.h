@@ -718,8 +718,7 @@ typedef struct gannet_accelerator_api {
   uint32_t struct_size;
   uint32_t version; /* GANNET_ACCELERATOR_VERSION */
   /* Opens the vendor's half of LibTorch. Called once, before anything has asked LibTorch for a device.
-   * GANNET_UNAVAILABLE with the reason where there is no driver or no device; GANNET_UNSUPPORTED where there is one that cannot
-   * be used, of which "auto" warns. */
+   * With the reason: GANNET_UNAVAILABLE where no driver or device is, GANNET_UNSUPPORTED for a fault that "auto" warns of. */
   int32_t (*create)(const gannet_host* host, const gannet_params* params, void** self, gannet_error* error);
   void (*destroy)(void* self);
   uint64_t (*capabilities)(void* self);

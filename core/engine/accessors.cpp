@@ -11,6 +11,7 @@
 #include "engine/own_reduction.h"
 #include "engine/rank_states.h"
 #include "params/broadcast.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
@@ -95,7 +96,7 @@ std::vector<std::string> EngineBase::optimizer_states() const {
   return names;
 }
 
-at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
+at::Tensor EngineBase::full_fp32_parameter(const std::string& name) try {
   const Calls::Entered entered(impl_->calls, "full_fp32_parameter");
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
@@ -104,9 +105,11 @@ at::Tensor EngineBase::full_fp32_parameter(const std::string& name) {
   if (const at::Tensor weights = weights_to_use(*impl_, *found.range, found.parameter); weights.defined())
     return Range::shaped(weights.flatten(), found.get());
   return impl_->store.gather(found, impl_->store.own_master(found));
+} catch (...) {
+  rethrow_as_ours("full_fp32_parameter");
 }
 
-at::Tensor EngineBase::full_gradient(const std::string& name) {
+at::Tensor EngineBase::full_gradient(const std::string& name) try {
   const Calls::Entered entered(impl_->calls, "full_gradient");
   at::NoGradGuard no_grad;
   join_newcomers(*impl_);
@@ -118,18 +121,22 @@ at::Tensor EngineBase::full_gradient(const std::string& name) {
     gradient.div_(static_cast<double>(impl_->comm->size()));
   }
   return impl_->store.gather(found, gradient);
+} catch (...) {
+  rethrow_as_ours("full_gradient");
 }
 
-at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::string& state) {
+at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::string& state) try {
   const Calls::Entered entered(impl_->calls, "full_optimizer_state");
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   const size_t index = state_index(*impl_, found, state);
   const auto call = enter(*impl_, "full_optimizer_state", name);
   return impl_->store.gather(found, impl_->store.own_state(found, index));
+} catch (...) {
+  rethrow_as_ours("full_optimizer_state");
 }
 
-void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) {
+void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) try {
   const Calls::Entered entered(impl_->calls, "set_full_fp32_parameter");
   at::NoGradGuard no_grad;
   impl_->refuse_within_backward("set_full_fp32_parameter");
@@ -143,9 +150,11 @@ void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tens
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype);
   impl_->store.set_master(found, flat);
   if (impl_->reducer) impl_->module_audit->record();
+} catch (...) {
+  rethrow_as_ours("set_full_fp32_parameter");
 }
 
-void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& value) {
+void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& value) try {
   const Calls::Entered entered(impl_->calls, "set_full_gradient");
   at::NoGradGuard no_grad;
   join_newcomers(*impl_);
@@ -155,6 +164,8 @@ void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& va
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype).div(gradient_factor(*impl_, found));
   impl_->store.set_gradient(found, flat);
   impl_->reducer->count_as_come(*found.range, found.parameter);
+} catch (...) {
+  rethrow_as_ours("set_full_gradient");
 }
 
 void EngineBase::for_each_gradient(const std::function<void(const std::string& name, at::Tensor& gradient)>& body) {
@@ -166,7 +177,7 @@ void EngineBase::for_each_gradient(const std::function<void(const std::string& n
   }
 }
 
-void EngineBase::set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value) {
+void EngineBase::set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value) try {
   const Calls::Entered entered(impl_->calls, "set_full_optimizer_state");
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
@@ -174,6 +185,8 @@ void EngineBase::set_full_optimizer_state(const std::string& name, const std::st
   const auto call = enter(*impl_, "set_full_optimizer_state", name);
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->states[index].dtype());
   impl_->store.set_state(found, index, flat);
+} catch (...) {
+  rethrow_as_ours("set_full_optimizer_state");
 }
 
 EngineBase::Local EngineBase::local_fp32_parameter(const std::string& name) const {
@@ -183,7 +196,7 @@ EngineBase::Local EngineBase::local_fp32_parameter(const std::string& name) cons
   return part.numel > 0 ? Local{part.begin, impl_->store.own_master(found)} : Local{};
 }
 
-EngineBase::Local EngineBase::local_gradient(const std::string& name) const {
+EngineBase::Local EngineBase::local_gradient(const std::string& name) const try {
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   const auto part = found.part();
@@ -194,6 +207,8 @@ EngineBase::Local EngineBase::local_gradient(const std::string& name) const {
         "full_gradient() averages it, on every rank");
   const at::Tensor gradient = own_gradient(*impl_, found);
   return part.numel > 0 ? Local{part.begin, gradient} : Local{};
+} catch (...) {
+  rethrow_as_ours("local_gradient");
 }
 
 EngineBase::Local EngineBase::local_optimizer_state(const std::string& name, const std::string& state) const {

@@ -19,6 +19,7 @@
 #include "engine/impl.h"
 #include "engine/not_finite.h"
 #include "engine/own_reduction.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 
@@ -197,7 +198,7 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   }
 }
 
-void EngineBase::allreduce_gradients() {
+void EngineBase::allreduce_gradients() try {
   Impl& impl = *impl_;
   const Calls::Entered entered(impl.calls, "allreduce_gradients");
   impl.require_usable("allreduce_gradients");
@@ -209,6 +210,8 @@ void EngineBase::allreduce_gradients() {
   impl.take_cleared_gradients();
   impl.reducer->begin_backward({.reduce = true, .brings = false});
   impl.reducer->end_backward();
+} catch (...) {
+  rethrow_as_ours("allreduce_gradients");
 }
 
 }  // namespace gannet

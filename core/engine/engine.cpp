@@ -25,6 +25,7 @@
 #include "engine/report.h"
 #include "engine/ties.h"
 #include "tensor/dtype.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 
@@ -287,7 +288,7 @@ std::vector<std::string> EngineBase::gather(const std::string& bytes) {
   return impl_->host_group->gather_texts(bytes);
 }
 
-std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
+std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() try {
   const Calls::Entered entered(impl_->calls, "fp32_parameters");
   at::NoGradGuard no_grad;
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
@@ -302,6 +303,8 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() {
       if (const at::Tensor weights = weights_to_use(*impl_, range, p); weights.defined())
         values[at].second = Range::shaped(weights.flatten(), range.parameters[p]);
   return values;
+} catch (...) {
+  rethrow_as_ours("fp32_parameters");
 }
 
 bool EngineBase::parameters_differ() const {
@@ -310,12 +313,14 @@ bool EngineBase::parameters_differ() const {
   return false;
 }
 
-void EngineBase::refresh_masters() {
+void EngineBase::refresh_masters() try {
   const Calls::Entered entered(impl_->calls, "refresh_masters");
   impl_->require_usable("refresh_masters");
   require_training_weights(*impl_, "refresh_masters");
   refuse_between_passes(*impl_, "refresh_masters");
   if (impl_->reducer) impl_->audit();
+} catch (...) {
+  rethrow_as_ours("refresh_masters");
 }
 
 LoaderOptions EngineBase::loader_options() const {

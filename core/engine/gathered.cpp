@@ -19,6 +19,7 @@
 #include "params/broadcast.h"
 #include "tensor/dtype.h"
 #include "tensor/move_leaf.h"
+#include "tensor/torch_errors.h"
 #include "tensor/version.h"
 
 namespace gannet {
@@ -209,7 +210,7 @@ void GatheredParameters::State::end() {
   is_over = true;
 }
 
-GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options)
+GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options) try
     : state_(std::make_unique<State>()) {
   const Calls::Entered entered(engine.impl().calls, "zero::GatheredParameters");
   state_->impl = &engine.impl();
@@ -237,9 +238,11 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   for (const size_t resident : state_->residents) state_->impl->store.residency()->set_writable(resident, true);
   if (!state_->chosen.empty()) state_->name = state_->chosen[0].name();
   state_->impl->guards.writing.push_back(state_->name);
+} catch (...) {
+  rethrow_as_ours("zero::GatheredParameters");
 }
 
-void GatheredParameters::publish() {
+void GatheredParameters::publish() try {
   if (state_->is_over) return;
   if (state_->engine.expired()) {
     state_->is_over = true;
@@ -275,6 +278,8 @@ void GatheredParameters::publish() {
                         "with the guard, and the engine has those from before",
                         written),
               "give the rank whose values are to stay: GatheredParameters(engine, parameters, {.write_from = 0})");
+} catch (...) {
+  rethrow_as_ours("zero::GatheredParameters::publish");
 }
 
 GatheredParameters::~GatheredParameters() {

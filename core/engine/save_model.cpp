@@ -18,6 +18,7 @@
 #include "files/pt_writer.h"
 #include "files/state_dict.h"
 #include "tensor/finite.h"
+#include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
@@ -80,10 +81,10 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   refuse_between_passes(impl, name);
   refuse_while_written(impl, name);
   if (impl.mesh->shape().size(kPipeAxis) > 1)
-    throw Error(ErrorCode::kUnsupported,
-                formatted("{} holds one whole model, and each of {} stages has a part of it",
-                          name, impl.mesh->shape().size(kPipeAxis)),
-                "save_checkpoint() has all stages; `gannet checkpoint export` makes one file of it");
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("{} holds one whole model, and each of {} stages has a part of it", name, impl.mesh->shape().size(kPipeAxis)),
+        "save_checkpoint() has all stages; `gannet checkpoint export` makes one file of it");
   if (!files::is_pt_name(filename) && !filename.ends_with(".safetensors"))
     throw Error(ErrorCode::kArgument, formatted("the model's file '{}' does not say what it is by its name", filename),
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
@@ -138,16 +139,18 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
 
 }  // namespace
 
-std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool exclude_frozen_parameters) {
+std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool exclude_frozen_parameters) try {
   const Calls::Entered entered(impl_->calls, "fp32_state");
   auto call = impl_->process_group->world()->enter(*impl_->world_group, "fp32_state", impl_->progress.global_steps);
   at::NoGradGuard no_grad;
   NamedTensors tensors = fp32_parameters();
   add_untrained(*impl_, tensors, exclude_frozen_parameters, /*keeps=*/true);
   return tensors;
+} catch (...) {
+  rethrow_as_ours("fp32_state");
 }
 
-bool EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+bool EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) try {
   const Calls::Entered entered(impl_->calls, "save_16bit_model");
   if (impl_->settings().zero.stage == 3 && !impl_->settings().zero.gather_16bit_on_save) {
     if (impl_->is_first())
@@ -158,10 +161,14 @@ bool EngineBase::save_16bit_model(const std::string& folder, const std::string& 
   }
   save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);
   return true;
+} catch (...) {
+  rethrow_as_ours("save_16bit_model");
 }
-void EngineBase::save_fp32_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) {
+void EngineBase::save_fp32_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) try {
   const Calls::Entered entered(impl_->calls, "save_fp32_model");
   save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/true);
+} catch (...) {
+  rethrow_as_ours("save_fp32_model");
 }
 
 }  // namespace gannet

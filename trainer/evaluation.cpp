@@ -100,7 +100,7 @@ at::Tensor TrainerBase::gather_rows(const at::Tensor& mine) {
   return joined(std::move(parts));
 }
 
-EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool wants_predictions) {
+EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool wants_predictions) try {
   ensure_engine();
   const auto began = std::chrono::steady_clock::now();
   const bool wants_metrics = has_metrics() && !arguments_.prediction_loss_only;
@@ -200,6 +200,12 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   log(std::move(values), times);
   fire(TrainerEventKind::kEvaluate, {}, output.metrics);
   return output;
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::kOutOfMemory) throw;
+  throw Error(ErrorCode::kOutOfMemory,
+              kInEvaluation + (" of batches of " + std::to_string(arguments_.per_device_eval_batch_size)) +
+                  " samples: " + error.message(),
+              "give a smaller per_device_eval_batch_size");
 }
 
 // What a function of the program's threw on one rank is an error on all: none waits in a collective call for the others. What it

@@ -8,6 +8,9 @@
 
 namespace gannet {
 
+/// How the sentence of an error begins that is of an evaluation, whose batches have a size of their own.
+inline const std::string kInEvaluation = "in an evaluation";
+
 /// Null, as during unwinding: nothing is known of it.
 inline std::string exception_text(const std::exception_ptr& thrown) {
   if (!thrown) return "an exception";

@@ -25,6 +25,7 @@
 #include <new>
 #include <utility>
 
+#include "exception_text.h"
 #include "model_errors.h"
 
 namespace gannet {
@@ -251,7 +252,7 @@ void TrainerBase::find_batch_size() {
 }
 
 Error TrainerBase::error_after_probes(const Error& error) const {
-  if (!engine_) return error;  // the search itself
+  if (!engine_ || error.message().starts_with(kInEvaluation)) return error;  // the search itself, or another batch size
   return Error(ErrorCode::kOutOfMemory,
                "there was memory for the micro-batches of " + std::to_string(micro_batch_size_) +
                    " samples that auto_find_batch_size tried, but not in update " + std::to_string(state_.global_step + 1) +

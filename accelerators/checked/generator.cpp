@@ -50,7 +50,13 @@ at::Generator cpu_generator_of(const at::Generator& generator) {
   return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->behind;
 }
 
-DrawsForDevice::DrawsForDevice(uint32_t device) : ours_(cpu_generator_of(default_generator(device))) {
+// Of all devices: one draw at a time has the CPU's generator.
+std::recursive_mutex& DrawsForDevice::mutex() {
+  static auto* const mutex = new std::recursive_mutex;
+  return *mutex;
+}
+
+DrawsForDevice::DrawsForDevice(uint32_t device) : alone_(mutex()), ours_(cpu_generator_of(default_generator(device))) {
   at::Generator cpu = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(cpu.mutex());
   cpus_state_ = cpu.unsafeGetGeneratorImpl()->get_state();

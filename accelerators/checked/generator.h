@@ -4,6 +4,7 @@
 #include <ATen/core/Generator.h>
 
 #include <cstdint>
+#include <mutex>
 
 namespace gannet::accelerators::checked {
 
@@ -20,6 +21,8 @@ class DrawsForDevice {
   DrawsForDevice(const DrawsForDevice&) = delete;
 
  private:
+  static std::recursive_mutex& mutex();
+  const std::lock_guard<std::recursive_mutex> alone_;
   at::Generator ours_;
   c10::intrusive_ptr<c10::TensorImpl> cpus_state_;
 };

@@ -13,6 +13,7 @@
 #include "hooks.h"
 #include "memory.h"
 #include "on_cpu.h"
+#include "recurrent.h"
 #include "streams.h"
 
 namespace gannet::accelerators::checked {
@@ -134,7 +135,12 @@ void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stac
 }  // namespace
 
 void register_kernels() {
-  // Never destroyed: that would take the kernels out again.
+  // Never destroyed: that would take the kernels out again. A copy resolves conjugation and sign itself, as LibTorch's does: what
+  // LibTorch does for other operators is to copy first.
+  for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {
+    auto* const lazy = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    for (const char* copy : {"_copy_from", "_copy_from_and_resize"}) lazy->impl(copy, torch::CppFunction::makeFallthrough());
+  }
   static auto* const all = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   all->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   static auto* const aten = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
@@ -152,6 +158,7 @@ void register_kernels() {
   // LibTorch's own way for a device is the form with `out`, which warns here that it resizes what is to hold a mean.
   for (const char* loss : {"mse_loss", "smooth_l1_loss"})
     aten->impl(loss, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  register_recurrent_cells();
   aten->impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   aten->impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 }

@@ -64,7 +64,10 @@ void launch(uint32_t device, std::string_view name, const std::vector<Access>& a
   try {
     Checker::get().launch(current_stream(device).actor, name, accesses);
   } catch (const sdk::Failure& failure) {
-    TORCH_CHECK(false, failure.what());
+    throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, GANNET_INVALID_ARGUMENT,
+                                std::string(failure.what()) +
+                                    " (let the later stream wait for an event behind the earlier use; memory that another stream "
+                                    "than its own uses is named to record_stream)");
   }
 }
 

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "control/world.h"
-#include "engine/dtype_errors.h"
+#include "engine/operator_errors.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
 #include "engine/not_finite.h"
@@ -194,7 +194,7 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
     run_backward(impl, {loss}, {seeds}, {reduces(impl, options), options.retain_graph, options.create_graph});
   } catch (...) {
     impl.restart_step();
-    rethrow_with_dtypes(impl, "backward");
+    rethrow_of_operators(impl, "backward");
   }
 }
 

@@ -16,7 +16,7 @@
 #include "control/world.h"
 #include "engine/backward.h"
 #include "engine/construction.h"
-#include "engine/dtype_errors.h"
+#include "engine/operator_errors.h"
 #include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
 #include "engine/impl.h"
@@ -87,7 +87,7 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
 // An exception that the program catches on this rank alone is found at the next call of all ranks.
 void EngineBase::rethrow_from_forward() {
   if (impl_->reducer && impl_->passes.training && at::GradMode::is_enabled()) ++impl_->progress.caught_errors;
-  rethrow_with_dtypes(*impl_, "forward");
+  rethrow_of_operators(*impl_, "forward");
 }
 
 void EngineBase::begin_forward() {

@@ -1,7 +1,13 @@
 #include "engine/open.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
 #include <gannet/distributed.h>
 #include <gannet/log.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <atomic>
 
@@ -44,6 +50,31 @@ void open_accelerator(RankContext& context, const config::Document& document) {
   }
 }
 
+// LibTorch makes a thread for each device that it knows at the first backward() of the process, and none later. Found now, by a
+// backward there, and not in the program's first one.
+void require_backward_thread(const RankContext& context) {
+  static std::atomic<uint64_t> tried{0};
+  const uint64_t bit = uint64_t{1} << (context.device_index() % 64);
+  if (c10::InferenceMode::is_enabled() || (tried & bit) != 0) return;
+  try {
+    const at::AutoGradMode grad(true);
+    const at::Tensor one = at::ones({}, at::TensorOptions().device(context.device)).requires_grad_();
+    torch::autograd::backward({one * one}, {});
+    tried |= bit;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    throw Error(
+        ErrorCode::kOrder,
+        formatted("LibTorch has no thread for backward on {}: a backward() ran in this process before accelerator '{}' was "
+                  "opened with that device ({})",
+                  context.device.str(), context.accelerator->name(), text.substr(0, text.find('\n'))),
+        "make the engine that trains there before the first backward() of any kind, also before that of an engine on the "
+        "CPU or with fewer devices");
+  }
+}
+
 // Current before its Comm is opened: a vendor's communicator is of the device that is current.
 void choose_device(RankContext& context) {
   const uint32_t index = context.accelerator->device_of(context.process_group->local_rank());
@@ -51,6 +82,7 @@ void choose_device(RankContext& context) {
   if (type == c10::DeviceType::CPU) return;
   context.device = at::Device(type, static_cast<c10::DeviceIndex>(index));
   context.accelerator->set_device(index);
+  require_backward_thread(context);
 }
 
 // The plugin that moves the device's tensors: what the config or the program names, else the device's own. Where that is not

@@ -1,6 +1,7 @@
 #include "grads/reducer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gannet/error.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -257,6 +258,20 @@ void Reducer::adopt_sums() {
   reduced_ = true;
 }
 
+// What was taken over from autograd goes back to the stream that backward ran on. The update may have read it on another.
+void Reducer::let_go_of_held() {
+  std::optional<c10::Stream> here;
+  for (auto& range : ranges_)
+    for (auto& parameter : range.parameters) {
+      if (comm_->size() == 1 && parameter.held.defined() && !parameter.held.is_cpu()) {
+        const at::Device device = parameter.held.device();
+        if (!here) here = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+        parameter.held.record_stream(*here);
+      }
+      parameter.held.reset();
+    }
+}
+
 void Reducer::forget() {
   if (!finished_) finish_works();
   flying_.clear();  // those that abandon() has waited for are no longer pending, and were not finished
@@ -271,8 +286,7 @@ void Reducer::forget() {
   late_buckets_ = 0;
   if (taken_over_bytes_ > 0) HostMeter::here()->set_aside(-taken_over_bytes_);
   last_taken_over_bytes_ = std::exchange(taken_over_bytes_, 0);
-  for (auto& range : ranges_)
-    for (auto& parameter : range.parameters) parameter.held.reset();
+  let_go_of_held();
   for (auto& slot : slots_) {
     slot.has_arrived = slot.has_come = slot.is_cleared = false;
     slot.arrivals = 0;

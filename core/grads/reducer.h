@@ -184,6 +184,7 @@ class Reducer {
   void tell_flight(const Bucket& bucket) const;
   void zero_missing(Range& range, size_t first, size_t last);
   void finish_works();
+  void let_go_of_held();
 
   std::deque<Range>& ranges_;
   DeviceComm* comm_;  // of the data axis; each range is summed over its own ranks

@@ -90,6 +90,27 @@ TEST(CheckedRanks, TrainWhereTheProgramMadeTheWorldFirst) {
 }
 // A Comm of the host's memory moves page-locked copies.
 TEST(CheckedRanks, TrainOverGloo) { expect_those_of_the_cpu(losses_on("checked", {{"OVER_GLOO", "1"}})); }
+// LibTorch starts its threads at the first backward of the process, one for each device that it knows then.
+RANK_BODY(backward_before_the_device) {
+  const auto engine_on = [](const char* accelerator, int64_t devices) {
+    Dict config = config_with({});
+    config["accelerator"] = Dict{{"type", accelerator}};
+    if (devices > 0) config["accelerator"].as_dict()["params"] = Dict{{"device_count", devices}};
+    return gannet::initialize(make_net(), {.config = config}).engine;
+  };
+  const auto engine = engine_on("cpu", 0);
+  const auto [x, y] = make_batch(0, 4);
+  engine->backward(engine->forward(x, y));
+  engine_on("checked", 1);
+}
+TEST(CheckedRanks, AreToldOfABackwardThatCameBeforeTheDevice) {
+  const auto outcome = ranks::run_one("backward_before_the_device", {{"RANK", ""}, {"WORLD_SIZE", ""}});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.output,
+              testing::AllOf(testing::HasSubstr("LibTorch has no thread for backward on checked:0"),
+                             testing::HasSubstr("make the engine that trains there before the first backward()")));
+}
+
 // Rank 1 dies in backward, behind the gather that rank 0's next one waits for it in, on the device's thread.
 RANK_BODY(killed_in_backward) {
   torch::set_num_threads(1);

@@ -129,6 +129,55 @@ TEST_F(CheckedDevice, AttentionAndItsGradientsAreTheCpus) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::allclose(results[0][i], results[1][i], 1e-5, 1e-6)) << i;
 }
 
+// Products of complex numbers and what is conjugated lazily, forward and backward.
+TEST_F(CheckedDevice, TransformsOfFourierAndTheirGradientsAreTheCpus) {
+  torch::manual_seed(4);
+  const at::Tensor signal = torch::randn({3, 16}), weight = torch::randn({9, 2});
+  std::vector<at::Tensor> results[2];
+  for (const bool there : {false, true}) {
+    const auto leaf = [&](const at::Tensor& tensor) {
+      return tensor.to(there ? kChecked : c10::Device("cpu")).detach().clone().requires_grad_();
+    };
+    const at::Tensor x = leaf(signal), w = leaf(weight);
+    const at::Tensor spectrum = torch::fft::rfft(x) * torch::view_as_complex(w);
+    (torch::fft::irfft(spectrum).pow(2).sum() + torch::real(spectrum.conj() * spectrum).sum()).backward();
+    const at::Tensor negative = torch::imag(spectrum.conj());  // lazily, too
+    for (const at::Tensor& each : {x.grad(), w.grad(), spectrum.detach().conj().resolve_conj(), negative.detach().clone()})
+      results[there].push_back(each.cpu());
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(torch::allclose(results[0][i], results[1][i], 1e-5, 1e-5)) << i;
+}
+
+TEST_F(CheckedDevice, RecurrentLayersAndTheirGradientsAreTheCpus) {
+  const auto compare = [](const auto& make, const auto& run) {
+    std::vector<at::Tensor> results[2];
+    for (const bool there : {false, true}) {
+      torch::manual_seed(5);
+      auto layer = make();
+      at::Tensor x = torch::randn({7, 2, 4});
+      std::vector<at::Tensor> leaves;
+      for (at::Tensor& parameter : layer->parameters())
+        if (there) {
+          parameter.unsafeGetTensorImpl()->_change_backend_component_keys(kChecked);
+          parameter.set_data(parameter.detach().to(kChecked));
+        }
+      if (there) x = x.to(kChecked);
+      x.requires_grad_();
+      run(layer, x).pow(2).sum().backward();
+      results[there].push_back(x.grad().cpu());
+      for (const at::Tensor& parameter : layer->parameters()) results[there].push_back(parameter.grad().cpu());
+    }
+    for (size_t i = 0; i < results[0].size(); ++i) EXPECT_TRUE(torch::allclose(results[0][i], results[1][i], 1e-5, 1e-5)) << i;
+  };
+  const auto first = [](auto& layer, const at::Tensor& x) { return std::get<0>(layer->forward(x)); };
+  compare([] { return torch::nn::RNN(4, 5); }, first);
+  compare([] { return torch::nn::GRU(torch::nn::GRUOptions(4, 5).num_layers(2)); }, first);
+  compare([] { return torch::nn::LSTM(torch::nn::LSTMOptions(4, 5).bidirectional(true)); }, first);
+  compare([] { return torch::nn::GRUCell(4, 5); }, [](auto& cell, const at::Tensor& x) { return cell->forward(x[0]); });
+  compare([] { return torch::nn::LSTMCell(torch::nn::LSTMCellOptions(4, 5).bias(false)); },
+          [](auto& cell, const at::Tensor& x) { return std::get<1>(cell->forward(x[0])); });
+}
+
 struct ThreadOf : torch::autograd::Function<ThreadOf> {
   static inline std::thread::id thread;
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x * 2; }
@@ -161,6 +210,21 @@ TEST_F(CheckedDevice, RandomNumbersComeFromItsOwnGenerator) {
   torch::manual_seed(1);
   torch::dropout(torch::ones({64}, kChecked), 0.5, true);
   EXPECT_TRUE(torch::equal(torch::rand({3}), undisturbed));
+}
+
+TEST_F(CheckedDevice, ThreadsThatDrawLeaveTheHostsNumbersAlone) {
+  torch::manual_seed(3);
+  const at::Tensor expected = torch::rand({3});
+  torch::manual_seed(3);
+  const at::Tensor there = torch::ones({1000}, kChecked);
+  const auto draw = [&] {
+    for (int i = 0; i < 50; ++i) torch::dropout(there, 0.5, true);
+  };
+  checked->synchronize(0);
+  std::thread other(draw);
+  draw();
+  other.join();
+  EXPECT_TRUE(torch::equal(torch::rand({3}), expected));
 }
 
 TEST_F(CheckedDevice, TensorsOfTheHostAreRefusedAmongItsOwn) {

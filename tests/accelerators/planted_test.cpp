@@ -18,6 +18,7 @@ namespace {
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 const c10::Stream kDefault(c10::Stream::DEFAULT, kChecked);
 
@@ -65,6 +66,31 @@ class PlantedFault : public testing::Test {
   const std::string on_side = "on stream " + std::to_string(side.id()) + " of device 0 ";
   const std::string on_default = "on stream 0 of device 0 ";
 };
+
+// The same things done right: nothing is reported.
+TEST_F(PlantedFault, IsNoneWhereEventsOrderTheStreams) {
+  const auto order = [&](const c10::Stream& earlier, const c10::Stream& later) {
+    c10::Event event(kChecked.type());
+    event.record(earlier);
+    event.block(later);
+  };
+  reset_counters();
+  for (int64_t index = 1; index < 4; ++index) {  // forward on a stream of its own, backward and step on the default one
+    order(kDefault, side);
+    at::Tensor loss;
+    {
+      const c10::StreamGuard guard(side);
+      loss = loss_of(index);
+    }
+    order(side, kDefault);
+    engine->backward(loss);
+    EXPECT_TRUE(engine->step().applied);
+    loss = at::Tensor();
+  }
+  opened->synchronize(0);
+  torch::zeros({1}, kChecked);
+  EXPECT_EQ(counters().at("races"), 0);
+}
 
 // 1. The loader's stream brings a batch, and forward does not wait for it.
 TEST_F(PlantedFault, ABatchThatIsNotThereYet) {
@@ -173,6 +199,34 @@ TEST_F(PlantedFault, AStepOnAnotherStreamThanItsBackward) {
   const c10::StreamGuard guard(side);
   EXPECT_THAT(report_of([&] { engine->step(); }),
               AllOf(HasSubstr(on_side), HasSubstr("bytes that 'aten::"), HasSubstr(on_default + "writes")));
+}
+
+TEST_F(PlantedFault, IsAnErrorOfTheDeviceWithANextStep) {
+  at::Tensor late;
+  const auto [x, y] = make_batch(1, 4);
+  const at::Tensor target = y.to(kChecked), there = x.to(kChecked);
+  {
+    const c10::StreamGuard guard(side);
+    late = there * 2;
+  }
+  try {
+    engine->forward(late, target);
+    FAIL() << "nothing was reported";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("the device reported an error in forward: 'aten::"),
+                                    HasSubstr("let the later stream wait for an event"), Not(HasSubstr("frame #0"))));
+  }
+}
+
+// A batch that was left on the host, and labels.
+TEST_F(PlantedFault, WhatWasLeftOnTheHostIsNamedSo) {
+  const auto [x, y] = make_batch(1, 4);
+  for (const bool is_label : {false, true})
+    EXPECT_THAT(
+        report_of([&, &x = x, &y = y] { engine->forward(is_label ? x.to(kChecked) : x, is_label ? y : y.to(kChecked)); }),
+        AllOf(HasSubstr("forward failed in an operator with tensors of two devices"),
+              HasSubstr("the parameters are on checked:0"), HasSubstr("x.to(engine->device())"), Not(HasSubstr("frame #0"))));
 }
 
 // 9. The event is recorded before the last kernel that it is to stand for.

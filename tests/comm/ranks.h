@@ -26,7 +26,7 @@ struct Options {
   std::map<std::string, std::string> environment = {};  // on top of RANK, WORLD_SIZE ...; an empty value unsets
   std::vector<uint32_t> absent = {};                    // ranks that are never started
   std::vector<uint32_t> stuck = {};                     // ranks that will not end: killed when all others have
-  std::chrono::seconds limit{60};                       // then everything is killed, with status 137
+  std::chrono::seconds limit{300};                      // then everything is killed, with status 137; machines are shared
 };
 
 // Starts the body on `count` ranks over a free port and waits for all of them. Outcomes in the order of ranks.

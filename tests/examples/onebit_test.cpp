@@ -110,7 +110,7 @@ RANK_BODY(learns_with_local_steps) {
 }
 
 void run(const std::string& body) {
-  const auto outcomes = run_ranks(body, 4, {.limit = std::chrono::seconds(280)});
+  const auto outcomes = run_ranks(body, 4);
   ranks::expect_all_succeed(outcomes);
   std::printf("%s", outcomes[0].output.c_str());
 }

@@ -52,7 +52,7 @@ RANK_BODY(loads) {
     }
 }
 TEST(PretrainedOnRanks, EachReadsItsShardsOfEveryKindOfFolder) {
-  for (const int count : {2, 3}) ranks::expect_all_succeed(run_ranks("loads", count, {.limit = std::chrono::seconds(200)}));
+  for (const int count : {2, 3}) ranks::expect_all_succeed(run_ranks("loads", count));
 }
 
 gannet::models::LlamaConfig large() {
@@ -103,7 +103,7 @@ TEST(PretrainedOnRanks, TakeAShardAndTheTensorThatIsBuilt) {
         << R"({"model_type": "llama", "vocab_size": 4096, "hidden_size": 512, "intermediate_size": 1024,
               "num_hidden_layers": 4, "num_attention_heads": 8})";
   }
-  ranks::expect_all_succeed(run_ranks("memory", 2, {.environment = {{"FOLDER", folder}}, .limit = std::chrono::seconds(200)}));
+  ranks::expect_all_succeed(run_ranks("memory", 2, {.environment = {{"FOLDER", folder}}}));
   std::filesystem::remove_all(folder);
 }
 
@@ -147,9 +147,7 @@ RANK_BODY(auto_values) {
   const auto expected = whole->named_parameters();
   for (const auto& [name, values] : engine->fp32_parameters()) expect(at::equal(values, expected[name].detach()), name);
 }
-TEST(PretrainedOnRanks, TakeAnAutoBeforeTheArgumentsFillIt) {
-  ranks::expect_all_succeed(run_ranks("auto_values", 2, {.limit = std::chrono::seconds(100)}));
-}
+TEST(PretrainedOnRanks, TakeAnAutoBeforeTheArgumentsFillIt) { ranks::expect_all_succeed(run_ranks("auto_values", 2)); }
 
 // Ranks with prompts of different lengths and numbers, none included, write what one rank writes.
 RANK_BODY(generates) {
@@ -187,8 +185,7 @@ TEST(GenerateOnRanks, EachHasPromptsOfItsOwn) {
   std::vector<std::pair<int, int>> runs = {{0, 2}, {3, 2}, {3, 3}};  // stage, ranks
   if (std::getenv("GANNET_TEST_FULL")) runs.insert(runs.end(), {{0, 4}, {1, 2}, {2, 2}, {3, 1}, {3, 4}});
   for (const auto& [stage, count] : runs)
-    ranks::expect_all_succeed(
-        run_ranks("generates", count, {.environment = {{"STAGE", std::to_string(stage)}}, .limit = std::chrono::seconds(200)}));
+    ranks::expect_all_succeed(run_ranks("generates", count, {.environment = {{"STAGE", std::to_string(stage)}}}));
 }
 
 // A mistake of one rank, before any has begun, is an error on all, which go on together; what fails in the middle, and is caught
@@ -232,8 +229,6 @@ RANK_BODY(fails_on_one) {
   else
     expect(std::chrono::steady_clock::now() - began < std::chrono::seconds(22), "the others wait for long");
 }
-TEST(GenerateOnRanks, WhatFailsOnOneRankIsAnErrorThatNamesItOnAll) {
-  ranks::expect_all_succeed(run_ranks("fails_on_one", 2, {.limit = std::chrono::seconds(100)}));
-}
+TEST(GenerateOnRanks, WhatFailsOnOneRankIsAnErrorThatNamesItOnAll) { ranks::expect_all_succeed(run_ranks("fails_on_one", 2)); }
 
 }  // namespace

@@ -105,8 +105,7 @@ TEST(Anywhere, ACheckpointGoesOnAtAnyOtherStageTierAndNumberOfRanks) {
     const auto run = [&](const char* body, int stage, int tier, int count) {
       ranks::expect_all_succeed(run_ranks(
           body, kRanks[count],
-          {.environment = {{"STAGE", std::to_string(stage)}, {"TIER", kTiers[tier]}, {"DTYPE", dtype}, {"FOLDER", folder}},
-           .limit = std::chrono::seconds(120)}));
+          {.environment = {{"STAGE", std::to_string(stage)}, {"TIER", kTiers[tier]}, {"DTYPE", dtype}, {"FOLDER", folder}}}));
     };
     run("saves_and_goes_on", one[0], one[1], one[2]);
     run("loads_and_goes_on", one[3], one[4], one[5]);
@@ -200,7 +199,7 @@ TEST(Anywhere, EveryPairOfPrecisionsThroughAResumeAndThroughAnImportOnTwoRanks) 
   for (const char* const body : {"every_pair_of_precisions", "every_pair_through_an_import"}) {
     const std::filesystem::path folder = std::filesystem::current_path() / ("precisions-" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder);
-    ranks::expect_all_succeed(run_ranks(body, 2, {.environment = {{"FOLDER", folder}}, .limit = std::chrono::seconds(240)}));
+    ranks::expect_all_succeed(run_ranks(body, 2, {.environment = {{"FOLDER", folder}}}));
     std::filesystem::remove_all(folder);
   }
 }
@@ -213,7 +212,8 @@ RANK_BODY(loads_format1) {
   auto net = make_fixture_net(9 + ranks->rank());
   auto engine = gannet::initialize(net, {.config = fixture_config()}).engine;
   int64_t counter = 0;
-  engine->add_state("counter", [] { return gannet::Value(0); }, [&](const gannet::Value& value) { counter = value.as_int(); });
+  engine->add_state(
+      "counter", [] { return gannet::Value(0); }, [&](const gannet::Value& value) { counter = value.as_int(); });
   const gannet::LoadReceipt receipt = engine->load_checkpoint(folder, {.tag = tag, .lock_folder = false});
   const bool is_same = ranks->size() == 2;
   ranks::same(receipt.global_steps, int64_t{2}, "steps");

@@ -255,8 +255,7 @@ class Ema : public PassesTest {
  protected:
   void by_hand(const std::string& dtype, int ranks) {
     ranks::expect_all_succeed(
-        ranks::run_ranks("ema_by_hand", ranks,
-                         {.environment = {{"FOLDER", folder_.string()}, {"DTYPE", dtype}}, .limit = std::chrono::seconds(180)}));
+        ranks::run_ranks("ema_by_hand", ranks, {.environment = {{"FOLDER", folder_.string()}, {"DTYPE", dtype}}}));
   }
 };
 

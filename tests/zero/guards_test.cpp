@@ -41,12 +41,14 @@ RANK_BODY(guards_and_averages) {
              "zero::GatheredParameters with write_from was called after eval()");
     if (stage == 3) {
       GatheredParameters reads(*engine, {weight});
-      contains(message_of([&] { engine->train(); }), "train() was called while a zero::GatheredParameters guard holds 'second.weight'");
+      contains(message_of([&] { engine->train(); }),
+               "train() was called while a zero::GatheredParameters guard holds 'second.weight'");
     }
     engine->train();
     {
       GatheredParameters writes(*engine, {weight}, {.write_from = 0});
-      contains(message_of([&] { engine->eval(); }), "eval() was called while a zero::GatheredParameters guard holds 'second.weight'");
+      contains(message_of([&] { engine->eval(); }),
+               "eval() was called while a zero::GatheredParameters guard holds 'second.weight'");
     }
     expect(torch::equal(parameters_of(*engine), parameters_of(*plain)), "what was refused has changed nothing");
     engine->eval();
@@ -196,8 +198,7 @@ RANK_BODY(new_memory_of_the_writer) {
 TEST(Guards, TakeNewMemoryOfTheRankThatWritesAlone) {
   const std::string folder = ::testing::TempDir() + "new_memory_of_the_writer";
   std::filesystem::create_directories(folder);
-  ranks::expect_all_succeed(
-      run_ranks("new_memory_of_the_writer", 2, {.environment = {{"FOLDER", folder}}, .limit = std::chrono::seconds(120)}));
+  ranks::expect_all_succeed(run_ranks("new_memory_of_the_writer", 2, {.environment = {{"FOLDER", folder}}}));
 }
 
 // A teacher within the module follows by guards at stage 3, as by copy_ elsewhere.
@@ -218,9 +219,13 @@ RANK_BODY(frozen_under_guards) {
     GatheredParameters reads(*engine, model->parameters());
     ends.push_back(flat_parameters(*model));
   }
-  expect(torch::allclose(ends[0], ends[1], 1e-5, 1e-6) && torch::allclose(ends[0], ends[2], 1e-5, 1e-6), "the same at every stage");
+  expect(torch::allclose(ends[0], ends[1], 1e-5, 1e-6) && torch::allclose(ends[0], ends[2], 1e-5, 1e-6),
+         "the same at every stage");
   const auto plain = make_net(1, 37);
-  expect((ends[0].narrow(0, 0, 37 * 8) - plain->first->weight.detach().to(at::kDouble).flatten() * std::pow(0.9, 4)).abs().max().item<double>() < 1e-6,
+  expect((ends[0].narrow(0, 0, 37 * 8) - plain->first->weight.detach().to(at::kDouble).flatten() * std::pow(0.9, 4))
+                 .abs()
+                 .max()
+                 .item<double>() < 1e-6,
          "it was scaled in each step");
 }
 TEST(Guards, WriteFrozenParametersAtEveryStage) { ranks::expect_all_succeed(run_ranks("frozen_under_guards", 2)); }

@@ -148,7 +148,7 @@ RANK_BODY(memory) {
 
 TEST(Memory, OfARankIsWhatTheFormulasSay) {
   for (const int count : ranks::is_full() ? std::vector{1, 2, 4, 8} : std::vector{1, 2, 4})
-    ranks::expect_all_succeed(run_ranks("memory", count, {.limit = std::chrono::seconds(200)}));
+    ranks::expect_all_succeed(run_ranks("memory", count));
 }
 
 // Built layer by layer, each shared out before the next one takes memory.

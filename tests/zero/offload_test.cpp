@@ -116,7 +116,7 @@ class Offload : public testing::Test {
   ~Offload() override { std::filesystem::remove_all(folder_); }
   ranks::Options with(std::map<std::string, std::string> variables = {}) const {
     variables["FOLDER"] = folder_;
-    return {.environment = variables, .limit = std::chrono::seconds(120)};
+    return {.environment = variables};
   }
   std::string folder_;
 };

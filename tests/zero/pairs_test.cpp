@@ -151,8 +151,7 @@ TEST(Pairs, EveryStageAndTierTrainsAsStage0Does) {
                                                          {"BF16", std::to_string(one[3])},
                                                          {"OVERLAPS", std::to_string(one[4])},
                                                          {"SMALL", std::to_string(one[5])},
-                                                         {"FOLDER", folder}},
-                                         .limit = std::chrono::seconds(120)}));
+                                                         {"FOLDER", folder}}}));
   }
   std::filesystem::remove_all(folder);
 }

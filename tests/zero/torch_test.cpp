@@ -259,8 +259,7 @@ RANK_BODY(torch_frozen) {
 class TorchOptimizer : public testing::Test {
  protected:
   void run(const std::string& body, int ranks) {
-    ranks::expect_all_succeed(
-        run_ranks(body, ranks, {.environment = {{"FOLDER", folder_.string()}}, .limit = std::chrono::seconds(120)}));
+    ranks::expect_all_succeed(run_ranks(body, ranks, {.environment = {{"FOLDER", folder_.string()}}}));
   }
   const TemporaryFolder folder_;
 };

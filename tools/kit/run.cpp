@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -16,6 +17,7 @@
 #include "kit/exclusions.h"
 #include "kit/host.h"
 #include "kit/json.h"
+#include "kit/object.h"
 #include "kit/place.h"
 #include "kit/report.h"
 #include "plugin/note.h"
@@ -176,6 +178,26 @@ Result run(const Plan& plan, const Known& known, const Check& check) {
   return result;
 }
 
+// Of a plugin for a device's memory most checks are skipped, for one reason: one child tells which, where each check would have
+// one that opens the file again. Reasons by check; none where the child did not end well.
+std::map<std::string, std::string> skipped_together(const Plan& plan, const Known& known) {
+  const Answer answer = ask_child(
+      [&] {
+        Dict reasons;
+        if (!works_on_host(*find(plan.file, known.provided, known.kind)))
+          for (const Check& check : checks_of(known.kind))
+            if (const Value told = parse_json(verdict_of(plan, known, check)); told.as_dict().find("skipped"))
+              reasons[check.name] = told.at("skipped");
+        return Value(std::move(reasons)).to_json();
+      },
+      std::chrono::seconds(30));
+  std::map<std::string, std::string> reasons;
+  if (!answer.failure.empty()) return reasons;
+  const Value told = parse_json(answer.text);
+  for (const auto& [check, reason] : told.as_dict().entries()) reasons[check] = reason.as_string();
+  return reasons;
+}
+
 // A schedule that lacks nothing but the length of the run: every check would fail on it in the same way.
 void require_length(const plugin::Plugin& plugin, const Dict& params) {
   if (plugin.kind() != GANNET_KIND_SCHEDULER) return;
@@ -259,13 +281,17 @@ int check_file(const CheckOptions& options) {
     require_params(plan, known);
     print(formatted("\n{}\n", known.provided));
     reports.push_back({known.provided, {}});
+    const auto skipped =
+        known.kind == GANNET_KIND_OPTIMIZER ? skipped_together(plan, known) : std::map<std::string, std::string>();
     for (const Check& check : checks_of(known.kind)) {
       const auto is_this = [&](const std::string& wanted) { return wanted == check.name; };
       if (!options.checks.empty() && std::none_of(options.checks.begin(), options.checks.end(), is_this)) continue;
       const auto reason = excluded.find(check.name);
-      Result result = reason == excluded.end()
-                          ? run(plan, known, check)
-                          : Result{.check = check.name, .verdict = Verdict::kExcluded, .reason = reason->second};
+      const auto not_here = skipped.find(check.name);
+      Result result =
+          reason != excluded.end()    ? Result{.check = check.name, .verdict = Verdict::kExcluded, .reason = reason->second}
+          : not_here != skipped.end() ? Result{.check = check.name, .verdict = Verdict::kSkipped, .reason = not_here->second}
+                                      : run(plan, known, check);
       print(text_of(result));
       reports.back().results.push_back(std::move(result));
     }

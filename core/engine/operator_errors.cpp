@@ -1,0 +1,100 @@
+#include "engine/operator_errors.h"
+
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "config/precision.h"
+#include "tensor/torch_errors.h"
+
+namespace gannet {
+namespace {
+
+// Operators word it in their own ways: "mat1 and mat2 must have the same dtype, but got Float and BFloat16", "expected scalar
+// type Float but found Half", "Input type (float) and bias type (c10::BFloat16) should be the same", "Found dtype Float but
+// expected BFloat16", "mixed dtype (CPU): expect parameter to have scalar type of Float" (of normalizations).
+bool is_of_dtypes(const std::string& line, const std::string& parameters) {
+  const auto has = [&](const std::string& text) { return line.find(text) != std::string::npos; };
+  if ((has("same dtype") && !has("but got")) || has("mixed dtype")) return true;
+  return has(parameters) && (has("dtype") || has("scalar type") || has("Input type"));
+}
+
+// As with what is not where the parameters are: "Expected all tensors to be on the same device, but found at least two devices,
+// cuda:0 and cpu!", "Input type (CPUFloatType) and weight type (checkedFloatType) should be the same".
+bool is_of_devices(const std::string& line) {
+  const auto has = [&](const char* text) { return line.find(text) != std::string::npos; };
+  return has("on the same device") || (has("Input type (CPU") && has("should be the same")) || has("is on cpu, ");
+}
+
+bool has_fp32_buffer(const EngineBase::Impl& impl) {
+  const std::vector<at::Tensor> buffers = impl.module->buffers();
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [](const at::Tensor& buffer) { return buffer.defined() && buffer.scalar_type() == at::kFloat; });
+}
+
+// "/bf16/enabled = true (ds_config.json:3:5)", of the section that gave the parameters their dtype.
+std::string section(const EngineBase::Impl& impl) {
+  const config::Settings& settings = impl.settings();
+  const std::string path = settings.bf16.enabled ? "/bf16/enabled" : settings.fp16.enabled ? "/fp16/enabled" : "/amp/opt_level";
+  for (const auto& line : impl.resolved.effective)
+    if (line.path == path) return formatted("{} = {} ({})", path, line.value.to_json(), line.origin);
+  return path;
+}
+
+// Within a handler only. Returns where it is another error.
+void refuse_two_devices(const EngineBase::Impl& impl, const char* call) {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace(), line = text.substr(0, text.find('\n'));
+    if (error_of(error) || !is_of_devices(line)) return;
+    throw Error(
+        ErrorCode::kMismatch,
+        formatted("{} failed in an operator with tensors of two devices: {}; the parameters are on {}", call, line,
+                  impl.device.str()),
+        "move inputs and labels there, x.to(engine->device()), and give tensors that forward makes the options of others: "
+        "torch::arange(n, x.options())");
+  } catch (...) {  // is none of LibTorch's
+  }
+}
+
+}  // namespace
+
+void rethrow_of_operators(const EngineBase::Impl& impl, const char* call) {
+  if (!impl.device.is_cpu()) refuse_two_devices(impl, call);
+  const auto dtype = config::precision_of(impl.settings(), impl.device.is_cpu()).model;
+  if (!dtype) rethrow_as_ours(call);
+  const bool is_half = *dtype == config::DType::kFloat16;
+  const auto refuse = [&](const std::string& operators, const std::string& line) {
+    throw Error(
+        ErrorCode::kMismatch,
+        formatted("{} failed in an operator {}: {}; the config has the parameters in {}: {}", call, operators, line,
+                  is_half ? "fp16" : "bf16", section(impl)),
+        formatted("{}give forward its inputs and labels of floating point in that dtype, x.to(at::{}), as gannet::Trainer "
+                  "does; or keep the parameters in fp32 and let each operator choose: \"torch_autocast\": "
+                  "{{\"enabled\": true}} in place of that section",
+                  has_fp32_buffer(impl) ? formatted("where it is a normalization with fp32 buffers (BatchNorm): \"data_types\": "
+                                                    "{{\"buffer_dtype\": \"{}\"}}; else ",
+                                                    is_half ? "fp16" : "bf16")
+                                        : "",
+                  is_half ? "kHalf" : "kBFloat16"));
+  };
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace(), line = text.substr(0, text.find('\n'));
+    if (!error_of(error) && is_of_dtypes(line, is_half ? "Half" : "BFloat16")) refuse("with tensors of two dtypes", line);
+  } catch (const Error&) {  // says what it says
+  } catch (const std::exception& error) {
+    // oneDNN's own, of an LSTM or a GRU: it does not say what it missed.
+    const std::string line = error.what();
+    if (line.starts_with("could not create a primitive"))
+      refuse("that takes tensors of one dtype", line.substr(0, line.find(". ")));
+  } catch (...) {  // is none of LibTorch's
+  }
+  rethrow_as_ours(call);
+}
+
+}  // namespace gannet

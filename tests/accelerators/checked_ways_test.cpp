@@ -110,7 +110,8 @@ void is_late() {
   for (const int64_t stage : {0, 1, 2}) {
     torch::manual_seed(1);
     const auto net = std::make_shared<LateImpl>();
-    const auto engine = gannet::initialize(net, {.config = config_at(stage)}).engine;
+    // Each backward sends: one that only gathers would learn of the second arrival before.
+    const auto engine = gannet::initialize(net, {.config = config_at(stage, {{"gradient_accumulation_steps", 1}})}).engine;
     for (const bool nested : {false, true, false}) {
       net->nested = nested;
       train(*engine, 2);

@@ -91,7 +91,7 @@ TEST_F(CheckedEngine, ABoundaryMakesTheHostWaitOnce) {
       }
 }
 
-// Memory that runs out is an error that names the call, and with memory again training goes on as if nothing had been.
+// Out of memory is an error that names the call; once memory is free again, training continues bitwise.
 TEST_F(CheckedEngine, MemoryThatRunsOutIsNamedAndTrainingGoesOn) {
   constexpr int64_t kBytes = 8 << 20;
   const Dict to_cpu{{"device", "cpu"}};

@@ -139,7 +139,6 @@ TEST_F(PlantedFault, AGradientIsCopiedBeforeItIsComputed) {
   Queue log = opened->make_queue("log");
   std::vector<float> target(64);
   std::string report;
-  at::Tensor hidden = net->first->weight;
   const auto [x, y] = make_batch(1, 4);
   const at::Tensor input = x.to(kChecked).requires_grad_(true);
   const at::Tensor loss = engine->forward(input, y.to(kChecked));

@@ -11,6 +11,7 @@ set -euo pipefail
 
 torch_version=2.11.0
 json_version=3.12.0
+format_version=19.1.7
 cache=${GANNET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gannet}
 
 packages=(g++ cmake ninja-build ccache git python3 python3-pip
@@ -70,6 +71,7 @@ download() {
   exec 9>&-
 }
 download json "nlohmann-json==$json_version"
+[ "${1:-}" != --tests ] || download clang-format "clang-format==$format_version"
 # libtorch_cpu needs libcudart and libcupti to load, a few megabytes; nothing else of CUDA is downloaded.
 [ -n "${LIBTORCH_ROOT:-}" ] || download libtorch "torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
 

@@ -11,7 +11,7 @@ case "${1:-}" in
   full) export GANNET_TEST_FULL=1; shift ;;
 esac
 scripts/setup.sh --tests
-scripts/build.sh "$preset"
+GANNET_WARNINGS_AS_ERRORS=${GANNET_WARNINGS_AS_ERRORS:-ON} scripts/build.sh "$preset"
 python3 scripts/check_rooms.py
 # One more at a time than there are cores: tests wait, too, for ranks to start or for a deadline.
 ctest --preset "$preset" --output-on-failure --parallel "$(($(nproc) + 1))" "$@"

@@ -18,7 +18,7 @@ Range at_least(double least) { return {.least = least}; }
 Range choices(std::vector<std::string> names) { return {.choices = std::move(names)}; }
 
 template <class T>
-Row row(const char* name, T A::*member, Range range, State state, const char* text) {
+Row row(const char* name, T A::* member, Range range, State state, const char* text) {
   Row made;
   made.name = name;
   made.type = Converted<T>::type();

@@ -41,7 +41,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
 void catch_host_accesses() {
   void* frame;
   backtrace(&frame, 1);  // loads what the handler needs
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigemptyset(&action.sa_mask);

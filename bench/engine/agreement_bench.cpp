@@ -109,7 +109,8 @@ std::pair<double, double> calls(gannet::control::World& world, int rounds) {
     world.enter("a round of calls");  // all ranks, and nothing in flight
     const double without = seconds([&] {
       for (int i = 0; i < kCalls; ++i)
-        gannet::control::Watch::Call(world.watch(), world.links().host, "step", ++number, "", gannet::control::Watch::Call::kAtOnce);
+        gannet::control::Watch::Call(world.watch(), world.links().host, "step", ++number, "",
+                                     gannet::control::Watch::Call::kAtOnce);
     });
     world.enter("a round of calls");
     const double with = seconds([&] {

@@ -60,8 +60,7 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
   at::Tensor view(const std::shared_ptr<Lease>& lease) const {
     auto* const address =
         static_cast<char*>(memory_.data_ptr()) + lease->slot * numel_ * static_cast<int64_t>(memory_.itemsize());
-    return at::from_blob(
-        address, {numel_}, [lease](void*) {}, memory_.options());
+    return at::from_blob(address, {numel_}, [lease](void*) {}, memory_.options());
   }
   const std::shared_ptr<TierMemory::Region>& region() const { return region_; }
 

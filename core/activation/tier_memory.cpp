@@ -150,8 +150,7 @@ TierMemory::Piece::~Piece() {
 at::Tensor TierMemory::Piece::in_place() {
   char* const address = static_cast<char*>(memory_->tier_->address(region_));
   if (!address) return {};
-  return at::from_blob(
-      address + offset_, {numel_}, [piece = self_.lock()](void*) {}, at::TensorOptions().dtype(dtype_));
+  return at::from_blob(address + offset_, {numel_}, [piece = self_.lock()](void*) {}, at::TensorOptions().dtype(dtype_));
 }
 
 void TierMemory::Piece::wait_for_write() {

@@ -65,7 +65,7 @@ int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_b
   const Chunks chunks(begin, end, std::max<uint64_t>(grain, 1), parallel_thread_count());
   if (chunks.count == 1) return body(argument, begin, end);
   std::atomic<int32_t> status{GANNET_OK};
-#pragma omp parallel for num_threads(static_cast <int>(chunks.count)) schedule(static, 1)
+#pragma omp parallel for num_threads(static_cast<int>(chunks.count)) schedule(static, 1)
   for (int64_t i = 0; i < static_cast<int64_t>(chunks.count); ++i) {
     const int32_t code = body(argument, chunks.first(i), chunks.last(i));
     int32_t expected = GANNET_OK;

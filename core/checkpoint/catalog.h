@@ -28,7 +28,7 @@ struct Found {
   std::optional<Error> problem;
   uint64_t bytes = 0;  // this and what follows: where the manifest could be read
   int64_t sequence = -1, step = -1;
-  std::string saved_at;
+  std::string saved_at = {};
 };
 
 // Newest first; those whose manifest cannot be read at the end. Throws Error(kNotFound, kIo) about the folder itself.

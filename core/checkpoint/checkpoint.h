@@ -149,7 +149,7 @@ class Opened {
 
 struct OpenOptions {
   std::string tag;  // "": what `latest` names; where that is missing or broken, the newest complete one, with a note
-  std::vector<std::string> avoid;  // tags that turned out to be broken while they were read
+  std::vector<std::string> avoid = {};  // tags that turned out to be broken while they were read
 };
 // Checks manifest, sizes of files, and that slices cover their tensors; not the tensors' bytes (read and verify do).
 // Error(kNotFound): no folder, no checkpoint in it, no such tag (the nearest are named). Error(kCorrupt): a tag that was asked

@@ -1,5 +1,5 @@
 // A checkpoint's weights as Hugging Face lays them out: model.safetensors, or shards model-00001-of-0000N.safetensors with
-// model.safetensors.index.json; or the same in another format (import/export_pt.h). One tensor is in memory at a time (small
+// model.safetensors.index.json; or the same in another format (convert/export_pt.h). One tensor is in memory at a time (small
 // ones together, up to 64 MiB).
 #pragma once
 
@@ -50,7 +50,7 @@ struct ExportFormat {
 const ExportFormat& safetensors_format();
 
 struct ExportOptions {
-  std::optional<c10::ScalarType> dtype;  // of floating-point tensors; else as they were saved
+  std::optional<c10::ScalarType> dtype = {};  // of floating-point tensors; else as they were saved
   uint64_t max_shard_bytes = 5'000'000'000;
   const ExportFormat& format = safetensors_format();
 };

@@ -221,8 +221,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       if (owner && is_alive(path_, file, *owner, times)) held(folder, path_, owner);
     }
     // Another job may have removed the file between our open and our lock: then what we hold is no one's door.
-    struct stat here {
-    }, there{};
+    struct stat here{}, there{};
     if (::fstat(file, &here) != 0 || ::stat(path_.c_str(), &there) != 0 || here.st_ino != there.st_ino ||
         here.st_dev != there.st_dev)
       continue;
@@ -270,8 +269,7 @@ FolderLock::~FolderLock() {
     const std::lock_guard lock(places_mutex());
     places().erase(place_of(file_));
   }
-  struct stat here {
-  }, there{};
+  struct stat here{}, there{};
   const bool ours = ::fstat(file_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino;
   if (ours) ::unlink(path_.c_str());  // while it is still locked
 }

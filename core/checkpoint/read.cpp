@@ -91,38 +91,62 @@ std::string tensors_in(const Manifest& manifest, const BlockRequest& request) {
   return formatted("tensors there: {}{}", join(names, ", "), more ? formatted(" and {} more", more) : "");
 }
 
-void Opened::read(const std::vector<Target>& targets) const {
-  const Manifest& manifest = state_->manifest;
+namespace {
+
+// Of each block, by file and number, what is wanted of it.
+using CopiesOfBlocks = std::map<std::pair<size_t, uint64_t>, std::vector<Copy>>;
+
+[[noreturn]] void refuse_other_machine(const Opened::State& state, const std::string& tensor, size_t file) {
+  throw Error(
+      ErrorCode::kMismatch,
+      formatted("{}: a part of tensor '{}' is in {}, which another machine has: the checkpoint was saved with "
+                "checkpoint.use_node_local_storage",
+                state.path, tensor, state.manifest.files[file].name),
+      formatted("start with the ranks on the machines that they were on, or copy the machines' folders {} into one", state.tag));
+}
+
+// The bytes [begin, end) of a slice's file that a copy takes something of; none where begin >= end.
+std::pair<uint64_t, uint64_t> wanted_bytes(const Copy& copy) {
+  const uint64_t first = copy.slice->offset, last = first + copy.slice->numel * copy.item();
+  uint64_t begin = last, end = first;
+  if (copy.target->split == copy.slice->split)
+    copy.each(first, last, [&](uint64_t from, uint64_t to, uint64_t) { return begin = from, end = to, true; });
+  else if (copy.has_any(first, last))
+    begin = first, end = last;
+  return {begin, end};
+}
+
+// `destinations`: of the targets, which the copies point into.
+CopiesOfBlocks copies_for(const Opened::State& state, const std::vector<Target>& targets, std::vector<BytesOf>& destinations) {
+  const Manifest& manifest = state.manifest;
   const uint64_t size = manifest.block_bytes;
-  const std::vector<bool> elsewhere = lies_elsewhere(manifest, state_->path);
-  std::vector<BytesOf> destinations;
-  destinations.reserve(targets.size());                             // Copy points into it
-  std::map<std::pair<size_t, uint64_t>, std::vector<Copy>> blocks;  // by file and block
+  const std::vector<bool> elsewhere = lies_elsewhere(manifest, state.path);
+  destinations.reserve(targets.size());
+  CopiesOfBlocks blocks;
   for (const Target& target : targets) {
-    const auto found = state_->index.find(target.name);
-    const TensorEntry* tensor = found == state_->index.end() ? nullptr : &manifest.tensors[found->second];
-    check_target(target, tensor, state_->path);
+    const auto found = state.index.find(target.name);
+    const TensorEntry* tensor = found == state.index.end() ? nullptr : &manifest.tensors[found->second];
+    check_target(target, tensor, state.path);
     const BytesOf* into = &destinations.emplace_back(target.into, target.stored);
     for (const SliceEntry& slice : tensor->slices) {
       const Copy copy{tensor, &slice, &target, into};
-      const uint64_t last = slice.offset + slice.numel * copy.item();
-      uint64_t begin = last, end = slice.offset;  // of its bytes that are asked for
-      if (target.split == slice.split)
-        copy.each(slice.offset, last, [&](uint64_t from, uint64_t to, uint64_t) { return begin = from, end = to, true; });
-      else if (copy.has_any(slice.offset, last))
-        begin = slice.offset, end = last;
+      const auto [begin, end] = wanted_bytes(copy);
       if (begin >= end) continue;
-      if (elsewhere[slice.file])
-        throw Error(ErrorCode::kMismatch,
-                    formatted("{}: a part of tensor '{}' is in {}, which another machine has: the checkpoint was saved with "
-                              "checkpoint.use_node_local_storage",
-                              state_->path, target.name, manifest.files[slice.file].name),
-                    formatted("start with the ranks on the machines that they were on, or copy the machines' folders {} into one",
-                              state_->tag));
+      if (elsewhere[slice.file]) refuse_other_machine(state, target.name, slice.file);
       for (uint64_t block = begin / size; block * size < end; ++block)
         if (copy.has_any(block * size, (block + 1) * size)) blocks[{slice.file, block}].push_back(copy);
     }
   }
+  return blocks;
+}
+
+}  // namespace
+
+void Opened::read(const std::vector<Target>& targets) const {
+  const Manifest& manifest = state_->manifest;
+  const uint64_t size = manifest.block_bytes;
+  std::vector<BytesOf> destinations;
+  const CopiesOfBlocks blocks = copies_for(*state_, targets, destinations);
   // The order of the map is file by file, blocks ascending: each file is read from front to back.
   std::vector<BlockRequest> requests;
   for (const auto& [place, copies] : blocks) requests.push_back({place.first, place.second});

@@ -78,6 +78,28 @@ void add_files(const Content& content, const std::string& staging) {
   }
 }
 
+Json write_file(RankFile& file, const std::string& path) {
+  Json blocks = write_blocks(path, file.bytes(), kBlockBytes,
+                             [&](uint64_t offset, uint64_t bytes, char* into) { file.fill(offset, bytes, into); });
+  return {{"blocks", std::move(blocks)}, {"not_finite", file.not_finite()}};
+}
+
+// One order of saves on all machines.
+int64_t latest_sequence(const std::vector<Json>& staged) {
+  int64_t latest = 0;
+  for (const Json& one : staged)
+    if (one.is_object()) latest = std::max(latest, one.at("sequence").get<int64_t>());
+  return latest;
+}
+
+SaveResult result_of(const std::vector<Json>& described, const std::vector<Json>& written) {
+  SaveResult result;
+  for (const Json& part : described) result.bytes += part.at("bytes").get<uint64_t>();
+  for (const Json& part : written)
+    for (const auto& [tensor, count] : part.at("not_finite").items()) result.not_finite[tensor] += count.get<uint64_t>();
+  return result;
+}
+
 Neighbours neighbours_of(const Ranks& ranks, const std::string& path) {
   if (ranks.machine.empty()) return {0, ranks.rank, ranks.size};
   const std::vector<Json> folders =
@@ -124,8 +146,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   // keeper has staged and not committed is removed.
   std::optional<RankFile> file;
   const std::vector<Json> parts = together("slices", [&] {
-    const std::string fault = tag_fault(content.tag);
-    if (!fault.empty())
+    if (const std::string fault = tag_fault(content.tag); !fault.empty())
       throw Error(ErrorCode::kArgument, formatted("the tag '{}' {}", content.tag, fault), "give a name like 'step100'");
     file.emplace(content.slices);
     return describe(content, *file, ranks, keeper);
@@ -145,15 +166,10 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   });
   const auto name = staged[keeper].at("name").get<std::string>();
   manifest.saved_at = staged[0].at("saved_at");
-  for (const Json& one : staged)  // one order of saves on all machines
-    if (one.is_object()) manifest.sequence = std::max(manifest.sequence, one.at("sequence").get<int64_t>());
+  manifest.sequence = latest_sequence(staged);
 
-  const std::vector<Json> written = together("files", [&] {
-    const std::string path = formatted("{}/{}/{}", state_->path, name, rank_file_name(ranks.rank));
-    Json blocks = write_blocks(path, file->bytes(), kBlockBytes,
-                               [&](uint64_t offset, uint64_t bytes, char* into) { file->fill(offset, bytes, into); });
-    return Json{{"blocks", std::move(blocks)}, {"not_finite", file->not_finite()}};
-  });
+  const std::vector<Json> written =
+      together("files", [&] { return write_file(*file, formatted("{}/{}/{}", state_->path, name, rank_file_name(ranks.rank))); });
 
   together("commit", [&] {
     if (!folder) return Json();
@@ -163,20 +179,15 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     folder->commit(staging.path, manifest);
     staging.release();
     return Json();
-  });
-  // What `latest` names every machine has.
+  });  // what `latest` names every machine has
   together("latest", [&] {
     if (!folder) return Json();
     if (options.save_latest) folder->set_latest(content.tag);
     folder->retain(options.keep, content.tag);
     return Json();
   });
-
-  SaveResult result;
+  SaveResult result = result_of(parts, written);
   result.path = formatted("{}/{}", state_->path, content.tag);
-  for (const Json& part : parts) result.bytes += part.at("bytes").get<uint64_t>();
-  for (const Json& part : written)
-    for (const auto& [tensor, count] : part.at("not_finite").items()) result.not_finite[tensor] += count.get<uint64_t>();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

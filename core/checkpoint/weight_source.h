@@ -26,8 +26,8 @@ class WeightSource {
   std::map<std::string, Info> tensors_;
 };
 
-// A checkpoint folder of save_checkpoint (`tag`: one of its checkpoints, else the newest), or what files::open_weight_files reads.
-// Throws Error(kNotFound), Error(kCorrupt), and what open_weight_files throws.
+// A checkpoint folder of save_checkpoint (`tag`: one of its checkpoints, else the newest), or what files::open_weight_files
+// reads. Throws Error(kNotFound), Error(kCorrupt), and what open_weight_files throws.
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag);
 
 }  // namespace gannet::checkpoint

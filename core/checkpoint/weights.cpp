@@ -35,6 +35,59 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 // Small tensors are read together: a block of a checkpoint holds many.
 constexpr size_t kReadTogether = 8 << 20;
 
+using Splits = std::map<std::string, std::shared_ptr<const DeclaredSplit>>;
+using Source = std::map<std::string, checkpoint::WeightSource::Info>;
+
+// What a file lacks, has beyond the module, or has in another shape, by name.
+struct Differences {
+  std::vector<std::string> missing, unexpected, shapes;
+  bool are_none() const { return missing.empty() && unexpected.empty() && shapes.empty(); }
+};
+
+Differences differences_of(const NamedTensors& wanted, const Source& source, const Splits& splits, bool strict) {
+  // A tied tensor may have been saved under one of its names only.
+  std::unordered_set<const void*> filled;
+  for (const auto& [name, tensor] : wanted)
+    if (source.count(name)) filled.insert(storage_of(tensor));
+  Differences found;
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : wanted) {
+    known.insert(name);
+    const auto there = source.find(name);
+    if (there == source.end()) {
+      if (strict && !filled.count(storage_of(tensor))) found.missing.push_back(name);
+      continue;
+    }
+    const auto split = splits.find(name);
+    const std::vector<int64_t> shape = split == splits.end() ? tensor.sizes().vec() : split->second->shape;
+    if (there->second.shape != shape)
+      found.shapes.push_back(
+          formatted("shape of {}: {} there, {} in the module", name, shape_text(there->second.shape), shape_text(shape)));
+  }
+  for (const auto& [name, info] : source)
+    if (strict && !known.count(name)) found.unexpected.push_back(name);
+  return found;
+}
+
+// Some of each kind: a wrong prefix shows in what is missing and in what is unexpected together.
+[[noreturn]] void refuse_differences(const std::string& path, const Differences& found, const NamedTensors& wanted,
+                                     const Source& source) {
+  std::string text, advice;
+  if (!found.missing.empty()) text += formatted("\n  missing in it: {}", files::some_names(found.missing, 5));
+  if (!found.unexpected.empty()) text += formatted("\n  unexpected in it: {}", files::some_names(found.unexpected, 5));
+  for (size_t i = 0; i < std::min<size_t>(found.shapes.size(), 5); ++i) text += formatted("\n  {}", found.shapes[i]);
+  if (found.shapes.size() > 5) text += formatted("\n  and {} more of another shape", found.shapes.size() - 5);
+  if (!found.missing.empty() && !found.unexpected.empty()) {
+    std::vector<std::string> in_file;
+    for (const auto& [name, info] : source) in_file.push_back(name);
+    std::set<std::string> known;
+    for (const auto& [name, tensor] : wanted) known.insert(name);
+    advice = files::rename_advice(path, in_file, {known.begin(), known.end()});
+  }
+  throw Error(ErrorCode::kMismatch, formatted("the weights of '{}' do not fit the module:{}", path, text),
+              advice.empty() ? "build the module that was saved, or pass strict = false where only names are missing" : advice);
+}
+
 }  // namespace
 
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options) {
@@ -42,49 +95,15 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   const auto opened = checkpoint::open_weights(path, options.tag);
   const auto& source = opened->tensors();
   const NamedTensors wanted = tensors_of(module);
-  std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;  // the file has the whole tensors
+  Splits splits;  // the file has the whole tensors
   for (const auto& entry : module.named_parameters())
     if (auto split = split_of(entry.value())) splits.emplace(entry.key(), std::move(split));
-  const auto shape_of = [&](const std::string& name, const at::Tensor& tensor) {
-    const auto split = splits.find(name);
-    return split == splits.end() ? tensor.sizes().vec() : split->second->shape;
-  };
-  // A tied tensor may have been saved under one of its names only.
-  std::unordered_set<const void*> filled;
-  for (const auto& [name, tensor] : wanted)
-    if (source.count(name)) filled.insert(storage_of(tensor));
-  std::vector<std::string> differences, unexpected, missing;
+  if (const Differences found = differences_of(wanted, source, splits, options.strict); !found.are_none())
+    refuse_differences(path, found, wanted, source);
   std::vector<files::Conversion> conversions;
-  std::set<std::string> known;
-  for (const auto& [name, tensor] : wanted) {
-    known.insert(name);
-    const auto found = source.find(name);
-    if (found == source.end()) {
-      if (options.strict && !filled.count(storage_of(tensor))) missing.push_back(name);
-    } else if (const auto shape = shape_of(name, tensor); found->second.shape != shape) {
-      differences.push_back(
-          formatted("shape of {}: {} there, {} in the module", name, shape_text(found->second.shape), shape_text(shape)));
-    } else {
-      conversions.push_back({name, found->second.dtype, tensor.scalar_type()});
-    }
-  }
-  for (const auto& [name, info] : source)
-    if (options.strict && !known.count(name)) unexpected.push_back(name);
-  if (!differences.empty() || !missing.empty() || !unexpected.empty()) {
-    // Some of each kind: a wrong prefix shows in what is missing and in what is unexpected together.
-    std::string text, advice;
-    if (!missing.empty()) text += formatted("\n  missing in it: {}", files::some_names(missing, 5));
-    if (!unexpected.empty()) text += formatted("\n  unexpected in it: {}", files::some_names(unexpected, 5));
-    for (size_t i = 0; i < std::min<size_t>(differences.size(), 5); ++i) text += formatted("\n  {}", differences[i]);
-    if (differences.size() > 5) text += formatted("\n  and {} more of another shape", differences.size() - 5);
-    if (!missing.empty() && !unexpected.empty()) {
-      std::vector<std::string> in_file;
-      for (const auto& [name, info] : source) in_file.push_back(name);
-      advice = files::rename_advice(path, in_file, {known.begin(), known.end()});
-    }
-    throw Error(ErrorCode::kMismatch, formatted("the weights of '{}' do not fit the module:{}", path, text),
-                advice.empty() ? "build the module that was saved, or pass strict = false where only names are missing" : advice);
-  }
+  for (const auto& [name, tensor] : wanted)
+    if (const auto there = source.find(name); there != source.end())
+      conversions.push_back({name, there->second.dtype, tensor.scalar_type()});
   files::refuse_other_kinds(path, conversions);
   at::NoGradGuard no_grad;
   std::vector<std::string> names;

@@ -108,6 +108,10 @@ class Builder : public json::json_sax_t {
     return true;
   }
 
+  [[noreturn]] void fail(size_t at, const std::string& what, const std::string& next) const;
+  void refuse_what_is_no_object(size_t offset) const;
+  void refuse_foreign_words(size_t start, const std::string& word, bool is_key_wanted) const;
+
   const Scan& scan_;
   std::string name_;
   Tree tree_;
@@ -126,42 +130,13 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
   if (std::strstr(error.what(), "invalid literal") && offset > 0 && offset < text.size() &&
       std::strchr(" \t\r\n,:{}[]\"", text[offset]))
     --offset;
-  const auto fail = [&](size_t at, const std::string& what, const std::string& next) {
-    throw Error(ErrorCode::kConfig, formatted("{}: {}", scan_.where(at), what), next);
-  };
-  const bool is_key_wanted = std::strstr(error.what(), "object key") != nullptr;
-  if (text.find_last_not_of(" \t\r\n") == std::string::npos)
-    fail(0, "there is no config in the file: it holds comments only", "write { } with the keys in it");
-  if (offset >= text.size() || text.find_first_not_of(" \t\r\n", offset) == std::string::npos) {
-    if (!open_.empty()) {
-      const bool is_list = open_.back().value.is_list();
-      fail(text.size(),
-           formatted("the text ends before {} is closed", open_.back().path.empty() ? "the outermost object" : open_.back().path),
-           is_list ? "a ']' is missing" : "a '}' is missing");
-    }
-  }
-  if (open_.empty() && !root_.is_dict()) {  // no brace was met
-    const size_t first = text.find_first_not_of(" \t\r\n");
-    const std::string line = text.substr(first, text.find_first_of("\r\n", first) - first);
-    fail(first, formatted("a config is an object {{ ... }}, found the text {}", in_quotes(printable(line.substr(0, 60)))),
-         "put the keys inside { }; a short text may be a server's answer in place of a file: fetch the file again");
-  }
+  refuse_what_is_no_object(offset);
   const size_t start = scan_.token_start(offset);
   size_t end = start;
   while (end < text.size() && !std::strchr(" \t\r\n,:{}[]\"", text[end])) ++end;
   const std::string word = text.substr(start, end - start);
-  const std::string folded = lower(word);
-  if (folded == "nan" || folded == "infinity" || folded == "-infinity" || folded == "inf" || folded == "-inf")
-    fail(start, formatted("{} is not a number that a config may hold", in_quotes(word)),
-         "write a finite number, or leave the key out");
-  if (word == "True" || word == "False" || word == "None")
-    fail(start, formatted("{} is Python's word", in_quotes(word)),
-         std::string("JSON writes ") + (word == "None" ? "null" : folded));
-  if (!word.empty() && (word[0] == '\'' || word.find('\'') != std::string::npos))
-    fail(start, "strings stand in double quotes, found a single quote", "write \"...\"");
-  if (!word.empty() && (std::isalpha(static_cast<unsigned char>(word[0])) || word[0] == '_' || word[0] == '$'))
-    fail(start, formatted("{}{} needs double quotes", is_key_wanted ? "the key " : "the value ", in_quotes(word)),
-         formatted("write \"{}\"", word));
+  const bool is_key_wanted = std::strstr(error.what(), "object key") != nullptr;
+  refuse_foreign_words(start, word, is_key_wanted);
   if (std::strstr(error.what(), "out_of_range"))
     fail(start, formatted("the number {} is too large", in_quotes(token)), "the largest is about 1.8e308");
   if (open_.empty() && std::strstr(error.what(), "end of input"))
@@ -182,7 +157,44 @@ bool Builder::parse_error(size_t byte, const std::string& token, const json::exc
     fail(start, formatted("{} is not a JSON value", in_quotes(word)),
          "a value is a number, true, false, null, \"text\", [ ... ] or { ... }");
   fail(start, "a value is expected here", "a value is a number, true, false, null, \"text\", [ ... ] or { ... }");
-  return false;
+}
+
+void Builder::fail(size_t at, const std::string& what, const std::string& next) const {
+  throw Error(ErrorCode::kConfig, formatted("{}: {}", scan_.where(at), what), next);
+}
+
+// Comments alone, a text that ends too early, or one without braces. `offset`: where the parser stopped.
+void Builder::refuse_what_is_no_object(size_t offset) const {
+  const std::string& text = scan_.text();
+  if (text.find_last_not_of(" \t\r\n") == std::string::npos)
+    fail(0, "there is no config in the file: it holds comments only", "write { } with the keys in it");
+  const bool has_ended = offset >= text.size() || text.find_first_not_of(" \t\r\n", offset) == std::string::npos;
+  if (has_ended && !open_.empty())
+    fail(text.size(),
+         formatted("the text ends before {} is closed", open_.back().path.empty() ? "the outermost object" : open_.back().path),
+         open_.back().value.is_list() ? "a ']' is missing" : "a '}' is missing");
+  if (open_.empty() && !root_.is_dict()) {  // no brace was met
+    const size_t first = text.find_first_not_of(" \t\r\n");
+    const std::string line = text.substr(first, text.find_first_of("\r\n", first) - first);
+    fail(first, formatted("a config is an object {{ ... }}, found the text {}", in_quotes(printable(line.substr(0, 60)))),
+         "put the keys inside { }; a short text may be a server's answer in place of a file: fetch the file again");
+  }
+}
+
+// Numbers and constants as Python writes them, other quotes, names without quotes.
+void Builder::refuse_foreign_words(size_t start, const std::string& word, bool is_key_wanted) const {
+  const std::string folded = lower(word);
+  if (folded == "nan" || folded == "infinity" || folded == "-infinity" || folded == "inf" || folded == "-inf")
+    fail(start, formatted("{} is not a number that a config may hold", in_quotes(word)),
+         "write a finite number, or leave the key out");
+  if (word == "True" || word == "False" || word == "None")
+    fail(start, formatted("{} is Python's word", in_quotes(word)),
+         std::string("JSON writes ") + (word == "None" ? "null" : folded));
+  if (!word.empty() && (word[0] == '\'' || word.find('\'') != std::string::npos))
+    fail(start, "strings stand in double quotes, found a single quote", "write \"...\"");
+  if (!word.empty() && (std::isalpha(static_cast<unsigned char>(word[0])) || word[0] == '_' || word[0] == '$'))
+    fail(start, formatted("{}{} needs double quotes", is_key_wanted ? "the key " : "the value ", in_quotes(word)),
+         formatted("write \"{}\"", word));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ class Watch : public Watcher {
     void wait_for_all();
     void leave(bool failed);
     Watch* watch_ = nullptr;
-    Active* active_ = nullptr;  // null in a world or group of one, and inside another call of this thread
+    Active* active_ = nullptr;               // null in a world or group of one, and inside another call of this thread
     std::shared_ptr<BackwardInfo> carried_;  // which holds active_ for other threads
     int exceptions_ = 0;
     bool failed_ = false;

@@ -14,7 +14,7 @@ namespace {
 
 // A function of the plugin's table on this accelerator.
 template <class Function, class... Arguments>
-void call(const Accelerator& accelerator, const char* name, Function gannet_accelerator_api::*function, Arguments... arguments) {
+void call(const Accelerator& accelerator, const char* name, Function gannet_accelerator_api::* function, Arguments... arguments) {
   interfaces::call(accelerator.plugin(), {name}, accelerator.api()->*function, accelerator.self(), arguments...);
 }
 

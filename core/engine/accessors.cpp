@@ -6,10 +6,9 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
-#include "engine/earlier_pass.h"
-#include "engine/evaluation.h"
+#include "engine/checkpoint/rank_states.h"
+#include "engine/gate.h"
 #include "engine/own_reduction.h"
-#include "engine/rank_states.h"
 #include "params/broadcast.h"
 #include "tensor/torch_errors.h"
 
@@ -97,7 +96,7 @@ std::vector<std::string> EngineBase::optimizer_states() const {
 }
 
 at::Tensor EngineBase::full_fp32_parameter(const std::string& name) try {
-  const Calls::Entered entered(impl_->calls, "full_fp32_parameter");
+  const Entered entered(*impl_, Call::kFullFp32Parameter);
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
@@ -110,7 +109,7 @@ at::Tensor EngineBase::full_fp32_parameter(const std::string& name) try {
 }
 
 at::Tensor EngineBase::full_gradient(const std::string& name) try {
-  const Calls::Entered entered(impl_->calls, "full_gradient");
+  const Entered entered(*impl_, Call::kFullGradient);
   at::NoGradGuard no_grad;
   join_newcomers(*impl_);
   const Found found = impl_->store.find(name);
@@ -126,7 +125,7 @@ at::Tensor EngineBase::full_gradient(const std::string& name) try {
 }
 
 at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::string& state) try {
-  const Calls::Entered entered(impl_->calls, "full_optimizer_state");
+  const Entered entered(*impl_, Call::kFullOptimizerState);
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   const size_t index = state_index(*impl_, found, state);
@@ -137,12 +136,8 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 }
 
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) try {
-  const Calls::Entered entered(impl_->calls, "set_full_fp32_parameter");
+  const Entered entered(*impl_, Call::kSetFullFp32Parameter);
   at::NoGradGuard no_grad;
-  impl_->refuse_within_backward("set_full_fp32_parameter");
-  require_training_weights(*impl_, "set_full_fp32_parameter");
-  refuse_between_passes(*impl_, "set_full_fp32_parameter");
-  refuse_while_gathered(*impl_, "set_full_fp32_parameter");
   const Found found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   refuse_write(*impl_, "set_full_fp32_parameter()", found.range->group, name);
@@ -155,7 +150,7 @@ void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tens
 }
 
 void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& value) try {
-  const Calls::Entered entered(impl_->calls, "set_full_gradient");
+  const Entered entered(*impl_, Call::kSetFullGradient);
   at::NoGradGuard no_grad;
   join_newcomers(*impl_);
   const Found found = impl_->store.find(name);
@@ -178,7 +173,7 @@ void EngineBase::for_each_gradient(const std::function<void(const std::string& n
 }
 
 void EngineBase::set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value) try {
-  const Calls::Entered entered(impl_->calls, "set_full_optimizer_state");
+  const Entered entered(*impl_, Call::kSetFullOptimizerState);
   at::NoGradGuard no_grad;
   const Found found = impl_->store.find(name);
   const size_t index = state_index(*impl_, found, state);

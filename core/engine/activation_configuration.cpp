@@ -14,7 +14,7 @@
 #include "config/resolve.h"
 #include "config/status.h"
 #include "control/world.h"
-#include "engine/named_plugins.h"
+#include "plugin/named_plugins.h"
 
 namespace gannet {
 namespace {
@@ -102,8 +102,8 @@ std::shared_ptr<const Configuration> configuration_of(EngineBase::Impl& impl, co
   configuration->settings = impl.settings().activation_checkpointing;
   if (tensor_group) configuration->tensor_group = tensor_group;
   const std::weak_ptr<void> engine = impl.self;
-  const auto stream = [engine, &impl, is_cpu = impl.device.is_cpu()]() -> void* {
-    if (is_cpu) return nullptr;
+  const auto stream = [engine, &impl, on_host = impl.computes_on_host()]() -> void* {
+    if (on_host) return nullptr;
     if (engine.expired())
       throw Error(ErrorCode::kOrder, "backward has come to a region with partitioned inputs, whose engine has ended",
                   "keep the engine until backward is over");

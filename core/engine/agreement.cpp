@@ -159,7 +159,7 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
       if (range.gradient_ratio != 1) parameters += formatted("  its gradient times {}\n", range.gradient_ratio);
     }
   constexpr const char* kWhat = "the config, the model's parameters or the batch sizes";
-  if (context.mesh->shape().size(kPipeAxis) == 1) return agree(context, kWhat, same + parameters);
+  if (!context.mesh->has_pipe_stages()) return agree(context, kWhat, same + parameters);
   agree(context, kWhat, same);  // stages have parameters of their own; along the other axes they are the same
   if (context.host_group->size() > 1) control::agree(*context.host_group, kWhat, parameters);
   if (context.tensor_group) control::agree(*context.tensor_group, kWhat, parameters);

@@ -47,8 +47,8 @@ class Agreement {
 
  private:
   control::Facts facts_;
-  size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, position_, metric_, frozen_, written_, cleared_, late_,
-      recomputes_, chooses_;                // rows
+  size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, position_, metric_, frozen_, written_, cleared_,
+      late_, recomputes_, chooses_;         // rows
   std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
 };
 
@@ -70,9 +70,10 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
 /// Whether what every rank has whole is the same on all of them, and along the tensor axis what each has: a hash of each
 /// parameter, and of each state that an optimizer has for a whole group, is exchanged. Every rank calls it. "" or the sentence
 /// that names the first parameter that differs; `where` and `step` complete it. `ties`: parameters that stages hold together are
-/// compared along pipe, too; null: none. `frozen`: those that were written since they were compared last cost their bytes. `may_differ`: a range after a local step, which is left out; the same on every rank.
+/// compared along pipe, too; null: none. `frozen`: those that were written since they were compared last cost their bytes.
+/// `may_differ`: a range after a local step, which is left out; the same on every rank.
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
-                                 const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where, int64_t step,
-                                 const std::function<bool(const Range&)>& may_differ);
+                                 const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where,
+                                 int64_t step, const std::function<bool(const Range&)>& may_differ);
 
 }  // namespace gannet

@@ -14,10 +14,10 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "control/world.h"
-#include "engine/operator_errors.h"
-#include "engine/evaluation.h"
+#include "engine/checkpoint/not_finite.h"
+#include "engine/gate.h"
 #include "engine/impl.h"
-#include "engine/not_finite.h"
+#include "engine/operator_errors.h"
 #include "engine/own_reduction.h"
 #include "tensor/torch_errors.h"
 
@@ -25,11 +25,6 @@ namespace gannet {
 
 void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char* call) {
   const std::string name = formatted("{}()", call);
-  impl.require_usable(call);
-  require_training_weights(impl, call);
-  if (!impl.reducer)
-    throw Error(ErrorCode::kOrder, formatted("{} was called, but there is no optimizer", name),
-                "add an \"optimizer\" block to the config, or pass one to initialize");
   const auto require_graph = [&] {
     if (!loss.requires_grad())
       throw Error(ErrorCode::kArgument,
@@ -64,7 +59,7 @@ std::string written_by(const EngineBase::Impl& impl) {
 
 // What a loss says beside its gradients: whether it is finite, and its value for the monitors.
 void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
-  if (impl.device.is_cpu()) {  // elsewhere, reading the loss would make the program wait for the device
+  if (impl.host_reads_device()) {  // elsewhere, reading the loss would make the program wait for the device
     impl.passes.loss_was_finite = std::isfinite(loss.item<double>());
     if (!impl.passes.loss_was_finite && !impl.skip_policy.skips) {
       const std::string what = formatted("the loss of step {} is {}", impl.progress.global_steps + 1, loss.item<double>());
@@ -182,7 +177,7 @@ void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs
 
 void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
   Impl& impl = *impl_;
-  const Calls::Entered entered(impl.calls, "backward");
+  const Entered entered(impl, Call::kBackward);
   if (impl.profiling) impl.profiling->pause();
   check_loss(impl, loss, "backward");
   give_up_backward(impl);
@@ -194,14 +189,13 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
     run_backward(impl, {loss}, {seeds}, {reduces(impl, options), options.retain_graph, options.create_graph});
   } catch (...) {
     impl.restart_step();
-    rethrow_of_operators(impl, "backward");
+    rethrow_of_operators(impl, *impl.module, "backward");
   }
 }
 
 void EngineBase::allreduce_gradients() try {
   Impl& impl = *impl_;
-  const Calls::Entered entered(impl.calls, "allreduce_gradients");
-  impl.require_usable("allreduce_gradients");
+  const Entered entered(impl, Call::kAllreduceGradients);
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
   auto call = impl.process_group->world()->enter(*impl.world_group, "allreduce_gradients", impl.progress.global_steps + 1,
                                                  impl.agreed(impl.is_boundary()));

@@ -3,23 +3,15 @@
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/backward.h"
-#include "engine/evaluation.h"
+#include "engine/gate.h"
 #include "engine/own_reduction.h"
 #include "engine/report.h"
 #include "engine/ties.h"
 
 namespace gannet::boundary {
 
-void check_order(EngineBase::Impl& impl, const char* call) {
-  impl.require_usable(call);
-  require_training_weights(impl, call);
-  refuse_while_gathered(impl, call);
-  if (impl.passes.no_sync)
-    throw Error(ErrorCode::kOrder, formatted("{}() was called inside no_sync()", call),
-                formatted("end the NoSync scope before {}()", call));
-  if (impl.groups.empty() || (!impl.groups[0].optimizer && !impl.user_optimizer))
-    throw Error(ErrorCode::kOrder, formatted("{}() was called, but there is no optimizer", call),
-                "add an \"optimizer\" block to the config, or pass one to initialize");
+void check_order(EngineBase::Impl& impl, Call of) {
+  const char* const call = name_of(of);
   const bool is_pending = impl.passes.running != nullptr;
   if (impl.progress.is_in_backward()) impl.restart_step();
   impl.progress.check_step(is_pending, call);

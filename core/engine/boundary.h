@@ -4,14 +4,15 @@
 
 #include <string>
 
+#include "engine/gate.h"
 #include "engine/impl.h"
 #include "engine/step_scope.h"
 #include "grads/check.h"
 
 namespace gannet::boundary {
 
-/// What the program can call in the wrong order, before anything is touched. `call`: "step", "perturb" ...
-void check_order(EngineBase::Impl& impl, const char* call);
+/// What the program can call in the wrong order, before anything is touched. `call`: kStep, kPerturb ..., which the gate let in.
+void check_order(EngineBase::Impl& impl, Call call);
 /// Between two boundaries: the micro-batch is accumulated.
 StepResult end_micro_batch(EngineBase::Impl& impl, const char* call);
 /// The parameters and gradients are what this engine left, the ranks are together, and no operator is looked at any more.

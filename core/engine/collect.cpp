@@ -32,7 +32,7 @@ std::vector<ParameterGroup> groups_by_name(const EngineBase::Impl& impl) {
     names[place->second].push_back(entry.key());
   }
   std::vector<double> reaches = rules.reaches(names);
-  if (impl.mesh->shape().size(kPipeAxis) > 1) impl.world_group->all_reduce(reaches.data(), reaches.size(), GANNET_MAX);
+  if (impl.mesh->has_pipe_stages()) impl.world_group->all_reduce(reaches.data(), reaches.size(), GANNET_MAX);
   rules.require_reach(reaches, names);
   std::vector<ParameterGroup> groups(rules.rules().size());
   for (size_t g = 0; g < groups.size(); ++g) groups[g].name = rules.rules()[g].name;

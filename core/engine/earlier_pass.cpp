@@ -3,12 +3,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/backward.h"
 #include "engine/boundary.h"
+#include "engine/gate.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -30,9 +30,6 @@ bool optimizer_has(const EngineBase::Impl& impl, CapabilityTest capability) {
 void require_capability(const EngineBase::Impl& impl, const char* call, CapabilityTest capability, const char* what,
                         const char* bit, const char* example) {
   if (optimizer_has(impl, capability)) return;
-  if (!impl.user_optimizer && (impl.groups.empty() || !impl.groups[0].optimizer))
-    throw Error(ErrorCode::kOrder, formatted("{}() was called, but there is no optimizer", call),
-                "add an \"optimizer\" block to the config, or pass one to initialize");
   throw Error(ErrorCode::kUnsupported,
               formatted("{}() was called, and optimizer '{}' has no {} (it lacks the capability {})", call,
                         name_of_optimizer(impl), what, bit),
@@ -102,17 +99,6 @@ StepResult end_earlier_pass(EngineBase::Impl& impl, const char* call, bool Earli
 
 }  // namespace
 
-void refuse_between_passes(const EngineBase::Impl& impl, const char* call) {
-  if (!impl.passes.earlier || !impl.progress.is_whole()) return;
-  const bool has_moved = impl.passes.earlier->has_moved;
-  throw Error(
-      ErrorCode::kOrder,
-      formatted("{}{} was called between {}() and the step() that ends step {}{}", call, std::strchr(call, ' ') ? "" : "()",
-                impl.passes.earlier->is_perturbed ? "perturb" : "keep_second_gradient", impl.progress.global_steps + 1,
-                has_moved ? ": the model has the parameters that the optimizer perturbed, and not those that it trains" : ""),
-      "call it after step(); abandon_step() puts everything back to where the step began");
-}
-
 void require_second_gradient(const EngineBase::Impl& impl) {
   const SecondGradient& second = impl.updater.second_gradient();
   if (impl.user_optimizer || impl.passes.skips_step() || second.is_kept() || !second.is_wanted(impl.progress.applied_steps))
@@ -160,14 +146,14 @@ void forget_earlier_passes(EngineBase::Impl& impl) noexcept {
 }
 
 StepResult EngineBase::perturb() {
-  const Calls::Entered entered(impl_->calls, "perturb");
   Impl& impl = *impl_;
+  const Entered entered(impl, Call::kPerturb);
   require_capability(impl, "perturb", &Optimizer::perturbs, "perturbation", "PERTURBS", "SAM");
-  boundary::check_order(impl, "perturb");
+  boundary::check_order(impl, Call::kPerturb);
   refuse_twice(impl, "perturb", &EarlierPasses::is_perturbed);
   return end_earlier_pass(impl, "perturb", &EarlierPasses::is_perturbed, [&impl] {
     impl.progress.begin_update();
-    impl.updater.perturb(boundary::factor(impl), impl.progress.applied_steps, *impl.reducer);
+    impl.updater.perturb({boundary::factor(impl), impl.progress.applied_steps, *impl.reducer});
     impl.store.publish();
     impl.progress.end_update();
     boundary::bump_versions(impl);
@@ -182,11 +168,11 @@ bool EngineBase::wants_second_gradient() const {
 }
 
 StepResult EngineBase::keep_second_gradient() {
-  const Calls::Entered entered(impl_->calls, "keep_second_gradient");
   Impl& impl = *impl_;
+  const Entered entered(impl, Call::kKeepSecondGradient);
   require_capability(impl, "keep_second_gradient", &Optimizer::takes_second_gradients, "use for a second gradient",
                      "SECOND_GRADIENT", "Sophia");
-  boundary::check_order(impl, "keep_second_gradient");
+  boundary::check_order(impl, Call::kKeepSecondGradient);
   refuse_twice(impl, "keep_second_gradient", &EarlierPasses::has_second);
   SecondGradient& second = impl.updater.second_gradient();
   if (!second.is_wanted(impl.progress.applied_steps))
@@ -202,12 +188,8 @@ StepResult EngineBase::keep_second_gradient() {
 }
 
 void EngineBase::abandon_step() try {
-  const Calls::Entered entered(impl_->calls, "abandon_step");
   Impl& impl = *impl_;
-  impl.require_usable("abandon_step");
-  if (!impl.reducer)
-    throw Error(ErrorCode::kOrder, "abandon_step() was called, but there is no optimizer",
-                "add an \"optimizer\" block to the config, or pass one to initialize");
+  const Entered entered(impl, Call::kAbandonStep);
   const auto call = impl.process_group->world()->enter(*impl.world_group, "abandon_step", impl.progress.global_steps + 1);
   const at::NoGradGuard no_grad;
   give_up_backward(impl);

@@ -1,5 +1,5 @@
 // The passes of a step before the one that step() ends: perturb(), keep_second_gradient(), and what the program may not do
-// between them and step().
+// between them and step() (gate.h).
 #pragma once
 
 #include <string>
@@ -8,8 +8,6 @@
 
 namespace gannet {
 
-/// Error(kOrder): an earlier pass of the step in hand has ended, and its step() has not been called.
-void refuse_between_passes(const EngineBase::Impl& impl, const char* call);
 /// Before a step() at a boundary: Error(kOrder) where the optimizer takes a second gradient and the program has kept none.
 void require_second_gradient(const EngineBase::Impl& impl);
 /// Logs once that a step of an optimizer with a perturbation was taken without perturb(): legal, and perhaps not meant.

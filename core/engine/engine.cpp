@@ -5,7 +5,6 @@
 #include <gannet/data.h>
 #include <gannet/engine.h>
 #include <gannet/log.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -15,13 +14,13 @@
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/backward.h"
+#include "engine/checkpoint/rank_states.h"
 #include "engine/construction.h"
-#include "engine/operator_errors.h"
 #include "engine/earlier_pass.h"
 #include "engine/evaluation.h"
+#include "engine/gate.h"
 #include "engine/impl.h"
 #include "engine/own_reduction.h"
-#include "engine/rank_states.h"
 #include "engine/report.h"
 #include "engine/ties.h"
 #include "tensor/dtype.h"
@@ -84,81 +83,6 @@ void EngineBase::Impl::compare_fingerprints(const char* where) {
           tensor_group ? "; what ranks along the axis tensor have different parts of is declared (gannet/split.h)" : ""));
 }
 
-// An exception that the program catches on this rank alone is found at the next call of all ranks.
-void EngineBase::rethrow_from_forward() {
-  if (impl_->reducer && impl_->passes.training && at::GradMode::is_enabled()) ++impl_->progress.caught_errors;
-  rethrow_of_operators(*impl_, "forward");
-}
-
-void EngineBase::begin_forward() {
-  Impl& impl = *impl_;
-  Calls::Entered entered(impl.calls, "forward");
-  impl.require_usable("forward");
-  const bool trains = impl.reducer && impl.passes.training && at::GradMode::is_enabled();  // an evaluation is no part of a step
-  if (impl.progress.is_in_backward()) impl.restart_step();  // the program's backward, through scale(), threw
-  if (trains) {
-    refuse_while_written(impl, "forward");
-    impl.audit();
-  }
-  if (impl.trace && trains) impl.trace->at(impl.progress.global_steps + 1, impl.progress.micro_in_step);
-  if (impl.reporter) impl.reporter->begin_forward(trains);
-  impl.passes.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
-  if (impl.store.gathers()) {
-    if (!impl.passes.forward_call)
-      impl.passes.forward_call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "forward",
-                                       impl.progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
-    impl.store.begin_forward(trains);
-  }
-  if (impl.profiling) impl.profiling->begin_forward();
-  impl.passes.activations.emplace(impl.activations, impl.module, trains);
-  // A graph holds a parameter's cast copy anyway; without one, copies of all parameters would stay to the end of forward.
-  if (impl.passes.autocast_dtype)
-    impl.passes.autocast.emplace(impl.device.type(), *impl.passes.autocast_dtype,
-                                 /*caches_casts=*/at::GradMode::is_enabled() || !impl.store.gathers());
-  entered.keep();  // until end_forward
-}
-
-void EngineBase::finish_forward() {
-  if (impl_->profiling) impl_->profiling->finish_forward();
-  impl_->store.meet("the end of forward");
-}
-
-void EngineBase::end_forward() {
-  Impl& impl = *impl_;
-  struct Leave {
-    ~Leave() { calls.leave(); }
-    Calls& calls;
-  } const leave{impl.calls};
-  impl.passes.autocast.reset();
-  impl.passes.activations.reset();
-  impl.passes.forward_timed.reset();
-  // An evaluation, under NoGradGuard or after eval(), is no part of a step.
-  if (impl.reducer && impl.passes.training && at::GradMode::is_enabled()) impl.progress.end_forward();
-  impl.passes.forward_call.reset();
-  if (!impl.progress.holds_micro_batch()) {  // else the loss may use parameters too, and backward will
-    impl.store.end_pass();
-    impl.store.disarm();
-  }
-  if (impl.profiling) impl.profiling->end_forward();
-}
-
-// It would take away the buffers that autograd is filling.
-void EngineBase::Impl::refuse_within_backward(const char* call) const {
-  if (reducer && reducer->is_in_backward() && torch::autograd::get_current_graph_task_id() >= 0)
-    throw Error(ErrorCode::kOrder,
-                formatted("{}() was called within a backward of this engine (by a hook, or by a node of its graph)", call),
-                "call it when the backward has returned");
-}
-
-void EngineBase::Impl::require_usable(const char* call) const {
-  refuse_within_backward(call);
-  progress.check_whole(call);
-  if (!ownership) return;
-  if (const std::string lost = ownership->lost(); !lost.empty())
-    throw Error(ErrorCode::kOrder, formatted("{}() was called on an engine that has no parameters any more: {}", call, lost),
-                "use the newer engine, and let this one end");
-}
-
 bool EngineBase::is_gradient_accumulation_boundary() const { return impl_->is_boundary(); }
 void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_boundary) {
   impl_->progress.forced_boundary = is_boundary;
@@ -166,8 +90,7 @@ void EngineBase::set_gradient_accumulation_boundary(std::optional<bool> is_bound
 
 void EngineBase::zero_grad() {
   Impl& impl = *impl_;
-  const Calls::Entered entered(impl.calls, "zero_grad");
-  impl.refuse_within_backward("zero_grad");
+  const Entered entered(impl, Call::kZeroGrad);
   if (impl.progress.micro_in_step > 0 && impl.settings().accumulation_steps > 1)
     impl.module_audit->say_once(
         formatted("zero_grad() dropped {} of {} micro-batches of step {}: the next one is the first of its step (the engine "
@@ -189,7 +112,7 @@ void EngineBase::zero_grad() {
 std::vector<double> EngineBase::get_lr() const { return rates(impl_->groups); }
 
 void EngineBase::set_lr(double lr) {
-  const Calls::Entered entered(impl_->calls, "set_lr");
+  const Entered entered(*impl_, Call::kSetLr);
   if (!std::isfinite(lr)) throw Error(ErrorCode::kArgument, formatted("set_lr({}): a learning rate is a finite number", lr));
   bool is_set = impl_->groups.empty();  // an engine for inference
   for (const auto& group : impl_->groups)
@@ -219,7 +142,7 @@ int64_t EngineBase::train_micro_batch_size_per_gpu() const { return impl_->setti
 int64_t EngineBase::gradient_accumulation_steps() const { return impl_->settings().accumulation_steps; }
 
 void EngineBase::set_train_batch_size(int64_t samples) {
-  const Calls::Entered entered(impl_->calls, "set_train_batch_size");
+  const Entered entered(*impl_, Call::kSetTrainBatchSize);
   auto& settings = impl_->resolved.settings;
   const int64_t unit = settings.micro_batch_size * impl_->comm->size();
   if (samples <= 0 || samples % unit != 0)
@@ -244,7 +167,7 @@ void EngineBase::Impl::start_next_step() {
 }
 
 void EngineBase::set_train_micro_batch_size(int64_t samples) {
-  const Calls::Entered entered(impl_->calls, "set_train_micro_batch_size");
+  const Entered entered(*impl_, Call::kSetTrainMicroBatchSize);
   if (samples <= 0) throw Error(ErrorCode::kArgument, formatted("set_train_micro_batch_size({}): must be positive", samples));
   auto& settings = impl_->resolved.settings;
   settings.micro_batch_size = samples;
@@ -252,7 +175,7 @@ void EngineBase::set_train_micro_batch_size(int64_t samples) {
 }
 
 EngineBase::NoSync::NoSync(EngineBase& engine) : engine_(engine) {
-  const Calls::Entered entered(engine.impl_->calls, "no_sync");
+  const Entered entered(*engine.impl_, Call::kNoSync);
   if (engine.impl_->passes.no_sync)
     throw Error(ErrorCode::kOrder, "no_sync() was entered twice", "leave the first scope before the second");
   if (engine.impl_->store.shards_gradients())
@@ -273,7 +196,7 @@ const std::shared_ptr<ProcessGroup>& EngineBase::process_group() const { return 
 double EngineBase::mean(double value) { return mean(std::vector<double>{value})[0]; }
 
 std::vector<double> EngineBase::mean(std::vector<double> values) {
-  const Calls::Entered entered(impl_->calls, "mean");
+  const Entered entered(*impl_, Call::kMean);
   if (impl_->comm->size() == 1) return values;
   auto call = impl_->process_group->world()->enter(*impl_->world_group, "mean", impl_->progress.global_steps);
   impl_->host_group->all_reduce(values.data(), values.size());
@@ -282,14 +205,14 @@ std::vector<double> EngineBase::mean(std::vector<double> values) {
 }
 
 std::vector<std::string> EngineBase::gather(const std::string& bytes) {
-  const Calls::Entered entered(impl_->calls, "gather");
+  const Entered entered(*impl_, Call::kGather);
   if (impl_->comm->size() == 1) return {bytes};
   auto call = impl_->process_group->world()->enter(*impl_->world_group, "gather", impl_->progress.global_steps);
   return impl_->host_group->gather_texts(bytes);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() try {
-  const Calls::Entered entered(impl_->calls, "fp32_parameters");
+  const Entered entered(*impl_, Call::kFp32Parameters);
   at::NoGradGuard no_grad;
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   std::optional<control::Watch::Call> call;
@@ -314,10 +237,7 @@ bool EngineBase::parameters_differ() const {
 }
 
 void EngineBase::refresh_masters() try {
-  const Calls::Entered entered(impl_->calls, "refresh_masters");
-  impl_->require_usable("refresh_masters");
-  require_training_weights(*impl_, "refresh_masters");
-  refuse_between_passes(*impl_, "refresh_masters");
+  const Entered entered(*impl_, Call::kRefreshMasters);
   if (impl_->reducer) impl_->audit();
 } catch (...) {
   rethrow_as_ours("refresh_masters");

@@ -3,35 +3,20 @@
 #include <gannet/log.h>
 #include <torch/nn/module.h>
 
-#include <cstring>
-
 #include "base/format.h"
 #include "control/world.h"
 #include "engine/construction.h"
-#include "engine/earlier_pass.h"
+#include "engine/gate.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
 
-// Whose weights the model has between eval() and train().
-std::string who_averages(const EngineBase::Impl& impl) {
-  if (impl.updater.average().is_on()) return "an engine with gannet.ema";
-  return formatted("optimizer '{}'", impl.groups[0].optimizer->plugin().name());
-}
-
 // Every rank is here: the new values are sent to each other.
 void exchange(EngineBase::Impl& impl, bool trains) {
-  const char* const call = trains ? "train" : "eval";
-  impl.require_usable(call);
-  if (impl.progress.holds_micro_batch())
-    throw Error(ErrorCode::kOrder,
-                formatted("{}() was called between forward() and step(), and {} evaluates with other weights than it "
-                          "trains: the gradients would be those of neither",
-                          call, who_averages(impl)),
-                "call it after step()");
-  refuse_while_gathered(impl, call);
-  const auto watched = impl.process_group->world()->enter(*impl.world_group, call, impl.progress.global_steps);
+  const Call call = trains ? Call::kTrainOfOtherWeights : Call::kEvalOfOtherWeights;
+  gate::require(impl, call);
+  const auto watched = impl.process_group->world()->enter(*impl.world_group, name_of(call), impl.progress.global_steps);
   EvaluationWeights& weights = impl.updater.evaluation();
   if (!trains) {
     impl.audit();
@@ -51,20 +36,17 @@ void exchange(EngineBase::Impl& impl, bool trains) {
 
 }  // namespace
 
-void require_training_weights(const EngineBase::Impl& impl, const char* call) {
-  if (!impl.updater.evaluation().are_in_use()) return;
-  throw Error(ErrorCode::kOrder,
-              formatted("{}{} was called after eval(): the model has the weights that {} evaluates with, and not those "
-                        "that it trains",
-                        call, std::strchr(call, ' ') ? "" : "()", who_averages(impl)),
-              "call engine->train() first");
+std::string evaluating_part(const EngineBase::Impl& impl) {
+  if (impl.updater.average().is_on()) return "an engine with gannet.ema";
+  return formatted("optimizer '{}'", impl.groups[0].optimizer->plugin().name());
 }
 
 void tell_of_evaluation_weights(EngineBase::Impl& impl) noexcept try {
   if (impl.reducer && impl.updater.evaluation().are_in_use() && impl.is_first())
-    log_info(formatted("an engine ended between eval() and train(): its module keeps the weights that {} evaluates with, and "
-                       "not those that were trained",
-                       who_averages(impl)));
+    log_info(
+        formatted("an engine ended between eval() and train(): its module keeps the weights that {} evaluates with, and "
+                  "not those that were trained",
+                  evaluating_part(impl)));
 } catch (const std::exception&) {  // what ends has nobody to tell
 }
 
@@ -81,8 +63,7 @@ void start_average(EngineBase::Impl& impl) {
 
 void EngineBase::train(bool on) try {
   Impl& impl = *impl_;
-  const Calls::Entered entered(impl.calls, on ? "train" : "eval");
-  if (!on && impl.reducer) refuse_between_passes(impl, "eval");
+  const Entered entered(impl, on ? Call::kTrain : Call::kEval);
   const EvaluationWeights& weights = impl.updater.evaluation();
   if (impl.reducer && weights.are_in_use() == on && (on || weights.exist(impl.progress.applied_steps))) exchange(impl, on);
   impl.module->train(on);

@@ -5,8 +5,8 @@
 
 namespace gannet {
 
-/// Error(kOrder): eval() has put other weights in the place of those that are trained.
-void require_training_weights(const EngineBase::Impl& impl, const char* call);
+/// Which part of the engine evaluates with other weights than it trains, in words: "optimizer 'ScheduleFree'".
+std::string evaluating_part(const EngineBase::Impl& impl);
 /// In the log, when the engine ends between the two.
 void tell_of_evaluation_weights(EngineBase::Impl& impl) noexcept;
 

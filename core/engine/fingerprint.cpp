@@ -93,31 +93,61 @@ Compared all_of(const std::vector<ModuleAudit::Frozen>& frozen, bool written_onl
   return compared;
 }
 
-}  // namespace
-
-std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
-                                 const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where, int64_t step,
-                                 const std::function<bool(const Range&)>& may_differ) {
-  if (context.world_group->size() == 1) return "";
-  const at::NoGradGuard no_grad;
-  Timers::Scope timed(context.timers, Timed::kCheck);
+// What this rank has of the parameters, by the axis along which other ranks are to have the same.
+struct AllCompared {
   Compared along_data, along_tensor, along_expert_data;
-  const auto add = [&](const std::string& name, const at::Tensor& values, const Range& range) {
+
+  void add(const std::string& name, const at::Tensor& values, const Range& range) {
     const uint64_t hash = hash_of(values);
-    for (Compared* where : {range.is_of_experts() ? &along_expert_data : &along_data, &along_tensor}) {
-      if (where == &along_tensor && range.is_split_along_tensor()) continue;  // each has boxes of its own
-      where->add(name, hash);
-    }
-  };
+    (range.is_of_experts() ? along_expert_data : along_data).add(name, hash);
+    if (!range.is_split_along_tensor()) along_tensor.add(name, hash);  // else each has boxes of its own
+  }
+};
+
+// Parameters and masters that this rank has whole.
+void add_whole(const ParameterStore& store, const std::function<bool(const Range&)>& may_differ, AllCompared& all) {
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       if (may_differ(range)) break;
       if (parameter.resident) continue;  // each rank has a part of its own
-      add(parameter.name, parameter.tensor.detach(), range);
+      all.add(parameter.name, parameter.tensor.detach(), range);
       if (range.has_master_copy() && range.has_all_of(range.master))
-        add(formatted("the master of {}", parameter.name), range.whole_master(parameter), range);
+        all.add(formatted("the master of {}", parameter.name), range.whole_master(parameter), range);
     }
-  add_states(groups, store, along_data);
+}
+
+// Replicas along the tensor axis have the same shards, too.
+void add_shards(const ParameterStore& store, AllCompared& all) {
+  for (const auto& range : store.ranges())
+    for (const auto& part : range.parts)
+      if (!range.is_split_along_tensor() && range.masters().is_here() && !range.has_all_of(range.masters()))
+        all.add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
+                range.master_of({part.offset, part.own, part.numel}), range);
+}
+
+// One sentence for all, or the other groups would train on without these ranks: what ranks with the same part of the model differ
+// in says more than what others do.
+std::string first_of_all(HostGroup& world, const std::string& found, const std::string& other) {
+  std::string along_others;
+  for (const std::string& text : world.gather_texts(formatted("{}\n{}", found, other))) {
+    const size_t end = text.find('\n');
+    if (end > 0) return text.substr(0, end);
+    if (along_others.empty()) along_others = text.substr(end + 1);
+  }
+  return along_others;
+}
+
+}  // namespace
+
+std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
+                                 const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where,
+                                 int64_t step, const std::function<bool(const Range&)>& may_differ) {
+  if (context.world_group->size() == 1) return "";
+  const at::NoGradGuard no_grad;
+  Timers::Scope timed(context.timers, Timed::kCheck);
+  AllCompared all;
+  add_whole(store, may_differ, all);
+  add_states(groups, store, all.along_data);
   const auto compare = [&](HostGroup& group, const Compared& compared, const char* axis) {
     std::vector<uint32_t> ranks;
     const std::string first = first_difference(group, compared.hashes, compared.names, ranks);
@@ -126,40 +156,28 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
                          : formatted("the ranks have different values of '{}': {} and rank {}{} (found {}, step {})", first,
                                      control::name_ranks(ranks), group.ranks()[0], axis, where, step);
   };
-  std::string found = compare(*context.host_group, along_data, "");
+  std::string found = compare(*context.host_group, all.along_data, "");
   // Few programs write frozen parameters: the others pay for none of their bytes.
   if (const std::string written = compare(*context.host_group, all_of(frozen, /*written_only=*/true), "");
       found.empty() && !written.empty())
     found = compare(*context.host_group, all_of(frozen, /*written_only=*/false), "");
-  ProcessGroup* const model = context.mesh->model();
   const bool has_experts = store.has_experts() && context.expert_group;
   if (has_experts) {
-    const std::string of_experts = compare(*context.expert_data_group, along_expert_data, "");
+    const std::string of_experts = compare(*context.expert_data_group, all.along_expert_data, "");
     if (found.empty()) found = of_experts;
   }
-  if (!model && !has_experts) return found;
-  // Replicas along the tensor axis have the same shards, too.
-  for (const auto& range : store.ranges())
-    for (const auto& part : range.parts)
-      if (context.tensor_group && !range.is_split_along_tensor() && range.masters().is_here() &&
-          !range.has_all_of(range.masters()))
-        add(formatted("this rank's part of {}", range.parameters[part.tensor].name),
-            range.master_of({part.offset, part.own, part.numel}), range);
-  std::string other = context.tensor_group ? compare(*context.tensor_group, along_tensor, ", along the axis tensor") : "";
+  if (!context.mesh->model() && !has_experts) return found;
+  std::string other;
+  if (context.tensor_group) {
+    add_shards(store, all);
+    other = compare(*context.tensor_group, all.along_tensor, ", along the axis tensor");
+  }
   for (const Tie& tie : ties ? ties->all() : std::deque<Tie>())
     if (tie.ranks) {
       const std::string of_copies = compare(tie.ranks->links().host, copy_of(tie, store), ", which are tied along the axis pipe");
       if (other.empty()) other = of_copies;
     }
-  // One sentence for all, or the other groups would train on without these ranks: what ranks with the same part of the model
-  // differ in says more.
-  std::string along_others;
-  for (const std::string& text : context.world_group->gather_texts(formatted("{}\n{}", found, other))) {
-    const size_t end = text.find('\n');
-    if (end > 0) return text.substr(0, end);
-    if (along_others.empty()) along_others = text.substr(end + 1);
-  }
-  return along_others;
+  return first_of_all(*context.world_group, found, other);
 }
 
 }  // namespace gannet

@@ -11,10 +11,9 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
-#include "engine/earlier_pass.h"
-#include "engine/evaluation.h"
+#include "engine/checkpoint/loaded_memory.h"
+#include "engine/gate.h"
 #include "engine/impl.h"
-#include "engine/loaded_memory.h"
 #include "engine/own_reduction.h"
 #include "params/broadcast.h"
 #include "tensor/dtype.h"
@@ -30,25 +29,7 @@ struct Operators {  // seen on a thread of the program's own
   zero::Interception interception;
 };
 
-void refuse_held(const std::string& held, const char* call) {
-  if (held.empty()) return;
-  throw Error(ErrorCode::kOrder,
-              formatted("{}() was called while a zero::GatheredParameters guard holds '{}': the guard has values of its own "
-                        "until it ends",
-                        call, held),
-              formatted("end the guard before {}()", call));
-}
-
 }  // namespace
-
-void refuse_while_written(const EngineBase::Impl& impl, const char* call) {
-  if (!impl.guards.writing.empty()) refuse_held(impl.guards.writing.front(), call);
-}
-
-void refuse_while_gathered(const EngineBase::Impl& impl, const char* call) {
-  refuse_while_written(impl, call);
-  refuse_held(impl.store.held(), call);
-}
 
 std::shared_ptr<void> EngineBase::guard() {
   return impl_->store.gathers() ? std::make_shared<Operators>() : std::shared_ptr<void>();
@@ -212,14 +193,12 @@ void GatheredParameters::State::end() {
 
 GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options) try
     : state_(std::make_unique<State>()) {
-  const Calls::Entered entered(engine.impl().calls, "zero::GatheredParameters");
+  const Entered entered(engine.impl(), options.write_from ? Call::kGatheredParametersToWrite : Call::kGatheredParameters);
   state_->impl = &engine.impl();
   state_->engine = state_->impl->self;
   state_->write_from = options.write_from;
-  if (options.write_from) require_training_weights(*state_->impl, "zero::GatheredParameters with write_from");
   if (state_->impl->reducer && state_->impl->progress.is_whole()) state_->impl->audit();
   state_->find(parameters);
-  if (options.write_from) refuse_between_passes(*state_->impl, "zero::GatheredParameters with write_from");
   if (options.write_from && state_->impl->reducer)
     for (const State::Chosen& one : state_->chosen)
       if (one.range)

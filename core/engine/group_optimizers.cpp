@@ -13,10 +13,10 @@
 namespace gannet {
 namespace {
 
-void refuse_unfit(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
+void refuse_unfit(const RankContext& context, const ParameterStore& store, const Optimizer& optimizer, size_t group) {
   const std::string name = optimizer.plugin().name();
-  check_own_reduction(impl, optimizer);
-  if (impl.settings().ema.decay && optimizer.has_evaluation_weights())
+  check_own_reduction(context, store, optimizer);
+  if (context.settings().ema.decay && optimizer.has_evaluation_weights())
     throw Error(
         ErrorCode::kUnsupported,
         formatted("gannet.ema keeps a moving average of the parameters to evaluate with, and optimizer '{}' has weights of "
@@ -24,13 +24,13 @@ void refuse_unfit(const EngineBase::Impl& impl, const Optimizer& optimizer, size
                   name),
         "leave gannet.ema out, or name another optimizer");
   const auto& sums = optimizer.sums();
-  if (impl.mesh->shape().size(kPipeAxis) > 1 &&
+  if (context.mesh->has_pipe_stages() &&
       std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.scope != GANNET_SUM_OF_TENSOR; }))
     throw Error(ErrorCode::kUnsupported,
                 formatted("optimizer '{}' wants sums of the whole model, of which each stage of the pipeline has a part", name),
                 "choose an optimizer that works tensor by tensor, or train without pipeline stages");
   if (!optimizer.needs_whole_tensors() && !optimizer.needs_lines()) return;
-  for (const auto& range : impl.store.ranges())
+  for (const auto& range : store.ranges())
     if (range.group == group && range.is_split())
       throw Error(
           ErrorCode::kUnsupported,
@@ -56,41 +56,41 @@ void check_sums(const std::vector<Group>& groups) {
 }
 
 // "debug_plugins": of arrays in host memory. A device's own the host cannot copy at will.
-void watch(const EngineBase::Impl& impl, Optimizer& optimizer, bool is_first) {
+void watch(const RankContext& context, Optimizer& optimizer, bool is_first) {
   plugin::tell_fatal_signals();
-  if (impl.device.is_cpu() || impl.updates_on_host()) return optimizer.watch();
+  if (context.computes_on_host() || context.updates_on_host()) return optimizer.watch();
   if (is_first)
     log_warning(
         formatted("gannet.debug_plugins watches arrays in host memory; those of optimizer '{}' are on {}, so that it is "
                   "not watched; offload_optimizer to \"cpu\" brings them to the host",
-                  optimizer.plugin().name(), impl.device.str()));
+                  optimizer.plugin().name(), context.device.str()));
 }
 
 }  // namespace
 
-std::vector<Group> make_optimizers(const EngineBase::Impl& impl, const plugin::Plugin& plugin,
-                                   const std::function<GroupParams(size_t group)>& params_of) {
-  return make_optimizers(impl, [&](size_t g) {
+std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
+                                   const plugin::Plugin& plugin, const std::function<GroupParams(size_t group)>& params_of) {
+  return make_optimizers(context, store, groups, [&](size_t g) {
     const GroupParams given = params_of(g);
-    return std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, given.params, given.where), impl.host);
+    return std::make_unique<Optimizer>(plugin, plugin::parse_params(plugin, given.params, given.where), context.host);
   });
 }
 
-std::vector<Group> make_optimizers(const EngineBase::Impl& impl,
+std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                    const std::function<std::unique_ptr<Optimizer>(size_t group)>& make) {
-  std::vector<Group> made(impl.groups.size());
+  std::vector<Group> made(groups.size());
   for (size_t g = 0; g < made.size(); ++g) {
     Group& group = made[g];
-    group.name = impl.groups[g].name;
+    group.name = groups[g].name;
     group.optimizer = make(g);
-    if (impl.settings().debug_plugins) watch(impl, *group.optimizer, g == 0);
+    if (context.settings().debug_plugins) watch(context, *group.optimizer, g == 0);
     group.hyper_names = group.optimizer->hyper_names();
     group.hyper_roles = group.optimizer->hyper_roles();
     group.hyper = group.optimizer->hyper_values();
     for (size_t i = 0; i < group.hyper.size(); ++i)
       if (group.hyper_roles[i] != GANNET_ROLE_NONE) group.base[group.hyper_roles[i]] = group.hyper[i];
-    describe_group(made, g, impl, impl.store);
-    refuse_unfit(impl, *group.optimizer, g);
+    describe_group(made, g, context, store);
+    refuse_unfit(context, store, *group.optimizer, g);
   }
   check_sums(made);
   return made;

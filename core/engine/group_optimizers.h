@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/impl.h"
+#include "params/rank_context.h"
+#include "params/store.h"
 
 namespace gannet {
 
@@ -17,12 +18,12 @@ struct GroupParams {
   std::function<std::string(const std::string& member)> where;
 };
 
-/// An optimizer for each group of `impl`, described, with its hyperparameters: [groups] of which nothing else is filled in.
-/// Throws what makes the plugin unfit for these groups, ranges and ranks; `impl` stays as it is.
-std::vector<Group> make_optimizers(const EngineBase::Impl& impl, const plugin::Plugin& plugin,
-                                   const std::function<GroupParams(size_t group)>& params_of);
+/// An optimizer for each of `groups`, described, with its hyperparameters: [groups] of which nothing else is filled in. Throws
+/// what makes the plugin unfit for these groups, ranges and ranks.
+std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
+                                   const plugin::Plugin& plugin, const std::function<GroupParams(size_t group)>& params_of);
 /// The same of objects that `make` makes.
-std::vector<Group> make_optimizers(const EngineBase::Impl& impl,
+std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                    const std::function<std::unique_ptr<Optimizer>(size_t group)>& make);
 
 /// `made` gives its optimizer and hyperparameters to the group.

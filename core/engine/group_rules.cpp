@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "config/effective.h"
 #include "config/param_groups.h"
-#include "engine/named_plugins.h"
+#include "plugin/named_plugins.h"
 
 namespace gannet {
 namespace {

@@ -15,9 +15,4 @@ struct Guards {
   std::optional<Error> failed;       // of a destructor, which can only log it: the next call of a step throws it
 };
 
-/// Error(kOrder): a guard with write_from is open, and what was written under it has not reached the engine.
-void refuse_while_written(const EngineBase::Impl& impl, const char* call);
-/// The same, and of guards that read where parameters are gathered: they would show values from before the call.
-void refuse_while_gathered(const EngineBase::Impl& impl, const char* call);
-
 }  // namespace gannet

@@ -11,6 +11,7 @@
 #include "engine/activations.h"
 #include "engine/agreement.h"
 #include "engine/calls.h"
+#include "engine/checkpoint/saving.h"
 #include "engine/group_rules.h"
 #include "engine/guards.h"
 #include "engine/module_audit.h"
@@ -20,7 +21,6 @@
 #include "engine/profiling.h"
 #include "engine/program_state.h"
 #include "engine/progress.h"
-#include "engine/saving.h"
 #include "engine/step_reporter.h"
 #include "grads/host_gradients.h"
 #include "grads/reducer.h"
@@ -54,6 +54,7 @@ struct EngineBase::Impl : RankContext {
   SkipPolicy skip_policy;
   Activations activations;
   Passes passes;
+  Driven driven;
   Guards guards;
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
@@ -69,11 +70,9 @@ struct EngineBase::Impl : RankContext {
   std::string optimizer_name() const;     // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"
   int64_t micro_batches_of_step() const;  // fewer than accumulation_steps where the epoch ends with the step
   bool is_boundary() const { return progress.is_boundary(micro_batches_of_step()); }
-  void require_usable(const char* call) const;  // Error(kOrder): torn, or the module is another engine's
-  void refuse_within_backward(const char* call) const;
-  void audit();                                 // what the program did to parameters and optimizer; every rank calls it
-  void take_cleared_gradients();                // what it did to `.grad` since the last backward: before gradients are used
-  control::Facts& agreed(bool is_boundary);     // what all ranks must agree on in this call
+  void audit();                              // what the program did to parameters and optimizer; every rank calls it
+  void take_cleared_gradients();             // what it did to `.grad` since the last backward: before gradients are used
+  control::Facts& agreed(bool is_boundary);  // what all ranks must agree on in this call
   void compare_fingerprints(const char* where);
   void restart_step() noexcept;  // after an error: no gradient is held, the next micro-batch is the first of its step
   void start_next_step();        // with the batch size that the program asked for

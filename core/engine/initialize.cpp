@@ -27,12 +27,12 @@
 #include "engine/construction.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
-#include "engine/named_plugins.h"
 #include "engine/open.h"
 #include "engine/recomputation.h"
 #include "engine/report.h"
 #include "engine/ties.h"
 #include "engine/used_plugins.h"
+#include "plugin/named_plugins.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
 #include "tensor/vector_math.h"
@@ -44,9 +44,9 @@ namespace {
 
 // LibTorch's autocast has lists of operators for these two.
 std::optional<at::ScalarType> autocast_dtype(const EngineBase::Impl& impl) {
-  const auto dtype = config::precision_of(impl.settings(), impl.device.is_cpu()).autocast;
+  const auto dtype = impl.precision().autocast;
   if (!dtype) return std::nullopt;
-  if (!impl.device.is_cpu() && !impl.device.is_cuda())
+  if (!impl.computes_on_host() && !impl.device.is_cuda())
     throw Error(ErrorCode::kUnsupported, formatted("LibTorch has no autocast for the device {}", impl.device.str()),
                 "leave torch_autocast and amp out, and write fp16 or bf16");
   return scalar_type(*dtype);
@@ -54,7 +54,7 @@ std::optional<at::ScalarType> autocast_dtype(const EngineBase::Impl& impl) {
 
 void open_optimizer(EngineBase::Impl& impl, const config::Document& document) {
   const auto& fp16 = impl.settings().fp16;
-  const auto precision = config::precision_of(impl.settings(), impl.device.is_cpu());
+  const auto precision = impl.precision();
   const bool is_fp16 = precision.scales_loss || precision.model == config::DType::kFloat16;
   impl.skip_policy = {.skips = is_fp16 || (impl.settings().bf16.enabled && impl.settings().bf16.check_grad_overflow),
                       .is_fp16 = is_fp16,
@@ -72,12 +72,13 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document) {
   std::vector<Group> made;
   if (impl.torch_optimizer) {
     impl.torch_optimizer->set_offloaded(impl.state_tier != nullptr);
-    made = make_optimizers(impl, [&](size_t g) { return impl.torch_optimizer->make_rule(g, impl.update_device()); });
+    made = make_optimizers(impl, impl.store, impl.groups,
+                           [&](size_t g) { return impl.torch_optimizer->make_rule(g, impl.update_device()); });
   } else if (!impl.user_optimizer && !impl.settings().optimizer.type.empty()) {
     const plugin::Plugin& plugin =
         require(*impl.registry, GANNET_KIND_OPTIMIZER, impl.settings().optimizer.type,
                 impl.updates_on_host() ? "cpu" : impl.accelerator->plugin_device(), document, "optimizer");
-    made = make_optimizers(impl, plugin, [&](size_t g) {
+    made = make_optimizers(impl, impl.store, impl.groups, plugin, [&](size_t g) {
       return GroupParams{impl.group_rules.params(g, impl.settings().optimizer.params), impl.group_rules.position(g, document)};
     });
   }
@@ -236,109 +237,145 @@ void log_config(const EngineBase::Impl& impl) {
                     : formatted("config (all else is at its default, which dump_state shows too):\n{}", table));
 }
 
-}  // namespace
+LogLevel log_level_of(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "info") return LogLevel::kInfo;
+  return name == "warning" ? LogLevel::kWarning : LogLevel::kError;  // DeepSpeed's "critical" as well
+}
 
-EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) try
-    : impl_(std::make_unique<Impl>()) {
-  static std::atomic<uint32_t> engines{0};
-  Impl& impl = *impl_;
-  impl.engine_id = engines++;
-  if (!module)
-    throw Error(ErrorCode::kArgument, "initialize was given no model (a null pointer)",
-                "make it first: std::make_shared<Model>()");
-  if (!options.inference && c10::InferenceMode::is_enabled())
-    throw Error(
-        ErrorCode::kOrder,
-        "initialize was called under c10::InferenceMode: LibTorch records no graph there, so that nothing could be trained",
-        "call it outside of that scope, or with {.inference = true} for an engine that evaluates");
-  impl.module = std::move(module);
+Config config_of(const EngineOptions& options) {
   Config config = options.config;
   if (!options.overwrite.empty()) config.overwrite(options.overwrite);
   if (config.empty())
     throw Error(ErrorCode::kConfig, "initialize was given no config",
                 "pass {.config = \"ds_config.json\"}, or start the program with --deepspeed_config FILE");
-  const config::Document& document = *config.document();
-  open(impl, document, options);
-  impl.number_in_group = next_number_in(impl.world_group->name());
-  auto call = impl.process_group->world()->enter(*impl.world_group, "initialize");
-  static const std::pair<const char*, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
-                                                             {"info", LogLevel::kInfo},
-                                                             {"warning", LogLevel::kWarning},
-                                                             {"error", LogLevel::kError},
-                                                             {"critical", LogLevel::kError}};
-  for (const auto& [name, level] : kLevels)
-    if (impl.settings().log_level == name) set_log_level(level);
-  if (impl.settings().deadline_seconds) impl.process_group->world()->set_deadline(*impl.settings().deadline_seconds);
-  if (impl.is_first()) {
-    for (const auto& notice : impl.resolved.notices) log_info(notice);
-    log_config(impl);
-  }
+  return config;
+}
 
-  if (options.inference && impl.is_first())
+}  // namespace
+
+Construction::Construction(EngineBase::Impl& impl, const EngineOptions& options)
+    : impl_(impl), options_(options), config_(config_of(options)), document_(*config_.document()) {}
+
+void Construction::open() {
+  if (!options_.inference && c10::InferenceMode::is_enabled())
+    throw Error(
+        ErrorCode::kOrder,
+        "initialize was called under c10::InferenceMode: LibTorch records no graph there, so that nothing could be trained",
+        "call it outside of that scope, or with {.inference = true} for an engine that evaluates");
+  gannet::open(impl_, document_, options_);
+  impl_.number_in_group = next_number_in(impl_.world_group->name());
+  call_.emplace(impl_.process_group->world()->watch(), *impl_.world_group, "initialize", -1, "", control::Watch::Call::kTogether);
+  const config::Settings& settings = impl_.settings();
+  if (!settings.log_level.empty()) set_log_level(log_level_of(settings.log_level));
+  if (settings.deadline_seconds) impl_.process_group->world()->set_deadline(*settings.deadline_seconds);
+  if (!impl_.is_first()) return;
+  for (const auto& notice : impl_.resolved.notices) log_info(notice);
+  log_config(impl_);
+  if (options_.inference)
     for (const auto& [block, type] :
-         {std::pair("optimizer", impl.settings().optimizer.type), std::pair("scheduler", impl.settings().scheduler.type)})
+         {std::pair("optimizer", settings.optimizer.type), std::pair("scheduler", settings.scheduler.type)})
       if (!type.empty()) log_info(formatted("no effect: /{} (the engine was made for inference)", block));
-  if (!options.inference && options.optimizer) take_program_optimizer(impl, options.optimizer);
-  if (impl.settings().zero.stage > 0 && impl.comm->size() > 1)
-    refuse_cuts(impl, formatted("ZeRO stage {} cuts parameters among the ranks", impl.settings().zero.stage));
-  open_tiers(impl, document);
-  if (impl.state_tier || impl.param_tier) refuse_cuts(impl, "offload updates them a page at a time");
-  impl.activations.operators = activation::CheapOperators(impl.settings().activation_checkpointing.recompute,
-                                                          config::where(document, "/gannet/activation_checkpointing/recompute"));
-  if (!impl.activations.operators.empty()) activation::install_saved_tensor_hooks();
-  impl.activations.configuration = configuration_of(impl, document);
-  if (!options.inference) impl.activations.saved = saved_store_of(impl, document);
-  impl.module_audit = std::make_unique<ModuleAudit>(impl, *impl.module, impl.store);
-  if (!options.inference) impl.group_rules = GroupRules::read(impl.settings(), document, options);
-  collect_parameters(impl, options);
-  if (options.inference)
-    refuse_trained_elsewhere(impl);
-  else
-    refuse_shared_memory(impl);
-  impl.passes.autocast_dtype = autocast_dtype(impl);
-  if (!options.inference) refuse_experts_states(impl);
-  if (!options.inference) open_optimizer(impl, document);
-  if (is_trained(impl)) {
+}
+
+void Construction::read_rules() {
+  const config::Settings& settings = impl_.settings();
+  if (!options_.inference && options_.optimizer) take_program_optimizer(impl_, options_.optimizer);
+  if (settings.zero.stage > 0 && impl_.comm->size() > 1)
+    refuse_cuts(impl_, formatted("ZeRO stage {} cuts parameters among the ranks", settings.zero.stage));
+  open_tiers(impl_, document_);
+  if (impl_.state_tier || impl_.param_tier) refuse_cuts(impl_, "offload updates them a page at a time");
+  impl_.activations.operators = activation::CheapOperators(
+      settings.activation_checkpointing.recompute, config::where(document_, "/gannet/activation_checkpointing/recompute"));
+  if (!impl_.activations.operators.empty()) activation::install_saved_tensor_hooks();
+  if (!options_.inference) impl_.group_rules = GroupRules::read(settings, document_, options_);
+  impl_.passes.autocast_dtype = autocast_dtype(impl_);
+}
+
+void Construction::collect(std::shared_ptr<torch::nn::Module> module) {
+  impl_.module = std::move(module);
+  impl_.activations.configuration = configuration_of(impl_, document_);
+  if (!options_.inference) impl_.activations.saved = saved_store_of(impl_, document_);
+  impl_.module_audit = std::make_unique<ModuleAudit>(impl_, *impl_.module, impl_.store);
+  collect_parameters(impl_, options_);
+}
+
+void Construction::check() {
+  if (options_.inference) {
+    refuse_trained_elsewhere(impl_);
+  } else {
+    refuse_shared_memory(*impl_.module, impl_.store);
+    refuse_experts_states(impl_);
+    open_optimizer(impl_, document_);
+  }
+  if (is_trained(impl_)) {
+    EngineBase::Impl& impl = impl_;
     impl.ownership = std::make_unique<Ownership>(
         impl.engine_id, [&impl] { return impl.progress.is_whole() && (impl.progress.has_begun_step() || impl.passes.earlier); });
     impl.ownership->check(impl.store.owned(), impl.module->parameters());
   }
-  create_scheduler(impl, document, options);
-  check_fit(impl);
-  const bool may_split = impl.tensor_group || impl.expert_group;
-  if (may_split) impl.splits = agree_on_splits(impl, *impl.module);  // it says best what differs
-  impl.ties = Ties::agree(impl);
-  agree_on_model(impl, impl.store);
-  if (!may_split) impl.splits = agree_on_splits(impl, *impl.module);
-  if (impl.torch_optimizer) agree_on_program_optimizer(impl, impl.torch_optimizer->text());
-  agree_on_plugins(impl);
-  agree_on_descriptions(impl, impl.groups, impl.schedule);
-  // From here on the module is changed: what can be refused has been.
-  move_module(impl);
-  if (impl.ties) impl.ties->adopt(impl.store);
-  if (!options.inference) create_states(impl);
-  start_average(impl);
+  create_scheduler(impl_, document_, options_);
+  check_fit(impl_, impl_.store, impl_.groups);
+}
+
+void Construction::agree() {
+  const bool may_split = impl_.tensor_group || impl_.expert_group;
+  if (may_split) impl_.splits = agree_on_splits(impl_, *impl_.module);  // it says best what differs
+  impl_.ties = Ties::agree(impl_);
+  agree_on_model(impl_, impl_.store);
+  if (!may_split) impl_.splits = agree_on_splits(impl_, *impl_.module);
+  if (impl_.torch_optimizer) agree_on_program_optimizer(impl_, impl_.torch_optimizer->text());
+  agree_on_plugins(impl_);
+  agree_on_descriptions(impl_, impl_.groups, impl_.schedule);
+}
+
+void Construction::take_over_module() {
+  move_module(impl_);
+  if (impl_.ties) impl_.ties->adopt(impl_.store);
+  if (!options_.inference) create_states(impl_);
+  start_average(impl_);
 #ifdef __GLIBC__
   ::malloc_trim(0);  // the memory of the parameters as the program made them goes back to the system
 #endif
-  if (impl.reducer) impl.schedule.apply();
-  if (impl.ownership) impl.ownership->claim(impl.store.owned());
-  impl.activations.layers = recomputing_of(impl);
-  if (impl.ownership) {
+  if (impl_.reducer) impl_.schedule.apply();
+  if (impl_.ownership) impl_.ownership->claim(impl_.store.owned());
+  impl_.activations.layers = recomputing_of(impl_);
+  if (impl_.ownership) {
     std::vector<at::Tensor> trained;
-    for (const auto& [name, tensor] : impl.store.owned()) trained.push_back(tensor);
-    impl.activations.layers->own(trained);
+    for (const auto& [name, tensor] : impl_.store.owned()) trained.push_back(tensor);
+    impl_.activations.layers->own(trained);
   }
-  if (impl.reducer) {
-    impl.agreement = std::make_unique<Agreement>(impl.number_in_group, impl.groups);
-    if (impl.tensor_group) impl.compare_fingerprints("at initialize");  // replicas are the program's to make
-    impl.module_audit->record();
-    impl.module_audit->compared(impl.module_audit->frozen());
+}
+
+void Construction::start() {
+  if (impl_.reducer) {
+    impl_.agreement = std::make_unique<Agreement>(impl_.number_in_group, impl_.groups);
+    if (impl_.tensor_group) impl_.compare_fingerprints("at initialize");  // replicas are the program's to make
+    impl_.module_audit->record();
+    impl_.module_audit->compared(impl_.module_audit->frozen());
   }
-  start_reporting(impl);
-  if (impl.reducer && impl.group_rules.are_by_name() && impl.is_first())
-    log_info(formatted("parameter groups:{}", group_table(impl.groups)));
-  if (impl.settings().flops_profiler.enabled && impl.is_first()) impl.profiling = std::make_unique<Profiling>(impl);
+  start_reporting(impl_);
+  if (impl_.reducer && impl_.group_rules.are_by_name() && impl_.is_first())
+    log_info(formatted("parameter groups:{}", group_table(impl_.groups)));
+  if (impl_.settings().flops_profiler.enabled && impl_.is_first()) impl_.profiling = std::make_unique<Profiling>(impl_);
+}
+
+EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOptions& options) try
+    : impl_(std::make_unique<Impl>()) {
+  static std::atomic<uint32_t> engines{0};
+  impl_->engine_id = engines++;
+  if (!module)
+    throw Error(ErrorCode::kArgument, "initialize was given no model (a null pointer)",
+                "make it first: std::make_shared<Model>()");
+  Construction construction(*impl_, options);
+  construction.open();
+  construction.read_rules();
+  construction.collect(std::move(module));
+  construction.check();
+  construction.agree();
+  // From here on the module is changed: what can be refused has been.
+  construction.take_over_module();
+  construction.start();
 } catch (...) {
   rethrow_as_ours("initialize");
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "engine/earlier_pass.h"
 #include "engine/impl.h"
 
 namespace gannet {

@@ -6,13 +6,16 @@
 #include <utility>
 #include <vector>
 
-#include "engine/impl.h"
+#include "grads/reducer.h"
+#include "params/rank_context.h"
+#include "params/store.h"
 
 namespace gannet {
 
 /// At a boundary: "parameters", "states" (masters included), "gradients", "buffers" (gathered parameters, buckets, pages), and
 /// "activations": the most that was there at once of all else that LibTorch's allocator gave out since the last boundary. Empty
 /// where training is not on the CPU, or the program has an allocator of its own.
-std::vector<std::pair<std::string, int64_t>> memory_picture(const EngineBase::Impl& impl);
+std::vector<std::pair<std::string, int64_t>> memory_picture(const RankContext& context, const ParameterStore& store,
+                                                            const Reducer& reducer);
 
 }  // namespace gannet

@@ -16,7 +16,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
-#include "engine/loaded_memory.h"
+#include "engine/checkpoint/loaded_memory.h"
 #include "engine/ownership.h"
 #include "engine/shared_memory.h"
 #include "tensor/module_walk.h"

@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "control/environment.h"
 #include "control/world.h"
-#include "engine/named_plugins.h"
+#include "plugin/named_plugins.h"
 #include "tensor/vector_math.h"
 
 namespace gannet {
@@ -107,7 +107,7 @@ void open_device_comm(RankContext& context) {
   const plugin::Plugin& carrier = context.registry->require(GANNET_KIND_COMM, name);
   const std::string of = lower(carrier.device());
   const bool fits = of.empty() || of == lower(accelerator.plugin_device()) || of == lower(accelerator.name());
-  const bool is_staged = !context.device.is_cpu() && serves_host_memory(carrier);
+  const bool is_staged = !context.computes_on_host() && serves_host_memory(carrier);
   if (context.process_group->size() > 1 && !fits && !is_staged)
     throw Error(ErrorCode::kUnsupported,
                 formatted("comm plugin '{}' moves memory of device '{}', and accelerator '{}' trains on its own", carrier.name(),

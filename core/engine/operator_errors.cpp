@@ -28,23 +28,23 @@ bool is_of_devices(const std::string& line) {
   return has("on the same device") || (has("Input type (CPU") && has("should be the same")) || has("is on cpu, ");
 }
 
-bool has_fp32_buffer(const EngineBase::Impl& impl) {
-  const std::vector<at::Tensor> buffers = impl.module->buffers();
+bool has_fp32_buffer(const torch::nn::Module& module) {
+  const std::vector<at::Tensor> buffers = module.buffers();
   return std::any_of(buffers.begin(), buffers.end(),
                      [](const at::Tensor& buffer) { return buffer.defined() && buffer.scalar_type() == at::kFloat; });
 }
 
 // "/bf16/enabled = true (ds_config.json:3:5)", of the section that gave the parameters their dtype.
-std::string section(const EngineBase::Impl& impl) {
-  const config::Settings& settings = impl.settings();
+std::string section(const RankContext& context) {
+  const config::Settings& settings = context.settings();
   const std::string path = settings.bf16.enabled ? "/bf16/enabled" : settings.fp16.enabled ? "/fp16/enabled" : "/amp/opt_level";
-  for (const auto& line : impl.resolved.effective)
+  for (const auto& line : context.resolved.effective)
     if (line.path == path) return formatted("{} = {} ({})", path, line.value.to_json(), line.origin);
   return path;
 }
 
 // Within a handler only. Returns where it is another error.
-void refuse_two_devices(const EngineBase::Impl& impl, const char* call) {
+void refuse_two_devices(const RankContext& context, const char* call) {
   try {
     throw;
   } catch (const c10::Error& error) {
@@ -53,7 +53,7 @@ void refuse_two_devices(const EngineBase::Impl& impl, const char* call) {
     throw Error(
         ErrorCode::kMismatch,
         formatted("{} failed in an operator with tensors of two devices: {}; the parameters are on {}", call, line,
-                  impl.device.str()),
+                  context.device.str()),
         "move inputs and labels there, x.to(engine->device()), and give tensors that forward makes the options of others: "
         "torch::arange(n, x.options())");
   } catch (...) {  // is none of LibTorch's
@@ -62,23 +62,24 @@ void refuse_two_devices(const EngineBase::Impl& impl, const char* call) {
 
 }  // namespace
 
-void rethrow_of_operators(const EngineBase::Impl& impl, const char* call) {
-  if (!impl.device.is_cpu()) refuse_two_devices(impl, call);
-  const auto dtype = config::precision_of(impl.settings(), impl.device.is_cpu()).model;
+void rethrow_of_operators(const RankContext& context, const torch::nn::Module& module, const char* call) {
+  if (!context.computes_on_host()) refuse_two_devices(context, call);
+  const auto dtype = context.precision().model;
   if (!dtype) rethrow_as_ours(call);
   const bool is_half = *dtype == config::DType::kFloat16;
   const auto refuse = [&](const std::string& operators, const std::string& line) {
     throw Error(
         ErrorCode::kMismatch,
         formatted("{} failed in an operator {}: {}; the config has the parameters in {}: {}", call, operators, line,
-                  is_half ? "fp16" : "bf16", section(impl)),
+                  is_half ? "fp16" : "bf16", section(context)),
         formatted("{}give forward its inputs and labels of floating point in that dtype, x.to(at::{}), as gannet::Trainer "
                   "does; or keep the parameters in fp32 and let each operator choose: \"torch_autocast\": "
                   "{{\"enabled\": true}} in place of that section",
-                  has_fp32_buffer(impl) ? formatted("where it is a normalization with fp32 buffers (BatchNorm): \"data_types\": "
-                                                    "{{\"buffer_dtype\": \"{}\"}}; else ",
-                                                    is_half ? "fp16" : "bf16")
-                                        : "",
+                  has_fp32_buffer(module)
+                      ? formatted("where it is a normalization with fp32 buffers (BatchNorm): \"data_types\": "
+                                  "{{\"buffer_dtype\": \"{}\"}}; else ",
+                                  is_half ? "fp16" : "bf16")
+                      : "",
                   is_half ? "kHalf" : "kBFloat16"));
   };
   try {

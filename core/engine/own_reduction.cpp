@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "engine/rank_states.h"
+#include "engine/checkpoint/rank_states.h"
 
 namespace gannet {
 namespace {
@@ -20,19 +20,19 @@ const Optimizer* owner_of(const EngineBase::Impl& impl, size_t group) {
 
 }  // namespace
 
-void check_own_reduction(const EngineBase::Impl& impl, const Optimizer& optimizer) {
+void check_own_reduction(const RankContext& context, const ParameterStore& store, const Optimizer& optimizer) {
   if (!optimizer.owns_grad_reduction()) return;
-  if (const int64_t stage = impl.settings().zero.stage; stage > 0)
+  if (const int64_t stage = context.settings().zero.stage; stage > 0)
     refuse(optimizer, formatted("ZeRO stage {} shards what each of its ranks needs whole", stage),
            "set zero_optimization.stage to 0, or choose another optimizer");
-  if (impl.state_tier || impl.param_tier || impl.updates_on_host())
+  if (context.state_tier || context.param_tier || context.updates_on_host())
     refuse(optimizer, "offloaded states are updated a page at a time, where it needs whole buckets",
            "leave offload_optimizer and offload_param out of the config, or choose another optimizer");
-  for (const Range& range : impl.store.ranges())
+  for (const Range& range : store.ranges())
     if (range.is_of_experts() || range.gradient_ratio != 1)
       refuse(optimizer, formatted("expert parameter '{}' is averaged over other ranks than the rest", range.parameters[0].name),
              "choose another optimizer");
-  if (impl.mesh->model())
+  if (context.mesh->model())
     refuse(optimizer, "the mesh has ranks along an axis pipe or tensor, whose parts of the norm it does not see",
            "train along the axis data alone, or choose another optimizer");
 }

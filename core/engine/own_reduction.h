@@ -12,7 +12,7 @@
 namespace gannet {
 
 /// Error(kUnsupported): the engine's stage, tiers or mesh are none that such an optimizer can work on.
-void check_own_reduction(const EngineBase::Impl& impl, const Optimizer& optimizer);
+void check_own_reduction(const RankContext& context, const ParameterStore& store, const Optimizer& optimizer);
 
 /// Error(kUnsupported) where a parameter is to join the group of such an optimizer.
 void refuse_joining(const EngineBase::Impl& impl, size_t group, const std::string& parameter);

@@ -64,4 +64,10 @@ struct Passes {
   std::unique_ptr<ScaleScope> scale_scope;
 };
 
+// By a room above the engine, which runs a step's micro-batches itself (micro_batch.h).
+struct Driven {
+  const char* call = nullptr;  // the public call that does; null: none runs
+  std::string failure;         // "train_batch() failed in step 3 ...", until a load; "": none
+};
+
 }  // namespace gannet

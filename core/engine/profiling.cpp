@@ -68,7 +68,7 @@ Profiling::Profiling(EngineBase::Impl& impl) : impl_(impl) {}
 Profiling::~Profiling() = default;
 
 Profiling::Clock::time_point Profiling::now() const {
-  if (!impl_.device.is_cpu()) c10::impl::VirtualGuardImpl(impl_.device.type()).synchronizeDevice(impl_.device.index());
+  if (!impl_.computes_on_host()) c10::impl::VirtualGuardImpl(impl_.device.type()).synchronizeDevice(impl_.device.index());
   return Clock::now();
 }
 
@@ -78,7 +78,7 @@ void Profiling::begin_forward() {
   if (!is_due || is_done_) return pause();    // an evaluation
   if (!impl_.progress.holds_micro_batch()) {  // not a second forward before backward, which belongs to the first
     observing_.reset();
-    recorder_ = std::make_shared<profiler::Recorder>(*impl_.module, impl_.device.is_cpu());
+    recorder_ = std::make_shared<profiler::Recorder>(*impl_.module, impl_.computes_on_host());
     observing_ = std::make_unique<zero::Observing>(recorder_);
     forward_seconds_ = 0;
     before_ = impl_.timers.now();

@@ -7,12 +7,6 @@
 
 namespace gannet {
 
-void Progress::check_whole(const char* call) const {
-  if (!torn_.empty())
-    throw Error(ErrorCode::kOrder, formatted("{}() was called although parameter values are undefined: {}", call, torn_),
-                "load_checkpoint() brings every rank back to a saved state");
-}
-
 void Progress::check_backward(const std::string& call, bool training) const {
   if (!holds_micro_batch() && training && has_forwarded_)
     throw Error(

@@ -49,7 +49,6 @@ class Progress {
   bool is_whole() const { return torn_.empty(); }
 
   // ---- what the program calls in the wrong order: Error(kOrder)
-  void check_whole(const char* call) const;
   /// Before backward() or scale(); `training`: false after eval().
   void check_backward(const std::string& call, bool training) const;
   /// Before step(), or another call that ends a pass. `is_pending`: a loss that scale() returned has not had its backward.

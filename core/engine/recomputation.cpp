@@ -38,7 +38,7 @@ std::shared_ptr<activation::Recomputing> recomputing_of(const EngineBase::Impl& 
   settings.is_on = section.memory_limit || section.interval || section.number_checkpoints || section.partition_activations ||
                    section.cpu_checkpointing;
   std::function<void()> wait;
-  if (!impl.device.is_cpu())
+  if (!impl.computes_on_host())
     wait = [device = impl.device] { c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index()); };
   return std::make_shared<activation::Recomputing>(settings, wait);
 }

@@ -54,7 +54,7 @@ void start_reporting(EngineBase::Impl& impl) {
     impl.timers.trace = impl.trace.get();
   }
   impl.reported.bytes_sent = impl.comm->comm().counters().bytes_sent;
-  if (impl.device.is_cpu() && !impl.settings().metrics_path.empty()) HostMeter::install();
+  if (impl.host_reads_device() && !impl.settings().metrics_path.empty()) HostMeter::install();
   if (observe::is_wanted(impl.settings()))
     impl.reporter = std::make_unique<StepReporter>(
         *impl.host_group, impl.timers,
@@ -116,7 +116,7 @@ void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& 
   step.has_loss_scale = impl.skip_policy.is_fp16;
   step.applied = result.applied;
   step.reason = result.reason;
-  step.memory = memory_picture(impl);
+  step.memory = memory_picture(impl, impl.store, *impl.reducer);
   impl.reporter->end_micro_batch();
   count_sent(impl);
   impl.reporter->step(std::move(step), boundary, impl.settings().wall_clock_breakdown, prints);

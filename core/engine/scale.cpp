@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "engine/backward.h"
+#include "engine/gate.h"
 #include "engine/impl.h"
 
 namespace gannet {
@@ -72,7 +73,7 @@ Passes::ScaleScope::~ScaleScope() {
 
 at::Tensor EngineBase::scale(const at::Tensor& loss, const BackwardOptions& options) {
   Impl& impl = *impl_;
-  const Calls::Entered entered(impl.calls, "scale");
+  const Entered entered(impl, Call::kScale);
   check_loss(impl, loss, "scale");
   if (impl.progress.is_in_backward()) impl.restart_step();  // its backward ended in an exception
   if (!impl.passes.running) {

@@ -11,7 +11,6 @@
 
 #include "base/format.h"
 #include "engine/construction.h"
-#include "engine/impl.h"
 
 namespace gannet {
 namespace {
@@ -43,12 +42,12 @@ using Holders = std::unordered_map<const c10::StorageImpl*, size_t>;
 
 // A parameter that was made as a view of a temporary, torch::ones({4}).unsqueeze(0): autograd keeps the temporary for it, and
 // nobody else can reach that.
-void count_bases(const EngineBase::Impl& impl, Holders& holders) {
+void count_bases(const ParameterStore& store, Holders& holders) {
   std::unordered_map<const void*, size_t> views;  // of each base
-  for (const auto& range : impl.store.ranges())
+  for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters)
       if (parameter.tensor.is_view()) ++views[parameter.tensor._base().unsafeGetTensorImpl()];
-  for (const auto& range : impl.store.ranges())
+  for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       if (!parameter.tensor.is_view()) continue;
       const at::TensorBase& base = parameter.tensor._base();
@@ -80,13 +79,13 @@ void refuse_overlap(const torch::nn::Module& module, const std::vector<std::pair
 }
 
 // Two parameters in one memory would part when each gets a place of its own in the flat buffers.
-void refuse_shared_memory(const EngineBase::Impl& impl) {
+void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore& store) {
   struct Extent {
     const char *begin, *end;
     const std::string* name;
   };
   std::vector<Extent> extents;
-  for (const auto& range : impl.store.ranges())
+  for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       const at::Tensor& tensor = parameter.tensor;
       const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
@@ -113,16 +112,16 @@ void refuse_shared_memory(const EngineBase::Impl& impl) {
     if (tensor.defined() && tensor.has_storage() && seen.insert(tensor.unsafeGetTensorImpl()).second)
       ++holders[tensor.storage().unsafeGetStorageImpl()];
   };
-  for (const auto& tensor : impl.module->parameters()) count(tensor);
-  for (const auto& entry : impl.module->named_buffers()) {
+  for (const auto& tensor : module.parameters()) count(tensor);
+  for (const auto& entry : module.named_buffers()) {
     count(entry.value());
     if (entry.value().defined() && entry.value().has_storage())
       buffers.emplace(entry.value().storage().unsafeGetStorageImpl(), entry.key());
   }
-  for (const auto& range : impl.store.ranges())
+  for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) count(parameter.tensor);
-  count_bases(impl, holders);
-  for (const auto& range : impl.store.ranges())
+  count_bases(store, holders);
+  for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       const c10::StorageImpl* const storage = parameter.tensor.storage().unsafeGetStorageImpl();
       if (zero::is_watched(storage) || !Ownership::owner_of(parameter.tensor).empty()) continue;
@@ -131,11 +130,12 @@ void refuse_shared_memory(const EngineBase::Impl& impl) {
       if (buffer != buffers.end() || is_held)
         throw Error(
             ErrorCode::kArgument,
-            formatted("the memory of parameter '{}' is also that of {} (a view or a detach() made before initialize(), a loss that "
-                      "still holds its graph, or what LibTorch keeps of a backward that threw): it would keep the values of today "
-                      "while the parameter trains elsewhere",
-                      parameter.name,
-                      buffer != buffers.end() ? formatted("buffer '{}'", buffer->second) : std::string("another tensor")),
+            formatted(
+                "the memory of parameter '{}' is also that of {} (a view or a detach() made before initialize(), a loss that "
+                "still holds its graph, or what LibTorch keeps of a backward that threw): it would keep the values of today "
+                "while the parameter trains elsewhere",
+                parameter.name,
+                buffer != buffers.end() ? formatted("buffer '{}'", buffer->second) : std::string("another tensor")),
             "make views in forward (weight.t()), clone() what is to be kept, and let losses of earlier forwards go; after a "
             "backward that threw, parameter.set_data(parameter.detach().clone())");
     }

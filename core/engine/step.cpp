@@ -5,6 +5,7 @@
 #include "engine/backward.h"
 #include "engine/boundary.h"
 #include "engine/earlier_pass.h"
+#include "engine/gate.h"
 #include "engine/impl.h"
 #include "engine/recomputation.h"
 #include "engine/step_scope.h"
@@ -25,7 +26,7 @@ void begin_update(EngineBase::Impl& impl, double norm) {
 
 // Shards go out while others are updated.
 void update(EngineBase::Impl& impl, double factor) {
-  if (!impl.user_optimizer) return impl.updater.update(factor, impl.progress.applied_steps, *impl.reducer);
+  if (!impl.user_optimizer) return impl.updater.update({factor, impl.progress.applied_steps, *impl.reducer});
   Timers::Scope timed(impl.timers, Timed::kUpdate);
   Average& average = impl.updater.average();
   if (average.is_on()) average.begin(impl.progress.applied_steps + 1);
@@ -77,8 +78,8 @@ void end_step(EngineBase::Impl& impl, bool applied) {
 
 StepResult EngineBase::step() {
   Impl& impl = *impl_;
-  const Calls::Entered entered(impl.calls, "step");
-  boundary::check_order(impl, "step");
+  const Entered entered(impl, Call::kStep);
+  boundary::check_order(impl, Call::kStep);
   if (!impl.is_boundary()) return boundary::end_micro_batch(impl, "step");
   require_second_gradient(impl);
   StepScope scope(impl);

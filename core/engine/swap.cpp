@@ -7,14 +7,14 @@
 #include <map>
 
 #include "base/format.h"
+#include "base/outcome.h"
 #include "base/text.h"
 #include "config/parse.h"
 #include "control/world.h"
-#include "engine/earlier_pass.h"
-#include "engine/evaluation.h"
+#include "engine/checkpoint/rank_states.h"
+#include "engine/gate.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
-#include "engine/rank_states.h"
 #include "plugin/schema.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
@@ -36,9 +36,7 @@ struct Prepared {
 };
 
 void check_moment(EngineBase::Impl& impl) {
-  impl.require_usable(kCall);
-  require_training_weights(impl, kCall);
-  refuse_between_passes(impl, kCall);
+  gate::require(impl, Call::kSwapOptimizer);
   if (impl.user_optimizer || impl.torch_optimizer)
     throw Error(
         ErrorCode::kUnsupported,
@@ -228,7 +226,7 @@ Prepared prepare(EngineBase::Impl& impl, const std::string& type, const Value& p
     const std::string place = tree.origin_of(config::pointer("", member)).to_string();
     return place.empty() ? std::string("swap_optimizer's params") : place;
   };
-  made.groups = make_optimizers(impl, plugin, [&](size_t g) {
+  made.groups = make_optimizers(impl, impl.store, impl.groups, plugin, [&](size_t g) {
     const Dict own = overrides_of(impl, plugin, g, overrides, made.receipt);
     GroupParams given{tree.root, where};
     for (const auto& [key, value] : own.entries()) given.params[key] = value;
@@ -249,33 +247,9 @@ Prepared prepare(EngineBase::Impl& impl, const std::string& type, const Value& p
   return made;
 }
 
-// For the other ranks, whatever it is: they wait for this rank's text.
-std::string as_text_of_current_exception() {
-  const auto text_of = [](const Error& error) {
-    return "error " +
-           Value(
-               Dict{{"code", static_cast<int64_t>(error.code())}, {"message", error.message()}, {"next_step", error.next_step()}})
-               .to_json();
-  };
-  try {
-    rethrow_as_ours(kCall);
-  } catch (const Error& error) {
-    return text_of(error);
-  } catch (const std::exception& error) {
-    return text_of(Error(ErrorCode::kInternal, error.what()));
-  }
-}
-
 // What every rank must have asked for, or the error that one has met; on all of them.
 void agree(EngineBase::Impl& impl, const std::string& mine) {
-  const std::vector<std::string> texts = impl.world_group->gather_texts(mine);
-  for (uint32_t rank = 0; rank < texts.size(); ++rank) {
-    if (!texts[rank].starts_with("error ")) continue;
-    const Value error = config::parse_value(texts[rank].substr(6));
-    const std::string who = texts.size() > 1 ? formatted("rank {}: ", rank) : "";
-    throw Error(static_cast<ErrorCode>(error.at("code").as_int()), who + error.at("message").as_string(),
-                error.at("next_step").as_string());
-  }
+  const std::vector<std::string> texts = results_of(impl.world_group->gather_texts(mine));
   if (const std::string differs = control::disagreement("the optimizer and the params given to swap_optimizer", texts);
       !differs.empty())
     throw Error(ErrorCode::kMismatch, differs, "give the same on every rank; the former optimizer is still in use");
@@ -311,25 +285,36 @@ void commit(EngineBase::Impl& impl, Prepared& made, std::unique_ptr<Agreement>& 
 
 }  // namespace
 
+std::string SwapReceipt::to_string() const {
+  std::string text = formatted("optimizer {} in place of {}", to, from);
+  const std::pair<const char*, const std::vector<std::string>*> lists[] = {
+      {"kept", &kept}, {"filled with the initial value", &filled}, {"dropped", &dropped}};
+  for (const auto& [what, names] : lists)
+    if (!names->empty()) text += formatted("; {}: {}", what, join(*names, ", "));
+  for (const auto& line : notes) text += formatted("\n  {}", line);
+  return text;
+}
+
 SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& params, const std::vector<Dict>& overrides) try {
   Impl& impl = *impl_;
-  const Calls::Entered entered(impl.calls, "swap_optimizer");
+  const Calls::Entered entered(impl.calls, kCall);
   wait_for_checkpoint();  // it reads the states
   auto call = impl.process_group->world()->enter(*impl.world_group, kCall, impl.progress.global_steps);
   const at::NoGradGuard no_grad;
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that have joined are in their groups
   Prepared made;
   std::unique_ptr<Agreement> agreement;
-  std::string text;
-  try {
-    made = prepare(impl, type, params, overrides);
-    agreement = std::make_unique<Agreement>(impl.number_in_group, made.groups);
-    text = asked_for(impl, made.groups) + formatted("params {}\n", Value(read_params(params).root).to_json());
-    for (const Dict& one : overrides) text += formatted("override {}\n", Value(one).to_json());
-  } catch (...) {
-    text = as_text_of_current_exception();
-  }
-  agree(impl, text);
+  agree(impl, outcome([&] {  // whatever it throws: the other ranks wait for this rank's text
+          try {
+            made = prepare(impl, type, params, overrides);
+            agreement = std::make_unique<Agreement>(impl.number_in_group, made.groups);
+            std::string text = asked_for(impl, made.groups) + formatted("params {}\n", Value(read_params(params).root).to_json());
+            for (const Dict& one : overrides) text += formatted("override {}\n", Value(one).to_json());
+            return text;
+          } catch (...) {
+            rethrow_as_ours(kCall);
+          }
+        }));
   for (size_t g = 0; g < made.groups.size(); ++g)
     if (made.is_unmet[g]) {
       impl.store.align_ranges(g, static_cast<int64_t>(made.groups[g].optimizer->range_alignment()));

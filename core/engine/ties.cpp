@@ -54,8 +54,6 @@ constexpr std::string_view kFault = "\x01";  // and a sentence, in place of what
 enum TieFact : size_t { kShape, kDtype, kSplit, kTraining, kFacts };
 constexpr const char* kFactNames[] = {"shape", "dtype", "split", "training"};
 
-bool has_pipe_stages(const EngineBase::Impl& impl) { return impl.mesh->shape().size(kPipeAxis) > 1; }
-
 uint32_t stage_of(const EngineBase::Impl& impl, uint32_t rank) { return impl.mesh->shape().coordinate(rank, kPipeAxis); }
 
 // How this rank's engine trains it: the copies of stages stay equal where they are updated alike.
@@ -171,7 +169,7 @@ std::string stages_text(const std::vector<uint32_t>& stages) {
 
 std::string declared_ties(const EngineBase::Impl& impl) {
   std::string all;
-  if (!has_pipe_stages(impl)) return all;
+  if (!impl.mesh->has_pipe_stages()) return all;
   for (const auto& [name, tensor] : tied_parameters(*impl.module)) all += formatted("{}\t{}\n", tie_of(tensor), name);
   return all;
 }
@@ -182,10 +180,10 @@ std::unique_ptr<Ties> Ties::agree(const EngineBase::Impl& impl) {
   try {
     mine = tied_parameters(*impl.module);
   } catch (const Error& error) {
-    if (!has_pipe_stages(impl)) throw;
+    if (!impl.mesh->has_pipe_stages()) throw;
     fault = error;
   }
-  if (!has_pipe_stages(impl)) return nullptr;
+  if (!impl.mesh->has_pipe_stages()) return nullptr;
   std::string text = fault ? formatted("{}{}", kFault, fault->message()) : "";
   for (const auto& [name, tensor] : mine) text += tie_text(impl, tie_of(tensor), name, tensor);
   std::vector<OfRank> of_ranks;

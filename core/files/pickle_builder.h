@@ -62,6 +62,7 @@ class PickleBuilder {
   PickleObject* tensor(const KnownClass& callee, const PickleObject& arguments);
   PickleObject* parameter(const PickleObject& arguments);
   PickleObject* of_subclass(const PickleObject& arguments);
+  PickleObject* dict(const PickleObject& callee, const PickleObject& arguments);
   PickleObject* bytes(const PickleObject& arguments);
   void check_keys();
 

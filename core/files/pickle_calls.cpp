@@ -52,23 +52,8 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
       add_items_of(*record, arguments);
       return record;
     }
-    case Role::kDict: {  // of a dict, of a list of pairs, or of the factory of a defaultdict, which is dropped
-      PickleObject* dict = make(Object::Kind::kDict);
-      if (count == 0 || item(arguments, 0).as_class || item(arguments, 0).kind == Object::Kind::kNone) return dict;
-      if (item(arguments, 0).kind == Object::Kind::kDict) {
-        add_entries_of(*dict, item(arguments, 0));
-        return dict;
-      }
-      if (!is_sequence(item(arguments, 0)))
-        corrupt(formatted("{} is made of {}", shown(callee.text), item(arguments, 0).kind_name()));
-      for (const ObjectRef& ref : item(arguments, 0).items) {
-        auto& pair = static_cast<PickleObject&>(const_cast<Object&>(*ref));
-        if (!is_sequence(pair) || pair.items.size() != 2)
-          corrupt(formatted("{} is given something else than pairs", shown(callee.text)));
-        add_entry(*dict, const_cast<PickleObject&>(item(pair, 0)), const_cast<PickleObject&>(item(pair, 1)));
-      }
-      return dict;
-    }
+    case Role::kDict:
+      return dict(callee, arguments);
     case Role::kList:
       return container(Object::Kind::kList);
     case Role::kTuple:
@@ -98,6 +83,26 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
       break;
   }
   corrupt(formatted("{} is called, which torch.save does not do", shown(callee.text)));
+}
+
+// Of a dict, of a list of pairs, or of the factory of a defaultdict, which is dropped.
+PickleObject* PickleBuilder::dict(const PickleObject& callee, const PickleObject& arguments) {
+  PickleObject* made = make(Object::Kind::kDict);
+  if (arguments.items.empty()) return made;
+  const PickleObject& of = item(arguments, 0);
+  if (of.as_class || of.kind == Object::Kind::kNone) return made;
+  if (of.kind == Object::Kind::kDict) {
+    add_entries_of(*made, of);
+    return made;
+  }
+  if (!is_sequence(of)) corrupt(formatted("{} is made of {}", shown(callee.text), of.kind_name()));
+  for (const ObjectRef& ref : of.items) {
+    auto& pair = static_cast<PickleObject&>(const_cast<Object&>(*ref));
+    if (!is_sequence(pair) || pair.items.size() != 2)
+      corrupt(formatted("{} is given something else than pairs", shown(callee.text)));
+    add_entry(*made, const_cast<PickleObject&>(item(pair, 0)), const_cast<PickleObject&>(item(pair, 1)));
+  }
+  return made;
 }
 
 PickleObject* PickleBuilder::bytes(const PickleObject& arguments) {

@@ -86,9 +86,11 @@ class Unpickler {
     return into;
   }
 
+  bool container(unsigned char instruction) { return makes_container(instruction) || fills_container(instruction); }
+
   // ( MARK, ] EMPTY_LIST, } EMPTY_DICT, 0x8f EMPTY_SET, ) EMPTY_TUPLE, 0x85 to 0x87 TUPLE1 to TUPLE3, t TUPLE, l LIST, d DICT,
-  // 0x91 FROZENSET, a APPEND, e APPENDS, 0x90 ADDITEMS, s SETITEM, u SETITEMS.
-  bool container(unsigned char instruction) {
+  // 0x91 FROZENSET.
+  bool makes_container(unsigned char instruction) {
     switch (instruction) {
       case '(':
         make_.grow(marks_, 1);
@@ -127,6 +129,14 @@ class Unpickler {
       case 0x91:
         push_of_mark(Object::Kind::kSet);
         return true;
+      default:
+        return false;
+    }
+  }
+
+  // a APPEND, e APPENDS, 0x90 ADDITEMS, s SETITEM, u SETITEMS.
+  bool fills_container(unsigned char instruction) {
+    switch (instruction) {
       case 'a': {
         PickleObject* item = pop();
         make_.add_item(below(stack_.size(), {Object::Kind::kList, Object::Kind::kRecord}), *item);

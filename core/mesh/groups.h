@@ -38,6 +38,9 @@ class MeshGroups {
   bool is_first() const { return world_->rank() == 0; }
   // Whether this rank is the one that counts what is the same along the tensor axis.
   bool is_first_replica() const { return shape_.coordinate(world_->rank(), kTensorAxis) == 0; }
+  // Stages of a pipeline, each with a part of the model.
+  uint32_t pipe_stages() const { return static_cast<uint32_t>(shape_.size(kPipeAxis)); }
+  bool has_pipe_stages() const { return pipe_stages() > 1; }
   uint32_t pipe_stage() const { return shape_.coordinate(world_->rank(), kPipeAxis); }
   // "pipe 1, data 0, tensor 0"
   std::string coordinates() const { return shape_.coordinates_text(world_->rank()); }

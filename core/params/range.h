@@ -45,7 +45,7 @@ struct TrainedParameter {
   // brought a state with updates that the engine did not count.
   int64_t lag = 0;
   bool is_moved = false;  // of a frozen range: it is trained now, in a range of its own
-  // How the engine left `tensor`. What differs at the next audit was done by the program (audit.cpp).
+  // How the engine left `tensor`. What differs at the next audit was done by the program (engine/module_audit.h).
   struct Left {
     const c10::StorageImpl* storage = nullptr;
     int64_t offset = 0;            // in it, elements

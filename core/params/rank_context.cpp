@@ -14,7 +14,7 @@ ReductionGroup RankContext::ranks_of(const DeclaredSplit* split) const {
 }
 
 DeviceComm::Memory RankContext::comm_memory() const {
-  return !device.is_cpu() && serves_host_memory(device_comm->plugin()) ? DeviceComm::kStaged : DeviceComm::kOwn;
+  return !computes_on_host() && serves_host_memory(device_comm->plugin()) ? DeviceComm::kStaged : DeviceComm::kOwn;
 }
 
 void* RankContext::current_stream() const {

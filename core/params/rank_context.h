@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "config/precision.h"
 #include "config/resolve.h"
 #include "device/accelerator.h"
 #include "device/device_comm.h"
@@ -50,7 +51,7 @@ struct RankContext {
   HostGroup* world_group = nullptr;                   // of all ranks of the mesh: they agree, save and report together
   bool is_first() const { return mesh->is_first(); }  // it prints for all
   // The ranks whose calls and facts must be the same: stages of a pipeline have parameters of their own.
-  HostGroup& watched_group() const { return mesh->shape().size(kPipeAxis) > 1 ? *host_group : *world_group; }
+  HostGroup& watched_group() const { return mesh->has_pipe_stages() ? *host_group : *world_group; }
   /// The ranks that hold what this one does of a parameter.
   ReductionGroup ranks_of(const DeclaredSplit* split) const;
   at::Device device{at::kCPU};
@@ -62,6 +63,12 @@ struct RankContext {
   bool param_tier_is_drive = false;
   bool memory_is_apart = false;  // the device's from the host's
 
+  /// Tensors of the device are in host memory, and what computes them has ended when the call returns.
+  bool computes_on_host() const { return device.is_cpu(); }
+  /// Device memory is read without waiting for what writes it: a loss, a sum.
+  bool host_reads_device() const { return computes_on_host(); }
+  /// Of parameters, of the loss and of autocast, as the config has them on this device.
+  config::Precision precision() const { return config::precision_of(settings(), computes_on_host()); }
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }
   at::Device update_device() const { return updates_on_host() ? at::Device(at::kCPU) : device; }

@@ -66,11 +66,12 @@ TrainedParameter ParameterStore::admit(const std::string& name, const at::Tensor
                 formatted("parameter '{}' was made under c10::InferenceMode: LibTorch's autograd cannot train it", name),
                 "build the model outside of InferenceMode, or give initialize a clone of it");
   if (!tensor.is_leaf())
-    throw Error(ErrorCode::kArgument,
-                formatted("parameter '{}' is the result of an operator, not a leaf of the graph: its gradient would go to what it "
-                          "was computed from",
-                          name),
-                "register a copy that is a leaf: register_parameter(name, value.detach().clone())");
+    throw Error(
+        ErrorCode::kArgument,
+        formatted("parameter '{}' is the result of an operator, not a leaf of the graph: its gradient would go to what it "
+                  "was computed from",
+                  name),
+        "register a copy that is a leaf: register_parameter(name, value.detach().clone())");
   const bool can_be_trained =
       tensor.is_floating_point() || tensor.scalar_type() == at::kComplexFloat || tensor.scalar_type() == at::kComplexDouble;
   if (!can_be_trained || c10::elementSize(tensor.scalar_type()) < 2)
@@ -113,7 +114,7 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
       parameter.is_complex ? c10::toRealValueType(tensor.scalar_type()) : training_dtype(settings).value_or(tensor.scalar_type());
   const Placement placement = placement_for(parameter);
   const double ratio = gradient_ratio(parameter);
-  const std::string tie = context_.mesh->shape().size(kPipeAxis) > 1 ? tie_of(tensor) : "";
+  const std::string tie = context_.mesh->has_pipe_stages() ? tie_of(tensor) : "";
   for (size_t r = placed_; r < ranges_.size(); ++r)
     if (ranges_[r].group == group && ranges_[r].dtype == dtype && ranges_[r].placement == placement &&
         has_same_reduction(ranges_[r], parameter, ratio, tie))

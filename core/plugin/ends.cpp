@@ -39,7 +39,8 @@ RecordMemory* memory_of_launcher() {
   if (mapped == MAP_FAILED) return nullptr;
   auto* memory = static_cast<RecordMemory*>(mapped);
   int32_t owner = memory->process.load();
-  const bool is_free = owner == 0 || owner == ::getpid() || memory->has_ended.load() != 0 || (::kill(owner, 0) != 0 && errno == ESRCH);
+  const bool is_free =
+      owner == 0 || owner == ::getpid() || memory->has_ended.load() != 0 || (::kill(owner, 0) != 0 && errno == ESRCH);
   if (!is_free || !memory->process.compare_exchange_strong(owner, ::getpid())) {
     ::munmap(mapped, sizeof(RecordMemory));
     return nullptr;
@@ -128,7 +129,8 @@ void at_exit() {
   std::cout.flush();
   std::fflush(nullptr);
   say("gannet: error: exit() was called ", *inside,
-      ": a plugin must not end the program\n  to do: this is a fault of the plugin, not of the config and not of Gannet: tell its "
+      ": a plugin must not end the program\n  to do: this is a fault of the plugin, not of the config and not of Gannet: tell "
+      "its "
       "author, or use another version\n");
   memory().has_ended.store(1);
   // Not through the handlers and destructors that are left: the engine is in the middle of the call.

@@ -3,7 +3,7 @@
 //   parameter/<name>            masters (fp32, fp64), or the frozen parameter itself
 //   average/<name>              the moving average of the masters (gannet.ema)
 //   state/<state>/<name>        an optimizer state of a parameter; of a group of parameters: state/<state>/@<group>.<dtype>
-//   rank_state/<rank>/...       optimizer states that every rank has values of its own of (engine/rank_states.h)
+//   rank_state/<rank>/...       optimizer states that every rank has values of its own of (engine/checkpoint/rank_states.h)
 //   rank_parameter/<rank>/<name>  likewise masters, after a local step; parameter/<name> is then what to use
 //   buffer/<rank>/<name>        each rank's own: batch-norm statistics differ
 //   rng/<rank>/<device>         state of a generator, bytes

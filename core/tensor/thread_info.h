@@ -3,8 +3,8 @@
 //
 // Whatever differs between the versions of LibTorch that Gannet supports belongs in this header.
 //
-// Until 2.12 a kind is a value of an enumeration that cannot be extended, so Gannet uses the two that LibTorch reserves for tests:
-// no profiler uses them. Later versions tell kinds apart by the address of their name: each gets its own.
+// Until 2.12 a kind is a value of an enumeration that cannot be extended, so Gannet uses the two that LibTorch reserves for
+// tests: no profiler uses them. Later versions tell kinds apart by the address of their name: each gets its own.
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -20,14 +20,18 @@ inline constexpr std::string_view kBackwardName = "gannet.backward", kObserverNa
 
 template <class Kind>
 constexpr Kind backward_kind() {
-  if constexpr (std::is_enum_v<Kind>) return Kind::TEST_INFO;
-  else return Kind(&kBackwardName);
+  if constexpr (std::is_enum_v<Kind>)
+    return Kind::TEST_INFO;
+  else
+    return Kind(&kBackwardName);
 }
 
 template <class Kind>
 constexpr Kind observer_kind() {
-  if constexpr (std::is_enum_v<Kind>) return Kind::TEST_INFO_2;
-  else return Kind(&kObserverName);
+  if constexpr (std::is_enum_v<Kind>)
+    return Kind::TEST_INFO_2;
+  else
+    return Kind(&kObserverName);
 }
 
 /// What a backward carries into autograd's threads, where a thread-local of the caller's is another's.

@@ -51,7 +51,7 @@ void reduce(HostGroup& ranks, std::vector<Sums>& sums, uint32_t round,
 
 Sums::Sums(const Optimizer& optimizer, gannet_pass pass)
     : wanted_(optimizer.sums()), pass_(pass), tensors_(optimizer.tensor_count()) {
-  values_ = of_nothing(tensors_);
+  values_ = identity_values(tensors_);
   lines_.resize(wanted_.size());
   for (size_t s = 0; s < wanted_.size(); ++s) {
     if (!wanted_[s].is_of_lines()) continue;
@@ -72,7 +72,7 @@ uint32_t Sums::rounds() const {
   return rounds;
 }
 
-std::vector<double> Sums::of_nothing(size_t rows) const {
+std::vector<double> Sums::identity_values(size_t rows) const {
   std::vector<double> values;
   for (size_t row = 0; row < rows; ++row)
     for (const auto& sum : wanted_) values.push_back(nothing(sum.op));

@@ -27,8 +27,8 @@ class Sums {
   const std::vector<Optimizer::Sum>& wanted() const { return wanted_; }
   double* row(size_t tensor) { return values_.data() + tensor * width(); }
   const double* data() const { return values_.data(); }
-  /// What sums over no elements are, `rows` times.
-  std::vector<double> of_nothing(size_t rows) const;
+  /// The values of sums over no elements, [rows][width].
+  std::vector<double> identity_values(size_t rows) const;
   /// A part of a tensor, [width].
   void add(size_t tensor, uint32_t round, const double* part);
   /// gannet_update_args::lines, which the optimizer adds its parts to; null where it wants none.

@@ -1,13 +1,12 @@
 // The phase update of a step: new masters, states and parameters from gradients, wherever they lie.
 //
 //   Updater updater(context, store, groups);
-//   updater.update(factor, applied_steps, reducer);      // shards go out while others are updated
+//   updater.update({factor, applied_steps, reducer});    // shards go out while others are updated
 //   store.publish();                                     // until every rank has the new parameters
 //
 // A range is updated piece by piece: a shard of its arrays or, where a tier has no address, a page of them while it is in memory.
 // Gradients and parameters of a device with its own memory come to the host and go back meanwhile (host_update.h). The calling
-// thread runs the optimizer; on a device the work goes to the thread's current stream. Where all pieces are in memory, an
-// optimizer that takes lists gets many in one call (piece_list.h).
+// thread runs the optimizer; on a device the work goes to the thread's current stream. A pass over one range is range_pass.h.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +22,15 @@
 #include "update/evaluation.h"
 #include "update/host_update.h"
 #include "update/perturbation.h"
+#include "update/range_pass.h"
 #include "update/second_gradient.h"
-#include "update/step_numbers.h"
 #include "update/sums.h"
 #include "update/workspace.h"
 
 namespace gannet {
 
-/// Frozen by the program, and without a gradient in this step, or its gradient was cleared: it keeps its values, and its number of
-/// updates falls behind.
+/// Frozen by the program, and without a gradient in this step, or its gradient was cleared: it keeps its values, and its number
+/// of updates falls behind.
 inline bool is_skipped(const Range& range, size_t parameter, const Reducer& reducer) {
   return reducer.is_cleared(range, parameter) ||
          (!range.parameters[parameter].tensor.requires_grad() && !reducer.has_come(range, parameter));
@@ -51,10 +50,15 @@ class Updater {
 
   /// Gradients are in host memory already (HostGradients), and need no copy.
   void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
-  /// `grad_scale`: gradients are multiplied by it. `applied_steps`: updates before this one. Starts to send what others need.
-  void update(double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  struct Step {
+    double grad_scale;      // gradients are multiplied by it
+    int64_t applied_steps;  // updates before this one
+    const Reducer& reducer;
+  };
+  /// Updates all ranges, and starts to send what others need.
+  void update(const Step& step);
   /// Moves the parameters of groups whose optimizers perturb to where the step's gradient is to be taken, and publishes them.
-  void perturb(double grad_scale, int64_t applied_steps, const Reducer& reducer);
+  void perturb(const Step& step);
   Perturbation& perturbation() { return perturbation_; }
   SecondGradient& second_gradient() { return second_gradient_; }
   const SecondGradient& second_gradient() const { return second_gradient_; }
@@ -69,15 +73,16 @@ class Updater {
   void abandon() noexcept { host_updates_.clear(); }
 
  private:
-  void step_groups(void (Optimizer::*function)(gannet_step_args), double grad_scale, int64_t applied_steps,
-                   const Reducer& reducer, std::vector<Sums>& sums);
+  void step_groups(void (Optimizer::*function)(gannet_step_args), const Step& step, std::vector<Sums>& sums);
   // A pass over the pieces of a range: the sums of a round or, where there is none, the update or the perturbation.
   struct Work {
     gannet_pass pass = GANNET_PASS_UPDATE;
     std::optional<uint32_t> round = {};
   };
-  void add_up(std::vector<Sums>& sums, gannet_pass pass, double grad_scale, int64_t applied_steps, const Reducer& reducer);
-  void work_on(Range& range, double grad_scale, int64_t applied_steps, const Reducer& reducer, Sums& sums, Work work);
+  void add_up(std::vector<Sums>& sums, gannet_pass pass, const Step& step);
+  void update_range(Range& range, const Step& step, Sums& sums, Work work);
+  void update_pieces(RangePass& pass, const Group& group, int64_t applied_steps);
+  void add_sums(RangePass& pass, Optimizer& optimizer, Sums& sums, uint32_t round);
   void perturb_piece(Optimizer& optimizer, Range& range, const Piece& piece, gannet_update_args args);
   HostUpdate& host_update(const Range& range);
   int64_t largest_page(const Range& range) const;
@@ -92,9 +97,8 @@ class Updater {
   SecondGradient second_gradient_;
   bool gradients_on_host_ = false;
   std::vector<std::unique_ptr<HostUpdate>> host_updates_;  // [ranges], made when first needed
-  std::vector<at::Tensor> spare_pages_;                    // memory of pages, from one update to the next
-  Workspace piece_workspace_, step_workspace_;             // of pieces; of begin_step and end_step, in host memory
-  StepNumbers numbers_;                                    // for optimizers that read them where the pieces are
+  PassMemory memory_;
+  Workspace step_workspace_;  // of begin_step and end_step, in host memory
 };
 
 }  // namespace gannet

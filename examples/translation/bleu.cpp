@@ -63,19 +63,13 @@ std::string separated(std::string text) {
   // Periods and commas, unless a digit is before them; then unless one is after them; dashes after a digit.
   text = by_pairs(
       apart, [&](char a, char b) { return !is_digit(a) && is_stop(b); },
-      [](std::string& out, char a, char b) {
-        out += {a, ' ', b, ' '};
-      });
+      [](std::string& out, char a, char b) { out += {a, ' ', b, ' '}; });
   text = by_pairs(
       text, [&](char a, char b) { return is_stop(a) && !is_digit(b); },
-      [](std::string& out, char a, char b) {
-        out += {' ', a, ' ', b};
-      });
+      [](std::string& out, char a, char b) { out += {' ', a, ' ', b}; });
   return by_pairs(
       text, [&](char a, char b) { return is_digit(a) && b == '-'; },
-      [](std::string& out, char a, char b) {
-        out += {a, ' ', b, ' '};
-      });
+      [](std::string& out, char a, char b) { out += {a, ' ', b, ' '}; });
 }
 
 using Counts = std::map<std::vector<std::string>, int64_t>;

@@ -41,15 +41,15 @@ bool is_on(const std::string& name, const std::string& text) {
   throw Error(ErrorCode::kArgument, "--" + name + " must be true or false, found '" + text + "'");
 }
 
-Row text(const char* name, std::string Options::*member, const char* meaning) {
+Row text(const char* name, std::string Options::* member, const char* meaning) {
   return {name, "TEXT", Effect::kWorks, meaning, [member](Options& o, const std::string& given) { o.*member = given; }};
 }
 template <class Number>
-Row number(const char* name, Number Options::*member, const char* meaning) {
+Row number(const char* name, Number Options::* member, const char* meaning) {
   return {name, "N", Effect::kWorks, meaning,
           [member, name](Options& o, const std::string& given) { o.*member = positive(name, given); }};
 }
-Row flag(const char* name, bool Options::*member, const char* meaning) {
+Row flag(const char* name, bool Options::* member, const char* meaning) {
   return {name, "", Effect::kWorks, meaning,
           [member, name](Options& o, const std::string& given) { o.*member = is_on(name, given); }};
 }

@@ -9,6 +9,7 @@
 // is at most 2^-14 (AVX-512) or 1.5 * 2^-12 (AVX2). Newton's step leaves 1.5 e^2 of the first moment's root, and 10.5 (1.5 e)^2
 // of the second one's: 2.3e-5 or 8.1e-4 of a code. Ten roundings of 2^-24, those of the exact roots included, add at most 1.6e-4,
 // and the rounding to kFraction bits 2^-15: 2.1e-4 or 1.0e-3. kNear is 2.4e-4 or 2.0e-3.
+#undef GANNET_ESTIMATES_ROOTS  // of another target: the file is included once for each
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 #define GANNET_ESTIMATES_ROOTS 1
 constexpr int kNearBits = HWY_TARGET <= HWY_AVX3 ? 12 : 9;

@@ -1,6 +1,4 @@
 // The checked device: LibTorch's tensors on it, the memory that the host cannot read, and the races that it reports.
-#include "accelerators/checked_device.h"
-
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -11,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "accelerators/checked_device.h"
 #include "plugin/support.h"
 
 namespace gannet::test {
@@ -153,10 +152,11 @@ TEST_F(CheckedDeviceDeathTest, AHostReadOfItsMemoryEndsTheProcessWithAName) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const at::Tensor there = torch::ones({10, 10}, kChecked);
   const auto* values = there.const_data_ptr<float>();
-  EXPECT_EXIT({ std::fprintf(stderr, "%f", static_cast<double>(*const_cast<volatile const float*>(values + 3))); },
-              testing::KilledBySignal(SIGABRT),
-              AllOf(HasSubstr("checked device: the host uses device memory"), HasSubstr("byte 12 of allocation"),
-                    HasSubstr("400 bytes"), HasSubstr("Float [10, 10]")));
+  EXPECT_EXIT(
+      { std::fprintf(stderr, "%f", static_cast<double>(*const_cast<volatile const float*>(values + 3))); },
+      testing::KilledBySignal(SIGABRT),
+      AllOf(HasSubstr("checked device: the host uses device memory"), HasSubstr("byte 12 of allocation"), HasSubstr("400 bytes"),
+            HasSubstr("Float [10, 10]")));
 }
 
 // ---- Races -----------------------------------------------------------------------------------------------------------

@@ -185,7 +185,9 @@ TEST(FakeAccelerator, MemoryThatCannotBePinnedIsOneWarning) {
   Bytes memory(300);
   const Pin held = fake->pin(memory.data(), 300);
   const CapturedLog log;
-  { const Pin refused = fake->pin(memory.data(), 100), again = fake->pin(memory.data() + 100, 100); }
+  {
+    const Pin refused = fake->pin(memory.data(), 100), again = fake->pin(memory.data() + 100, 100);
+  }
   const std::string text = log.text();
   EXPECT_THAT(text, HasSubstr("host memory stays pageable"));
   EXPECT_EQ(text.find("host memory stays pageable"), text.rfind("host memory stays pageable")) << text;

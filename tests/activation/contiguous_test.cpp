@@ -82,9 +82,7 @@ TEST_P(Contiguous, ARegionMoreThanSlotsIsRefused) {
   {
     at::Tensor y = x * 1;
     const Error error = activation_error([&] {
-      for (int i = 0; i < 3; ++i)
-        y = checkpoint(
-            {.name = "block"}, [](const at::Tensor& x) { return x.tanh(); }, y);
+      for (int i = 0; i < 3; ++i) y = checkpoint({.name = "block"}, [](const at::Tensor& x) { return x.tanh(); }, y);
     });
     EXPECT_EQ(error.code(), ErrorCode::kOrder);
     EXPECT_THAT(error.message(), AllOf(HasSubstr("number_checkpoints is 2"), HasSubstr("the region 'block'")));

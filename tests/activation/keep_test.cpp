@@ -308,9 +308,8 @@ TEST_F(KeepMistakes, SettingsThatContradictAreRefused) {
     Dict all = config("device");
     all["gannet"] = Dict{{"activation_checkpointing", own}};
     all["activation_checkpointing"] = section;
-    return activation_error([&] {
-      gannet::initialize(std::make_shared<FunctionImpl>(torch::ones({2, 2}), FunctionImpl::Body()), {.config = all});
-    });
+    return activation_error(
+        [&] { gannet::initialize(std::make_shared<FunctionImpl>(torch::ones({2, 2}), FunctionImpl::Body()), {.config = all}); });
   };
   const std::vector<std::tuple<Dict, Dict, const char*>> contradictions = {
       {Dict{{"keep", "cpu"}, {"recompute", List{"gelu"}}}, Dict(), "recompute"},

@@ -12,8 +12,8 @@
 #include "activation/selective.h"
 #include "counted.h"
 #include "cut_models.h"
-#include "engine/activation_ladder.h"
-#include "engine/measured_activations.h"
+#include "estimate/activation_ladder.h"
+#include "estimate/measured_activations.h"
 
 namespace gannet::test {
 namespace {

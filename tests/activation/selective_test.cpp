@@ -59,9 +59,7 @@ const std::pair<const char*, Function> kFunctions[] = {
     {"casts", [](const at::Tensor& x) { return torch::gelu(x.exp().to(torch::kBFloat16)).to(torch::kFloat).sin(); }},
     {"scalars", [](const at::Tensor& x) { return (x.exp().mul(3).add(1.5) / 2).sin(); }},
     {"a storage seen as another dtype",
-     [](const at::Tensor& x) {
-       return torch::view_as_complex(torch::gelu(x.exp()).view({8, 4, 2})).abs();
-     }},
+     [](const at::Tensor& x) { return torch::view_as_complex(torch::gelu(x.exp()).view({8, 4, 2})).abs(); }},
     {"conjugates",
      [](const at::Tensor& x) {
        const at::Tensor y = torch::view_as_complex(x.view({8, 4, 2})).exp();
@@ -144,10 +142,7 @@ TEST(Selective, EveryOperatorOfTheList) {
       {"abs", [](const at::Tensor& y) { return y.abs(); }},
       {"add", [](const at::Tensor& y) { return y + y; }},
       {"alpha_dropout", [](const at::Tensor& y) { return torch::alpha_dropout(y, 0.3, true); }},
-      {"cat",
-       [](const at::Tensor& y) {
-         return torch::cat({y, y});
-       }},
+      {"cat", [](const at::Tensor& y) { return torch::cat({y, y}); }},
       {"celu", [](const at::Tensor& y) { return torch::celu(y); }},
       {"clamp", [](const at::Tensor& y) { return y.clamp(-1, 1); }},
       {"clone", [](const at::Tensor& y) { return y.clone(); }},
@@ -163,10 +158,7 @@ TEST(Selective, EveryOperatorOfTheList) {
       {"feature_dropout", [](const at::Tensor& y) { return torch::feature_dropout(y, 0.3, true); }},
       {"gelu", [](const at::Tensor& y) { return torch::gelu(y, "tanh"); }},
       {"glu", [](const at::Tensor& y) { return torch::glu(y); }},
-      {"group_norm",
-       [](const at::Tensor& y) {
-         return torch::group_norm(y.view({2, 4, 8}), 2);
-       }},
+      {"group_norm", [](const at::Tensor& y) { return torch::group_norm(y.view({2, 4, 8}), 2); }},
       {"hardshrink", [](const at::Tensor& y) { return torch::hardshrink(y); }},
       {"hardsigmoid", [](const at::Tensor& y) { return torch::hardsigmoid(y); }},
       {"hardswish", [](const at::Tensor& y) { return torch::hardswish(y); }},
@@ -261,8 +253,7 @@ TEST(Selective, BackwardOnAnotherThread) {
   const auto run = [&](const Names& names, bool elsewhere) {
     model->zero_grad();
     torch::manual_seed(7);
-    const at::Tensor y = forward_with(
-        names, [&](const at::Tensor& x) { return model->forward(x); }, x);
+    const at::Tensor y = forward_with(names, [&](const at::Tensor& x) { return model->forward(x); }, x);
     const auto backward = [&] { y.square().sum().backward(); };
     if (elsewhere)
       std::thread(backward).join();
@@ -313,8 +304,7 @@ TEST(Selective, AChunkThatIsWrittenIsNotTheResultThatItIsAChunkOf) {
 TEST(Selective, AnInputThatIsChangedBeforeBackward) {
   const at::Tensor x = torch::randn({8, 8}, torch::requires_grad());
   at::Tensor y = x.exp().detach().requires_grad_() * 2;
-  const at::Tensor z = forward_with(
-      {"gelu"}, [](const at::Tensor& y) { return torch::gelu(y).sin(); }, y);
+  const at::Tensor z = forward_with({"gelu"}, [](const at::Tensor& y) { return torch::gelu(y).sin(); }, y);
   y.mul_(2);
   const Error error = error_in([&] { z.sum().backward(); });
   EXPECT_EQ(error.code(), ErrorCode::kOrder);
@@ -324,8 +314,7 @@ TEST(Selective, AnInputThatIsChangedBeforeBackward) {
 TEST(Selective, AResultThatIsChangedBeforeBackward) {
   const at::Tensor x = torch::randn({8, 8}, torch::requires_grad());
   at::Tensor kept;
-  const at::Tensor z = forward_with(
-      {"gelu"}, [&](const at::Tensor& x) { return (kept = torch::gelu(x.exp())).sin(); }, x);
+  const at::Tensor z = forward_with({"gelu"}, [&](const at::Tensor& x) { return (kept = torch::gelu(x.exp())).sin(); }, x);
   kept.mul_(2);
   const Error error = error_in([&] { z.sum().backward(); });
   EXPECT_EQ(error.code(), ErrorCode::kOrder);
@@ -335,8 +324,7 @@ TEST(Selective, AResultThatIsChangedBeforeBackward) {
 TEST(Selective, AKeptTensorThatIsChangedBeforeBackward) {
   const at::Tensor x = torch::randn({8, 8}, torch::requires_grad());
   at::Tensor kept;
-  const at::Tensor z = forward_with(
-      {"gelu"}, [&](const at::Tensor& x) { return (kept = x * 2).sin(); }, x);
+  const at::Tensor z = forward_with({"gelu"}, [&](const at::Tensor& x) { return (kept = x * 2).sin(); }, x);
   kept.mul_(2);
   EXPECT_EQ(error_in([&] { z.sum().backward(); }).code(), ErrorCode::kOrder);
 }

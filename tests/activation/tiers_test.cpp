@@ -158,9 +158,7 @@ TEST_F(CountedMemory, AFullDriveIsSaidByRegion) {
     FaultyCalls faults;
     faults.fail("fallocate", ENOSPC, 1);
     const Error full = activation_error([&] {
-      for (int i = 0; i < 4; ++i)
-        y = checkpoint(
-            {.name = "block"}, [](const at::Tensor& x) { return x.tanh(); }, y);
+      for (int i = 0; i < 4; ++i) y = checkpoint({.name = "block"}, [](const at::Tensor& x) { return x.tanh(); }, y);
     });
     EXPECT_EQ(full.code(), ErrorCode::kIo);
     EXPECT_THAT(full.message(), AllOf(HasSubstr("inputs of the region 'block'"), HasSubstr("No space left on device")));

@@ -124,7 +124,9 @@ TEST_F(LatestTest, a_folder_that_may_not_be_searched_hides_no_other) {
 }
 
 TEST(Files, advice_on_a_missing_permission_is_for_what_was_done) {
-  const auto advice = [](const std::string& what) { return error_of(ErrorCode::kIo, [&] { files::io_failed(what, "/x", EACCES); }); };
+  const auto advice = [](const std::string& what) {
+    return error_of(ErrorCode::kIo, [&] { files::io_failed(what, "/x", EACCES); });
+  };
   for (const char* what : {"open", "read", "examine", "list the folder"}) {
     EXPECT_THAT(advice(what), HasSubstr("let this user read it"));
     EXPECT_THAT(advice(what), testing::Not(HasSubstr("write to")));

@@ -74,13 +74,11 @@ void check_moves(RawGroup group, size_t count) {
   for (uint32_t root = 0; root < size; ++root) {
     Guarded<T> buffer = own;
     group.broadcast(buffer.get(), count, dtype_of<T>(), root).wait();
-    compare(
-        buffer, [&](size_t i) { return value<T>(root, i); }, "broadcast" + what);
+    compare(buffer, [&](size_t i) { return value<T>(root, i); }, "broadcast" + what);
   }
   Guarded<T> gathered(count * size);
   group.all_gather(own.get(), gathered.get(), count, dtype_of<T>()).wait();
-  compare(
-      gathered, [&](size_t i) { return value<T>(static_cast<uint32_t>(i / count), i % count); }, "all_gather" + what);
+  compare(gathered, [&](size_t i) { return value<T>(static_cast<uint32_t>(i / count), i % count); }, "all_gather" + what);
 
   Guarded<T> parts(count * size), received(count * size);
   for (size_t i = 0; i < count * size; ++i) parts.get()[i] = value<T>(rank, i);
@@ -106,25 +104,21 @@ void check_reductions(RawGroup group, size_t count) {
     Guarded<T> buffer(count);
     for (size_t i = 0; i < count; ++i) buffer.get()[i] = value<T>(rank, i);
     group.all_reduce(buffer.get(), count, dtype_of<T>(), op).wait();
-    compare(
-        buffer, [&](size_t i) { return reference(op, i); }, "all_reduce " + std::to_string(op) + what);
+    compare(buffer, [&](size_t i) { return reference(op, i); }, "all_reduce " + std::to_string(op) + what);
   }
   Guarded<T> all(count * size), part(count);
   for (size_t i = 0; i < count * size; ++i) all.get()[i] = value<T>(rank, i);
   const auto before = all.data;
   group.reduce_scatter(all.get(), part.get(), count, dtype_of<T>()).wait();
-  compare(
-      part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter" + what);
+  compare(part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter" + what);
   ranks::expect(std::memcmp(before.data(), all.data.data(), before.size() * sizeof(T)) == 0,
                 "reduce_scatter leaves its input alone" + what);
   T* own = all.get() + rank * count;
   group.reduce_scatter(all.get(), own, count, dtype_of<T>()).wait();
   std::copy_n(own, count, part.get());
-  compare(
-      part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter in place" + what);
+  compare(part, [&](size_t i) { return reference(GANNET_SUM, rank * count + i); }, "reduce_scatter in place" + what);
   group.all_gather(own, all.get(), count, dtype_of<T>()).wait();
-  compare(
-      all, [&](size_t i) { return reference(GANNET_SUM, i); }, "all_gather in place" + what);
+  compare(all, [&](size_t i) { return reference(GANNET_SUM, i); }, "all_gather in place" + what);
 }
 
 void check_all(RawGroup group) {

@@ -67,9 +67,7 @@ TEST(BatchTriad, AMismatchShowsTheNumbers) {
 }
 
 TEST(BatchTriad, TooSmallAndNotDivisibleAreToldApart) {
-  EXPECT_THAT(error_of([] {
-                complete_batch({4, 4, {}}, 2);
-              }).message(),
+  EXPECT_THAT(error_of([] { complete_batch({4, 4, {}}, 2); }).message(),
               HasSubstr("train_batch_size 4 is less than train_micro_batch_size_per_gpu 4 x world size 2 = 8"));
   const Error error = error_of([] { complete_batch({10, {}, {}}, 4); });
   EXPECT_EQ(error.message(), "train_batch_size 10 is not a multiple of world size 4");

@@ -102,29 +102,21 @@ TEST(Document, NullAndAutoMergedOverAValueTakeItAway) {
 }
 
 TEST(Document, ADictionaryIsCheckedAsAFileIs) {
-  EXPECT_EQ(error_of([] {
-              Document::from_dict(Dict{{"train_batch_sise", 8}}, "code");
-            }).message(),
+  EXPECT_EQ(error_of([] { Document::from_dict(Dict{{"train_batch_sise", 8}}, "code"); }).message(),
             "code: unknown key 'train_batch_sise' at /train_batch_sise; did you mean 'train_batch_size'?");
-  EXPECT_THAT(error_of([] {
-                Document::from_dict(Dict{{"train_batch_size", 8}, {"train_batch_size", 9}}, "code");
-              }).message(),
+  EXPECT_THAT(error_of([] { Document::from_dict(Dict{{"train_batch_size", 8}, {"train_batch_size", 9}}, "code"); }).message(),
               HasSubstr("stands twice"));
   Dict twice;
   twice.entries().emplace_back("lr", 1);
   twice.entries().emplace_back("lr", 2);
-  EXPECT_THAT(error_of([&] {
-                Document::from_dict(Dict{{"optimizer", Dict{{"params", twice}}}}, "code");
-              }).message(),
+  EXPECT_THAT(error_of([&] { Document::from_dict(Dict{{"optimizer", Dict{{"params", twice}}}}, "code"); }).message(),
               HasSubstr("stands twice in /optimizer/params"));
 }
 
 TEST(Document, ADictionaryNestedTooDeepIsRefused) {
   Value deep = 1;
   for (int i = 0; i < 100; ++i) deep = List{deep};
-  EXPECT_THAT(error_of([&] {
-                Document::from_dict(Dict{{"comm", Dict{{"params", Dict{{"x", deep}}}}}}, "code");
-              }).message(),
+  EXPECT_THAT(error_of([&] { Document::from_dict(Dict{{"comm", Dict{{"params", Dict{{"x", deep}}}}}}, "code"); }).message(),
               HasSubstr("nested deeper"));
 }
 

@@ -9,7 +9,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Every row of the table, from the arguments that ../shared/configs/README.md names.
+// Every key that may be "auto" and is filled from arguments of the Trainer.
 constexpr const char* kAll = R"({
   "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
   "gradient_clipping": "auto", "fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"},

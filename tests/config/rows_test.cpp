@@ -157,11 +157,13 @@ template <typename T>
 constexpr bool is_optional<std::optional<T>> = true;
 struct AnyPlain {
   template <typename T>
-  requires(!std::is_aggregate_v<T> && !is_optional<T>) operator T() const;
+    requires(!std::is_aggregate_v<T> && !is_optional<T>)
+  operator T() const;
 };
 struct AnyOptional {
   template <typename T>
-  requires(is_optional<T>) operator T() const;
+    requires(is_optional<T>)
+  operator T() const;
 };
 
 // How many members an aggregate has, those of aggregates inside counted one by one: how many initializers it takes.

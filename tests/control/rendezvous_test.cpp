@@ -88,7 +88,7 @@ RANK_BODY(signals_stay_with_the_program) {
   auto world = gannet::init_distributed();
   static std::atomic<pthread_t> handled_on;
   handled_on = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = [](int) { handled_on = pthread_self(); };
   sigaction(SIGUSR1, &action, nullptr);
   for (int i = 0; i < 50; ++i) {

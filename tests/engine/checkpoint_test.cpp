@@ -268,11 +268,8 @@ TEST_F(Checkpoint, TheProgramMayPutTheWeightsIntoTheModuleItself) {
 TEST_F(Checkpoint, WhatTheProgramAddsIsGivenBack) {
   int64_t position = 42;
   Training run(busy_config("fp32"));
-  run.engine->add_state(
-      "replay", [&] { return Value(position); }, [&](const Value& value) { position = value.as_int(); });
-  EXPECT_THROW(run.engine->add_state(
-                   "replay", [] { return Value(); }, [](const Value&) {}),
-               Error);
+  run.engine->add_state("replay", [&] { return Value(position); }, [&](const Value& value) { position = value.as_int(); });
+  EXPECT_THROW(run.engine->add_state("replay", [] { return Value(); }, [](const Value&) {}), Error);
   run.engine->save_checkpoint(folder(), {.tag = "here"});
   position = 0;
   const LoadReceipt receipt = run.engine->load_checkpoint(folder());

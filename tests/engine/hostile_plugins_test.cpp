@@ -98,8 +98,9 @@ TEST(HostilePlugins, ParametersThatAreNotFiniteAreToldAtASaveByName) {
 TEST(HostilePlugins, ALossThatIsNotFiniteSaysThatTheParametersWereSoBefore) {
   const auto outcome = train(1, "nan");
   EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("before this forward 4 parameters are not finite: 'first.bias' (1 element), 'first.weight'"),
-                                    HasSubstr("optimizer plugin Ends 1.2"), Not(HasSubstr("no parameter was changed"))));
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("before this forward 4 parameters are not finite: 'first.bias' (1 element), 'first.weight'"),
+                    HasSubstr("optimizer plugin Ends 1.2"), Not(HasSubstr("no parameter was changed"))));
 }
 
 }  // namespace

@@ -38,8 +38,7 @@ TEST(Parameters, ViewsOfATemporaryTrainAsTheirCopies) {
     for (const at::Tensor& one : make()) copies.push_back(one.clone());
     auto views = std::make_shared<MadeImpl>(make()), plain = std::make_shared<MadeImpl>(copies);
     const Dict sgd{{"type", "SGD"}, {"params", Dict{{"lr", 0.1}}}};
-    const auto engine =
-        initialize(views, {.config = config_with({{"gradient_clipping", 0.0}, {"optimizer", sgd}})}).engine;
+    const auto engine = initialize(views, {.config = config_with({{"gradient_clipping", 0.0}, {"optimizer", sgd}})}).engine;
     torch::optim::SGD optimizer(plain->parameters(), torch::optim::SGDOptions(0.1));
     for (int64_t i = 0; i < 3; ++i) {
       const at::Tensor x = make_batch(i, 4).first;

@@ -83,7 +83,7 @@ TEST(Precision, InputsOfAnotherDtypeNameTheSectionOfTheConfig) {
     EXPECT_THAT(said([&, &x = x, &y = y] { engine->backward(engine->forward(x.to(dtype), y)); }),
                 TORCH_VERSION_MINOR < 15 ? testing::Matcher<std::string>(testing::AllOf(names_it, HasSubstr("backward failed")))
                                          : testing::Matcher<std::string>(testing::Eq("no error")));  // it casts them itself
-    engine->backward(engine->forward(x.to(dtype), y.to(dtype)));  // the engine is as it was
+    engine->backward(engine->forward(x.to(dtype), y.to(dtype)));                                     // the engine is as it was
     EXPECT_NO_THROW(engine->step());
   }
   auto engine = initialize(std::make_shared<PlainImpl>(), {.config = config_with({})}).engine;
@@ -105,7 +105,8 @@ TEST(Precision, AnLstmsInputOfAnotherDtypeNamesTheSectionToo) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kMismatch);
-    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("LSTM"), HasSubstr("/bf16/enabled = true (code)"), HasSubstr("x.to(at::kBFloat16)")));
+    EXPECT_THAT(error.what(),
+                testing::AllOf(HasSubstr("LSTM"), HasSubstr("/bf16/enabled = true (code)"), HasSubstr("x.to(at::kBFloat16)")));
   }
   engine->backward(engine->forward(x.to(at::kBFloat16)));
   EXPECT_TRUE(engine->step().applied);

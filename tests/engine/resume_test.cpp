@@ -312,7 +312,9 @@ TEST_F(Resume, counters_and_rates_that_cannot_be_are_refused_before_anything_is_
 // ---- the folder's lock
 
 TEST_F(Resume, a_run_that_resumes_owns_the_folder_from_the_load_on) {
-  { initialize(make_net(), {.config = config_of("fp32")}).engine->save_checkpoint(path("run")); }
+  {
+    initialize(make_net(), {.config = config_of("fp32")}).engine->save_checkpoint(path("run"));
+  }
   auto engine = initialize(make_net(), {.config = config_of("fp32")}).engine;
   engine->load_checkpoint(path("run") + "/");
   EXPECT_TRUE(fs::exists(path("run/.gannet.lock")));

@@ -81,9 +81,7 @@ std::string error_of(const std::function<void()>& body) {
 TEST(Classifier, LabelsThatDoNotFitAreNamed) {
   const auto model = gannet::from_pretrained<BertForSequenceClassification>(fixture::folder("bert_class_single"));
   const Tensor tokens = torch::tensor({{5, 6, 7}, {8, 9, 10}});
-  EXPECT_THAT(error_of([&] {
-                model->forward(tokens, torch::tensor({1, 3}));
-              }),
+  EXPECT_THAT(error_of([&] { model->forward(tokens, torch::tensor({1, 3})); }),
               testing::AllOf(HasSubstr("a label is 3, and num_labels is 3"), HasSubstr("model_overwrite")));
   EXPECT_THAT(error_of([&] { model->forward(tokens, torch::tensor({1, -1})); }), HasSubstr("a label is -1"));
   EXPECT_THAT(error_of([&] { model->forward(tokens, tokens); }), HasSubstr("labels [2, 3] for logits [2, 3]"));

@@ -164,7 +164,9 @@ TEST(TransformerLayer, DropsOtherElementsInEachMicroBatchAndTheSameAfterTheSameS
   EXPECT_TRUE(at::equal(module(x), first));
   const at::Tensor after = torch::randn({1});
   torch::manual_seed(4);
-  { const at::Tensor other = small_layer(0.3)(torch::randn({7, 50, 24})); }
+  {
+    const at::Tensor other = small_layer(0.3)(torch::randn({7, 50, 24}));
+  }
   torch::manual_seed(4);
   const at::Tensor seeded = small_layer(0.3, [](auto& config) { config.seed = 9; })(x);
   EXPECT_FALSE(at::equal(seeded, first));

@@ -138,7 +138,7 @@ TEST(NvmeFolder, AFileSystemWithoutDirectIoIsUsedWithOneWarning) {
 TEST(NvmeFolder, ARegionLargerThanTheFreeSpaceIsToldAtOnce) {
   test::TemporaryFolder folder;
   const auto tier = open_tier("nvme", {{"nvme_path", folder.string()}});
-  struct statvfs space {};
+  struct statvfs space{};
   ASSERT_EQ(statvfs(folder.string().c_str(), &space), 0);
   const Error error = test::error_of([&] { tier->allocate(space.f_bavail * space.f_frsize + (uint64_t{1} << 32), "moments"); });
   EXPECT_EQ(error.code(), ErrorCode::kIo);

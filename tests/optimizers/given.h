@@ -36,7 +36,10 @@ class Given {
  public:
   explicit Given(const std::vector<std::vector<int64_t>>& shapes, const Dict& optimizer, const Dict& more = {})
       : module(std::make_shared<GivenImpl>(shapes)) {
-    Dict config{{"train_micro_batch_size_per_gpu", 1}, {"accelerator", Dict{{"type", "cpu"}}}, {"optimizer", optimizer}, {"gradient_clipping", 0.0}};
+    Dict config{{"train_micro_batch_size_per_gpu", 1},
+                {"accelerator", Dict{{"type", "cpu"}}},
+                {"optimizer", optimizer},
+                {"gradient_clipping", 0.0}};
     for (const auto& [key, value] : more.entries()) config[key] = value;
     engine = initialize(module, {.config = config}).engine;
   }

@@ -112,24 +112,15 @@ TEST(Counts, RecurrentLayersMultiplyByEachMatrixAtEachStep) {
   };
   const auto lstm = weights(4), gru = weights(3), rnn = weights(1);
   const auto expected = [&](int64_t gates) { return T * N * gates * H * (I + H); };
-  EXPECT_EQ(count(m,
-                  [&] {
-                    return std::get<0>(at::lstm(x, {h, c}, lstm, true, 1, 0, true, false, false));
-                  })
-                .forward()
-                .macs,
+  EXPECT_EQ(count(m, [&] { return std::get<0>(at::lstm(x, {h, c}, lstm, true, 1, 0, true, false, false)); }).forward().macs,
             expected(4));
   EXPECT_EQ(count(m, [&] { return std::get<0>(at::gru(x, h, gru, true, 1, 0, true, false, false)); }).forward().macs,
             expected(3));
   EXPECT_EQ(count(m, [&] { return std::get<0>(at::rnn_tanh(x, h, rnn, true, 1, 0, true, false, false)); }).forward().macs,
             expected(1));
-  EXPECT_EQ(count(m,
-                  [&] {
-                    return std::get<0>(at::lstm_cell(x[0], {h[0], c[0]}, lstm[0], lstm[1], lstm[2], lstm[3]));
-                  })
-                .forward()
-                .macs,
-            expected(4) / T);
+  EXPECT_EQ(
+      count(m, [&] { return std::get<0>(at::lstm_cell(x[0], {h[0], c[0]}, lstm[0], lstm[1], lstm[2], lstm[3])); }).forward().macs,
+      expected(4) / T);
 }
 
 TEST(Counts, OperatorsOnElementsCountTheElements) {
@@ -165,9 +156,8 @@ TEST(Counts, OperatorsOnElementsCountTheElements) {
 TEST(Counts, LookUpsViewsAndCopiesCountNone) {
   Anything m;
   const Tensor table = m.parameter({10, 4}), indices = at::arange(6);
-  const auto profile = count(m, [&] {
-    return at::cat({at::embedding(table, indices), table.index_select(0, indices)}).t().contiguous().view({-1});
-  });
+  const auto profile = count(
+      m, [&] { return at::cat({at::embedding(table, indices), table.index_select(0, indices)}).t().contiguous().view({-1}); });
   EXPECT_EQ(profile.forward().flops, 0);
   EXPECT_TRUE(profile.not_counted.empty()) << profile.not_counted.front().name;
 }
@@ -175,8 +165,7 @@ TEST(Counts, LookUpsViewsAndCopiesCountNone) {
 TEST(Counts, AnOperatorWithoutARuleIsListedWithItsCallsAndInTheText) {
   Anything m;
   const Tensor x = m.parameter({3, 3});
-  const auto profile = count(
-      m, [&] { return at::linalg_matrix_exp(at::linalg_matrix_exp(x)); }, /*backward=*/false);
+  const auto profile = count(m, [&] { return at::linalg_matrix_exp(at::linalg_matrix_exp(x)); }, /*backward=*/false);
   ASSERT_EQ(profile.not_counted.size(), 1u);
   EXPECT_EQ(profile.not_counted[0].name, "aten::linalg_matrix_exp");
   EXPECT_EQ(profile.not_counted[0].calls, 2);

@@ -3,8 +3,8 @@
 //
 // Every source that looks into a struct of gannet/abi.h is included here; turns_test.py links the others, which are the same
 // whatever the header, and checks that they name none.
-#include "plugin/handshake.cpp"
 #include "plugin/ends.cpp"
+#include "plugin/handshake.cpp"
 #include "plugin/inside.cpp"
 #include "plugin/note.cpp"
 #define refuse refuse_in_open

@@ -94,27 +94,20 @@ TEST_F(Contradictions, NamesOfTransformersOptimizersChooseThePlugin) {
   EXPECT_THAT(made("lion_32bit"), AllOf(HasSubstr("\"Lion\""), HasSubstr("/optimizer/params/betas = [0.8, 0.999]")));
   for (const char* name : {"adamw_8bit", "adamw_bnb_8bit"}) EXPECT_THAT(made(name), HasSubstr("\"AdamW8bit\""));
   EXPECT_THAT(made("schedule_free_adamw"), HasSubstr("\"AdamWScheduleFree\""));
-  EXPECT_THAT(error_of([] {
-                parse({"--optim", "paged_adamw_32bit"});
-              }),
+  EXPECT_THAT(error_of([] { parse({"--optim", "paged_adamw_32bit"}); }),
               AllOf(HasSubstr("argument optim is paged_adamw_32bit, allowed: adamw_torch,"),
                     HasSubstr("\"optimizer\": {\"type\": \"NAME\"}"), HasSubstr("offload_optimizer")));
 }
 
 TEST_F(Contradictions, NumbersAsTextAndFormerNamesGetAFittingSentence) {
   EXPECT_THAT(
-      error_of([] {
-        gannet::training_arguments_from({{"learning_rate", "3e-5"}});
-      }),
+      error_of([] { gannet::training_arguments_from({{"learning_rate", "3e-5"}}); }),
       HasSubstr("argument learning_rate takes a finite number, found the text \"3e-5\" (write the number without quotes)"));
   EXPECT_THAT(error_of([] { gannet::training_arguments_from({{"max_steps", "5"}}); }), HasSubstr("found the text \"5\" (write"));
-  for (const auto& found : {error_of([] { parse({"--group_by_length"}); }), error_of([] {
-                              gannet::training_arguments_from({{"group_by_length", true}});
-                            })})
+  for (const auto& found : {error_of([] { parse({"--group_by_length"}); }),
+                            error_of([] { gannet::training_arguments_from({{"group_by_length", true}}); })})
     EXPECT_THAT(found, HasSubstr("transformers 5 has it as train_sampling_strategy group_by_length"));
-  EXPECT_THAT(error_of([] {
-                gannet::training_arguments_from({{"predict_with_generate", true}});
-              }),
+  EXPECT_THAT(error_of([] { gannet::training_arguments_from({{"predict_with_generate", true}}); }),
               HasSubstr("unknown argument 'predict_with_generate'; it belongs to a training script of transformers"));
 }
 

@@ -132,9 +132,7 @@ TEST_F(Habits, AStreamThatEndsEarlyEndsTheRunAndSaysSo) {
   Trainer trainer(make_model(), a, {.train_dataset = gannet::Dataset<>(Ending{12, 0})});
   EXPECT_EQ(trainer.train().global_step, 3);
   EXPECT_THAT(log(), HasSubstr("training ends after update 3 of 9: train_dataset gave fewer samples"));
-  EXPECT_THAT(error_of([&] {
-                Trainer(make_model(), a, {.train_dataset = gannet::Dataset<>(Ending{0, 0})}).train();
-              }),
+  EXPECT_THAT(error_of([&] { Trainer(make_model(), a, {.train_dataset = gannet::Dataset<>(Ending{0, 0})}).train(); }),
               HasSubstr("gave no micro-batch"));
 }
 

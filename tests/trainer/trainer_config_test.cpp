@@ -49,10 +49,7 @@ TEST(Trainer, MistakesSayWhatToDo) {
   };
   EXPECT_THAT(with(by_f1, Parts{.train_dataset = make_samples(8),
                                 .eval_dataset = make_samples(4),
-                                .compute_metrics =
-                                    [](const gannet::EvalPrediction&) {
-                                      return gannet::Metrics{{"f2", 1}};
-                                    }}),
+                                .compute_metrics = [](const gannet::EvalPrediction&) { return gannet::Metrics{{"f2", 1}}; }}),
               HasSubstr("'eval_f1', which this evaluation does not have: eval_f2, eval_loss"));
   EXPECT_THAT(with(by_f1, Parts{.train_dataset = make_samples(8), .eval_dataset = make_samples(4)}),
               HasSubstr("metric_for_best_model is 'f1', and evaluations without compute_metrics have eval_loss alone"));

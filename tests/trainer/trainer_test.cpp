@@ -105,8 +105,9 @@ struct Recorder {
   RECORD(train_begin)
   RECORD(epoch_begin)
   RECORD(step_begin)
-  RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step) RECORD(step_end) RECORD(log) RECORD(evaluate)
-      RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
+  RECORD(substep_end)
+  RECORD(pre_optimizer_step) RECORD(optimizer_step) RECORD(step_end) RECORD(log) RECORD(evaluate) RECORD(prediction_step)
+      RECORD(save) RECORD(epoch_end) RECORD(train_end)
 #undef RECORD
 };
 

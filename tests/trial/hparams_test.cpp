@@ -201,14 +201,10 @@ TEST(TrialCommandLine, SettingsComeFromArguments) {
   EXPECT_FALSE(settings.smaller_is_better);
   EXPECT_EQ(settings.report_period, 7);
   EXPECT_EQ(settings.stop, nullptr);
-  EXPECT_THAT(message_of([&] {
-                parse({"--max_lenght", "3"}, options);
-              }),
+  EXPECT_THAT(message_of([&] { parse({"--max_lenght", "3"}, options); }),
               testing::HasSubstr("unknown argument '--max_lenght'; did you mean '--max_length'?"));
   EXPECT_THAT(message_of([&] { parse({}, options); }), testing::HasSubstr("max_length is not given"));
-  EXPECT_THAT(message_of([&] {
-                parse({"--max_length", "3", "--report_period", "0"}, options);
-              }),
+  EXPECT_THAT(message_of([&] { parse({"--max_length", "3", "--report_period", "0"}, options); }),
               testing::HasSubstr("report_period is 0"));
   EXPECT_THAT(message_of([&] { parse({"--max_length", "3", "--seed", "x"}, options); }), testing::HasSubstr("--seed"));
   EXPECT_THAT(message_of([&] { parse({"--max_length", "3", "--estimate"}, options); }), testing::HasSubstr("--estimate"));

@@ -212,8 +212,7 @@ RANK_BODY(loads_format1) {
   auto net = make_fixture_net(9 + ranks->rank());
   auto engine = gannet::initialize(net, {.config = fixture_config()}).engine;
   int64_t counter = 0;
-  engine->add_state(
-      "counter", [] { return gannet::Value(0); }, [&](const gannet::Value& value) { counter = value.as_int(); });
+  engine->add_state("counter", [] { return gannet::Value(0); }, [&](const gannet::Value& value) { counter = value.as_int(); });
   const gannet::LoadReceipt receipt = engine->load_checkpoint(folder, {.tag = tag, .lock_folder = false});
   const bool is_same = ranks->size() == 2;
   ranks::same(receipt.global_steps, int64_t{2}, "steps");

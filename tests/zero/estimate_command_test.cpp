@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "estimate/fit.h"
 #include "launched.h"
-#include "params/fit.h"
 #include "params/layout.h"
 #include "plugin/support.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "params/fit.h"
+#include "estimate/fit.h"
 #include "params/layout.h"
 #include "plugin/support.h"
 

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "engine/impl.h"
-#include "params/estimate.h"
+#include "estimate/plan.h"
 #include "tensor/flat_buffer.h"
 #include "zero/passes.h"
 

@@ -156,8 +156,7 @@ RANK_BODY(torch_trained_before) {
       PlainTorch before(one.make);
       before.train(0, 5);
       before.net->zero_grad();  // of its last step: they would be added to the engine's first
-      EngineTorch run(
-          before.net, [&](std::vector<at::Tensor>) { return before.optimizer; }, torch_config(layout));
+      EngineTorch run(before.net, [&](std::vector<at::Tensor>) { return before.optimizer; }, torch_config(layout));
       run.train(5, 2);
       const std::string folder = variable("FOLDER") + "/" + name + std::to_string(layout.stage) + layout.tier;
       run.engine->save_checkpoint(folder);  // with counts that begin before the run
@@ -298,8 +297,7 @@ RANK_BODY(torch_state_of_one_rank) {
   PlainTorch trained(torch_case_called("Adam").make);
   if (world->rank() == 0) trained.train(0, 2);
   trained.net->zero_grad();
-  EngineTorch run(
-      trained.net, [&](std::vector<at::Tensor>) { return trained.optimizer; }, torch_config({1}));
+  EngineTorch run(trained.net, [&](std::vector<at::Tensor>) { return trained.optimizer; }, torch_config({1}));
   contains(message_of([&] { run.step(0); }), "the program wrote into parameters and its optimizer");
 }
 

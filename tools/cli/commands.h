@@ -5,17 +5,17 @@
 
 namespace gannet::cli {
 
-void add_bench(CLI::App& app);          // bench nvme
-void add_checkpoint(CLI::App& app);     // checkpoint list | verify | show | export | import
-void add_import(CLI::App& checkpoint);  // its import
-void show_pt(const std::string& path);  // its show, of a file of torch.save
+void add_bench(CLI::App& app);                                       // bench nvme
+void add_checkpoint(CLI::App& app);                                  // checkpoint list | verify | show | export | import
+void add_import(CLI::App& checkpoint);                               // its import
+void show_pt(const std::string& path);                               // its show, of a file of torch.save
 bool show_foreign(const std::string& path, const std::string& tag);  // likewise; false: nothing that is known
-void add_config(CLI::App& app);         // config check | resolve | keys
-void add_doctor(CLI::App& app);         // doctor: what would stop a run
-void add_estimate(CLI::App& app);       // estimate: memory for each ZeRO stage and offload
-void add_plugins(CLI::App& app);        // plugins list | info
-void add_report(CLI::App& app);         // report: a page or a summary of a metrics file
-void add_run(CLI::App& app);            // run: starts ranks
+void add_config(CLI::App& app);                                      // config check | resolve | keys
+void add_doctor(CLI::App& app);                                      // doctor: what would stop a run
+void add_estimate(CLI::App& app);                                    // estimate: memory for each ZeRO stage and offload
+void add_plugins(CLI::App& app);                                     // plugins list | info
+void add_report(CLI::App& app);                                      // report: a page or a summary of a metrics file
+void add_run(CLI::App& app);                                         // run: starts ranks
 // Removes the optional `--` between the options of run and PROGRAM: the parser would end the command there.
 void drop_separator(const CLI::App& app, std::vector<std::string>& arguments);
 void add_shell(CLI::App& app);     // completion, help

@@ -1,5 +1,5 @@
 // gannet estimate: the memory of a model on each rank for every ZeRO stage and offload, and whether it fits this machine.
-#include "engine/estimate.h"
+#include "estimate/estimate.h"
 
 #include <gannet/error.h>
 

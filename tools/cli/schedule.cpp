@@ -14,8 +14,8 @@
 #include "config/effective.h"
 #include "config/param_groups.h"
 #include "config/resolve.h"
-#include "engine/named_plugins.h"
 #include "interfaces/scheduler.h"
+#include "plugin/named_plugins.h"
 
 namespace gannet::cli {
 namespace {

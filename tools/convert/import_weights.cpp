@@ -1,7 +1,6 @@
 #include "convert/import_weights.h"
 
 #include <ATen/ops/empty.h>
-
 #include <gannet/model_config.h>
 
 #include <set>
@@ -19,13 +18,15 @@ namespace {
 
 // A line for the receipt: the tensors are codes and scales then, and their names are not a model's. "": nothing says so.
 std::string quantization_beside(const std::string& from) {
-  const std::string folder = files::kind_of(from).is_folder ? from : from.substr(0, from.rfind('/') == from.npos ? 0 : from.rfind('/') + 1);
+  const std::string folder =
+      files::kind_of(from).is_folder ? from : from.substr(0, from.rfind('/') == from.npos ? 0 : from.rfind('/') + 1);
   const std::string file = folder.empty() || folder.ends_with('/') ? folder + "config.json" : folder + "/config.json";
   if (!files::kind_of(file).exists) return "";
   const ModelConfig config = ModelConfig::read(file);
   for (const char* key : {"quantization_config", "compression_config"})
     if (config.find(key))
-      return formatted("the {} of {}: the tensors are codes and scales, as the files have them, and not a model's weights", key, file);
+      return formatted("the {} of {}: the tensors are codes and scales, as the files have them, and not a model's weights", key,
+                       file);
   return "";
 }
 

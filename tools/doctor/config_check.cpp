@@ -13,10 +13,10 @@
 #include "config/resolve.h"
 #include "config/status.h"
 #include "device/accelerator.h"
-#include "engine/named_plugins.h"
 #include "interfaces/offload.h"
 #include "interfaces/optimizer.h"
 #include "interfaces/scheduler.h"
+#include "plugin/named_plugins.h"
 #include "plugin/schema.h"
 
 namespace gannet::doctor {
@@ -95,8 +95,8 @@ class PluginCheck {
       if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kUnsupported) throw;
       check_.notices.push_back(formatted("accelerator '{}' is not usable on this machine: {}", wanted, error.message()));
       if (!has_comm_for(lower(wanted)))
-        check_.notices.push_back(
-            formatted("accelerator '{}' trains in one process alone: no Comm plugin here moves its memory between several", wanted));
+        check_.notices.push_back(formatted(
+            "accelerator '{}' trains in one process alone: no Comm plugin here moves its memory between several", wanted));
     }
   }
 

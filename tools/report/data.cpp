@@ -33,7 +33,7 @@ Json rounded(double value) {
   return static_cast<float>(std::round(value / unit) * unit);
 }
 
-Json numbers(const std::vector<Point>& points, double Point::*member) {
+Json numbers(const std::vector<Point>& points, double Point::* member) {
   Json all = Json::array();
   for (const Point& point : points) all.push_back(point.is_known ? rounded(point.*member) : Json());
   return all;

@@ -4,9 +4,9 @@
 //   write_file("report.html", report.html());
 //   std::cout << report.text();
 //
-// A reader of the metrics file (report_records.h), its series over buckets of steps (report_series.h), which charts there are
-// (report_charts.h), one chart as HTML (report_chart.h), tables (report_tables.h), and the page's own files report.html.in,
-// report.css, report.js, which the build embeds.
+// It is made of a reader of the metrics file (records.h), series over buckets of steps (series.h), the list of charts (charts.h),
+// one chart as HTML (chart.h), tables (tables.h), and the page's own files report.html.in, report.css, charts.js, search.js and
+// view.js, which the build embeds.
 #pragma once
 
 #include <string>

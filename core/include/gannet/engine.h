@@ -109,10 +109,11 @@ class EngineBase {
   void set_gradient_accumulation_boundary(std::optional<bool> is_boundary);
   /// Forgets the gradients gathered so far, and `.grad` of the trained parameters: the next micro-batch is the first of its step.
   void zero_grad();
-  /// The module's training mode. Where the engine evaluates with other weights than it trains (Schedule-Free; the moving average of
-  /// gannet.ema; local steps, see parameters_differ), eval() puts those into the model, for forward, fp32_parameters, save_16bit_model and whatever else reads
-  /// it, and train() puts the trained ones back, bit for bit. Every rank calls them then, between two steps; backward, step,
-  /// save_checkpoint and load_checkpoint before train() are Error(kOrder). It takes the memory of the fp32 masters once more.
+  /// The module's training mode. Where the engine evaluates with other weights than it trains (Schedule-Free; the moving average
+  /// of gannet.ema; local steps, see parameters_differ), eval() puts those into the model, for forward, fp32_parameters,
+  /// save_16bit_model and whatever else reads it, and train() puts the trained ones back, bit for bit. Every rank calls them
+  /// then, between two steps; backward, step, save_checkpoint and load_checkpoint before train() are Error(kOrder). It takes the
+  /// memory of the fp32 masters once more.
   ///   engine->eval();
   ///   { torch::NoGradGuard no_grad; report(engine->forward(batch.data, batch.target)); }
   ///   engine->train();

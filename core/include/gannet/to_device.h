@@ -36,17 +36,11 @@ concept Mapping = requires(T& value) {
   { value.begin()->second } -> std::same_as<typename T::mapped_type&>;
 };
 template <class T>
-concept TupleLike = requires {
-  typename std::tuple_size<T>::type;
-};
+concept TupleLike = requires { typename std::tuple_size<T>::type; };
 template <class T>
-concept HasData = std::is_class_v<T> && requires(T& value) {
-  &(value.data);
-};
+concept HasData = std::is_class_v<T> && requires(T& value) { &(value.data); };
 template <class T>
-concept HasTarget = HasData<T> && requires(T& value) {
-  &(value.target);
-};
+concept HasTarget = HasData<T> && requires(T& value) { &(value.target); };
 
 template <class T>
 struct IsOptional : std::false_type {};
@@ -67,8 +61,9 @@ constexpr bool carries_tensors() {
   } else if constexpr (Container<T> || IsOptional<T>::value) {
     return carries_tensors<typename T::value_type>();
   } else if constexpr (TupleLike<T>) {
-    return []<std::size_t... I>(std::index_sequence<I...>) { return (carries_tensors<std::tuple_element_t<I, T>>() || ...); }
-    (std::make_index_sequence<std::tuple_size_v<T>>());
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (carries_tensors<std::tuple_element_t<I, T>>() || ...);
+    }(std::make_index_sequence<std::tuple_size_v<T>>());
   } else if constexpr (HasTarget<T>) {
     return carries_tensors<decltype(T::data)>() || carries_tensors<decltype(T::target)>();
   } else if constexpr (HasData<T>) {

@@ -44,7 +44,7 @@ Buffer new_square(const Optimizer::State& state, const Optimizer& optimizer, uin
 }
 
 GroupSums::GroupSums(const Optimizer& optimizer, size_t tensors, gannet_pass pass)
-    : wanted_(&optimizer.sums()), tensors_(tensors), pass_(pass), values_(of_nothing(tensors)), lines_(wanted_->size()) {
+    : wanted_(&optimizer.sums()), tensors_(tensors), pass_(pass), values_(identity_values(tensors)), lines_(wanted_->size()) {
   for (size_t s = 0; s < width(); ++s) {
     if (!(*wanted_)[s].is_of_lines()) continue;
     lines_[s].assign(optimizer.line_count((*wanted_)[s]), nothing((*wanted_)[s].op));
@@ -64,7 +64,7 @@ uint32_t GroupSums::rounds() const {
   return rounds;
 }
 
-std::vector<double> GroupSums::of_nothing(size_t rows) const {
+std::vector<double> GroupSums::identity_values(size_t rows) const {
   std::vector<double> values;
   for (size_t row = 0; row < rows; ++row)
     for (const auto& sum : *wanted_) values.push_back(nothing(sum.op));

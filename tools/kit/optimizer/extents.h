@@ -30,7 +30,7 @@ class GroupSums {
   uint32_t rounds() const;
   double* row(size_t tensor) { return values_.data() + tensor * width(); }
   const std::vector<double>& values() const { return values_; }
-  std::vector<double> of_nothing(size_t rows) const;
+  std::vector<double> identity_values(size_t rows) const;
   void add(size_t tensor, uint32_t round, const double* part);
   double* const* lines() { return line_places_.empty() ? nullptr : line_places_.data(); }
 

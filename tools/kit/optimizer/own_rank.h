@@ -286,7 +286,7 @@ class OwnRank {
     if (step == 1) bucket.copy_first_values(*group.optimizer, problem_.types.param);
     args.group = bucket.cut->group;
     if (round) {
-      std::vector<double> parts = sums.of_nothing(bucket.segments.size());
+      std::vector<double> parts = sums.identity_values(bucket.segments.size());
       const Calling calling("sums", args.step, bucket.names);
       group.optimizer->sums(args, *round, parts.data());
       for (size_t k = 0; k < bucket.segments.size(); ++k)

@@ -123,7 +123,7 @@ void SimulatedRank::add_sums(const std::vector<PieceMemory*>& list, int64_t appl
     Call& call = calls.emplace_back(piece);
     prepare(call, applied);
     call.args.pass = pass;
-    const std::vector<double> nothing = sums.of_nothing(piece->segments.size());
+    const std::vector<double> nothing = sums.identity_values(piece->segments.size());
     Buffer& parts = parts_[piece] = Buffer(nothing.size() * sizeof(double), "the sums that it adds to", options_.is_tight);
     std::copy(nothing.begin(), nothing.end(), parts.as<double>());
     args.push_back(call.args);

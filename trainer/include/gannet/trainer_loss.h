@@ -60,9 +60,7 @@ concept HasLogits = requires(Model& model, Batch& batch) {
   { model.logits(batch.data) } -> std::convertible_to<at::Tensor>;
 };
 template <class Model, class Batch>
-concept ForwardsBoth = requires(Model& model, Batch& batch) {
-  model.forward(batch.data, batch.target);
-};
+concept ForwardsBoth = requires(Model& model, Batch& batch) { model.forward(batch.data, batch.target); };
 template <class Model, class Batch>
 concept ForwardsData = requires(Model& model, Batch& batch) {
   { model.forward(batch.data) } -> std::convertible_to<at::Tensor>;
@@ -77,8 +75,7 @@ concept HasLogitsOfLabels = requires(Model& model, Batch& batch, const at::Tenso
 template <class Output>
 constexpr bool returns_logits() {
   return !std::convertible_to<Output, at::Tensor> &&
-         (
-             requires(Output output) { output.logits; } || !requires(Output output) { output.loss; });
+         (requires(Output output) { output.logits; } || !requires(Output output) { output.loss; });
 }
 template <class Model, class Batch>
 concept ForwardsLogits = ForwardsBoth<Model, Batch> && requires(Model& model, Batch& batch) {
@@ -126,7 +123,7 @@ struct PatchedLabels {
     if constexpr (kHasLabels)
       if (former.defined()) batch.target = former;
   }
-  static constexpr bool kHasLabels = requires(Batch & one, at::Tensor labels) {
+  static constexpr bool kHasLabels = requires(Batch& one, at::Tensor labels) {
     one.target.defined();
     labels = std::exchange(one.target, labels);
   };

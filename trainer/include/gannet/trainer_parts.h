@@ -52,8 +52,7 @@ void warn_without_predictions();
 template <class Batch>
 int64_t elements_of(Batch& batch) {
   int64_t elements = 0;
-  loading::walk(
-      batch, [&](at::Tensor& tensor) { elements += tensor.defined() ? tensor.numel() : 0; }, [](auto&) {});
+  loading::walk(batch, [&](at::Tensor& tensor) { elements += tensor.defined() ? tensor.numel() : 0; }, [](auto&) {});
   return elements;
 }
 }  // namespace detail

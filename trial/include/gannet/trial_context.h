@@ -92,9 +92,8 @@ class TrialContext {
 
   // ---- metrics
   template <class Reducer>
-  requires std::derived_from<Reducer, MetricReducer> std::shared_ptr<Reducer> wrap_reducer(std::shared_ptr<Reducer> reducer,
-                                                                                           const std::string& name = "",
-                                                                                           ReducerUse use = {}) {
+    requires std::derived_from<Reducer, MetricReducer>
+  std::shared_ptr<Reducer> wrap_reducer(std::shared_ptr<Reducer> reducer, const std::string& name = "", ReducerUse use = {}) {
     add_reducer(reducer, name, use);
     return reducer;
   }

@@ -28,18 +28,17 @@
 
 #if HWY_ONCE
 #define GANNET_RULE_IS_LAST 1
-#define GANNET_RULE_KERNEL(Family_, Name_)                                                                     \
-  GANNET_RULE_RUN_(Family_, Name_)                                                                             \
-  namespace gannet::rules {                                                                                    \
-  HWY_EXPORT(Name_##Run);                                                                                      \
-  struct Name_##Kernel {                                                                                       \
-    static void update(const sdk::HostServices& host, const sdk::Step& step, const gannet_update_args& args) { \
-      host.parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {                           \
-        HWY_DYNAMIC_DISPATCH(Name_##Run)(step, args, begin, end);                                              \
-      });                                                                                                      \
-    }                                                                                                          \
-  };                                                                                                           \
-  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<HWY_NAMESPACE::Family_, Name_##Kernel>;           \
+#define GANNET_RULE_KERNEL(Family_, Name_)                                                                                \
+  GANNET_RULE_RUN_(Family_, Name_)                                                                                        \
+  namespace gannet::rules {                                                                                               \
+  HWY_EXPORT(Name_##Run);                                                                                                 \
+  struct Name_##Kernel {                                                                                                  \
+    static void update(const sdk::HostServices& host, const sdk::Step& step, const gannet_update_args& args) {            \
+      host.parallel_for(args.numel, sdk::kGrain,                                                                          \
+                        [&](uint64_t begin, uint64_t end) { HWY_DYNAMIC_DISPATCH(Name_##Run)(step, args, begin, end); }); \
+    }                                                                                                                     \
+  };                                                                                                                      \
+  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<HWY_NAMESPACE::Family_, Name_##Kernel>;                      \
   }
 #else
 #define GANNET_RULE_IS_LAST 0

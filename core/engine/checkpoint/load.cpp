@@ -1,0 +1,250 @@
+// load_checkpoint: the ranks choose a checkpoint together, each loads its part (loading.h), and all believe in it or none.
+#include <ATen/core/grad_mode.h>
+#include <gannet/log.h>
+
+#include <functional>
+#include <optional>
+#include <set>
+
+#include "base/format.h"
+#include "base/outcome.h"
+#include "base/text.h"
+#include "checkpoint/lock.h"
+#include "config/parse.h"
+#include "control/world.h"
+#include "engine/checkpoint/loading.h"
+#include "engine/earlier_pass.h"
+#include "engine/gate.h"
+#include "files/io.h"
+#include "tensor/torch_errors.h"
+
+namespace gannet {
+namespace {
+
+using checkpoint::Opened;
+
+std::string newest_in(const std::string& folder) {
+  try {
+    return checkpoint::open(folder, {}).tag();
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// A new machine is no reason to start over without the others.
+void refuse_if_others_have_one(const std::string& folder, const std::vector<std::string>& newest) {
+  for (size_t rank = 0; rank < newest.size(); ++rank)
+    if (!newest[rank].empty())
+      throw Error(
+          ErrorCode::kNotFound,
+          formatted("rank 0's machine has no checkpoint in {}, rank {}'s has '{}'", folder, rank, newest[rank]),
+          formatted("start with the ranks on the machines that they were on; to start over, remove {} on all of them", folder));
+}
+
+// A run that resumes from a folder saves into it, hours later perhaps: now is the time to find another job there. Weights that
+// are only read are anybody's. `found`: what rank 0 chose, null where there is none yet.
+bool should_lock(const std::string& folder, const LoadOptions& options, const Opened* found) {
+  if (!options.lock_folder || options.load_module_only || checkpoint::is_locked_here(folder)) return false;
+  return found ? !holds_weights_alone(*found) : options.if_present;
+}
+
+// What all ranks' entries are called in the checkpoint. Ranks along the data axis have the same; along others they are asked.
+// None where a rank could not compare its own.
+std::optional<std::set<std::string>> expected_by_all(
+    const checkpoint::Ranks& ranks, const Loading* loading,
+    const std::function<std::vector<std::string>(const std::string&, const std::string&)>& everyone) {
+  if (ranks.mesh.size(kDataAxis) == ranks.mesh.world_size()) return loading ? std::optional(loading->expected()) : std::nullopt;
+  std::string text;
+  if (loading) {
+    const std::set<std::string> own = loading->expected();
+    text = Value(List(own.begin(), own.end())).to_json();
+  }
+  std::set<std::string> all;
+  for (const std::string& names : everyone("the tensors", text)) {
+    if (names.empty()) return std::nullopt;
+    const Value list = config::parse_value(names);
+    for (const Value& name : list.as_list()) all.insert(name.as_string());
+  }
+  return all;
+}
+
+// On all ranks. A folder that cannot be written is read all the same.
+std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
+  impl.writer().saver(folder);
+  return "";
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::kIo) throw;
+  return formatted("the folder was not locked, and saving into it will fail: {}", error.message());
+}
+
+// What rank 0 chose for all ranks.
+struct Choice {
+  enum class Kind : char {
+    kCheckpoint = 't',  // `text` is its tag
+    kLock = 'l',        // the folder is to be locked first, and then looked at again
+    kNone = 'n',        // there is none, and none is required; `text` says so
+  };
+  Kind kind;
+  std::string text;
+};
+
+// The rounds of a load, each of them on all ranks: rank 0 chooses a checkpoint, all compare and load it, and all believe in it or
+// pass it over for an older one.
+class LoadRounds {
+ public:
+  LoadRounds(EngineBase::Impl& impl, const std::string& folder, const LoadOptions& options)
+      : impl_(impl), folder_(folder), options_(options), ranks_(impl.checkpoint_ranks()) {}
+
+  LoadReceipt run() {
+    for (;;) {
+      found_.reset();
+      const Choice choice = agreed_choice();
+      switch (choice.kind) {
+        case Choice::Kind::kLock:  // another job may have saved until now
+          if (std::string problem = lock(impl_, folder_); !problem.empty()) passed_over_.push_back(std::move(problem));
+          lock_is_settled_ = true;
+          break;
+        case Choice::Kind::kNone:
+          return none(choice.text);
+        case Choice::Kind::kCheckpoint:
+          if (const std::string why = load(choice.text); !why.empty()) {
+            passed_over_.push_back(formatted("passed over {}: {}", choice.text, why));
+            avoid_.push_back(choice.text);
+            break;
+          }
+          return loaded();
+      }
+    }
+  }
+
+ private:
+  std::vector<std::string> everyone(const std::string& round, const std::string& text) const {
+    return ranks_.gather ? ranks_.gather(formatted("load_checkpoint: {}", round), text) : std::vector<std::string>{text};
+  }
+
+  Choice agreed_choice() {
+    const std::string mine = outcome([&] {
+      if (ranks_.rank != 0) return std::string();
+      const Choice choice = chosen();
+      return static_cast<char>(choice.kind) + choice.text;
+    });
+    const std::string choices = everyone("the checkpoint", mine)[0];
+    if (const auto error = error_in(choices)) throw *error;
+    const std::string text = result_in(choices);
+    return {static_cast<Choice::Kind>(text.at(0)), text.substr(1)};
+  }
+
+  // Rank 0's.
+  Choice chosen() {
+    std::string none;
+    try {
+      found_ = checkpoint::open(folder_, {options_.tag, avoid_});
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound || !options_.if_present || !options_.tag.empty() || !avoid_.empty())
+        throw passed_over_.empty()
+            ? error
+            : Error(error.code(), formatted("{}; {}", error.message(), join(passed_over_, "; ")), error.next_step());
+      none = error.message();
+    }
+    if (!lock_is_settled_ && should_lock(folder_, options_, found_ ? &*found_ : nullptr)) return {Choice::Kind::kLock, ""};
+    if (!found_) return {Choice::Kind::kNone, none};
+    return {Choice::Kind::kCheckpoint, found_->tag()};
+  }
+
+  // Every rank's part of a checkpoint, or why all pass it over.
+  std::string load(const std::string& tag) {
+    std::optional<Loading> loading;
+    std::string mine = outcome_of([&] {
+      if (!found_) found_ = checkpoint::open(folder_, {tag, {}});
+      loading.emplace(impl_, options_, *found_, ranks_);
+    });
+    const auto expected =
+        expected_by_all(ranks_, loading ? &*loading : nullptr,
+                        [&](const std::string& round, const std::string& text) { return everyone(round, text); });
+    if (expected)
+      mine = outcome_of([&] {
+        try {
+          receipt_ = loading->run(*expected);
+        } catch (...) {
+          rethrow_as_ours("load_checkpoint");
+        }
+      });
+    const std::vector<std::string> outcomes = everyone("loading", mine);
+    std::string why;
+    for (uint32_t rank = 0; rank < outcomes.size(); ++rank) {
+      const auto error = error_in(outcomes[rank]);
+      if (!error) continue;
+      const Error named = of_rank(rank, outcomes.size(), *error);
+      // Where each machine has a folder of its own, a save that was cut short may be on some of them only.
+      const bool is_missing_there = named.code() == ErrorCode::kNotFound && impl_.settings().checkpoint_on_each_machine;
+      if ((named.code() != ErrorCode::kCorrupt && !is_missing_there) || !options_.tag.empty()) throw named;
+      if (why.empty()) why = named.message();
+    }
+    return why;
+  }
+
+  // Only now do parameters go out: no rank waits for the others' parts while one of them has none to give.
+  LoadReceipt loaded() {
+    const at::NoGradGuard no_grad;
+    impl_.store.publish_all();
+    impl_.progress.mend();
+    impl_.driven.failure.clear();
+    if (impl_.reducer) impl_.module_audit->record();
+    if (!receipt_.module_only) impl_.saving.loaded_folders.insert(real_path(folder_));
+    receipt_.notes.insert(receipt_.notes.begin(), passed_over_.begin(), passed_over_.end());
+    if (ranks_.rank == 0) log_info(receipt_.to_string());
+    if (impl_.reporter) impl_.reporter->event("resume", impl_.progress.global_steps, receipt_.to_string());
+    return std::move(receipt_);
+  }
+
+  LoadReceipt none(const std::string& why) {
+    if (impl_.settings().checkpoint_on_each_machine)
+      refuse_if_others_have_one(folder_, everyone("who has one", newest_in(folder_)));
+    LoadReceipt receipt;
+    receipt.notes.push_back(why);
+    receipt.notes.insert(receipt.notes.end(), passed_over_.begin(), passed_over_.end());
+    if (ranks_.rank == 0) log_info(receipt.to_string());
+    return receipt;
+  }
+
+  EngineBase::Impl& impl_;
+  const std::string& folder_;
+  const LoadOptions& options_;
+  const checkpoint::Ranks ranks_;
+  std::optional<Opened> found_;  // the checkpoint of this round; on ranks other than 0 once it has been chosen
+  std::vector<std::string> avoid_, passed_over_;
+  bool lock_is_settled_ = false;
+  LoadReceipt receipt_;
+};
+
+}  // namespace
+
+LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
+  Impl& impl = *impl_;
+  const Entered entered(impl, Call::kLoadCheckpoint);
+  forget_earlier_passes(impl);  // of a step that left parameters undefined
+  wait_for_checkpoint();
+  if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that were thawed are part of the checkpoint
+  if (impl.reducer) impl.module_audit->reclaim();
+  auto call = impl.process_group->world()->enter(*impl.world_group, "load_checkpoint", impl.progress.global_steps, folder);
+  Timers::Scope timed(impl.timers, Timed::kCheckpoint);
+  return LoadRounds(impl, folder, options).run();
+} catch (...) {
+  rethrow_as_ours("load_checkpoint");
+}
+
+std::string LoadReceipt::to_string() const {
+  std::string text;
+  if (loaded) {
+    text = formatted("loaded {} (saved by {}{}): {} parameters, {} buffers, {} optimizer states; step {}", path, saved_by_ranks,
+                     saved_by_ranks == 1 ? " rank" : " ranks", parameters, buffers, states, global_steps);
+    for (size_t g = 0; g < lr.size(); ++g) text += (g ? ", " : ", lr ") + Value(lr[g]).to_json();
+    text += formatted(", {} samples seen", global_samples);
+  } else {
+    text = "no checkpoint was loaded, the run starts from the beginning";
+  }
+  for (const auto& line : notes) text += formatted("\n  {}", line);
+  return text;
+}
+
+}  // namespace gannet

@@ -1,0 +1,271 @@
+#include "engine/gate.h"
+
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <array>
+#include <cstring>
+#include <initializer_list>
+#include <utility>
+
+#include "base/format.h"
+#include "engine/evaluation.h"
+#include "engine/impl.h"
+
+namespace gannet {
+namespace gate {
+namespace {
+
+using States = uint32_t;
+
+constexpr States bit(State state) { return States{1} << static_cast<uint8_t>(state); }
+constexpr States states(std::initializer_list<State> list) {
+  States all = 0;
+  for (const State state : list) all |= bit(state);
+  return all;
+}
+
+using enum State;
+
+// Of every call that goes on from the parameters or gradients as they are.
+constexpr States kUnusable = states({kWithinBackward, kBatchFailed, kBatchRuns, kTorn, kTakenOver});
+constexpr States kOpenGuards = states({kWriteGuard, kReadGuard});
+constexpr States kEndsPass = kUnusable | kOpenGuards | states({kEvaluationWeights, kNoSync, kNoOptimizer});
+constexpr States kBackwards = kUnusable | states({kEvaluationWeights, kNoOptimizer});
+constexpr States kWholeModel = kUnusable | states({kBetweenPasses, kWriteGuard});
+constexpr States kOtherWeights = kUnusable | kOpenGuards | states({kMicroBatch});
+constexpr States kNothing = 0;
+
+struct Row {
+  Call call;
+  const char* name;
+  States refused;
+};
+
+constexpr std::array<Row, static_cast<size_t>(Call::kCount)> kRows{{
+    {Call::kForward, "forward", kUnusable | states({kWriteGuard})},
+    {Call::kEvaluatingForward, "forward", kUnusable},
+    {Call::kBackward, "backward", kBackwards},
+    {Call::kScale, "scale", kBackwards},
+    {Call::kAllreduceGradients, "allreduce_gradients", kUnusable},
+    {Call::kStep, "step", kEndsPass},
+    {Call::kPerturb, "perturb", kEndsPass},
+    {Call::kKeepSecondGradient, "keep_second_gradient", kEndsPass},
+    {Call::kAbandonStep, "abandon_step", kUnusable | states({kNoOptimizer})},
+    {Call::kZeroGrad, "zero_grad", states({kWithinBackward, kBatchRuns})},
+    {Call::kNoSync, "no_sync", states({kBatchRuns})},
+    {Call::kTrain, "train", states({kBatchRuns})},
+    {Call::kEval, "eval", states({kBatchRuns, kBetweenPasses})},
+    {Call::kTrainOfOtherWeights, "train", kOtherWeights},
+    {Call::kEvalOfOtherWeights, "eval", kOtherWeights},
+    {Call::kSaveCheckpoint, "save_checkpoint", kWholeModel | states({kEvaluationWeights, kGradients})},
+    {Call::kLoadCheckpoint, "load_checkpoint",
+     kOpenGuards | states({kWithinBackward, kBatchRuns, kEvaluationWeights, kBetweenPasses})},
+    {Call::kSave16bitModel, "save_16bit_model", kWholeModel},
+    {Call::kSaveFp32Model, "save_fp32_model", kWholeModel},
+    {Call::kRefreshMasters, "refresh_masters", kUnusable | states({kEvaluationWeights, kBetweenPasses})},
+    {Call::kSetFullFp32Parameter, "set_full_fp32_parameter",
+     kOpenGuards | states({kWithinBackward, kBatchRuns, kEvaluationWeights, kBetweenPasses})},
+    {Call::kGatheredParameters, "zero::GatheredParameters", kNothing},
+    {Call::kGatheredParametersToWrite, "zero::GatheredParameters with write_from",
+     states({kBatchRuns, kEvaluationWeights, kBetweenPasses})},
+    {Call::kSwapOptimizer, "swap_optimizer", kUnusable | states({kEvaluationWeights, kBetweenPasses})},
+    {Call::kFullFp32Parameter, "full_fp32_parameter", kNothing},
+    {Call::kFullGradient, "full_gradient", kNothing},
+    {Call::kFullOptimizerState, "full_optimizer_state", kNothing},
+    {Call::kSetFullGradient, "set_full_gradient", kNothing},
+    {Call::kSetFullOptimizerState, "set_full_optimizer_state", kNothing},
+    {Call::kFp32Parameters, "fp32_parameters", kNothing},
+    {Call::kFp32State, "fp32_state", kNothing},
+    {Call::kSetLr, "set_lr", kNothing},
+    {Call::kSetTrainBatchSize, "set_train_batch_size", states({kBatchRuns})},
+    {Call::kSetTrainMicroBatchSize, "set_train_micro_batch_size", states({kBatchRuns})},
+    {Call::kMean, "mean", kNothing},
+    {Call::kGather, "gather", kNothing},
+}};
+
+constexpr bool is_in_order() {
+  for (size_t i = 0; i < kRows.size(); ++i)
+    if (kRows[i].call != static_cast<Call>(i)) return false;
+  return true;
+}
+static_assert(is_in_order(), "a row for each call, in the order of Call");
+
+const Row& row(Call call) { return kRows[static_cast<size_t>(call)]; }
+
+// "step()", or what is no function's name as it is.
+std::string called(Call call) { return formatted("{}{}", name_of(call), std::strchr(name_of(call), ' ') ? "" : "()"); }
+
+Error refused_while_held(const std::string& held, Call call) {
+  return {ErrorCode::kOrder,
+          formatted("{} was called while a zero::GatheredParameters guard holds '{}': the guard has values of its own until it "
+                    "ends",
+                    called(call), held),
+          formatted("end the guard before {}", called(call))};
+}
+
+Error refused_between_passes(const EngineBase::Impl& impl, Call call) {
+  const EarlierPasses& earlier = *impl.passes.earlier;
+  return {
+      ErrorCode::kOrder,
+      formatted(
+          "{} was called between {}() and the step() that ends step {}{}", called(call),
+          earlier.is_perturbed ? "perturb" : "keep_second_gradient", impl.progress.global_steps + 1,
+          earlier.has_moved ? ": the model has the parameters that the optimizer perturbed, and not those that it trains" : ""),
+      "call it after step(); abandon_step() puts everything back to where the step began"};
+}
+
+Error refusal(const EngineBase::Impl& impl, State state, Call call) {
+  const std::string name = called(call);
+  switch (state) {
+    case kWithinBackward:
+      return {ErrorCode::kOrder,
+              formatted("{} was called within a backward of this engine (by a hook, or by a node of its graph)", name),
+              "call it when the backward has returned"};
+    case kBatchFailed:
+      return {ErrorCode::kOrder, formatted("{} was called after {}", name, impl.driven.failure),
+              "load_checkpoint() brings every rank back to a saved state"};
+    case kBatchRuns:
+      return {ErrorCode::kOrder,
+              formatted("{} was called within {}(), which runs the micro-batches of the step itself", name, impl.driven.call),
+              formatted("call it before or after {}()", impl.driven.call)};
+    case kTorn:
+      return {ErrorCode::kOrder,
+              formatted("{} was called although parameter values are undefined: {}", name, impl.progress.torn()),
+              "load_checkpoint() brings every rank back to a saved state"};
+    case kTakenOver:
+      return {ErrorCode::kOrder,
+              formatted("{} was called on an engine that has no parameters any more: {}", name, impl.ownership->lost()),
+              "use the newer engine, and let this one end"};
+    case kEvaluationWeights:
+      return {ErrorCode::kOrder,
+              formatted("{} was called after eval(): the model has the weights that {} evaluates with, and not those that it "
+                        "trains",
+                        name, evaluating_part(impl)),
+              "call engine->train() first"};
+    case kBetweenPasses:
+      return refused_between_passes(impl, call);
+    case kWriteGuard:
+      return refused_while_held(impl.guards.writing.front(), call);
+    case kReadGuard:
+      return refused_while_held(impl.store.held(), call);
+    case kNoSync:
+      return {ErrorCode::kOrder, formatted("{} was called inside no_sync()", name),
+              formatted("end the NoSync scope before {}", name)};
+    case kNoOptimizer:
+      return {ErrorCode::kOrder, formatted("{} was called, but there is no optimizer", name),
+              "add an \"optimizer\" block to the config, or pass one to initialize"};
+    case kMicroBatch:
+      return {ErrorCode::kOrder,
+              formatted("{} was called between forward() and step(), and {} evaluates with other weights than it trains: the "
+                        "gradients would be those of neither",
+                        name, evaluating_part(impl)),
+              "call it after step()"};
+    case kGradients:
+      return {ErrorCode::kOrder, formatted("{} was called between backward() and step()", name),
+              formatted("call it after step()")};
+    case kCount:
+      break;
+  }
+  return {ErrorCode::kInternal, "a state of the engine that is none"};
+}
+
+const char* words_of(State state) {
+  switch (state) {
+    case kWithinBackward:
+      return "in a backward of its own (the call is a hook's)";
+    case kBatchFailed:
+      return "behind a pipeline's step that failed";
+    case kBatchRuns:
+      return "in a pipeline's step";
+    case kTorn:
+      return "left with undefined parameters (an update failed partway)";
+    case kTakenOver:
+      return "without parameters: a newer engine trains its module";
+    case kEvaluationWeights:
+      return "behind `eval()`, with weights of its own for evaluation";
+    case kBetweenPasses:
+      return "between two passes of a step";
+    case kWriteGuard:
+      return "under a `zero::GatheredParameters` with `write_from`";
+    case kReadGuard:
+      return "under one without, at ZeRO stage 3";
+    case kNoSync:
+      return "in a `no_sync()` scope";
+    case kNoOptimizer:
+      return "without an optimizer";
+    case kMicroBatch:
+      return "between `forward()` and `step()`";
+    case kGradients:
+      return "between `backward()` and `step()`";
+    case kCount:
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+bool is_in(const EngineBase::Impl& impl, State state) {
+  switch (state) {
+    case kWithinBackward:
+      return impl.reducer && impl.reducer->is_in_backward() && torch::autograd::get_current_graph_task_id() >= 0;
+    case kBatchFailed:
+      return !impl.driven.failure.empty();
+    case kBatchRuns:
+      return impl.driven.call != nullptr;
+    case kTorn:
+      return !impl.progress.is_whole();
+    case kTakenOver:
+      return impl.ownership && !impl.ownership->lost().empty();
+    case kEvaluationWeights:
+      return impl.updater.evaluation().are_in_use();
+    case kBetweenPasses:
+      return impl.passes.earlier && impl.progress.is_whole();
+    case kWriteGuard:
+      return !impl.guards.writing.empty();
+    case kReadGuard:
+      return !impl.store.held().empty();
+    case kNoSync:
+      return impl.passes.no_sync;
+    case kNoOptimizer:
+      return !impl.reducer;
+    case kMicroBatch:
+      return impl.progress.holds_micro_batch();
+    case kGradients:
+      return impl.progress.has_backwarded();
+    case kCount:
+      break;
+  }
+  return false;
+}
+
+bool refuses(State state, Call call) { return (row(call).refused & bit(state)) != 0; }
+
+void require(const EngineBase::Impl& impl, Call call) {
+  for (uint8_t s = 0; s < static_cast<uint8_t>(kCount); ++s)
+    if (const auto state = static_cast<State>(s); refuses(state, call) && is_in(impl, state)) throw refusal(impl, state, call);
+}
+
+std::string table() {
+  std::string text = "| the engine is | calls that are refused |\n|---|---|\n";
+  for (uint8_t s = 0; s < static_cast<uint8_t>(kCount); ++s) {
+    const auto state = static_cast<State>(s);
+    if (state == kBatchFailed || state == kBatchRuns) continue;  // no public call runs micro-batches yet
+    std::string calls;
+    for (size_t i = 0; i < kRows.size(); ++i) {
+      const Row& each = kRows[i];
+      const bool is_named = i > 0 && std::strcmp(kRows[i - 1].name, each.name) == 0 && refuses(state, kRows[i - 1].call);
+      if (refuses(state, each.call) && !is_named) calls += formatted("{}`{}`", calls.empty() ? "" : ", ", each.name);
+    }
+    text += formatted("| {} | {} |\n", words_of(state), calls);
+  }
+  return text;
+}
+
+}  // namespace gate
+
+const char* name_of(Call call) { return gate::row(call).name; }
+
+Entered::Entered(EngineBase::Impl& impl, Call call) : thread_(impl.calls, name_of(call)) { gate::require(impl, call); }
+
+}  // namespace gannet

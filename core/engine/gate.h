@@ -1,0 +1,104 @@
+// The gate of an engine's public calls: one table says which call is refused in which state (gate.cpp; docs/program.md shows it).
+//
+//   const Entered entered(impl, Call::kSaveCheckpoint);   // Error(kOrder) of the first state that refuses it
+//
+// A call that is refused in some cases only enters as a thread first, and asks for the rest when it knows:
+//
+//   const Calls::Entered entered(impl.calls, name_of(Call::kEval));
+//   if (weights_differ) gate::require(impl, Call::kEvalOfOtherWeights);
+#pragma once
+
+#include <gannet/engine.h>
+
+#include <cstdint>
+#include <string>
+
+#include "engine/calls.h"
+
+namespace gannet {
+
+enum class Call : uint8_t {
+  // training
+  kForward,
+  kEvaluatingForward,  // after eval(), or under NoGradGuard
+  kBackward,
+  kScale,
+  kAllreduceGradients,
+  kStep,
+  kPerturb,
+  kKeepSecondGradient,
+  kAbandonStep,
+  kZeroGrad,
+  kNoSync,
+  kTrain,
+  kEval,
+  kTrainOfOtherWeights,  // train() and eval() that put other weights into the model
+  kEvalOfOtherWeights,
+  // checkpoints
+  kSaveCheckpoint,
+  kLoadCheckpoint,
+  kSave16bitModel,
+  kSaveFp32Model,
+  // values
+  kRefreshMasters,
+  kSetFullFp32Parameter,
+  kGatheredParameters,
+  kGatheredParametersToWrite,
+  kSwapOptimizer,
+  kFullFp32Parameter,
+  kFullGradient,
+  kFullOptimizerState,
+  kSetFullGradient,
+  kSetFullOptimizerState,
+  kFp32Parameters,
+  kFp32State,
+  kSetLr,
+  kSetTrainBatchSize,
+  kSetTrainMicroBatchSize,
+  kMean,
+  kGather,
+  kCount,
+};
+
+/// As errors, logs and the watch name it, without parentheses.
+const char* name_of(Call call);
+
+namespace gate {
+
+/// In the order in which they are asked.
+enum class State : uint8_t {
+  kWithinBackward,     // a hook or a node of the engine's own backward calls
+  kBatchFailed,        // a room above the engine (micro_batch.h) gave up in the middle of a step
+  kBatchRuns,          // such a room has micro-batches in flight
+  kTorn,               // parameter values are undefined
+  kTakenOver,          // the module belongs to a newer engine
+  kEvaluationWeights,  // the model has other weights than those that are trained
+  kBetweenPasses,      // an earlier pass of the step has ended (perturb(), keep_second_gradient())
+  kWriteGuard,         // a zero::GatheredParameters with write_from is open
+  kReadGuard,          // one without, which shows gathered values
+  kNoSync,             // a NoSync scope is open
+  kNoOptimizer,        // the engine does not train
+  kMicroBatch,         // a micro-batch is between forward() and step()
+  kGradients,          // one is between backward() and step()
+  kCount,
+};
+
+bool is_in(const EngineBase::Impl& impl, State state);
+/// Throws the Error(kOrder) of the first state that the engine is in and that refuses the call.
+void require(const EngineBase::Impl& impl, Call call);
+bool refuses(State state, Call call);
+/// The table of docs/program.md: a row for each state, with the calls that it refuses.
+std::string table();
+
+}  // namespace gate
+
+/// The calling thread is in the call, which the engine's state allows, until the end of the scope.
+class Entered {
+ public:
+  Entered(EngineBase::Impl& impl, Call call);
+
+ private:
+  Calls::Entered thread_;
+};
+
+}  // namespace gannet

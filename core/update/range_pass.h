@@ -1,0 +1,83 @@
+// One pass over the pieces of a range: each piece's arguments while its page is in memory, what the caller does with them, and
+// the shards that go out to other ranks as they are done.
+//
+//   RangePass pass(context, store, range, group, sums, {...}, memory);
+//   pass.for_each([&](size_t piece, const gannet_update_args& args) { optimizer.update(args); });
+//
+// Where all pieces are in memory, an optimizer that takes lists gets many in one call (for_lists).
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "params/pieces.h"
+#include "params/range.h"
+#include "params/rank_context.h"
+#include "params/store.h"
+#include "update/average.h"
+#include "update/host_update.h"
+#include "update/piece_arrays.h"
+#include "update/piece_list.h"
+#include "update/piece_transfers.h"
+#include "update/shard_sender.h"
+#include "update/step_numbers.h"
+#include "update/sums.h"
+#include "update/workspace.h"
+
+namespace gannet {
+
+/// Kept by the updater from one pass to the next.
+struct PassMemory {
+  std::vector<at::Tensor> spare_pages;
+  Workspace workspace;  // of pieces
+  StepNumbers numbers;  // for optimizers that read them where the pieces are
+};
+
+class RangePass {
+ public:
+  struct Options {
+    gannet_pass pass = GANNET_PASS_UPDATE;
+    bool writes = true;  // new parameters, which go back to the device and out to other ranks; else sums are all that is wanted
+    double grad_scale = 1;
+    int64_t applied_steps = 0;  // updates before this one
+    uint64_t seed = 0;
+    const Array* second_gradient = nullptr;  // null: the pass has none
+    const Average* average = nullptr;        // moves behind every piece's update; null: it does not
+    bool gradients_on_host = false;          // they need no copy for a host update
+  };
+  /// `lags`: cut_by_lag's; empty: no tensor missed an update. `host`: null where the update runs where the pieces are.
+  RangePass(RankContext& context, ParameterStore& store, Range& range, Group& group, Sums& sums, const std::vector<int64_t>& lags,
+            HostUpdate* host, const Options& options, PassMemory& memory);
+  RangePass(const RangePass&) = delete;
+
+  const Piece& piece(size_t index) const { return pieces_[index]; }
+  /// The optimizer can have many pieces in a call.
+  bool has_lists() const { return group_.optimizer->takes_lists() && !arrays_.is_paged() && !transfers_.is_to_host(); }
+  void for_each(const std::function<void(size_t piece, const gannet_update_args& args)>& body);
+  void for_lists(const std::function<void(size_t first_piece, const std::vector<gannet_update_args>& list)>& body);
+
+ private:
+  gannet_update_args arguments(const Pages& pages, size_t index, PieceCall& call, void* workspace);
+  void set_sums(const Piece& piece, PieceCall& call, gannet_update_args& args);
+  void move_average(const Pages& pages, size_t index, const gannet_update_args& args) const;
+  Pages::Options page_options() const;
+
+  RankContext& context_;
+  ParameterStore& store_;
+  Range& range_;
+  Group& group_;
+  Optimizer& optimizer_;
+  Sums& sums_;
+  const Options options_;
+  PassMemory& memory_;
+  const PieceArrays arrays_;
+  const std::vector<Piece> pieces_;
+  PieceTransfers transfers_;
+  ShardSender sender_;
+};
+
+}  // namespace gannet

@@ -1,0 +1,40 @@
+// The shards of a range on their way to the ranks that need them, in their order: each while the next one is updated.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "params/pieces.h"
+#include "params/range.h"
+#include "params/store.h"
+
+namespace gannet {
+
+class ShardSender {
+ public:
+  /// `waits_for_all`: new values reach the device only when all pieces are done.
+  ShardSender(ParameterStore& store, Range& range, const std::vector<Piece>& pieces, bool waits_for_all)
+      : store_(store), range_(range), pieces_(pieces), waits_for_all_(waits_for_all) {}
+
+  /// `piece` has its new values, and those before it have theirs.
+  void piece_is_done(size_t piece) {
+    if (waits_for_all_) return;
+    const bool ends_shard = piece + 1 == pieces_.size() || pieces_[piece + 1].sub_group != pieces_[piece].sub_group;
+    if (ends_shard) send_to(pieces_[piece].sub_group + 1);
+  }
+  /// Sends the rest: a rank may have nothing to update in a shard.
+  void all_are_done() { send_to(range_.shards.size()); }
+
+ private:
+  void send_to(size_t end) {
+    for (; sent_ < end; ++sent_) store_.publish_shard(range_, sent_);
+  }
+
+  ParameterStore& store_;
+  Range& range_;
+  const std::vector<Piece>& pieces_;
+  const bool waits_for_all_;
+  size_t sent_ = 0;
+};
+
+}  // namespace gannet

@@ -39,7 +39,7 @@ Value from_json(const Json& json) {
   }
 }
 
-// A number that is not finite is written as null: JSON has no other word for it.
+// A number that is not finite is written as null, since JSON cannot represent it.
 nlohmann::json as_json(const Value& value) {
   if (value.is_bool()) return value.as_bool();
   if (value.is_int()) return value.as_int();
@@ -56,7 +56,7 @@ nlohmann::json as_json(const Value& value) {
   return dict;
 }
 
-// The parser's own text quotes the bytes that it stopped at, whatever they are.
+// The parser's own error text quotes the bytes at which it stopped, which may be any bytes.
 [[noreturn]] void refuse_text(const std::string& text, size_t byte, const std::string& what) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     throw Error(ErrorCode::kArgument, what + ": the text is empty", "give JSON");

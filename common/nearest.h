@@ -1,4 +1,4 @@
-// The name that was meant.
+// Suggests the name that was probably meant.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace gannet::common {
 
-/// "; did you mean 'x'?", or "" where no name is near.
+/// "; did you mean 'x'?", or "" if no name is close.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names);
 
 }  // namespace gannet::common

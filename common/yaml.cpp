@@ -55,7 +55,7 @@ class Yaml {
       if (const auto number = number_of<double>(text)) return *number;
     return text;
   }
-  Value node(const std::string& path) {  // of the current event, up to its own end
+  Value node(const std::string& path) {  // of the current event, up to its end
     switch (event_.type) {
       case YAML_SCALAR_EVENT:
         return scalar();

@@ -1,4 +1,5 @@
-// BERT without a head: what BertForMaskedLM and BertForSequenceClassification have in common. Names are those below "bert.".
+// BERT without a head, shared by BertForMaskedLM and BertForSequenceClassification. Names are those
+// below "bert.".
 #pragma once
 
 #include <gannet/models/bert.h>
@@ -7,7 +8,7 @@
 
 namespace gannet::models {
 
-// Attention and a feed-forward layer, each with a residual connection and a LayerNorm behind it.
+// Attention and a feed-forward layer, each followed by a residual connection and a LayerNorm.
 class BertLayer : public torch::nn::Module {
  public:
   explicit BertLayer(const BertConfig& config);
@@ -40,10 +41,10 @@ class BertBody : public torch::nn::Module {
   torch::nn::Embedding words_{nullptr}, positions_{nullptr}, types_{nullptr};
   torch::nn::LayerNorm embedding_norm_{nullptr};
   std::vector<std::shared_ptr<BertLayer>> layers_;
-  torch::nn::Linear pooler_{nullptr};  // null without one
+  torch::nn::Linear pooler_{nullptr};  // null if there is none
 };
 
-// What files of any BERT may hold beside the parameters of a model, and older names.
+// Older names, and names that the files of any BERT may have beside the parameters of a model.
 PretrainedNames bert_names();
 
 }  // namespace gannet::models

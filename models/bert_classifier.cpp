@@ -39,7 +39,8 @@ std::string problem_of(const BertConfig& config, const Tensor& labels) {
   return are_classes(labels) ? kSingle : kMulti;
 }
 
-// Labels beyond the head are the commonest mistake with it: num_labels was left at 2. Reading them would stop a GPU's queue.
+// Labels beyond the head are a common mistake: num_labels was left at 2. On a GPU they are not
+// checked, since reading them would stall its queue.
 void check_classes(const Tensor& labels, int64_t count) {
   if (!labels.device().is_cpu() || labels.numel() == 0) return;
   const Tensor wrong = labels.masked_select(labels.ne(-100).logical_and(labels.lt(0).logical_or(labels.ge(count))));

@@ -83,7 +83,8 @@ Tensor merge_heads(const Tensor& x) { return x.transpose(1, 2).reshape({x.size(0
 
 namespace {
 
-// 0 where `keep` is true, else the lowest number: finite, so that a row that may look at nothing has no NaN.
+// 0 if `keep` is true, else the lowest number, which is finite so that a row with no visible key
+// has no NaN.
 Tensor bias_of(const Tensor& keep, at::TensorOptions options) {
   const double lowest = options.dtype() == at::kHalf ? -65504.0 : static_cast<double>(std::numeric_limits<float>::lowest()) / 2;
   return at::zeros(keep.sizes(), options.requires_grad(false)).masked_fill_(keep.logical_not(), lowest);

@@ -1,5 +1,5 @@
-// What the models share: layers that are initialised as they are made (under zero::Init a parameter goes to its shards when the
-// next is made), attention under a mask, the loss.
+// Code shared by the models: layers that are initialised when they are made (under zero::Init a
+// parameter is sharded when the next one is made), attention under a mask, the loss.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -20,19 +20,19 @@ namespace gannet::models {
 using at::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
-// Weights normal with `deviation`, biases zero.
+// Weights are normal with standard deviation `deviation`, biases zero.
 torch::nn::Linear linear(int64_t in, int64_t out, bool bias, double deviation);
 torch::nn::Embedding embedding(int64_t rows, int64_t width, double deviation);
 torch::nn::LayerNorm layer_norm(int64_t width, double epsilon);
 
-// Of a config that a program made: `whole` is a multiple of `part`, and both are at least 1. Else Error(kArgument) with the
-// names.
+// For a config made by a program: throws Error(kArgument) with the names unless `whole` is a
+// multiple of `part`, and both are at least 1.
 void require_multiple(const char* whole_name, int64_t whole, const char* part_name, int64_t part);
 
-// A module that only holds others, so that names have its own in them: "transformer", "h".
+// A module that only holds others, to add its own name to theirs: "transformer", "h".
 std::shared_ptr<torch::nn::Module> folder(torch::nn::Module& parent, const std::string& name);
 
-// fp64 as it is, all else in fp32.
+// Keeps fp64, and converts all other types to fp32.
 Tensor widened(const Tensor& x);
 
 // x / sqrt(mean(x^2) + epsilon) * weight, computed in fp32 or fp64 (Zhang & Sennrich 2019).
@@ -58,30 +58,35 @@ Tensor dropped(const Tensor& x, double probability, bool training);
 Tensor split_heads(const Tensor& x, int64_t heads);
 Tensor merge_heads(const Tensor& x);
 
-// What a query may look at, to be added to its scores: 0, or the lowest number. [B or 1, 1, queries, total]. Queries are the last
-// of `total` tokens. keep: [B, total], false for padding, or undefined. window: how many of the last tokens, itself included; 0:
-// all. nullopt where causality is all there is to say, which attention() does by itself.
+// The attention mask as a bias of the scores: 0, or the lowest number for a hidden key. [B or 1, 1,
+// queries, total]. Queries are the last of `total` tokens. keep: [B, total], false for padding, or
+// undefined. window: number of last tokens that a query sees, itself included; 0: all. nullopt if
+// the mask is only causal, which attention() handles by itself.
 MaybeTensor causal_bias(int64_t queries, int64_t total, const Tensor& keep, int64_t window, at::TensorOptions options);
-// [B, 1, 1, total]; nullopt where `keep` is undefined.
+// [B, 1, 1, total]; nullopt if `keep` is undefined.
 MaybeTensor padding_bias(const Tensor& keep, at::TensorOptions options);
 
 struct Attention {
   double dropout = 0;
   double scale = 1;
-  bool is_causal = true;  // where there is no bias
+  bool is_causal = true;  // applies only without a bias
 };
-// query: [B, heads, T, width]; key, value: [B, fewer heads, S, width], of which each serves a group of the query's.
+// query: [B, heads, T, width]; key, value: [B, fewer heads, S, width]; each of their heads serves a
+// group of the query's heads.
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const MaybeTensor& bias, const Attention& how);
 
-// Places of tokens in their text, counted from the first that is no padding: [B or 1, T], of the last T of all.
+// Positions of tokens in their text, counted from the first token that is not padding: [B or 1, T],
+// for the last T of all tokens.
 Tensor positions_of(int64_t count, int64_t total, const Tensor& keep, at::Device device);
-// `mask` of Hugging Face's kind (numbers, 1 where a token counts) as booleans; undefined stays.
+// Converts a Hugging Face `mask` (numbers, 1 if a token counts) to booleans; undefined stays
+// undefined.
 Tensor as_keep(const MaybeTensor& mask);
 
-// Mean cross entropy over the labels that are not -100, in fp32, or fp64 of fp64 logits. logits: [..., V], labels: [...]
-// integers.
+// Mean cross entropy over the labels that are not -100, in fp32, or in fp64 for fp64 logits.
+// logits: [..., V], labels: [...] integers.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
-// The same with each label at the token that it is, as Hugging Face's: the logits before it predict it.
+// The same with each label at its own token, as in Hugging Face: the logits at the token before
+// predict it.
 Tensor next_token_loss(const Tensor& logits, const Tensor& labels);
 
 void require_positions(const char* model, int64_t length, int64_t positions);

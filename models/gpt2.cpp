@@ -31,7 +31,7 @@ class Conv1D : public torch::nn::Module {
   Tensor weight_, bias_;
 };
 
-// Residual projections start smaller: the sum of 2 n_layer of them keeps its size.
+// Residual projections start smaller, so that the sum of 2 n_layer of them keeps its size.
 double residual_deviation(const Gpt2Config& config) {
   return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
 }

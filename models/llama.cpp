@@ -15,7 +15,7 @@
 namespace gannet::models {
 namespace {
 
-// Of the pairs of a head's elements: [head_dim / 2] fp32.
+// Frequencies of the pairs of a head's elements: [head_dim / 2] fp32.
 Tensor inverse_frequencies(const RopeConfig& rope, int64_t head_dim, at::Device device) {
   std::vector<float> frequencies;
   for (int64_t i = 0; i < head_dim; i += 2) {
@@ -49,9 +49,9 @@ Tensor rotated(const Tensor& x, const Tensor& cosines, const Tensor& sines) {
   return x * cosines + at::cat({-halves[1], halves[0]}, -1) * sines;
 }
 
-// What all layers of a pass share.
+// Values that all layers of a pass share.
 struct Place {
-  MaybeTensor bias, window_bias;  // of layers that see all, and of those with a window
+  MaybeTensor bias, window_bias;  // of layers that see all tokens, and of layers with a window
   Tensor cosines, sines;
 };
 
@@ -106,7 +106,8 @@ class LlamaMlp : public torch::nn::Module {
 };
 
 RopeConfig rope_of(const ModelConfig& json) {
-  // transformers 5 has rope_parameters; before, rope_theta stood beside rope_scaling, whose type was "type" once.
+  // transformers 5 has rope_parameters. Older versions have rope_theta beside rope_scaling, with
+  // "type" in place of "rope_type" in the oldest.
   const ModelConfig given = json.section(json.find("rope_parameters") ? "rope_parameters" : "rope_scaling");
   RopeConfig rope;
   rope.theta = given.number("rope_theta", json.number("rope_theta", rope.theta));
@@ -184,7 +185,7 @@ LlamaConfig LlamaConfig::from(const ModelConfig& json) {
   config.mlp_bias = !is_qwen2 && !is_mistral && json.flag("mlp_bias", false);
   config.rope = rope_of(json);
 
-  int64_t window = 0, first = 0;  // of layers from `first` on
+  int64_t window = 0, first = 0;  // the window of layers from `first` on
   if (is_mistral) window = json.integer("sliding_window", is_there("sliding_window") ? 0 : 4096);
   if (is_qwen2 && json.flag("use_sliding_window", false)) {
     window = json.integer("sliding_window", is_there("sliding_window") ? 0 : 4096);
@@ -224,7 +225,7 @@ LlamaImpl::LlamaImpl(const LlamaConfig& config) : config_(config) {
 
 namespace {
 
-// `count` tokens, the last of `total`.
+// For `count` tokens, the last of `total`.
 Place place_of(const LlamaConfig& config, int64_t count, int64_t total, const Tensor& keep, const Tensor& x) {
   require_positions("Llama", total, config.max_position_embeddings);
   Place place;

@@ -38,11 +38,12 @@ class T5Attention : public torch::nn::Module {
   }
   Tensor forward(const Tensor& x, const std::pair<Tensor, Tensor>& seen, const MaybeTensor& bias) {
     const Tensor query = split_heads(q_->forward(x), config_.num_heads);
-    // The scores are not divided by the root of d_kv: the initial q is smaller by it.
+    // The scores are not divided by the root of d_kv: the initial q is smaller by that factor.
     const Attention how{.dropout = is_training() ? config_.dropout_rate : 0, .scale = 1, .is_causal = false};
     return o_->forward(merge_heads(attention(query, seen.first, seen.second, bias, how)));
   }
-  // Of the last `queries` of `total` tokens against all: [1, heads, queries, total], with a gradient.
+  // Bias of the last `queries` of `total` tokens against all: [1, heads, queries, total], with a
+  // gradient.
   Tensor relative_bias(int64_t queries, int64_t total, at::Device device) {
     const auto options = at::TensorOptions().dtype(at::kLong).device(device);
     const Tensor distance = at::arange(total, options).unsqueeze(0) - at::arange(total - queries, total, options).unsqueeze(1);
@@ -50,8 +51,8 @@ class T5Attention : public torch::nn::Module {
   }
 
  private:
-  // Half of the buckets are of one distance each, the other half grow as its logarithm up to the largest distance. An encoder has
-  // half of both for what follows.
+  // Half of the buckets hold one distance each; the other half grow logarithmically up to the
+  // largest distance. An encoder uses half of all buckets for keys after the query.
   Tensor bucket_of(const Tensor& distance) const {
     int64_t buckets = config_.relative_attention_num_buckets;
     Tensor first, far;
@@ -125,7 +126,7 @@ class T5Block : public torch::nn::Module {
     return finish(attended + drop(cross_attention_->forward(cross_norm_->forward(attended), crossed, cross_bias)));
   }
   std::pair<Tensor, Tensor> crossed(const Tensor& encoded) { return cross_attention_->keys_and_values(encoded); }
-  // Of the first block, which has it for all.
+  // The first block has the bias for all blocks.
   Tensor relative_bias(int64_t queries, int64_t total, at::Device device) {
     return self_attention_->relative_bias(queries, total, device);
   }
@@ -225,9 +226,11 @@ Tensor T5Impl::shifted(const Tensor& labels) const {
 }
 
 std::vector<Layer> T5Impl::layers() {
-  // Through the encoder: x, the bias of its attention, what is no padding, and the decoder's tokens.
+  // Values passed through the encoder: x, the bias of its attention, the mask (false for padding),
+  // and the decoder's tokens.
   using Encoding = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor>;
-  // Through the decoder: x, the bias of its own attention, that of the encoder's tokens, and the encoder's output.
+  // Values passed through the decoder: x, the bias of its self-attention, the bias of the encoder's
+  // tokens, and the encoder's output.
   using Decoding = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor>;
   const auto begin_encoder = [this](const Tensor& tokens, const Tensor& decoder_tokens, const MaybeTensor& mask = {}) {
     const Tensor x = embed(tokens), keep = as_keep(mask);
@@ -241,7 +244,8 @@ std::vector<Layer> T5Impl::layers() {
     const Tensor encoded = dropped(encoder_norm_->forward(x), config_.dropout_rate, is_training()), y = embed(tokens);
     const int64_t length = tokens.size(1);
     const Tensor bias = decoder_[0]->relative_bias(length, length, tokens.device());
-    // Causality is part of the bias here: a key is hidden behind the lowest number, which any mask gives.
+    // The bias includes causality here: a mask makes causal_bias return a tensor, in which the
+    // lowest number hides a key.
     const Tensor all = at::full({1, length}, true, at::TensorOptions().dtype(at::kBool).device(tokens.device()));
     return Decoding(y, sum_of(bias, causal_bias(length, length, all, 0, y.options())), padding_bias(as_keep(keep), y.options()),
                     encoded);

@@ -15,3 +15,8 @@ GANNET_WARNINGS_AS_ERRORS=${GANNET_WARNINGS_AS_ERRORS:-ON} scripts/build.sh "$pr
 python3 scripts/check_rooms.py
 # One more at a time than there are cores: tests wait, too, for ranks to start or for a deadline.
 ctest --preset "$preset" --output-on-failure --parallel "$(($(nproc) + 1))" "$@"
+# Memory errors that no result shows: a build of its own, of half an hour and more.
+if [ -n "${GANNET_TEST_FULL:-}" ] && [ $# -eq 0 ]; then
+  scripts/build.sh asan
+  ctest --preset asan --output-on-failure --parallel "$(nproc)" -L unit
+fi

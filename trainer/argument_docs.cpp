@@ -1,4 +1,4 @@
-// The table as text for people and for shells.
+// Renders the argument table as help text, bash completion and Markdown.
 #include "argument_table.h"
 
 namespace gannet {

@@ -1,4 +1,4 @@
-// Arguments in a JSON or YAML file, read into a Value. A file that is something else is called what it is.
+// Reads arguments from a JSON or YAML file. The error for any other file names its actual type.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// What begins so is neither JSON nor YAML.
+// Leading bytes of files that are neither JSON nor YAML.
 struct Start {
   std::string_view bytes;
   const char *what, *next_step;
@@ -60,7 +60,8 @@ void require_text(const std::string& text, const std::string& path) {
   if (text.find('\0') != std::string::npos) throw Error(ErrorCode::kArgument, path + " is a binary file, not a text", kOther);
 }
 
-// Not empty, comments and the marks of a document alone: a file that was cut would train a run of defaults.
+// Rejects a file that holds only comments and document marks: a truncated file would train with all
+// defaults.
 void require_content(std::string_view text, bool is_yaml, const std::string& path) {
   text = trimmed(text);
   while (is_yaml && !text.empty()) {
@@ -72,7 +73,7 @@ void require_content(std::string_view text, bool is_yaml, const std::string& pat
     throw Error(ErrorCode::kArgument, path + " is empty: it names no argument", "give arguments; {} stands for every default");
 }
 
-// "learning_rate: 1e-3" under the name of a JSON file.
+// Recognizes YAML such as "learning_rate: 1e-3" in a file named .json.
 bool is_yaml_mapping(std::string_view text) {
   text = trimmed(text);
   if (text.starts_with("---") || text.starts_with('#')) return true;

@@ -5,7 +5,7 @@
 namespace gannet::arguments {
 namespace {
 
-enum Params : unsigned { kBetas = 1, kEpsilon = 2 };  // beside the rate and the decay
+enum Params : unsigned { kBetas = 1, kEpsilon = 2 };  // params besides lr and weight_decay
 
 struct Optimizer {
   const char *optim, *plugin;
@@ -41,7 +41,7 @@ Dict optimizer_entry(const TrainingArguments& a) {
   if (chosen->params & kBetas) params["betas"] = List{a.adam_beta1, a.adam_beta2};
   if (chosen->params & kEpsilon) params["eps"] = a.adam_epsilon;
   params["weight_decay"] = a.weight_decay;
-  if (a.optim == "adafactor")  // as transformers' Trainer: the rate is learning_rate, and the schedule's
+  if (a.optim == "adafactor")  // as in transformers' Trainer: learning_rate and the schedule set the rate
     for (const char* name : {"scale_parameter", "relative_step"}) params[name] = false;
   if (a.optim == "schedule_free_adamw" && a.warmup_steps >= 1) params["warmup_steps"] = static_cast<int64_t>(a.warmup_steps);
   return {{"type", chosen->plugin}, {"params", std::move(params)}};

@@ -1,4 +1,4 @@
-// The optimizer that the arguments stand for, where the config has no entry of its own.
+// Optimizer selected by the arguments, for a config without an optimizer entry.
 #pragma once
 
 #include <gannet/training_arguments.h>
@@ -8,10 +8,10 @@
 
 namespace gannet::arguments {
 
-// transformers' names that a plugin serves, for the argument optim.
+// transformers' names for the argument optim that an optimizer plugin implements.
 std::vector<std::string> optimizers();
 
-// The config's optimizer entry for them.
+// Returns the config's optimizer entry for these arguments.
 Dict optimizer_entry(const TrainingArguments& arguments);
 
 }  // namespace gannet::arguments

@@ -1,4 +1,5 @@
-// The table behind TrainingArguments: a row for each argument. Adding one is a member of the struct and a row here.
+// Table behind TrainingArguments, one row per argument. A new argument needs a struct member and a
+// row.
 #pragma once
 
 #include <gannet/training_arguments.h>
@@ -16,9 +17,9 @@ enum class State { kWorks, kRefused, kNoEffect };
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
-  bool is_open_below = false, is_open_above = false;  // the ends themselves are outside
+  bool is_open_below = false, is_open_above = false;  // the bound itself is excluded
   std::vector<std::string> choices = {};
-  std::string otherwise = {};  // of choices: the way to any other one
+  std::string otherwise = {};  // with choices: how to get any other one
   std::string text() const;    // "above 0", "0 to 1", "steps|epoch"
 };
 
@@ -27,18 +28,18 @@ struct Row {
   std::string type;  // "boolean", "integer", "number", "text", "list", "dictionary"
   Range range;
   State state;
-  std::string meaning;  // of a row that works
-  std::string reason;   // of one that does not: why, and what to do instead
+  std::string meaning;  // if the argument works
+  std::string reason;   // otherwise: why not, and what to do instead
   bool is_optional = false;
   std::function<Value(const TrainingArguments&)> get;
-  std::function<void(TrainingArguments&, const Value&)> set;  // Error(kArgument) on another type or a value out of range
+  std::function<void(TrainingArguments&, const Value&)> set;  // Error(kArgument) for a wrong type or a value out of range
   Value fallback() const { return get(TrainingArguments{}); }
 };
 
 const std::vector<Row>& rows();
-const Row* find(std::string_view name);  // null: there is none
+const Row* find(std::string_view name);  // null if there is none
 
-// A name that older documents use. `apply` sets what stands for it today.
+// A name from older documentation. `apply` sets its current replacement.
 struct Former {
   std::string name, meaning;
   bool is_flag = false;
@@ -49,24 +50,26 @@ const std::vector<Former>& formers();
 const Former* find_former(std::string_view name);
 
 std::vector<std::string> all_names();
-// That an argument was given, by any of its names.
+// Records that an argument was given under any of its names.
 void note_given(TrainingArguments& into, const std::string& name);
-// A name that transformers' example scripts and its Seq2SeqTrainer read from the same file or command line.
+// Whether transformers' example scripts or its Seq2SeqTrainer read this name from the same file or
+// command line.
 bool is_of_a_script(std::string_view name);
-// What became of a name that has no row: "; ..." or "".
+// Explains a name that has no row: "; ..." or "".
 std::string what_became_of(std::string_view name);
-// A word of the command line as a value of this row's type.
+// Converts a command-line word to this row's type.
 Value value_of(const Row& row, const std::string& text);
 // "null", "true", "5e-05", "[0.9]" as the docs and the messages show it.
 std::string shown(const Value& value);
 // "; did you mean 'x'?" or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& programs_own = {});
 
-// argument_files.cpp. Error(kNotFound), Error(kArgument) with file and line.
+// Defined in argument_files.cpp. Throw Error(kNotFound), or Error(kArgument) with file and line.
 Dict read_file(const std::string& path);
 Value parse_json(const std::string& text, const std::string& what);
 
-// What a single row cannot see: strategies that never meet, values that exclude one another. argument_checks.cpp
+// Checks that span several rows: strategies that never meet, values that exclude one another.
+// Defined in argument_checks.cpp.
 std::vector<std::string> contradictions(const TrainingArguments& arguments);
 
 void apply(TrainingArguments& into, const std::string& name, const Value& value);

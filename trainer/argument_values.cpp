@@ -1,4 +1,4 @@
-// Values of arguments: ranges, words of the command line, what messages show, older spellings.
+// Argument values: ranges, parsing of command-line words, text for messages, older spellings.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::optional<double> number_of(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-// A bound of a range, without the ".0" of whole ones.
+// Formats a bound of a range; whole numbers have no ".0".
 std::string bound(double number) {
   return number == std::floor(number) && std::abs(number) < 1e9 ? std::to_string(static_cast<int64_t>(number))
                                                                 : shown(Value(number));
@@ -124,7 +124,8 @@ const std::vector<Former>& formers() {
       {"warmup_ratio", "warmup_steps below 1", false, "warmup_steps",
        [](TrainingArguments& arguments, const Value& value) {
          check_range("warmup_ratio", {.least = 0, .most = 1}, Converted<double>::from("warmup_ratio", value));
-         // A whole run of warm-up is a number of steps that only the run knows: the nearest fraction below 1.
+         // A ratio of 1 is not a fraction, and only the run knows the number of steps: use the
+         // largest double below 1.
          if (arguments.warmup_steps == 0) arguments.warmup_steps = std::min(value.as_number(), std::nextafter(1.0, 0.0));
        }},
       {"evaluation_strategy", "eval_strategy", false, "eval_strategy", renamed("eval_strategy")},

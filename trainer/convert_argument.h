@@ -1,4 +1,4 @@
-// A member of TrainingArguments to and from a Value.
+// Converts members of TrainingArguments to and from Value.
 #pragma once
 
 #include <gannet/error.h>

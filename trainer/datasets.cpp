@@ -1,4 +1,4 @@
-// Parts of a dataset: its first samples, and the share of one rank in an evaluation.
+// Subsets of a dataset (first samples, one rank's share of an evaluation), and losses over labels.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -20,8 +20,8 @@ std::string shape_of(const at::Tensor& tensor) {
   return "[" + text + "]";
 }
 
-// After LibTorch's cross entropy threw, so that a step whose labels are right pays nothing. Labels on the CPU alone: an assertion
-// of the device leaves none to be read.
+// Called only after LibTorch's cross entropy threw, so that a step with valid labels pays nothing.
+// Checks only labels on the CPU: after a device-side assertion they cannot be read.
 void refuse_labels_outside(const at::Tensor& logits, const at::Tensor& labels) {
   if (!labels.is_cpu()) return;
   const int64_t classes = logits.size(-1);
@@ -43,7 +43,7 @@ at::Tensor widened(const at::Tensor& tensor) { return tensor.scalar_type() == at
 int64_t count_labels(const at::Tensor& labels) {
   if (!labels.defined()) return 0;
   if (at::isFloatingType(labels.scalar_type())) return labels.dim() == 0 ? 1 : labels.size(0);
-  return labels.to(at::kLong).ne(-100).sum().item<int64_t>();  // -100 is no number of uint8
+  return labels.to(at::kLong).ne(-100).sum().item<int64_t>();  // uint8 cannot represent -100
 }
 
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
@@ -109,8 +109,8 @@ Source first_samples(Source source, int64_t limit) {
   return source;
 }
 
-// Runs of batch_size samples in turn: rank r of W has runs r, r + W, ..., so that a round of all ranks is a piece of the data
-// set.
+// Deals out blocks of batch_size samples: rank r of W gets blocks r, r + W, ..., so that one round
+// over all ranks is a contiguous part of the data set.
 Source share_of(Source source, int64_t batch_size, int64_t rank, int64_t world_size) {
   const int64_t samples = samples_of(source).value();
   std::vector<size_t> mine;

@@ -1,4 +1,5 @@
-// Evaluation: every sample once, however the ranks share them, and predictions in the order of the data set.
+// Evaluation: each sample counts once for any number of ranks; predictions keep the order of the
+// data set.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -19,7 +20,7 @@
 namespace gannet {
 namespace {
 
-// A tensor as bytes: dtype, sizes, elements.
+// Serializes a tensor: dtype, number of dimensions, sizes, elements.
 std::string to_bytes(const at::Tensor& tensor) {
   if (!tensor.defined()) return "";
   const at::Tensor whole = tensor.to(at::kCPU).contiguous();
@@ -67,8 +68,8 @@ Metrics metrics_from(const std::string& bytes) {
   return metrics;
 }
 
-// Rows one after another; where batches are of other lengths, the shorter ones are filled up with -100, the label that counts
-// for nothing.
+// Concatenates along dimension 0. Where other dimensions differ, smaller batches are padded with
+// -100, the ignored label.
 at::Tensor joined(std::vector<at::Tensor> parts) {
   std::erase_if(parts, [](const at::Tensor& part) { return !part.defined() || (part.dim() > 0 && part.size(0) == 0); });
   if (parts.empty()) return {};
@@ -129,7 +130,8 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   {
     at::NoGradGuard no_grad;
     engine_->eval();
-    // Also where a batch, a metric or a callback throws: the next call finds the Trainer as it was.
+    // Also runs if a batch, a metric or a callback throws, so that the next call finds the Trainer
+    // unchanged.
     struct Evaluating {
       void end() {
         is_over = true;
@@ -139,7 +141,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
       ~Evaluating() {
         try {
           if (!is_over) end();
-        } catch (...) {  // the first exception is the news
+        } catch (...) {  // keep the first exception
         }
       }
       TrainerBase& trainer;
@@ -176,7 +178,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   output.num_samples = std::llround(over_ranks(samples));
   output.predictions = joined(std::move(predictions));
   output.label_ids = joined(std::move(labels));
-  // As Hugging Face: without labels there is nothing to measure.
+  // As in Hugging Face's Trainer: without labels there are no metrics.
   const bool has_labels = losses > 0 || output.label_ids.defined();
   if (wants_metrics && has_labels) {
     computed.clear();
@@ -208,8 +210,9 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
               "give a smaller per_device_eval_batch_size");
 }
 
-// What a function of the program's threw on one rank is an error on all: none waits in a collective call for the others. What it
-// returned on the first rank holds for all, which decide by it what is the best model and when to stop.
+// An exception from compute_metrics on one rank is an error on all ranks, so that none waits in a
+// collective call. The metrics of rank 0 are used on all ranks, which choose the best model and
+// stop by them.
 void TrainerBase::agree_on_metrics(Metrics& computed, const std::exception_ptr& thrown) {
   const auto all = engine_->gather(thrown ? "!" + exception_text(thrown) : to_bytes(computed));
   if (thrown) std::rethrow_exception(thrown);

@@ -1,4 +1,4 @@
-// What an exception says, for ranks that did not throw it.
+// Text of an exception, for the ranks that did not throw it.
 #pragma once
 
 #include <gannet/error.h>
@@ -8,10 +8,10 @@
 
 namespace gannet {
 
-/// How the sentence of an error begins that is of an evaluation, whose batches have a size of their own.
+/// Prefix of out-of-memory errors from an evaluation, which has its own batch size.
 inline const std::string kInEvaluation = "in an evaluation";
 
-/// Null, as during unwinding: nothing is known of it.
+/// Returns a generic text for a null pointer, as during unwinding.
 inline std::string exception_text(const std::exception_ptr& thrown) {
   if (!thrown) return "an exception";
   try {

@@ -1,11 +1,12 @@
-// auto_find_batch_size: before anything is trained, forward and backward of one micro-batch are tried. Where a rank has no memory
-// for them, all ranks take nine tenths of the size, as accelerate does, and try again. A run with the size that was found is, to
-// the bit, one that was started with it: what a try changes is put back, and an engine for another size starts from a checkpoint
-// of the first one.
+// auto_find_batch_size: tries forward and backward of one micro-batch before training. If a rank is
+// out of memory, all ranks reduce the size to nine tenths, as accelerate does, and try again. The
+// run is bitwise identical to one that was started with the size that was found: the effects of a
+// probe are undone, and an engine for another size starts from a checkpoint of the first engine.
 //
-// A rank that runs out of memory must not leave others in a collective call. Below ZeRO stage 3 forward has none. Backward has
-// none either where gradients are reduced at a boundary alone (stages 0 and 1) and this one is no boundary; at stage 2 on several
-// ranks the backward is LibTorch's own, whose gradients stay in `.grad` for as long as the try lasts.
+// A rank that runs out of memory must not leave the others in a collective call. Below ZeRO stage
+// 3, forward makes none. Backward makes none if gradients are reduced only at a boundary (stages 0
+// and 1) and the probe is not one. At stage 2 on several ranks the probe uses LibTorch's own
+// backward, whose gradients stay in `.grad` for the duration of the probe.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Generator.h>
@@ -33,7 +34,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a forward changes beside its results: random numbers drawn, buffers such as running means.
+// Restores what a forward changes besides its results: generator states, and buffers such as
+// running means.
 class Undo {
  public:
   Undo(torch::nn::Module& module, at::Device device) : tracked_(checkpointing::rng_tracker().get_states()) {
@@ -54,7 +56,8 @@ class Undo {
     checkpointing::rng_tracker().set_states(tracked_);
   }
   Undo(const Undo&) = delete;
-  /// A parameter cannot be put back: its masters would follow the write.
+  /// Throws if forward wrote a parameter, which cannot be undone: its master would follow the
+  /// write.
   void check_parameters() const {
     for (const auto& [name, parameter, version] : versions_)
       if (parameter._version() != version)
@@ -75,8 +78,9 @@ class Undo {
   std::vector<std::tuple<std::string, at::Tensor, uint32_t>> versions_;
 };
 
-// LibTorch leaves the nodes that a failed backward has not run in this thread's queue, with all the memory that they hold, until
-// another backward takes them out. Nodes are taken out by age, the youngest first, so that this one's comes last.
+// After a failed backward, LibTorch leaves the nodes that did not run, and the memory they hold, in
+// this thread's queue until another backward drains it. Nodes run youngest first, so the node of
+// `older_` runs last.
 class Leftovers {
  public:
   Leftovers() : older_(at::zeros({}).requires_grad_() * 1) {}
@@ -88,7 +92,7 @@ class Leftovers {
   at::Tensor older_;
 };
 
-// Within a handler: why there was no memory, or "" for another kind of exception.
+// Must be called within a handler. Returns why memory ran out, or "" for any other exception.
 std::string reason_without_memory() {
   const auto first_line = [](const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
@@ -121,7 +125,7 @@ void TrainerBase::run_probe() {
   engine_->train();
   const bool is_engines = engine_->world_size() == 1 || zero_stage_ < 2;
   micro_batches_left_ = arguments_.gradient_accumulation_steps;
-  // The second micro-batch of an update finds the gradients of the first in memory.
+  // The second micro-batch of an update runs with the gradients of the first in memory.
   for (int64_t pass = 0; pass < std::min<int64_t>(2, arguments_.gradient_accumulation_steps); ++pass) {
     const at::Tensor loss = of_model("auto_find_batch_size, forward of the model", [&] { return measure_probe(); });
     if (is_engines)
@@ -131,7 +135,8 @@ void TrainerBase::run_probe() {
   }
 }
 
-// Which ranks have no memory for the size at hand, and why; "" where all have. Every rank gets the same answer.
+// Returns which ranks lack memory for the current size, and why; "" if none. All ranks get the same
+// answer.
 std::string TrainerBase::probe() {
   std::string mine;
   std::exception_ptr thrown;
@@ -172,19 +177,20 @@ std::string TrainerBase::probe() {
   return failures;
 }
 
-// A new engine for another size, as it would be at the run's start: with the weights that `start` holds.
+// Makes an engine for another size, in the state of the run's start, loaded from `start` unless
+// that is empty.
 void TrainerBase::take_batch_size(int64_t samples, const std::string& start) {
   end_engine();
   micro_batch_size_ = samples;
   make_engine_for_batch();
   if (start.empty()) return;
-  // Not the learning rate: that of a run's first update depends on how many updates there are.
+  // Skips the scheduler's state: the first learning rate depends on the number of updates.
   engine_->load_checkpoint(start, {.load_lr_scheduler_states = false, .lock_folder = false});
   if (const auto schedule = engine_->scheduler_handle(); schedule->type() != "none" && schedule->type() != "ReduceLROnPlateau")
     schedule->step_to(0);
 }
 
-// A run that resumes takes the size that it had.
+// A resumed run keeps the batch size of its checkpoint. Returns false if there is no checkpoint.
 bool TrainerBase::follow_checkpoint() {
   if (arguments_.resume_from_checkpoint.empty()) return false;
   auto [folder, load] = place_of_resume();
@@ -200,7 +206,7 @@ bool TrainerBase::follow_checkpoint() {
   return true;
 }
 
-// Before there is an engine: at stage 3 the parameters would end with it.
+// Called before there is an engine: at stage 3 the parameters would be lost with it.
 void TrainerBase::check_batch_size_can_be_tried(int64_t stage, int64_t ranks) const {
   if (stage > 2 && ranks > 1)
     throw Error(ErrorCode::kUnsupported,
@@ -252,7 +258,7 @@ void TrainerBase::find_batch_size() {
 }
 
 Error TrainerBase::error_after_probes(const Error& error) const {
-  if (!engine_ || error.message().starts_with(kInEvaluation)) return error;  // the search itself, or another batch size
+  if (!engine_ || error.message().starts_with(kInEvaluation)) return error;  // the search, or another batch size
   return Error(ErrorCode::kOutOfMemory,
                "there was memory for the micro-batches of " + std::to_string(micro_batch_size_) +
                    " samples that auto_find_batch_size tried, but not in update " + std::to_string(state_.global_step + 1) +

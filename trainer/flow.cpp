@@ -1,4 +1,5 @@
-// When to log, evaluate and save by the strategies, before any callback sees the event; and the events themselves.
+// Decides by the strategies when to log, evaluate and save, before callbacks see the event; fires
+// the events.
 #include <gannet/error.h>
 #include <gannet/trainer_base.h>
 
@@ -28,7 +29,8 @@ void TrainerBase::flow_epoch_end() {
   if (a.save_strategy == "epoch") control_.should_save = true;
 }
 
-// Fractions are whole numbers of updates by now, and may round to steps that do not fit.
+// Fractions are resolved to updates by now, and rounding may leave save_steps no multiple of
+// eval_steps.
 void TrainerBase::check_steps_of_best_model() const {
   const TrainingArguments& a = arguments_;
   if (!a.load_best_model_at_end || a.eval_strategy != "steps" || a.save_strategy != "steps" ||
@@ -56,7 +58,7 @@ void EarlyStopping::on_train_begin(const TrainerEvent& event, TrainerControl&) c
     throw Error(ErrorCode::kArgument, "EarlyStopping without evaluations", "set eval_strategy to steps or epoch");
 }
 
-// Called before the Trainer compares with the best so far, so that best_metric is that of the evaluations before.
+// Called before the Trainer updates best_metric, which is still that of the previous evaluations.
 void EarlyStopping::on_evaluate(const TrainerEvent& event, TrainerControl& control) {
   std::string name = event.arguments.metric_for_best_model;
   if (!name.starts_with("eval_")) name = "eval_" + name;

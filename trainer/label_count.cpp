@@ -1,4 +1,5 @@
-// Labels that count. A mean over none of them is no number: the first update without one is a warning, an epoch of them an error.
+// Counts labels. A mean over none is NaN: the first update without a label is a warning, an epoch
+// without one an error.
 #include <gannet/error.h>
 #include <gannet/log.h>
 #include <gannet/trainer_base.h>
@@ -24,7 +25,8 @@ void TrainerBase::count_labels_of_update(double total, int64_t micro_batches) {
                 " (further ones are not reported)");
 }
 
-// On all ranks alike. Of an epoch that a resume entered in its middle, or that max_steps cut, the rest may have some.
+// Gives the same result on all ranks. An epoch that a resume entered partway, or that max_steps cut
+// short, may have labels in the part not seen.
 void TrainerBase::check_labels_of_epoch(bool is_whole) const {
   const bool is_run = state_.global_step >= state_.max_steps && losses_ + losses_since_log_ == 0;
   if (labels_in_epoch_ > 0 || micro_in_epoch_ == 0 || !((is_whole && is_epoch_seen_from_start_) || is_run)) return;

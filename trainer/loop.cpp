@@ -27,7 +27,8 @@ std::optional<double> TrainerStep::grad_norm() const { return trainer_->engine_-
 double TrainerStep::loss() const { return trainer_->over_ranks(local_loss_.item<double>()); }
 void TrainerStep::stop() { trainer_->control_.should_training_stop = true; }
 
-// What one rank's callbacks ask for, all do: what follows is collective. So is a signal that one of them got.
+// A callback's request on one rank applies to all ranks, since the actions are collective. So does
+// a signal to one rank.
 void TrainerBase::agree_on_control() {
   bool signal = arguments_.stop && arguments_.stop->requested();
   if (engine_->world_size() > 1) {
@@ -42,8 +43,8 @@ void TrainerBase::agree_on_control() {
   is_signal_agreed_ = signal;
 }
 
-// How many micro-batches this update has: the most that a rank has, as the others repeat one without weight. 0 at the epoch's
-// end. `total`: the items of all of them on all ranks.
+// Returns how many micro-batches this update has: the maximum over ranks, since the others repeat
+// one without weight. 0 at the epoch's end. `total`: items in all micro-batches of all ranks.
 int64_t TrainerBase::agree_on_micro_batches(const std::vector<double>& items, double& total) {
   total = 0;
   for (const double count : items) total += count;
@@ -72,7 +73,7 @@ int64_t TrainerBase::agree_on_micro_batches(const std::vector<double>& items, do
 
 double TrainerBase::over_ranks(double local) { return engine_->mean(local) * engine_->world_size(); }
 
-// A schedule that can be put to any update, and not one that depends on what came before.
+// Whether the schedule depends only on the update number, not on history.
 static bool is_of_position(const SchedulerHandle& schedule) {
   return schedule.type() != "none" && schedule.type() != "ReduceLROnPlateau";
 }
@@ -98,8 +99,8 @@ void TrainerBase::start() {
   const bool starts_over = !resume() && std::exchange(has_trained_, true);
   check_places_of_checkpoints();
   has_trained_ = true;
-  // The schedule knows how many updates there are only now. A second training has it from its start again; one that follows a
-  // metric stays where that has led it.
+  // The schedule learns the number of updates only now. A second train() restarts it, unless it
+  // follows a metric; then it keeps its state.
   if (const auto schedule = engine_->scheduler_handle(); schedule->type() == "user" || (starts_over && is_of_position(*schedule)))
     schedule->step_to(starts_over ? 0 : schedule->position());
   if (scheduled_updates_ && *scheduled_updates_ != state_.max_steps && is_first())
@@ -151,7 +152,7 @@ TrainOutput TrainerBase::train() {
 
 bool TrainerBase::advance() {
   if (output_.stopped) return false;
-  if (is_epoch_end_due_) end_epoch();  // of the epoch that a checkpoint had just completed
+  if (is_epoch_end_due_) end_epoch();  // the checkpoint was saved after the last update of this epoch
   while (true) {
     if (!is_in_epoch_ || engine_->world_size() == 1) agree_on_control();
     if (is_stop_agreed_) return false;
@@ -172,14 +173,14 @@ bool TrainerBase::advance() {
     double total = 0;
     const int64_t count = agree_on_micro_batches(items, total);
     if (is_stop_agreed_) return false;
-    if (count == 0) {  // the end of an epoch that is shorter than it was said to be, or of a stream's
+    if (count == 0) {  // the epoch is shorter than announced, or a stream ended
       if (micro_in_epoch_ == 0) {
         if (state_.global_step == 0)
           throw Error(ErrorCode::kArgument,
                       engine_->world_size() == 1 ? "an epoch of train_dataset gave no micro-batch"
                                                  : "an epoch of train_dataset gave no micro-batch on one rank at least",
                       "give samples to train on");
-        is_stop_agreed_ = control_.should_training_stop = true;  // a stream that gives nothing when it is read once more
+        is_stop_agreed_ = control_.should_training_stop = true;  // a second pass over the stream gives nothing
         warn_of_missing_updates();
       }
       end_epoch();
@@ -188,8 +189,8 @@ bool TrainerBase::advance() {
     control_.should_log = control_.should_evaluate = control_.should_save = false;
     fire(TrainerEventKind::kStepBegin);
 
-    // backward() averages over ranks and would divide by the accumulation steps: what is wanted is the sum over all micro-batches
-    // and ranks, divided once by the items of all.
+    // backward() averages over ranks and by default divides by the accumulation steps. The update
+    // needs the sum over all micro-batches and ranks, divided once by the number of all items.
     const double ranks = engine_->world_size();
     at::Tensor local = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
     const auto rates = engine_->get_lr();
@@ -213,9 +214,10 @@ bool TrainerBase::advance() {
       fire(TrainerEventKind::kOptimizerStep);
     }
     count_labels_of_update(total, count);
-    if (total == 0) local.fill_(std::numeric_limits<double>::quiet_NaN());  // a mean over nothing is no number
+    if (total == 0) local.fill_(std::numeric_limits<double>::quiet_NaN());  // a mean over no labels is NaN
     step_.local_loss_ = local;
-    // A loss that is not finite would hide the mean of all the others: the mean so far stands for it.
+    // With logging_nan_inf_filter, the mean so far replaces a non-finite loss, which would hide the
+    // others.
     if (total > 0) {
       const at::Tensor filler = loss_since_log_ / static_cast<double>(1 + losses_since_log_);
       loss_since_log_ =

@@ -1,4 +1,5 @@
-// LibTorch's own exceptions where they leave a model: what the batch and the model do not agree on is the program's mistake.
+// Translates LibTorch's exceptions from a model: a mismatch of batch and model is the program's
+// mistake.
 //
 //   const Measured measured = of_model("update 3, forward of the model", [&] { return measure(batch); });
 #pragma once
@@ -8,11 +9,12 @@
 
 namespace gannet {
 
-// Within a handler only. A c10::Error becomes Error(kArgument) with LibTorch's first line and no C++ stack. Memory that ran out,
-// errors of the device, gannet::Error and the program's own exceptions are rethrown as they are.
+// Must be called within a handler. A c10::Error becomes Error(kArgument) with LibTorch's first line
+// and no C++ stack. Out-of-memory and device errors, gannet::Error and the program's own exceptions
+// are rethrown unchanged.
 [[noreturn]] void rethrow_from_model(const std::string& where);
 
-// What `call` returns, or its exception as rethrow_from_model has it.
+// Returns the result of `call`; its exceptions pass through rethrow_from_model.
 template <class Call>
 auto of_model(const std::string& where, Call&& call) {
   try {

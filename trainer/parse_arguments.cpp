@@ -1,4 +1,5 @@
-// The command line and files into TrainingArguments. All mistakes are collected, so that one run shows them together.
+// Parses the command line and files into TrainingArguments. Collects all mistakes, so that one run
+// shows them together.
 #include <gannet/error.h>
 #include <gannet/initialize.h>
 
@@ -31,7 +32,7 @@ std::string underscored(std::string name) {
   return name;
 }
 
-// Applies what throws later, in one error.
+// Collects errors and raises them together as one.
 class Mistakes {
  public:
   template <class F>
@@ -63,7 +64,7 @@ struct Words {
 void take_former(TrainingArguments& into, const Former& former, std::optional<std::string> text, Words& words) {
   if (!text && words.has_value() && !former.is_flag) text = words.all[words.at++];
   if (!text && !former.is_flag) throw Error(ErrorCode::kArgument, "argument " + former.name + " takes a value");
-  // By the shape of the text: these names take numbers and words.
+  // The type follows from the text: these names take numbers and words.
   Value value = true;
   if (text) {
     Row any;
@@ -91,12 +92,12 @@ void take(TrainingArguments& into, const Row& row, std::optional<std::string> te
   row.set(into, arguments::value_of(row, *text));
 }
 
-// Two spellings of one argument that say different things: an order of keys must not decide.
+// Reports two spellings of one argument with different values: the order of keys must not decide.
 void check_spellings(const Dict& values, Mistakes& mistakes, const std::string& where) {
-  std::map<std::string, std::pair<std::string, Value>> first;  // by today's name
+  std::map<std::string, std::pair<std::string, Value>> first;  // by current name
   for (const auto& [name, value] : values.entries()) {
     const Former* const former = arguments::find_former(name);
-    // warmup_ratio gives way to warmup_steps, as transformers has it.
+    // warmup_steps takes precedence over warmup_ratio, as in transformers.
     if (name == "warmup_ratio" || value.is_null() || (former && former->today.empty())) continue;
     const auto [known, is_first] = first.try_emplace(former ? former->today : name, name, value);
     const auto& [spelling, other] = known->second;
@@ -160,7 +161,7 @@ GivenArguments given_training_arguments(const std::string& path) {
       given.notes.push_back("the Trainer refuses argument " + today + ": " + row->reason);
     if (row)
       given.values[today] = row->get(made);
-    else if (former && !today.empty())  // of the older ways of mixed precision, which have no row
+    else if (former && !today.empty())  // older mixed-precision arguments, which have no row
       given.values[today] = value;
   }
   return given;
@@ -209,7 +210,7 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
         mistakes.add("--arguments takes a file");
       else
         mistakes.collect([&] {
-          // Beneath the command line: what was given there before the file wins as well.
+          // The command line takes precedence, including the words before --arguments.
           TrainingArguments of_file;
           apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
           const Dict own = made.given_values();

@@ -1,4 +1,4 @@
-// The plan of a run: how many updates it has, by its arguments and the samples that there are.
+// Plans a run: derives its number of updates from the arguments and the number of samples.
 #include <gannet/error.h>
 #include <gannet/trainer_base.h>
 
@@ -15,7 +15,7 @@ int64_t TrainerBase::updates_of(int64_t micro_batches) const {
   return static_cast<int64_t>(std::ceil(arguments_.num_train_epochs * static_cast<double>(of_epoch)));
 }
 
-// Before there is an engine or a loader: what "auto" in a config's scheduler stands for.
+// Called before there is an engine or a loader, to resolve "auto" in the config's scheduler.
 std::optional<int64_t> TrainerBase::planned_updates(int64_t ranks, bool drops_leftovers) {
   if (arguments_.max_steps > 0) return arguments_.max_steps;
   const int64_t multiple = drops_leftovers ? arguments_.gradient_accumulation_steps : 1;
@@ -48,7 +48,8 @@ LoaderOptions TrainerBase::train_loader_options(LoaderOptions options) const {
   return options;
 }
 
-// Which numbers of updates the run has: Hugging Face's rules, by which an epoch's last update may hold fewer micro-batches.
+// Sets the run's numbers of updates by Hugging Face's rules: an epoch's last update may hold fewer
+// micro-batches.
 void TrainerBase::plan_run(const TrainSize& size) {
   const int64_t accumulation = arguments_.gradient_accumulation_steps;
   steps_in_epoch_ = size.micro_batches;

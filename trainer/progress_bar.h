@@ -1,4 +1,4 @@
-// A line on a terminal that says how far training is; nothing elsewhere.
+// Progress line of training on a terminal; draws nothing elsewhere.
 #pragma once
 
 #include <chrono>

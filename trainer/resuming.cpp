@@ -1,5 +1,5 @@
-// A resume: the engine's checkpoint with what the Trainer keeps in it, folders that were moved, files that a killed run did not
-// write; and the best model at the end.
+// Resumes from a checkpoint: the engine's state and the Trainer's own, folders that were moved,
+// files that a killed run did not write. Also loads the best model at the end.
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What transformers' Trainer saves, and Gannet's does not.
+// Recognizes checkpoints of transformers' Trainer by files that Gannet's does not save.
 bool is_of_transformers(const fs::path& folder) {
   std::error_code ignored;
   if (fs::exists(folder / "manifest.json", ignored)) return false;
@@ -29,7 +29,7 @@ bool is_of_transformers(const fs::path& folder) {
   return false;
 }
 
-// A folder that is there, and is no checkpoint to resume from.
+// Refuses an existing folder that holds no checkpoint to resume from.
 void refuse_other_checkpoints(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored) || fs::exists(path / "manifest.json", ignored)) return;
@@ -47,7 +47,8 @@ void refuse_other_checkpoints(const fs::path& path) {
               "give a folder checkpoint-N that a Trainer saved, or begin without resume_from_checkpoint");
 }
 
-// "checkpoint-3" of transformers in a folder where this run looks for its own; "": none.
+// Finds a checkpoint of transformers, such as "checkpoint-3", where this run looks for its own; ""
+// if none.
 std::string foreign_checkpoint_in(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
@@ -56,13 +57,13 @@ std::string foreign_checkpoint_in(const std::string& folder) {
   return "";
 }
 
-// The number at the end of a name, "step8": what orders checkpoints that are not the Trainer's own. -1: none.
+// The number at the end of a name such as "step8", by which checkpoints are sorted; -1 if none.
 int64_t number_at_end(const std::string& name) {
   const size_t begin = name.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
   return begin == name.size() ? -1 : std::atoll(name.c_str() + begin);
 }
 
-// The whole checkpoints in a folder, the newest first.
+// The complete checkpoints in a folder, newest first.
 std::vector<std::string> checkpoints_in(const fs::path& folder) {
   std::vector<std::pair<int64_t, std::string>> found;
   std::error_code ignored;
@@ -77,7 +78,7 @@ std::vector<std::string> checkpoints_in(const fs::path& folder) {
   return names;
 }
 
-// A path that is no folder: a slip in its name, or a file of the checkpoint in place of its folder.
+// Refuses a path that is not a folder: a misspelt name, or a file inside the checkpoint.
 void refuse_what_is_no_folder(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return;
@@ -96,7 +97,7 @@ void refuse_what_is_no_folder(const fs::path& path) {
                             : "the newest that are there: " + names);
 }
 
-// The folder of a run in place of one of its checkpoints: an ordinary slip.
+// Refuses the folder of a run in place of one of its checkpoints.
 void refuse_folder_of_checkpoints(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / "manifest.json", ignored)) return;
@@ -126,8 +127,9 @@ void TrainerBase::restore_callbacks(const Value& saved) const {
                   std::to_string(of_type[name].size()) + " of them: states are given in their order");
 }
 
-// The best model's checkpoint as this run names it: in `folder`, that it was resumed from, though the folder was moved, copied or
-// is named in another way than before. "" where it is not there any more.
+// Path of the best model's checkpoint for this run. Looks in `folder`, from which the run was
+// resumed, since it may have been moved, copied or renamed; then at the former path. "" if the
+// checkpoint is gone.
 std::string TrainerBase::best_checkpoint_in(const std::string& folder) const {
   const fs::path former = state_.best_model_checkpoint;
   if (former.empty()) return "";
@@ -145,7 +147,8 @@ std::string TrainerBase::best_checkpoint_in(const std::string& folder) const {
   return engine_->gather(found)[0];
 }
 
-// A run that was killed between its checkpoint and the files beside it: from the state that was just loaded they are the same.
+// Writes the files that are missing if a run was killed after its checkpoint. The state that was
+// just loaded gives the same files.
 void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   std::error_code ignored;
   const bool is_whole = fs::exists(fs::path(folder) / "trainer_state.json", ignored);
@@ -162,7 +165,7 @@ void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   engine_->process_group()->barrier();
 }
 
-// What resume_from_checkpoint names: a folder of checkpoints, and which one of it.
+// Splits resume_from_checkpoint into a folder of checkpoints and the tag of one of them.
 std::pair<std::string, LoadOptions> TrainerBase::place_of_resume() const {
   LoadOptions load;
   load.if_present = arguments_.resume_from_checkpoint == "last";
@@ -244,7 +247,7 @@ bool TrainerBase::resume() {
     const Value* listed = receipt.client_state.document.find("trainer")->as_dict().find("checkpoints");
     if (listed)
       for (const Value& name : listed->as_list()) checkpoints_.push_back(name.as_string());
-    else if (!is_for_stop)  // of a version that kept no list
+    else if (!is_for_stop)  // from a version that kept no list
       checkpoints_.push_back(receipt.tag);
   }
   if (is_first()) log_info("resumed from " + receipt.path + " after update " + std::to_string(state_.global_step));
@@ -253,8 +256,9 @@ bool TrainerBase::resume() {
   return true;
 }
 
-// Where this run will save, a folder may be that is no checkpoint to replace: weights alone of another run (save_only_model), a
-// copy that was interrupted. The save would refuse it, hours later.
+// Refuses folders at which this run will save and which are not checkpoints to replace: bare
+// weights of another run (save_only_model), an interrupted copy. Otherwise the save would refuse
+// them hours later.
 void TrainerBase::check_places_of_checkpoints() {
   const bool by_steps = arguments_.save_strategy == "steps", by_epochs = arguments_.save_strategy == "epoch";
   if (arguments_.save_only_model || !(by_steps || by_epochs)) return;

@@ -1,6 +1,7 @@
-// Checkpoints: output_dir/checkpoint-N is a checkpoint of the engine under the tag "checkpoint-N", with Hugging Face's files in
-// it (trainer_state.json, model.safetensors, training_args.json). What a resume needs of the Trainer is in the engine's
-// checkpoint, which is there whole or not at all; the files beside it are for people and other programs.
+// Checkpoints: output_dir/checkpoint-N is an engine checkpoint with the tag "checkpoint-N", plus
+// Hugging Face's files (trainer_state.json, model.safetensors, training_args.json). The Trainer
+// state that a resume needs is in the engine's checkpoint, which is written atomically; the other
+// files are for people and other programs.
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kPrefix = "checkpoint-";
-constexpr const char* kHiddenWeights = ".weights";  // of a folder with the weights of a checkpoint that is being saved
+constexpr const char* kHiddenWeights = ".weights";  // suffix of the folder that stages a checkpoint's weights
 
 void write_file(const fs::path& path, const std::string& text) {
   const fs::path beside = path.string() + ".tmp";
@@ -30,7 +31,7 @@ void write_file(const fs::path& path, const std::string& text) {
   fs::rename(beside, path);
 }
 
-// Hidden first, so that no reader takes what is left of it for a checkpoint.
+// Hides the folder first, so that no reader takes a partly removed one for a checkpoint.
 void remove_checkpoint(const fs::path& path) {
   std::error_code ignored;
   const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".old");
@@ -92,7 +93,8 @@ Dict TrainerBase::document() const {
       {"updates_in_epoch",
        (micro_in_epoch_ + arguments_.gradient_accumulation_steps - 1) / arguments_.gradient_accumulation_steps},
       {"is_epoch_end_due", is_epoch_end_due_ || (is_in_epoch_ && (control_.should_epoch_stop || control_.should_training_stop))},
-      // Within an epoch, by max_steps: a resume with more of them continues there.
+      // Ended within an epoch only because of max_steps: a resume with a larger max_steps continues
+      // there.
       {"is_end_of_run_alone", state_.global_step >= state_.max_steps && !control_.should_epoch_stop &&
                                   !(steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_)},
       {"is_stop_asked", control_.should_training_stop && state_.global_step < state_.max_steps},
@@ -114,7 +116,7 @@ void TrainerBase::write_state_into(const std::string& folder) {
     Value& known = callbacks[callback.name()];
     if (known.is_null()) {
       known = saved;
-    } else {  // several of a type are a list, as Hugging Face has it
+    } else {  // several of a type form a list, as in Hugging Face
       if (!known.is_list()) known = List{known};
       known.as_list().push_back(saved);
     }
@@ -124,7 +126,7 @@ void TrainerBase::write_state_into(const std::string& folder) {
   write_file(fs::path(folder) / "training_args.json", common::pretty_json(arguments_.changed()));
 }
 
-// Of runs that were killed while they saved, or while they removed a checkpoint.
+// Removes leftovers of runs that were killed while saving or removing a checkpoint.
 void TrainerBase::clear_left_over() const {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(arguments_.output_dir, ignored)) {
@@ -148,7 +150,8 @@ void TrainerBase::save_weights_alone(const std::string& folder) {
   fs::rename(staged, folder);
 }
 
-// The weights, which all ranks give, come first and beside: all files are in the checkpoint when it gets its name.
+// All ranks contribute the weights, so they are staged first in a separate folder. All files are in
+// the checkpoint when it gets its name.
 void TrainerBase::save_whole(const std::string& name, bool is_for_stop) {
   const fs::path weights = fs::path(arguments_.output_dir) / ("." + name + kHiddenWeights);
   engine_->save_16bit_model(weights.string());
@@ -164,7 +167,7 @@ void TrainerBase::save_whole(const std::string& name, bool is_for_stop) {
     if (checkpoint_files_) checkpoint_files_(folder);
   };
   engine_->save_checkpoint(arguments_.output_dir, options);
-  engine_->wait_for_checkpoint();  // its folder is there now
+  engine_->wait_for_checkpoint();  // its folder exists now
   std::error_code ignored;
   if (is_first()) fs::remove_all(weights, ignored);
 }
@@ -194,8 +197,8 @@ void TrainerBase::save_checkpoint(bool is_for_stop) {
   fire(TrainerEventKind::kSave);
 }
 
-// Of the checkpoints that this run has saved, those of the runs that it resumed included. Another run's in the same folder are
-// not its to remove. Every rank keeps the list, rank 0 removes the folders.
+// Removes old checkpoints of this run and of the runs that it resumed, but not those of other runs
+// in the same folder. Every rank keeps the list; rank 0 removes the folders.
 void TrainerBase::rotate_checkpoints() {
   if (!arguments_.save_total_limit || checkpoints_.empty()) return;
   const auto path_of = [&](const std::string& name) { return fs::path(arguments_.output_dir) / name; };

@@ -1,4 +1,5 @@
-// From arguments to an engine: seeds, the config with what the arguments say, parameter groups.
+// Builds the engine from the arguments: seeds, the config merged with the arguments, parameter
+// groups.
 #include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
 #include <gannet/error.h>
@@ -24,13 +25,14 @@ bool names(const Config& config, const char* path) { return config.get(path).ori
 
 constexpr const char* kOfArguments = "training arguments";
 
-// An optimizer entry of the config's own has one group, as under transformers with DeepSpeed: its weight decay is that of all
-// parameters. Biases and normalizations are left out of the one that the arguments make.
+// An optimizer entry in the user's config has one parameter group, as in transformers with
+// DeepSpeed: its weight decay applies to all parameters. With the optimizer made from the
+// arguments, biases and normalizations have no weight decay.
 bool has_own_optimizer_entry(const Config& config) {
   return names(config, "optimizer.type") && config.get("optimizer.type").origin != kOfArguments;
 }
 
-// What the config does not name at all. "auto" is left to fill_auto.
+// Values for keys that the config does not name. "auto" is left to fill_auto.
 Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   Dict added;
   const bool is_alone = a.deepspeed.is_null() || (a.deepspeed.is_dict() && a.deepspeed.as_dict().empty()) ||
@@ -38,7 +40,7 @@ Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   if (is_alone) added["gradient_clipping"] = "auto";
   if (trains && !names(config, "optimizer")) added["optimizer"] = arguments::optimizer_entry(a);
   if (a.bf16 && !names(config, "bf16")) added["bf16"] = Dict{{"enabled", true}};
-  // The older way of mixed precision: apex' levels, which the section amp has.
+  // Older mixed precision: apex opt levels, set in the config's amp section.
   const bool is_apex = a.fp16_backend == "apex";
   if (a.fp16 && !is_apex && !names(config, "fp16")) added["fp16"] = Dict{{"enabled", true}};
   if (a.fp16 && is_apex && !names(config, "amp"))
@@ -52,7 +54,7 @@ Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   return added;
 }
 
-// An argument without a counterpart in transformers: one that contradicts the config is an error all the same.
+// ema_decay has no counterpart in transformers; contradicting the config is an error all the same.
 void add_average(Config& config, const TrainingArguments& a) {
   if (!a.ema_decay) return;
   const Value given = config.get("gannet.ema.decay").value;
@@ -74,7 +76,7 @@ Config own_config(const TrainingArguments& a, bool trains) {
   return config;
 }
 
-// The sizes of batches are always given: the Trainer's loaders go by the arguments.
+// Batch sizes always count as given: the Trainer's loaders use those of the arguments.
 Dict given_arguments(const TrainingArguments& a, int64_t micro_batch_size) {
   Dict given = a.given_values();
   given["per_device_train_batch_size"] = micro_batch_size;
@@ -82,7 +84,7 @@ Dict given_arguments(const TrainingArguments& a, int64_t micro_batch_size) {
   return given;
 }
 
-// Ranks with data of their own: all but those that share layers or the model's stages.
+// Number of ranks with distinct data: the world size without the pipe and tensor axes.
 int64_t data_ranks(const Config& config) {
   int64_t ranks = expected_world_size();
   for (const char* axis : {"gannet.mesh.pipe", "gannet.mesh.tensor"})
@@ -95,7 +97,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Biases and what belongs to a normalization, by the type of its module or by its name, as Hugging Face chooses them.
+// Biases and parameters of normalizations, recognized by module type or by name, as in Hugging
+// Face.
 bool is_without_decay(const std::string& name, const std::string& type) {
   if (type.find("LayerNorm") != std::string::npos || type.find("RMSNorm") != std::string::npos) return true;
   const std::string dotted = "." + lower(name) + ".";
@@ -104,7 +107,7 @@ bool is_without_decay(const std::string& name, const std::string& type) {
   return false;
 }
 
-// Of parameters in 16 bits, which floating-point inputs are cast to; else nullopt.
+// dtype of 16-bit parameters, to which floating-point inputs are cast; else nullopt.
 std::optional<at::ScalarType> dtype_of_16_bits(const torch::nn::Module& module) {
   for (const at::Tensor& parameter : module.parameters())
     if (const auto dtype = parameter.scalar_type(); at::isFloatingType(dtype))
@@ -128,7 +131,8 @@ std::vector<ParameterGroup> decay_groups(torch::nn::Module& module) {
 
 }  // namespace
 
-// Known before the model is built: what from_pretrained asks for is the stage and how the ranks are laid out.
+// The config is known before the model is built; from_pretrained needs the ZeRO stage and the
+// layout of the ranks.
 TrainingArguments::operator PretrainedOptions() const {
   PretrainedOptions options;
   options.config = own_config(*this, /*trains=*/true);
@@ -159,7 +163,7 @@ void TrainerBase::initialize() {
   if (arguments_.eval_strategy != "no" && samples == -1)
     throw Error(ErrorCode::kArgument, "eval_strategy is " + arguments_.eval_strategy + ", but there is no eval_dataset",
                 "give .eval_dataset to the Trainer, or set eval_strategy to no");
-  // Found now, and not at the first evaluation, hours later.
+  // Fails now rather than at the first evaluation, hours later.
   const char* const evaluates = arguments_.eval_strategy != "no" ? "eval_strategy"
                                 : arguments_.eval_on_start       ? "eval_on_start"
                                 : arguments_.do_eval             ? "do_eval"
@@ -206,7 +210,7 @@ void TrainerBase::end_engine() {
 void TrainerBase::make_engine_for_batch() {
   Config made = own_config(arguments_, !is_inference());
   const int64_t ranks = data_ranks(made);
-  if (micro_batch_size_ != arguments_.per_device_train_batch_size) {  // the sizes of the config follow the one that was found
+  if (micro_batch_size_ != arguments_.per_device_train_batch_size) {  // the config's sizes follow the one that was found
     Dict sizes;
     if (made.get("train_micro_batch_size_per_gpu").value.is_int()) sizes["train_micro_batch_size_per_gpu"] = micro_batch_size_;
     if (made.get("train_batch_size").value.is_int())
@@ -214,9 +218,10 @@ void TrainerBase::make_engine_for_batch() {
     if (!sizes.empty()) made.overwrite(sizes, "auto_find_batch_size");
   }
   const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
-  // Of a Trainer for inference the length of a schedule that never runs.
+  // For inference: the length of a schedule that never runs.
   const std::optional<int64_t> updates = is_inference() ? 1 : planned_updates(ranks, drops);
-  // The number of updates is unknown without training data, and of a stream without max_steps, which plan_run() refuses.
+  // The number of updates is unknown without training data, and for a stream without max_steps,
+  // which plan_run() refuses.
   const bool adds_schedule = !is_inference() && !has_schedule() && made.get("scheduler.type").value.is_null() && updates;
   const bool owns_optimizer = !is_inference() && !has_own_optimizer() && !has_own_optimizer_entry(made);
   const Dict given = given_arguments(arguments_, micro_batch_size_);
@@ -232,7 +237,7 @@ void TrainerBase::make_engine_for_batch() {
   input_dtype_ = dtype_of_16_bits(module());
   if (arguments_.tf32 && engine_->device().is_cpu() && is_first()) log_info("no effect: tf32 (the run is on a CPU)");
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
-  // This rank's part of the losses since the last log: the other numbers are the same on all ranks.
+  // Per-rank state: the losses since the last log. The other numbers are the same on all ranks.
   engine_->add_state(
       "trainer",
       [this]() -> Value {
@@ -242,7 +247,7 @@ void TrainerBase::make_engine_for_batch() {
       },
       [this](const Value& saved) {
         const double ranks = static_cast<double>(saved.at("ranks").as_int());
-        const Value* const losses = saved.as_dict().find("losses_since_log");  // older checkpoints have none: of every update
+        const Value* const losses = saved.as_dict().find("losses_since_log");  // absent from older checkpoints: every update
         restored_losses_ = losses ? std::optional(losses->as_int()) : std::nullopt;
         loss_since_log_.fill_(saved.at("loss_since_log").as_number() * ranks / engine_->world_size());
       });

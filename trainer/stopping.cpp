@@ -1,5 +1,5 @@
-// What an exception and a signal end: the ranks that did not throw are not left waiting, and an evaluation outside of training
-// stops after the batch at hand.
+// Handles exceptions and signals: ranks that did not throw are not left waiting, and an evaluation
+// outside of training stops after the current batch.
 #include <gannet/error.h>
 #include <gannet/log.h>
 #include <gannet/trainer_base.h>
@@ -11,14 +11,15 @@
 
 namespace gannet {
 
-// An exception may leave `call` on this rank alone, and the program may catch it: whoever waits for this rank gets its text.
+// An exception may leave `call` on this rank only, and the program may catch it. Ranks that wait
+// for this one get its text.
 void TrainerBase::report_failure(const char* call) noexcept {
   try {
     if (engine_)
       engine_->process_group()->report_failure(call, exception_text(std::current_exception()));
     else if (is_distributed_initialized())
       init_distributed()->report_failure(call, exception_text(std::current_exception()));
-  } catch (const std::exception&) {  // the exception at hand is the news
+  } catch (const std::exception&) {  // the current exception matters more
   }
 }
 
@@ -43,7 +44,7 @@ bool TrainerBase::advance_steps() {
 }
 
 void TrainerBase::end_steps(bool is_thrown_out) {
-  if (is_thrown_out) {  // by the program's own loop; by a step it is reported already
+  if (is_thrown_out) {  // by the program's own loop; an exception from a step is already reported
     if (is_begun_) report_failure("steps()");
     is_begun_ = false;
     return;
@@ -62,8 +63,9 @@ void TrainerBase::exit_after_stop() {
   std::exit(kStoppedExitCode);
 }
 
-// Over where it is so on all ranks, or where a signal came to one of them. Within train() the signal waits for the update, which
-// is saved; one that train() has answered, in a program that continues, does not end what that program evaluates.
+// An evaluation ends when all ranks are done, or when one got a signal. Within train() the signal
+// waits until the update is done and saved. A signal that already stopped train() does not end the
+// program's later evaluations.
 bool TrainerBase::some_rank_evaluates(bool counts) {
   const bool has_signal = !is_begun_ && !output_.stopped && arguments_.stop && arguments_.stop->requested();
   const auto means = engine_->mean({counts ? 1.0 : 0.0, has_signal ? 1.0 : 0.0});

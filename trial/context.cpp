@@ -1,4 +1,4 @@
-// What a trial registers, and what it may ask.
+// TrialContext: registers engines and reducers, and answers the queries of a trial.
 #include <gannet/error.h>
 #include <gannet/trial_context.h>
 

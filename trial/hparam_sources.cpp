@@ -22,7 +22,8 @@ constexpr const char* kConfig = "deepspeed_config";
 constexpr const char* kOverwrite = "overwrite_deepspeed_args";
 constexpr const char* kCommandLine = "command line";
 
-// What these two hold is the config's own, whose table of keys is asked later.
+// Whether a path is inside the DeepSpeed config, whose keys are checked later against its own
+// table.
 bool is_of_config(const std::string& path) {
   const std::string root = path.substr(0, path.find('.'));
   return root == kConfig || root == kOverwrite;
@@ -42,7 +43,7 @@ File read(const std::string& path) {
   Value value;
   if (path.ends_with(".json")) {
     value = common::parse_json(text, path);
-    try {  // nearly all JSON is YAML: for the lines
+    try {  // nearly all JSON is valid YAML; this pass gives the line numbers
       common::parse_yaml(text, path, &file.lines);
     } catch (const Error&) {
       file.lines.clear();
@@ -67,14 +68,14 @@ class Collecting {
   Dict values;
   std::map<std::string, std::string> origins;
   std::vector<std::string> mistakes;
-  bool is_closed = false;  // only names that are there are known
+  bool is_closed = false;  // reject names that are not in `values` yet
 
-  // A dictionary over what is there.
+  // Merges a dictionary over the current values.
   void merge(const Dict& given, const std::string& where, const common::YamlLines& lines) {
     merge_into(values, given, "", where, lines);
   }
 
-  // One value by its dotted path. `text`: as it was written, which a string takes as it is.
+  // Sets one value by its dotted path. `text` is the value as written; a string takes it unparsed.
   void assign(const std::string& path, Value value, const std::string& text) {
     Dict* at = &values;
     std::string walked;
@@ -163,7 +164,8 @@ class Collecting {
   }
 };
 
-// A config is looked for where the program runs, and beside the file that names it.
+// A relative config path starts at the working directory, else at the folder of the file that names
+// it.
 void resolve_config_path(Dict& values, const std::string& file) {
   Value* config = values.find(kConfig);
   if (!config || !config->is_string() || config->as_string().starts_with('{')) return;
@@ -178,7 +180,7 @@ CollectedHparams collect_hparams(const HparamSources& sources) {
   CollectedHparams collected;
   all.merge(sources.defaults, "the trial's defaults", {});
   all.is_closed = !sources.defaults.empty();
-  std::optional<std::string> config_given;  // where, other than by default
+  std::optional<std::string> config_given;  // where it was given, other than by default
   if (!sources.file.empty()) {
     File file = read(sources.file);
     resolve_config_path(file.values, sources.file);

@@ -1,4 +1,4 @@
-// From a file, the command line and the program's defaults to the hyperparameters of a trial.
+// Collects the hyperparameters of a trial from a file, the command line and the program's defaults.
 #pragma once
 
 #include <gannet/hparams.h>
@@ -21,7 +21,7 @@ struct CollectedHparams {
   std::vector<std::string> given;  // by the command line
 };
 
-// Error(kArgument) that lists every unknown name, wrong type and contradiction.
+// Throws an Error(kArgument) that lists every unknown name, wrong type and contradiction.
 CollectedHparams collect_hparams(const HparamSources& sources);
 
 }  // namespace gannet::trials

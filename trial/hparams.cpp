@@ -20,7 +20,7 @@ struct Hparams::State {
 
 namespace {
 
-// Null where the path leads nowhere.
+// Null if there is nothing at the path.
 const Value* find(const Dict& values, const std::string& path) {
   const Dict* at = &values;
   size_t begin = 0;
@@ -44,7 +44,7 @@ void collect_names(const Dict& values, const std::string& prefix, std::vector<st
 bool is_within(const std::string& inner, const std::string& outer) { return inner.starts_with(outer + "."); }
 
 template <class T>
-struct Reader;  // wanted(), and read(): whether the value is one
+struct Reader;  // wanted() names the type; read() returns whether the value has it
 
 template <>
 struct Reader<bool> {
@@ -146,7 +146,7 @@ bool Hparams::has(const std::string& name) const {
 }
 
 Hparams Hparams::section(const std::string& name) const {
-  get<Dict>(name);  // with its errors
+  get<Dict>(name);  // for its errors
   // Reading a section is not yet reading what is in it.
   state_->asked.erase(prefix_ + name);
   Hparams inner = *this;

@@ -1,4 +1,4 @@
-// Sums of metrics over batches, of one rank, until they are averaged over all.
+// One rank's sums of metrics over batches, until they are averaged over all ranks.
 #pragma once
 
 #include <gannet/trial_base.h>
@@ -17,21 +17,21 @@ namespace trials {
 
 class MetricSums {
  public:
-  // `where` heads errors: "train_batch, batch 7". Error(kArgument) for metrics that are missing, no single number, or other ones
-  // than those of the calls before.
+  // `where` starts error texts: "train_batch, batch 7". Error(kArgument) if metrics are missing,
+  // are not single numbers, or have other names than in previous calls.
   void add(const BatchMetrics& metrics, const detail::Drawn& drawn, const std::string& where);
-  // The averages of all ranks, in the order of the names; empties the sums. Every rank calls it. NaN and infinity stay what they
-  // are. Error(kMismatch) where ranks have different metrics.
+  // Averages over all ranks, by name, and clears the sums. Every rank calls it. NaN and infinity
+  // are preserved. Error(kMismatch) if ranks have different metrics.
   TrialMetrics average(EngineBase& engine, const std::string& what);
 
   bool empty() const { return sums_.empty(); }
   Value save() const;
-  // `share`: what of it is this rank's, where the number of ranks changed.
+  // `share` scales the sums if the number of ranks changed.
   void load(const Value& saved, double share);
 
  private:
-  // Tensors are summed on their device and read when they are averaged; both sums are kept apart in a checkpoint, so that a
-  // resume adds up in the same order.
+  // Tensors are summed on their device and read when they are averaged. A checkpoint keeps both
+  // sums separate, so that a resume adds in the same order.
   struct Sum {
     double host = 0;
     at::Tensor device;  // fp64 scalar, or undefined
@@ -41,7 +41,7 @@ class MetricSums {
   double weight_ = 0;
 };
 
-// A number for a checkpoint or a file: NaN and infinities are texts there.
+// Convert numbers for a checkpoint or a file, where NaN and infinities are strings.
 Value number_to_value(double number);
 double number_from_value(const Value& value);
 

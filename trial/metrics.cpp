@@ -95,7 +95,7 @@ void MetricSums::add(const BatchMetrics& metrics, const detail::Drawn& drawn, co
     Sum& sum = sums_[name];
     if (value.is_tensor()) {
       const at::Tensor number = scalar(value.tensor(), name, where);
-      if (weight == 0) continue;  // not even where it is NaN
+      if (weight == 0) continue;  // NaN * 0 would be NaN
       const at::Tensor part = number * weight;
       sum.device = sum.device.defined() ? sum.device.to(part.device()) + part : part;
     } else if (weight != 0) {

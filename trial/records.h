@@ -1,5 +1,5 @@
-// output_dir/trial.jsonl: a line for each report and validation, without times, so that a run that was stopped and resumed
-// leaves the file of an undisturbed one.
+// output_dir/trial.jsonl: a line for each report and validation, without times, so that a stopped
+// and resumed run leaves the same file as an uninterrupted one.
 #pragma once
 
 #include <gannet/trial_metrics.h>
@@ -12,7 +12,8 @@ namespace gannet::trials {
 
 class Records {
  public:
-  // Keeps the lines up to `batches`, those of a run that is resumed there; `is_writer` on one rank alone.
+  // Keeps the lines up to `batches`, where a resumed run continues. `is_writer` is true on one rank
+  // only.
   Records(const std::string& folder, int64_t batches, bool is_writer);
   void write(const char* kind, int64_t batches, std::optional<double> epochs, const TrialMetrics& metrics);
 
@@ -21,9 +22,9 @@ class Records {
   bool is_writer_;
 };
 
-// Whole or not at all.
+// Writes the file atomically.
 void write_file(const std::string& path, const std::string& text);
-std::string read_file(const std::string& path);  // "" where there is none
+std::string read_file(const std::string& path);  // "" if there is none
 // "loss 0.25, accuracy 0.9"
 std::string shown(const TrialMetrics& metrics);
 

@@ -83,7 +83,8 @@ TrialMetrics TrialRunner::validation_metrics() {
 
 void TrialRunner::validate() {
   if (validated_at_ == batches_) return;
-  // A reducer of both phases is between two reports of training: what it has collected there is put aside.
+  // A reducer used in both phases may hold training values since the last report: they are set
+  // aside.
   std::vector<std::pair<MetricReducer*, Value>> aside;
   for (const auto& [name, reducer, use] : context_.reducers_) {
     if (!use.for_validation) continue;
@@ -146,7 +147,7 @@ void TrialRunner::judge(const TrialMetrics& metrics) {
   is_new_best_ = true;
 }
 
-// A resume may choose by another metric, or by the other end of it: the best so far says nothing about that.
+// A resume may select by another metric or direction; the best so far does not apply to it.
 void TrialRunner::forget_best_of_another(const std::string& metric) {
   if (!best_metric_ || (best_name_ == metric && best_is_smallest_ == settings_.smaller_is_better)) return;
   const auto text = [](const std::string& name, bool smallest) {

@@ -1,4 +1,4 @@
-// A trial from its settings, or from a command line, to its end.
+// Runs a trial, from its settings or from a command line.
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <cxxabi.h>
@@ -24,7 +24,7 @@ std::string readable(const char* type) {
   return name;
 }
 
-// The ranks meet before the trial is constructed, by what its config says of them.
+// Initializes the process group before the trial is constructed, as its config specifies.
 std::shared_ptr<ProcessGroup> meet(const Hparams& hparams) {
   if (is_distributed_initialized()) return init_distributed();
   DistributedOptions options;
@@ -66,7 +66,7 @@ TrialResult run_trial(const char* type, const MakeTrial& make, TrialSettings set
     TrialContext context(std::move(settings), world);
     const auto trial = make(context);
     return TrialRunner(*trial, context, readable(type)).run();
-  } catch (const std::exception& error) {  // which may leave this rank alone, and be caught: the others do not wait for it
+  } catch (const std::exception& error) {  // may leave this rank only, and be caught: the others must not wait for it
     world->report_failure("run_trial()", error.what());
     throw;
   }

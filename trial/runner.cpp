@@ -25,7 +25,7 @@ TrialResult TrialRunner::run() {
   check_hparams_were_read();
   plan();
   at::manual_seed(
-      static_cast<uint64_t>(settings_.seed + 1 + engine().rank()));  // ranks with data of their own draw other numbers
+      static_cast<uint64_t>(settings_.seed + 1 + engine().rank()));  // ranks with distinct data draw different numbers
   begin_or_resume();
 
   TrialResult result;
@@ -40,7 +40,7 @@ TrialResult TrialRunner::run() {
     if (is_last || result.stopped || is_new_best_ || is_due(settings_.checkpoint_period)) save();
   }
   for (const auto& wrapped : context_.engines_) wrapped.engine->wait_for_checkpoint();
-  if (result.stopped && (batches_ >= total_ || is_end_asked_)) result.stopped = false;  // it was over anyway
+  if (result.stopped && (batches_ >= total_ || is_end_asked_)) result.stopped = false;  // complete anyway
   result.batches = batches_;
   result.best_metric = best_metric_;
   result.best_batch = best_batch_;
@@ -76,14 +76,15 @@ void TrialRunner::check_engines() const {
                   "the mpu has " + std::to_string(context_.mpu_->get_data_parallel_world_size()) +
                       " data parallel ranks, the engine '" + name + "' " + std::to_string(engine->world_size()),
                   "give the mpu to gannet::initialize as .mpu too");
-    // Of several engines one may have saved when the process ends: the checkpoint before must still be there.
+    // The process may end when only some of several engines have saved: the previous checkpoint
+    // must still exist.
     if (engines.size() > 1 && engine->config_value("gannet.checkpoint.keep") == Value(1))
       throw Error(ErrorCode::kConfig, "gannet.checkpoint.keep is 1 for the engine '" + name + "' of a trial with several engines",
                   "set it to 2 or more, or leave it out and use --keep_checkpoints");
   }
 }
 
-// Ranks that differ in when they validate, or end, would meet in different collective calls.
+// Ranks that validate or end at different times would make mismatched collective calls.
 void TrialRunner::compare_settings() {
   const TrialSettings& s = settings_;
   const std::string mine = Value(Dict{{"max_length", s.max_length.to_string()},
@@ -188,7 +189,7 @@ std::optional<double> TrialRunner::epochs_shown() const {
   return static_cast<double>(batches_ * kMany) / static_cast<double>(batches_in(TrialLength::epochs(kMany)));
 }
 
-// How many batches see the first `length.count` epochs whole.
+// Number of batches that cover the first `length.count` epochs.
 int64_t TrialRunner::batches_in(const TrialLength& length) const {
   if (length.unit == TrialLength::Unit::kBatches) return length.count;
   const int64_t whole = context_.get_num_micro_batches_per_slot();

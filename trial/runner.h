@@ -16,7 +16,7 @@ namespace gannet {
 
 class TrialRunner {
  public:
-  // `type` is the trial's class, which its checkpoints remember.
+  // `type` is the name of the trial's class, which checkpoints record.
   TrialRunner(TrialBase& trial, TrialContext& context, std::string type);
   TrialResult run();
 
@@ -30,7 +30,7 @@ class TrialRunner {
   void check_hparams_were_read() const;
   void train_one_batch();
   bool is_due(const TrialLength& period) const;
-  // What the ranks want after a batch: whether any was signalled, and whether any asked for the end.
+  // After a batch: whether any rank got a signal, and whether any asked to end.
   void agree(bool& is_signalled, bool& is_end_asked);
 
   int64_t calls_of(int64_t batch) const;        // of train_batch
@@ -78,11 +78,12 @@ class TrialRunner {
   int64_t batches_ = 0;  // trained on
   int64_t reported_at_ = 0, validated_at_ = -1, saved_at_ = -1;
   trials::MetricSums training_;
-  // Of the reducers, in JSON, when this rank ran out of validation data: what they see afterwards are repeated batches.
+  // Reducer results, in JSON, from when this rank ran out of validation data: later batches are
+  // repeated ones.
   std::vector<std::string> reduced_early_;
   bool is_end_asked_ = false;
   std::optional<double> best_metric_;
-  std::string best_name_;  // of that metric, and its direction
+  std::string best_name_;  // of best_metric_; its direction is below
   bool best_is_smallest_ = true;
   int64_t best_batch_ = 0;
   bool is_new_best_ = false;

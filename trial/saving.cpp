@@ -1,6 +1,7 @@
-// Checkpoints of a trial: output_dir/checkpoints/<engine>/batch-N, an ordinary checkpoint of each engine. A resume takes the
-// newest N that all engines have whole, so that an end between two engines' saves costs no more than one period. What is the
-// trial's own is in the first engine's checkpoint; output_dir/trial.json says which trial this is.
+// Checkpoints of a trial: output_dir/checkpoints/<engine>/batch-N, an ordinary checkpoint of each
+// engine. A resume takes the newest N that is complete for all engines, so that an end between two
+// engines' saves costs at most one period. The trial's own state is in the first engine's
+// checkpoint; output_dir/trial.json identifies the trial.
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
 #include <gannet/folder.h>
@@ -39,7 +40,7 @@ std::set<int64_t> saved_in(const std::string& folder) {
   return found;
 }
 
-// Hidden first, so that no reader takes what is left of it for a checkpoint.
+// Hides the folder first, so that no reader takes a partly removed one for a checkpoint.
 void remove_checkpoint(const fs::path& path) {
   std::error_code ignored;
   const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".old");
@@ -74,9 +75,9 @@ void TrialRunner::check_identity(const Dict& former) const {
           ErrorCode::kMismatch,
           where + " is of another trial: " + name + " is " + text(former, name) + " there, and " + text(now, name) + " here",
           "give another --output_dir, or run the former trial");
-  // The order of keys does not matter, nor does a path that stayed the same file.
+  // The order of keys does not matter.
   const Dict before = former.find("hparams") && former.find("hparams")->is_dict() ? former.find("hparams")->as_dict() : Dict();
-  // As the file has them: a number that is not finite is null there.
+  // Converted as in the file, where a non-finite number is null.
   const Value read = common::parse_json(common::pretty_json(*now.find("hparams")), where);
   const Dict today = read.as_dict();
   std::string changes;
@@ -106,7 +107,7 @@ void TrialRunner::check_identity(const Dict& former) const {
 
 void TrialRunner::add_states() {
   engine().add_loader("training_data", loader_);
-  // Of each rank: what it has summed up since the last report.
+  // Per-rank state: the sums since the last report.
   engine().add_state(
       "trial",
       [this]() -> Value {
@@ -123,7 +124,7 @@ void TrialRunner::add_states() {
         const double share = static_cast<double>(saved.at("ranks").as_int()) / engine().world_size();
         training_.load(saved.at("training"), share);
         const List& reducers = saved.at("reducers").as_list();
-        // At another number of ranks the parts of a reducer cannot be divided: it begins again.
+        // A reducer's parts cannot be redistributed over another number of ranks: it starts empty.
         for (size_t i = 0; i < std::min(reducers.size(), context_.reducers_.size()); ++i)
           if (!reducers[i].is_null() && share == 1) context_.reducers_[i].reducer->load(reducers[i]);
       });
@@ -142,7 +143,7 @@ void TrialRunner::begin_or_resume() {
   const std::string path = settings_.output_dir + "/trial.json";
   check_folder(settings_.output_dir);
   add_states();
-  // What the first rank sees is what counts.
+  // All ranks follow what rank 0 sees.
   List seen;
   for (const int64_t batches : common_checkpoints()) seen.push_back(batches);
   const std::string text =
@@ -224,7 +225,7 @@ void TrialRunner::save() {
   }
   saved_at_ = batches_;
   if (settings_.keep_checkpoints > 0) {
-    for (const auto& wrapped : context_.engines_) wrapped.engine->wait_for_checkpoint();  // before older ones go
+    for (const auto& wrapped : context_.engines_) wrapped.engine->wait_for_checkpoint();  // before older ones are removed
     if (is_first()) remove_old_checkpoints();
   }
   write_summary();

@@ -1,4 +1,4 @@
-// Who read and wrote which bytes last: the memory of the checker.
+// The last reads and writes of each byte, from which the checker finds races.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gannet::accelerators::checked {
 
-// Bytes that an operation reads or writes, by device address or address of the host.
+// Bytes that an operation reads or writes, by device or host address.
 struct Access {
   uint64_t begin, end;
   bool writes;
@@ -24,7 +24,7 @@ struct Moment {
   const std::string* operation;
 };
 
-// Two operations on the same bytes, at least one of which writes, that nothing orders.
+// Two unordered operations on the same bytes, at least one of which is a write.
 struct Race {
   Moment earlier, later;
   bool earlier_writes, later_writes;
@@ -33,24 +33,25 @@ struct Race {
 
 class Accesses {
  public:
-  // Notes the access, and returns the first operation that it races with. `known`: what is over before it.
+  // Records the access. Returns its first race, if any. `known`: what has completed before it.
   std::optional<Race> note(const Access& access, const Moment& now, const Clock& known);
-  // The same question alone; operations of `except` do not count.
+  // Like note, but records nothing and ignores operations of the actors in `except`.
   std::optional<Race> find(const Access& access, const Moment& now, const Clock& known,
                            const std::vector<const Actor*>& except = {}) const;
   void forget(uint64_t begin, uint64_t end);
-  // Forgets what `known` knows, where nothing can race with it any more, if much has come together since the last time.
+  // Forgets operations that are complete according to `known`, because nothing can race with them.
+  // Does so only if many segments have accumulated since the last sweep.
   void sweep(const Clock& known);
   void clear() { segments_.clear(); }
 
  private:
   struct Segment {
     uint64_t end;
-    Moment write{nullptr, 0, nullptr};  // the last one; no actor: none
-    std::vector<Moment> reads;          // since then, the last of each actor
+    Moment write{nullptr, 0, nullptr};  // the last write; a null actor: none
+    std::vector<Moment> reads;          // since the last write, the last read of each actor
   };
-  using Segments = std::map<uint64_t, Segment>;  // by begin; they do not overlap
-  Segments::iterator cut(uint64_t at);           // the first segment that begins at or behind `at`, which lies in none then
+  using Segments = std::map<uint64_t, Segment>;  // by begin; segments do not overlap
+  Segments::iterator cut(uint64_t at);           // returns the first segment at or after `at`, splitting one that contains `at`
   static std::optional<Race> race_with(const Segment& segment, uint64_t begin, const Access& access, const Moment& now,
                                        const Clock& known, const std::vector<const Actor*>& except);
 

@@ -1,7 +1,8 @@
-// A device made of host memory that checks how it is used. Its tensors are LibTorch's PrivateUse1: on a c10::Device of their own,
-// at addresses that the host cannot read, and backward runs in a thread of the device's. Compute is LibTorch's on the CPU, at
-// once, on the caller's thread; what events, waits and streams would order is counted (clocks.h), so that a missing one is an
-// error that names both sides, whatever the timing. "auto" never takes it.
+// A device made of host memory that checks how it is used. Its tensors have LibTorch's device type
+// PrivateUse1, the host cannot read their addresses, and backward runs in a thread of the device.
+// LibTorch's CPU kernels compute immediately on the caller's thread. The ordering by events, waits
+// and streams is tracked with logical clocks (clocks.h), so that a missing event is an error that
+// names both operations, whatever the timing. "auto" never selects this device.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -24,7 +25,8 @@ class Checked : public sdk::AcceleratorBase {
       sdk::at_most(sdk::at_least(sdk::integer("device_count", "1", "devices that it says it has"), 1), kMostDevices),
       sdk::at_least(sdk::integer("memory_bytes", "0", "memory of each device; 0: the host's"), 0)};
 
-  // Devices of an earlier opening in the process stay, for LibTorch has seen them; the limit of memory is the latest one's.
+  // LibTorch has seen the devices of an earlier instance in this process, so they remain. The
+  // memory limit is that of the latest instance.
   Checked(const gannet_host& host, const sdk::Params& params)
       : AcceleratorBase(host, params), device_count_(static_cast<uint32_t>(params.integer("device_count"))) {
     set_device_count(device_count_);
@@ -40,7 +42,7 @@ class Checked : public sdk::AcceleratorBase {
   void device_info(uint32_t device, gannet_device_info& info) const {
     info.torch_device_type = static_cast<int32_t>(c10::DeviceType::PrivateUse1);
     info.memory_bytes = Memory::get().limit();
-    info.free_bytes = std::max<uint64_t>(Memory::get().free_bytes(device), 1);  // 0 would be: not known
+    info.free_bytes = std::max<uint64_t>(Memory::get().free_bytes(device), 1);  // 0 would mean unknown
     std::strcpy(info.name, "checked device in host memory");
   }
   void set_device(uint32_t device) { set_current_device(device); }
@@ -69,7 +71,8 @@ constexpr gannet_descriptor kComm = sdk::comm<CheckedComm>("checked", "checked",
 }  // namespace
 }  // namespace gannet::accelerators::checked
 
-// The table of GANNET_PLUGINS, written out: the optimizers' descriptors are in units of their own (optimizers_end.h).
+// Expands GANNET_PLUGINS by hand, since the optimizers' descriptors are in other translation units
+// (optimizers_end.h).
 GANNET_PLUGIN_NOTE(GANNET_TIER_PINNED, 0, GANNET_FINGERPRINT, "",
                    "accelerator/checked comm/checked@checked" GANNET_CHECKED_OPTIMIZER_NAMES);
 namespace gannet::accelerators::checked {

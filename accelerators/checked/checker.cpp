@@ -37,7 +37,7 @@ const std::string* Checker::named(std::string_view text) {
   return &*found;
 }
 
-// ---- What is ordered -------------------------------------------------------------------------------------------------
+// ---- Ordering -----------------------------------------------------------------------------------
 
 Clock Checker::record(const Actor& actor) {
   const std::lock_guard lock(mutex_);
@@ -69,7 +69,7 @@ void Checker::host_waits_for_all() {
   accesses_.sweep(host_->clock);
 }
 
-// ---- What is done ----------------------------------------------------------------------------------------------------
+// ---- Operations ---------------------------------------------------------------------------------
 
 std::string Checker::text_of(const Race& race) const {
   const auto side = [](const Moment& moment, bool writes) {

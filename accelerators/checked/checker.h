@@ -1,8 +1,10 @@
-// The checker: told of every launch, copy, collective, wait and free, it reports two uses of the same bytes that nothing orders.
+// The race checker. It sees every launch, copy, collective, wait and free, and reports unordered
+// uses of the same bytes.
 //
-// Each function may be called from any thread. What is reported is a sdk::Failure (GANNET_INVALID_ARGUMENT: who gave the work
-// forgot to order it): the table's functions return it, operators turn it into LibTorch's exception. A race that is found where
-// nothing may be thrown, in a free, is thrown by the next launch.
+// All functions are thread-safe. A report is an sdk::Failure with GANNET_INVALID_ARGUMENT, since
+// the caller failed to order its work. The plugin's API functions return it; operators turn it into
+// an exception of LibTorch. A race found in a free, which must not throw, is thrown by the next
+// launch.
 #pragma once
 
 #include <atomic>
@@ -21,31 +23,33 @@ namespace gannet::accelerators::checked {
 
 class Checker {
  public:
-  static Checker& get();  // never destroyed: tensors may outlive everything
+  static Checker& get();  // never destroyed: tensors may outlive all other objects
 
-  // ---- Who works ----
+  // ---- Actors ----
   Actor& make_actor(const std::string& name);  // lives as long as the process, or until it ends
-  // Its work is over, and the host knows: the actor may be another one from now on. Its events stay as they are.
+  // Waits for the actor's work and releases the actor, which make_actor may reuse. Its events stay
+  // valid.
   void end(Actor& actor);
-  // A text that lives as long as the process.
+  // Returns a copy of the text that lives as long as the process.
   const std::string* named(std::string_view text);
 
-  // ---- What is ordered ----
-  // All that the actor has been given so far; an event, and what the host knows.
+  // ---- Ordering ----
+  // Returns an event: everything launched by the actor so far, and everything known to the host.
   Clock record(const Actor& actor);
-  void wait(Actor& actor, const Clock& clock);  // what the actor is given from now on comes behind it
+  void wait(Actor& actor, const Clock& clock);  // later work of the actor is ordered after `clock`
   void host_waits(const Clock& clock);
-  void host_learns(const Clock& clock);  // by asking, without a wait
+  void host_learns(const Clock& clock);  // from a query, without a wait
   void host_waits_for(const Actor& actor) { host_waits(record(actor)); }
   void host_waits_for_all();
 
-  // ---- What is done ----
-  // One operation of the actor: notes its accesses, throws where one races.
+  // ---- Operations ----
+  // Launches one operation of the actor and records its accesses. Throws if one of them races.
   void launch(Actor& actor, std::string_view operation, std::span<const Access> accesses);
-  // A block is given back by the host: a write of the actor that it was allocated for. Uses by `users` are waited for by the
-  // allocator (c10's recordStream), as LibTorch's CUDA allocator does.
+  // The host frees a block. This counts as a write by `actor`, the stream that owns the block. Uses
+  // by `users` do not race, because the allocator waits for them (c10's recordStream), as
+  // LibTorch's CUDA allocator does.
   void free(Actor& actor, uint64_t begin, uint64_t end, const std::vector<const Actor*>& users);
-  // Pinned memory of the host, likewise.
+  // The same for pinned host memory.
   void free_of_host(uint64_t begin, uint64_t end, const std::vector<const Actor*>& users) { free(*host_, begin, end, users); }
 
   struct Counters {
@@ -54,18 +58,18 @@ class Checker {
   };
   Counters& counters() { return counters_; }
   std::map<std::string, int64_t> figures() const;
-  void reset();  // counters, and a report that nobody has seen yet
+  void reset();  // clears the counters and a race that has not been reported yet
 
  private:
   Checker();
   std::string text_of(const Race& race) const;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::deque<Actor> actors_;
   std::vector<Actor*> ended_;
   std::set<std::string, std::less<>> names_;
   Accesses accesses_;
-  std::string unseen_;  // a race that could not be thrown; empty: none
+  std::string unseen_;  // a race that could not be thrown yet; empty: none
   Actor* host_;
   Counters counters_;
 };

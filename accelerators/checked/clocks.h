@@ -1,8 +1,9 @@
-// Logical time. Work runs at once, on the thread that gives it; what the device would order is counted here, so that a missing
-// event is found whatever the timing.
+// Logical clocks. Work runs immediately on the caller's thread; the clocks track what a real device
+// would order, so that a missing event is found whatever the timing.
 //
-// Whoever works is an actor: a stream, a queue, a group of ranks, and the host, all of whose threads are one. A launch is a tick
-// of its actor. An actor's clock says which ticks of each actor are over before whatever it is given next.
+// An actor is a stream, a queue, a group of ranks, or the host (all of its threads count as one).
+// Each launch is a tick of its actor. An actor's clock holds, for each actor, the last tick that
+// completes before the actor's next launch.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,11 @@ class Clock {
  public:
   void join(const Clock& other);
   bool knows(uint32_t actor, uint64_t tick) const { return actor < ticks_.size() && ticks_[actor] >= tick; }
-  // The next tick of the actor.
+  // Advances to the next tick of the actor and returns it.
   uint64_t advance(uint32_t actor);
 
  private:
-  std::vector<uint64_t> ticks_;  // by actor; those that are missing are 0
+  std::vector<uint64_t> ticks_;  // by actor; missing entries are 0
 };
 
 struct Actor {

@@ -1,5 +1,6 @@
-// The Comm of the checked device: the fake device's collectives on the bytes behind its addresses. Each group has a clock of its
-// own, which a collective joins to that of its stream, and which works join to who waits for them.
+// The Comm of the checked device: the fake device's collectives on the memory behind the device
+// addresses. Each group has its own clock. A collective joins its stream's clock into it; waiting
+// for the work joins the group's clock into the clock of the waiter.
 #pragma once
 
 #include "accelerators/fake/comm.h"
@@ -14,7 +15,7 @@ class CheckedComm : public sdk::CommBase {
     Group(std::unique_ptr<FakeComm::Group> made, const std::string& name)
         : fake(std::move(made)), actor(Checker::get().make_actor("the Comm's group '" + name + "'")) {}
     ~Group() {
-      fake.reset();  // when its work is over
+      fake.reset();  // waits for its work
       Checker::get().end(actor);
     }
     Group(const Group&) = delete;

@@ -8,7 +8,8 @@
 namespace gannet::accelerators::checked {
 namespace {
 
-// LibTorch's way to devices, streams and events. Autograd orders the streams of forward and backward with it.
+// LibTorch's interface to devices, streams and events. Autograd uses it to order the streams of
+// forward and backward.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
 

@@ -1,4 +1,4 @@
-// What catches the host when it reads or writes device memory.
+// Handler for faults of the host on device memory.
 #include <execinfo.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,8 +14,9 @@ namespace {
 
 struct sigaction before;
 
-// The process ends here, so that what a signal's handler may not do (locks, allocation) costs nothing more; the alarm ends it
-// where the fault came while a lock of Memory was held.
+// The process ends in this handler, so the functions that are not safe in a signal handler (locks,
+// allocation) do no further harm. If the fault came while a lock of Memory was held, alarm() ends
+// the process.
 void on_fault(int number, siginfo_t* info, void* context) {
   if (Memory::get().is_device(info->si_addr)) {
     alarm(10);
@@ -33,14 +34,14 @@ void on_fault(int number, siginfo_t* info, void* context) {
   }
   if (before.sa_flags & SA_SIGINFO) return before.sa_sigaction(number, info, context);
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return before.sa_handler(number);
-  sigaction(number, &before, nullptr);  // the access is repeated, and does what it would have done
+  sigaction(number, &before, nullptr);  // the access is retried with the previous action
 }
 
 }  // namespace
 
 void catch_host_accesses() {
   void* frame;
-  backtrace(&frame, 1);  // loads what the handler needs
+  backtrace(&frame, 1);  // loads the libraries that the handler needs
   struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;

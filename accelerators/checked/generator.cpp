@@ -50,7 +50,7 @@ at::Generator cpu_generator_of(const at::Generator& generator) {
   return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->behind;
 }
 
-// Of all devices: one draw at a time has the CPU's generator.
+// One mutex for all devices, since they share the CPU's default generator.
 std::recursive_mutex& DrawsForDevice::mutex() {
   static auto* const mutex = new std::recursive_mutex;
   return *mutex;

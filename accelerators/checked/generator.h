@@ -1,4 +1,4 @@
-// The devices' random numbers: a generator of LibTorch's CPU kind behind each of the device's.
+// Random number generators of the devices. Each wraps a CPU generator of LibTorch.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -10,10 +10,12 @@ namespace gannet::accelerators::checked {
 
 const at::Generator& default_generator(uint32_t device);
 at::Generator new_generator(uint32_t device);
-// The CPU's generator behind one of this device's. Throws c10::Error where it is another device's.
+// Returns the CPU generator behind a generator of this device type. Throws c10::Error for any other
+// device type.
 at::Generator cpu_generator_of(const at::Generator& generator);
 
-// While it lives, the CPU's default generator draws what the device's would: for kernels that take no generator.
+// During its lifetime the CPU's default generator draws from the device's state. For kernels that
+// take no generator argument.
 class DrawsForDevice {
  public:
   explicit DrawsForDevice(uint32_t device);

@@ -4,9 +4,10 @@
 
 namespace gannet::accelerators::checked {
 
-// What LibTorch's code for any device asks of one: which it is, its generators, its pinned memory.
+// Registers the hooks through which LibTorch's device-independent code reaches the devices, their
+// generators and their pinned memory.
 void register_hooks();
-// Another size for a storage of the device; what fits of its bytes is kept.
+// Resizes a device storage and keeps the bytes that fit.
 void resize_storage(const c10::Storage& storage, size_t bytes);
 
 }  // namespace gannet::accelerators::checked

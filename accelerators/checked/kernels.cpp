@@ -1,4 +1,5 @@
-// The device's own kernels: memory, views, and copies to and from the host. Everything else is on_cpu.h's fallback.
+// The device's own kernels: memory, views, and copies to and from the host. All other operators use
+// the fallback in on_cpu.h.
 #include "kernels.h"
 
 #include <ATen/EmptyTensor.h>
@@ -22,9 +23,9 @@ namespace {
 constexpr c10::DispatchKeySet kKey(c10::DispatchKey::PrivateUse1);
 constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
-// ---- Memory ----------------------------------------------------------------------------------------------------------
+// ---- Memory -------------------------------------------------------------------------------------
 
-// The allocator serves the current device.
+// The allocator allocates on the current device.
 template <class Make>
 at::Tensor on_device(std::optional<c10::Device> device, Make&& make) {
   const uint32_t before = current_device();
@@ -77,10 +78,11 @@ void record_stream(at::Tensor& self, at::Stream stream) {
   Memory::get().record_use(self.storage().data(), stream_of(stream).actor);
 }
 
-// ---- Copies ----------------------------------------------------------------------------------------------------------
+// ---- Copies -------------------------------------------------------------------------------------
 
-// The host waits unless it asks not to. Where it does, a copy from memory that is not pinned has read it when the call returns
-// (it is staged), one to such memory is waited for, both as CUDA does.
+// Waits for the copy unless it is non-blocking. A non-blocking copy from pageable memory has read
+// its source when the call returns (it is staged), and the host waits for a copy to pageable
+// memory. Both are the rules of CUDA.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const bool is_between = from.device().is_privateuseone() && to.device().is_privateuseone();
   const at::Tensor& there = to.device().is_privateuseone() ? to : from;
@@ -108,7 +110,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 
-// ---- Convolutions, which LibTorch asks a device of its own for --------------------------------------------------------
+// ---- Convolutions, for which LibTorch requires operators of the device --------------------------
 
 const c10::OperatorHandle& operator_named(const char* name) {
   static auto* const found = new std::unordered_map<std::string, c10::OperatorHandle>;
@@ -123,7 +125,7 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_on_cpu(op, operator_named("aten::convolution"), stack);
 }
 
-// Takes the bias's sizes behind the weight: one number for each channel of the output.
+// The CPU operator takes the sizes of the bias after the weight: one element per output channel.
 void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_on_cpu(op, operator_named("aten::convolution_backward"), stack, [](torch::jit::Stack& arguments) {
     const size_t first = arguments.size() - 10;
@@ -135,8 +137,9 @@ void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stac
 }  // namespace
 
 void register_kernels() {
-  // Never destroyed: that would take the kernels out again. A copy resolves conjugation and sign itself, as LibTorch's does: what
-  // LibTorch does for other operators is to copy first.
+  // Libraries are never destroyed, since that would unregister the kernels. The copies resolve
+  // conjugation and negation themselves, as LibTorch's do; for other operators LibTorch copies
+  // first.
   for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {
     auto* const lazy = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     for (const char* copy : {"_copy_from", "_copy_from_and_resize"}) lazy->impl(copy, torch::CppFunction::makeFallthrough());
@@ -155,7 +158,8 @@ void register_kernels() {
   aten->impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   aten->impl("_copy_from", TORCH_FN(copy_from));
   aten->impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
-  // LibTorch's own way for a device is the form with `out`, which warns here that it resizes what is to hold a mean.
+  // For other devices LibTorch uses the overload with `out`. Here it would warn that it resizes the
+  // output of a mean.
   for (const char* loss : {"mse_loss", "smooth_l1_loss"})
     aten->impl(loss, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   register_recurrent_cells();

@@ -2,7 +2,7 @@
 
 namespace gannet::accelerators::checked {
 
-// Tells LibTorch's dispatcher of the device's kernels and of its fallback.
+// Registers the device's kernels and its fallback with LibTorch's dispatcher.
 void register_kernels();
 
 }  // namespace gannet::accelerators::checked

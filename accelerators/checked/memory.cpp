@@ -15,8 +15,8 @@ namespace gannet::accelerators::checked {
 
 namespace {
 
-constexpr uint64_t kGrain = 512;                         // bytes that blocks begin at multiples of, as on a GPU
-constexpr uint64_t kReturnedBytes = uint64_t{16} << 20;  // blocks from here on give their pages back to the host
+constexpr uint64_t kGrain = 512;                         // alignment of blocks, as on a GPU
+constexpr uint64_t kReturnedBytes = uint64_t{16} << 20;  // freed blocks of at least this size return their pages to the host
 
 uint64_t host_bytes() { return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -105,7 +105,7 @@ void Memory::free(uint64_t address) {
   const uint64_t bytes = found->second.bytes;
   Actor& actor = *found->second.actor;
   const std::vector<const Actor*> users = found->second.users;
-  lock.unlock();  // a report asks for the block's description
+  lock.unlock();  // a race report describes the block, which takes the lock
   Checker::get().free(actor, address, address + bytes, users);
   lock.lock();
   blocks_.erase(address);
@@ -183,7 +183,7 @@ void Memory::set_name(const void* address, const std::string& name) {
 
 // ---- Pinned memory ---------------------------------------------------------------------------------------------------
 
-// Holding mutex_.
+// Requires mutex_.
 std::map<uint64_t, Memory::Pinned>::const_iterator Memory::pinned_at(uint64_t address) const {
   const auto next = pinned_.upper_bound(address);
   if (next == pinned_.begin()) return pinned_.end();
@@ -211,7 +211,7 @@ void Memory::unpin(void* address) {
     if (found == pinned_.end()) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "no pinned memory begins at this address");
     memory = found->second;
   }
-  Checker::get().free_of_host(begin, begin + memory.bytes, memory.users);  // its report names the memory, so it comes first
+  Checker::get().free_of_host(begin, begin + memory.bytes, memory.users);  // before the erase, since its report names the memory
   const std::lock_guard lock(mutex_);
   pinned_.erase(begin);
 }

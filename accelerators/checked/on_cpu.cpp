@@ -19,7 +19,8 @@ namespace gannet::accelerators::checked {
 void add_accesses(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
   constexpr size_t kMostRuns = 256;
-  // Dimensions from the innermost stride outwards: runs of bytes that lie together grow, the others are counted.
+  // From the innermost stride outwards: contiguous dimensions extend the run, the others multiply
+  // the number of runs.
   std::vector<std::pair<uint64_t, uint64_t>> dimensions;  // stride, size
   for (int64_t i = 0; i < tensor.dim(); ++i)
     if (tensor.size(i) > 1 && tensor.stride(i) != 0)
@@ -133,7 +134,7 @@ at::Tensor Views::to_device(const at::Tensor& result) {
 
 namespace {
 
-// The device's allocator serves the current device.
+// Makes `device` current, because the allocator allocates on the current device.
 class OnDevice {
  public:
   explicit OnDevice(uint32_t device) : before_(current_device()) { set_current_device(device); }
@@ -144,14 +145,14 @@ class OnDevice {
   uint32_t before_;
 };
 
-// Operators that take tensors of the host beside the device's, as on a GPU.
+// Operators that accept host tensors beside device tensors, as on a GPU.
 bool takes_host_tensors(const std::string& name) {
   static constexpr std::string_view kPrefixes[] = {"aten::index", "aten::_index_put_impl_", "aten::_unsafe_index",
                                                    "aten::_pack_padded_sequence"};
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes), [&](auto prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
-// One call, from the device's arguments to the device's results.
+// One call of an operator: translates device arguments to CPU views and results back to the device.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
@@ -208,10 +209,10 @@ class Call {
         for (const at::Tensor& tensor : value.toTensorVector()) given.push_back(give(tensor));
         value = given;
       } else {
-        host_sees = true;  // a number, which the host has now
+        host_sees = true;  // a number, which the host reads
       }
     }
-    std::vector<Access> writes;  // first: they say more where one races
+    std::vector<Access> writes;  // first, because a race on a write says more
     for (const at::Tensor& tensor : written_) add_accesses(writes, tensor, true);
     accesses_.insert(accesses_.begin(), writes.begin(), writes.end());
     const auto& name = op_.operator_name();
@@ -225,7 +226,7 @@ class Call {
     return type.kind() == c10::TypeKind::OptionalType && type.containedTypes().front()->kind() == c10::TypeKind::GeneratorType;
   }
 
-  // That of the tensors, else the argument that names one, else the current one.
+  // The device of the tensors, else of the device argument, else the current one.
   void find_device() {
     std::optional<c10::Device> of_tensors, named;
     const auto look = [&](const at::Tensor& tensor) {
@@ -260,7 +261,7 @@ class Call {
       return tensor;
     }
     if (writes)
-      written_.push_back(tensor);  // its memory may be exchanged for more
+      written_.push_back(tensor);  // the kernel may replace its memory, so accesses are added later
     else
       add_accesses(accesses_, tensor, false);
     return views_.of(tensor);
@@ -269,7 +270,7 @@ class Call {
   at::Tensor give(const at::Tensor& result) {
     const at::Tensor given = views_.to_device(result);
     if (!given.defined() || !given.device().is_privateuseone()) return given;
-    if (views_.has_storage(given.storage())) return given;  // an argument, or a view of its bytes
+    if (views_.has_storage(given.storage())) return given;  // an argument, or a view of its storage
     Memory::get().set_shape(given.const_data_ptr(), shape_of(given));
     add_accesses(accesses_, given, true);
     return given;

@@ -1,4 +1,5 @@
-// The optimizers of this plugin: those of the CPU, each family compiled again with translated addresses (CMakeLists.txt).
+// Names and descriptors of this plugin's optimizers: the CPU optimizers, compiled again with
+// address translation (CMakeLists.txt).
 #pragma once
 
 #include <gannet/abi.h>
@@ -8,7 +9,7 @@ extern const gannet_descriptor kAdam, kAdamW, kSgd, kLion, kAdagrad, kRmsprop, k
     kAdafactor, kAdam8bit;
 }  // namespace gannet::accelerators::checked
 
-// For the note, and for the table in checked.cpp, which stands in that namespace.
+// Used in the ELF note and in the plugin table of checked.cpp, which is in the same namespace.
 #define GANNET_CHECKED_OPTIMIZER_NAMES                                                 \
   " optimizer/adam@checked optimizer/adamw@checked optimizer/sgd@checked"              \
   " optimizer/lion@checked optimizer/adagrad@checked optimizer/rmsprop@checked"        \

@@ -21,12 +21,12 @@ struct State {
 };
 
 std::mutex states_mutex;
-std::map<void*, std::vector<State>>& states_of_objects() {  // guarded by it
+std::map<void*, std::vector<State>>& states_of_objects() {  // guarded by states_mutex
   static auto* const states = new std::map<void*, std::vector<State>>;
   return *states;
 }
 
-// The piece's arrays, translated, and what the launch does to them.
+// Translates the arrays of an update to host addresses, and lists how the launch accesses them.
 class Piece {
  public:
   Piece(const gannet_update_args& given, const std::vector<State>& states, Pass pass) {
@@ -46,7 +46,7 @@ class Piece {
     }
     if (args.states) args.states = states_.data();
     for (uint64_t i = 0; args.squares && i < args.segment_count * args.state_count; ++i)
-      squares_.push_back(take_bytes(args.squares[i], 1, pass == Pass::kUpdate));  // the first byte stands for all
+      squares_.push_back(take_bytes(args.squares[i], 1, pass == Pass::kUpdate));  // the first byte represents the array
     if (args.squares) args.squares = squares_.data();
   }
 
@@ -109,10 +109,10 @@ int32_t launch_update(void* self, const gannet_update_args& args, const char* op
     Checker::get().launch(stream, std::string(pass == Pass::kSums ? "sums of " : "update of ") + optimizer, piece.accesses);
     piece.args.stream = nullptr;
     const int32_t status = run(piece.args);
-    // The text is the optimizer's already.
+    // The message is already the optimizer's own.
     if (status != GANNET_OK)
       throw sdk::Failure(static_cast<gannet_status>(status), error && error->message ? error->message : "");
-    if (pass == Pass::kSums) Checker::get().host_waits_for(stream);  // sums are numbers of the host
+    if (pass == Pass::kSums) Checker::get().host_waits_for(stream);  // the host reads the sums
   });
 }
 

@@ -1,5 +1,6 @@
-// Before the source of a CPU optimizer plugin that is compiled into this one: its descriptors become a table of the unit, in
-// place of the symbol that a plugin exports. optimizers_end.h follows it.
+// Included before the source of a CPU optimizer plugin that is compiled into this plugin. Its
+// descriptors become a table of the translation unit instead of an exported symbol.
+// optimizers_end.h follows the source.
 #include <gannet/sdk.hpp>
 
 #undef GANNET_PLUGINS

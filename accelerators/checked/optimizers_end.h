@@ -1,11 +1,12 @@
-// Behind the source of a CPU optimizer plugin (optimizers_begin.h): the same optimizers for the checked device. Their functions
-// translate the addresses of a piece, tell the checker of the launch, and call the CPU's on the bytes behind them.
+// Included after the source of a CPU optimizer plugin (optimizers_begin.h). Defines the same
+// optimizers for the checked device: their functions translate addresses, report the launch to the
+// checker, and call the CPU function.
 #include "accelerators/checked/optimizers.h"
 
 namespace gannet::accelerators::checked {
 namespace {
 
-// Each optimizer has functions of its own, since a function of the table gets no argument but the object.
+// Each optimizer has its own functions, because they receive only the object to distinguish them.
 template <size_t kIndex>
 struct Translated {
   static const gannet_optimizer_api& cpu() { return *static_cast<const gannet_optimizer_api*>(kOfCpu[kIndex].api); }
@@ -45,13 +46,13 @@ struct Translated {
     if (api.sums) api.sums = &sums;
     if (api.evaluate) api.evaluate = &evaluate;
     if (api.perturb) api.perturb = &perturb;
-    api.update_many = nullptr;  // no optimizer of the CPU's takes lists
+    api.update_many = nullptr;  // the CPU optimizers take no lists
     api.sums_many = nullptr;
     return api;
   }
 };
 
-// Both are filled as the plugin is opened, before the host reads what it exports.
+// Both are initialized when the plugin is loaded, before the host reads its exports.
 template <size_t kIndex>
 const gannet_optimizer_api kApi = Translated<kIndex>::api();
 

@@ -1,4 +1,5 @@
-// Queues of the checked device: copies are done at once, and belong to a clock of the queue's own, which only events order.
+// Queues of the checked device. Copies run immediately and tick the queue's own clock, which only
+// events order.
 #pragma once
 
 #include <cstdint>

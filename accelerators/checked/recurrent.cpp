@@ -19,8 +19,9 @@ Tensor with_bias(const Tensor& gates, const std::optional<Tensor>& bias) {
   return bias && bias->defined() ? gates + *bias : gates;
 }
 
-// Compositions of operators that autograd knows (https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html and GRU.html). The
-// last result is what a fused kernel keeps for its backward: nothing here.
+// Composed of differentiable operators
+// (https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html and GRU.html). The last result is
+// the workspace that a fused kernel saves for backward; it is empty here.
 std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cell,
                                              const std::optional<Tensor>& input_bias, const std::optional<Tensor>& hidden_bias) {
   const Tensor gates = with_bias(input_gates, input_bias) + with_bias(hidden_gates, hidden_bias);

@@ -1,4 +1,5 @@
-// LibTorch gives a device of its own the cells of LSTM and GRU as one operator, which the CPU does not have.
+// LSTM and GRU cells. On devices other than the CPU, LibTorch calls each as one fused operator that
+// the CPU does not have.
 #pragma once
 
 namespace gannet::accelerators::checked {

@@ -2,7 +2,8 @@
 
 namespace gannet::accelerators::checked {
 
-// Makes LibTorch's PrivateUse1 the device `checked`. Once in a process, before the first backward. Also registers the operators
+// Makes LibTorch's PrivateUse1 the device `checked`, once per process. Call it before the first
+// backward. Also registers the operators
 //   gannet_checked::counters() -> Dict(str, int)     Checker::figures, for tests
 //   gannet_checked::reset() -> ()
 void register_with_torch();

@@ -1,5 +1,5 @@
-// The devices' streams: which one is current, and what each has been given. A stream runs its work at once; its clock is what
-// orders it.
+// The devices' streams: the current stream of each thread, and the clock of each stream. A stream
+// runs its work immediately; its clock does the ordering.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -16,18 +16,18 @@ struct Stream {
   c10::StreamId id;  // 0: the default stream
 };
 
-// The native handle of a stream is the address of one of these. Made when it is first asked for; never null, never destroyed.
+// A stream's native handle is the address of its Stream. Created on first use, never destroyed.
 Stream& stream_of(uint32_t device, c10::StreamId id);
 inline Stream& stream_of(const c10::Stream& stream) {
   return stream_of(static_cast<uint32_t>(stream.device_index()), stream.id());
 }
-// Of the calling thread.
+// The current stream of the calling thread.
 Stream& current_stream(uint32_t device);
 c10::StreamId exchange_stream(uint32_t device, c10::StreamId id);
-c10::StreamId next_of_pool(uint32_t device);  // 1 to kPoolStreams, one after the other
+c10::StreamId next_of_pool(uint32_t device);  // cycles through 1 to kPoolStreams
 constexpr c10::StreamId kPoolStreams = 32;
 
-// Of the process; the calling thread's.
+// The device count is per process, the current device per thread.
 uint32_t device_count();
 void set_device_count(uint32_t count);
 uint32_t current_device();
@@ -37,7 +37,7 @@ inline c10::Device torch_device(uint32_t device) {
   return c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
 }
 
-// An event of LibTorch's, and of the plugin's queues: what its stream had been given when it was recorded.
+// An event of LibTorch: the work launched on its stream before it was recorded.
 struct Event {
   Clock clock;
 };

@@ -1,4 +1,5 @@
-// NVIDIA GPUs. Creating it checks the driver, counts the devices, and joins LibTorch's CUDA half to the process.
+// NVIDIA GPUs. The constructor checks the driver, counts the devices, and loads LibTorch's CUDA
+// library into the process.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Stream.h>
 #include <dlfcn.h>
@@ -18,15 +19,15 @@ using sdk::Failure;
 
 constexpr const char* kRemedy = ", or set \"accelerator\": {\"type\": \"cpu\"} in the config";
 
-// The sentences a machine without a GPU gets. The driver's library comes first: without it the runtime only says that the
-// driver's version is insufficient.
+// Reports why a machine has no usable GPU. The driver library is checked first: without it the
+// runtime only says that the driver version is insufficient.
 uint32_t count_devices() {
   if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
     throw Failure(GANNET_UNAVAILABLE, "no NVIDIA driver: libcuda.so.1 was not found; install the driver" + std::string(kRemedy));
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // who hides the devices needs no warning of "auto"
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");  // "auto" does not warn if the user hides the devices
     throw Failure(visible ? GANNET_UNAVAILABLE : GANNET_UNSUPPORTED,
                   "the NVIDIA driver shows no device" +
                       (visible ? " (CUDA_VISIBLE_DEVICES is '" + std::string(visible) + "')" : std::string()) +
@@ -99,8 +100,8 @@ class Cuda : public sdk::AcceleratorBase {
   void unpin(void* address) { unpin_memory(address); }
 
  private:
-  // Asking makes a context, some hundred megabytes on the device, so only where there is one: else every rank would put one on
-  // every device that it looks at.
+  // Returns 0 if there is no context: the query would create one, some hundred megabytes, on every
+  // device that a rank looks at.
   static uint64_t free_bytes(uint32_t device) {
     if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) return 0;
     const OnDevice current(device);

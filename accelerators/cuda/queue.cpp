@@ -6,7 +6,8 @@ namespace gannet::accelerators {
 
 // ---- CudaEvent -------------------------------------------------------------------------------------------------------
 
-// An event is of the device that is current when it is made, and is recorded on that device's streams alone.
+// An event belongs to the device that is current when it is created, and can be recorded only on
+// that device's streams.
 CudaEvent::CudaEvent(uint32_t device, cudaStream_t stream) : device_(device) {
   const OnDevice current(device);
   cudaEvent_t event = nullptr;
@@ -18,7 +19,7 @@ CudaEvent::CudaEvent(uint32_t device, cudaStream_t stream) : device_(device) {
 bool CudaEvent::is_over() {
   const cudaError_t status = cudaEventQuery(event_.get());
   if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // else the next call that asks for errors finds it
+    static_cast<void>(cudaGetLastError());  // clears the error, which the next cudaGetLastError would return
     return false;
   }
   check(status, "work in a queue of CUDA device " + std::to_string(device_));
@@ -38,7 +39,8 @@ void CudaEvent::block(void* stream) {
 CudaQueue::CudaQueue(const sdk::HostServices& host, uint32_t device, const char* name)
     : host_(host), device_(device), name_(name) {
   const OnDevice current(device);
-  // Non-blocking: the legacy default stream, which LibTorch computes on, would else wait for every copy, and every copy for it.
+  // Non-blocking, because the legacy default stream, on which LibTorch computes, would otherwise
+  // wait for every copy, and every copy for it.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
         "making the queue '" + name_ + "' on CUDA device " + std::to_string(device));
 }
@@ -51,7 +53,7 @@ CudaQueue::~CudaQueue() {
   cudaStreamDestroy(stream_);
 }
 
-// The addresses say which memory they are of (unified addressing, on every 64-bit system).
+// Addresses identify their memory (unified addressing, on every 64-bit system).
 void CudaQueue::copy(void* to, const void* from, uint64_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_),
         "a copy of " + std::to_string(bytes) + " bytes in queue '" + name_ + "' of CUDA device " + std::to_string(device_));

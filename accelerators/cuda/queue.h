@@ -1,4 +1,4 @@
-// Queues of a GPU: a stream of our own beside LibTorch's, for copies, and CUDA's events.
+// Queues of a GPU: a separate stream for copies, and CUDA events.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@ namespace gannet::accelerators {
 
 class CudaEvent {
  public:
-  // Recorded on a stream of the device.
+  // Records the event on a stream of the device.
   CudaEvent(uint32_t device, cudaStream_t stream);
   bool is_over();
   void wait();
@@ -21,7 +21,7 @@ class CudaEvent {
 
  private:
   struct Destroy {
-    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }  // the driver keeps it until it is over
+    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }  // the driver frees it once it has completed
   };
   uint32_t device_;
   std::unique_ptr<CUevent_st, Destroy> event_;

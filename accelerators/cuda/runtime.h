@@ -1,4 +1,4 @@
-// The CUDA runtime's errors and current device, as the plugin's files share them.
+// Shared helpers for CUDA runtime errors and the current device.
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -11,7 +11,7 @@ namespace gannet::accelerators {
 
 inline void check(cudaError_t status, const std::string& doing) {
   if (status == cudaSuccess) return;
-  // A device that fails is no fault of this plugin: GANNET_INTERNAL would say so.
+  // A failing device is not a bug in this plugin, which GANNET_INTERNAL would imply.
   throw sdk::Failure(status == cudaErrorMemoryAllocation ? GANNET_OUT_OF_MEMORY : GANNET_IO_ERROR,
                      doing + " failed: " + cudaGetErrorString(status));
 }
@@ -21,7 +21,8 @@ inline c10::Device device_of(uint32_t device) {
   return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
 }
 
-// The calling thread's current device, for as long as this lives. LibTorch's way, which makes no context on the one before.
+// Sets the calling thread's current device for its lifetime. Uses LibTorch's guard, which does not
+// create a context on the previous device.
 class OnDevice {
  public:
   explicit OnDevice(uint32_t device) : before_(guard().exchangeDevice(device_of(device))) {}

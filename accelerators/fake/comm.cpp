@@ -7,15 +7,15 @@ using sdk::Failure;
 
 namespace {
 
-// A collective as messages, and what is done with them on this rank when they have come. Made when the collective begins: it
-// reads the buffers as they are then.
+// A collective as messages, and the work to do on this rank when they have arrived. Created when
+// the collective begins to run, because it reads the buffers at that time.
 struct Plan {
   std::vector<Mailboxes::Out> outs;
   std::vector<Mailboxes::In> ins;
   std::function<void()> then = [] {};
 };
 
-// The caller's lists of counts are the caller's again when the call returns.
+// Owns copies of the count lists, which the caller may change once the call returns.
 struct Kept {
   explicit Kept(const Collective& given) : collective(given) {
     if (given.send_counts) send_counts.assign(given.send_counts, given.send_counts + given.size);
@@ -31,7 +31,7 @@ struct Kept {
   std::vector<uint64_t> send_counts, recv_counts;
 };
 
-// This rank's elements as it sends them, and room for the others' parts.
+// This rank's scaled elements, and space for the parts of other ranks.
 struct Parts {
   std::vector<char> scaled, arrived;
 };
@@ -107,7 +107,7 @@ FakeComm::Group::Group(FakeComm& made_by, const std::string& name, uint32_t grou
 }
 
 FakeComm::Group::~Group() {
-  if (left_pending) mailboxes.abort();  // else the queue would wait for what no rank will answer
+  if (left_pending) mailboxes.abort();  // otherwise the queue would wait for messages that never arrive
   const std::lock_guard lock(comm.mutex_);
   comm.groups_.erase(this);
 }

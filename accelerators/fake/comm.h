@@ -1,5 +1,6 @@
-// The Comm of the fake device: collectives between processes of one host, each group's on a queue of its own, as late as the
-// device's copies. What is read before a collective is over, or changed while it runs, is wrong here as it would be on a GPU.
+// The Comm of the fake device: collectives between processes of one host. Each group has its own
+// queue, with the delays of the device's copies. Reading a result before the collective is over, or
+// changing a buffer while it runs, gives wrong results here as on a GPU.
 #pragma once
 
 #include <gannet/sdk_comm.hpp>
@@ -24,7 +25,7 @@ class FakeComm : public sdk::CommBase {
     const uint32_t rank;
     Mailboxes mailboxes;
     std::atomic<bool> left_pending{false};  // a work timed out and may still be in flight
-    FakeQueue queue;                        // dies first: what it runs uses the mailboxes
+    FakeQueue queue;                        // destroyed first: its work uses the mailboxes
   };
   struct Work {
     bool wait(uint64_t timeout_ms);
@@ -42,7 +43,7 @@ class FakeComm : public sdk::CommBase {
   void block(Work& work, void* stream) { work.event.block(stream); }
   void abort();
 
-  // Plain memory: what a faster network would want to know beforehand, this one only checks.
+  // Plain memory. Registration has no effect here; only its errors are checked.
   void* allocate(Group& group, uint64_t bytes);
   void deallocate(Group& group, void* memory);
   void register_buffer(Group& group, void* buffer, uint64_t bytes);
@@ -52,7 +53,7 @@ class FakeComm : public sdk::CommBase {
   const gannet_store* store_;
   Bus bus_;
   std::atomic<uint64_t> groups_made_{0};
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::set<Group*> groups_;
   std::map<void*, uint64_t> registered_;
 };

@@ -1,6 +1,7 @@
-// A device made of CPU memory, to run and to test on any machine what otherwise needs a GPU: its queues are worker threads, its
-// events are real, its collectives run on queues as well, and its bus is as slow and as uneven as the config says. Compute is
-// LibTorch's on the CPU, on the caller's thread. "auto" never takes it.
+// A device made of CPU memory, to run and test on any machine what otherwise needs a GPU. Its
+// queues are worker threads, its events are real, its collectives also run on queues, and the
+// config sets the speed and delays of its bus. LibTorch computes on the CPU, on the caller's
+// thread. "auto" never selects this device.
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,11 +46,11 @@ class Fake : public sdk::AcceleratorBase {
     std::strcpy(info.name, "fake device in host memory");
   }
   void synchronize(uint32_t device);
-  const char* plugin_device() const { return "cpu"; }  // its memory is the CPU's
+  const char* plugin_device() const { return "cpu"; }  // its memory is CPU memory
   const char* default_comm() const { return "fake"; }
 
   using Event = FakeEvent;
-  // One that the device knows of, so that synchronize finds it.
+  // A queue that is registered with the device, for synchronize.
   class Queue : public FakeQueue {
    public:
     Queue(Fake& fake, uint32_t device, const char* name, uint64_t number)
@@ -69,7 +70,7 @@ class Fake : public sdk::AcceleratorBase {
     return std::make_unique<Queue>(*this, device, name, ++queues_made_);
   }
 
-  // Nothing to lock: only the mistakes that a real driver refuses are refused here too.
+  // Locks nothing. Refuses only the mistakes that a real driver refuses.
   void pin(void* address, uint64_t bytes);
   void unpin(void* address);
 
@@ -79,7 +80,7 @@ class Fake : public sdk::AcceleratorBase {
   Bus bus_;
   std::atomic<uint64_t> queues_made_{0};
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::map<Queue*, uint32_t> queues_;
   std::map<uintptr_t, uintptr_t> pinned_;  // end -> begin
 };
@@ -97,7 +98,7 @@ void Fake::synchronize(uint32_t device) {
 void Fake::pin(void* address, uint64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(address), end = begin + bytes;
   const std::lock_guard lock(mutex_);
-  const auto next = pinned_.upper_bound(begin);  // the first range that ends behind our begin
+  const auto next = pinned_.upper_bound(begin);  // the first range that ends after our begin
   if (!address || bytes == 0) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "there is no memory to pin");
   if (next != pinned_.end() && next->second < end)
     throw sdk::Failure(GANNET_INVALID_ARGUMENT, "this memory is pinned already, or a part of it is");

@@ -31,7 +31,7 @@ void ask(const gannet_store* store, Function function, Arguments... arguments) {
 
 }  // namespace
 
-// One writer, one reader. The counts only grow; their difference is what the ring holds.
+// A ring with one writer and one reader. The counts only grow; their difference is the fill level.
 struct Mailboxes::Ring {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
@@ -57,7 +57,7 @@ struct Mailboxes::Ring {
   }
 };
 
-// The memory begins with every rank's process number, 64 bytes each; the rings follow.
+// The memory begins with the process id of every rank, 64 bytes each; the rings follow.
 std::atomic<int32_t>& Mailboxes::process_of(uint32_t rank) const {
   return *reinterpret_cast<std::atomic<int32_t>*>(memory_ + uint64_t{rank} * 64);
 }
@@ -65,7 +65,8 @@ Mailboxes::Ring& Mailboxes::ring(uint32_t from, uint32_t to) const {
   return reinterpret_cast<Ring*>(memory_ + uint64_t{size_} * 64)[from * size_ + to];
 }
 
-// Rank 0's memory has no name: the others open it by its descriptor, and nothing is left behind however a rank ends.
+// Rank 0's memory is an unnamed file. The other ranks open it through its descriptor, and nothing
+// is left behind however a rank ends.
 Mailboxes::Mailboxes(const gannet_store* store, const std::string& name, uint32_t rank, uint32_t size)
     : rank_(rank), size_(size), bytes_(uint64_t{size} * 64 + uint64_t{size} * size * sizeof(Ring)) {
   if (size == 1) return;
@@ -116,17 +117,17 @@ void Mailboxes::require_alive(uint32_t peer) const {
 
 namespace {
 
-// A message on its way: its length, by which the receiver knows that both mean the same, then its bytes.
+// A message in flight: its length, from which the receiver detects a mismatch, then its bytes.
 template <class Byte>
 struct Moving {
   uint32_t peer;
   Byte* bytes;
-  uint64_t length;         // as this rank has it
-  uint64_t announced = 0;  // as it travels
-  uint64_t done = 0;       // of the length's own bytes and of the message's
+  uint64_t length;         // as this rank expects it
+  uint64_t announced = 0;  // as transmitted
+  uint64_t done = 0;       // bytes done, of the length and of the message
   bool is_over() const { return done == sizeof(announced) + length; }
 
-  // move(to or from, most): as much as the ring has room for, or holds.
+  // move(to or from, most): moves as many bytes as the ring has space for, or holds.
   template <class Move>
   uint64_t advance(Move&& move) {
     const bool in_head = done < sizeof(announced);

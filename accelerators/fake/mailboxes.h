@@ -1,4 +1,5 @@
-// Messages between processes of one host, through memory that they share: a ring of bytes for each ordered pair of ranks.
+// Messages between processes of one host through shared memory: a byte ring for each ordered pair
+// of ranks.
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,8 @@ namespace gannet::accelerators {
 
 class Mailboxes {
  public:
-  // Called by every rank of the group; the ranks find one another's memory by the store, under `name`.
+  // Called by every rank of the group. The ranks find the shared memory through the store, under
+  // `name`.
   Mailboxes(const gannet_store* store, const std::string& name, uint32_t rank, uint32_t size);
   ~Mailboxes();
   Mailboxes(const Mailboxes&) = delete;
@@ -26,21 +28,22 @@ class Mailboxes {
     void* to;
     uint64_t bytes;
   };
-  // All of them together; those of one pair in their order. Throws Failure(GANNET_PEER_LOST) when a rank has ended or
-  // aborted, Failure(GANNET_INVALID_ARGUMENT) when two ranks mean messages of different lengths.
+  // Exchanges all messages concurrently; those between the same two ranks keep their order. Throws
+  // Failure(GANNET_PEER_LOST) if a rank has ended or aborted, and Failure(GANNET_INVALID_ARGUMENT)
+  // if two ranks disagree on the length of a message.
   void exchange(const std::vector<Out>& outs, const std::vector<In>& ins);
-  // Ends exchanges of this rank and of those that wait for it. From any thread.
+  // Ends exchanges of this rank and of the ranks that wait for it. Thread-safe.
   void abort();
 
  private:
-  struct Ring;  // one pair's
+  struct Ring;  // the ring of one pair
   Ring& ring(uint32_t from, uint32_t to) const;
   std::atomic<int32_t>& process_of(uint32_t rank) const;
   void require_alive(uint32_t peer) const;
 
   uint32_t rank_, size_;
   uint64_t bytes_;
-  char* memory_ = nullptr;  // null: a group of one
+  char* memory_ = nullptr;  // null for a group of one rank
 };
 
 }  // namespace gannet::accelerators

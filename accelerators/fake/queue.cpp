@@ -66,7 +66,7 @@ FakeQueue::FakeQueue(const sdk::HostServices& host, std::string name, const Bus&
       name_(std::move(name)),
       bus_(bus),
       random_(static_cast<std::minstd_rand::result_type>(bus.seed * 7919 + number)) {
-  // The program's signals are for the program's threads.
+  // Signals are left to the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -136,7 +136,8 @@ void FakeQueue::run_late(std::function<void()> work) {
   });
 }
 
-// Late, in one piece: who reads the target or writes the source too early gets it wrong.
+// Delayed, then done in one piece, so that reading the target or writing the source too early gives
+// wrong results.
 void FakeQueue::do_copy(void* to, const void* from, uint64_t bytes) {
   const uint64_t number = ++copies_;
   uint64_t microseconds = lateness();
@@ -158,7 +159,7 @@ FakeEvent FakeQueue::record() {
   return FakeEvent(std::move(moment));
 }
 
-// An event was recorded before anybody could wait for it, so queues never wait for each other in a circle.
+// An event is always recorded before another queue can wait for it, so queues cannot deadlock.
 void FakeQueue::wait(const FakeEvent& event) {
   give([this, moment = event.moment()] {
     auto mishap = moment->wait_reached();

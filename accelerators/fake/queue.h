@@ -1,4 +1,4 @@
-// A queue of the fake device: a worker thread that copies, with real events.
+// A queue of the fake device: a worker thread that copies, and real events.
 #pragma once
 
 #include <atomic>
@@ -15,28 +15,29 @@
 
 namespace gannet::accelerators {
 
-// How the fake's bus behaves.
+// Behaviour of the fake device's bus.
 struct Bus {
-  uint64_t delay_us = 0;          // each copy, and each collective, first sleeps a pseudo-random time up to it
-  uint64_t seed = 0;              // of these times
-  uint64_t bytes_per_second = 0;  // of one queue; 0: as fast as memory is
+  uint64_t delay_us = 0;          // each copy and each collective first sleeps a pseudo-random time up to this
+  uint64_t seed = 0;              // of the delays
+  uint64_t bytes_per_second = 0;  // per queue; 0: as fast as memory
   uint64_t failing_copy = 0;      // this copy of each queue fails, counted from 1; 0: none
 };
 
-// What went wrong in a queue. Shared by the queue, its events, and the queues that waited for those.
+// A failure in a queue. Shared by the queue, its events, and the queues that waited for those
+// events.
 struct Mishap {
   explicit Mishap(sdk::Failure failure) : failure(std::move(failure)) {}
   const sdk::Failure failure;
-  std::atomic<bool> is_told{false};  // to the host
+  std::atomic<bool> is_told{false};  // whether the host has seen it
 };
 
-// The state behind an event: a point in a queue's work that it reaches once.
+// The state behind an event: a point in a queue's work that is reached once.
 class Moment {
  public:
   void reach(std::shared_ptr<Mishap> mishap);
-  // Waits for the queue. Null when all before it went well.
+  // Waits until the moment is reached. Null if all work before it succeeded.
   std::shared_ptr<Mishap> wait_reached();
-  bool wait_reached_for(std::chrono::milliseconds limit);  // whether it is
+  bool wait_reached_for(std::chrono::milliseconds limit);  // whether it was reached in time
   bool is_reached();
 
  private:
@@ -51,7 +52,7 @@ class FakeEvent {
   explicit FakeEvent(std::shared_ptr<Moment> moment) : moment_(std::move(moment)) {}
   bool is_over();
   void wait();
-  void block(void* stream);  // a queue of this device, which is all that it has for a stream; null: the caller, who computes
+  void block(void* stream);  // a queue of this device, which has no other streams; null: the calling thread
   const std::shared_ptr<Moment>& moment() const { return moment_; }
 
  private:
@@ -60,16 +61,16 @@ class FakeEvent {
 
 class FakeQueue {
  public:
-  // `number` makes the delays of each queue its own, and the same in every run with the bus's seed.
+  // `number` gives each queue its own delays, reproducible for the bus's seed.
   FakeQueue(const sdk::HostServices& host, std::string name, const Bus& bus, uint64_t number);
-  ~FakeQueue();  // when its work is over
+  ~FakeQueue();  // waits for its work
 
   void copy(void* to, const void* from, uint64_t bytes);
-  // Late, as a copy is. A Failure that it throws ends the queue's work.
+  // Runs the work after a delay, like a copy. A Failure that it throws ends the queue's work.
   void run_late(std::function<void()> work);
   FakeEvent record();
   void wait(const FakeEvent& event);
-  void wait_stream(void* stream);  // null: compute, which was over when its call returned
+  void wait_stream(void* stream);  // null: compute, which ran synchronously
 
  private:
   void give(std::function<void()> work);
@@ -81,7 +82,7 @@ class FakeQueue {
   const std::string name_;
   const Bus bus_;
 
-  // The worker's own.
+  // Used only by the worker thread.
   std::minstd_rand random_;
   uint64_t copies_ = 0;
   std::shared_ptr<Mishap> mishap_;

@@ -1,10 +1,12 @@
-// 1 GiB of fp32 tensors to disk and back: our checkpoint against torch::save and torch::load, in turn, both synced.
+// Writes and reads 1 GiB of fp32 tensors: our checkpoint against torch::save and torch::load,
+// alternating, both synced.
 //
 //   checkpoint_bench FOLDER [rounds [MiB]]
 //
-// "cold": both files' pages were dropped from the page cache, as after a restart on another host. "as_saved": as the saves left
-// them; ours goes past the cache. "cached": both were read through the cache before. Beside them what the disk and the cache give
-// to a program that only reads: no load can be faster.
+// "cold": both files' pages were dropped from the page cache, as after a restart on another host.
+// "as_saved": the cache as the saves left it; ours bypasses the cache. "cached": both were read
+// through the cache before. The speeds of a program that only reads from the disk and from the
+// cache are shown for comparison: no load can be faster.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <torch/serialize/input-archive.h>
@@ -44,7 +46,7 @@ struct Work {
   checkpoint::Content content{.tag = "bench"};
 
   Work(const std::string& place, int64_t megabytes) : folder(place + "/ours"), theirs(place + "/theirs.pt") {
-    // As many tensors as a model of this size has: matrices of 16 MiB, and a small one beside each.
+    // As many tensors as a model of this size has: matrices of 16 MiB, each with a small one.
     for (int64_t i = 0; i < megabytes / 16; ++i) {
       tensors.push_back(at::randn({2048, 2048}));
       tensors.push_back(at::randn({2048}));
@@ -69,7 +71,7 @@ struct Work {
     for (size_t i = 0; i < into.size(); ++i) targets.push_back({"parameter/" + std::to_string(i), 0, into[i]});
     opened.read(targets);
   }
-  void load_theirs() {  // into memory of its own, which takes the place of what was there: no copy
+  void load_theirs() {  // into its own memory, which replaces the former tensors: no copy
     torch::serialize::InputArchive archive;
     archive.load_from(theirs);
     for (size_t i = 0; i < loaded.size(); ++i) archive.read(std::to_string(i), loaded[i]);
@@ -78,7 +80,7 @@ struct Work {
     for (size_t i = 0; i < into.size(); ++i)
       if (!at::equal(into[i], tensors[i]) || !at::equal(loaded[i], tensors[i])) std::abort();
   }
-  // All of our file by two threads into one small buffer each.
+  // Reads our whole file with two threads into one small buffer each.
   void read_through_cache() const { read_file(0); }
   void read_from_disk() const { read_file(O_DIRECT); }
   void read_file(int flags) const {
@@ -125,7 +127,7 @@ int main(int argc, char** argv) {
       rounds);
   work.check();
   Rounds cold;
-  for (int round = 0; round < rounds; ++round) {  // dropping is not part of the time
+  for (int round = 0; round < rounds; ++round) {  // dropping is not timed
     work.drop();
     cold["ours"].push_back(seconds([&] { work.load_ours(); }));
     cold["torch"].push_back(seconds([&] { work.load_theirs(); }));

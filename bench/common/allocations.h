@@ -1,5 +1,5 @@
-// Counts what the calling thread asks of the C library's allocator. One file of a program includes it: it replaces malloc and its
-// kin.
+// Counts the calling thread's calls of the C library's allocator. Include it in one file of a
+// program: it replaces malloc and its relatives.
 //
 //   const uint64_t before = gannet::bench::allocations();
 //   step();

@@ -34,7 +34,7 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// One round to warm up, which does not count, then `count` rounds.
+// Runs one warm-up round, which does not count, then `count` rounds.
 inline Rounds alternate(const std::vector<Contender>& contenders, int count) {
   Rounds rounds;
   for (int round = 0; round <= count; ++round) {
@@ -52,7 +52,8 @@ inline Rounds alternate(const std::vector<Contender>& contenders, int count) {
   return rounds;
 }
 
-// The median over the rounds of ours / theirs, theirs multiplied by `factor` (a bound derived from what was measured).
+// The median over the rounds of ours / theirs, with theirs multiplied by `factor` (for a bound
+// derived from a measurement).
 inline double print_figure(const std::string& figure, const Rounds& rounds, const std::string& ours, const std::string& theirs,
                            const std::vector<std::pair<std::string, double>>& extra = {}, double factor = 1) {
   std::vector<double> ratios, their_times;

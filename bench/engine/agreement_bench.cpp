@@ -1,11 +1,13 @@
-// What it costs that ranks agree: a GPT of about 30M parameters on several ranks, with the fingerprint of replicated parameters
-// every 100 steps (the default) and without it, taking turns step by step; one round is one whole period of it. And, since the
-// noise of a shared machine is larger than the cost: one fingerprint alone, as the difference of step() with a fingerprint in
-// every step and without, over the period. Both in time and in processor time of all threads, which other programs of the machine
-// disturb less. And one call that the watch compares, with its 24 facts and without.
+// Cost of agreement between ranks: a GPT of about 30M parameters on several ranks, with the
+// fingerprint of replicated parameters every 100 steps (the default) and without it, alternating
+// step by step; one round is one whole period. Since the noise of a shared machine exceeds the
+// cost, one fingerprint is also measured separately: the difference of step() with a fingerprint in
+// every step and without, divided by the period. Both are given in time and in processor time of
+// all threads, which other programs disturb less. Also measures one call that the watch compares,
+// with its 24 facts and without.
 //
 //   gannet run --num_procs 2 agreement_bench [--tokens 512] [--rounds 5] [--period 100] [--stage 0] [--dtype fp32]
-//   --control yes: rounds with no fingerprint on either side, for the noise and what apart from it makes two engines differ
+//   --control yes: rounds with no fingerprint on either side: noise and other differences between two engines
 #include <ATen/Context.h>
 #include <ATen/ops/randint.h>
 #include <gannet/distributed.h>
@@ -32,7 +34,7 @@ std::string option(int argc, char** argv, const char* name, const char* fallback
 }
 
 struct Cost {
-  double seconds = 0, cpu_seconds = 0;  // the latter of this process, in all its threads
+  double seconds = 0, cpu_seconds = 0;  // cpu_seconds: of this process, all threads
   void operator+=(const Cost& other) {
     seconds += other.seconds;
     cpu_seconds += other.cpu_seconds;
@@ -61,7 +63,7 @@ struct Run {
 constexpr int64_t kLength = 128;
 constexpr int kFingerprints = 20;
 
-// A model with an engine of its own.
+// A model with its own engine.
 class Contender {
  public:
   Contender(const Run& run, const gannet::Dict& ours) : run_(run) {
@@ -78,7 +80,7 @@ class Contender {
     engine_ = gannet::initialize(model, {.config = config}).engine;
   }
   void backward() { engine_->backward(engine_->forward(run_.inputs, run_.targets)); }
-  // Ranks begin together, so that none counts its wait for another's backward.
+  // Ranks begin together, so that none counts the wait for another's backward.
   Cost update() {
     run_.group.barrier();
     return cost_of([this] { engine_->step(); });
@@ -97,10 +99,11 @@ class Contender {
   std::shared_ptr<gannet::Engine<gpt2::GptImpl>> engine_;
 };
 
-// Microseconds of one call, by medians over the rounds: without facts, and with 24 of which two change.
+// Microseconds of one call, medians over the rounds: without facts, and with 24, of which two
+// change.
 std::pair<double, double> calls(gannet::control::World& world, int rounds) {
   constexpr int kCalls = 2'000;
-  gannet::control::Facts facts(1u << 20);  // a number that no engine has
+  gannet::control::Facts facts(1u << 20);  // a number that no engine uses
   std::vector<size_t> rows;
   for (int i = 0; i < 24; ++i) rows.push_back(facts.add("fact " + std::to_string(i)));
   int64_t number = 0;

@@ -1,4 +1,4 @@
-// LibTorch alone, doing one addition: what any program that uses it pays at its start.
+// LibTorch without Gannet, doing one addition: the startup cost of any program that uses it.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>

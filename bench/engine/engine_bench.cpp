@@ -1,6 +1,7 @@
-// The engine's loop against the loop that a LibTorch user would write by hand with the same kernels: forward, backward, the norm
-// of the gradients, the optimizer plugin's update of each parameter. A GPT of about 30M parameters in fp32. And the same engine
-// at ZeRO stage 3 on one rank, where every parameter stays: what seeing each operator costs.
+// The engine's loop against the loop that a LibTorch user would write by hand with the same
+// kernels: forward, backward, gradient norm, and the optimizer plugin's update of each parameter. A
+// GPT of about 30M parameters in fp32. Also the same engine at ZeRO stage 3 on one rank, where
+// every parameter stays gathered: the cost of intercepting each operator.
 //
 //   engine_bench [--tokens 512] [--rounds 9]
 #include <ATen/Context.h>
@@ -22,7 +23,7 @@ namespace {
 
 using gannet::bench::alternate;
 
-// Forward, backward, clip and AdamW without an engine: nothing that is not needed.
+// Forward, backward, clip and AdamW without an engine: only what is needed.
 class HandWritten {
  public:
   explicit HandWritten(gpt2::Gpt model)

@@ -1,4 +1,4 @@
-// A tiny model from the start of the program to the end of its first step.
+// Runs a tiny model from program start to the end of its first step.
 #include <ATen/ops/ones.h>
 #include <gannet/gannet.h>
 #include <torch/nn/module.h>

@@ -1,7 +1,8 @@
-// What recomputation by operator costs an operator of the forward: a chain of operators on tensors of 4 elements, with a graph.
-// Contenders: LibTorch alone, the interception alone (which ZeRO stage 3 pays anyway), noting where no operator of the list runs
-// but tensors are saved, and noting where every operator is of the list. Microseconds of the thread's CPU time
-// an operator above LibTorch alone, medians of alternating rounds; the end of the graph is part of each round.
+// Cost of recomputation by operator for an operator of the forward: a chain of operators on tensors
+// of 4 elements, with a graph. Contenders: plain LibTorch, only the interception (which ZeRO stage
+// 3 pays anyway), noting where no operator of the list runs but tensors are saved, and noting where
+// every operator is in the list. Figures are microseconds of the thread's CPU time per operator
+// above plain LibTorch, medians of alternating rounds; destroying the graph is part of each round.
 //
 //   noting_bench [--operators 2000] [--rounds 21]
 #include <ATen/Parallel.h>
@@ -24,7 +25,7 @@ namespace {
 using gannet::activation::CheapOperators;
 using gannet::activation::Selective;
 
-// Of this thread: the machine is shared.
+// CPU time of this thread: the machine is shared.
 double cpu_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,5 +1,6 @@
-// Forward and backward of the transformer layer beside the composition of LibTorch's operators, each without dropout and with
-// 0.1 in attention and in both branches: CPU time, alternating, of width 768, 12 heads, 2 sequences of 512 words, fp32.
+// Forward and backward of the transformer layer against a composition of LibTorch's operators, each
+// without dropout and with 0.1 in attention and in both branches: CPU time, alternating, of width
+// 768, 12 heads, 2 sequences of 512 words, fp32.
 //
 //   transformer_layer [--rounds 15] [--threads 1]
 #include <gannet/nn/transformer_layer.h>
@@ -26,8 +27,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A pre-norm layer as a program writes it. LibTorch's fused attention takes no dropout on the CPU, so that it composes that,
-// too.
+// A pre-norm layer as a program writes it. LibTorch's fused attention has no dropout on the CPU, so
+// with dropout LibTorch composes attention from operators as well.
 struct CompositionImpl : torch::nn::Module {
   explicit CompositionImpl(double ratio) : ratio(ratio) {
     first_norm = register_module("first_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})));

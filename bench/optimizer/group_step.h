@@ -1,5 +1,5 @@
-// A step of an optimizer plugin on a group of tensors in fp32, by the contract's calls: begin_step, the rounds of sums, update,
-// end_step.
+// Steps an optimizer plugin on a group of fp32 tensors through the calls of its contract:
+// begin_step, the rounds of sums, update, end_step.
 #pragma once
 
 #include <algorithm>
@@ -65,7 +65,8 @@ class GroupStep {
   }
 
   uint64_t numel() const { return numel_; }
-  // That one pass over memory has to move, per parameter: parameters and states both ways, gradients one way.
+  // Bytes per parameter that one pass must move: parameters and states both ways, gradients one
+  // way.
   double bytes() const { return 12 + 2 * static_cast<double>(state_bytes_) / static_cast<double>(numel_); }
   const float* grad() const { return static_cast<const float*>(grad_.const_data_ptr()); }
   void run() {

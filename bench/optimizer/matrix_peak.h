@@ -1,4 +1,5 @@
-// What Muon's products are measured against: multiply-adds in registers, and the same iteration on LibTorch's products.
+// Baselines for Muon's products: multiply-adds in registers, and the same iteration with LibTorch's
+// products.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,7 +12,7 @@
 
 namespace gannet::bench {
 
-// Rounds of 16 (12) independent multiply-adds of the widest vectors that there are, on each thread.
+// Rounds of 16 (12) independent multiply-adds of the widest vectors available, on each thread.
 __attribute__((target("avx512f"))) inline void spin_512(uint64_t count) {
   __m512 sums[16];
   for (auto& sum : sums) sum = _mm512_set1_ps(1);
@@ -56,7 +57,8 @@ inline at::Tensor newton_schulz(at::Tensor x) {
   return x;
 }
 
-// Multiplications and additions of the iteration by products that know no symmetry: what "GFLOP/s" counts.
+// Multiplications and additions of the iteration without use of symmetry: the operations that
+// "GFLOP/s" counts.
 inline double operations_of_newton_schulz(double n, double m) { return 5 * (2 * n * n * m + 2 * n * n * n + 2 * n * n * m); }
 
 }  // namespace gannet::bench

@@ -1,4 +1,5 @@
-// The 1-bit optimizers' loops on the CPU, beside the read-modify-write bandwidth measured in the same rounds.
+// The 1-bit optimizers' loops on the CPU, against the read-modify-write bandwidth measured in the
+// same rounds.
 //
 //   onebit_bench [--numel N] [--rounds N]
 //

@@ -41,7 +41,7 @@ void bench_bound(uint64_t numel, int count) {
                {{"rmw_gb_per_s", 8e-9 * static_cast<double>(swept) / median(rounds.at("rmw"))}, {"bar", 1.12}}, factor);
 }
 
-// One optimizer's step, its time against that of moving `bytes` bytes per parameter.
+// Compares one optimizer's step with the time to move `bytes` bytes per parameter.
 void bench_bytes(const std::string& figure, GroupStep& step, double bytes, double bar, int count) {
   const uint64_t swept = 3 * step.numel();
   const at::Tensor buffer = allocate_flat(static_cast<int64_t>(swept), at::kFloat, at::kCPU);

@@ -1,5 +1,5 @@
-// The same step with what LibTorch offers: bf16 gradients to fp32, overflow check, norm, unscale, clip, AdamW, fp32 to bf16,
-// each a pass of its own over [tensors] of one model.
+// The same step with LibTorch's operations: bf16 gradients to fp32, overflow check, norm, unscale,
+// clip, AdamW, fp32 to bf16, each a separate pass over [tensors] of one model.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -78,7 +78,8 @@ class FusedAdamWStep : public TorchStep {
       grads.push_back(grad(t));
       steps_[t].add_(1);
     }
-    // grad_scale divides the gradient inside the kernel: its own way to unscale and clip without a pass.
+    // grad_scale divides the gradient inside the kernel, LibTorch's way to unscale and clip without
+    // a pass.
     at::_fused_adamw_(param, grads, exp_avg_, exp_avg_sq_, {}, steps_, 1e-3, 0.9, 0.999, 0.01, 1e-8, false, false,
                       at::full({}, 1 / scale, param[0].options()));
   }

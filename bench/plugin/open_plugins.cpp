@@ -1,5 +1,5 @@
-// What it takes to open and register each plugin that is found, in a process that has opened none: one JSON object, file ->
-// milliseconds. "search" is what finding all files and reading their notes took together.
+// Times opening and registering each plugin found, in a process that has opened none: one JSON
+// object, file -> milliseconds. "search" is the total time to find all files and read their notes.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -21,7 +21,7 @@ int main() {
   for (const auto& candidate : registry.candidates()) {
     const std::string name = candidate.file.substr(candidate.file.rfind('/') + 1);
     if (!candidate.rejected.empty() || name.find("cuda") != std::string::npos)
-      continue;  // CUDA's brings a driver and LibTorch's other half
+      continue;  // CUDA's loads a driver and the rest of LibTorch
     began = std::chrono::steady_clock::now();
     registry.open_file(candidate.file);
     std::printf(", \"%s\": %.3f", name.c_str(), milliseconds_since(began));

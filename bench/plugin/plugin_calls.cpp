@@ -1,5 +1,6 @@
-// What a call across the plugin contract costs: Optimizer::update of an empty piece, with what the host puts around it (room for
-// the plugin's sentence, the wall against exceptions), against the same work called within the program.
+// Cost of a call across the plugin contract: Optimizer::update of an empty piece, with the host's
+// surroundings (room for the plugin's error text, the exception barrier), against the same work
+// called within the program.
 //
 //   plugin_calls FILE...    an optimizer each; of those of tests/sdk/shelf update returns at once
 //
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int kCalls = 2'000'000, kRounds = 9;
 
-// As a plugin's: not inlined, and it looks at what it is given.
+// Like a plugin's function: not inlined, and it reads its arguments.
 __attribute__((noinline)) int32_t returns_at_once(const gannet_update_args* args) {
   asm volatile("" : : "r"(args) : "memory");
   return args->segment_count == 0 ? GANNET_OK : GANNET_INTERNAL;
@@ -59,7 +60,7 @@ int main(int argc, char** argv) {
     args.states = states.data();
     args.state_count = states.size();
     std::vector<double> within, across;
-    for (int round = 0; round <= kRounds; ++round) {  // the first one warms up
+    for (int round = 0; round <= kRounds; ++round) {  // the first one is a warm-up
       const double plain = nanoseconds_a_call([&] { returns_at_once(&args); });
       const double call = nanoseconds_a_call([&] { optimizer.update(args); });
       if (round == 0) continue;

@@ -1,5 +1,6 @@
-// The Trainer's loop against the loop that a program writes by hand with the same engine, data and config: a small GPT in fp32,
-// updates of two micro-batches. And how long a resume takes to skip a million samples, with the samples that it read for it.
+// The Trainer's loop against a hand-written loop with the same engine, data and config: a small GPT
+// in fp32, updates of two micro-batches. Also the time of a resume to skip a million samples, and
+// the number of samples it reads.
 //
 //   trainer_bench [ROUNDS]
 #include <ATen/Context.h>
@@ -25,7 +26,7 @@ std::vector<gannet::Example> make_samples(int64_t vocabulary) {
   return samples;
 }
 
-// Counts what is read of it.
+// Counts the samples that are read.
 struct Million {
   std::shared_ptr<int64_t> reads = std::make_shared<int64_t>(0);
   size_t size() const { return 1'000'008; }

@@ -40,7 +40,7 @@ Boundary::~Boundary() try {
   log(LogLevel::kError, error.what());
 }
 
-// Without it, the time of a device is that of its launches.
+// Without this wait, the measured time of a device is that of its kernel launches.
 void Boundary::wait() const {
   if (!configuration_->settings.synchronize_checkpoint_boundary) return;
   for (const c10::Device& device : devices_)

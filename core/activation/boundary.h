@@ -1,5 +1,6 @@
-// The begin and the end of a region's forward, of its recomputation: where "synchronize_checkpoint_boundary" waits for the
-// device, and "profile" takes the time.
+// Marks the beginning and the end of a region's forward and of its recomputation.
+// "synchronize_checkpoint_boundary" makes both points wait for the device, and "profile" measures
+// the time between them.
 //
 //   { const Boundary boundary(configuration, devices, "forward", "the region 'block'");  f(x); }
 //   // the region 'block': forward 1.27 ms
@@ -17,7 +18,7 @@ namespace gannet::activation {
 
 class Boundary {
  public:
-  /// `configuration` may be null, and outlives this. `what`: a literal.
+  /// `configuration` may be null and must outlive this object. `what` is a string literal.
   Boundary(const Configuration* configuration, const std::vector<c10::Device>& devices, const char* what, std::string region);
   ~Boundary();
   Boundary(const Boundary&) = delete;

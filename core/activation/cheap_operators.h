@@ -1,5 +1,5 @@
-// The operators that a config may name to be computed again in backward: of those that are cheap beside a matrix product, those
-// whose second run gives the same bits, and changes nothing else.
+// The operators that a config may choose for recomputation in backward. They are cheap compared to
+// a matrix product, a second run gives the same bits, and they have no side effects.
 //
 //   const CheapOperators chosen({"gelu", "layer_norm", "dropout"});
 //   if (const auto* one = chosen.find(op)) ...
@@ -18,15 +18,15 @@ class CheapOperators {
   struct Chosen {
     bool is_random;
   };
-  /// Every overload of these names that makes a new tensor. Throws Error(kConfig) for a name that is none of them.
-  /// `where` begins its sentence.
+  /// Chooses every overload of these names that returns one new tensor. Throws Error(kConfig) for a
+  /// name that cannot be chosen. `where` begins the sentence of the error.
   explicit CheapOperators(const std::vector<std::string>& names, const std::string& where = "");
   const Chosen* find(const c10::OperatorHandle& op) const {
     const auto found = by_schema_.find(&op.schema());
     return found == by_schema_.end() ? nullptr : &found->second;
   }
   bool empty() const { return by_schema_.empty(); }
-  /// All that can be named.
+  /// All names that can be chosen.
   static std::vector<std::string> names();
 
  private:

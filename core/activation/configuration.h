@@ -1,6 +1,7 @@
-// What regions do with their inputs, as it is configured. An engine's forward puts that of its config in force on its thread; the
-// program's own checkpointing::configure goes before it, everywhere. A region keeps what was in force at its forward, and its
-// recomputation, which may run on another thread, puts it in force again for the regions within.
+// Configures what regions do with their inputs. An engine's forward puts its own configuration in
+// force on its thread; the program's checkpointing::configure overrides it on all threads. A region
+// keeps the configuration that was in force at its forward. Its recomputation, which may run on
+// another thread, puts that configuration in force again for nested regions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,18 +26,18 @@ class InputStore;
 
 struct Configuration {
   config::ActivationCheckpointing settings;
-  std::shared_ptr<ProcessGroup> tensor_group;  // ranks that have the same inputs; null: this one alone
-  std::shared_ptr<InputStore> inputs;          // null: they stay where they are
-  // Into the engine's trace, where there is one; may be empty. Steady clock.
+  std::shared_ptr<ProcessGroup> tensor_group;  // ranks that have the same inputs; null: only this rank
+  std::shared_ptr<InputStore> inputs;          // null: inputs stay where they are
+  // Adds a span to the engine's trace, if it has one. May be empty. Times are of the steady clock.
   std::function<void(const std::string& name, std::chrono::steady_clock::time_point began,
                      std::chrono::steady_clock::time_point ended)>
       span;
 };
 
-/// What a region takes that begins here and now; null: nothing is configured.
+/// The configuration for a region that begins now on this thread; null: nothing is configured.
 std::shared_ptr<const Configuration> in_force();
 
-/// While it lives, on this thread.
+/// Puts a configuration in force on this thread while it lives.
 class InForce {
  public:
   explicit InForce(std::shared_ptr<const Configuration> configuration);
@@ -49,12 +50,12 @@ class InForce {
 
 /// Throws Error(kOrder) while a region waits for its backward.
 void require_none_waiting();
-/// The program's own, for regions on all threads; null: none any more. Throws Error(kOrder) while a region waits for its
-/// backward.
+/// Sets the program's own configuration, for regions on all threads; null removes it. Throws
+/// Error(kOrder) while a region waits for its backward.
 void set_explicit(std::shared_ptr<const Configuration> configuration);
 std::shared_ptr<const Configuration> explicit_configuration();
 
-/// A region that no backward has come to.
+/// Counts a region that no backward pass has reached yet.
 class Waiting {
  public:
   Waiting();
@@ -63,7 +64,8 @@ class Waiting {
 };
 int64_t regions_waiting();
 
-/// This rank along the tensor axis, for seeds: of the program's own configuration, else of the engine that was made last.
+/// This rank along the tensor axis, for seeds: from the program's own configuration, else from the
+/// engine that was created last.
 uint32_t tensor_rank();
 void note_tensor_rank(uint32_t rank);
 

@@ -12,7 +12,7 @@
 
 namespace gannet::activation {
 
-// Of one argument: memory [slots * numel], or a region of the tier.
+// The buffer of one argument: memory [slots * numel], or a region of the tier.
 class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
  public:
   Buffer(int64_t slots, const at::Tensor& first, std::shared_ptr<TierMemory> tier, const std::string& name)
@@ -25,7 +25,7 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
     in_use_ = 0;
   }
 
-  // A slot of the buffer, free again when it goes.
+  // Owns a slot of the buffer and frees it on destruction.
   struct Lease {
     Lease(std::shared_ptr<Buffer> owner, int64_t place) : buffer(std::move(owner)), slot(place) {}
     ~Lease() {
@@ -37,7 +37,7 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
     const std::shared_ptr<Buffer> buffer;
     const int64_t slot;
   };
-  /// Null: none is free.
+  /// Returns null if no slot is free.
   std::shared_ptr<Lease> lease() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) return nullptr;
@@ -56,7 +56,8 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
   std::string to_string() const { return formatted("{} elements of {} on {}", numel_, c10::toString(dtype_), device_.str()); }
   uint64_t bytes() const { return region_ ? region_->bytes() : memory_.nbytes(); }
 
-  // [numel], over a storage of its own that has the lease: whoever still uses it keeps the slot.
+  // Returns a tensor [numel] over its own storage, which owns the lease: the slot stays in use as
+  // long as the storage does.
   at::Tensor view(const std::shared_ptr<Lease>& lease) const {
     auto* const address =
         static_cast<char*>(memory_.data_ptr()) + lease->slot * numel_ * static_cast<int64_t>(memory_.itemsize());
@@ -68,10 +69,10 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
   const int64_t numel_;
   const at::ScalarType dtype_;
   const at::Device device_;
-  at::Tensor memory_;                           // undefined: on the tier
-  std::shared_ptr<TierMemory::Region> region_;  // null: in memory
+  at::Tensor memory_;                           // undefined: the buffer is on the tier
+  std::shared_ptr<TierMemory::Region> region_;  // null: the buffer is in memory
   mutable std::mutex mutex_;
-  std::vector<int64_t> free_;  // the next one last
+  std::vector<int64_t> free_;  // the last one is taken next
   int64_t in_use_;
 };
 
@@ -92,7 +93,7 @@ class ContiguousInputs::OnTier : public Slot {
   at::Tensor read() override { return piece_->read(); }
 
  private:
-  const std::shared_ptr<TierMemory::Piece> piece_;  // has the lease
+  const std::shared_ptr<TierMemory::Piece> piece_;  // owns the lease
 };
 
 std::unique_ptr<ContiguousInputs::Slot> ContiguousInputs::put(size_t argument, const at::Tensor& flat, const std::string& name) {

@@ -1,10 +1,11 @@
-// The inputs of all regions side by side, in one buffer for each argument ("contiguous_memory_optimization"): allocated when the
-// first region keeps its own, with as many slots as the config has checkpoints.
+// Keeps the inputs of all regions contiguous, in one buffer per argument
+// ("contiguous_memory_optimization"). A buffer is allocated when the first region keeps its inputs,
+// with as many slots as the config has checkpoints.
 //
-//   ContiguousInputs buffers(12, tier);              // null: the device's memory
+//   ContiguousInputs buffers(12, tier);              // null tier: the device's memory
 //   const auto slot = buffers.put(0, flat, "inputs of the region 'block'");
 //   slot->start_read();
-//   at::Tensor values = slot->read();                // the slot is free when neither it nor such a tensor is left
+//   at::Tensor values = slot->read();                // the slot is freed when `slot` and such tensors are gone
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,18 +24,18 @@ class ContiguousInputs {
  public:
   ContiguousInputs(int64_t slots, std::shared_ptr<TierMemory> tier) : slots_(slots), tier_(std::move(tier)) {}
 
-  // What one region keeps of one argument.
+  // One region's copy of one argument.
   class Slot {
    public:
     virtual ~Slot() = default;
     virtual void start_read() = 0;
     virtual at::Tensor read() = 0;  // [numel]
   };
-  /// Copies `flat` [numel] into a free slot of the argument's buffer. Throws Error(kUnsupported) where it has not the numel,
-  /// dtype and device of the others, and Error(kOrder) where no slot is free. A buffer without a slot in use is replaced
-  /// where inputs have another shape.
+  /// Copies `flat` [numel] into a free slot of the argument's buffer. Throws Error(kUnsupported) if
+  /// its numel, dtype or device differs from the others', and Error(kOrder) if no slot is free. A
+  /// buffer that has no slot in use is replaced when inputs of another shape arrive.
   std::unique_ptr<Slot> put(size_t argument, const at::Tensor& flat, const std::string& name);
-  /// Of all buffers.
+  /// Total size of all buffers.
   uint64_t bytes() const;
 
  private:

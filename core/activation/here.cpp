@@ -32,7 +32,7 @@ SavedBytes::~SavedBytes() { meter = outer_; }
 void SavedBytes::note(const at::Tensor& saved) {
   if (meter == nullptr || !saved.has_storage()) return;
   c10::StorageImpl* const storage = saved.storage().unsafeGetStorageImpl();
-  if (zero::is_watched(storage)) return;  // a parameter that is gathered
+  if (zero::is_watched(storage)) return;  // a gathered parameter
   meter->seen_.try_emplace(storage, Seen{saved.storage().getWeakStorageImpl(), static_cast<int64_t>(storage->nbytes())});
 }
 

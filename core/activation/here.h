@@ -1,4 +1,4 @@
-// What regions of activation checkpointing tell the code around them, on this thread.
+// Per-thread state of checkpointed regions that the surrounding code can query.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace gannet::activation {
 
-// While it lives, this thread runs a region's function: its forward or its recomputation.
+// While it lives, this thread runs a region's function, in its forward or in its recomputation.
 class InRegion {
  public:
   InRegion();
@@ -19,31 +19,33 @@ class InRegion {
 };
 bool is_in_region();
 
-// Regions that have begun a forward: on this thread, and on all.
+// Number of regions that have begun a forward, on this thread and on all threads.
 struct RegionCounts {
   uint64_t here, everywhere;
 };
 RegionCounts region_counts();
 void count_region();
 
-// While it lives, the bytes that operators of this thread's regions save, each storage once. The latest one is asked.
+// While it lives, counts the bytes that operators of this thread's regions save, each storage once.
+// Only the innermost instance of a thread counts.
 class SavedBytes {
  public:
   SavedBytes();
   ~SavedBytes();
   SavedBytes(const SavedBytes&) = delete;
-  /// By a region, for what it drops; by the operators' recomputation, for what is saved, dropped or not.
+  /// Called by a region for tensors that it drops, and by Selective and SavedStore for every saved
+  /// tensor, whether dropped or not.
   static void note(const at::Tensor& saved);
-  /// Of all storages but these: of parameters, inputs and results.
+  /// Bytes of all storages except `others`: those of parameters, inputs and results.
   int64_t without(const std::unordered_set<const c10::StorageImpl*>& others) const;
-  /// Of the largest of them.
+  /// Bytes of the largest of these storages.
   int64_t largest_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
-  /// Of those that somebody still holds.
+  /// Bytes of those storages that are still alive.
   int64_t alive_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
 
  private:
   struct Seen {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // so that its address is no other's
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // held so that its address is not reused
     int64_t bytes;
   };
   std::unordered_map<const c10::StorageImpl*, Seen> seen_;

@@ -13,7 +13,8 @@
 namespace gannet::activation {
 class InputStore::Memory {
  public:
-  // `flat`: the stretch. With ranks, all of them have the same. `contiguous` may be null.
+  // `flat` is the byte range as elements. If there are ranks, all of them have the same values.
+  // `contiguous` may be null.
   Memory(const Options& options, ContiguousInputs* contiguous, const at::Tensor& flat, size_t argument, const std::string& name)
       : ranks_(options.ranks), numel_(flat.numel()) {
     at::Tensor mine = flat;
@@ -21,7 +22,7 @@ class InputStore::Memory {
       const auto size = static_cast<int64_t>(ranks_->size()), rank = static_cast<int64_t>(ranks_->rank());
       const int64_t part = (numel_ + size - 1) / size, begin = std::min(part * rank, numel_),
                     end = std::min(begin + part, numel_);
-      mine = at::zeros({part}, flat.options());  // the last ranks' may end before: padded
+      mine = at::zeros({part}, flat.options());  // padded: the slices of the last ranks may be shorter
       mine.narrow(0, 0, end - begin).copy_(flat.narrow(0, begin, end - begin));
     }
     bytes_ = static_cast<uint64_t>(mine.numel()) * mine.itemsize();

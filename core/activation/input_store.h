@@ -1,12 +1,13 @@
-// Where inputs of regions are kept between forward and backward: as this rank's slice of what the ranks of the tensor axis have
-// in common, on a tier, side by side in one buffer, or several of these. Values are moved as memory: a tensor comes back with the
-// strides that it had.
+// Keeps the inputs of regions between forward and backward: as this rank's slice of data that the
+// ranks of the tensor axis share, on a tier, contiguous in one buffer, or a combination of these.
+// Values are moved as raw memory, and a tensor comes back with its original strides.
 //
-//   const auto kept = store.keep(inputs, name);       // after the region's forward; null for what stays as it is
-//   kept->start_coming();                             // on a drive, in the background
+//   const auto kept = store.keep(inputs, name);       // after the region's forward; null for inputs that stay in place
+//   kept->start_coming();                             // if on a drive: reads in the background
 //   at::Tensor x = kept->values(0);                   // without a graph
 //
-// Not moved: parameters and views of them, whose owner keeps them anyway; tensors without memory of LibTorch's; what is empty.
+// Not moved: parameters and views of them, which their owner keeps anyway; tensors whose memory is
+// not from LibTorch's allocators; empty tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,37 +34,37 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
  public:
   struct Options {
     std::shared_ptr<TierMemory> tier;                           // null: the device's memory
-    std::shared_ptr<DeviceComm> ranks;                          // null: whole
-    std::optional<int64_t> slots;                               // of one buffer for each argument; null: no such buffers
-    std::function<bool(const c10::StorageImpl*)> is_parameter;  // beside leaves and their views; may be empty
+    std::shared_ptr<DeviceComm> ranks;                          // null: inputs are kept whole
+    std::optional<int64_t> slots;                               // slots of each argument's buffer; null: no such buffers
+    std::function<bool(const c10::StorageImpl*)> is_parameter;  // in addition to leaves and their views; may be empty
   };
   explicit InputStore(Options options) : options_(std::move(options)) {
     if (options_.slots) contiguous_ = std::make_unique<ContiguousInputs>(*options_.slots, options_.tier);
   }
   const Options& options() const { return options_; }
-  /// Null: none.
+  /// Null: there are no such buffers.
   const ContiguousInputs* contiguous() const { return contiguous_.get(); }
 
-  class Memory;  // of one stretch of a storage
+  class Memory;  // one byte range of a storage
 
-  // Of one region.
+  // The inputs of one region.
   class Kept {
    public:
     bool is_moved(size_t input) const { return memories_[input] != nullptr; }
-    /// Every rank of the tensor axis calls it, in the same order.
+    /// A collective: every rank of the tensor axis calls it, in the same order.
     at::Tensor values(size_t input);
-    uint64_t bytes_here() const;  // of this rank: slices are padded to one size
+    uint64_t bytes_here() const;  // on this rank; slices are padded to equal size
     void start_coming();
-    /// Those of the region before, which backward comes to next.
+    /// Starts reading the inputs of the previous region, which backward reaches next.
     void start_those_before() const;
 
    private:
     friend class InputStore;
-    std::vector<std::shared_ptr<Memory>> memories_;  // by input; null: it stays
-    std::vector<at::Tensor> shapes_;                 // by input, of device meta
+    std::vector<std::shared_ptr<Memory>> memories_;  // by input; null: it stays in place
+    std::vector<at::Tensor> shapes_;                 // by input, on the meta device
     std::weak_ptr<Kept> before_;
   };
-  /// Undefined tensors are left out.
+  /// Ignores undefined tensors.
   std::shared_ptr<Kept> keep(const std::vector<at::Tensor>& inputs, const std::string& name);
 
  private:
@@ -76,11 +77,11 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   std::mutex mutex_;
   std::weak_ptr<Kept> last_;
   struct Known {
-    WeakStorage storage;  // while it is held, no other storage has the address
-    Version version;      // of the tensor that was kept
+    WeakStorage storage;  // while it is held, no other storage can have this address
+    Version version;      // version of the tensor that was kept
     std::weak_ptr<Memory> memory;
   };
-  std::map<Stretch, Known> known_;  // so that a tensor that is the input of several regions is kept once
+  std::map<Stretch, Known> known_;  // so that a tensor that several regions take as input is kept once
 };
 
 }  // namespace gannet::activation

@@ -25,7 +25,8 @@ Inputs::Inputs(const std::vector<at::Tensor>& tensors) {
       continue;
     }
     input.saved = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
-    // One that a region around this one has dropped is computed again, whatever happens to it.
+    // An input that a surrounding region drops is recomputed, so that later changes of it do not
+    // matter.
     if (!is_dropping()) input.version = Version::of(tensor);
   }
 }

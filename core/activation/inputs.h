@@ -1,7 +1,7 @@
-// The inputs of a region, from its forward to its backwards.
+// Holds the inputs of a region from its forward to its backward passes.
 //
 //   Inputs inputs(tensors);  y = f(tensors...);  inputs.keep(tensors, configuration, "the region 'block'");
-//   f(inputs.again("the region 'block'")...);   // leaves, without the graph that the tensors came with
+//   f(inputs.again("the region 'block'")...);   // leaves, detached from the original graph
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,23 +20,24 @@ namespace gannet::activation {
 class Inputs {
  public:
   explicit Inputs(const std::vector<at::Tensor>& tensors);
-  /// After the forward: until then the caller holds the tensors anyway. Moves them where the configuration (null: none) says,
-  /// unless another region is around this one, which drops all of it, or all that is saved is on a tier already. Throws
-  /// Error(kUnsupported) where the forward changed one.
+  /// Call it after the forward; until then the caller holds the tensors anyway. Moves them as the
+  /// configuration says (null: not at all). Does not move them if a surrounding region drops
+  /// everything, or if all saved tensors go to a tier already. Throws Error(kUnsupported) if the
+  /// forward changed one in place.
   void keep(const std::vector<at::Tensor>& tensors, const Configuration* configuration, const std::string& region);
-  /// Throws Error(kOrder) where one was changed since.
+  /// Throws Error(kOrder) if one was changed in place since.
   std::vector<at::Tensor> again(const std::string& region);
 
  private:
   struct Input {
-    torch::autograd::SavedVariable saved;  // so that a region around this one drops it, too
-    at::Tensor inference;                  // one that autograd may not save
+    torch::autograd::SavedVariable saved;  // so that a surrounding region drops it as well
+    at::Tensor inference;                  // an inference tensor, which autograd cannot save
     bool is_defined = false, requires_grad = false;
-    size_t first = 0;  // the first input that is the same tensor
+    size_t first = 0;  // index of the first input that is the same tensor
     Version version;
   };
   std::vector<Input> inputs_;
-  std::shared_ptr<InputStore::Kept> moved_;  // what is not in inputs_; null: nothing
+  std::shared_ptr<InputStore::Kept> moved_;  // inputs that are not in inputs_; null: none
 };
 
 }  // namespace gannet::activation

@@ -12,17 +12,17 @@ int64_t largest_gradient(const Kept& kept) {
   return largest;
 }
 
-// While backward is in a layer, those after it have nothing any more.
+// While backward is in a layer, the layers after it hold nothing.
 int64_t in_backward(const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes + layer.largest_bytes; }
 
-// Where it is not known by layer what backward drops first.
+// For estimates without per-layer data, where the order in which backward drops tensors is unknown.
 KeptAtMost all_the_time(int64_t bytes) { return {.bytes = bytes, .last_bytes = bytes}; }
 
 }  // namespace
 
 KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
   KeptAtMost most;
-  int64_t before = 0, input_before = 0;  // of the groups before; on a tier, the input of the last of them
+  int64_t before = 0, input_before = 0;  // of the earlier groups; on a tier: the input of the last of them
   for (const LayerGroup& group : groups) {
     int64_t inside = 0, gradient = 0;
     for (size_t i = group.begin; i < group.end; ++i) {
@@ -42,7 +42,7 @@ KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups,
       before += input;
     }
   }
-  // Backward begins in what is outside of the layers.
+  // Backward begins outside of the layers.
   most.bytes = std::max(most.bytes, before + input_before + kept.rest_bytes + kept.rest_largest_bytes);
   return most;
 }
@@ -57,8 +57,8 @@ std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationChec
   return {{0, layers, false}};
 }
 
-// All that is saved is on the tier, but for what is on its way: of two layers that follow each other at most. Without layers that
-// may be all of it.
+// All saved tensors are on the tier, except those in flight, which belong to at most two
+// consecutive layers. Without layers, all of them may be in flight.
 KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
   const auto all_of = [](const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes; };
   int64_t all = kept.rest_bytes, before = 0, most = kept.rest_bytes + kept.rest_largest_bytes;

@@ -1,12 +1,14 @@
-// What activations of one micro-batch take at most, by what the config has done with them: arithmetic, without a model.
+// Estimates the most memory that activations of one micro-batch take under given settings. Plain
+// arithmetic; no model is needed.
 //
 //   Kept kept{.layers = measured, .rest_bytes = 4096};
-//   kept_at_most(kept, groups_of(kept.layers.size(), 1), /*on_tier=*/false);     // with each layer recomputed
+//   kept_at_most(kept, groups_of(kept.layers.size(), 1), /*on_tier=*/false);     // each layer is recomputed
 //
-// Backward goes from the last region to the first. At each there are the inputs of the regions before it, what layers that are no
-// regions save, all that the region's own layers save, which it has just computed again, and one gradient, as large as the
-// largest tensor that one of these layers saved. Before the first of them it is in what is outside of the layers, with a gradient
-// likewise. What else an operator uses only while it runs is not counted.
+// Backward runs from the last region to the first. At each region, memory holds the inputs of the
+// earlier regions, the tensors saved by layers outside of regions, everything that the region's own
+// layers save (just recomputed), and one gradient as large as the largest tensor that one of these
+// layers saved. Before it reaches the last layer, backward is in the code outside of the layers,
+// again with one gradient. Temporary memory of running operators is not counted.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +21,28 @@
 namespace gannet::activation {
 
 struct Kept {
-  std::vector<MeasuredLayer> layers;       // in their order; none: the model gives none
-  int64_t rest_bytes = 0;                  // saved outside of layers, as by the loss; backward drops it first
-  int64_t rest_largest_bytes = 0;          // of the largest tensor in it
-  std::optional<int64_t> selective_bytes;  // of all, where the operators of `recompute` are run again; null: not measured
+  std::vector<MeasuredLayer> layers;       // in execution order; empty: the model declares none
+  int64_t rest_bytes = 0;                  // saved outside of layers, for example by the loss; backward drops it first
+  int64_t rest_largest_bytes = 0;          // the largest tensor in rest_bytes
+  std::optional<int64_t> selective_bytes;  // total if the operators of `recompute` are recomputed; null: not measured
 };
 
 struct KeptAtMost {
-  int64_t bytes = 0;       // with the device
+  int64_t bytes = 0;       // on the device
   int64_t tier_bytes = 0;  // inputs of regions on a tier
-  int64_t last_bytes = 0;  // of `bytes`, when backward is in the first layers
+  int64_t last_bytes = 0;  // the part of `bytes` that is left when backward is in the first layers
 };
 
-/// `on_tier`: inputs of regions are on a tier, but for those of the region at hand and of the one before it, which are read
-/// meanwhile.
+/// `on_tier`: inputs of regions are on a tier, except those of the current region and of the one
+/// before it, which are read ahead.
 KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier);
-/// The groups that these settings make of the layers. Without any of its keys one that is no region.
+/// Returns the groups that these settings make of the layers. If none of the keys is set, that is
+/// one group that is not a region.
 std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationCheckpointing& settings);
-/// With everything that is saved on a tier.
+/// The estimate with all saved tensors on a tier.
 KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory);
-/// As an engine with these settings trains. `tier_is_memory`: a tier in the host's memory is the device's own.
+/// The estimate for an engine with these settings. `tier_is_memory`: a tier in the host's memory is
+/// the device's own memory.
 KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory);
 
 }  // namespace gannet::activation

@@ -1,4 +1,5 @@
-// Layers and their runs: with regions where an engine says so (recomputing.h), else one call after another.
+// Implements layers and run_layers: with regions if an engine asks for them (recomputing.h), else
+// one call after another.
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>
 #include <gannet/layers.h>
@@ -22,7 +23,7 @@ using Storages = std::unordered_set<const c10::StorageImpl*>;
 std::string tensors(size_t count) { return formatted("{} tensor{}", count, count == 1 ? "" : "s"); }
 std::string name_of(const Layer& layer) { return formatted("layer '{}'", printable(layer.name())); }
 
-// `from`: who gave the tensors.
+// `from` names the source of the tensors.
 void check_takes(const Layer& layer, const std::string& from, size_t count) {
   if (layer.takes().has(count)) return;
   throw Error(ErrorCode::kArgument, formatted("{} takes {}, {} gave {}", name_of(layer), layer.takes().to_string(), from, count),
@@ -58,7 +59,8 @@ int64_t add_storages(const Wire& wire, Storages& seen) {
   return bytes;
 }
 
-// A group of one layer, and what it would keep. `passed`: storages of parameters, and of what has been on the wire.
+// Calls a group of one layer and measures what it would keep. `passed` holds the storages of
+// parameters and of earlier wires.
 Wire call_measured(const Recomputing& recomputing, const std::shared_ptr<const std::vector<Layer>>& layers,
                    const activation::LayerGroup& group, const Wire& wire, Storages& passed, MeasuredLayer& measured) {
   measured.name = (*layers)[group.begin].name();
@@ -76,7 +78,8 @@ Wire call_measured(const Recomputing& recomputing, const std::shared_ptr<const s
   return results;
 }
 
-// The tensors of what a module of a Sequential returned.
+// Puts the tensors that a module of a Sequential returned on the wire; false if the value has none
+// of these types.
 template <class... Ts>
 bool give_if(torch::nn::AnyValue& value, Wire& wire) {
   return ((value.try_get<Ts>() != nullptr && (detail::OnWire<Ts>::give(wire, *value.try_get<Ts>()), true)) || ...);
@@ -87,7 +90,8 @@ using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// A Sequential hands what a module returned to the next as one argument, a tuple as a tuple.
+// A Sequential passes the result of a module to the next one as one argument; a tuple stays a
+// tuple.
 std::vector<torch::nn::AnyValue> arguments_of(const Wire& wire, bool is_first) {
   std::vector<torch::nn::AnyValue> arguments;
   if (!is_first && wire.size() == 2)
@@ -179,7 +183,7 @@ Wire run_layers(const std::vector<Layer>& layers, Wire wire) {
   }
   Storages passed = recomputing->parameter_storages();
   std::vector<MeasuredLayer> measured(plan.groups.size());
-  std::vector<Wire> alive;  // storages are told apart by address: one that died could be taken for the next
+  std::vector<Wire> alive;  // keeps storages alive: they are identified by address, which could be reused
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     alive.push_back(wire);
     wire = call_measured(*recomputing, kept, plan.groups[i], wire, passed, measured[i]);

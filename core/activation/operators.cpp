@@ -19,7 +19,7 @@ namespace {
 
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-// Running statistics of a batch norm and its kin are written, and their schemas do not say so.
+// Batch norm and similar operators write their running statistics, but their schemas do not say so.
 bool is_written(const c10::Argument& argument) {
   return (argument.alias_info() && argument.alias_info()->isWrite()) || argument.name() == "running_mean" ||
          argument.name() == "running_var";
@@ -36,8 +36,8 @@ void for_each_tensor(const c10::IValue& value, const F& f) {
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-// Memory that no allocator of LibTorch's gave out, with somebody who knows when it ends: an engine's parameters, a from_blob with
-// a deleter.
+// Memory that was not allocated by LibTorch but has an owner who knows its lifetime: an engine's
+// parameters, from_blob with a deleter.
 bool is_of_engine(const at::Tensor& tensor) {
   return tensor.storage().allocator() == nullptr && tensor.storage().data_ptr().get_context() != nullptr;
 }
@@ -100,7 +100,7 @@ class Operators::Observer : public zero::Observer {
   }
 
   Operators& operators_;
-  zero::Observer* const outer_ = zero::observer_here();  // the profiler, or a region around this one
+  zero::Observer* const outer_ = zero::observer_here();  // the profiler or a surrounding region
 };
 
 Operators::Operators(bool is_replay)
@@ -113,7 +113,8 @@ const void* Operators::key_of(const at::Tensor& tensor) {
 
 void Operators::keep(const at::Tensor& tensor) {
   const bool of_engine = is_of_engine(tensor);
-  // from_blob's without a deleter: memory of the program's, which may be gone by the recomputation.
+  // from_blob without a deleter: memory of the program, which may be freed before the
+  // recomputation.
   if (!of_engine && tensor.storage().allocator() == nullptr) return;
   const void* const key = key_of(tensor);
   if (kept_.contains(key)) return;
@@ -123,7 +124,7 @@ void Operators::keep(const at::Tensor& tensor) {
                           "its recomputation would write it once more",
                           shape_text(tensor.sizes())),
                 "write it outside of the region, or keep whole parameters on each rank (ZeRO stages 0 to 2)");
-  // All of the storage: another operator may write into another view of it.
+  // Keep the whole storage, because another operator may write into another view of it.
   at::Tensor whole = (of_engine ? whole_parameter(tensor) : tensor).detach();
   const auto numel = static_cast<int64_t>(tensor.storage().nbytes() / tensor.itemsize());
   if (!of_engine && numel != tensor.numel()) whole = whole.as_strided({numel}, {1}, 0);

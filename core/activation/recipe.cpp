@@ -20,12 +20,14 @@ namespace {
 
 using torch::autograd::SavedVariableHooks;
 
-// An input is held whatever becomes of it where that is so little of what it spares: a norm's weight, a mask of positions.
+// An input is always held if it is this small a share of what it saves, such as a norm's weight or
+// a mask of positions.
 constexpr size_t kSmallShare = 16;
-// Of these a copy is held where nobody else keeps the tensor, so that the program may write into its running mean afterwards, as
-// it may where the operator saves nothing.
+// Inputs of up to this size are copied if nothing else keeps them. The program may then write into
+// its running mean afterwards, just as it may when the operator saves nothing.
 constexpr size_t kCopiedBytes = 16 << 10;
-// That run for one tensor, in a chain of recipes: a longer one keeps a tensor on the way.
+// Most operators that a chain of recipes runs for one tensor. A longer chain keeps a tensor in the
+// middle.
 constexpr int kMostOperators = 16;
 
 bool is_copied(const at::Tensor& tensor) {
@@ -41,7 +43,7 @@ class Catching : public Keeper {
   at::Tensor caught;
 
  private:
-  // Of a graph that nobody runs.
+  // The hooks of a graph that is never run backward.
   class Hooks : public SavedVariableHooks {
    public:
     explicit Hooks(Catching& catching) : catching_(catching) {}
@@ -83,7 +85,7 @@ Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& st
     if (value.isTensor() && value.toTensor().defined()) {
       add_input(value.toTensor(), notes);
       arguments_.emplace_back(at::Tensor());
-    } else if (value.isTensor()) {  // an optional one that is not there, as the weight of a norm without one: no input
+    } else if (value.isTensor()) {  // an absent optional tensor, such as the weight of a norm without one: no input
       arguments_.emplace_back();
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> places;
@@ -112,7 +114,7 @@ void Recipe::add_input(const at::Tensor& tensor, const Notes& notes) {
   Input& input = inputs_.emplace_back(tensor);
   input.maker = notes.recipe_of(tensor);
   input_bytes_ = std::max(input_bytes_, tensor.storage().nbytes());
-  // The others are kept by somebody else, or not at all.
+  // Other inputs are kept elsewhere or not at all.
   if (input.is_parameter || tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
       tensor.storage().nbytes() * kSmallShare <= input_bytes_ || zero::is_watched(storage_impl(tensor)))
     input.tensor = without_graph(tensor);
@@ -179,7 +181,7 @@ at::Tensor Recipe::made_again(const Input& input, bool with_grad) const {
 
 at::Tensor Recipe::run(bool with_grad) const {
   std::vector<c10::IValue> stack;
-  std::vector<at::Tensor> made;  // of the inputs so far
+  std::vector<at::Tensor> made;  // the inputs so far
   const auto next_input = [&] {
     const Input& input = inputs_[made.size()];
     for (size_t i = 0; i < made.size(); ++i)  // y * y

@@ -1,16 +1,18 @@
-// How a tensor that one operator made is made again: the operator, its arguments, and the states that it ran under.
+// Recomputes a tensor that one operator produced: the operator, its arguments, and the state that
+// it ran under.
 //
 //   auto recipe = std::make_shared<Recipe>(op, stack, is_random, notes);   // before the operator runs
 //   run();
-//   recipe->finish(output);                 // it keeps no large input alive
+//   recipe->finish(output);                 // keeps no large input alive ...
 //   if (recipe->can_hold(notes)) recipe->hold(notes);                      // ... until something depends on it
-//   at::Tensor same = recipe->output_again(view_of_output);                // as often as wanted, on any thread
+//   at::Tensor same = recipe->output_again(view_of_output);                // any number of times, on any thread
 //
-// An input that another recipe makes is not kept but made again, too, so that a chain keeps its beginning alone. What holds its
-// inputs keeps what somebody else keeps anyway: a recipe whose input nobody keeps would spare nothing, and cannot be held.
+// An input that another recipe produces is recomputed as well instead of kept, so that a chain of
+// recipes keeps only its beginning. A recipe that is held keeps inputs that are kept elsewhere
+// anyway. If nothing else keeps an input, the recipe would save no memory and cannot be held.
 //
-// Parameters are kept without their bytes where these are gathered on demand (ZeRO stage 3): the operator gathers them when it
-// runs.
+// Parameters that are gathered on demand (ZeRO stage 3) are kept without their bytes: the operator
+// gathers them when it runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,26 +33,27 @@ namespace gannet::activation {
 
 class Recipe;
 
-// Of one forward: what is known of its storages.
+// Facts about the storages of one forward.
 class Notes {
  public:
   virtual ~Notes() = default;
-  /// The recipe of a tensor's storage, if that has not been written into since.
+  /// The recipe of a tensor's storage, unless the storage has been written since.
   virtual std::shared_ptr<Recipe> recipe_of(const at::Tensor& tensor) const = 0;
-  /// Whether somebody keeps all of it until backward.
+  /// Whether the whole storage is kept until backward anyway.
   virtual bool is_kept(const c10::StorageImpl* storage) const = 0;
 };
 
 class Recipe {
  public:
   Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, bool is_random, const Notes& notes);
-  /// A tensor that cannot be kept by its storage and strides (sparse, quantized, lazily conjugated) is among the arguments.
+  /// False if an argument is a tensor that cannot be kept by its storage and strides (sparse,
+  /// quantized, lazily conjugated).
   bool is_usable() const { return is_usable_; }
   bool is_input(const c10::StorageImpl* storage) const;
   /// Bytes of the largest input's storage.
   size_t input_bytes() const { return input_bytes_; }
 
-  /// Ends the operator's run.
+  /// Call it after the operator has run.
   void finish(const at::Tensor& output);
   const Version& output_version() const { return output_version_; }
   at::ScalarType output_dtype() const { return output_->dtype; }
@@ -59,14 +62,15 @@ class Recipe {
   bool can_hold(const Notes& notes) const;
   void hold(const Notes& notes);
 
-  /// Runs the operator again: a view of its output, or the n-th tensor that it saved for backward itself.
+  /// Both run the operator again. The first returns a view of its output, the second the n-th
+  /// tensor that it saved for backward itself.
   at::Tensor output_again(const View& view) const;
   at::Tensor saved_again(size_t index, const View& view) const;
 
  private:
   struct Input {
     explicit Input(const at::Tensor& tensor);
-    at::Tensor tensor;  // undefined: nobody holds it here
+    at::Tensor tensor;  // undefined: not held here
     WeakStorage storage;
     View view;
     c10::DispatchKeySet keys;
@@ -82,15 +86,15 @@ class Recipe {
   at::Tensor run(bool with_grad) const;
 
   const c10::OperatorHandle op_;
-  // In the recipe itself, for most operators: one is made for each that runs.
-  c10::SmallVector<c10::IValue, 4> arguments_;  // tensors among them are in inputs_, in this order
+  // Stored inline for most operators, because a recipe is created for each operator that runs.
+  c10::SmallVector<c10::IValue, 4> arguments_;  // tensors among them are in inputs_, in the same order
   c10::SmallVector<Input, 1> inputs_;
   size_t input_bytes_ = 0;
   std::optional<Surroundings> surroundings_;
   std::optional<View> output_;
   Version output_version_;
   bool is_usable_ = true;
-  int cost_ = 0;  // operators that run for one tensor; 0: not held yet
+  int cost_ = 0;  // operators that run to produce one tensor; 0: not held yet
 };
 
 }  // namespace gannet::activation

@@ -19,11 +19,11 @@ struct Table {
 };
 
 Table& table() {
-  static Table* const forever = new Table;  // engines in global variables die after statics
+  static Table* const forever = new Table;  // never destroyed: engines in global variables may outlive it
   return *forever;
 }
 
-// Engines whose forwards run on this thread, one inside another.
+// Engines that have a forward running on this thread, the innermost last.
 std::vector<Recomputing*>& forwards() {
   thread_local std::vector<Recomputing*> stack;
   return stack;
@@ -139,7 +139,8 @@ std::vector<double> Recomputing::measured() const {
   return numbers;
 }
 
-// Of all lists together: in a forward that runs an encoder's and a decoder's, one keeps its tensors while the other runs.
+// Chooses for all lists together: if a forward runs an encoder's and a decoder's lists, the tensors
+// of one are kept while the other runs.
 std::string Recomputing::choose(const std::vector<double>& agreed) {
   const std::lock_guard lock(mutex_);
   std::vector<MeasuredLayer> all;

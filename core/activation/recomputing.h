@@ -1,11 +1,13 @@
-// What an engine has recomputed of the layers that a model of its parameters gives to run_layers.
+// Decides which layers an engine recomputes, among those that a model with its parameters passes to
+// run_layers.
 //
 //   auto mine = std::make_shared<Recomputing>(settings);
-//   mine->own(parameters);                                       // layers that have one of them are cut as `mine` says
-//   { const Recomputing::Forward here(mine); model->forward(x); }  // and on this thread layers that have none of any engine
+//   mine->own(parameters);                                       // layers that have one of them are grouped by `mine`
+//   { const Recomputing::Forward here(mine); model->forward(x); }  // on this thread also layers without any engine's parameters
 //
-// With a memory limit the choice is made from one micro-batch. Until it is made every layer is a region, so that the measurement
-// itself needs no more than the smallest choice: what a layer would keep is seen as its region drops it.
+// With a memory limit, the choice is based on measurements of one micro-batch. Until then every
+// layer is a region, so that the measurement itself needs no more memory than the smallest choice:
+// what a layer would keep is counted when its region drops it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +31,7 @@ namespace gannet::activation {
 
 struct RecomputeSettings {
   bool is_on = false;
-  // The first one that is given; none: each layer is a region.
+  // The first one that is set applies; if none is set, each layer is a region.
   std::optional<int64_t> memory_limit;        // bytes
   std::optional<int64_t> interval;            // layers
   std::optional<int64_t> number_checkpoints;  // regions
@@ -38,40 +40,43 @@ struct RecomputeSettings {
 
 class Recomputing : public std::enable_shared_from_this<Recomputing> {
  public:
-  /// `wait`: until the device has done what it was given; empty: it has no queue.
+  /// `wait` blocks until the device has finished all queued work; empty: the device has no queue.
   explicit Recomputing(RecomputeSettings settings, std::function<void()> wait = {});
   ~Recomputing();
 
-  /// Of these parameters; one that another engine had changes over.
+  /// Takes ownership of these parameters, also of those that another engine owned before.
   void own(const std::vector<at::Tensor>& parameters);
-  /// Whose these layers are: by their first parameter that has an engine, else of the forward on this thread; null: nobody's.
+  /// Returns the owner of these layers: that of their first parameter that has an engine, else the
+  /// engine whose forward runs on this thread; null: neither exists.
   static std::shared_ptr<Recomputing> of(const std::vector<Layer>& layers);
 
   void turn(bool on);
   bool is_on() const { return settings_.is_on; }
-  /// Once after turn() was called: recomputation gathers parameters that ranks without it do not ask for.
+  /// True once after turn() changed the setting: recomputation gathers parameters that ranks
+  /// without it do not request.
   bool take_turned() { return std::exchange(turned_, false); }
   const RecomputeSettings& settings() const { return settings_; }
-  /// Where a list is cut in the forward at hand.
+  /// The groups of a list of layers in the current forward.
   struct Plan {
     std::vector<LayerGroup> groups;
-    bool is_measured = false;  // its groups are single layers, and add() takes what each kept and took
+    bool is_measured = false;  // groups are single layers; add() takes what each kept and how long it took
   };
   Plan plan(const std::vector<Layer>& layers);
   void add(const std::vector<Layer>& layers, std::vector<MeasuredLayer> measured);
   std::unordered_set<const c10::StorageImpl*> parameter_storages() const;
   void wait() const;
 
-  /// Lists of layers that were measured and not chosen from yet, as text, the same on every rank; "": none.
+  /// Lists of layers that were measured but not chosen from yet, as text that is the same on every
+  /// rank; "": none.
   std::string unchosen() const;
-  /// Of all lists, in the order of their first run.
+  /// The layers of all lists, in the order of their first run.
   std::vector<MeasuredLayer> measured_layers() const;
-  /// Bytes and seconds of all lists, which ranks agree on before choose().
+  /// Bytes and seconds of all lists. Ranks agree on them before choose().
   std::vector<double> measured() const;
-  /// The choice, from what measured() has become. Returns it in words.
+  /// Chooses the regions from the agreed values of measured(). Returns a description of the choice.
   std::string choose(const std::vector<double>& agreed);
 
-  // On the thread of an engine's forward.
+  // Marks an engine's forward on its thread.
   class Forward {
    public:
     explicit Forward(std::shared_ptr<Recomputing> recomputing);
@@ -82,7 +87,7 @@ class Recomputing : public std::enable_shared_from_this<Recomputing> {
     const std::shared_ptr<Recomputing> recomputing_;
     const uint64_t regions_before_;
   };
-  /// Whether there was no region in this engine's forwards; true once.
+  /// Whether no region has run in this engine's forwards; returns true only once.
   bool is_without_effect() { return regions_ == 0 && !std::exchange(has_said_so_, true); }
 
  private:
@@ -97,7 +102,7 @@ class Recomputing : public std::enable_shared_from_this<Recomputing> {
   bool turned_ = false;
   const std::function<void()> wait_;
   std::vector<at::Tensor> parameters_;
-  mutable std::mutex mutex_;  // of the lists: several threads of the program may run layers
+  mutable std::mutex mutex_;  // guards the lists: several threads of the program may run layers
   std::vector<List> lists_;   // in the order of their first run
   std::atomic<uint64_t> regions_ = 0;
   bool has_said_so_ = false;

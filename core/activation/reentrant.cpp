@@ -1,4 +1,5 @@
-// DeepSpeed's form of a region: one node of the graph, whose backward runs the function again and a backward within.
+// DeepSpeed's form of a region: one node of the graph, whose backward runs the function again and
+// then a nested backward.
 #include <ATen/core/grad_mode.h>
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>
@@ -60,7 +61,7 @@ class ReentrantRegion : public torch::CustomClassHolder {
     return values;
   }
 
-  // What the program has of the results becomes the graph's.
+  // Replaces the program's results with those that belong to the graph.
   void give(const variable_list& values) {
     for (size_t i = 0; i < values.size(); ++i) *outputs_[i] = values[i];
     outputs_.clear();
@@ -111,7 +112,7 @@ class ReentrantRegion : public torch::CustomClassHolder {
     variable_list of_inputs;
     std::vector<const void*> given;
     for (const at::Tensor& input : inputs) {
-      // A tensor that stands there twice has one gradient.
+      // A tensor that is passed twice has one gradient.
       const bool is_first = std::find(given.begin(), given.end(), input.unsafeGetTensorImpl()) == given.end();
       given.push_back(input.unsafeGetTensorImpl());
       if (input.defined()) of_inputs.push_back(is_first && input.requires_grad() ? input.grad() : at::Tensor());
@@ -126,7 +127,7 @@ class ReentrantRegion : public torch::CustomClassHolder {
   }
 
  private:
-  // The graph may be held for longer than what it needed.
+  // The graph may be held for longer than the data that it needed.
   void forget() {
     again_ = {};
     inputs_.reset();
@@ -137,12 +138,12 @@ class ReentrantRegion : public torch::CustomClassHolder {
   const Options options_;
   checkpointing::detail::AgainWithOutputs again_;
   const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: none
-  std::optional<Waiting> waiting_{std::in_place};                          // empty: nothing is kept any more
+  std::optional<Waiting> waiting_{std::in_place};                          // empty: nothing is kept
   const std::vector<at::Device> devices_;
   Surroundings surroundings_;
   Record record_;
   std::optional<Inputs> inputs_;
-  std::vector<at::Tensor*> outputs_;  // the program's, within the forward
+  std::vector<at::Tensor*> outputs_;  // the program's; set only during the forward
   std::mutex mutex_;
 };
 
@@ -156,7 +157,7 @@ struct Node : torch::autograd::Function<Node> {
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto region = c10::static_intrusive_pointer_cast<ReentrantRegion>(context->saved_data["region"].toCapsule());
-    // Of each argument of forward: of those that are no tensors there are none.
+    // One gradient for each argument of forward(); arguments that are not tensors have none.
     variable_list all = {at::Tensor()};
     for (at::Tensor& gradient : region->backward(gradients)) all.push_back(std::move(gradient));
     all.resize(all.size() + 2);

@@ -18,11 +18,12 @@ namespace {
 
 using torch::autograd::SavedVariableHooks;
 
-constexpr int kNoBackward = -1;  // a saved tensor is looked at outside of any
-// Backwards that a region keeps tensors for. One that failed has not said so; an older one that still runs computes again.
+constexpr int kNoBackward = -1;  // a saved tensor is read outside of any backward
+// Most backward passes that a region keeps tensors for. A failed backward does not report its end;
+// an older one that still runs recomputes again.
 constexpr size_t kMostBackwards = 4;
 
-struct AllPlacesFilled {};  // ends a recomputation early
+struct AllPlacesFilled {};  // thrown to end a recomputation early
 
 std::string operator_text(const std::string& name) { return name.empty() ? "a function of the program" : "operator " + name; }
 
@@ -60,7 +61,7 @@ class Region::Dropping : public Keeper {
   const Recorder& recorder_;
 };
 
-// Of a recomputation: what its operators save goes to the places.
+// Puts what the operators of a recomputation save into the places.
 class Region::Filling : public Keeper {
  public:
   Filling(Region& region, int backward, Place& wanted, const Replayed& replayed)
@@ -77,7 +78,7 @@ class Region::Filling : public Keeper {
       kept_ = tensor.detach();
       filling_.fill(kept_);
     }
-    // Where the region's own code runs a backward.
+    // Called if the region's own code runs a backward.
     at::Tensor call_unpack_hook() override { return kept_; }
 
    private:
@@ -90,7 +91,8 @@ class Region::Filling : public Keeper {
     if (index < region_.places_.size()) {
       if (const auto place = region_.places_[index].lock()) fill(*place, index, tensor);
     }
-    // A backward within the region asks while the forward runs: no further than it has come.
+    // A backward inside the region reads while the forward still runs: do not recompute further
+    // than the forward has come.
     if (count_ >= region_.places_.size() && (region_.options_.early_stop || !region_.has_run_)) throw AllPlacesFilled();
   }
 
@@ -149,7 +151,7 @@ void Region::recompute(int backward, Place& wanted) {
   const std::vector<at::Tensor> inputs = inputs_.again(name());
   record_.require_unchanged(name());
   const at::AutoGradMode with_grad(true);
-  const InForce configuration(configuration_);  // for regions within, that are made anew
+  const InForce configuration(configuration_);  // for nested regions, which are created again
   const Boundary boundary(configuration_.get(), devices_, "recomputation", name());
   const Restored surroundings(surroundings_);
   const Replayed replayed(record_);
@@ -162,7 +164,8 @@ void Region::recompute(int backward, Place& wanted) {
     } catch (const AllPlacesFilled&) {
     }
   }
-  // While the forward runs, by a backward within the region, there is more to come of it.
+  // If a backward inside the region triggered this, the forward is still running and will save
+  // more.
   if (has_run_ ? filling.count() != places_.size() : filling.count() < places_.size())
     throw Error(
         ErrorCode::kMismatch,
@@ -173,7 +176,7 @@ void Region::recompute(int backward, Place& wanted) {
   if (backward == kNoBackward || std::find(backwards_.begin(), backwards_.end(), backward) != backwards_.end()) return;
   backwards_.push_back(backward);
   if (backwards_.size() > kMostBackwards) forget(backwards_.front());
-  // What this backward does not read, because it ends elsewhere, is not kept longer than it.
+  // Tensors that this backward never reads, because it ends elsewhere, are dropped when it ends.
   torch::autograd::Engine::get_default_engine().queue_callback([region = weak_from_this(), backward] {
     const auto self = region.lock();
     if (!self) return;

@@ -1,8 +1,10 @@
-// A region of a forward whose saved tensors are dropped, and computed again when backward asks for the first of them.
+// A region of a forward: its saved tensors are dropped, and recomputed when backward asks for the
+// first of them.
 //
-// In the forward each saved tensor becomes a place without bytes, in the order in which operators save. The recomputation runs
-// the function again with a graph of its own, whose operators save in the same order: the n-th goes to the n-th place. That graph
-// is thrown away; the first one's nodes stay as they are, and find in their places what they would have kept.
+// In the forward each saved tensor becomes a place without bytes, in the order in which operators
+// save. The recomputation runs the function again with its own graph, and its operators save in the
+// same order: the n-th saved tensor goes to the n-th place. That graph is thrown away. The nodes of
+// the first graph stay as they are, and read from their places what they would have kept.
 //
 // Places are filled for one backward at a time, and emptied as they are read.
 #pragma once
@@ -27,9 +29,9 @@
 
 namespace gannet::activation {
 
-// Of one saved tensor.
+// The place of one saved tensor.
 struct Place {
-  // What it was at the forward; the recomputation must give the same.
+  // Properties at the forward; the recomputation must produce the same.
   std::string saved_by;  // operator
   std::vector<int64_t> sizes;
   at::ScalarType dtype = at::kFloat;
@@ -38,7 +40,7 @@ struct Place {
 
   struct Filled {
     at::Tensor tensor;
-    bool is_read = false;  // by this backward: it is filled again for this place alone
+    bool is_read = false;  // by this backward; from then on only a read of this place fills it again
   };
   std::map<int, Filled> by_backward;  // [graph task]
 };
@@ -47,9 +49,9 @@ class Region : public std::enable_shared_from_this<Region> {
  public:
   Region(const checkpointing::Options& options, const std::vector<at::Tensor>& inputs, checkpointing::detail::Again again);
 
-  /// Runs the function, with nothing kept that it saves.
+  /// Runs the function without keeping what it saves.
   void run(const std::function<void()>& forward, const std::vector<at::Tensor>& inputs);
-  /// A tensor of a place, for the backward that runs on this thread.
+  /// Returns the tensor of a place, for the backward that runs on this thread.
   at::Tensor read(Place& place);
 
  private:
@@ -62,15 +64,15 @@ class Region : public std::enable_shared_from_this<Region> {
   const checkpointing::Options options_;
   const checkpointing::detail::Again again_;
   const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: none
-  std::optional<Waiting> waiting_{std::in_place};                          // until the first backward comes
+  std::optional<Waiting> waiting_{std::in_place};                          // until the first backward reaches the region
   const std::vector<at::Device> devices_;
   Surroundings surroundings_;
   Record record_;
   Inputs inputs_;
-  std::vector<std::weak_ptr<Place>> places_;  // in the order of saving; one that is gone is not needed any more
+  std::vector<std::weak_ptr<Place>> places_;  // in the order of saving; an expired one is no longer needed
   bool has_run_ = false;
-  std::deque<int> backwards_;  // that have filled places, the latest last
-  std::mutex mutex_;           // a device's thread of backward may read beside another's
+  std::deque<int> backwards_;  // those that have filled places, the latest last
+  std::mutex mutex_;           // backward threads of several devices may read concurrently
 };
 
 }  // namespace gannet::activation

@@ -9,7 +9,7 @@
 namespace gannet::checkpointing {
 namespace {
 
-// Of the CPU, and of the device that LibTorch computes on by default.
+// The default generators of the CPU and of the device that LibTorch computes on by default.
 std::vector<at::Generator> default_generators() {
   std::vector<at::Generator> all = {at::globalContext().defaultGenerator(at::Device(at::kCPU))};
   const auto type = at::getAccelerator(/*checked=*/false);
@@ -40,7 +40,8 @@ void RngTracker::add(const std::string& name, uint64_t seed) {
   for (const at::Generator& generator : default_generators()) state_on(stream, generator);
 }
 
-// Where it has come to on the generator's device; at the first use there, at its seed.
+// The stream's current state on the generator's device. At the first use there, it starts from the
+// stream's seed.
 at::Tensor RngTracker::state_on(Stream& stream, const at::Generator& generator) const {
   at::Tensor& state = stream.states[generator.device().str()];
   if (!state.defined()) {

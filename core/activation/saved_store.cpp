@@ -19,7 +19,7 @@
 namespace gannet::activation {
 namespace {
 
-// Where a stretch of a storage begins: tensors of every type within it stay at multiples of their element.
+// Byte ranges begin at multiples of this, so that elements of every type stay aligned.
 constexpr int64_t kAlignedBytes = 64;
 
 // Bytes [begin, begin + count) of a storage.
@@ -59,13 +59,14 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
       read_by_ = torch::autograd::get_current_graph_task_id();
     }
     store_->start_those_before(*order_, number_);
-    // Of the saved tensors that share it, others may come to it soon.
+    // Other saved tensors that share this memory may be read soon.
     if (weak_from_this().use_count() > 1) store_->hold(shared_from_this());
     view.offset += (bytes.storage_offset() - stretch_.begin) / static_cast<int64_t>(c10::elementSize(view.dtype));
     return tensor_over(bytes.storage(), bytes.key_set(), view);
   }
 
-  // True: the read has begun here. A backward that has read it once does not come back for it, as a rule.
+  // Returns true if this call started the read. A backward that has read the memory once usually
+  // does not read it again.
   bool start_read() {
     const std::lock_guard lock(mutex_);
     if (is_coming_ || !latest_.expired() || read_by_ == torch::autograd::get_current_graph_task_id()) return false;
@@ -99,12 +100,12 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
   size_t number_ = 0;
   std::shared_ptr<TierMemory::Piece> piece_;
   std::mutex mutex_;
-  c10::weak_intrusive_ptr<c10::StorageImpl> latest_{c10::intrusive_ptr<c10::StorageImpl>()};  // that was read
+  c10::weak_intrusive_ptr<c10::StorageImpl> latest_{c10::intrusive_ptr<c10::StorageImpl>()};  // read last
   int64_t latest_offset_ = 0;
   c10::DispatchKeySet latest_keys_;
   std::optional<c10::Storage> held_;
   bool is_coming_ = false;
-  int read_by_ = -2;  // graph task; of none yet
+  int read_by_ = -2;  // graph task; initially none
 };
 
 struct SavedStore::Saved {
@@ -126,11 +127,12 @@ class SavedStore::Hooks : public torch::autograd::SavedVariableHooks {
   }
 
  private:
-  SavedStore::Forward& forward_;  // at packing, which follows at once
+  SavedStore::Forward& forward_;  // used only in the pack hook, which is called at once
   Saved saved_;
 };
 
-// What a backward does not come for, because it ends elsewhere, is not kept longer than the next few reads.
+// Tensors that a backward never reads, because it ends elsewhere, are dropped after the next few
+// reads.
 void SavedStore::start_those_before(Order& order, size_t number) {
   std::vector<std::shared_ptr<Memory>> wanted;
   {
@@ -176,7 +178,8 @@ bool SavedStore::Forward::is_moved(const at::Tensor& tensor) const {
   return !is_of_leaf(tensor) && !zero::is_watched(storage) && !(is_buffer_ && !tensor.requires_grad() && is_buffer_(storage));
 }
 
-// All of the storage, as LibTorch would keep, unless the tensor is a small part of it: rows of a data set.
+// Keeps the whole storage, as LibTorch would, unless the tensor is a small part of it, such as rows
+// of a data set.
 std::shared_ptr<SavedStore::Memory> SavedStore::Forward::memory_of(const at::Tensor& tensor) {
   const Version version = Version::of(tensor);
   const auto [entry, is_new] = known_.emplace(storage_impl(tensor), Known{weak_storage(tensor), {}});

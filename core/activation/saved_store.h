@@ -1,17 +1,18 @@
-// What operators save for backward, kept on a tier from the moment that it is saved until backward asks for it: nothing is
-// computed again.
+// Keeps what operators save for backward on a tier until backward reads it. Nothing is recomputed.
 //
 //   const auto store = std::make_shared<SavedStore>(tier_memory);
 //   { const SavedStore::Forward here(store, is_buffer); y = model->forward(x); }
 //   y.sum().backward();
 //
-// A storage is written once for all that operators save of it, as it is at that moment; tensors come back as views of one
-// storage, with the strides that they had. On a drive, writes run in the background, and a read brings those that were saved
-// before it, which backward comes to next.
+// A storage is written once, in its current state, for all tensors that operators save from it;
+// tensors come back as views of one storage, with their original strides. On a drive, writes run in
+// the background, and a read also reads ahead the tensors that were saved before it, which backward
+// needs next.
 //
-// Not moved: what is smaller than kSmallBytes; parameters, other leaves that require gradients, and views of them; storages that
-// `is_buffer` knows; memory that is not LibTorch's; tensors that are not plain memory (sparse, quantized, lazily conjugated).
-// These are kept as LibTorch keeps them. Of all, versions are compared.
+// Not moved: tensors smaller than kSmallBytes; parameters, other leaves that require gradients, and
+// views of them; storages for which `is_buffer` is true; memory that LibTorch did not allocate;
+// tensors that are not plain memory (sparse, quantized, lazily conjugated). These are kept as
+// LibTorch keeps them. Versions are checked for all tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,10 +35,10 @@ namespace gannet::activation {
 
 class SavedStore : public std::enable_shared_from_this<SavedStore> {
  public:
-  // Below it a transfer costs more than the bytes are worth.
+  // Below this size, a transfer costs more than the memory is worth.
   static constexpr int64_t kSmallBytes = 64 << 10;
-  // Tensors that are on their way to a drive at a time, and as many that are on their way back: of a transformer's block about
-  // a third.
+  // Most tensors in flight to a drive, and most in flight back: about a third of a transformer
+  // block's.
   static constexpr size_t kMostOnTheirWay = 4;
 
   explicit SavedStore(std::shared_ptr<Offload> tier) : tier_(std::make_shared<TierMemory>(std::move(tier), kMostOnTheirWay)) {}
@@ -46,10 +47,10 @@ class SavedStore : public std::enable_shared_from_this<SavedStore> {
   class Forward;
 
  private:
-  class Memory;  // of one stretch of a storage
+  class Memory;  // one byte range of a storage
   struct Saved;  // one saved tensor
   class Hooks;
-  // Of one forward, in the order of saving.
+  // The memories of one forward, in the order of saving.
   struct Order {
     std::mutex mutex;
     std::vector<std::weak_ptr<Memory>> memories;
@@ -59,14 +60,14 @@ class SavedStore : public std::enable_shared_from_this<SavedStore> {
 
   const std::shared_ptr<TierMemory> tier_;
   std::mutex mutex_;
-  std::deque<std::weak_ptr<Memory>> coming_;  // reads that have begun
-  std::deque<std::weak_ptr<Memory>> held_;    // that were read, and that more than one operator saved
+  std::deque<std::weak_ptr<Memory>> coming_;  // reads in flight
+  std::deque<std::weak_ptr<Memory>> held_;    // read already, and saved by more than one operator
 };
 
-// While it lives, on its thread. Ends there.
+// Active on its thread while it lives. Must be destroyed on the same thread.
 class SavedStore::Forward : private Keeper {
  public:
-  /// Throws Error(kUnsupported) where the process has another autograd engine.
+  /// Throws Error(kUnsupported) if the process has another autograd engine.
   Forward(std::shared_ptr<SavedStore> store, std::function<bool(const c10::StorageImpl*)> is_buffer);
   Forward(const Forward&) = delete;
 
@@ -82,10 +83,10 @@ class SavedStore::Forward : private Keeper {
   const std::shared_ptr<SavedStore> store_;
   const std::function<bool(const c10::StorageImpl*)> is_buffer_;
   const std::shared_ptr<Order> order_ = std::make_shared<Order>();
-  // A weak reference keeps a storage's address from being used again.
+  // The weak reference keeps the storage's address from being reused.
   struct Known {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    std::vector<std::pair<Version, std::weak_ptr<Memory>>> memories;  // stretches of it, as they were at some moment
+    std::vector<std::pair<Version, std::weak_ptr<Memory>>> memories;  // byte ranges of it, each at some version
   };
   ska::flat_hash_map<const c10::StorageImpl*, Known> known_;
   const Keeping keeping_;

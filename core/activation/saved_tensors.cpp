@@ -13,15 +13,16 @@ namespace {
 
 using torch::autograd::Engine;
 
-using NodePtr = decltype(torch::autograd::Edge::function);  // LibTorch 2.15 has a pointer of its own for it
+using NodePtr = decltype(torch::autograd::Edge::function);  // LibTorch 2.15 has its own pointer type for it
 
 std::vector<Keeper*>& keepers() {
   thread_local std::vector<Keeper*> stack;
   return stack;
 }
 
-// It answers for hooks alone, and LibTorch's own engine runs every backward pass: the threads of devices are started once in a
-// process, for the engine that runs the first one, and belong to that engine alone.
+// This engine only provides hooks; LibTorch's own engine runs every backward pass. Device threads
+// are started once per process, for the engine that runs the first pass, and belong to that engine
+// only.
 class HookingEngine : public Engine {
  public:
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,

@@ -1,6 +1,7 @@
-// Who keeps what operators save for backward, on this thread. LibTorch's C++ API has hooks of single saved tensors, and its
-// autograd engine a virtual function that gives every saved tensor its own. An engine of ours, which is LibTorch's but for that
-// function, asks the top of a stack of this thread.
+// Per-thread stack of keepers for what operators save for backward. LibTorch's C++ API has hooks
+// only for single saved tensors, but its autograd engine has a virtual function that returns hooks
+// for every saved tensor. Our engine, which is LibTorch's except for that function, asks the keeper
+// on top of this thread's stack.
 //
 //   install_saved_tensor_hooks();            // once
 //   Keeping kept(&keeper);                   // operators of this thread save to the keeper
@@ -16,18 +17,22 @@ namespace gannet::activation {
 class Keeper {
  public:
   virtual ~Keeper() = default;
-  /// Hooks for one saved tensor; null: LibTorch keeps it.
+  /// Returns hooks for one saved tensor; null: LibTorch keeps it.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
-  /// Whether all that is saved is dropped, as by a region, so that whatever becomes of a tensor it is computed again.
+  /// Whether everything that is saved is dropped, as by a region. Dropped tensors are recomputed,
+  /// so that later changes of them do not matter.
   virtual bool drops_all() const { return true; }
-  /// Whether what is saved leaves the device's memory: the inputs of regions then need no other place.
+  /// Whether saved tensors leave the device's memory. The inputs of regions then need not be moved
+  /// separately.
   virtual bool keeps_elsewhere() const { return false; }
 };
 
-/// Throws Error(kUnsupported) where the process has another engine (Python's), whose hooks are its own.
+/// Throws Error(kUnsupported) if the process has another engine (Python's), which has its own
+/// hooks.
 void install_saved_tensor_hooks();
 
-/// While it lives, the keeper is asked, and none below it on this thread's stack. Null: LibTorch keeps what is saved.
+/// While it lives, this keeper is asked, and none below it on this thread's stack. Null: LibTorch
+/// keeps what is saved.
 class Keeping {
  public:
   explicit Keeping(Keeper* keeper);
@@ -35,14 +40,14 @@ class Keeping {
   Keeping(const Keeping&) = delete;
 };
 
-/// Who is asked at the moment; null: nobody.
+/// The keeper that is currently asked; null: none.
 Keeper* keeper_here();
-/// Whether what is saved at the moment goes to a tier.
+/// Whether saved tensors currently go to a tier.
 inline bool is_kept_elsewhere() {
   const Keeper* const keeper = keeper_here();
   return keeper && keeper->keeps_elsewhere();
 }
-/// Whether what is saved at the moment is dropped.
+/// Whether saved tensors are currently dropped.
 inline bool is_dropping() {
   const Keeper* const keeper = keeper_here();
   return keeper && keeper->drops_all();

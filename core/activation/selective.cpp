@@ -11,17 +11,17 @@
 
 namespace gannet::activation {
 
-// Storages of a forward that tables have room for from the start.
+// Initial capacity of the tables, in storages of a forward.
 constexpr size_t kExpected = 256;
 
-// One saved tensor: kept, or to be made again.
+// One saved tensor, kept or to be recomputed.
 struct Selective::Saved {
-  at::Tensor kept;       // what is not plain memory
-  c10::Storage storage;  // what is: backward makes the tensor of it, so that the forward need not
+  at::Tensor kept;       // a tensor that is not plain memory
+  c10::Storage storage;  // plain memory: backward creates the tensor from it, so that the forward need not
   c10::DispatchKeySet keys;
   Version version;
   std::shared_ptr<const Recipe> recipe;  // null: it is kept
-  std::optional<size_t> inside;          // the operator's own, with this number
+  std::optional<size_t> inside;          // number of a tensor that the operator itself saved
   std::optional<View> view;
 
   void keep(const at::Tensor& tensor, bool is_memory) {
@@ -33,7 +33,7 @@ struct Selective::Saved {
       kept = without_graph(tensor);
     }
   }
-  // Null: not kept, or not memory.
+  // Null: not kept, or not plain memory.
   const c10::StorageImpl* storage_kept() const {
     if (kept.defined()) return kept.has_storage() ? storage_impl(kept) : nullptr;
     return storage ? storage.unsafeGetStorageImpl() : nullptr;
@@ -56,7 +56,7 @@ class Selective::Hooks : public torch::autograd::SavedVariableHooks {
   at::Tensor call_unpack_hook() override { return saved_->again(); }
 
  private:
-  Selective& selective_;  // at packing, which follows at once
+  Selective& selective_;  // used only in the pack hook, which is called at once
   std::shared_ptr<Saved> saved_;
 };
 
@@ -121,7 +121,7 @@ void Selective::pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tens
   saved->keep(tensor, is_memory);
   if (!is_memory) return;
   if (is_inside) {
-    running_->inside.emplace_back(number, saved);  // its operator's end decides
+    running_->inside.emplace_back(number, saved);  // decided when its operator ends
     return;
   }
   keep(*saved);
@@ -144,7 +144,8 @@ void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IV
     run();
   }
   const at::Tensor& output = stack.back().toTensor();
-  // A view of an input, as dropout in evaluation gives it, is the input's.
+  // If the output is a view of an input, as from dropout in evaluation mode, its storage is the
+  // input's.
   const bool is_new = output.defined() && output.has_storage() && output.layout() == at::kStrided && !output.is_inference() &&
                       !recipe->is_input(storage_impl(output));
   if (is_new) {
@@ -155,7 +156,7 @@ void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IV
     const auto saved = weak.lock();
     if (!saved) continue;
     const bool is_output = is_new && saved->storage_kept() == storage_impl(output);
-    // Statistics of a norm are not worth its second run.
+    // The statistics of a norm are too small to be worth a second run.
     const bool is_large = is_output || saved->storage_kept()->nbytes() * 4 >= recipe->input_bytes();
     const Candidate candidate{weak, recipe, is_output ? std::nullopt : std::optional(number)};
     if (is_new && is_large && drop(candidate)) continue;

@@ -1,19 +1,21 @@
-// Recomputation by operator: of a module that nobody has changed, what cheap operators made is dropped where other operators save
-// it for backward, and made again by that one operator.
+// Recomputation by operator. In an unchanged module, outputs of cheap operators are dropped where
+// other operators save them for backward, and each is recomputed by running its one operator again.
 //
 //   const CheapOperators chosen({"gelu", "layer_norm"});
 //   { const Selective forward(chosen); y = model->forward(x); }
 //   y.sum().backward();
 //
-// While it lives, on its thread: the interception (params/interception.h) shows each call of a chosen operator, which becomes a
-// recipe (recipe.h); the hooks of saved tensors (saved_tensors.h) ask whether a tensor's storage has one. What an operator that
-// is made of others saves inside (the mask of a dropout) is dropped with it.
+// It is active on its thread while it lives. The interception (params/interception.h) shows each
+// call of a chosen operator, and the call becomes a recipe (recipe.h). The hooks of saved tensors
+// (saved_tensors.h) look up whether a tensor's storage has a recipe. What a composite operator
+// saves inside (the mask of a dropout) is dropped with it.
 //
-// A tensor is dropped where all that its recipe needs is kept anyway, or made again itself: relu of a product, whose input nobody
-// keeps, stays as it is. That is known when it is saved, or at the latest when the forward ends. What is not dropped is kept as
-// LibTorch keeps it, and its version is compared.
+// A tensor is dropped only if all inputs of its recipe are kept anyway or recomputed themselves.
+// For example, relu of a product stays as it is if the product is not kept. That is decided when
+// the tensor is saved, or at the latest when the forward ends. Tensors that are not dropped are
+// kept as LibTorch keeps them, and their versions are checked.
 //
-// In a region of checkpointing the region decides alone; without grad nothing is noted.
+// Inside a checkpointed region only the region decides. Without grad mode nothing is noted.
 #pragma once
 
 #include <c10/util/flat_hash_map.h>
@@ -33,7 +35,8 @@ namespace gannet::activation {
 
 class Selective : private Keeper, private zero::CallWatcher, private Notes {
  public:
-  /// Throws Error(kUnsupported) where the process has another autograd engine. Ends on its thread.
+  /// Throws Error(kUnsupported) if the process has another autograd engine. Must be destroyed on
+  /// the same thread.
   explicit Selective(const CheapOperators& chosen);
   ~Selective() override;
   Selective(const Selective&) = delete;
@@ -55,7 +58,7 @@ class Selective : private Keeper, private zero::CallWatcher, private Notes {
   };
   bool drop(const Candidate& candidate);
 
-  // Of the operator that runs.
+  // State of the operator that is running.
   struct Running {
     Recipe& recipe;
     size_t saved = 0;  // so far
@@ -63,11 +66,11 @@ class Selective : private Keeper, private zero::CallWatcher, private Notes {
   };
 
   const CheapOperators& chosen_;
-  // A weak reference keeps its storage's address from being used again.
+  // The weak reference keeps the storage's address from being reused.
   using Made = std::pair<WeakStorage, std::shared_ptr<Recipe>>;
   ska::flat_hash_map<const c10::StorageImpl*, Made> recipes_;
   ska::flat_hash_map<const c10::StorageImpl*, WeakStorage> kept_;
-  std::vector<Candidate> undecided_;  // kept as yet
+  std::vector<Candidate> undecided_;  // kept for now
   Running* running_ = nullptr;
   zero::Interception armed_;
   Keeping keeping_;

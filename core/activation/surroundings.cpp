@@ -10,7 +10,7 @@
 namespace gannet::activation {
 namespace {
 
-// The tracker never writes into a state: another one is another tensor.
+// The tracker never writes into a state tensor, so that a changed state is another tensor.
 bool are_same(const checkpointing::RngTracker::States& a, const checkpointing::RngTracker::States& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
     return one.first == other.first &&
@@ -64,7 +64,7 @@ void Surroundings::add(at::Generator generator) {
 }
 
 void Surroundings::add_autocast(at::DeviceType device) {
-  // Those that LibTorch's autocast knows and Gannet has accelerators for.
+  // Device types that LibTorch's autocast supports and Gannet has accelerators for.
   if ((device != at::kCPU && device != at::kCUDA) ||
       std::any_of(autocast_.begin(), autocast_.end(), [&](const Autocast& known) { return known.device == device; }))
     return;
@@ -97,7 +97,7 @@ Restored::Restored(const Surroundings& wanted)
       before_(wanted.now()),
       caches_casts_(at::autocast::is_autocast_cache_enabled()) {
   wanted.put_in_place();
-  at::autocast::set_autocast_cache_enabled(false);  // a cast weight of the recomputation is of no use to the forward
+  at::autocast::set_autocast_cache_enabled(false);  // weights cast in the recomputation are of no use to the forward
 }
 
 Restored::~Restored() {

@@ -1,5 +1,6 @@
-// What a forward depends on beside its inputs: the states of random generators and autocast. Taken before it, put in place around
-// its recomputation, and what was there before put back after it.
+// State that a forward depends on besides its inputs: random generators and autocast. It is
+// captured before the forward, put in place for the recomputation, and the previous state is
+// restored afterwards.
 //
 //   Surroundings at_forward(devices, true);  y = f(x);  at_forward.keep_what_was_drawn_from({});
 //   { const Restored there(at_forward); f(x); }
@@ -20,17 +21,19 @@
 
 namespace gannet::activation {
 
-/// Where tensors are; each device once.
+/// The devices of these tensors, each once.
 std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors);
 
 class Surroundings {
  public:
-  /// As they are on this thread, for tensors on these devices. `has_rng`: with the default generators' states.
+  /// Captures the current state of this thread, for tensors on these devices. `has_rng`: includes
+  /// the default generators.
   Surroundings(const std::vector<at::Device>& devices, bool has_rng);
-  /// After the forward: of the default generators those that were drawn from stay, and these others come to them.
+  /// Call it after the forward. Keeps only those default generators that were drawn from, and adds
+  /// `others`.
   void keep_what_was_drawn_from(std::vector<DrawnFrom> others);
   bool has_random() const { return !random_.empty() || streams_; }
-  /// The same generators and devices, as they are now.
+  /// The current state of the same generators and devices.
   Surroundings now() const;
   void put_in_place() const;
 
@@ -56,7 +59,7 @@ class Restored {
   Restored(const Restored&) = delete;
 
  private:
-  std::unique_lock<std::recursive_mutex> alone_;  // where there are states of generators: these are the process's
+  std::unique_lock<std::recursive_mutex> alone_;  // held if there are generator states, which are process-wide
   Surroundings before_;
   bool caches_casts_;
 };

@@ -12,14 +12,15 @@
 namespace gannet::activation {
 namespace {
 
-// Host memory that direct I/O takes, by LibTorch's allocator: what is read back counts as the device's where that is the host.
+// Host memory aligned for direct I/O, from LibTorch's allocator, so that data read back counts as
+// device memory if the host is the device.
 at::Tensor aligned_bytes(uint64_t bytes, uint64_t alignment) {
   const at::Tensor memory = at::empty({static_cast<int64_t>(bytes + alignment)}, at::TensorOptions().dtype(at::kByte));
   const auto address = reinterpret_cast<uint64_t>(memory.data_ptr());
   return memory.narrow(0, static_cast<int64_t>((alignment - address % alignment) % alignment), static_cast<int64_t>(bytes));
 }
 
-// Of slots in a region, whatever the tier itself asks for: elements of every type begin in their place.
+// Minimum alignment of slots in a region, so that elements of every type are aligned.
 constexpr uint64_t kSlotAlignment = 64;
 
 at::Tensor as_bytes(const at::Tensor& flat) { return flat.view(at::kByte); }
@@ -30,8 +31,9 @@ TierMemory::~TierMemory() {
   for (const auto& [bytes, region] : spare_) tier_->release(region);
 }
 
-// Shapes that change from step to step would leave spare pieces of every size behind: all of them together never take more than
-// what was in use at once, and the one that is asked for.
+// Shapes that change from step to step would leave spare pieces of every size behind. Therefore all
+// pieces together never take more than the most that was in use at once, or what is in use plus the
+// requested piece.
 void* TierMemory::take(uint64_t& bytes, const std::string& name) {
   {
     const std::lock_guard lock(mutex_);
@@ -98,7 +100,7 @@ std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, con
 }
 
 std::shared_ptr<TierMemory::Region> TierMemory::reserve(uint64_t slots, uint64_t bytes, const std::string& name) {
-  // A tier that is worked on in place, and not by pages, has alignment 1.
+  // A tier that is accessed in place, and not by pages, has alignment 1.
   const uint64_t room = (rounded_up(bytes) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   uint64_t all = slots * room;
   const std::shared_ptr<Region> region(new Region);
@@ -154,7 +156,7 @@ at::Tensor TierMemory::Piece::in_place() {
 }
 
 void TierMemory::Piece::wait_for_write() {
-  const std::lock_guard lock(write_mutex_);  // the writer of a later piece may wait beside a reader of this one
+  const std::lock_guard lock(write_mutex_);  // the writer of a later piece may wait while this one is read
   write_.wait();
   outgoing_.reset();
 }
@@ -162,7 +164,7 @@ void TierMemory::Piece::wait_for_write() {
 void TierMemory::Piece::start_read() {
   if (incoming_.defined() || memory_->tier_->address(region_)) return;
   {
-    // One of the last that were written: the memory that it is written from has it still.
+    // This piece was written recently: its outgoing host buffer still has the data.
     const std::lock_guard lock(write_mutex_);
     if (outgoing_.defined()) {
       incoming_ = outgoing_;

@@ -1,8 +1,9 @@
-// Pieces of memory on a tier (an Offload plugin: the host, a drive), for what is kept for backward: written once, read by each
-// backward. Pieces that are over serve later ones of about their size.
+// Pieces of memory on a tier (an Offload plugin: the host, a drive), for data kept for backward:
+// written once, read by each backward. Memory of freed pieces is reused for later pieces of about
+// the same size.
 //
-//   const auto piece = memory->write(flat, "inputs of the region 'block'");   // on a drive in the background
-//   piece->start_read();                                                      // on a drive: the next read() finds it here
+//   const auto piece = memory->write(flat, "inputs of the region 'block'");   // on a drive: in the background
+//   piece->start_read();                                                      // on a drive: reads ahead for the next read()
 //   at::Tensor values = piece->read();
 #pragma once
 
@@ -22,8 +23,8 @@ namespace gannet::activation {
 
 class TierMemory : public std::enable_shared_from_this<TierMemory> {
  public:
-  // The tier's registry and host table live as long as the memory does. At most `most_writes` writes are in flight at a
-  // time; each holds a copy in the host's memory.
+  // The tier's registry and host table live as long as this object. At most `most_writes` writes
+  // are in flight at a time; each holds a copy in host memory.
   explicit TierMemory(std::shared_ptr<Offload> tier, size_t most_writes = 1)
       : tier_(std::move(tier)), alignment_(tier_->alignment_bytes()), most_writes_(most_writes) {}
   ~TierMemory();
@@ -31,7 +32,8 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
 
   const plugin::Plugin& plugin() const { return tier_->plugin(); }
 
-  // A stretch of the tier with equal slots, for pieces that are written to a place of the caller's choice.
+  // A range of the tier with equal slots, for pieces that are written to a slot of the caller's
+  // choice.
   class Region {
    public:
     ~Region();
@@ -51,10 +53,11 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     ~Piece();
     Piece(const Piece&) = delete;
     void start_read();
-    /// Ends what start_read() began, which nobody has come for.
+    /// Discards a read that start_read() began and no read() has taken.
     void drop_read();
-    /// [numel] of the dtype and on the device that was written. Where the tier has an address and the device is the CPU, it is
-    /// the piece itself. Called by one thread at a time.
+    /// Returns [numel] elements with the dtype and device of the written tensor. If the tier has an
+    /// address and the device is the CPU, the tensor is the piece's own memory. Not thread-safe:
+    /// one thread at a time.
     at::Tensor read();
 
    private:
@@ -67,36 +70,37 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     std::weak_ptr<Piece> self_;
     void* region_ = nullptr;
     uint64_t offset_ = 0, room_ = 0;  // bytes
-    std::shared_ptr<void> place_;     // the region is the caller's, and this keeps it; null: it is the piece's own
+    std::shared_ptr<void> place_;     // keeps the caller's region alive; null: the region is the piece's own
     int64_t numel_ = 0;
     at::ScalarType dtype_ = at::kFloat;
     at::Device device_ = at::kCPU;
     std::mutex write_mutex_;
-    at::Tensor outgoing_, incoming_;  // page-aligned host memory, while a transfer uses it
-    Transfer write_, read_;           // behind the tensors: they wait first
+    at::Tensor outgoing_, incoming_;  // page-aligned host memory, set while a transfer uses it
+    Transfer write_, read_;           // declared after the tensors, so that they are destroyed (and wait) first
   };
 
-  /// `flat` is contiguous and of one dimension, and may be written again when this returns. Throws the tier's Error, of a drive
-  /// that is full too; what fails in the background is thrown by a later call.
+  /// `flat` is contiguous and one-dimensional; the caller may overwrite it when this returns.
+  /// Throws the tier's Error, also when a drive is full. A background failure is thrown by a later
+  /// call.
   std::shared_ptr<Piece> write(const at::Tensor& flat, const std::string& name);
 
   /// Allocates `slots` slots for pieces of at most `bytes` each.
   std::shared_ptr<Region> reserve(uint64_t slots, uint64_t bytes, const std::string& name);
-  /// The same as write(), to a slot of a region. `keeper` lives as long as the piece.
+  /// Like write(), but into a slot of a region. `keeper` lives as long as the piece.
   std::shared_ptr<Piece> write(const at::Tensor& flat, const std::shared_ptr<Region>& region, uint64_t slot,
                                std::shared_ptr<void> keeper);
 
-  /// Bytes of pieces in use, and of those that wait for the next.
+  /// Bytes of pieces in use and of spare pieces.
   uint64_t bytes() const;
 
  private:
   std::shared_ptr<Piece> new_piece(const at::Tensor& flat) const;
   void fill(Piece& piece, const at::Tensor& flat);
   uint64_t rounded_up(uint64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
-  // A region of at least `bytes` bytes; `bytes` becomes its size.
+  // Returns a region of at least `bytes` bytes and sets `bytes` to its size.
   void* take(uint64_t& bytes, const std::string& name);
   void give_back(void* region, uint64_t bytes);
-  // Of the writes in flight, where there is no room for another; null: there is.
+  // The earliest write in flight if no further write may start; null: one may.
   std::shared_ptr<Piece> earliest_of_too_many();
 
   const std::shared_ptr<Offload> tier_;
@@ -104,7 +108,7 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   const size_t most_writes_;
   mutable std::mutex mutex_;
   std::multimap<uint64_t, void*> spare_;      // by bytes
-  std::deque<std::weak_ptr<Piece>> writing_;  // the earliest first; those that are waited for are out of it
+  std::deque<std::weak_ptr<Piece>> writing_;  // the earliest first; without those that are being waited for
   uint64_t bytes_ = 0, spare_bytes_ = 0, most_used_bytes_ = 0;
 };
 

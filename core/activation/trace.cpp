@@ -43,7 +43,8 @@ Record Recorder::finish() {
   for (const auto& [key, kept] : operators_->kept()) record.writes_.push_back({kept.tensor, kept.values});
   for (const auto& weak : operators_->reads()) {
     const auto tensor = weak.lock();
-    // What the region writes is put in place for a recomputation, whatever becomes of it until then.
+    // Tensors that the region writes are restored for a recomputation, so that later changes of
+    // them do not matter.
     if (!tensor || operators_->has_kept(at::Tensor(tensor))) continue;
     const auto& counter = tensor->version_counter();
     record.reads_.push_back({weak, counter.enabled() ? counter.current_version() : 0, tensor->requires_grad()});

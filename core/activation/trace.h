@@ -1,14 +1,15 @@
-// What a region's forward did with tensors that were there before it, so that a recomputation starts where the forward started,
-// and leaves behind what the forward left.
+// Records what a region's forward did with existing tensors, so that a recomputation starts from
+// the same state as the forward and leaves the same state behind.
 //
 //   Recorder recorder(inputs);  { const zero::Observing seen(recorder.observer()); f(x); }
 //   const Record record = recorder.finish();
 //   ...
-//   record.require_unchanged("the region");    // what the forward read is as it was
-//   { const Replayed there(record); f(x); }    // with what the forward wrote as it was before, and afterwards as it is now
+//   record.require_unchanged("the region");    // checks tensors that the forward read
+//   { const Replayed there(record); f(x); }    // written tensors as before the forward; current state restored afterwards
 //
-// Operators are seen by params/observer.h. What they do not show: memory that the program reads and writes by address, and
-// storages over memory that LibTorch does not own (from_blob without a deleter), which are neither kept nor written.
+// Operators are observed through params/observer.h. Not covered: memory that the program reads and
+// writes by address, and storages over memory that LibTorch does not own (from_blob without a
+// deleter), which are neither kept nor written.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -23,7 +24,7 @@
 
 namespace gannet::activation {
 
-// The state of a generator, before the first operator that drew from it.
+// A generator and its state before the first operator that drew from it.
 struct DrawnFrom {
   at::Generator generator;
   at::Tensor state;
@@ -31,7 +32,8 @@ struct DrawnFrom {
 
 class Record {
  public:
-  /// Throws Error(kOrder) where a tensor was changed in place since, Error(kMismatch) where its requires_grad was.
+  /// Throws Error(kOrder) if a tensor was changed in place since, and Error(kMismatch) if its
+  /// requires_grad was.
   void require_unchanged(const std::string& region) const;
 
  private:
@@ -43,7 +45,7 @@ class Record {
     bool requires_grad;
   };
   struct Written {
-    at::Tensor tensor, before;  // all of its storage
+    at::Tensor tensor, before;  // the whole storage
   };
   std::vector<Read> reads_;
   std::vector<Written> writes_;
@@ -53,14 +55,14 @@ class Operators;
 
 class Recorder {
  public:
-  /// `inputs` are the region's own, which it keeps itself.
+  /// `inputs` are the region's inputs, which the region keeps itself.
   explicit Recorder(const std::vector<at::Tensor>& inputs);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   const std::string& current_operator() const;
   /// Ends the recording.
   Record finish();
-  /// Generators that operators were given.
+  /// Generators that were passed to operators.
   std::vector<DrawnFrom> drawn_from() const;
 
  private:
@@ -72,7 +74,7 @@ class Replayed {
   explicit Replayed(const Record& record);
   ~Replayed();
   Replayed(const Replayed&) = delete;
-  /// Of the operator that runs at the moment: "aten::linear"; "" between two.
+  /// Name of the operator that is running, such as "aten::linear"; "" between operators.
   const std::string& current_operator() const;
 
  private:

@@ -1,4 +1,5 @@
-// Copies that are no operators of the program: nobody records, observes or saves what runs while it lives, on this thread.
+// Hides copies that are not operators of the program: while it lives, operators on this thread are
+// not recorded, observed or saved.
 #pragma once
 
 #include <ATen/core/grad_mode.h>

@@ -1,5 +1,5 @@
-// A tensor's version at some moment, without the tensor. A hook of saved tensors switches LibTorch's own check off, so that who
-// keeps one compares its version.
+// A tensor's version at some moment, without the tensor. A saved-tensor hook disables LibTorch's
+// own version check, so that the code that keeps a saved tensor must compare versions itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,8 +19,8 @@ struct Version {
     const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
     return {counter, counter.enabled() ? counter.current_version() : 0};
   }
-  /// The same number of the same counter: tensors over one storage may have counters of their own (unsafe_chunk, .data()), and
-  /// what is written through one of them is seen by its counter alone.
+  /// Compares both counter and number: tensors over one storage may have separate counters
+  /// (unsafe_chunk, .data()), and a write through one of them changes only its own counter.
   bool operator==(const Version& other) const {
     static_assert(sizeof(counter) == sizeof(void*), "a VariableVersion is one pointer to its counter");
     return number == other.number && std::memcmp(&counter, &other.counter, sizeof(counter)) == 0;

@@ -1,5 +1,5 @@
-// Tensors as memory: which elements of a storage one is, and one made of such a description, without a graph and without an
-// operator that anybody sees.
+// Describes tensors as memory: which elements of a storage a tensor covers. Also creates tensors
+// from such a description, without a graph and without an observable operator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,13 +18,13 @@ inline const c10::StorageImpl* storage_impl(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// Which elements of a storage a tensor is.
+// The elements of a storage that a tensor covers.
 struct View {
   c10::DimVector sizes, strides;
   int64_t offset = 0;  // in elements
   at::ScalarType dtype = at::kFloat;
   explicit View(const at::Tensor& tensor);
-  /// `count` bytes from byte `begin` on.
+  /// `count` bytes, starting at byte `begin`.
   static View of_bytes(int64_t begin, int64_t count);
   bool operator==(const View&) const = default;
 
@@ -32,18 +32,22 @@ struct View {
   View() = default;
 };
 
-/// Elements from a tensor's first one to its last one, gaps included. The tensor has elements.
+/// Number of elements from a tensor's first element to its last, gaps included. The tensor must not
+/// be empty.
 int64_t span_of(const at::Tensor& tensor);
-/// A tensor whose elements a storage and strides are: not quantized, not lazily conjugated or negated, not of inference mode.
+/// Whether storage and strides fully describe the tensor: it is not quantized, lazily conjugated,
+/// negated, or an inference tensor.
 bool is_plain(const at::Tensor& tensor);
-/// A leaf that requires a gradient, or a view of one: a parameter, whose owner keeps it.
+/// Whether it is a leaf that requires a gradient, or a view of one: a parameter, which its owner
+/// keeps.
 bool is_of_leaf(const at::Tensor& tensor);
-/// One over a storage, without a graph and with a version of its own. `keys`: of a tensor that it has been.
+/// Creates a tensor over a storage, without a graph and with its own version counter. `keys` are
+/// those of the original tensor.
 at::Tensor tensor_over(const c10::Storage& storage, c10::DispatchKeySet keys, const View& view);
-/// The same tensor without a graph, as a saved-tensor hook may keep it. No operator runs.
+/// The same tensor without a graph, in a form that a saved-tensor hook may keep. No operator runs.
 at::Tensor without_graph(const at::Tensor& tensor);
 
-/// Error(kOrder): the tensor that was saved for backward at `version` has another version by now.
+/// Throws Error(kOrder): the tensor that was saved for backward at `version` has changed since.
 [[noreturn]] void throw_changed(const View& saved, const Version& version);
 
 }  // namespace gannet::activation

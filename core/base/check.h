@@ -1,4 +1,5 @@
-// Checks of our own invariants: a failure is a defect of Gannet, never a user's mistake (those are gannet::Error with advice).
+// Checks of internal invariants. A failure is a defect of Gannet, never a user's mistake (which is
+// a gannet::Error with advice).
 #pragma once
 
 #include <gannet/error.h>

@@ -57,7 +57,7 @@ bool starts_with_any_case(std::string_view text, std::string_view lower) {
          });
 }
 
-// "size 548118077", its third line.
+// Reads "size 548118077", the third line of a pointer.
 Recognized lfs_pointer(std::string_view head) {
   Recognized found{Format::kLfsPointer, "a Git LFS pointer, which stands for a file that was not fetched",
                    "run `git lfs install` and `git lfs pull` in the repository, or download the file itself"};
@@ -71,7 +71,8 @@ Recognized lfs_pointer(std::string_view head) {
   return found;
 }
 
-// The first line that is no comment is "key: value" or "key:" of printable text, or the mark of a document.
+// Whether the first line that is not a comment is "key: value" or "key:" in printable text, or a
+// document marker.
 bool is_yaml(std::string_view text) {
   while (text.starts_with('#')) text = trimmed(text.substr(std::min(text.find('\n'), text.size())));
   const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
@@ -84,7 +85,7 @@ bool is_yaml(std::string_view text) {
          std::all_of(line.begin(), line.end(), [](unsigned char c) { return c >= ' ' || c == '\t'; });
 }
 
-// A few words of ASCII; what is shorter may be the head of anything.
+// Whether it is a few words of ASCII. Shorter text may be the head of anything.
 bool is_text(std::string_view text) {
   return text.size() >= 12 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
            return (c >= ' ' && c < 0x7f) || c == '\t' || c == '\n' || c == '\r';

@@ -1,7 +1,8 @@
-// What a file is by its first bytes, asked by every reader before its own checks: a Git LFS pointer or an error page of the web
-// under a model's name is called that, not a damaged model.
+// Recognizes a file's format by its first bytes. Every reader calls it before its own checks, so
+// that a Git LFS pointer or an HTML error page under a model's name is reported as such, and not as
+// a damaged model.
 //
-//   require_format(head, file_bytes, path, {Format::kZip, Format::kPickle});   // Error naming any other format that is known
+//   require_format(head, file_bytes, path, {Format::kZip, Format::kPickle});   // throws an Error that names another format
 #pragma once
 
 #include <cstdint>
@@ -12,21 +13,21 @@
 namespace gannet {
 
 enum class Format {
-  kUnknown,  // left to the reader's own words
+  kUnknown,  // the reader reports it in its own words
   kEmpty,
-  kZip,  // of torch.save, among others
+  kZip,  // torch.save writes it, among others
   kPickle,
   kSafetensors,
   kJson,
   kYaml,
   kLfsPointer,
   kHtml,
-  kText,  // a short one of no form above, as a server answers in place of a file
+  kText,  // a short text of no format above, such as a server's answer instead of a file
   kTar,
-  kOther,  // compressed files, GGUF, HDF5 and others that no reader takes
+  kOther,  // compressed files, GGUF, HDF5 and others that no reader accepts
 };
 
-// How many bytes of the head are looked at, at most.
+// Most bytes of the head that are examined.
 inline constexpr size_t kHeadBytes = 512;
 
 struct Recognized {
@@ -34,10 +35,11 @@ struct Recognized {
   std::string what, next_step;  // "a Git LFS pointer, of 548.1 MB", "run `git lfs pull` ..."
 };
 
-// `head`: the first kHeadBytes of the file, or all of a smaller one.
+// `head` is the first kHeadBytes of the file, or the whole file if it is smaller.
 Recognized recognized(std::string_view head, uint64_t file_bytes);
 
-// Throws Error(kUnsupported), or Error(kCorrupt) for an empty file, unless the format is unknown or one of `taken`.
+// Throws Error(kUnsupported), or Error(kCorrupt) for an empty file, unless the format is unknown or
+// in `taken`.
 void require_format(std::string_view head, uint64_t file_bytes, const std::string& path, std::initializer_list<Format> taken);
 
 }  // namespace gannet

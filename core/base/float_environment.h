@@ -1,5 +1,5 @@
-// How the calling thread computes with floating-point numbers: rounding, denormals, which faults trap. Reading it takes a few
-// cycles, so that it may be read around every call of code that is not ours.
+// The calling thread's floating-point environment: rounding, denormals, trapping faults. Reading it
+// takes a few cycles, so it is cheap enough to read around every call of foreign code.
 //
 //   const auto before = FloatEnvironment::now();
 //   foreign();
@@ -22,7 +22,7 @@ class FloatEnvironment {
     uint32_t mxcsr;
     __asm__ volatile("stmxcsr %0" : "=m"(mxcsr));
     __asm__ volatile("fnstcw %0" : "=m"(found.x87_));
-    found.control_ = mxcsr & ~uint32_t{0x3f};  // without the flags of what has happened, which any sum sets
+    found.control_ = mxcsr & ~uint32_t{0x3f};  // without the exception flags, which any operation may set
     return found;
   }
   void restore() const {
@@ -55,7 +55,7 @@ class FloatEnvironment {
 
  private:
   uint64_t control_ = 0;
-  uint16_t x87_ = 0;  // the control word of the old unit, in which `long double` is computed
+  uint16_t x87_ = 0;  // the x87 control word; `long double` is computed on the x87 unit
 };
 
 }  // namespace gannet

@@ -1,9 +1,10 @@
-// Sentences with values in them, in fmt's syntax: {} for each value, {:.3f} with a format, {{ for a brace.
+// Formats sentences with values, in fmt's syntax: {} for each value, {:.3f} with a format, {{ for a
+// brace.
 //
 //   throw Error(ErrorCode::kArgument, formatted("{} is {}, but there are {} ranks", key, value, ranks));
 //
-// The number of places is checked when it is compiled. fmt itself is included by format.cpp alone: its headers are long, and
-// LibTorch's include folder holds another version of them.
+// The number of placeholders is checked at compile time. Only format.cpp includes fmt: its headers
+// are long, and LibTorch's include folder contains another version of them.
 #pragma once
 
 #include <concepts>
@@ -15,7 +16,7 @@
 
 namespace gannet {
 
-// A number, a truth value or a text, which it does not own.
+// A number, a boolean or a text, which it does not own.
 class FormatArgument {
  public:
   enum class Kind : uint8_t { kSigned, kUnsigned, kReal, kBoolean, kLetter, kText };
@@ -40,7 +41,7 @@ class FormatArgument {
   };
 };
 
-// A pattern with `count` places.
+// A pattern with `count` placeholders.
 template <size_t count>
 class Pattern {
  public:

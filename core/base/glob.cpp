@@ -7,7 +7,8 @@
 
 namespace gannet {
 
-// Greedy with one place to return to: the last star, which takes one character more each time. Linear for patterns of one star.
+// Greedy, with one place to backtrack to: the last star, which takes one more character each time.
+// Linear for patterns with one star.
 bool matches_glob(std::string_view pattern, std::string_view name) {
   size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
   while (n < name.size()) {

@@ -1,4 +1,4 @@
-// Patterns on names, as a shell has them: `*` any characters, dots included, and `?` one.
+// Shell-style patterns for names: `*` matches any characters, dots included, and `?` matches one.
 //
 //   matches_glob("h.*.bias", "h.0.attn.bias");             // true
 //   nearest_globs("*.biass", {"h.0.bias", "h.0.weight"});  // "; did you mean '*.bias'?"
@@ -12,7 +12,8 @@ namespace gannet {
 
 bool matches_glob(std::string_view pattern, std::string_view name);
 
-/// did_you_mean() for a pattern that matches none of these dotted names: of the names, and of patterns that match some of them.
+/// did_you_mean() for a pattern that matches none of these dotted names. Suggests names, and
+/// patterns that match some of them.
 std::string nearest_globs(std::string_view pattern, const std::vector<std::string>& names);
 
 }  // namespace gannet

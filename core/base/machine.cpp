@@ -15,11 +15,11 @@
 namespace gannet {
 namespace {
 
-// As /proc/cpuinfo spells them: x86's, then Arm's.
+// Names as in /proc/cpuinfo: x86's, then Arm's.
 constexpr std::array kSets = {"sse4_2",      "avx",      "f16c",  "fma",     "avx2", "avx512f", "avx512bw", "avx512_bf16",
                               "avx512_fp16", "amx_bf16", "asimd", "asimdhp", "bf16", "sve",     "sve2"};
 
-// The text after `name` and its separator in the first line that begins with it.
+// The text after the separator in the first line with the key `name`.
 std::string field(const std::string& file, std::string_view name, char separator) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

@@ -1,4 +1,4 @@
-// What this machine is, for people who read a report: never decides anything.
+// Describes this machine in reports for people. Nothing is decided from it.
 //
 //   const Machine machine = this_machine();   // {"node7", "Linux 6.1.0 x86_64", "AMD EPYC 9654", 2, ...}
 #pragma once
@@ -11,15 +11,15 @@ namespace gannet {
 
 struct Machine {
   std::string host, system;  // "Linux 6.1.0 x86_64"
-  std::string distribution;  // "Debian GNU/Linux 12 (bookworm)"; "" where the system does not say
+  std::string distribution;  // "" if the system does not provide it
   std::string processor;     // "AMD EPYC 9654 96-Core Processor"
-  int64_t cores = 0;         // that this process may use: affinity counts
+  int64_t cores = 0;         // cores that this process may use, given its affinity
   int64_t cores_of_machine = 0;
   std::vector<std::string>
-      instruction_sets;  // of those that matter for speed: "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16" ...
+      instruction_sets;  // those that matter for speed: "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16" ...
 };
 
-// `proc`: where that file system is.
+// `proc` is the mount point of that file system.
 Machine this_machine(const std::string& proc = "/proc");
 
 }  // namespace gannet

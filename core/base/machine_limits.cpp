@@ -26,7 +26,7 @@ namespace {
 
 std::optional<uint64_t> finite(rlim_t limit) { return limit == RLIM_INFINITY ? std::nullopt : std::optional<uint64_t>(limit); }
 
-// The smallest share of the groups that this process is in: "200000 100000" of version 2 is two cores.
+// The smallest share among this process's groups. In version 2, "200000 100000" means two cores.
 std::optional<double> cores_of(const std::string& cgroups, const std::string& membership) {
   std::optional<double> smallest;
   const auto take = [&](double quota, double period) {
@@ -42,14 +42,14 @@ std::optional<double> cores_of(const std::string& cgroups, const std::string& me
     double quota = 0, period = 0;
     if (std::ifstream(formatted("{}/cpu.max", folder)) >> quota >> period) take(quota, period);  // "max" is no number: no limit
   }
-  double quota = 0, period = 0;  // version 1: -1 is no limit
+  double quota = 0, period = 0;  // version 1: -1 means no limit
   if (std::ifstream(formatted("{}/cpu/cpu.cfs_quota_us", cgroups)) >> quota &&
       std::ifstream(formatted("{}/cpu/cpu.cfs_period_us", cgroups)) >> period)
     take(quota, period);
   return smallest;
 }
 
-// The kernel's numbers of file systems (linux/magic.h and the file systems' own).
+// The kernel's file system numbers (from linux/magic.h and from the file systems).
 constexpr std::pair<uint32_t, const char*> kFileSystems[] = {
     {0xEF53, "ext4"},      {0x58465342, "xfs"},   {0x9123683E, "btrfs"},   {0x2FC12FC1, "zfs"},     {0xF2F52010, "f2fs"},
     {0x01021994, "tmpfs"}, {0x858458F6, "ramfs"}, {0x794C7630, "overlay"}, {0x6969, "nfs"},         {0xFE534D42, "smb"},

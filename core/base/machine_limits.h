@@ -1,5 +1,5 @@
-// What the system lets this process have beside memory (machine_memory.h): limits, folders on disk, the network's interfaces.
-// For people who read it; decides nothing.
+// Limits of this process other than memory (machine_memory.h): resource limits, folders on disk,
+// network interfaces. For people who read it; nothing is decided from it.
 //
 //   machine_limits().open_files;                    // 1024
 //   look_at("/local_nvme").takes_direct_io;         // true
@@ -14,25 +14,25 @@
 namespace gannet {
 
 struct MachineLimits {
-  std::optional<uint64_t> locked_memory_bytes;               // `ulimit -l`; nullopt: without limit
-  std::optional<uint64_t> open_files, open_files_hard;       // `ulimit -n`, and what it may be raised to
-  std::optional<uint64_t> aio_requests, aio_requests_taken;  // fs.aio-max-nr, fs.aio-nr; nullopt: the kernel does not say
-  std::optional<double> cores_of_cgroup;                     // processor time that the cgroup gives, in cores
+  std::optional<uint64_t> locked_memory_bytes;               // `ulimit -l`; nullopt: no limit
+  std::optional<uint64_t> open_files, open_files_hard;       // `ulimit -n`, and the most it may be raised to
+  std::optional<uint64_t> aio_requests, aio_requests_taken;  // fs.aio-max-nr, fs.aio-nr; nullopt: unknown
+  std::optional<double> cores_of_cgroup;                     // processor time that the cgroup allows, in cores
 };
 
-// `proc` and `cgroups`: where those file systems are.
+// `proc` and `cgroups` are the mount points of those file systems.
 MachineLimits machine_limits(const std::string& proc = "/proc", const std::string& cgroups = "/sys/fs/cgroup");
 
 struct FolderState {
-  std::string folder;       // the one that was asked for, or the nearest above it that exists
-  std::string file_system;  // "ext4", "tmpfs", "nfs"; its number where that is not known
-  bool is_memory = false;   // tmpfs, ramfs: what lies in it takes memory
+  std::string folder;       // the requested folder, or its nearest existing ancestor
+  std::string file_system;  // its number if the name is unknown
+  bool is_memory = false;   // tmpfs, ramfs: files in it take memory
   uint64_t total_bytes = 0, free_bytes = 0;
-  std::string not_writable;      // why no file can be made in it; "" where one could
-  bool takes_direct_io = false;  // false also where no file can be made
+  std::string not_writable;      // why no file can be created in it; "" if one can
+  bool takes_direct_io = false;  // also false if no file can be created
 };
 
-// Makes a file without a lasting name in the folder and writes one block to it.
+// Creates a temporary file in the folder, writes one block to it and removes it.
 FolderState look_at(const std::string& folder);
 
 struct NetworkInterface {
@@ -40,10 +40,10 @@ struct NetworkInterface {
   bool is_loopback = false;
 };
 
-// Those that are up and have an address, IPv4 first.
+// Interfaces that are up and have an address, IPv4 first.
 std::vector<NetworkInterface> network_interfaces();
 
-// Why the name leads to no address, "" where it does.
+// Why the host name does not resolve to an address; "" if it does.
 std::string why_not_resolved(const std::string& host);
 
 }  // namespace gannet

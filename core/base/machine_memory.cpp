@@ -15,17 +15,17 @@
 namespace gannet {
 namespace {
 
-constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // version 1 writes the largest multiple of a page for "none"
+constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // version 1 reports the largest multiple of a page for "no limit"
 
 void take_smaller(std::optional<uint64_t>& smallest, std::optional<uint64_t> other) {
   if (other && (!smallest || *other < *smallest)) smallest = other;
 }
 
-// What a group's processes hold and cannot give back at once.
+// Memory that a group's processes hold and that cannot be reclaimed at once.
 std::optional<uint64_t> used_in(const std::string& folder, bool is_version_2) {
   auto used = first_number_in(folder + (is_version_2 ? "/memory.current" : "/memory.usage_in_bytes"));
   if (!used) return std::nullopt;
-  const std::string prefix = is_version_2 ? "" : "total_";  // version 1 counts groups below apart
+  const std::string prefix = is_version_2 ? "" : "total_";  // version 1 counts child groups separately
   for (const char* cache : {"inactive_file", "active_file"})
     *used -= std::min(*used, number_in(formatted("{}/memory.stat", folder), prefix + cache).value_or(0));
   return used;
@@ -61,7 +61,7 @@ std::optional<uint64_t> first_number_in(const std::string& file) {
 std::vector<MemoryCgroup> memory_cgroups(const std::string& root, const std::string& membership) {
   std::vector<MemoryCgroup> found;
   std::ifstream stream(membership);
-  for (std::string line; std::getline(stream, line);) {  // "4:memory:/path" of version 1, "0::/path" of version 2
+  for (std::string line; std::getline(stream, line);) {  // "4:memory:/path" in version 1, "0::/path" in version 2
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
@@ -81,12 +81,12 @@ CgroupMemory cgroup_memory(const MemoryCgroup& cgroup) {
   for (std::filesystem::path path = cgroup.folder;; path = path.parent_path()) {
     const std::string folder = path.string();
     auto limit = first_number_in(folder + (cgroup.is_version_2 ? "/memory.max" : "/memory.limit_in_bytes"));
-    // Version 1 also sums up those above, which a container may not see.
+    // Version 1 also reports the limit of the ancestors, which a container may not see.
     if (!cgroup.is_version_2) take_smaller(limit, number_in(formatted("{}/memory.stat", folder), "hierarchical_memory_limit"));
     if (limit && *limit >= kNoLimit) limit.reset();
     take_smaller(memory.limit_bytes, limit);
     if (limit) take_smaller(memory.free_bytes, left_of(limit, used_in(folder, cgroup.is_version_2).value_or(0)));
-    // The second condition ends the loop at the root, for a group that does not lie below `top`.
+    // The second condition ends the loop at the root, for a group that is not below `top`.
     if (folder == cgroup.top || !path.has_relative_path()) break;
   }
   return memory;
@@ -123,7 +123,7 @@ MachineMemory machine_memory(const std::string& proc, const std::string& cgroups
 uint64_t free_bytes(const std::string& path) {
   struct statvfs status{};
   std::string place = path;
-  while (::statvfs(place.c_str(), &status) != 0) {  // of the nearest folder that exists
+  while (::statvfs(place.c_str(), &status) != 0) {  // try the nearest existing ancestor
     const size_t slash = place.find_last_of('/');
     if (slash == std::string::npos || slash == 0) {
       if (errno != ENOENT || place == "." || place == "/") return UINT64_MAX;
@@ -132,9 +132,9 @@ uint64_t free_bytes(const std::string& path) {
       place.resize(slash);
     }
   }
-  // Pseudo file systems report no blocks at all, which does not mean that they are full.
+  // Pseudo file systems report no blocks, which does not mean that they are full.
   if (status.f_blocks == 0) return UINT64_MAX;
-  // f_bavail, not f_bfree: blocks reserved for root are not this process's to use.
+  // f_bavail, not f_bfree: this process cannot use blocks reserved for root.
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }
 

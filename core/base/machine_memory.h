@@ -1,8 +1,9 @@
-// How much memory and disk this machine can still give: what is built in, what is free, and who sets a limit below that.
+// Measures how much memory and disk this machine can still provide: installed, free, and limited by
+// cgroups or `ulimit`.
 //
 //   const MachineMemory memory = machine_memory();
-//   memory.host_free_bytes();              // for all processes of this host (of this container) together
-//   memory.process_free_bytes();           // for this process, where `ulimit` bounds it
+//   memory.host_free_bytes();              // for all processes of this host (or container) together
+//   memory.process_free_bytes();           // for this process, if `ulimit` bounds it
 //   free_bytes("/local_nvme/swap");        // on the disk of a folder that need not exist yet
 #pragma once
 
@@ -13,26 +14,28 @@
 
 namespace gannet {
 
-// The number after `name` in a file of "name number" lines, as the kernel writes them ("MemTotal: 16 kB" too: 16).
+// The number after `name` in a kernel file with lines of the form "name number" (16 for "MemTotal:
+// 16 kB").
 std::optional<uint64_t> number_in(const std::string& file, const std::string& name);
 
-// The number that a file of the kernel's begins with; none where it is a word ("max").
+// The number at the start of a kernel file; none if it starts with a word ("max").
 std::optional<uint64_t> first_number_in(const std::string& file);
 
-// A folder of the kernel's control groups that may hold this process.
+// A control group folder that may contain this process.
 struct MemoryCgroup {
-  std::string top, folder;  // where this hierarchy is mounted; the group's own folder, at or below it
+  std::string top, folder;  // the mount point of this hierarchy; the group's folder, at or below it
   bool is_version_2 = false;
 };
 
-// Where to look, best first. `root`: where cgroups are mounted; `membership`: the file that says which ones a process is in.
-// In a container the path in it may be the host's, and what is mounted is this group itself: so `top` follows each.
+// Candidate folders, best first. `root` is the mount point of cgroups; `membership` is the file
+// that lists a process's groups. In a container the path in that file may be the host's, while the
+// mounted folder is the group itself. Therefore each candidate is followed by its `top`.
 std::vector<MemoryCgroup> memory_cgroups(const std::string& root = "/sys/fs/cgroup",
                                          const std::string& membership = "/proc/self/cgroup");
 
 struct CgroupMemory {
-  std::optional<uint64_t> limit_bytes;  // the smallest of the group and of those above it; nullopt: none has one
-  std::optional<uint64_t> free_bytes;   // below the limit that is nearest; page cache that can be dropped counts as free
+  std::optional<uint64_t> limit_bytes;  // the smallest of the group and its ancestors; nullopt: none has one
+  std::optional<uint64_t> free_bytes;   // left below the tightest limit; reclaimable page cache counts as free
 };
 CgroupMemory cgroup_memory(const MemoryCgroup& cgroup);
 
@@ -44,13 +47,14 @@ struct MachineMemory {
   std::optional<uint64_t> data_limit_bytes, data_free_bytes;                    // RLIMIT_DATA
 
   uint64_t host_free_bytes() const;
-  std::optional<uint64_t> process_free_bytes() const;  // nullopt: bounded by the host alone
+  std::optional<uint64_t> process_free_bytes() const;  // nullopt: bounded only by the host
 };
 
-// `proc` and `cgroups`: where those file systems are.
+// `proc` and `cgroups` are the mount points of those file systems.
 MachineMemory machine_memory(const std::string& proc = "/proc", const std::string& cgroups = "/sys/fs/cgroup");
 
-// On the disk of a folder, or of the nearest one above it that exists; UINT64_MAX where the file system does not say.
+// Free bytes on the disk of a folder, or of its nearest existing ancestor; UINT64_MAX if the file
+// system does not report them.
 uint64_t free_bytes(const std::string& path);
 
 }  // namespace gannet

@@ -14,7 +14,7 @@ std::string text_of(const Error& error) {
   return formatted("-{} {} ", static_cast<int>(error.code()), error.message().size()) + error.message() + error.next_step();
 }
 
-// A number up to the next space; moves `at` behind it.
+// Parses a number up to the next space, and moves `at` past the space.
 size_t number_at(const std::string& text, size_t& at) {
   size_t number = 0;
   const auto [end, status] = std::from_chars(text.data() + at, text.data() + text.size(), number);
@@ -35,6 +35,8 @@ std::string outcome(const std::function<std::string()>& part) {
     return text_of({ErrorCode::kOutOfMemory, "memory could not be allocated"});
   } catch (const std::exception& error) {
     return text_of({ErrorCode::kInternal, error.what()});
+  } catch (...) {
+    return text_of({ErrorCode::kInternal, "an exception that is no std::exception"});
   }
 }
 

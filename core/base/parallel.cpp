@@ -13,7 +13,7 @@
 namespace gannet {
 namespace {
 
-// Chunk `index` of `count` nearly equal ones over [begin, end), each a multiple of grain but for the last.
+// Splits [begin, end) into `count` nearly equal chunks, each a multiple of `grain` except the last.
 struct Chunks {
   Chunks(uint64_t begin, uint64_t end, uint64_t grain, uint64_t threads) : begin_(begin), end_(end) {
     const uint64_t grains = (end - begin + grain - 1) / grain;
@@ -34,7 +34,7 @@ struct Chunks {
 #ifdef GANNET_STD_THREADS
 
 uint32_t parallel_thread_count() {
-  // Asked once: the library opens and reads a file each time.
+  // Read once, because the library opens and reads a file each time.
   static const uint32_t count = std::max(1u, std::min(4u, std::thread::hardware_concurrency()));
   return count;
 }
@@ -57,7 +57,7 @@ int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_b
 
 #else
 
-// LibTorch's own pool is OpenMP's too, so its set_num_threads is what this reads.
+// LibTorch's pool is OpenMP's as well, so this reads the value of its set_num_threads.
 uint32_t parallel_thread_count() { return static_cast<uint32_t>(std::max(1, omp_get_max_threads())); }
 
 int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) {

@@ -1,5 +1,6 @@
-// The host's parallel loop: the one behind gannet_host::parallel_for and behind the core's own passes over memory.
-// Called from the engine's thread only. Bodies in C return codes; what a body in C++ throws ends the loop with that exception.
+// The host's parallel loop, used by gannet_host::parallel_for and by the core's own passes over
+// memory. Call it only from the engine's thread. Bodies in C return codes; an exception of a C++
+// body ends the loop and is rethrown.
 #pragma once
 
 #include <gannet/abi.h>
@@ -11,18 +12,19 @@
 
 namespace gannet {
 
-// Returns the first code that is not GANNET_OK; the other parts of the loop run all the same. Parts begin at multiples of
-// `grain` from `begin`.
+// Returns the first code that is not GANNET_OK; the other parts of the loop still run. Parts begin
+// at multiples of `grain` from `begin`.
 int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument);
 uint32_t parallel_thread_count();
 
-// body(begin, end). What it throws leaves the loop as it was thrown, once every part is over; of several, the first in time.
+// Calls body(begin, end). Rethrows its exception after all parts have ended; if several threw, the
+// first in time.
 template <class Body>
 void parallel_for(uint64_t begin, uint64_t end, uint64_t grain, Body&& body) {
   struct Loop {
     std::remove_reference_t<Body>* body;
     std::atomic<bool> has_failed{false};
-    std::exception_ptr thrown;  // of the one part that set has_failed; read behind the loop's end
+    std::exception_ptr thrown;  // set by the part that set has_failed; read after the loop ends
   } loop{&body, {}, {}};
   parallel_for(
       begin, end, grain,
@@ -31,7 +33,7 @@ void parallel_for(uint64_t begin, uint64_t end, uint64_t grain, Body&& body) {
         try {
           (*shared.body)(first, last);
           return GANNET_OK;
-        } catch (...) {  // an exception must not leave a thread of the pool
+        } catch (...) {  // an exception must not escape from a pool thread
           if (!shared.has_failed.exchange(true)) shared.thrown = std::current_exception();
           return GANNET_INTERNAL;
         }

@@ -1,4 +1,5 @@
-// A table of text for the terminal: columns as wide as their widest cell, the last one free.
+// A text table for the terminal: columns are as wide as their widest cell; the last one is not
+// padded.
 #pragma once
 
 #include <algorithm>

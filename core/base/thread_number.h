@@ -1,5 +1,5 @@
-// The number of the calling thread: never 0, and never that of another thread, also of one that has ended. std::thread::id is
-// given again to the next thread that starts.
+// Returns a unique number for the calling thread: never 0, and never reused after a thread has
+// ended. std::thread::id, in contrast, is reused by later threads.
 #pragma once
 
 #include <cstdint>

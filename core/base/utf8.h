@@ -6,7 +6,7 @@
 
 namespace gannet {
 
-// Bytes of the character that begins at `at`; 0 where none does.
+// Length in bytes of the character that begins at `at`; 0 if none does.
 inline size_t utf8_length(std::string_view text, size_t at = 0) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char lead = byte(0);

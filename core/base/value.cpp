@@ -16,15 +16,17 @@ namespace {
   throw Error(ErrorCode::kArgument, formatted("expected {}, found {}: {}", wanted, value.type_name(), value.to_json()));
 }
 
-// Bytes that are no UTF-8 (a path, a host's name) become U+FFFD: a reader of JSON takes no others.
+// Bytes that are not UTF-8 (a path, a host name) become U+FFFD, because JSON readers accept only
+// UTF-8.
 void write_string(std::string& out, const std::string& text) {
   out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// By hand: the shortest text that reads back as the same number is 1e+05 and 3e-04 here, and 100000.0 and 0.0003 in the JSON
-// library. Metrics files and printed configs keep theirs.
+// Written by hand: the shortest text that reads back as the same number is 1e+05 and 3e-04 here,
+// but 100000.0 and 0.0003 in the JSON library. Metrics files and printed configs keep the forms
+// from here.
 void write_number(std::string& out, double number) {
-  if (!std::isfinite(number)) {  // JSON has no such numbers; DeepSpeed's reader takes these words
+  if (!std::isfinite(number)) {  // JSON has no such numbers; DeepSpeed's reader accepts these words
     out += std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
     return;
   }

@@ -7,7 +7,7 @@
 namespace gannet::checkpoint {
 
 std::vector<Json> agree(const Ranks& ranks, const std::string& what, const std::function<Json()>& part) {
-  // A result may hold bytes that are not UTF-8 (a path's).
+  // A result may contain bytes that are not UTF-8, such as those of a path.
   const std::string mine = outcome([&] { return part().dump(-1, ' ', false, Json::error_handler_t::replace); });
   const std::vector<std::string> outcomes = ranks.gather ? ranks.gather(what, mine) : std::vector<std::string>{mine};
   GANNET_CHECK(outcomes.size() == ranks.size, formatted("gathered {} texts of {} ranks", outcomes.size(), ranks.size));

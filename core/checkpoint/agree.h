@@ -1,4 +1,5 @@
-// A barrier with errors: each rank does its part, and the failure of one is thrown on all before any continues.
+// A barrier with errors: each rank does its part, and a failure on one rank is thrown on all ranks
+// before any continues.
 #pragma once
 
 #include <functional>
@@ -10,8 +11,8 @@
 
 namespace gannet::checkpoint {
 
-// Runs `part` and gives what all ranks' parts returned, by rank. Where any threw, every rank throws the first such error, with
-// the rank in front of it when there are several.
+// Runs `part` and returns all ranks' results, by rank. If any rank failed, every rank throws the
+// first error, prefixed with the rank if there are several ranks.
 std::vector<Json> agree(const Ranks& ranks, const std::string& what, const std::function<Json()>& part);
 
 }  // namespace gannet::checkpoint

@@ -27,8 +27,8 @@
 namespace gannet::checkpoint {
 namespace {
 
-constexpr uint64_t kAlignment = 4096;  // of direct I/O: offset, length and memory
-constexpr size_t kThreads = 4;         // blocks in flight: while one is hashed, others are on their way to the disk
+constexpr uint64_t kAlignment = 4096;  // required by direct I/O for offset, length and memory
+constexpr size_t kThreads = 4;         // blocks in flight: while one is hashed, others are written
 
 uint64_t rounded_up(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -36,21 +36,22 @@ struct Free {
   void operator()(char* memory) const { std::free(memory); }
 };
 
-// body(i, buffer) for i in [0, count), each thread with a buffer of its own. Signals stay with the program's threads.
+// Calls body(i, buffer) for i in [0, count), with one buffer per thread. The threads block signals,
+// so that the program's threads receive them.
 void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(uint64_t i, char* buffer)>& body) {
   std::atomic<uint64_t> next{0};
   std::mutex mutex;
   std::exception_ptr failure;
   auto work = [&] {
     try {
-      // Aligned to 2 MiB and rounded up to it, which transparent huge pages need and direct I/O accepts.
+      // Aligned and rounded up to 2 MiB for transparent huge pages; direct I/O accepts this.
       std::unique_ptr<char, Free> buffer(
           static_cast<char*>(std::aligned_alloc(2 << 20, (buffer_bytes + (2 << 20) - 1) >> 21 << 21)));
       if (!buffer) throw std::bad_alloc();
       ::madvise(buffer.get(), buffer_bytes, MADV_HUGEPAGE);
       for (uint64_t i; (i = next.fetch_add(1)) < count;) body(i, buffer.get());
     } catch (...) {
-      // No thread begins another block.
+      // Stops all threads from starting another block.
       next = count;
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
@@ -63,7 +64,7 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
       threads.emplace_back(work);
       pthread_setname_np(threads.back().native_handle(), "gannet-blocks");
     }
-  } catch (...) {  // too many threads on this system: those that began do the work
+  } catch (...) {  // the thread limit was reached: the threads that started do the work
     if (threads.empty()) throw;
   }
   blocked.restore();
@@ -71,7 +72,7 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
   if (failure) std::rethrow_exception(failure);
 }
 
-// Direct where the file system takes it, else through the page cache.
+// Opens for direct I/O if the file system supports it, else for the page cache.
 files::Descriptor open_direct(const std::string& path, int flags) {
   files::Descriptor file(::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0666));
   return file >= 0 ? std::move(file) : files::open_file(path, flags);
@@ -84,11 +85,11 @@ files::Descriptor open_direct(const std::string& path, int flags) {
   throw Error(ErrorCode::kIo, formatted("cannot read {} at byte {}: {}", path, at, std::strerror(errno)));
 }
 
-// A file to read blocks of.
+// A file whose blocks are read.
 class Source {
  public:
   explicit Source(const BlockFile& file) : path_(file.path), bytes_(file.bytes), direct_(open_direct(file.path, O_RDONLY)) {
-    // Only to ask which pages the cache holds; without an answer everything comes from the disk.
+    // Used only to ask which pages are cached. If that fails, everything is read from the disk.
     void* mapping = bytes_ > 0 ? ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, direct_, 0) : MAP_FAILED;
     if (mapping != MAP_FAILED) mapping_ = static_cast<char*>(mapping);
     if (mapping_) cached_ = files::Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
@@ -98,7 +99,7 @@ class Source {
   }
   Source(const Source&) = delete;
 
-  // A hint: pages may be evicted before they are read, which then takes longer and gives the same bytes.
+  // A hint: pages may be evicted before they are read, which is slower but gives the same bytes.
   bool is_cached(uint64_t begin, uint64_t size) const {
     if (!mapping_ || cached_ < 0 || begin % kAlignment != 0) return false;
     std::vector<unsigned char> pages(rounded_up(size) / kAlignment);
@@ -106,7 +107,8 @@ class Source {
     return std::all_of(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
   }
 
-  // Through the page cache; hashed while the bytes are in this core's own. Returns the checksum.
+  // Reads through the page cache and hashes each stretch while it is in this core's cache. Returns
+  // the checksum.
   uint64_t read_cached(char* to, uint64_t size, uint64_t begin) const {
     constexpr uint64_t kStretch = 256 << 10;
     XXH3_state_t state;
@@ -122,7 +124,7 @@ class Source {
     return XXH3_64bits_digest(&state);
   }
 
-  // `to` has room for `size` rounded up to what direct I/O wants.
+  // `to` has room for `size` rounded up for direct I/O.
   uint64_t read_direct(char* to, uint64_t size, uint64_t begin) const {
     bool is_direct = true;  // as far as this call knows: several threads read one file
     for (uint64_t done = 0; done < size;) {
@@ -150,7 +152,8 @@ class Source {
 
 std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const Fill& fill) {
   files::Descriptor file = open_direct(path, O_WRONLY | O_CREAT | O_TRUNC);
-  // Room for all of it first: a full disk is known before the first byte, and the blocks need not extend the file one by one.
+  // Reserves all space first: detects a full disk before the first byte, and blocks need not extend
+  // the file.
   if (bytes > 0 && ::fallocate(file, 0, 0, static_cast<off_t>(rounded_up(bytes))) != 0 &&
       (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
     files::io_failed(formatted("reserve {} for", size_text(bytes)), path, errno);
@@ -159,7 +162,8 @@ std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint
   on_threads(checksums.size(), std::min(rounded_up(bytes), block_bytes), [&](uint64_t block, char* buffer) {
     const uint64_t begin = block * block_bytes, size = std::min(block_bytes, bytes - begin);
     fill(begin, size, buffer);
-    // Direct I/O writes whole pages: the last block is padded here, and ftruncate cuts the padding off.
+    // Direct I/O writes whole pages: the last block is padded here, and ftruncate removes the
+    // padding.
     std::memset(buffer + size, 0, rounded_up(size) - size);
     checksums[block] = XXH3_64bits(buffer, size);
     files::write_at(file, buffer, rounded_up(size), begin, path);
@@ -188,7 +192,7 @@ void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockReq
     const BlockRequest& request = requests[i];
     const BlockFile& file = files[request.file];
     const auto& source = sources.at(request.file);
-    if (!source) return;  // said above
+    if (!source) return;  // reported above
     const uint64_t begin = request.block * file.block_bytes, size = std::min(file.block_bytes, file.bytes - begin);
     char* placed = nullptr;
     try {

@@ -1,5 +1,6 @@
-// A large file in blocks of a fixed size, each with its XXH3: written and read by a few threads, with direct I/O where the file
-// system has it. The memory is a block for each thread, whatever the size of the file.
+// Writes and reads a large file in blocks of a fixed size, each with its XXH3, on a few threads,
+// with direct I/O if the file system supports it. Memory use is one block per thread, regardless of
+// the file's size.
 //
 //   std::vector<uint64_t> checksums = write_blocks(path, bytes, kBlockBytes, fill);   // synced when it returns
 #pragma once
@@ -13,12 +14,13 @@
 
 namespace gannet::checkpoint {
 
-inline constexpr uint64_t kBlockBytes = 4 << 20;       // hashed and copied while it is in the cache; larger ones were slower
-inline constexpr uint64_t kMaxBlockBytes = 256 << 20;  // of files that are read: each thread allocates one
+inline constexpr uint64_t kBlockBytes = 4 << 20;       // hashed and copied while in the cache; larger blocks were slower
+inline constexpr uint64_t kMaxBlockBytes = 256 << 20;  // limit for files that are read: each thread allocates a block
 
 inline uint64_t block_count(uint64_t bytes, uint64_t block_bytes) { return bytes / block_bytes + (bytes % block_bytes != 0); }
 
-// Puts bytes [offset, offset + bytes) of the file into `into`. Called from several threads at once; may throw.
+// Fills `into` with bytes [offset, offset + bytes) of the file. Called from several threads
+// concurrently; may throw.
 using Fill = std::function<void(uint64_t offset, uint64_t bytes, char* into)>;
 
 // Creates or overwrites `path` and returns the checksum of each block. Throws Error(kIo).
@@ -35,18 +37,20 @@ struct BlockRequest {
   uint64_t block = 0;
 };
 
-// What to do with blocks. All are called from several threads at once; what they throw ends the reading and is thrown by it.
+// Handles blocks. All members are called from several threads concurrently. An exception ends
+// read_blocks(), which rethrows it.
 struct BlockReader {
-  // Memory to read a whole block into, or null: a copy less, where the block comes from the page cache. What stands there after a
-  // block was bad is nothing to go by.
+  // Returns memory to read a whole block into, or null. Saves a copy for blocks in the page cache.
+  // Contents are unspecified if the block failed its checksum.
   std::function<char*(const BlockRequest&, uint64_t bytes)> place = nullptr;
   std::function<void(const BlockRequest&, const char* data, uint64_t bytes)>
-      use;  // its checksum is right; not called where `place` gave memory
+      use;  // called with a verified block, unless `place` gave memory
   std::function<void(const BlockRequest&, const Error& what)> bad;
 };
 
-// Every requested block, in order as far as the threads go: from the page cache what is there already (the first rank of a
-// machine read it, the file was copied here), else from the disk directly.
+// Reads every requested block, roughly in order. Blocks that are in the page cache (because the
+// first rank of a machine read them, or the file was copied here) are read from there, others
+// directly from the disk.
 void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockRequest>& requests, const BlockReader& reader);
 
 }  // namespace gannet::checkpoint

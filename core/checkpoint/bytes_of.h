@@ -1,4 +1,4 @@
-// A contiguous tensor as its bytes, and copies between them and host memory from whatever thread.
+// Access to the bytes of a contiguous tensor, with copies to and from host memory on any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,8 @@ namespace gannet::checkpoint {
 
 class BytesOf {
  public:
-  // The current stream of the tensor's device is remembered: copies made by other threads come after what is queued there.
+  // Stores the current stream of the tensor's device. Copies made by other threads are queued on
+  // it.
   explicit BytesOf(const at::Tensor& tensor, std::shared_ptr<StoredBytes> stored = nullptr)
       : tensor_(tensor), stored_(std::move(stored)) {
     if (stored_ || tensor.is_cpu() || tensor.numel() == 0) return;
@@ -25,7 +26,7 @@ class BytesOf {
     bytes_ = tensor.detach().view({-1}).view(at::kByte);
   }
 
-  // The bytes themselves where this thread can write to them; null on a device.
+  // The bytes, if this thread can write to them; null on a device or a tier.
   char* memory() const { return stream_ || stored_ ? nullptr : static_cast<char*>(tensor_.mutable_data_ptr()); }
 
   void copy_out(uint64_t begin, uint64_t bytes, char* to) const {
@@ -51,10 +52,10 @@ class BytesOf {
  private:
   static at::Tensor host(char* memory, uint64_t bytes) { return at::from_blob(memory, {static_cast<int64_t>(bytes)}, at::kByte); }
 
-  // tensor_ keeps the storage alive. bytes_: the same memory as [nbytes] uint8, on a device only.
+  // tensor_ keeps the storage alive. bytes_ is the same memory as [nbytes] uint8, only on a device.
   at::Tensor tensor_, bytes_;
   std::shared_ptr<StoredBytes> stored_;
-  std::optional<c10::Stream> stream_;  // of a device
+  std::optional<c10::Stream> stream_;  // only on a device
 };
 
 }  // namespace gannet::checkpoint

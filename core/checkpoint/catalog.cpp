@@ -15,7 +15,7 @@
 namespace gannet::checkpoint {
 namespace {
 
-// The folder itself, with advice that fits checkpoints.
+// The names in the folder, with an error message that fits checkpoints.
 std::vector<std::string> entries_of(const std::string& folder) try {
   return files::names_in(folder);
 } catch (const Error& error) {
@@ -25,7 +25,8 @@ std::vector<std::string> entries_of(const std::string& folder) try {
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
-// Many programs have a manifest.json: one that says nothing of Gannet is theirs. What cannot be read may be ours, and damaged.
+// Other programs also use manifest.json: without "gannet" it is theirs. An unreadable one may be
+// ours and damaged.
 bool is_manifest_of_others(const std::string& path) try {
   const Value manifest = config::parse_value(files::read_file(path, kMaxManifestBytes));
   return !manifest.is_dict() || !manifest.as_dict().find("gannet");
@@ -33,8 +34,8 @@ bool is_manifest_of_others(const std::string& path) try {
   return false;
 }
 
-// A folder without a manifest of ours is somebody else's, unless files of ours lie in it.
-// `problem`: why that cannot be told.
+// Whether the folder is one of our checkpoints: it has our manifest, or files of ours.
+// `problem`: set if that cannot be determined.
 bool looks_like_one(const std::string& path, std::optional<Error>& problem) try {
   if (!files::kind_of(path).is_folder) return false;
   for (const std::string& name : files::names_in(path))
@@ -65,7 +66,7 @@ Found examine(const std::string& tag, const std::string& path) {
   return found;
 }
 
-// In a clone of a repository that keeps large files apart.
+// Refuses a Git LFS pointer, as in a clone of a repository that stores large files separately.
 void refuse_pointer(const std::string& path, uint64_t bytes) {
   if (bytes > kHeadBytes) return;
   std::string head(bytes, '\0');
@@ -139,10 +140,11 @@ std::vector<Found> scan(const std::string& folder) {
   for (const std::string& name : names) {
     const std::string path = formatted("{}/{}", folder, name);
     if (name.front() != '.') {
-      if (name != "lost+found") add(name, path);  // the root's own, at the root of many file systems
+      if (name != "lost+found") add(name, path);  // at the root of many file systems, owned by root
       continue;
     }
-    // Where folders cannot be exchanged, a save that is interrupted while it replaces a tag leaves the old one like this.
+    // On file systems that cannot exchange folders, a save interrupted while replacing a tag leaves
+    // the old checkpoint under this name.
     const size_t old = name.rfind(".old-");
     const std::string tag = old == std::string::npos || old < 2 ? "" : name.substr(1, old - 1);
     if (!tag.empty() && std::find(names.begin(), names.end(), tag) == names.end()) add(tag, path);

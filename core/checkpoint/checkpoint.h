@@ -1,17 +1,20 @@
-// A checkpoint on disk: logical tensors and documents, in files that a manifest makes one whole.
+// A checkpoint on disk: logical tensors and documents in files that a manifest ties together.
 //
 //   checkpoint::Saver saver("run1", ranks);                       // the folder, locked against a second job
 //   saver.save({.tag = "step100", .slices = slices, .document = document, .rank_document = mine});   // every rank
 //
-//   checkpoint::Opened found = checkpoint::open("run1", {});      // the newest complete one; what was passed over is in `notes`
-//   found.read({{"parameter/h.0.weight", 0, weight.flatten()}});  // verified while it is read
+//   checkpoint::Opened found = checkpoint::open("run1", {});      // the newest complete one; `notes` lists skipped ones
+//   found.read({{"parameter/h.0.weight", 0, weight.flatten()}});  // verifies while reading
 //
 // Layout of <folder>/<tag>/:
-//   manifest.json            written last, checksummed itself: tensors (name, dtype, shape, slices), the mesh of ranks,
-//                            files (bytes, XXH3 of each block), documents
-//   rank-00000.safetensors   what rank 0 gave: each slice is a tensor "<name>" or "<name>#<its first element of the whole>"
-// Staged in <folder>/.<tag>.tmp-<id>/, synced, renamed; <folder>/latest names the newest and is swapped last.
-// Names of tensors belong to the caller: what they mean is the engine's (core/state/state_entry.h).
+//   manifest.json            written last, with its own checksum: tensors (name, dtype, shape,
+//                            slices), the mesh of ranks, files (bytes, XXH3 of each block),
+//                            documents
+//   rank-00000.safetensors   rank 0's slices, each a tensor "<name>" or
+//                            "<name>#<index of its first element in the whole tensor>"
+// Staged in <folder>/.<tag>.tmp-<id>/, synced, then renamed; <folder>/latest names the newest and
+// is replaced last.
+// The caller defines the names of tensors (core/state/state_entry.h for the engine).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,46 +34,49 @@
 
 namespace gannet::checkpoint {
 
-// The ranks that save together. gather: every rank gives a text under the same `what` and gets all of them, by rank.
+// The ranks that save together. gather: every rank passes a text under the same `what` and receives
+// all of them, by rank.
 struct Ranks {
   uint32_t rank = 0, size = 1;
-  std::function<std::vector<std::string>(const std::string& what, const std::string& text)> gather;  // null in a world of one
-  // Where every machine has a file system of its own: which one this is. "": the ranks share their folders.
+  std::function<std::vector<std::string>(const std::string& what, const std::string& text)> gather;  // null for one rank
+  // Identifies the machine if every machine has its own file system; "": all ranks share their
+  // folders.
   std::string machine = {};
-  MeshShape mesh = {};  // of these ranks; without axes: they are one axis, data
+  MeshShape mesh = {};  // of these ranks; without axes: a single axis, data
 };
 
-// The ranks that write into one folder: all of them, or those of this machine.
+// The ranks that write to one folder: all ranks, or those of this machine.
 struct Neighbours {
-  uint32_t keeper = 0;            // the first of them, whose hand is on the folder
-  uint32_t place = 0, count = 1;  // this rank is the place-th of so many
+  uint32_t keeper = 0;            // the first of them, which manages the folder
+  uint32_t place = 0, count = 1;  // this rank's index among `count`
 };
 
-// Elements [begin, begin + data.numel()) of a flattened logical tensor, or of the local tensor that the boxes of a split make up
-// (tensor/boxes.h). Slices of one name, from whatever ranks, must cover it once; they may be given by the rank that has them.
+// Elements [begin, begin + data.numel()) of a flattened logical tensor, or of the local tensor
+// formed by the boxes of a split (tensor/boxes.h). Together, the slices of one name must cover the
+// tensor exactly once; any rank may pass them.
 struct Slice {
   std::string name;
-  std::vector<int64_t> shape;  // of the whole
+  std::vector<int64_t> shape;  // of the whole tensor
   int64_t begin = 0;
-  at::Tensor data;  // contiguous; its dtype is the tensor's. Not copied: unchanged until save() returns
-  std::shared_ptr<StoredBytes> stored = nullptr;  // where its bytes lie, when `data` is on the "meta" device
-  bool is_for_neighbours = false;                 // the neighbours' slices cover the tensor; other machines' do so for themselves
+  at::Tensor data;  // contiguous, in the tensor's dtype. Not copied: must not change until save() returns
+  std::shared_ptr<StoredBytes> stored = nullptr;  // its bytes, if `data` is on the "meta" device
+  bool is_for_neighbours = false;                 // these ranks' slices cover the tensor; other machines cover it themselves
   Split split = {};
 };
 
 struct Content {
   std::string tag;  // a file name; not "latest", not beginning with '.'
   std::vector<Slice> slices;
-  Dict document;                                                   // rank 0's is kept: what is one for all ranks
-  Dict rank_document;                                              // of each rank: its RNG's position, say
-  std::function<void(const std::string& staging)> add_files = {};  // the caller's own, before the checkpoint is in place
+  Dict document;                                                   // rank 0's is stored: data common to all ranks
+  Dict rank_document;                                              // of each rank, such as its RNG position
+  std::function<void(const std::string& staging)> add_files = {};  // adds the caller's files, before the checkpoint is committed
 };
 
 struct SaveResult {
   std::string path;    // <folder>/<tag>
   uint64_t bytes = 0;  // of all ranks' files
   double seconds = 0;
-  // Tensors with elements that are NaN or infinite, and how many: of all ranks, by name.
+  // Tensors of any rank with NaN or infinite elements, by name, and the number of such elements.
   std::map<std::string, uint64_t> not_finite;
 };
 
@@ -78,20 +84,22 @@ class Saver {
  public:
   struct Options {
     bool save_latest = true;
-    int64_t keep = 0;        // complete checkpoints of this run that are kept, the new one included; 0: all
-    bool continues = false;  // what was in the folder before is this run's past; else it is another's: reported and kept
+    int64_t keep = 0;        // number of complete checkpoints of this run to keep, including the new one; 0: all
+    bool continues = false;  // existing checkpoints in the folder are this run's; otherwise another run's: reported and kept
   };
-  // Makes and locks the folder (rank 0; a lock that another living job holds is Error(kUnavailable) naming host, pid and since
-  // when; a dead job's is taken over) and removes what dead jobs left unfinished.
+  // Makes and locks the folder (on rank 0), and removes unfinished files of dead jobs. If a living
+  // job holds the lock, throws Error(kUnavailable) naming host, pid and start time; takes over a
+  // dead job's lock.
   Saver(std::string folder, Ranks ranks);
   ~Saver();
   Saver(const Saver&) = delete;
 
   const Neighbours& neighbours() const;
 
-  // Collective. Throws the same Error on every rank, and leaves the checkpoints that were there untouched: Error(kIo) with path,
-  // errno and free space where a write failed (on which rank), Error(kArgument) on a bad tag or slices that do not cover their
-  // tensor. An existing checkpoint of the same tag is replaced, never torn.
+  // Collective. Throws the same Error on every rank and leaves existing checkpoints untouched:
+  // Error(kIo) with the rank, path, errno and free space if a write failed, Error(kArgument) for a
+  // bad tag or slices that do not cover their tensor. An existing checkpoint with the same tag is
+  // replaced atomically.
   SaveResult save(const Content& content, const Options& options);
 
  private:
@@ -99,7 +107,7 @@ class Saver {
   std::unique_ptr<State> state_;
 };
 
-// A tensor of a checkpoint, as its manifest says.
+// A tensor of a checkpoint, from its manifest.
 struct TensorInfo {
   std::string name;
   c10::ScalarType dtype;
@@ -107,14 +115,14 @@ struct TensorInfo {
   int64_t numel() const;
 };
 
-// Where elements go: `into` (contiguous, CPU or device, of the tensor's dtype, any number of dimensions) receives elements
-// [begin, begin + into.numel()) of the flattened tensor, or of the local tensor of a split. How the checkpoint was split does
-// not matter.
+// A destination: `into` (contiguous, on CPU or device, in the tensor's dtype, with any number of
+// dimensions) receives elements [begin, begin + into.numel()) of the flattened tensor, or of the
+// local tensor of a split. It need not match how the checkpoint was split.
 struct Target {
   std::string name;
   int64_t begin = 0;
   at::Tensor into;
-  std::shared_ptr<StoredBytes> stored = nullptr;  // where its bytes go, when `into` is on the "meta" device
+  std::shared_ptr<StoredBytes> stored = nullptr;  // destination of its bytes, if `into` is on the "meta" device
   Split split = {};
 };
 
@@ -128,16 +136,17 @@ class Opened {
   const Dict& rank_document(uint32_t rank) const;
   const std::vector<TensorInfo>& tensors() const;
   const TensorInfo* find(const std::string& name) const;
-  // What was passed over to get here: "step200: rank-00001.safetensors is truncated (...); used step100".
+  // Checkpoints that open() skipped: "step200: rank-00001.safetensors is truncated (...); used
+  // step100".
   const std::vector<std::string>& notes() const;
 
-  // Reads and verifies. Every block of a file that is touched is checked whole. Throws Error(kCorrupt) naming file, tensor and
-  // what is wrong; the targets' contents are then undefined.
+  // Reads and verifies. Every block touched is verified as a whole. Throws Error(kCorrupt) naming
+  // the file, the tensor and the fault; the targets' contents are then undefined.
   void read(const std::vector<Target>& targets) const;
-  // Reads nothing into anywhere: every byte of every file that is here against the manifest. Empty when all is well, else a
-  // sentence per fault.
+  // Verifies every byte of every local file against the manifest, without loading. Returns one
+  // sentence per fault; empty if there is none.
   std::vector<std::string> verify() const;
-  // Files of other machines' ranks, each of which has a folder of its own: "rank-00002.safetensors".
+  // Files of other machines' ranks, each of which has its own folder: "rank-00002.safetensors".
   std::vector<std::string> elsewhere() const;
 
   struct State;
@@ -148,23 +157,24 @@ class Opened {
 };
 
 struct OpenOptions {
-  std::string tag;  // "": what `latest` names; where that is missing or broken, the newest complete one, with a note
-  std::vector<std::string> avoid = {};  // tags that turned out to be broken while they were read
+  std::string tag;  // "": the one in `latest`; if that is missing or broken, the newest complete one, with a note
+  std::vector<std::string> avoid = {};  // tags that were found to be broken during a read
 };
-// Checks manifest, sizes of files, and that slices cover their tensors; not the tensors' bytes (read and verify do).
-// Error(kNotFound): no folder, no checkpoint in it, no such tag (the nearest are named). Error(kCorrupt): a tag that was asked
-// for is broken, or all are (each with its reason). Error(kUnsupported): of a newer format.
+// Checks the manifest, the sizes of files, and that slices cover their tensors, but not the
+// tensors' bytes (read() and verify() do). Throws Error(kNotFound) if there is no folder, no
+// checkpoint in it, or no such tag (names the nearest); Error(kCorrupt) if the requested tag or all
+// checkpoints are broken (with the reasons); Error(kUnsupported) for a newer format.
 Opened open(const std::string& folder, const OpenOptions& options);
 
 // One line for `gannet checkpoint list` and for error messages.
 struct Listed {
-  std::string tag, problem;  // problem: "" when complete
+  std::string tag, problem;  // "" if complete
   uint64_t bytes = 0;
-  int64_t step = -1;     // document's "global_steps", where it has one
+  int64_t step = -1;     // "global_steps" of the document, if present
   std::string saved_at;  // UTC, ISO 8601
   bool is_latest = false;
 };
 std::vector<Listed> list(const std::string& folder);  // newest first
-bool holds_checkpoints(const std::string& folder);    // whole or not
+bool holds_checkpoints(const std::string& folder);    // complete or not
 
 }  // namespace gannet::checkpoint

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kTogether = 64 << 20;  // small tensors are read in groups: a block of the checkpoint holds many
+constexpr uint64_t kTogether = 64 << 20;  // small tensors are read in groups, because a block of the checkpoint holds many
 
 uint64_t source_bytes(const ExportItem& item) { return item.source->numel() * c10::elementSize(item.source->dtype); }
 
@@ -63,7 +63,7 @@ std::vector<Shard> plan(const ExportSource& from, const ExportOptions& options) 
     char number[32] = "";
     if (shards.size() > 1) std::snprintf(number, sizeof(number), "-%05zu-of-%05zu", i + 1, shards.size());
     shards[i].name = options.format.stem + number + options.format.extension;
-    // Largest elements first: then every tensor begins at a multiple of its element's size.
+    // Largest elements first, so that every tensor begins at a multiple of its element size.
     std::stable_sort(shards[i].items.begin(), shards[i].items.end(), [](const ExportItem& a, const ExportItem& b) {
       return c10::elementSize(a.dtype) > c10::elementSize(b.dtype);
     });
@@ -71,7 +71,7 @@ std::vector<Shard> plan(const ExportSource& from, const ExportOptions& options) 
   return shards;
 }
 
-// Reads a shard's tensors in groups and hands each over in its dtype.
+// Reads a shard's tensors in groups and passes each to `use` in its exported dtype.
 void each_tensor(const ExportSource& from, std::vector<ExportItem> items, const std::function<void(const at::Tensor&)>& use) {
   std::erase_if(items, [](const ExportItem& item) { return !item.alias_of.empty(); });
   for (auto item = items.begin(); item != items.end();) {
@@ -110,7 +110,7 @@ void write_safetensors(const std::string& path, const std::vector<ExportItem>& i
 }
 
 std::string index_of(const std::vector<Shard>& shards, uint64_t bytes) try {
-  nlohmann::json map = nlohmann::json::object();  // sorted by name, as Hugging Face writes it
+  nlohmann::json map = nlohmann::json::object();  // sorted by name, like Hugging Face's
   for (const Shard& shard : shards)
     for (const ExportItem& item : shard.items) map[item.name] = shard.name;
   return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + "\n";

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Its own sentence, since a failure to clear away is no failure to save.
+// Only warns: failure to clean up is not a failure to save.
 void remove_tree(const std::string& path) noexcept {
   std::error_code code;
   fs::remove_all(path, code);
@@ -57,7 +57,7 @@ void Folder::tell_of_others() {
                 latest.empty() ? "" : formatted(" (`latest` is '{}')", latest)));
 }
 
-// The lock is ours: whoever made these is gone.
+// We hold the lock, so the job that made these is dead.
 void Folder::clear_stale() {
   static const std::regex kStaged(R"(\.(.+)\.tmp-\d+-\d+)"), kReplaced(R"(\.(.+)\.old-\d+-\d+)");
   std::smatch parts;
@@ -105,8 +105,8 @@ std::string Folder::stage(const std::string& tag, uint64_t bytes) {
 void Folder::discard(const std::string& staging) noexcept { remove_tree(staging); }
 
 void Folder::commit(const std::string& staging, const Manifest& manifest) {
-  // The manifest is the last file. It and the entries of its folder are on the disk before the rename shows them under the tag,
-  // and the rename is on the disk when commit() returns.
+  // The manifest is the last file. It and its folder's entries are synced before the rename
+  // publishes them under the tag. The rename is synced when commit() returns.
   files::write_synced(formatted("{}/{}", staging, kManifestName), format_manifest(manifest));
   files::sync_folder(staging);
   replace(staging, manifest.tag);
@@ -117,12 +117,13 @@ void Folder::commit(const std::string& staging, const Manifest& manifest) {
 void Folder::replace(const std::string& staging, const std::string& tag) {
   const std::string target = formatted("{}/{}", path_, tag);
   if (!files::kind_of(target).exists) return files::rename_file(staging, target);
-  // Both names at once; then the old one lies where the new one was, as something stale.
+  // Exchanges both names atomically. The old checkpoint is then in the staging folder, as stale
+  // data.
   if (::renameat2(AT_FDCWD, staging.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
       files::io_failed(formatted("exchange {} for", staging), target, errno);
     const std::string old = formatted("{}/.{}.old-{}-{}", path_, tag, ::getpid(), ++count_);
-    files::rename_file(target, old);  // from here to the next line the old one is found under this name
+    files::rename_file(target, old);  // until the next line, the old checkpoint is found under this name
     files::rename_file(staging, target);
     files::sync_folder(path_);
     return remove_tree(old);
@@ -139,7 +140,7 @@ void Folder::set_latest(const std::string& tag) {
   } catch (const Error& error) {
     remove_tree(staged);
     if (!files::kind_of(formatted("{}/{}/{}", path_, tag, kManifestName)).exists)
-      throw;  // the folder is gone, and the checkpoint with it
+      throw;  // the folder is gone, including the checkpoint
     throw Error(
         error.code(),
         formatted("checkpoint '{}' is written and complete, but `latest` could not be made to name it: {}", tag, error.message()),
@@ -152,11 +153,11 @@ void Folder::retain(int64_t keep, const std::string& tag) {
   if (keep <= 0) return;
   const std::string latest = read_latest(path_).tag;
   int64_t complete = 0;
-  for (const Found& found : scan(path_)) {  // newest first; broken ones are evidence and stay
+  for (const Found& found : scan(path_)) {  // newest first; broken ones stay as evidence
     if (found.problem || others_.contains(found.tag) || ++complete <= keep || found.tag == tag || found.tag == latest) continue;
     const std::string going = temporary(found.tag);
     if (::rename(found.path.c_str(), going.c_str()) == 0)
-      remove_tree(going);  // at once under its name, or not at all
+      remove_tree(going);  // the rename makes the removal atomic under the tag
     else
       log_warning(formatted("cannot remove the old checkpoint {}: {}", found.path, std::generic_category().message(errno)));
   }

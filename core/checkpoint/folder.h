@@ -1,5 +1,5 @@
-// Rank 0's hand on the folder: staging, putting a checkpoint in place, and clearing away. Each step leaves the folder such that a
-// kill right after it loses nothing that was complete.
+// Rank 0's management of the folder: staging, committing and removing checkpoints. A kill after any
+// step loses nothing that was complete.
 #pragma once
 
 #include <set>
@@ -12,22 +12,24 @@ namespace gannet::checkpoint {
 
 class Folder {
  public:
-  // Makes it, locks it, and removes what dead jobs left.
+  // Makes and locks the folder, and removes leftovers of dead jobs.
   explicit Folder(std::string path);
 
-  // Throws where <tag> is there and not a checkpoint, or `bytes` do not fit. Gives the folder to write into.
+  // Returns the folder to write into. Throws if <tag> exists and is not a checkpoint, or if `bytes`
+  // do not fit.
   std::string stage(const std::string& tag, uint64_t bytes);
   void discard(const std::string& staging) noexcept;
 
-  // The staged files and their manifest, whose sequence is at least next_sequence(), become <tag>.
+  // Turns the staged files and `manifest`, with a sequence of at least next_sequence(), into <tag>.
   void commit(const std::string& staging, const Manifest& manifest);
   int64_t next_sequence() const { return next_sequence_; }
   void set_latest(const std::string& tag);
-  // Removes complete checkpoints but for the newest `keep`, `tag`, the one that `latest` names, and those of other runs.
+  // Removes complete checkpoints except the newest `keep`, `tag`, the one in `latest`, and those of
+  // other runs.
   void retain(int64_t keep, const std::string& tag);
-  // What was in the folder when it was locked is of this run's past, and no longer another's.
+  // The checkpoints that were in the folder when it was locked belong to this run, not to another.
   void adopt() { others_.clear(); }
-  // Once, before the first save beside them: that there are checkpoints of another run.
+  // Warns once, before the first save, if there are checkpoints of another run.
   void tell_of_others();
 
  private:
@@ -36,11 +38,11 @@ class Folder {
   void replace(const std::string& staging, const std::string& tag);
 
   std::string path_;
-  // Held for the life of this object: no other job can be saving here, which clear_stale() relies on.
+  // Held for this object's lifetime, so that no other job saves here; clear_stale() relies on that.
   std::unique_ptr<FolderLock> lock_;
-  // Above the sequence of every checkpoint in the folder, of other runs too.
+  // Above the sequence of every checkpoint in the folder, including those of other runs.
   int64_t next_sequence_ = 1;
-  // Part of temporary names: unique within this process.
+  // Part of temporary names; unique in this process.
   uint64_t count_ = 0;
   std::set<std::string> others_;  // tags of complete checkpoints that this run neither wrote nor resumed from
   bool told_ = false;

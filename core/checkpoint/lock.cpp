@@ -29,21 +29,21 @@ namespace {
 struct Owner {
   std::string host, pid_namespace, since;
   int64_t pid = 0;
-  std::string started;  // in clock ticks since the host's boot: a process id may be another's by now
+  std::string started;  // in clock ticks since the host's boot: process ids are reused
 };
 
-// Field 22 of /proc/<pid>/stat, starttime (proc(5)); "" where no such process runs.
+// Field 22 of /proc/<pid>/stat, starttime (proc(5)); "" if there is no such process.
 std::string start_of(int64_t pid) {
   std::ifstream in(formatted("/proc/{}/stat", pid));
   std::stringstream text;
   text << in.rdbuf();
   const std::string line = text.str();
-  const size_t name_end = line.rfind(')');  // a process's name may hold spaces and parentheses
+  const size_t name_end = line.rfind(')');  // a process name may contain spaces and parentheses
   if (name_end == std::string::npos) return "";
   std::istringstream fields(line.substr(name_end + 1));
   std::string field;
   for (int i = 3; i <= 22; ++i)
-    if (!(fields >> field) || (i == 3 && field == "Z")) return "";  // a zombie holds nothing any more
+    if (!(fields >> field) || (i == 3 && field == "Z")) return "";  // a zombie holds no locks
   return field;
 }
 
@@ -88,7 +88,8 @@ bool is_of_this_host(const Owner& owner) {
 
 bool surely_dead(const Owner& owner) { return is_of_this_host(owner) && start_of(owner.pid) != owner.started; }
 
-// The lock files that this process holds, by its id (a forked child holds none of its parent's), device and inode.
+// The lock files that this process holds, by process id (a forked child holds none of its
+// parent's), device and inode.
 using Place = std::tuple<pid_t, dev_t, ino_t>;
 std::mutex& places_mutex() {
   static std::mutex& mutex = *new std::mutex;
@@ -112,7 +113,7 @@ timespec modified(int file) {
   return ::fstat(file, &status) == 0 ? status.st_mtim : timespec{};
 }
 
-// Looks for a heartbeat of an owner whose process cannot be seen from here.
+// Watches for a heartbeat of an owner whose process is not visible from here.
 bool beats(const std::string& path, int file, const Owner& owner, const LockTimes& times) {
   const timespec before = modified(file);
   if (std::abs(std::difftime(std::time(nullptr), before.tv_sec)) > static_cast<double>(times.stale.count())) return false;
@@ -122,7 +123,7 @@ bool beats(const std::string& path, int file, const Owner& owner, const LockTime
   while (std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(
         std::min<std::chrono::milliseconds>(times.watch / 10 + std::chrono::milliseconds(1), std::chrono::milliseconds(500)));
-    // Opened again: a network file system compares times with its server then.
+    // Reopen, because a network file system revalidates times with its server on open.
     const files::Descriptor again(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (again < 0) return false;
     const timespec now = modified(again);
@@ -131,14 +132,15 @@ bool beats(const std::string& path, int file, const Owner& owner, const LockTime
   return false;
 }
 
-// What flock says of a lock that it gave us is believed only after the record was read.
+// A lock that flock granted is trusted only after the record was read.
 bool is_alive(const std::string& path, int file, const Owner& owner, const LockTimes& times) {
   if (!is_of_this_host(owner)) return owner.pid > 0 && beats(path, file, owner, times);
-  if (owner.pid == ::getpid()) return is_held_here(file);  // else this process was another program before exec
+  if (owner.pid == ::getpid()) return is_held_here(file);  // otherwise this process was another program before exec
   return start_of(owner.pid) == owner.started && !owner.started.empty();
 }
 
-// On a file system without hard links a record is written after its file was made: it may be on its way.
+// On a file system without hard links, the record is written after the file was created, so it may
+// still be missing.
 std::optional<Owner> wait_for_owner(int file) {
   for (int turn = 0; turn < 10; ++turn) {
     if (auto owner = read_owner(file)) return owner;
@@ -147,14 +149,15 @@ std::optional<Owner> wait_for_owner(int file) {
   return std::nullopt;
 }
 
-// A new lock file, flocked, with this process's record in it: it appears at `path` whole, so that a newcomer never finds one
-// without a record, however long its maker is held up. Not open where there is a lock file already; nullopt on a file system
-// without hard links.
+// Creates a lock file, flocked, with this process's record in it. It appears at `path` atomically,
+// so that a newcomer never finds one without a record, however long its creator is delayed. Returns
+// a closed descriptor if there is a lock file already, and nullopt on a file system without hard
+// links.
 std::optional<files::Descriptor> make_whole(const std::string& folder, const std::string& path) {
-  // Named as a staging folder is, which the next job clears away.
+  // Named like a staging folder, so that the next job removes it.
   static std::atomic<int> count{0};
   const std::string prepared = formatted("{}/.gannet.lock.tmp-{}-{}", folder, ::getpid(), ++count);
-  ::unlink(prepared.c_str());  // of an earlier process of this id
+  ::unlink(prepared.c_str());  // left by an earlier process with this id
   files::Descriptor file(::open(prepared.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file < 0) return std::nullopt;
   const std::string text = format(this_process());
@@ -164,7 +167,7 @@ std::optional<files::Descriptor> make_whole(const std::string& folder, const std
     ::unlink(prepared.c_str());
     throw;
   }
-  (void)::flock(file, LOCK_EX | LOCK_NB);  // nobody else has it open; where there is no flock, the record decides alone
+  (void)::flock(file, LOCK_EX | LOCK_NB);  // no other process has it open; without flock, only the record decides
   const int code = ::link(prepared.c_str(), path.c_str()) == 0 ? 0 : errno;
   ::unlink(prepared.c_str());
   if (code == EEXIST) return files::Descriptor();
@@ -196,7 +199,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
         made ? std::move(*made) : files::Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file < 0) {
       is_new = false;
-      if (made || errno == EEXIST) {  // made here, a file that its owner has removed meanwhile would be one without a record
+      if (made || errno == EEXIST) {  // if its owner removed it meanwhile, O_CREAT would make a file without a record
         file = files::Descriptor(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
         if (file < 0 && errno == ENOENT) continue;
       }
@@ -212,7 +215,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       const std::optional<Owner> owner = read_owner(file);
       const bool works = code == EWOULDBLOCK;
       if (works ? !owner || !surely_dead(*owner) : owner && !surely_dead(*owner)) held(folder, path_, owner);
-      if (works) {  // by a child of the dead job: this file stays with it, the folder gets a new one
+      if (works) {  // held by a child of the dead job: it keeps this file, and the folder gets a new one
         if (::unlink(path_.c_str()) != 0 && errno != ENOENT) files::io_failed("remove the lock of a dead job", path_, errno);
         continue;
       }
@@ -220,7 +223,8 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       const std::optional<Owner> owner = wait_for_owner(file);
       if (owner && is_alive(path_, file, *owner, times)) held(folder, path_, owner);
     }
-    // Another job may have removed the file between our open and our lock: then what we hold is no one's door.
+    // Another job may have removed the file between our open and our lock. Then our lock is on an
+    // unlinked file.
     struct stat here{}, there{};
     if (::fstat(file, &here) != 0 || ::stat(path_.c_str(), &there) != 0 || here.st_ino != there.st_ino ||
         here.st_dev != there.st_dev)
@@ -229,7 +233,8 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       const std::string text = format(this_process());
       if (::ftruncate(file, 0) != 0) files::io_failed("write", path_, errno);
       files::write_at(file, text.data(), text.size(), 0, path_);
-      // Two that take a dead job's over at once, where flock lies: the last one's record stays.
+      // Two jobs may take over a dead job's lock at once, if flock is only local: the last record
+      // written wins.
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const std::optional<Owner> owner = read_owner(file);
       if (!owner || owner->pid != ::getpid() || owner->host != host_name()) held(folder, path_, owner);
@@ -243,19 +248,20 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
   }
 }
 
-// A thread of its own, which takes no signals: a step may last longer than a newcomer watches.
+// Runs on a separate thread with signals blocked, because a step may last longer than a newcomer
+// watches.
 void FolderLock::start_heartbeat(std::chrono::milliseconds period) {
   const sdk::BlockSignals blocked;
   heartbeat_ = std::thread([this, period] {
     ::pthread_setname_np(::pthread_self(), "gannet-lock");
     std::unique_lock lock(mutex_);
     while (!ended_.wait_for(lock, period, [this] { return is_ending_; }))
-      ::futimens(file_, nullptr);  // where it fails, the folder is gone, which the next save says
+      ::futimens(file_, nullptr);  // failure means that the folder is gone, which the next save reports
   });
 }
 
 FolderLock::~FolderLock() {
-  if (process_ != ::getpid()) {  // the thread stayed with the parent
+  if (process_ != ::getpid()) {  // the thread exists only in the parent
     if (heartbeat_.joinable()) heartbeat_.detach();
     return;
   }
@@ -271,7 +277,7 @@ FolderLock::~FolderLock() {
   }
   struct stat here{}, there{};
   const bool ours = ::fstat(file_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino;
-  if (ours) ::unlink(path_.c_str());  // while it is still locked
+  if (ours) ::unlink(path_.c_str());  // while still locked
 }
 
 bool is_locked_here(const std::string& folder) {

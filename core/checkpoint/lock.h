@@ -1,9 +1,12 @@
-// One job at a time saves into a folder: <folder>/.gannet.lock is held with flock and says whose it is.
+// Ensures that one job at a time saves into a folder: <folder>/.gannet.lock is held with flock and
+// has a record of its owner.
 //
-// Where flock works, it decides: it ends with its process. It lies on some mounts (nolock, localflock: each machine has its own),
-// and there the record decides. A living process of this host is recognized by its id and start time; one of another host by its
-// heartbeat, the file's time, which the owner renews and a newcomer watches for a while. A new lock file appears with its record
-// in it, by a hard link; so of two makers one has it, whatever flock says and however long one of them is held up.
+// If flock works, it decides: it ends with its process. On some mounts (nolock, localflock) flock
+// is local to each machine and succeeds wrongly; there the record decides. A living process of this
+// host is recognized by its id and start time. One of another host is recognized by its heartbeat:
+// the owner renews the file's time, and a newcomer watches it for a while. A new lock file is
+// created with its record in it, by a hard link. Of two creators, only one succeeds, whatever flock
+// reports and however long one of them is delayed.
 #pragma once
 
 #include <chrono>
@@ -17,15 +20,16 @@
 namespace gannet::checkpoint {
 
 struct LockTimes {
-  std::chrono::milliseconds heartbeat{5'000};  // the owner renews the file's time this often
-  std::chrono::milliseconds watch{16'000};     // how long a newcomer looks for the next heartbeat of an owner on another host
-  std::chrono::seconds stale{600};             // an owner there whose last one is older than this is not waited for
+  std::chrono::milliseconds heartbeat{5'000};  // how often the owner renews the file's time
+  std::chrono::milliseconds watch{16'000};     // how long a newcomer waits for the next heartbeat of an owner on another host
+  std::chrono::seconds stale{600};             // an owner on another host with an older heartbeat is presumed dead
 };
 
 class FolderLock {
  public:
-  // Throws Error(kUnavailable) naming host, process and since when, where a living job has it. A dead job's is taken over, also
-  // where a child that it left still holds the file, or flock is not to be had.
+  // Throws Error(kUnavailable) naming host, process and start time if a living job holds it. Takes
+  // over a dead job's lock, even if one of its child processes still holds the file, or flock is
+  // unavailable.
   explicit FolderLock(const std::string& folder, const LockTimes& times = {});
   ~FolderLock();  // removes the file
   FolderLock(const FolderLock&) = delete;
@@ -36,7 +40,7 @@ class FolderLock {
   std::string path_;
   // Holds the flock; the heartbeat thread renews its modification time.
   files::Descriptor file_;
-  int process_ = 0;  // a forked child must not remove what its parent holds
+  int process_ = 0;  // a forked child must not remove its parent's lock
   std::thread heartbeat_;
   // Guards is_ending_.
   std::mutex mutex_;
@@ -44,7 +48,7 @@ class FolderLock {
   bool is_ending_ = false;
 };
 
-// Whether this very process has the folder locked: another engine of the same program.
+// Whether this process has the folder locked, for another engine of the same program.
 bool is_locked_here(const std::string& folder);
 
 }  // namespace gannet::checkpoint

@@ -85,7 +85,7 @@ void add_split(Json& slice, const Split& split) {
 }
 
 std::string format_manifest(const Manifest& manifest) try {
-  // A line for each file and tensor: people look into it.
+  // One line per file and tensor, for human readers.
   std::string rest;
   auto member = [&](const char* key, const Json& value) { rest += formatted("\"{}\": {},\n", key, value.dump()); };
   auto lines = [&](const char* key, size_t count, const std::function<Json(size_t)>& line) {

@@ -1,4 +1,4 @@
-// From a manifest's text to entries that can be relied upon.
+// Parses a manifest's text into validated entries.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr size_t kChecksumLine = kChecksumBegin.size() + 32 + std::string_view("
   throw Error(ErrorCode::kCorrupt, formatted("{}: {}", path, what));
 }
 
-// One member of a JSON object, of the type that it must have.
+// Reads members of a JSON object with the required types.
 class Reader {
  public:
   Reader(const Json& object, const std::string& path, std::string where)
@@ -60,7 +60,7 @@ class Reader {
 Dict document_of(const Json& json, const std::string& path, const std::string& where) {
   if (!json.is_object()) corrupt(path, formatted("{} is not a dictionary", where));
   Value value = from_json(json);
-  if (!value.is_dict()) corrupt(path, formatted("{} is not a dictionary", where));  // {"$number": ...} alone
+  if (!value.is_dict()) corrupt(path, formatted("{} is not a dictionary", where));  // it was only {"$number": ...}
   return std::move(value.as_dict());
 }
 
@@ -87,7 +87,7 @@ FileEntry parse_file(const Json& json, size_t index, uint64_t block_bytes, const
   return file;
 }
 
-// The mesh of format 2; before, the ranks were one axis.
+// The mesh of format 2. In format 1, the ranks are one axis.
 MeshShape parse_mesh(const Json& json, const std::string& path) try {
   const Reader reader(json, path, "'mesh'");
   std::vector<MeshAxis> axes;
@@ -155,7 +155,7 @@ TensorEntry parse_tensor(const Json& json, size_t index, const std::vector<FileE
   return tensor;
 }
 
-// Two slices that share bytes of a file would be one tensor under two names.
+// Slices that share bytes of a file would be one tensor under two names.
 void check_apart(const Manifest& manifest, const std::string& path) {
   struct Span {
     size_t file;

@@ -43,7 +43,7 @@ bool is_avoided(const OpenOptions& options, const std::string& tag) {
   return std::find(options.avoid.begin(), options.avoid.end(), tag) != options.avoid.end();
 }
 
-// "" when it can be used.
+// Why it cannot be used; "" if it can.
 std::string problem_of(const Found& found, const OpenOptions& options) {
   if (is_avoided(options, found.tag)) return "it turned out to be damaged while it was read";
   return found.problem ? found.problem->message() : "";
@@ -54,11 +54,11 @@ bool holds_deepspeed(const std::string& path) {
     return files::kind_of(formatted("{}/mp_rank_00_model_states.pt", path)).exists ||
            files::kind_of(formatted("{}/zero_pp_rank_0_mp_rank_00_model_states.pt", path)).exists;
   } catch (const Error&) {
-    return false;  // a folder that may not be searched
+    return false;  // no permission to search the folder
   }
 }
 
-// Where `latest` names one that can be used: what its reader should know of that choice all the same.
+// Notes about a usable checkpoint named by `latest`: reasons to doubt that choice.
 std::vector<std::string> doubts(const Latest& latest, const Found& named, const std::vector<Found>& all,
                                 const OpenOptions& options) {
   std::vector<std::string> notes;
@@ -79,7 +79,7 @@ std::vector<std::string> doubts(const Latest& latest, const Found& named, const 
                 formatted("give the folder that it lies in, and '{}' as the tag", files::last_name(folder)));
   try {
     files::refuse_known_folder(folder);
-  } catch (const Error& known) {  // there is none, whatever else it is: a load with if_present starts from the beginning
+  } catch (const Error& known) {  // there is no checkpoint: a load with if_present starts from scratch
     throw Error(ErrorCode::kNotFound, known.message(), known.next_step());
   }
   if (holds_deepspeed(folder))
@@ -128,7 +128,8 @@ Opened open(const std::string& folder, const OpenOptions& options) {
   const Latest latest = read_latest(folder);
   const Found* named = latest.tag.empty() ? nullptr : find(all, latest.tag);
   if (named && problem_of(*named, options).empty()) return opened(named->path, named->tag, doubts(latest, *named, all, options));
-  // A newer format is whole: going back to an older state behind its back would lose what was trained since.
+  // A checkpoint in a newer format is complete. Silently falling back to an older one would lose
+  // the training since then.
   if (named && named->problem && named->problem->code() == ErrorCode::kUnsupported) throw *named->problem;
 
   std::vector<std::string> reasons;
@@ -140,7 +141,8 @@ Opened open(const std::string& folder, const OpenOptions& options) {
   for (const Found& found : all) {
     const std::string problem = problem_of(found, options);
     if (problem.empty() && !chosen) chosen = &found;
-    // Named are those that would have been taken before it; of one without a readable manifest that cannot be told.
+    // Names those that would have been preferred over it; those without a readable manifest may
+    // have been.
     if (!problem.empty() && (!chosen || found.sequence < 0 || &found == named))
       reasons.push_back(formatted("{}: {}", found.tag, problem));
   }

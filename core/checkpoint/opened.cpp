@@ -17,7 +17,8 @@
 namespace gannet::checkpoint {
 namespace {
 
-// What the safetensors header of a file says, against the manifest: other programs go by it.
+// Compares the safetensors header of a file with the manifest, because other programs rely on the
+// header.
 std::string header_fault(const Opened::State& state, size_t index) try {
   const FileEntry& file = state.manifest.files[index];
   const std::string path = formatted("{}/{}", state.path, file.name);
@@ -104,7 +105,7 @@ std::vector<std::string> Opened::verify() const {
     faults.push_back(formatted("{} ({})", what.message(), tensors_in(manifest, request)));
   };
   read_blocks(block_files(*state_), requests, reader);
-  if (faults.empty())  // what is damaged need not be taken at its word
+  if (faults.empty())  // a damaged file is already reported
     for (size_t file = 0; file < manifest.files.size(); ++file)
       if (std::string fault = elsewhere[file] ? "" : header_fault(*state_, file); !fault.empty()) faults.push_back(fault);
   std::sort(faults.begin(), faults.end());

@@ -1,4 +1,4 @@
-// What an Opened holds.
+// The state of an Opened.
 #pragma once
 
 #include <string>
@@ -14,14 +14,14 @@ struct Opened::State {
   std::string path, tag;
   Manifest manifest;
   std::vector<std::string> notes;
-  std::vector<TensorInfo> tensors;  // of the manifest, in its order
-  // By name: the position in `tensors` and in manifest.tensors.
+  std::vector<TensorInfo> tensors;  // from the manifest, in its order
+  // By name: the index in `tensors` and in manifest.tensors.
   std::unordered_map<std::string, size_t> index;
 };
 
 // The files of a checkpoint, for read_blocks.
 std::vector<BlockFile> block_files(const Opened::State& state);
-// "tensors there: 'a', 'b' and 3 more": what lies in a block.
+// Names the tensors in a block: "tensors there: 'a', 'b' and 3 more".
 std::string tensors_in(const Manifest& manifest, const BlockRequest& request);
 
 }  // namespace gannet::checkpoint

@@ -20,7 +20,7 @@ std::string shape_text(const TensorInfo& info) {
   return formatted("{} {}", safetensors::dtype_name(info.dtype), Json(info.shape).dump());
 }
 
-// As add_split wrote it.
+// Parses the output of add_split.
 Split split_of(const Json& slice) {
   Split split;
   if (!slice.contains("boxes")) return split;
@@ -63,7 +63,7 @@ Json describe(const Content& content, const RankFile& file, const Ranks& ranks, 
             {"slices", std::move(slices)},
             {"rank_document", to_json(content.rank_document)}};
   if (ranks.rank == 0) part["document"] = to_json(content.document);
-  const Json back = parse_json(part.dump());  // what cannot be written or read back is known now
+  const Json back = parse_json(part.dump());  // fails now if it cannot be written or read back
   return part;
 } catch (const Json::exception& error) {
   throw Error(ErrorCode::kArgument, std::string("the checkpoint's document cannot be written as JSON: ") + error.what(),
@@ -80,7 +80,7 @@ Manifest merge(const std::vector<Json>& parts, uint32_t keeper) {
   manifest.block_bytes = kBlockBytes;
   manifest.document = from_json(parts.front().at("document")).as_dict();
 
-  std::map<std::string, std::pair<size_t, size_t>> known;  // name -> tensor, the rank that gave it first
+  std::map<std::string, std::pair<size_t, size_t>> known;  // name -> (tensor index, the first rank that gave it)
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const Json& part = parts[rank];
     if (part.at("tag") != manifest.tag)
@@ -97,7 +97,7 @@ Manifest merge(const std::vector<Json>& parts, uint32_t keeper) {
     const auto its_keeper = part.at("keeper").get<uint32_t>();
     manifest.files.push_back({rank_file_name(rank), part.at("bytes").get<uint64_t>(), {}, its_keeper});
     for (const Json& slice : part.at("slices")) {
-      if (its_keeper != keeper && slice.contains("is_for_neighbours")) continue;  // we have our own
+      if (its_keeper != keeper && slice.contains("is_for_neighbours")) continue;  // this folder has its own copy
       const std::string name = slice.at("name");
       const auto [at, is_new] = known.try_emplace(name, manifest.tensors.size(), rank);
       if (is_new)

@@ -1,4 +1,4 @@
-// What the ranks are about to save, put together: from each rank's slices to the manifest without checksums.
+// Plans a save: merges each rank's slices into the manifest, still without checksums.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,12 @@
 
 namespace gannet::checkpoint {
 
-// One rank's part, as it is sent to the others. Throws Error(kArgument) where it cannot be JSON.
+// One rank's part, in the form sent to the others. Throws Error(kArgument) if it cannot be
+// expressed in JSON.
 Json describe(const Content& content, const RankFile& file, const Ranks& ranks, uint32_t keeper);
 
-// As the folder of `keeper` has it. Throws Error(kArgument, kMismatch) where the parts make no whole: a tensor of two shapes, a
-// gap, an element given twice, two tags, two meshes.
+// The manifest for the folder of `keeper`. Throws Error(kArgument, kMismatch) if the parts are
+// inconsistent: a tensor with two shapes, a gap, an element given twice, two tags, two meshes.
 Manifest merge(const std::vector<Json>& parts, uint32_t keeper);
 
 std::string rank_file_name(size_t rank);  // "rank-00000.safetensors"

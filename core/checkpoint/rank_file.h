@@ -1,4 +1,4 @@
-// What one rank writes: its slices laid out as a safetensors file, ready to be given block by block.
+// The file of one rank: its slices laid out as safetensors, produced block by block.
 #pragma once
 
 #include <atomic>
@@ -15,17 +15,19 @@ namespace gannet::checkpoint {
 
 class RankFile {
  public:
-  // Throws Error(kArgument) on slices that cannot be: undefined, strided, beyond their tensor, a name twice.
+  // Throws Error(kArgument) for invalid slices: undefined, strided, outside their tensor, or with a
+  // duplicate name.
   explicit RankFile(const std::vector<Slice>& slices);
 
   uint64_t bytes() const { return bytes_; }
-  uint64_t offset(size_t slice) const { return offsets_[slice]; }  // of its bytes in the file
-  void fill(uint64_t offset, uint64_t bytes, char* into) const;    // a Fill
-  // Elements that are NaN or infinite among those that fill() gave, by tensor; without those that have none.
+  uint64_t offset(size_t slice) const { return offsets_[slice]; }  // of the slice's bytes in the file
+  void fill(uint64_t offset, uint64_t bytes, char* into) const;    // implements Fill
+  // The number of NaN or infinite elements in the data produced by fill(), by tensor; omits tensors
+  // without any.
   std::map<std::string, uint64_t> not_finite() const;
 
-  // The name in the file of elements [begin, begin + numel): the tensor's where they are all of it, else
-  // "<name>#<the place of the first of them in the whole tensor>".
+  // The name in the file for elements [begin, begin + numel): the tensor's name if they are all of
+  // it, else "<name>#<index of the first of them in the whole tensor>".
   static std::string name_in_file(const std::string& name, const std::vector<int64_t>& shape, const Split& split, int64_t begin,
                                   int64_t numel);
 
@@ -34,12 +36,12 @@ class RankFile {
     uint64_t begin, end;  // in the file
     BytesOf data;
     c10::ScalarType dtype;
-    std::string name;                              // the tensor's
-    std::unique_ptr<std::atomic<uint64_t>> wrong;  // not finite; blocks are filled on several threads
+    std::string name;                              // of the tensor
+    std::unique_ptr<std::atomic<uint64_t>> wrong;  // number of non-finite elements; several threads fill blocks
   };
-  std::string header_;         // with the length before it, padded: the data begins on a page
-  std::vector<Piece> pieces_;  // in the order of their bytes; none is empty
-  // [slices], in the order in which they were given: bytes from the beginning of the file.
+  std::string header_;         // with its length, padded so that the data begins on a page
+  std::vector<Piece> pieces_;  // in byte order; none is empty
+  // [slices] in the given order: byte offsets in the file.
   std::vector<uint64_t> offsets_;
   uint64_t bytes_ = 0;
 };

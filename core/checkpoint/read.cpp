@@ -1,4 +1,4 @@
-// Reading: which bytes of which blocks go where, whatever the splits of the one who saved and of the one who loads.
+// Reading: maps bytes of blocks to targets, for any combination of saved and loaded splits.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace gannet::checkpoint {
 namespace {
 
-// What of a slice goes to a target. The stretches are found when a block is read: a matrix that was cut along its columns has one
-// for each of its rows.
+// The part of a slice that goes to a target. Its stretches are computed when a block is read: a
+// matrix split along columns has one per row.
 struct Copy {
   const TensorEntry* tensor;
   const SliceEntry* slice;
@@ -24,14 +24,14 @@ struct Copy {
 
   int64_t item() const { return static_cast<int64_t>(c10::elementSize(tensor->info.dtype)); }
 
-  // copy(from, to, at): bytes [from, to) of the slice's file, inside [begin, end), go to the target from its byte `at` on. Ends
-  // where it returns false.
+  // Calls copy(from, to, at): bytes [from, to) of the slice's file, inside [begin, end), go to the
+  // target at byte `at`. Stops if it returns false.
   template <class Body>
   void each(uint64_t begin, uint64_t end, const Body& copy) const {
     const uint64_t size = item(), last = slice->offset + slice->numel * size;
     begin = std::max(begin, slice->offset), end = std::min(end, last);
     if (begin >= end) return;
-    // The elements that have bytes there; at the edges of a block perhaps a part of one.
+    // The elements with bytes there, including partial ones at the edges of a block.
     const int64_t first = static_cast<int64_t>((begin - slice->offset) / size);
     const int64_t count = static_cast<int64_t>((end - slice->offset + size - 1) / size) - first;
     const Region there{tensor->info.shape, slice->split, slice->begin + first, count};
@@ -93,7 +93,7 @@ std::string tensors_in(const Manifest& manifest, const BlockRequest& request) {
 
 namespace {
 
-// Of each block, by file and number, what is wanted of it.
+// The copies from each block, by file and block number.
 using CopiesOfBlocks = std::map<std::pair<size_t, uint64_t>, std::vector<Copy>>;
 
 [[noreturn]] void refuse_other_machine(const Opened::State& state, const std::string& tensor, size_t file) {
@@ -105,7 +105,7 @@ using CopiesOfBlocks = std::map<std::pair<size_t, uint64_t>, std::vector<Copy>>;
       formatted("start with the ranks on the machines that they were on, or copy the machines' folders {} into one", state.tag));
 }
 
-// The bytes [begin, end) of a slice's file that a copy takes something of; none where begin >= end.
+// The bytes [begin, end) of a slice's file that a copy needs; empty if begin >= end.
 std::pair<uint64_t, uint64_t> wanted_bytes(const Copy& copy) {
   const uint64_t first = copy.slice->offset, last = first + copy.slice->numel * copy.item();
   uint64_t begin = last, end = first;
@@ -116,7 +116,7 @@ std::pair<uint64_t, uint64_t> wanted_bytes(const Copy& copy) {
   return {begin, end};
 }
 
-// `destinations`: of the targets, which the copies point into.
+// `destinations`: receives the targets' bytes; the copies point into it.
 CopiesOfBlocks copies_for(const Opened::State& state, const std::vector<Target>& targets, std::vector<BytesOf>& destinations) {
   const Manifest& manifest = state.manifest;
   const uint64_t size = manifest.block_bytes;
@@ -147,7 +147,7 @@ void Opened::read(const std::vector<Target>& targets) const {
   const uint64_t size = manifest.block_bytes;
   std::vector<BytesOf> destinations;
   const CopiesOfBlocks blocks = copies_for(*state_, targets, destinations);
-  // The order of the map is file by file, blocks ascending: each file is read from front to back.
+  // The map is sorted by file and block, so each file is read front to back.
   std::vector<BlockRequest> requests;
   for (const auto& [place, copies] : blocks) requests.push_back({place.first, place.second});
   BlockReader reader;

@@ -1,4 +1,4 @@
-// The time of a save as it is written: UTC, ISO 8601, to the millisecond.
+// The time of a save in its stored form: UTC, ISO 8601, with milliseconds.
 #pragma once
 
 #include <chrono>

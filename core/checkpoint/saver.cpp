@@ -21,12 +21,12 @@ struct Saver::State {
   std::string path;
   Ranks ranks;
   Neighbours neighbours = {};
-  std::unique_ptr<Folder> folder = nullptr;  // of a keeper
+  std::unique_ptr<Folder> folder = nullptr;  // on a keeper
 };
 
 namespace {
 
-// A keeper's staging folder: gone, unless its content was put in place.
+// A keeper's staging folder, removed unless its content was committed.
 class Staging {
  public:
   explicit Staging(Folder* folder) : folder_(folder) {}
@@ -40,7 +40,8 @@ class Staging {
   Folder* folder_;
 };
 
-// Which folder this is, wherever its name comes from: ranks of one machine may be given different ones, too.
+// Identifies a folder independently of its path; even ranks of one machine may be given different
+// paths.
 std::string folder_identity(const std::string& path, const std::string& machine) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
@@ -51,8 +52,8 @@ std::string folder_identity(const std::string& path, const std::string& machine)
   return formatted("{} {} {}", machine, status.st_dev, status.st_ino);
 }
 
-// The folder was there when it was locked. What is missing now was removed, moved or unmounted: the machine's fault, which a
-// restart may mend, and no mistake of the user's.
+// The folder existed when it was locked. If it is missing now, it was removed, moved or unmounted.
+// That is a machine fault, which a restart may fix, not a user error.
 Json with_folder(const std::string& path, const std::function<Json()>& part) {
   try {
     return part();
@@ -64,7 +65,7 @@ Json with_folder(const std::string& path, const std::function<Json()>& part) {
   }
 }
 
-// Files of the program's own, on the disk before the folder gets the checkpoint's name.
+// Adds the program's files and syncs them before the folder gets the checkpoint's name.
 void add_files(const Content& content, const std::string& staging) {
   try {
     content.add_files(staging);
@@ -84,7 +85,7 @@ Json write_file(RankFile& file, const std::string& path) {
   return {{"blocks", std::move(blocks)}, {"not_finite", file.not_finite()}};
 }
 
-// One order of saves on all machines.
+// Gives saves the same order on all machines.
 int64_t latest_sequence(const std::vector<Json>& staged) {
   int64_t latest = 0;
   for (const Json& one : staged)
@@ -142,8 +143,8 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     return agree(ranks, formatted("checkpoint: {}", what), [&] { return with_folder(state_->path, part); });
   };
 
-  // Five rounds follow, each a barrier with errors: a failure on one rank stops all ranks before the next round, and what a
-  // keeper has staged and not committed is removed.
+  // Five rounds follow, each a barrier with errors. A failure on one rank stops all ranks before
+  // the next round, and staging folders that are not committed are removed.
   std::optional<RankFile> file;
   const std::vector<Json> parts = together("slices", [&] {
     if (const std::string fault = tag_fault(content.tag); !fault.empty())
@@ -152,7 +153,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     return describe(content, *file, ranks, keeper);
   });
 
-  Manifest manifest;  // of a keeper
+  Manifest manifest;  // on a keeper
   Staging staging(folder);
   const std::vector<Json> staged = together("staging", [&] {
     if (!folder) return Json();
@@ -179,7 +180,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     folder->commit(staging.path, manifest);
     staging.release();
     return Json();
-  });  // what `latest` names every machine has
+  });  // every machine has the checkpoint before `latest` names it
   together("latest", [&] {
     if (!folder) return Json();
     if (options.save_latest) folder->set_latest(content.tag);

@@ -1,4 +1,5 @@
-// Between a Dict of the API and JSON text, exactly: NaN and the infinities, which JSON lacks, become {"$number": "NaN"}.
+// Converts between a Dict of the API and JSON text without loss: NaN and infinities, which JSON
+// lacks, become {"$number": "NaN"}.
 #pragma once
 
 #include <gannet/value.h>
@@ -13,7 +14,8 @@ using Json = nlohmann::ordered_json;
 Json to_json(const Value& value);
 Value from_json(const Json& json);  // throws nlohmann's exception on an integer beyond int64
 
-// Throws nlohmann's exception, also where lists and dictionaries are nested deeper than any document of ours.
+// Throws nlohmann's exception, also if lists and dictionaries are nested deeper than in any of our
+// documents.
 Json parse_json(std::string_view text);
 
 }  // namespace gannet::checkpoint

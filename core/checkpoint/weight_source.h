@@ -1,5 +1,6 @@
-// Where load_weights reads from: names, shapes and dtypes at once, values in groups of some tensors, so that a model is filled in
-// the memory of its largest tensor, whatever the size of the file.
+// The source of load_weights: names, shapes and dtypes are available at once, values are read in
+// groups of tensors. Filling a model takes only the memory of its largest tensor, regardless of the
+// size of the file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,15 +20,16 @@ class WeightSource {
   };
   virtual ~WeightSource() = default;
   const std::map<std::string, Info>& tensors() const { return tensors_; }
-  // On the CPU, in the order of the names.
+  // Returns tensors on the CPU, in the order of the names.
   virtual std::vector<at::Tensor> read(const std::vector<std::string>& names) const = 0;
 
  protected:
   std::map<std::string, Info> tensors_;
 };
 
-// A checkpoint folder of save_checkpoint (`tag`: one of its checkpoints, else the newest), or what files::open_weight_files
-// reads. Throws Error(kNotFound), Error(kCorrupt), and what open_weight_files throws.
+// Opens a folder of save_checkpoint (`tag`: one of its checkpoints, else the newest), or anything
+// that files::open_weight_files reads. Throws Error(kNotFound), Error(kCorrupt), and the errors of
+// open_weight_files.
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag);
 
 }  // namespace gannet::checkpoint

@@ -1,4 +1,4 @@
-// load_weights and save_weights: a plain module, without an engine.
+// load_weights and save_weights for a plain module, without an engine.
 #include <ATen/core/grad_mode.h>
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
@@ -20,10 +20,10 @@
 namespace gannet {
 namespace {
 
-// What tied tensors share, whether or not their bytes are here.
+// Identity of the storage that tied tensors share, even if its bytes are absent.
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-// Parameters and buffers by name, tied ones under each of their names.
+// Parameters and buffers by name; tied ones appear under each name.
 NamedTensors tensors_of(const torch::nn::Module& module) {
   NamedTensors tensors;
   for (const auto& entry : module.named_parameters()) tensors.emplace_back(entry.key(), entry.value().detach());
@@ -32,20 +32,20 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
   return tensors;
 }
 
-// Small tensors are read together: a block of a checkpoint holds many.
+// Small tensors are read together, because a block of a checkpoint holds many.
 constexpr size_t kReadTogether = 8 << 20;
 
 using Splits = std::map<std::string, std::shared_ptr<const DeclaredSplit>>;
 using Source = std::map<std::string, checkpoint::WeightSource::Info>;
 
-// What a file lacks, has beyond the module, or has in another shape, by name.
+// Names that a file lacks, has in addition to the module, or has in a different shape.
 struct Differences {
   std::vector<std::string> missing, unexpected, shapes;
   bool are_none() const { return missing.empty() && unexpected.empty() && shapes.empty(); }
 };
 
 Differences differences_of(const NamedTensors& wanted, const Source& source, const Splits& splits, bool strict) {
-  // A tied tensor may have been saved under one of its names only.
+  // A tied tensor may have been saved under only one of its names.
   std::unordered_set<const void*> filled;
   for (const auto& [name, tensor] : wanted)
     if (source.count(name)) filled.insert(storage_of(tensor));
@@ -69,7 +69,7 @@ Differences differences_of(const NamedTensors& wanted, const Source& source, con
   return found;
 }
 
-// Some of each kind: a wrong prefix shows in what is missing and in what is unexpected together.
+// Lists some of each kind: a wrong prefix shows when missing and unexpected names are compared.
 [[noreturn]] void refuse_differences(const std::string& path, const Differences& found, const NamedTensors& wanted,
                                      const Source& source) {
   std::string text, advice;

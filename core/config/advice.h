@@ -1,4 +1,4 @@
-// What an unknown key may have been meant as.
+// Suggestions for unknown config keys.
 //
 //   advice_for("train_micro_batch_size", "");   // "; did you mean 'train_micro_batch_size_per_gpu'?"
 //   advice_for("lr", "optimizer");              // "; it belongs in /optimizer/params"
@@ -9,7 +9,7 @@
 
 namespace gannet::config {
 
-// For a key that stands in `section` ("" is the top level); "" when nothing is near.
+// Advice on a key found in `section` ("" is the top level); "" if no known key is close.
 std::string advice_for(const std::string& key, const std::string& section);
 
 // "at the top level", "in /fp16"

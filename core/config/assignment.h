@@ -1,4 +1,4 @@
-// `--set PATH=VALUE`: one value of a config given on a command line.
+// `--set PATH=VALUE`: sets one config value on a command line.
 //
 //   assign(overrides, "optimizer.params.betas=[0.9, 0.98]");
 #pragma once
@@ -9,8 +9,9 @@
 
 namespace gannet::config {
 
-// "3e-4" is a number, "true" a boolean, "null" nothing; what begins with [, { or " is JSON; the rest is a string. Throws
-// Error(kArgument) where there is no path or the JSON is malformed.
+// "3e-4" is a number, "true" a boolean, "null" null; text that begins with [, { or " is JSON;
+// anything else is a string. Throws Error(kArgument) if the path is missing or the JSON is
+// malformed.
 void assign(Dict& overrides, const std::string& assignment);
 
 }  // namespace gannet::config

@@ -9,7 +9,8 @@
 namespace gannet::config {
 namespace {
 
-// a * b, or the largest integer where that is more: such a batch fits nothing, and its error shows the numbers.
+// a * b, saturated at the largest integer. Such a batch never fits, and the error shows the
+// numbers.
 int64_t product(int64_t a, int64_t b) {
   int64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;
@@ -21,7 +22,7 @@ constexpr const char* kTrain = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
-// `unit` samples make the smallest step; `parts` names its factors.
+// `unit` is the smallest possible number of samples in a step; `parts` names its factors.
 [[noreturn]] void not_a_multiple(int64_t train, int64_t unit, const std::string& parts, const std::string& where) {
   const std::string what = train < unit ? " is less than " : " is not a multiple of ";
   const int64_t below = train / unit * unit;

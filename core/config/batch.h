@@ -2,7 +2,7 @@
 //
 //   complete_batch({.train = 32, .micro = 4}, /*world_size=*/2);   // accumulation 4
 //
-// A pure function. Source: DeepSpeed 0.19's rules, two given numbers make the third.
+// A pure function. Source: DeepSpeed 0.19's rules, by which two given numbers determine the third.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct Batch {
   int64_t train = 0, micro = 0, accumulation = 0;
 };
 
-// Throws Error(kConfig) whose text shows the numbers; `where` is put before it. `rank_is_set`: whether RANK stood in the
-// environment, for the sentence that explains a world size of 1.
+// Throws Error(kConfig) with the numbers; `where` is its prefix. `rank_is_set`: whether the
+// environment has RANK, for the sentence that explains a world size of 1.
 Batch complete_batch(const GivenBatch& given, int64_t world_size, const std::string& where = "", bool rank_is_set = true);
 
-// The world size for which all three fit, or 1 where they do not say one.
+// The world size at which all three fit, or 1 if they do not determine one.
 int64_t implied_world_size(const GivenBatch& given);
 
 }  // namespace gannet::config

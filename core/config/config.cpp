@@ -10,7 +10,8 @@
 namespace gannet {
 namespace {
 
-// Base64, in the standard or the URL-safe alphabet. Launchers pass a config to their processes this way.
+// Decodes base64, in the standard or the URL-safe alphabet. Launchers pass a config to their
+// processes this way.
 std::optional<std::string> decode_base64(const std::string& text) {
   std::string result;
   uint32_t bits = 0;

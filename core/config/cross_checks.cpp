@@ -17,7 +17,7 @@ namespace {
 
 const char* name_of(DType dtype) { return dtype == DType::kFloat16 ? "fp16" : dtype == DType::kBFloat16 ? "bf16" : "fp32"; }
 
-// DeepSpeed's table has it; no member of Settings can hold it.
+// DeepSpeed's table has int8, but no member of Settings can hold it.
 void refuse_int8(const Document& document, const std::string& path) {
   const Value* given = document.find(path);
   if (given && *given == Value("int8"))
@@ -37,7 +37,7 @@ void check_dynamic_loss_scale(const Fp16& fp16, const Document& document) {
   }
 }
 
-// Two of them would each choose types for the same operators.
+// Two enabled sections would each choose types for the same operators.
 void check_one_autocast(const Settings& settings, const Document& document) {
   std::vector<std::string> enabled;
   if (settings.fp16.enabled) enabled.push_back("/fp16/enabled");
@@ -99,7 +99,7 @@ void check_precision(const Settings& settings, const Document& document) {
                 formatted("{}/data_types/grad_accum_dtype is {} for a model in {}",
                           where(document, "/data_types/grad_accum_dtype"), name_of(*accumulation), name_of(model)),
                 "gradients are added up in the model's type or in fp32");
-  // On a GPU autocast may be in fp16 where it is in bf16 here.
+  // On a GPU, autocast may use fp16 where it uses bf16 here.
   if (precision_of(settings, /*on_cpu=*/false).is_scale_dynamic) check_dynamic_loss_scale(settings.fp16, document);
 }
 

@@ -1,4 +1,4 @@
-// A config as it was written: the merged tree, and for every value where it came from.
+// A config as written: the merged tree, and the origin of every value.
 #pragma once
 
 #include <gannet/config.h>
@@ -12,48 +12,51 @@ namespace gannet::config {
 
 class OwnSections;
 
-// Where a value stands. `origin` is a file's path, "code", "command line", "default", "auto".
+// The position of a value. `origin` is a file's path, "code", "command line", "default" or "auto".
 struct Origin {
   std::string origin;
-  int line = 0;  // 1-based; 0 when the origin is not a text
+  int line = 0;  // 1-based; 0 if the origin is not a text
   int column = 0;
-  // "ds_config.json:14:5", or "command line", for the head of an error.
+  // "ds_config.json:14:5", or "command line", as the prefix of an error.
   std::string to_string() const;
 };
 
 // JSON pointers (RFC 6901): "/optimizer/params/lr".
 std::string pointer(const std::string& parent, const std::string& key);
 
-// A dictionary and the origins of its values, by JSON pointer; "" is the whole.
+// A dictionary and the origins of its values, by JSON pointer; "" is the root.
 struct Tree {
   Dict root;
   std::map<std::string, Origin> origins;
-  std::vector<std::string> notices;  // what was rewritten on the way: deprecated keys
+  std::vector<std::string> notices;  // rewritten deprecated keys
 
   Origin origin_of(const std::string& path) const;
 };
 
-// The deepest nesting that a config may have: walks over it recurse.
+// The deepest nesting that a config may have, since walks over it recurse.
 constexpr int kMaxDepth = 64;
 
-// Keys that hold notes of the user: "_comment", "x-owner".
+// Keys that hold a user's notes: "_comment", "x-owner".
 bool is_note(const std::string& key);
 
 class Document {
  public:
-  // Parse and check: syntax (comments and trailing commas are legal), duplicate keys, unknown keys, types, ranges.
-  // `own`: sections that the program has besides those of the key table, or null. Merged documents have them too.
+  // Parse and check: syntax (comments and trailing commas are legal), duplicate keys, unknown keys,
+  // types, ranges. `own`: the program's sections besides those of the key table, or null. Merged
+  // documents keep them.
   using Own = std::shared_ptr<const OwnSections>;
   static std::shared_ptr<const Document> from_file(const std::string& path, Own own = {});
   static std::shared_ptr<const Document> from_text(const std::string& text, const std::string& name, Own own = {});
   static std::shared_ptr<const Document> from_dict(const Dict& dictionary, const std::string& origin, Own own = {});
   std::shared_ptr<const Document> merged(const Dict& dictionary, const std::string& origin) const;
 
-  // Keys under their first name (not an alias, not a deprecated one), values converted to the key's type, or "auto".
+  // Keys under their current names (no alias, no deprecated name); values are converted to the
+  // key's type, or "auto".
   const Dict& root() const { return tree_.root; }
-  // `path` is a JSON pointer ("/optimizer/params/lr"). Falls back to the nearest ancestor that has a position.
+  // `path` is a JSON pointer ("/optimizer/params/lr"). Falls back to the nearest ancestor with a
+  // position.
   Origin origin_of(const std::string& path) const { return tree_.origin_of(path); }
-  // The value at a JSON pointer, or null where there is none.
+  // The value at a JSON pointer, or null.
   const Value* find(const std::string& path) const;
   const std::vector<std::string>& notices() const { return tree_.notices; }
 

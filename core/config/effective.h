@@ -1,4 +1,4 @@
-// The effective value of every key that Gannet acts on, with its origin; and what became of each "auto".
+// The effective value and origin of every key that Gannet acts on, and the outcome of each "auto".
 #pragma once
 
 #include <string>
@@ -16,25 +16,25 @@ inline constexpr const char* kAccumulation = "/gradient_accumulation_steps";
 
 bool is_auto(const Value& value);
 
-// What the document gives for a key, or its default where that is nothing, null or "auto".
+// The document's value for a key, or the key's default if it is absent, null or "auto".
 const Value& value_of(const Document& document, const Key& key);
 
-// "ds_config.json:3:5: ", for the head of an error at a key.
+// "ds_config.json:3:5: ", as the prefix of an error at a key.
 std::string where(const Document& document, const std::string& path);
 
 class EffectiveValues {
  public:
   explicit EffectiveValues(const Document& document);
 
-  // Throws where an "auto" stands for a value that nothing gives; the error lists all of them.
+  // Throws if an "auto" has nothing to resolve it; the error lists all such keys.
   void require_no_auto() const;
-  // The batch sizes are such "auto"s.
+  // Whether batch sizes are among these "auto"s.
   bool lacks_batch() const { return !open_batch_sizes().empty(); }
   bool is_unresolved(const std::string& path) const;
-  // "/bf16/enabled = false" for each "auto" that became a default.
+  // "/bf16/enabled = false" for each "auto" that resolved to a default.
   std::string defaults_for_auto() const;
 
-  // Fills in a value that the document does not give.
+  // Records a computed value that the document does not give.
   void computed(const std::string& path, int64_t value, const std::string& how);
   std::vector<Effective> take() { return std::move(lines_); }
 

@@ -1,4 +1,4 @@
-// The table of "auto" values: which argument, or which fact of the model, fills which key.
+// Fills "auto" values: maps arguments and facts of the model to keys.
 #include <gannet/error.h>
 #include <gannet/fill_auto.h>
 
@@ -16,7 +16,7 @@
 namespace gannet {
 namespace {
 
-// A number, also one in quotes.
+// A number, or a number in quotes.
 std::optional<double> number_in(const Value& value) {
   if (value.is_number()) return value.as_number();
   if (!value.is_string()) return std::nullopt;
@@ -33,7 +33,8 @@ bool same_value(const Value& a, const Value& b) {
   return left && right ? *left == *right : a == b;
 }
 
-// Origin of an optimizer entry that the Trainer makes of its arguments, before it fills the rest.
+// Origin of an optimizer entry that the Trainer builds from its arguments, before the rest is
+// filled.
 constexpr const char* kOfArguments = "training arguments";
 
 class Filling {
@@ -100,7 +101,8 @@ class Filling {
   void set(const std::string& path, const Value& value, const std::string& from) {
     config_.fill(path, value, formatted("auto: {}", from));
   }
-  // Fills an "auto". A value of the config's own must equal that of the arguments, if any of them was given.
+  // Fills an "auto". A value in the config must equal the arguments' value if any of those
+  // arguments was given.
   void match(const std::string& path, const Value& value, const Names& names) {
     const Value* found = find(path);
     if (!found || found->is_null()) return;
@@ -111,7 +113,8 @@ class Filling {
                                    config_.document()->origin_of(formatted("/{}", path)).to_string(), who_gives(names),
                                    value.to_json()));
   }
-  // "bf16 (its default) and bf16_full_eval together give": what is no argument ("world size 2") has no default.
+  // "bf16 (its default) and bf16_full_eval together give". A source that is not an argument ("world
+  // size 2") has no default.
   std::string who_gives(const Names& names) const {
     std::vector<std::string> parts;
     for (const std::string& name : names)
@@ -120,7 +123,7 @@ class Filling {
     parts.pop_back();
     return parts.empty() ? formatted("{} gives", last) : formatted("{} and {} together give", join(parts, ", "), last);
   }
-  // Batch sizes are needed, so that the arguments also give those that are absent.
+  // Batch sizes are required, so the arguments also supply those that are absent.
   void match_or_add(const std::string& path, const Value& value, const std::string& name) {
     if (!find(path) || find(path)->is_null()) return set(path, value, name);
     match(path, value, {name});
@@ -129,7 +132,8 @@ class Filling {
   void batch() {
     const int64_t micro = integer("per_device_train_batch_size", 8);
     const int64_t accumulation = integer("gradient_accumulation_steps", 1);
-    // Two sizes of the config determine the third; an absent one is then not the arguments' to give.
+    // Two sizes in the config determine the third; the arguments must not supply an absent one
+    // then.
     const auto has = [&](const char* path) { return find(path) && !find(path)->is_null() && !is_auto(path); };
     const bool has_train = has("train_batch_size"), has_micro = has("train_micro_batch_size_per_gpu");
     match("train_batch_size", micro * accumulation * facts_.world_size,
@@ -178,7 +182,7 @@ class Filling {
       if (is_auto(path)) set(path, value, formatted("hidden size {}", h));
     };
     fill("zero_optimization/reduce_bucket_size", h * h);
-    // As Hugging Face computes it: (0.9 h) h in double precision, its fraction dropped.
+    // As Hugging Face computes it: (0.9 h) h in double precision, truncated.
     const double width = static_cast<double>(h);
     fill("zero_optimization/stage3_prefetch_bucket_size", static_cast<int64_t>(0.9 * width * width));
     fill("zero_optimization/stage3_param_persistence_threshold", 10 * h);
@@ -186,7 +190,7 @@ class Filling {
 
   bool steps_come_later() const { return !steps_ && facts_.steps_are_known_later; }
 
-  // A warmup_steps below 1 is a share of the run, as in transformers 5.
+  // A warmup_steps below 1 is a fraction of the run, as in transformers 5.
   std::optional<int64_t> warmup_steps() const {
     const double steps = number("warmup_steps", 0), ratio = number("warmup_ratio", 0);
     if (steps < 0 || ratio < 0 || ratio > 1) wrong(steps < 0 ? "warmup_steps" : "warmup_ratio", "0 or above, a ratio at most 1");
@@ -202,13 +206,14 @@ class Filling {
     const auto warmup = warmup_steps();
     if (find("scheduler")) {
       if (is_auto("scheduler/params/warmup_min_lr")) set("scheduler/params/warmup_min_lr", 0.0, "0");
-      // Where no argument says the rate, the config's own optimizer does: a schedule to another one would be a surprise.
+      // If no argument gives the rate, the config's own optimizer does: a schedule towards another
+      // rate would be a surprise.
       const Value* const own = find("optimizer/params/lr");
       if (const auto rate = own ? number_in(*own) : std::nullopt; rate && !is_given("learning_rate"))
         match("scheduler/params/warmup_max_lr", *rate, {"optimizer.params.lr"});
       else
         match("scheduler/params/warmup_max_lr", lr, {"learning_rate"});
-      // As transformers: DeepSpeed's schedules warm up for at least one update.
+      // As in transformers: DeepSpeed's schedules warm up for at least one update.
       const Value* const plugin = find("scheduler/type");
       const bool takes_none = plugin && plugin->is_string() && config::may_start_without_warmup(plugin->as_string());
       if (warmup)
@@ -230,7 +235,8 @@ class Filling {
     if (is_auto("scheduler/params/total_num_steps")) config_.fill("scheduler/params/total_num_steps", kStandIn, kKnownLater);
   }
 
-  // The plugins follow the optimizer's own rate, which is learning_rate where the config does not say another one.
+  // The plugins follow the optimizer's rate, which is learning_rate unless the config gives
+  // another.
   void add_scheduler(const std::string& type, std::optional<int64_t> warmup) {
     const config::LrScheduleType& schedule = config::lr_schedule_type(type);
     const Dict kwargs = lr_scheduler_kwargs(schedule);
@@ -258,7 +264,7 @@ class Filling {
     check_lr_schedule(std::string(schedule.type), given.as_dict());
     Dict kwargs;
     for (const auto& [name, value] : given.as_dict().entries())
-      if (!value.is_null()) kwargs[name] = value;  // null: the default
+      if (!value.is_null()) kwargs[name] = value;  // null keeps the default
     return kwargs;
   }
 
@@ -274,7 +280,7 @@ class Filling {
 }  // namespace
 
 Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts) {
-  Config filled = config;  // the caller's stays as it was where the arguments do not fit
+  Config filled = config;  // if the arguments do not fit, the caller's config is unchanged
   Filling(filled, arguments, facts).run();
   return config = std::move(filled);
 }
@@ -283,7 +289,7 @@ std::vector<std::string> arguments_without_effect(const Config& config, const Di
   const config::Document* const document = config.document().get();
   if (!document) return {};
   const auto has = [&](const std::string& path) { return document->find(formatted("/{}", path)) != nullptr; };
-  const auto is_own = [&](const std::string& section) {  // and not made of the arguments
+  const auto is_own = [&](const std::string& section) {  // from the config, not built from the arguments
     const std::string path = formatted("/{}/type", section);
     const std::string origin = document->find(path) ? document->origin_of(path).to_string() : "auto";
     return !origin.starts_with("auto") && origin != kOfArguments;

@@ -10,12 +10,12 @@ namespace {
 
 struct Index {
   std::vector<const Key*> rows;
-  // Also by the path with the alias as its last part.
+  // Includes the paths with the alias as their last part.
   std::unordered_map<std::string, const Key*> by_path;
   std::unordered_map<const Key*, Value> defaults;
 };
 
-// Built once, at the first use, and never torn down: a Config may be read while the process ends.
+// Built once at first use and never destroyed: a Config may be read while the process exits.
 const Index& index() {
   static const Index* const built = [] {
     auto* result = new Index;

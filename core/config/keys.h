@@ -1,11 +1,11 @@
-// The key table, as data: every key of DeepSpeed's ds_config.json and Gannet's own blocks. Everything that reads a config asks
-// this table: the strict check, the conversion of values, `gannet config keys`.
+// The key table, as data: every key of DeepSpeed's ds_config.json and of Gannet's own blocks. All
+// readers of a config use this table: the strict check, value conversion, `gannet config keys`.
 //
 //   const Key* key = find_key("zero_optimization/stage");
 //   key->default_json;   // "0"
 //   key->meaning;        // "0 off, 1 optimizer states, ..."
 //
-// The row of a key that Gannet acts on names the member of Settings that it fills (row.h).
+// The row of a key that Gannet acts on names the Settings member that it fills (row.h).
 #pragma once
 
 #include <gannet/value.h>
@@ -20,47 +20,47 @@ namespace gannet::config {
 enum class Type {
   kBool,
   kInt,
-  kSize,   // elements or bytes: an integer; a fraction, which a formula left (0.9 h h), is rounded down and said
+  kSize,   // elements or bytes: an integer; a fraction from a formula (0.9 h h) is rounded down and reported
   kBytes,  // an integer, or a size with its unit: "2GB", "512MiB"
   kNumber,
   kString,
   kChoice,   // one of `range`, in that spelling
-  kWord,     // one of `range`, in upper or lower case
+  kWord,     // one of `range`, case-insensitive
   kDType,    // fp32, fp16, bf16, int8 in any of DeepSpeed's spellings
-  kFile,     // a path, or true for the file that Gannet has for it ("true") and false for none ("")
+  kFile,     // a path; true becomes Gannet's own file ("true"), false becomes no file ("")
   kList,     // elements of any type
   kStrings,  // a list of strings, or a single one
   kObjects,  // a list of objects with members of any name
   kAny,
   kSection,      // an object whose members are rows of the table
-  kOpenSection,  // the same, and other members pass: DeepSpeed hands them on
+  kOpenSection,  // the same, but other members are accepted: DeepSpeed passes them on
   kFree,         // an object with members of any name
 };
 
 enum class Status {
   kActive,       // Gannet acts on it
-  kAtZero,       // at ZeRO stage 1 and above; elsewhere it has no effect
-  kAtStage3,     // at ZeRO stage 3; elsewhere it has no effect
-  kWithNvme,     // where ZeRO offloads to nvme; elsewhere it has no effect
+  kAtZero,       // at ZeRO stage 1 and above; no effect otherwise
+  kAtStage3,     // at ZeRO stage 3; no effect otherwise
+  kWithNvme,     // where ZeRO offloads to nvme; no effect otherwise
   kNoEffect,     // legal; has no effect here, reported once
-  kNotAtStage3,  // kUnsupported at ZeRO stage 3; elsewhere it has no effect
-  kUnsupported,  // known to DeepSpeed, not done by Gannet: an error unless the value is the default or switches it off
+  kNotAtStage3,  // kUnsupported at ZeRO stage 3; no effect otherwise
+  kUnsupported,  // known to DeepSpeed but not to Gannet: an error unless the value is the default or switches it off
 };
 
 struct Settings;
 
-// The member of Settings that a row fills: how to find it, and the C++ type that it has.
+// The Settings member that a row fills: how to find it, and its C++ type.
 struct Member {
   enum class Kind {
-    kNone,  // the row fills none
-    kBool,  // of a choice of two: whether it is the second
+    kNone,  // the row fills no member
+    kBool,  // for a choice of two: whether it is the second
     kInt,
     kNumber,
     kString,
     kStrings,
     kList,
     kDict,
-    kEntry,  // the entry of a Dict that has the name of the key
+    kEntry,  // the entry of a Dict named like the key
     kOptionalInt,
     kOptionalNumber,
     kOptionalDType,
@@ -74,19 +74,19 @@ struct Key {
   Type type;
   std::string_view default_json;
   Status status;
-  std::string_view range;             // "", ">=0", ">0", "0..3" (both ends belong to it), "mean|sum"
+  std::string_view range;             // "", ">=0", ">0", "0..3" (inclusive), "mean|sum"
   std::string_view meaning;           // one line
-  std::string_view note = "";         // why it has no effect, or what is not done
+  std::string_view note = "";         // why it has no effect, or what is not implemented
   std::string_view alias = "";        // another name of the last part of `path`
-  std::string_view replaced_by = "";  // deprecated: the path of the key that took its place
-  std::string_view off = "";          // JSON of a value besides the default that switches it off
+  std::string_view replaced_by = "";  // deprecated: the path of the key that replaces it
+  std::string_view off = "";          // JSON of a non-default value that switches it off
   Member member = {};
 
   std::string_view name() const { return path.substr(path.rfind('/') + 1); }  // npos + 1 is 0
   bool is_section() const { return type == Type::kSection || type == Type::kOpenSection; }
 };
 
-// The rows, by subject, each list in its own file keys_<subject>.cpp.
+// The rows by subject, each list in its own file keys_<subject>.cpp.
 std::span<const Key> training_keys();  // batch, optimizer, scheduler, gradients, logging, Gannet's own blocks
 std::span<const Key> precision_keys();
 std::span<const Key> zero_keys();
@@ -99,18 +99,18 @@ std::span<const Key> scaling_keys();   // elasticity, autotuning
 
 // All rows, in the order above.
 const std::vector<const Key*>& all_keys();
-// By path or by alias ("zero_optimization/prefetch_bucket_size"); null when there is none.
+// By path or by alias ("zero_optimization/prefetch_bucket_size"); null if there is none.
 const Key* find_key(std::string_view path);
 // The rows directly inside a section ("" is the top level).
 std::vector<const Key*> members_of(std::string_view section);
-// The rows anywhere whose name or alias is `name`.
+// The rows in any section with `name` as their name or alias.
 std::vector<const Key*> keys_named(std::string_view name);
 
 constexpr bool is_read(Status status) {
   return status == Status::kActive || status == Status::kAtZero || status == Status::kAtStage3 || status == Status::kWithNvme;
 }
 const Value& default_of(const Key& key);
-// Puts a value of the key's type into its member; null leaves the member empty.
+// Stores a value of the key's type in its member; null leaves the member empty.
 void store(const Key& key, const Value& value, Settings& settings);
 const char* to_string(Type type);      // "integer"
 const char* to_string(Status status);  // "active"

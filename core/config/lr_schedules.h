@@ -1,4 +1,4 @@
-// The table of lr_scheduler_type: which scheduler plugin has the rule, and what it takes of the arguments.
+// The table of lr_scheduler_type: the scheduler plugin for each type, and the arguments it takes.
 #pragma once
 
 #include <string>
@@ -8,17 +8,18 @@
 namespace gannet::config {
 
 struct LrScheduleType {
-  std::string_view type;                 // "cosine", as Hugging Face's argument names it
+  std::string_view type;                 // "cosine", as in Hugging Face's argument
   std::string_view plugin;               // "cosine"
   bool warms_up = true;                  // takes warmup_num_steps
   bool has_end = true;                   // needs total_num_steps
-  std::vector<std::string> kwargs = {};  // of lr_scheduler_kwargs, under the names of the plugin's params
+  std::vector<std::string> kwargs = {};  // accepted in lr_scheduler_kwargs, named as the plugin's params
 };
 
-// Error(kArgument) where there is none of this name.
+// Throws Error(kArgument) if there is no such type.
 const LrScheduleType& lr_schedule_type(const std::string& type);
 
-// Whether a scheduler plugin warms up for as many updates as it is given, 0 among them. (DeepSpeed's need at least 1.)
+// Whether a scheduler plugin accepts any number of warmup updates, including 0. (DeepSpeed's need
+// at least 1.)
 bool may_start_without_warmup(std::string_view plugin);
 
 }  // namespace gannet::config

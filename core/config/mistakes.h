@@ -1,4 +1,4 @@
-// Mistakes of a config: thrown at the first, or gathered so that a person sees all of them at once.
+// Mistakes in a config: the first is thrown, or all are collected to be shown together.
 #pragma once
 
 #include <gannet/error.h>
@@ -11,7 +11,8 @@
 
 namespace gannet::config {
 
-// Runs `body`. What it throws propagates to the caller, or goes into `mistakes` where the caller gathers them; false then.
+// Runs `body`. An error propagates to the caller; if the caller collects mistakes, it is added to
+// `mistakes` and false returned.
 template <typename Body>
 bool attempt(std::vector<Error>* mistakes, Body&& body) {
   if (!mistakes) {
@@ -27,9 +28,10 @@ bool attempt(std::vector<Error>* mistakes, Body&& body) {
   }
 }
 
-// As Document::from_file, but for the syntax nothing is thrown: members that are wrong go to `mistakes` and are left out.
+// Like Document::from_file, but throws only for syntax errors: wrong members go to `mistakes` and
+// are left out.
 std::shared_ptr<const Document> read_file(const std::string& path, std::vector<Error>& mistakes);
-// As resolve; what it returns is to be used only where there were no mistakes.
+// Like resolve(). The result may be used only if there were no mistakes.
 Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>& mistakes);
 
 }  // namespace gannet::config

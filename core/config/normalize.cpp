@@ -27,14 +27,15 @@ class Normalizer {
   }
 
  private:
-  // Where one member stands: its pointer as written and under its present name.
+  // The position of a member: its pointer as written and under its current name.
   struct Spot {
     std::string from, to;
   };
 
   std::string where(const Spot& spot) const { return formatted("{}: ", written_.origin_of(spot.from).to_string()); }
 
-  // `from` and `to`: JSON pointers of the section as written and under present names; `path`: its path in the key table.
+  // `from` and `to`: JSON pointers of the section as written and under current names; `path`: its
+  // path in the key table.
   void section(const Dict& members, const std::string& from, const std::string& path, const std::string& to, Dict& out,
                bool is_open, int depth);
   void any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from,
@@ -103,7 +104,7 @@ void Normalizer::member(const Key& row, const Value& value, const Spot& spot, co
                   formatted("leave the key out for its default, {}", row.default_json));
     out[name] = value;
   } else if (row.path == "zero_optimization" && !value.is_dict()) {
-    // DeepSpeed's first form: true was stage 1.
+    // DeepSpeed's first form, in which true meant stage 1.
     if (!value.is_bool()) convert(row, value, where(spot) + spot.from);
     const int stage = value.as_bool() ? 1 : 0;
     result_.notices.push_back(
@@ -121,7 +122,7 @@ void Normalizer::member(const Key& row, const Value& value, const Spot& spot, co
       result_.notices.push_back(formatted("{}{} = {} is rounded down to {}: a size is a whole number", where(spot), spot.from,
                                           value.to_json(), converted.to_json()));
     Value& kept = out[name] = plain(converted, spot, depth);
-    if (row.path == "optimizer/params" && kept.as_dict().erase("max_grad_norm"))  // so that the plugin does not tell it again
+    if (row.path == "optimizer/params" && kept.as_dict().erase("max_grad_norm"))  // so that the plugin does not report it again
       throw Error(ErrorCode::kConfig,
                   formatted("{}{}/max_grad_norm: clipping is the engine's work, not the optimizer's",
                             where({pointer(spot.from, "max_grad_norm"), ""}), spot.from),
@@ -151,7 +152,7 @@ void Normalizer::deprecated(const Key& row, const Value& value, const Spot& spot
   }
 }
 
-// A value of free form, without notes.
+// A value of free form, with notes removed.
 Value Normalizer::plain(const Value& value, const Spot& spot, int depth) {
   if (depth > kMaxDepth) throw Error(ErrorCode::kConfig, formatted("{}nested deeper than {} levels", where(spot), kMaxDepth));
   const auto origin = written_.origins.find(spot.from);

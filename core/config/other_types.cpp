@@ -9,7 +9,7 @@ namespace gannet::config {
 namespace {
 
 struct OtherType {
-  const char* name;  // lower case, without "_" and what stands before the last "."
+  const char* name;  // lower case, without "_" and without the text up to the last "."
   const char* hint;
 };
 

@@ -132,7 +132,7 @@ ConfigSection::ConfigSection(std::string name, std::vector<ConfigRow> rows) : na
       config::wrong(name_, row.name, formatted("{} is no range of a {}", in_quotes(row.range), row.type),
                     "of numbers \">=0\", \">0\" or \"0..1\"; of a choice \"one|two\"; none of other types");
   }
-  config::OwnSections({*this});  // rows that stand twice, defaults that do not fit
+  config::OwnSections({*this});  // checks for duplicate rows and for defaults that do not fit
 }
 
 }  // namespace gannet

@@ -1,4 +1,5 @@
-// The sections that a program adds to the key table, as rows of that table. They belong to the documents that are read with them.
+// Sections that a program adds to the key table, as rows. They belong to the documents read with
+// them.
 #pragma once
 
 #include <gannet/config_section.h>
@@ -15,20 +16,20 @@ namespace gannet::config {
 
 class OwnSections {
  public:
-  // Error(kArgument) where a name is one of Gannet's or DeepSpeed's, or stands twice.
+  // Throws Error(kArgument) if a name is one of Gannet's or DeepSpeed's, or is given twice.
   explicit OwnSections(const std::vector<ConfigSection>& sections);
   OwnSections(const OwnSections&) = delete;
 
-  const Key* find(std::string_view path) const;                   // "corpus/mix"; null: none
-  const Value& default_of(const Key& key) const;                  // of a row of these
+  const Key* find(std::string_view path) const;                   // "corpus/mix"; null if there is none
+  const Value& default_of(const Key& key) const;                  // `key` must be one of these rows
   const std::vector<const Key*>& rows() const { return order_; }  // sections before their members
-  // "; did you mean 'mix'?", for a key that stands in one of these sections.
+  // "; did you mean 'mix'?", for an unknown key in one of these sections.
   std::string advice_for(const std::string& key, const std::string& section) const;
 
  private:
   const Key& add(const std::string& path, Type type, const ConfigRow& row);
 
-  std::deque<std::string> texts_;  // that the rows view
+  std::deque<std::string> texts_;  // storage for the strings that the rows view
   std::deque<Key> keys_;
   std::vector<const Key*> order_;
   std::map<std::string, const Key*, std::less<>> by_path_;

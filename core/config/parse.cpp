@@ -21,8 +21,8 @@ using nlohmann::json;
 
 constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
 
-// Builds the tree from the parser's events. Keys arrive in the order of the text, so the n-th key event stands at the scan's
-// n-th key.
+// Builds the tree from the parser's events. Keys arrive in text order, so the n-th key event
+// matches the scan's n-th key.
 class Builder : public json::json_sax_t {
  public:
   Builder(const Scan& scan, std::string name) : scan_(scan), name_(std::move(name)) {}
@@ -72,7 +72,7 @@ class Builder : public json::json_sax_t {
   struct Container {
     Value value;
     std::string path;  // JSON pointer
-    std::string key;   // of the member that comes next, in a dictionary
+    std::string key;   // of the next member, in a dictionary
   };
 
   static std::string place(const std::string& path) { return path.empty() ? "at the top level" : formatted("in {}", path); }
@@ -116,17 +116,17 @@ class Builder : public json::json_sax_t {
   std::string name_;
   Tree tree_;
   Value root_;
-  // Objects and lists that are not closed yet, the outermost first.
+  // Unclosed objects and lists, the outermost first.
   std::vector<Container> open_;
-  // Keys met so far: the number of the next one in the scan.
+  // Keys seen so far: the index of the next key in the scan.
   size_t next_key_ = 0;
 };
 
-// Says in the words of a config's author what the parser met.
+// Explains a parser error in the terms of a config's author.
 bool Builder::parse_error(size_t byte, const std::string& token, const json::exception& error) {
   const std::string& text = scan_.text();
   size_t offset = byte == 0 ? 0 : byte - 1;
-  // A broken literal ("tru}") is noticed one character behind it.
+  // The parser reports a broken literal ("tru}") one character late.
   if (std::strstr(error.what(), "invalid literal") && offset > 0 && offset < text.size() &&
       std::strchr(" \t\r\n,:{}[]\"", text[offset]))
     --offset;
@@ -163,7 +163,8 @@ void Builder::fail(size_t at, const std::string& what, const std::string& next) 
   throw Error(ErrorCode::kConfig, formatted("{}: {}", scan_.where(at), what), next);
 }
 
-// Comments alone, a text that ends too early, or one without braces. `offset`: where the parser stopped.
+// Refuses text with only comments, text that ends early, or text without braces. `offset`: where
+// the parser stopped.
 void Builder::refuse_what_is_no_object(size_t offset) const {
   const std::string& text = scan_.text();
   if (text.find_last_not_of(" \t\r\n") == std::string::npos)
@@ -173,7 +174,7 @@ void Builder::refuse_what_is_no_object(size_t offset) const {
     fail(text.size(),
          formatted("the text ends before {} is closed", open_.back().path.empty() ? "the outermost object" : open_.back().path),
          open_.back().value.is_list() ? "a ']' is missing" : "a '}' is missing");
-  if (open_.empty() && !root_.is_dict()) {  // no brace was met
+  if (open_.empty() && !root_.is_dict()) {  // no brace was found
     const size_t first = text.find_first_not_of(" \t\r\n");
     const std::string line = text.substr(first, text.find_first_of("\r\n", first) - first);
     fail(first, formatted("a config is an object {{ ... }}, found the text {}", in_quotes(printable(line.substr(0, 60)))),
@@ -181,7 +182,7 @@ void Builder::refuse_what_is_no_object(size_t offset) const {
   }
 }
 
-// Numbers and constants as Python writes them, other quotes, names without quotes.
+// Refuses Python's numbers and constants, other quotes, and unquoted names.
 void Builder::refuse_foreign_words(size_t start, const std::string& word, bool is_key_wanted) const {
   const std::string folded = lower(word);
   if (folded == "nan" || folded == "infinity" || folded == "-infinity" || folded == "inf" || folded == "-inf")
@@ -218,7 +219,8 @@ namespace {
               "sys.stdout, indent=2)' < FILE");
 }
 
-// What parse_text has better sentences for passes. The next steps of readers of weights fit a download and a packed file only.
+// Refuses files of other formats, except where parse_text has a better message. The next steps of
+// weight readers fit only a download and a packed file.
 void refuse_other_formats(const Recognized& found, const std::string& path) {
   switch (found.format) {
     case Format::kUnknown:
@@ -273,7 +275,7 @@ Tree parse_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
-  // At most one byte beyond the limit: a pipe or a device has no size to ask for.
+  // Reads at most one byte past the limit: a pipe or a device has no size to query.
   for (char buffer[65536]; text.size() <= kMaxFileBytes && (file.read(buffer, sizeof(buffer)) || file.gcount() > 0);)
     text.append(buffer, static_cast<size_t>(file.gcount()));
   if (!file.eof() || file.bad()) {

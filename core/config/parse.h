@@ -1,4 +1,4 @@
-// JSON text to a tree with positions: the syntax only, no knowledge of keys.
+// Parses JSON text into a tree with positions: syntax only, without knowledge of keys.
 #pragma once
 
 #include <string>
@@ -7,13 +7,15 @@
 
 namespace gannet::config {
 
-// Comments and trailing commas are legal; a duplicate key at any depth is not. Origins are `name` with line and column of the
-// key. Throws Error(kConfig) with one sentence on everything else.
+// Comments and trailing commas are legal; a duplicate key at any depth is not. Origins are `name`
+// with the key's line and column. Throws Error(kConfig) with a one-sentence message on any other
+// syntax error.
 Tree parse_text(const std::string& text, const std::string& name);
-// Reads the file; a missing or unreadable one, a folder, an empty or binary file are one sentence each.
+// Reads the file. A missing or unreadable file, a folder, and an empty or binary file each have a
+// one-sentence error.
 Tree parse_file(const std::string& path);
 
-// One JSON value without comments: the defaults of the key table.
+// Parses one JSON value without comments, such as a default in the key table.
 Value parse_value(std::string_view json);
 
 }  // namespace gannet::config

@@ -1,8 +1,9 @@
-// Number types and loss scale of a run: what the sections fp16, bf16, torch_autocast and amp come to.
+// Number types and loss scale of a run, combined from the sections fp16, bf16, torch_autocast and
+// amp.
 //
 //   const Precision precision = precision_of(settings, /*on_cpu=*/true);
 //   if (precision.autocast) ...                          // forward runs under LibTorch's autocast, in this type
-//   if (precision.scales_loss) ...                       // by the scaler of the section fp16, whichever section asked for it
+//   if (precision.scales_loss) ...                       // by the fp16 scaler, for any section
 //
 // amp, by opt_level: O0 nothing; O1 autocast in fp16 with a loss scale; O2 parameters in fp16 and autocast, with fp32 masters and
 // a loss scale; O3 parameters in fp16 without a loss scale (masters stay fp32, which apex's O3 lacks).
@@ -15,13 +16,14 @@
 namespace gannet::config {
 
 struct Precision {
-  std::optional<DType> model;     // parameters are cast to it; null: they stay as the program made them
-  std::optional<DType> autocast;  // null: forward runs as the program wrote it
+  std::optional<DType> model;     // parameters are cast to it; null: they keep the program's type
+  std::optional<DType> autocast;  // null: forward runs as the program wrote it, without autocast
   bool scales_loss = false;       // gradients may leave fp16's range: steps that overflow are skipped
   bool is_scale_dynamic = false;
 };
 
-/// `on_cpu`: where operators run. It decides torch_autocast's type where none is given: bf16 on a CPU, else fp16, as in PyTorch.
+/// `on_cpu`: whether operators run on the CPU. It sets torch_autocast's type if none is given: bf16
+/// on a CPU, else fp16, as in PyTorch.
 Precision precision_of(const Settings& settings, bool on_cpu);
 
 }  // namespace gannet::config

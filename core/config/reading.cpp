@@ -1,4 +1,5 @@
-// Config as a program reads it: values by path, the stage, the whole with origins, the list of mistakes.
+// Config accessors for programs: values by path, the stage, the whole with origins, the list of
+// mistakes.
 #include <gannet/config.h>
 #include <gannet/error.h>
 
@@ -16,7 +17,7 @@
 namespace gannet {
 namespace {
 
-// "zero_optimization.stage" and "/zero_optimization/stage" to "zero_optimization/stage".
+// Turns "zero_optimization.stage" and "/zero_optimization/stage" into "zero_optimization/stage".
 std::string slashed(std::string path) {
   std::replace(path.begin(), path.end(), '.', '/');
   return path.starts_with('/') ? path.substr(1) : path;
@@ -28,13 +29,14 @@ std::string dotted(std::string path) {
   return path;
 }
 
-// Of the key table or of the program's own sections; null: none.
+// Looks in the key table and in the program's own sections; null if neither has the key.
 const config::Key* find_key(const config::Document& document, const std::string& path) {
   const config::Key* const key = config::find_key(path);
   return key || !document.own_sections() ? key : document.own_sections()->find(path);
 }
 
-// Paths inside optimizer.params and its like have no row of their own; their section's row says so.
+// Paths inside optimizer.params and similar sections have no row of their own; the section's row
+// marks it as free.
 bool is_inside_free_section(const std::string& path) {
   for (size_t end = path.rfind('/'); end != std::string::npos && end > 0; end = path.rfind('/', end - 1)) {
     const config::Key* above = config::find_key(path.substr(0, end));

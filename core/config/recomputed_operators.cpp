@@ -10,8 +10,9 @@
 namespace gannet::config {
 namespace {
 
-// Not among them: batch_norm and instance_norm, which move running statistics each time; rrelu, which writes its noise into a
-// tensor of the caller's; products, convolutions and attention, which are what recomputation is to spare.
+// Excluded: batch_norm and instance_norm, which update running statistics on each call; rrelu,
+// which writes its noise into a tensor of the caller; products, convolutions and attention, which
+// are too expensive to recompute.
 constexpr RecomputedOperator kRows[] = {
     // activations
     {"celu"},

@@ -1,5 +1,6 @@
-// The operators that gannet.activation_checkpointing.recompute may name: names alone, so that a config is checked without running
-// anything. activation/cheap_operators.h finds LibTorch's overloads of them.
+// The operators that gannet.activation_checkpointing.recompute may name. Only names, so that a
+// config can be checked without running anything. activation/cheap_operators.h finds LibTorch's
+// overloads of them.
 //
 //   for (const RecomputedOperator& one : recomputed_operators()) ...
 #pragma once
@@ -12,14 +13,15 @@
 namespace gannet::config {
 
 struct RecomputedOperator {
-  std::string_view name;   // "gelu", of aten::gelu
+  std::string_view name;   // "gelu", for aten::gelu
   bool is_random = false;  // draws from a generator
 };
 
 /// By kind, in the order of docs/activation_operators.md.
 std::span<const RecomputedOperator> recomputed_operators();
-std::vector<std::string> names_of_recomputed_operators();  // by alphabet
-/// Throws Error(kConfig) with the nearest name where it is none of them. `where` begins its sentence: "ds_config.json:3:5: ".
+std::vector<std::string> names_of_recomputed_operators();  // in alphabetical order
+/// Throws Error(kConfig) with the nearest name if it is none of them. `where` is the prefix:
+/// "ds_config.json:3:5: ".
 const RecomputedOperator& recomputed_operator(const std::string& name, const std::string& where = "");
 
 }  // namespace gannet::config

@@ -33,7 +33,7 @@ void fill_batch(Settings& settings, const Document& document, EffectiveValues& v
                   formatted("computed from train_micro_batch_size_per_gpu, gradient_accumulation_steps and {}", world));
 }
 
-// The plugin gets the block's values and those of aio, if the stage offloads this at all.
+// The plugin gets the block's values and those of aio, if this is offloaded at this stage.
 void settle(OffloadTo& to, bool is_used, const Dict& aio) {
   if (!is_used || !to) {
     to.device.clear();
@@ -64,7 +64,7 @@ Resolved resolve_into(const Document& document, int64_t world_size, bool rank_is
     attempt(mistakes, [&] { fill_batch(settings, document, values, world_size, rank_is_set); });
   if (const std::string taken = values.defaults_for_auto(); !taken.empty())
     result.notices.push_back(formatted("\"auto\" taken as its default: {}", taken));
-  settings.wall_clock_breakdown |= settings.flops_profiler.enabled;  // as DeepSpeed's
+  settings.wall_clock_breakdown |= settings.flops_profiler.enabled;  // as in DeepSpeed
   check_ema(settings, document);
   check_trace(settings, document);
   attempt(mistakes, [&] { check_activations(settings.activation_checkpointing, document); });

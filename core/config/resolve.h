@@ -1,4 +1,4 @@
-// From a Document to Settings: defaults, "auto", the batch triad, cross-field checks.
+// Resolves a Document to Settings: defaults, "auto", the batch triad, cross-field checks.
 #pragma once
 
 #include <string>
@@ -20,18 +20,19 @@ struct Effective {
 struct Resolved {
   Settings settings;
   std::vector<Effective> effective;  // every key that Gannet knows and acts on, in the table's order
-  std::vector<std::string> notices;  // said once: legal keys without effect here, deprecated keys, quirks
+  std::vector<std::string> notices;  // reported once: legal keys without effect here, deprecated keys, quirks
 };
 
-// `rank_is_set`: whether RANK stood in the environment, for the sentence that explains a world size of 1.
-// Throws Error(kConfig) on what does not fit together, Error(kUnsupported) on what Gannet does not implement.
+// `rank_is_set`: whether the environment has RANK, for the sentence that explains a world size of
+// 1. Throws Error(kConfig) on values that conflict, Error(kUnsupported) on what Gannet does not
+// implement.
 Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set = true);
 
-// The values of the rows alone: batch sizes are not completed, nothing is checked. For an incomplete config, and for what must
-// be known before the number of ranks is: plugins, time-outs.
+// Only the values of the rows: batch sizes are not completed and nothing is checked. For incomplete
+// configs, and for values needed before the number of ranks is known: plugins, timeouts.
 Settings settings_of(const Document& document);
 
-// The three batch sizes as they are given; "auto" and null are absent.
+// The three batch sizes as given; "auto" and null are absent.
 GivenBatch given_batch(const Document& document);
 
 }  // namespace gannet::config

@@ -1,10 +1,11 @@
-// Rows of keys that Gannet acts on: each is bound to the member of Settings that the rest of Gannet reads.
+// Rows of keys that Gannet acts on. Each is bound to the Settings member that the rest of Gannet
+// reads.
 //
 //   row("gradient_clipping", member<&Settings::gradient_clipping>, kNumber, "1.0", ">=0", "largest global 2-norm ..."),
 //   row("fp16/hysteresis", member<&Settings::fp16, &Fp16::hysteresis>, kInt, "2", "", "overflows before ..."),
 //
-// The default of the row is the default of the member. A row whose type its member cannot hold does not compile; a member
-// without a row, and one with two, fail a test (tests/config/rows_test.cpp).
+// The row's default is the member's default. A row with a type that its member cannot hold does not
+// compile. A member without a row, or with two, fails a test (tests/config/rows_test.cpp).
 #pragma once
 
 #include <type_traits>
@@ -14,7 +15,8 @@
 
 namespace gannet::config {
 
-// Only the address depends on the member, so that a row costs one small function; store() has the conversions.
+// Only the address depends on the member, so that a row costs one small function; store() does the
+// conversions.
 template <auto... path>
 void* address_of(Settings& settings) {
   return &(settings.*....*path);
@@ -49,7 +51,7 @@ using TypeOf = std::remove_reference_t<decltype((std::declval<Settings&>().*....
 // The member at the end of a path of member pointers.
 template <auto... path>
 inline constexpr Member member{kind_of<TypeOf<path...>>, &address_of<path...>};
-// One entry of a Dict, under the name of the key: for the values that plugins read.
+// One entry of a Dict, under the name of the key, for values that plugins read.
 template <auto... path>
 inline constexpr Member entry{Member::Kind::kEntry, &address_of<path...>};
 
@@ -99,7 +101,8 @@ consteval Key row(std::string_view path, Member member, Type type, std::string_v
           .member = member};
 }
 
-// A key whose value is refused but for its default: the member exists, and what reads it finds the default.
+// A key of which only the default is accepted: the member exists, and its readers always find the
+// default.
 consteval Key refused_row(std::string_view path, Member member, Type type, std::string_view default_json, std::string_view range,
                           std::string_view meaning, std::string_view not_done) {
   Key key = row(path, member, type, default_json, range, meaning);

@@ -18,10 +18,10 @@ bool is_space(char letter) { return letter == ' ' || letter == '\t' || letter ==
 
 Scan::Scan(const std::string& text, std::string name) : original_(text), text_(text), name_(std::move(name)) {
   require_text();
-  if (text_.starts_with("\xEF\xBB\xBF")) text_.replace(0, 3, "   ");  // UTF-8's byte order mark, as some editors write it
+  if (text_.starts_with("\xEF\xBB\xBF")) text_.replace(0, 3, "   ");  // UTF-8's byte order mark, which some editors write
 
   char last = 0;          // the last character that is neither space nor comment; '"' after a string
-  char before_comma = 0;  // what stood before the last comma
+  char before_comma = 0;  // the character before the last comma
   size_t comma = 0;
   for (size_t i = 0; i < text_.size();) {
     const char letter = text_[i];
@@ -39,7 +39,7 @@ Scan::Scan(const std::string& text, std::string name) : original_(text), text_(t
         before_comma = last;
         comma = i;
       }
-      // A comma is forgiven behind an element only: "[,]" stays wrong.
+      // A trailing comma is allowed only after an element: "[,]" stays an error.
       if ((letter == '}' || letter == ']') && last == ',' && !any_of(before_comma, "{[,:")) text_[comma] = ' ';
       last = letter;
       ++i;
@@ -95,14 +95,15 @@ size_t Scan::token_start(size_t offset) const {
 }
 
 Position Scan::position(size_t offset) const {
-  // Keys are asked for in order: counting continues from the last answer, so that a long text is counted once.
+  // Keys are queried in order, so counting resumes at the last answer and a long text is counted
+  // once.
   if (offset < counted_) counted_ = 0, at_ = {1, 1};
   for (; counted_ < std::min(offset, original_.size()); ++counted_) {
     if (original_[counted_] == '\n')
       at_ = {at_.line + 1, 1};
     else if ((static_cast<unsigned char>(original_[counted_]) & 0xC0) != 0x80)
       ++at_.column;
-    if (counted_ == 2 && original_.starts_with("\xEF\xBB\xBF")) at_ = {1, 1};  // the byte order mark is no character
+    if (counted_ == 2 && original_.starts_with("\xEF\xBB\xBF")) at_ = {1, 1};  // the byte order mark is not a character
   }
   return at_;
 }

@@ -1,8 +1,9 @@
-// The step before the JSON parser: comments and trailing commas become blanks, every byte keeps its position.
+// Prepares text for the JSON parser: comments and trailing commas become blanks, and every byte
+// keeps its position.
 //
 //   Scan scan("{\"a\": 1, // one\n}", "ds_config.json");
 //   scan.text();            // "{\"a\": 1        \n}"
-//   scan.key_position(0);   // 1: where the first key of the text stands
+//   scan.key_position(0);   // 1: the offset of the first key
 #pragma once
 
 #include <cstddef>
@@ -19,13 +20,15 @@ struct Position {
 
 class Scan {
  public:
-  // Throws Error(kConfig) on a comment or a string that is not closed, and on text that is not UTF-8. `name` heads the errors.
+  // Throws Error(kConfig) on an unclosed comment or string, and on text that is not UTF-8. `name`
+  // is the prefix of errors.
   Scan(const std::string& text, std::string name);
 
   const std::string& text() const { return text_; }
-  // Byte offset of the n-th key of the text (a string with a colon behind it); text().size() past the last.
+  // Byte offset of the n-th key of the text (a string followed by a colon); text().size() past the
+  // last.
   size_t key_position(size_t n) const { return n < keys_.size() ? keys_[n] : text_.size(); }
-  // Byte offset where the token that covers `offset` begins.
+  // Byte offset of the start of the token that covers `offset`.
   size_t token_start(size_t offset) const;
   Position position(size_t offset) const;
   // "ds_config.json:3:5"
@@ -34,12 +37,12 @@ class Scan {
  private:
   void require_text() const;
   size_t blank_comment(size_t at);
-  size_t skip_string(size_t at) const;  // the offset behind its closing quote
+  size_t skip_string(size_t at) const;  // returns the offset after the closing quote
 
-  // original_ and text_ have the same length, so that an offset in one is an offset in the other.
+  // original_ and text_ have the same length, so offsets are valid in both.
   std::string original_, text_, name_;
   std::vector<size_t> strings_, keys_;  // offsets of opening quotes, ascending
-  mutable size_t counted_ = 0;          // position() has counted so far, and stands at ...
+  mutable size_t counted_ = 0;          // position() has counted up to this offset, which is at ...
   mutable Position at_{1, 1};
 };
 

@@ -1,8 +1,9 @@
-// The settings of a run: the effective value of every key that Gannet acts on, after defaults, conversions, "auto" and the
-// batch triad. Plain values; made by resolve() (resolve.h) from a Document and the number of ranks.
+// The settings of a run: the effective value of every key that Gannet acts on, after defaults,
+// conversions, "auto" and the batch triad. Plain values; resolve() (resolve.h) makes them from a
+// Document and the number of ranks.
 //
-// Each member is named by the row of its key (keys_<subject>.cpp), which has its default: none is written here. A null in the
-// config leaves a member empty: nullopt, "", 0.
+// Each member is bound by the row of its key (keys_<subject>.cpp), which has its default; no
+// defaults are written here. A null in the config leaves a member empty: nullopt, "", 0.
 #pragma once
 
 #include <gannet/value.h>
@@ -33,7 +34,7 @@ struct Bf16 {
 
 struct TorchAutocast {
   bool enabled;
-  std::optional<DType> dtype;  // null: the device's own
+  std::optional<DType> dtype;  // null: the device's default
 };
 
 struct Amp {
@@ -41,10 +42,11 @@ struct Amp {
   std::string opt_level;  // O0 to O3
 };
 
-// Where ZeRO puts what is not in use: an Offload plugin by name, and the values that its schema may ask for.
+// Where ZeRO puts tensors that are not in use: the name of an Offload plugin, and the values that
+// its schema may request.
 struct OffloadTo {
-  std::string device;  // "none" or "": nowhere
-  Dict params;         // the block's and the aio section's
+  std::string device;  // "none" or "": no offload
+  Dict params;         // the values of the block and of the aio section
   explicit operator bool() const { return !device.empty() && device != "none"; }
 };
 
@@ -62,8 +64,8 @@ struct Zero {
   int64_t reduce_bucket_size;
   int64_t sub_group_size;
   int64_t prefetch_bucket_size;
-  int64_t param_persistence_threshold;  // a parameter of at most this many stays whole ...
-  int64_t model_persistence_threshold;  // ... as long as all of them together have no more than this
+  int64_t param_persistence_threshold;  // a parameter of at most this size stays unsharded ...
+  int64_t model_persistence_threshold;  // ... while all such parameters together have at most this many
   int64_t max_live_parameters;
   int64_t max_reuse_distance;
   bool gather_16bit_on_save;  // whether save_16bit_model writes at stage 3
@@ -75,19 +77,19 @@ struct Zero {
 struct FlopsProfiler {
   bool enabled;
   double recompute_fwd_factor;
-  int64_t profile_step;  // number of steps before it
+  int64_t profile_step;  // number of steps before the profiled one
   int64_t module_depth;  // -1: all
   int64_t top_modules;
   bool detailed;
   std::string output_file;  // "": the log
 };
 
-// Of `keep`: saved tensors stay where they are.
+// A value of `keep`: saved tensors stay on the device.
 inline constexpr const char* kKeepOnDevice = "device";
 
-// What regions of activation checkpointing keep, and where (docs/activation.md).
+// Tensors that activation checkpointing regions keep, and where (docs/activation.md).
 struct ActivationCheckpointing {
-  // Of the inputs of regions.
+  // For the inputs of regions.
   bool partition_activations;
   bool cpu_checkpointing;
   bool contiguous_memory_optimization;
@@ -96,30 +98,31 @@ struct ActivationCheckpointing {
   bool profile;
   // Gannet's own block.
   std::string device;                   // the Offload plugin of cpu_checkpointing
-  std::string nvme_path;                // "": where ZeRO offloads to
+  std::string nvme_path;                // "": the path that ZeRO offloads to
   std::vector<std::string> recompute;   // operators
-  std::string keep;                     // "device", or an Offload plugin: where saved tensors are
+  std::string keep;                     // where saved tensors are kept: "device", or an Offload plugin
   std::optional<int64_t> interval;      // layers in a region
   std::optional<int64_t> memory_limit;  // bytes
 };
 
 // A block of the form {"type": ..., "params": {...}}. The plugin's own schema checks params later.
 struct PluginChoice {
-  std::string type;  // "" when the block is absent; "auto" where the default is that
+  std::string type;  // "" if the block is absent; "auto" if that is the default
   Dict params;
 };
 
-// The optimizer's block also has parameter groups: objects with `match`, perhaps `name`, and what they override in params.
+// The optimizer block also has parameter groups: objects with `match`, an optional `name`, and
+// overrides of params.
 struct OptimizerChoice : PluginChoice {
   List param_groups;
 };
 
-// Degrees of the mesh that the config asks for.
+// Mesh degrees that the config requests.
 struct MeshDegrees {
   std::optional<int64_t> pipe, data, tensor, expert;
 };
 
-// Where a monitor of DeepSpeed's writes.
+// Output folder of one of DeepSpeed's monitors.
 struct MonitorFolder {
   bool enabled;
   std::string output_path, job_name;
@@ -127,31 +130,32 @@ struct MonitorFolder {
 };
 
 struct Ema {
-  std::optional<double> decay;  // none: no average
+  std::optional<double> decay;  // none: no moving average
   bool warmup;
   int64_t update_after_step;
 };
 
-// The steps whose phases are written as a Chrome trace.
+// The steps written as a Chrome trace of their phases.
 struct TraceOf {
   std::string path;  // "": none
   int64_t first_step, last_step;
 };
 
-// The members alone. An aggregate, so that a test can count them; use Settings.
+// Only the members. An aggregate, so that a test can count them; use Settings.
 struct SettingsMembers {
-  // The triad, complete and consistent with the number of ranks after resolve(); before it 0 where the config gives none.
+  // The triad. Complete and consistent with the number of ranks after resolve(); before it, 0 where
+  // the config gives none.
   int64_t train_batch_size;
   int64_t micro_batch_size;
   int64_t accumulation_steps;
 
   OptimizerChoice optimizer;
   PluginChoice scheduler, accelerator, comm;
-  std::string comm_host;  // the Comm for numbers and texts of the host
+  std::string comm_host;  // the Comm for the host's numbers and texts
   MeshDegrees mesh;
   std::vector<std::string> plugins_allowed;  // files or folders, "plugins": {"allow": [...]}
   std::vector<std::string> plugin_paths;     // files or folders, "plugins": {"path": [...]}
-  std::string plugins_trusted;               // a list of hashes; "": none; "true": the user's own (plugin/trust.h)
+  std::string plugins_trusted;               // a list of hashes; "": none; "true": the user's own list (plugin/trust.h)
 
   double gradient_clipping;  // 0: off
   bool prescale_gradients;
@@ -170,7 +174,7 @@ struct SettingsMembers {
 
   ActivationCheckpointing activation_checkpointing;
 
-  std::string tag_validation;  // of checkpoints: Ignore | Warn | Fail
+  std::string tag_validation;  // for checkpoints: Ignore | Warn | Fail
 
   std::optional<int64_t> steps_per_print;
   bool wall_clock_breakdown;
@@ -181,23 +185,23 @@ struct SettingsMembers {
   MonitorFolder tensorboard, csv_monitor;
 
   // "gannet": {...}
-  std::string leftover_micro_batches;  // carry | drop | step: what happens to them at the end of an epoch
-  int64_t seed;                        // of the loader's shuffling
+  std::string leftover_micro_batches;  // carry | drop | step: handling at the end of an epoch
+  int64_t seed;                        // for the loader's shuffling
   bool shuffle;
-  int64_t data_workers;           // threads that prepare batches; 0: on the caller's
-  int64_t max_consecutive_skips;  // more skipped steps in a row (without a dynamic loss scale) are an error
+  int64_t data_workers;           // threads that prepare batches; 0: the caller's thread
+  int64_t max_consecutive_skips;  // more consecutive skipped steps (without a dynamic loss scale) are an error
   bool debug_plugins;             // optimizers work on watched copies of their arrays
-  int64_t total_steps;            // updates that the run is planned to apply; 0: not known
+  int64_t total_steps;            // planned updates of the run; 0: unknown
   Ema ema;                        // the moving average of the parameters
-  bool check_memory;              // refuse what cannot fit, before it is allocated
+  bool check_memory;              // refuses what cannot fit, before it is allocated
   bool checkpoint_async;
   bool checkpoint_on_each_machine;
   int64_t checkpoint_keep;   // 0: all
   std::string metrics_path;  // "": no metrics file
   TraceOf trace;
   std::optional<double> timeout_seconds;   // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
-  int64_t fingerprint_every;               // steps between two comparisons of what every rank has whole; 0: never
-  std::optional<double> deadline_seconds;  // how long a call waits for a rank that is late; default timeout_seconds
+  int64_t fingerprint_every;               // steps between comparisons of replicated state across ranks; 0: never
+  std::optional<double> deadline_seconds;  // how long a call waits for a late rank; default timeout_seconds
 };
 
 struct Settings : SettingsMembers {

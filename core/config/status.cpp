@@ -44,7 +44,7 @@ class StatusCheck {
   std::vector<Error>* const mistakes_;
   int64_t stage_ = 0;
   bool has_nvme_ = false;
-  std::vector<std::pair<std::string, std::vector<std::string>>> idle_;  // reason, paths; in the order of the file
+  std::vector<std::pair<std::string, std::vector<std::string>>> idle_;  // reason, paths; in file order
 };
 
 void StatusCheck::note(const std::string& reason, const std::string& path) {
@@ -53,20 +53,20 @@ void StatusCheck::note(const std::string& reason, const std::string& path) {
   idle_.push_back({reason, {path}});
 }
 
-// The value is the default, null, or a way to say "off".
+// Whether the value is the default, null, or a way to say "off".
 bool StatusCheck::asks_for_nothing(const Key& row, const Value& value) const {
   if (value.is_null() || is_auto(value) || value == default_of(row) || (!row.off.empty() && value == parse_value(row.off)))
     return true;
   if (!value.is_dict()) return false;
   if (value.as_dict().empty()) return true;
-  const Dict* object = &value.as_dict();  // a compression method keeps its switch in shared_parameters
+  const Dict* object = &value.as_dict();  // a compression method has its switch in shared_parameters
   if (const Value* shared = object->find("shared_parameters"); shared && shared->is_dict()) object = &shared->as_dict();
   const Value* enabled = object->find("enabled");
   return enabled && (*enabled == Value(false) || *enabled == Value("false"));
 }
 
 void StatusCheck::section(const Dict& members, const std::string& path) {
-  // A section that is off is legal whatever stands in it.
+  // A section that is switched off is legal with any content.
   if (const Key* enabled = find_key(formatted("{}/enabled", path))) {
     const Value* given = members.find("enabled");
     const bool is_given = given && given->is_bool();
@@ -79,7 +79,7 @@ void StatusCheck::section(const Dict& members, const std::string& path) {
       }
       return;
     }
-    // Where the whole section is not done, its switch is the one mistake.
+    // If the whole section is unsupported, report only its switch.
     if (enabled->status == Status::kUnsupported && is_given && !asks_for_nothing(*enabled, *given)) {
       attempt(mistakes_, [&] { member(*enabled, *given); });
       return;

@@ -1,4 +1,4 @@
-// What of a config Gannet does not do, and what does nothing where it stands.
+// Finds config keys that Gannet does not implement, and keys that have no effect.
 #pragma once
 
 #include <gannet/error.h>
@@ -10,9 +10,10 @@
 
 namespace gannet::config {
 
-// Throws Error(kUnsupported) on the first key that Gannet does not implement and whose value asks for something: a default, or
-// a section that is switched off, is legal. Returns one notice for each reason why given keys have no effect.
-// With `mistakes` nothing is thrown: every such key goes there.
+// Throws Error(kUnsupported) on the first key that Gannet does not implement, unless its value asks
+// for nothing: a default, or a section that is switched off, is legal. Returns one notice for each
+// reason why given keys have no effect.
+// With `mistakes`, nothing is thrown: every such key is added there.
 std::vector<std::string> check_status(const Document& document, std::vector<Error>* mistakes = nullptr);
 
 }  // namespace gannet::config

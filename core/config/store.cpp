@@ -1,4 +1,4 @@
-// From a row's value to its member.
+// Stores a row's value in its member.
 #include <functional>
 
 #include "config/keys.h"
@@ -9,7 +9,7 @@ namespace {
 
 std::optional<DType> dtype(const Value& value) {
   const std::string& name = value.as_string();
-  if (name == "int8") return std::nullopt;  // check_precision refuses it, with its place
+  if (name == "int8") return std::nullopt;  // check_precision refuses it, with its position
   return name == "fp16" ? DType::kFloat16 : name == "bf16" ? DType::kBFloat16 : DType::kFloat32;
 }
 
@@ -30,7 +30,7 @@ void put_entry(Dict& dict, std::string_view name, const Value& value) {
     dict[name] = value;
 }
 
-// A null leaves an optional empty and any other member at the zero of its type.
+// A null leaves an optional empty and sets any other member to the zero of its type.
 template <typename T, typename Read>
 void put(void* at, const Value& value, const Read& read) {
   if (value.is_null())

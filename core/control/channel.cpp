@@ -14,10 +14,10 @@
 namespace gannet::control {
 namespace {
 
-// Sentences and short names; what is longer comes from a stranger at this port.
+// Messages hold sentences and short names; a longer one comes from a stranger on this port.
 constexpr uint32_t kMostBytes = 16 << 20;
 
-// In host byte order: the ranks of a job run on machines of one endianness.
+// In host byte order: all ranks of a job have the same endianness.
 void append(std::string& bytes, uint32_t number) { bytes.append(reinterpret_cast<const char*>(&number), sizeof number); }
 
 uint32_t number_at(const std::string& bytes, size_t position) {
@@ -30,7 +30,7 @@ void set(int descriptor, int level, int option, int value) { setsockopt(descript
 
 }  // namespace
 
-// Bytes of the rest, then each text with its length in front.
+// The body's size in bytes, then each string preceded by its length.
 std::string encode(const Message& message) {
   std::string body;
   for (const auto& text : message) {
@@ -91,7 +91,7 @@ void Channel::flush() {
     else if (errno == EAGAIN || errno == EWOULDBLOCK)
       return;
     else if (errno != EINTR)
-      break;  // broken: what has arrived before may still be read, receive() will tell
+      break;  // broken: data that arrived earlier can still be read, and receive() reports the close
   }
   if (!unsent_.empty()) unsent_.clear();
 }

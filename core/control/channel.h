@@ -1,4 +1,5 @@
-// Messages between the watches of two ranks: lists of texts over one TCP connection, sent and received without ever blocking.
+// Messages between the watches of two ranks: lists of strings over one TCP connection, never
+// blocking.
 //
 //   Channel channel(connect_to(host, port, 5'000, reason));
 //   channel.send({"enter", "world", "7", "step"});
@@ -12,26 +13,29 @@
 
 namespace gannet::control {
 
-using Message = std::vector<std::string>;  // the first text is its kind
+using Message = std::vector<std::string>;  // the first string is the message's kind
 
 std::string encode(const Message& message);
-// Takes the whole messages off the front of `bytes`. Throws Error(kCorrupt) on what cannot be one.
+// Removes the complete messages from the front of `bytes`. Throws Error(kCorrupt) on bytes that
+// cannot be a message.
 std::vector<Message> decode(std::string& bytes);
 
 class Channel {
  public:
-  // The kernel probes a silent peer from here on: a machine that vanished is noticed within 10 s.
+  // From here on the kernel probes a silent peer, so that a vanished machine is noticed within 10
+  // s.
   explicit Channel(Socket socket);
-  void send(const Message& message);  // what the kernel does not take now, flush() sends later
+  void send(const Message& message);  // flush() sends later what the kernel does not accept now
   void flush();
-  std::vector<Message> receive();             // what has arrived, [] when nothing has
+  std::vector<Message> receive();             // messages that have arrived, perhaps none
   bool is_closed() const { return closed_; }  // by the other side, or broken
   bool has_unsent() const { return !unsent_.empty(); }
   int descriptor() const { return socket_.get(); }
 
  private:
   Socket socket_;
-  // unsent_: bytes that the kernel did not take yet. received_: the beginning of a message whose rest has not arrived.
+  // unsent_: bytes not yet accepted by the kernel. received_: the beginning of an incomplete
+  // message.
   std::string unsent_, received_;
   bool closed_ = false;
 };

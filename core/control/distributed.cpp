@@ -14,7 +14,8 @@
 namespace gannet {
 namespace {
 
-// The one world that init_distributed made. Never destroyed at exit: its service threads outlive the program's statics.
+// The world that init_distributed made. Never destroyed at exit: its service threads outlive static
+// objects.
 struct TheWorld {
   std::mutex mutex;
   std::shared_ptr<ProcessGroup> group;
@@ -47,10 +48,10 @@ void ProcessGroup::barrier() {
 void ProcessGroup::report_failure(const std::string& call, const std::string& error) noexcept {
   constexpr size_t kLongest = 2'000;
   try {
-    const size_t stack = error.find("\nException raised from");  // behind the text of LibTorch's exceptions
+    const size_t stack = error.find("\nException raised from");  // follows the text of LibTorch's exceptions
     if (control::Watch* watch = world_->watch())
       watch->abandon(links().host, formatted("{} by an error: {}", call, error.substr(0, std::min(stack, kLongest))));
-  } catch (const std::exception&) {  // the error at hand is the news
+  } catch (const std::exception&) {  // the original error takes precedence
   }
 }
 
@@ -66,7 +67,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& 
       throw Error(ErrorCode::kArgument, formatted("a subset names rank {} twice", rank), "name each rank once");
     world_ranks.push_back(all[rank]);
   }
-  // All ranks of this group count its subsets alike, so the name is the same on all of them and used once.
+  // All ranks of this group count its subsets in the same order, so the name is the same on all of
+  // them and unique.
   const std::string name = formatted("{}/{}", name_, subsets_++);
   if (std::find(world_ranks.begin(), world_ranks.end(), world_->rank()) == world_ranks.end()) return nullptr;
   auto made = std::make_shared<ProcessGroup>(world_, std::make_unique<control::Links>(*world_, world_ranks, name));
@@ -83,7 +85,8 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
   }
   auto world = std::make_shared<control::World>(options, the.generation++);
   the.group = std::make_shared<ProcessGroup>(world, nullptr);
-  // A process that ends without destroy_distributed tells the others: they need not take it for a crash.
+  // A process that ends without destroy_distributed tells the others, so that they do not take it
+  // for a crash.
   static const int registered = std::atexit([] {
     const std::unique_lock lock(the_world().mutex, std::try_to_lock);
     if (lock && the_world().group) the_world().group->world()->goodbye();

@@ -68,7 +68,8 @@ std::string without(const Claim& claim) {
   return formatted("{} PROGRAM", command);
 }
 
-// Where the ranks of a launcher meet: the address that the environment names, or on one machine a port of the job's own.
+// Sets the ranks' meeting point: the address in the environment, or on one machine a port derived
+// from the job.
 void find_master(const Variables& variables, const Claim& claim, const std::function<std::string(const std::string&)>& process_of,
                  Environment& found) {
   found.job = claim.job.empty() && claim.on_one_machine ? process_of(claim.variables[0]) : claim.job;
@@ -91,7 +92,7 @@ void find_master(const Variables& variables, const Claim& claim, const std::func
       "export MASTER_ADDR (a name or address of the machine that rank 0 runs on) and MASTER_PORT (a free port there)");
 }
 
-// The launchers' claims: the first that is complete is joined, and one that cannot be is refused.
+// Joins the first complete claim of a launcher; refuses a claim that cannot be joined.
 void from_launchers(const Variables& variables, bool address_known,
                     const std::function<std::string(const std::string&)>& process_of, Environment& found) {
   const auto all = claims(variables);
@@ -124,7 +125,8 @@ void from_launchers(const Variables& variables, bool address_known,
     found.discovered = all.empty() ? "RANK is not set: one process" : formatted("{}: one process", all[0].launcher);
 }
 
-// RANK and WORLD_SIZE of a world of one, where a launcher started several: nobody trains alone by mistake.
+// Refuses RANK and WORLD_SIZE of a world of one if a launcher started several: no rank must train
+// alone by mistake.
 void check_that_it_is_alone(const Variables& variables) {
   const auto claim = claim_of_several(variables);
   if (!claim) return;

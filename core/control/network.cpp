@@ -45,12 +45,13 @@ Socket::~Socket() {
 int Socket::release() { return std::exchange(descriptor_, -1); }
 
 Socket listen_on(uint16_t port) {
-  // One IPv6 socket takes IPv4 too; where the kernel has no IPv6, plain IPv4.
+  // One IPv6 socket also accepts IPv4; without IPv6 in the kernel, use plain IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
     Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (socket.get() < 0) continue;
     const int on = 1, off = 0;
-    // A restarted rank 0 takes its port although connections of the former run are still in TIME_WAIT.
+    // Lets a restarted rank 0 take its port while connections of the previous run are still in
+    // TIME_WAIT.
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in6 v6{};
     sockaddr_in v4{};
@@ -99,7 +100,7 @@ Socket connect_to(const std::string& host, uint16_t port, int milliseconds, std:
     if (socket.get() < 0) continue;
     int failure = ::connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
     if (failure == EINPROGRESS) {
-      // A connect that is in progress reports its outcome in SO_ERROR once the socket is writable.
+      // A pending connect reports its outcome in SO_ERROR once the socket is writable.
       pollfd waiting{socket.get(), POLLOUT, 0};
       socklen_t length = sizeof failure;
       if (::poll(&waiting, 1, milliseconds) <= 0)
@@ -121,10 +122,10 @@ std::string try_to_reach(const std::string& host, uint16_t port, int millisecond
 
 std::string address_towards(const std::string& host) {
   std::string reason;
-  // Port 9 is discard's; any would do.
+  // Port 9 is discard; any port would do.
   const Addresses addresses = resolve(host, 9, SOCK_DGRAM, reason);
   for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
-    // Connecting a datagram socket sends nothing: it asks the routing table.
+    // Connecting a datagram socket sends nothing: it only consults the routing table.
     Socket socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (socket.get() < 0 || ::connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0) continue;
     sockaddr_storage own{};
@@ -144,7 +145,7 @@ std::string machine_identity() {
   gethostname(name.data(), name.size() - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  // Two network namespaces of one machine are two machines here: they do not share a loopback.
+  // Two network namespaces on one machine count as two machines: they do not share a loopback.
   std::array<char, 64> space{};
   if (readlink("/proc/self/ns/net", space.data(), space.size() - 1) < 0) space[0] = 0;
   return formatted("{} {} {}", name.data(), boot, space.data());

@@ -1,5 +1,5 @@
-// The few things the rendezvous asks of the operating system: a listening socket, whether a server answers, which of this
-// machine's addresses leads to another one, and what tells two machines apart.
+// Operating system calls for the rendezvous: listening sockets, reachability of a server, this
+// machine's address towards another, and the identity of a machine.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gannet::control {
 
-// A file descriptor, closed at the end of its life.
+// Owns a file descriptor.
 class Socket {
  public:
   explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
@@ -22,24 +22,27 @@ class Socket {
   int descriptor_;
 };
 
-// Listens on all addresses of this machine. Throws Error(kUnavailable) that names the port when another program has it.
+// Listens on all addresses of this machine. Throws Error(kUnavailable) naming the port if another
+// program has it.
 Socket listen_on(uint16_t port);
 
-// Which port a listening socket has: listen_on(0) takes any that is free.
+// The port of a listening socket; listen_on(0) takes any free port.
 uint16_t port_of(const Socket& socket);
 
 // Connects to host:port within `milliseconds`; else an empty socket (get() < 0) and the reason.
 Socket connect_to(const std::string& host, uint16_t port, int milliseconds, std::string& reason);
 
-// Tries once to reach host:port for at most `milliseconds`. "" when a server answers, else why not.
+// Tries once to reach host:port within `milliseconds`. Returns "" if a server answers, else the
+// reason.
 std::string try_to_reach(const std::string& host, uint16_t port, int milliseconds);
 
-// The address of this machine that packets to `host` would leave from; "" when the host cannot be resolved or reached.
+// This machine's source address for packets to `host`; "" if the host cannot be resolved or
+// reached.
 std::string address_towards(const std::string& host);
 
 bool is_loopback(const std::string& address);
 
-// The same text for processes of one machine (and network namespace), another one elsewhere.
+// The same for all processes of one machine (and network namespace), different elsewhere.
 std::string machine_identity();
 
 }  // namespace gannet::control

@@ -148,7 +148,7 @@ bool Referee::is_followed(uint32_t rank, Instant now) const {
 
 void Referee::end(uint32_t rank, bool orderly, Instant now) {
   Rank& self = ranks_[rank];
-  if (self.life != Rank::kRuns) return;  // after a goodbye the connection closes too
+  if (self.life != Rank::kRuns) return;  // the connection also closes after a goodbye
   self.life = orderly ? Rank::kGone : Rank::kDied;
   self.ended = now;
 }
@@ -175,7 +175,7 @@ Verdict Referee::verdict_of_leaving(uint32_t rank, const std::string& group) con
           "see that rank's error; what may fail on one rank alone is caught before it ends a call that all ranks make"};
 }
 
-// Who waits in a call that a rank completed before it left may still get what it sent.
+// A rank that waits in a call that another completed before it left may still receive its data.
 void Referee::look_for_who_left(Instant now) {
   for (const auto& [name, group] : groups_)
     for (const uint32_t rank : group.members) {
@@ -234,7 +234,8 @@ std::string Referee::silence_of(const std::vector<uint32_t>& ranks, Instant now)
                    name_ranks(silent), have(silent.size()), whole_seconds(now - last));
 }
 
-// Those who have not come, or came and do not wait as the others do; nobody, when the network keeps all of them.
+// Members that have not arrived, or that arrived but do not wait there; empty if only the network
+// delays the call.
 std::vector<uint32_t> Referee::awaited(const std::string& group, uint64_t sequence, Instant now) const {
   std::vector<uint32_t> late;
   for (const uint32_t rank : groups_.at(group).members) {
@@ -255,7 +256,8 @@ bool Referee::is_needed(uint32_t gone) const {
       const auto other = ranks_[rank].visits.find(name);
       if (other == ranks_[rank].visits.end() || ranks_[rank].life != Rank::kRuns) continue;
       const Visit& visit = other->second;
-      // Who waits in a call that the gone rank did complete may still get what it sent; not for long.
+      // A rank that waits in a call that the gone rank completed may still receive its data, but
+      // not for long.
       const bool waits_in_vain = visit.call.sequence > completed || visit.waits;
       if (visit.stand == Stand::kInside && waits_in_vain) return true;
     }
@@ -296,7 +298,7 @@ std::vector<Report> Referee::look(Instant now) {
   if (!verdict_) look_for_the_dead(now);
   if (verdict_) return reports;
   for (auto& [name, group] : groups_) {
-    // The longest wait of each call that someone waits in.
+    // The ranks that wait, by call.
     std::map<uint64_t, std::vector<uint32_t>> waiting;
     for (const uint32_t rank : group.members) {
       const auto at = ranks_[rank].visits.find(name);

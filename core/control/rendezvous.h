@@ -1,5 +1,5 @@
-// How ranks find one another: rank 0 serves a store at MASTER_ADDR:MASTER_PORT, every rank announces itself there and waits
-// for all others, naming who is missing while it waits.
+// Rendezvous of the ranks: rank 0 serves a store at MASTER_ADDR:MASTER_PORT. Every rank announces
+// itself there and waits for all others, reporting the missing ones.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace gannet::control {
 
-// A wait that ends at `end`, and says who is missing every `report_every`.
+// A wait that ends at `end`, with a report of missing ranks every `report_every`.
 struct Patience {
   explicit Patience(std::chrono::milliseconds time_out, std::chrono::milliseconds report_every = std::chrono::seconds(10));
   std::chrono::milliseconds left() const;
@@ -25,16 +25,17 @@ struct Patience {
 struct Meeting {
   std::unique_ptr<Store> store;
   uint32_t local_rank = 0;
-  std::string host_address;  // by which the other ranks reach this one; "" when that could not be found out
+  std::string host_address;  // the address at which other ranks reach this one; "" if unknown
 };
 
-// `generation` counts the worlds that this process has made: the keys of an earlier one may still be in the store.
-// Throws Error(kUnavailable) when the port is taken, kTimeout naming the ranks that did not come, kConfig when two processes
-// say that they are the same rank, kMismatch when they do not agree on the world's size.
+// `generation` counts the worlds that this process has made, since the store may still have keys of
+// an earlier one. Throws Error(kUnavailable) if the port is taken, kTimeout naming the ranks that
+// did not arrive, kConfig if two processes claim the same rank, kMismatch if they disagree on the
+// world's size.
 Meeting meet(const Environment& environment, uint32_t generation, Patience patience);
 
-// Waits until each rank has set "<key>/<rank>"; Error(kTimeout) names those that did not, on every rank that waits. `what`
-// completes "waiting for rank 1 of 4 <what>".
+// Waits until each rank has set "<key>/<rank>". Throws Error(kTimeout) on every waiting rank,
+// naming the missing ones. `what` completes "waiting for rank 1 of 4 <what>".
 void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_t world_size, const std::string& what,
                     const Patience& patience);
 

@@ -47,7 +47,7 @@ void StopSignals::install(const std::vector<int>& signals) {
   if (signals.empty()) throw Error(ErrorCode::kArgument, "StopSignals was given no signal", "StopSignals({SIGTERM, SIGUSR1})");
   struct sigaction ours{};
   ours.sa_handler = gannet_note_stop;
-  ours.sa_flags = SA_RESTART;  // reads and writes of the program are resumed
+  ours.sa_flags = SA_RESTART;  // the program's reads and writes are restarted
   sigemptyset(&ours.sa_mask);
   former_.reserve(signals.size());
   for (const int number : signals) {
@@ -60,7 +60,7 @@ void StopSignals::install(const std::vector<int>& signals) {
 }
 
 void StopSignals::restore() noexcept {
-  // In reverse, so that a signal named twice ends with its first handling.
+  // In reverse, so that a signal listed twice gets its original handler back.
   for (auto former = former_.rbegin(); former != former_.rend(); ++former) {
     struct sigaction now{};
     const bool still_ours = sigaction(former->number, nullptr, &now) == 0 && now.sa_handler == gannet_note_stop;
@@ -75,7 +75,7 @@ int StopSignals::signal() const noexcept { return received.load(std::memory_orde
 bool StopSignals::requested_on_any(EngineBase& engine) const { return engine.mean(requested() ? 1.0 : 0.0) > 0; }
 
 bool StopSignals::requested_on_any(ProcessGroup& group) const {
-  const auto call = group.world()->enter(group.links().host, "requested_on_any");  // a rank that never comes is named
+  const auto call = group.world()->enter(group.links().host, "requested_on_any");  // names a rank that never arrives
   double asked = requested() ? 1.0 : 0.0;
   group.links().host.all_reduce(&asked, 1);
   return asked > 0;

@@ -20,7 +20,7 @@ namespace {
 
 std::vector<uint8_t> to_bytes(const std::string& text) { return std::vector<uint8_t>(text.begin(), text.end()); }
 
-// Runs an operation of c10d's; its exceptions become ours, without the stack of addresses that they carry.
+// Runs a c10d operation and translates its exceptions, without their stack of addresses.
 template <class Body>
 auto translated(const std::string& doing, Body&& body) {
   try {
@@ -55,8 +55,8 @@ int32_t walled(gannet_error* error, Body&& body) noexcept {
 
 }  // namespace
 
-// c10d's client, and the thread that talks through it: an answer that never comes, because the server's process is stopped,
-// keeps that thread and nobody else. It holds the client, so that giving up on both is safe.
+// c10d's client and its thread. If the server's process is stopped and never answers, only this
+// thread hangs. The thread shares ownership of the client, so both can be abandoned safely.
 struct Store::Client {
   c10::intrusive_ptr<c10d::TCPStore> tcp;
   std::string prefix;
@@ -85,7 +85,7 @@ struct Store::Client {
   }
 };
 
-// Body takes the client and captures by value: it may outlive its caller.
+// `body` takes the client and captures by value, since it may outlive its caller.
 template <class Body>
 auto Store::perform(const std::string& doing, Body body) {
   using Result = decltype(body(*client_));
@@ -98,7 +98,7 @@ auto Store::perform(const std::string& doing, Body body) {
     client_->jobs.emplace_back([task] { (*task)(); });
   }
   client_->changed.notify_one();
-  // In short waits, so that the guard can end the wait for a server that was stopped and never answers.
+  // In short waits, so that the guard can end the wait for a stopped server.
   const auto end = std::chrono::steady_clock::now() + timeout();
   while (answer.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
     check_guard();
@@ -201,7 +201,7 @@ bool Store::check(const std::string& key) {
   return perform(formatted("looking for '{}'", key), [key](Client& client) { return client.tcp->check({client.prefix + key}); });
 }
 
-// By looking again and again: a wait of c10d's that times out writes warnings of its own, and holds the connection meanwhile.
+// Polls: a c10d wait that times out logs its own warnings and occupies the connection meanwhile.
 bool Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
   using namespace std::chrono_literals;
   const auto end = std::chrono::steady_clock::now() + timeout;

@@ -1,4 +1,4 @@
-// The calling threads' side of the watch: what a call of the public API tells, and how it learns of a verdict.
+// The watch on the calling threads: reports calls of the public API and throws verdicts.
 #include "control/watch.h"
 
 #include <torch/csrc/autograd/graph_task.h>
@@ -16,18 +16,18 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kCallEvery{5};  // calls that follow one another faster than this, for long, are reported together
+constexpr milliseconds kCallEvery{5};  // calls that keep arriving faster than this are reported in batches
 constexpr double kCallsInHand = 20;
-constexpr milliseconds kExplain{4'000};  // longer than the referee takes to be sure
+constexpr milliseconds kExplain{4'000};  // longer than the referee needs to be certain
 constexpr milliseconds kFarewell{500};
-constexpr milliseconds kFollow{5'000};           // how long rank 0 waits at its end for those who are about to end the same call
-constexpr milliseconds kBeyondDeadline{10'000};  // the verdict comes first; the Comm's own time-out is for when it cannot
+constexpr milliseconds kFollow{5'000};  // how long rank 0 waits at its end for ranks that are still finishing the same call
+constexpr milliseconds kBeyondDeadline{10'000};  // the Comm's own timeout is a fallback: the verdict comes first
 
 thread_local void* inside = nullptr;  // the Active of this thread's outermost call
 
 BackwardInfo* carried_here() { return dynamic_cast<BackwardInfo*>(c10::ThreadLocalDebugInfo::get(kBackwardKind)); }
 
-// The Active of the call that this thread is in: its own, or that of the backward whose nodes it runs.
+// The Active of this thread's call: its own, or that of the backward that it runs nodes of.
 void* inside_here() {
   if (inside) return inside;
   const BackwardInfo* const info = carried_here();
@@ -65,7 +65,7 @@ Watch::Call::Call(Watch* watch, const HostGroup& group, const char* name, int64_
   active_ = &active;
   BackwardInfo* const info = torch::autograd::get_current_graph_task_id() >= 0 ? carried_here() : nullptr;
   if (info)
-    carry(*info);  // a backward that begins on autograd's thread (EngineBase::scale) may end on another
+    carry(*info);  // a backward that begins on an autograd thread (EngineBase::scale) may end on another
   else
     inside = &active;
   if (!asks) return;
@@ -112,7 +112,7 @@ void Watch::Call::leave(bool failed) {
   watch_->active_.remove_if([this](const Active& one) { return &one == active_; });
 }
 
-// Holding mutex_. At its first use rank 0 gets the group's members.
+// Requires mutex_. On first use, sends the group's members to rank 0.
 uint64_t& Watch::sequence_of(const HostGroup& group) {
   const auto [sequence, is_new] = sequences_.try_emplace(group.name(), 0);
   if (is_new) {
@@ -133,7 +133,7 @@ void Watch::abandon(const HostGroup& group, const std::string& what) {
 
 bool Watch::is_inside() { return inside_here() != nullptr; }
 
-// Holding mutex_. A note that is not sent at once goes with the next one, or with the next tick.
+// Requires mutex_. A note that is not sent at once is sent with the next note or the next tick.
 void Watch::post(Message message, bool at_once) {
   if (over_) return;
   outbox_.push_back(std::move(message));
@@ -147,7 +147,7 @@ void Watch::post(Message message, bool at_once) {
   flush();
 }
 
-// Holding mutex_.
+// Requires mutex_.
 void Watch::flush() {
   if (rank_ == 0) return wake();
   for (const Message& message : std::exchange(outbox_, {})) peers_.front().channel.send(message);
@@ -165,7 +165,7 @@ void Watch::check() {
 }
 
 void Watch::explain(const Error& failure) {
-  begin_wait();  // for whoever is gone: that makes this rank one that needs it
+  begin_wait();  // marks this rank as waiting, so that the referee sees that it needs the lost rank
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, kExplain, [this] { return verdict_.has_value() || over_; }))
     post({"fail", failure.message()}, true);
@@ -204,7 +204,7 @@ void Watch::goodbye() noexcept {
     over_ = true;
     wake();
     changed_.wait_for(lock, kFarewell, [this] { return outbox_.empty() && stop_.load(); });
-  } catch (const std::exception&) {  // no memory for the message
+  } catch (const std::exception&) {  // out of memory for the message
   }
 }
 

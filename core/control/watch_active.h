@@ -1,4 +1,4 @@
-// A call of the public API that this process is in.
+// A call of the public API in progress in this process.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@ struct Watch::Active {
   bool with_rank_zero = false;
   bool granted = false;  // all members are in this call
   Instant entered{};
-  std::atomic<int64_t> waiting_since{0};  // ms of the steady clock; 0: does not wait
-  bool told = false;                      // rank 0 knows that it waits
+  std::atomic<int64_t> waiting_since{0};  // ms of the steady clock; 0: not waiting
+  bool told = false;                      // rank 0 knows of the wait
   int reports = 0;                        // lines written because rank 0 does not answer
 };
 

@@ -1,4 +1,5 @@
-// The watch's service on every rank but 0: beats, what it hears from rank 0, and what rank 0's end means.
+// The watch's service thread on every rank except 0: sends beats, receives from rank 0, judges rank
+// 0's end.
 #include <gannet/log.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ void Watch::as_other_rank(Instant now) {
   {
     std::lock_guard lock(mutex_);
     Channel& channel = peers_.front().channel;
-    flush();  // taken and sent under one lock: a call that posts meanwhile sends its note behind these
+    flush();  // under the lock, so that the notes of concurrent calls are sent after these
     if (now >= next_beat_) {
       next_beat_ = now + kBeat;
       channel.send({"beat"});
@@ -58,7 +59,7 @@ void Watch::grant_call(const std::string& group, uint64_t sequence) {
   changed_.notify_all();
 }
 
-// The others' end is rank 0's to judge; its own is everyone's.
+// Rank 0 judges the end of other ranks; every rank judges the end of rank 0.
 void Watch::judge_rank_zero(Instant now) {
   std::string here;
   {

@@ -1,4 +1,4 @@
-// How often ranks are heard, and how long their silence is waited for.
+// Intervals of the ranks' beats, and how long silence is tolerated.
 #pragma once
 
 #include "control/referee.h"

@@ -1,4 +1,5 @@
-// The watch's service thread: carries what the ranks tell to rank 0, which judges (referee.h), and brings its verdict back.
+// The watch's service thread: passes the ranks' reports to rank 0, which judges (referee.h), and
+// distributes its verdict.
 #include <fcntl.h>
 #include <gannet/log.h>
 #include <poll.h>
@@ -23,11 +24,11 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kTick{100};        // how late the service thread may notice what it is not woken for
-constexpr uint32_t kFewRanks = 64;        // they receive rank 0's every call; more ranks only with its beats
-constexpr milliseconds kLongWait{1'000};  // then rank 0 hears of it
+constexpr milliseconds kTick{100};        // the longest delay for events that do not wake the service thread
+constexpr uint32_t kFewRanks = 64;        // up to this many ranks receive each call of rank 0; more ranks only with its beats
+constexpr milliseconds kLongWait{1'000};  // waits longer than this are reported to rank 0
 constexpr milliseconds kConnect{30'000};
-constexpr milliseconds kAbort{300};  // from the verdict to the end of what is in flight
+constexpr milliseconds kAbort{300};  // from the verdict to the abort of what is in flight
 
 std::string random_token() {
   std::random_device device;
@@ -80,7 +81,8 @@ Watch::Watch(Store& store, const Options& options)
   if (rank_ == 0) wait_for_all();
 }
 
-// Rank 0 serves the store that says where it listens: it continues, and perhaps exits, when all have read that.
+// Rank 0 serves the store with its watch address, so it continues, and may exit, only after all
+// have read that.
 void Watch::wait_for_all() {
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, kConnect, [this] { return connected_.size() + 1 == size_; })) return;
@@ -112,7 +114,7 @@ void Watch::serve() {
     waiting.assign({{wake_.get(), POLLIN, 0}});
     if (listener_.get() >= 0) waiting.push_back({listener_.get(), POLLIN, 0});
     {
-      std::lock_guard lock(mutex_);  // another rank's calls send by the channel too
+      std::lock_guard lock(mutex_);  // other threads send on this channel as well
       for (const Peer& peer : peers_)
         if (!peer.channel.is_closed())
           waiting.push_back(
@@ -125,7 +127,7 @@ void Watch::serve() {
     const auto now = steady_clock::now();
     look_at_waits(now);
     std::vector<Message> own;
-    bool ends_soon;  // and all of its calls are in `own`
+    bool ends_soon;  // and all of this rank's calls are in `own`
     {
       std::lock_guard lock(mutex_);
       if (rank_ == 0) own.swap(outbox_);
@@ -147,7 +149,7 @@ void Watch::serve() {
         abort = abort_;
       }
     }
-    // Without the lock: threads whose collectives this ends take it next.
+    // Without the lock: threads with collectives that this ends take the lock next.
     if (abort) abort();
   }
   std::lock_guard lock(mutex_);
@@ -156,7 +158,7 @@ void Watch::serve() {
   changed_.notify_all();
 }
 
-// Tells rank 0 of waits that last. A rank 0 that does not answer cannot report that itself, so it is reported and judged here.
+// Reports long waits to rank 0. If rank 0 does not answer, reports and judges that here.
 void Watch::look_at_waits(Instant now) {
   std::vector<std::string> lines;
   std::optional<Verdict> late;
@@ -182,7 +184,7 @@ void Watch::look_at_waits(Instant now) {
           "overloaded",
           rank_zero_place_, silent_for.count() / 1000);
       const std::string lasted = formatted("{} s", waited.count() / 1000);
-      if (waited >= deadline + kBeat) {  // a rank 0 that runs has judged by now
+      if (waited >= deadline + kBeat) {  // a running rank 0 has given its verdict by now
         late = Verdict{ErrorCode::kTimeout,
                        formatted("rank 0 is late: rank {} has waited in {} for {}, the deadline; {}", rank_, active.call.text(),
                                  lasted, where),
@@ -254,7 +256,7 @@ void Watch::as_rank_zero(const std::vector<Message>& own, Instant now) {
   std::erase_if(peers_, [](const Peer& peer) { return peer.channel.is_closed(); });
   for (const auto& grant : grants)
     if (grant.rank == 0) grant_call(grant.group, grant.sequence);
-  // Only now may this rank's own threads throw, and end the process: the others have been told.
+  // Only now may this rank's threads throw and end the process: the others have been told.
   if (says_verdict) settle(*verdict);
   for (const Report& report : reports)
     if (std::find(report.ranks.begin(), report.ranks.end(), 0u) != report.ranks.end()) log_info(report.line);
@@ -273,7 +275,7 @@ void Watch::listen_to(Peer& peer, Instant now) {
       changed_.notify_all();
       referee_->beat(static_cast<uint32_t>(peer.rank), now);
     } else {
-      return;  // a stranger: never heard, and dropped with the world
+      return;  // a stranger: ignored, and disconnected with the world
     }
   }
   if (peer.channel.is_closed() && peer.rank >= 0) referee_->end(static_cast<uint32_t>(peer.rank), /*orderly=*/false, now);

@@ -1,4 +1,4 @@
-// Samples to batch, and the errors on that way.
+// Collates samples to a batch, and reports errors on the way.
 #include <ATen/ops/stack.h>
 #include <c10/util/Exception.h>
 #include <cxxabi.h>

@@ -9,7 +9,7 @@
 namespace gannet {
 namespace {
 
-// A member's name and how it is written and read: one list for both directions.
+// Visits each member with its name: one list for both writing and reading.
 template <class Cursor, class Visit>
 void each_member(Cursor& cursor, const Visit& visit) {
   visit("seed", cursor.seed);
@@ -31,7 +31,7 @@ std::string place(const DataCursor& cursor) {
                    cursor.shuffle ? "" : ", not shuffled");
 }
 
-// All but the count of micro-batches, which is each rank's own.
+// Compares everything except the number of micro-batches, which differs between ranks.
 bool same_place(DataCursor a, const DataCursor& b) {
   a.micro_batches = b.micro_batches;
   return a == b;

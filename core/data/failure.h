@@ -1,4 +1,4 @@
-// Sentences about what failed on the way from samples to a batch.
+// Error messages for failures between samples and batch.
 #pragma once
 
 #include <gannet/dataset.h>
@@ -10,8 +10,8 @@ namespace gannet::loading {
 std::string list_samples(Indices samples);  // "sample 3", "samples 3, 9, 12"
 std::string type_name(const std::type_info& type);
 
-// In a catch block: throws "<where>: <what happened>", with the code of the current exception where it has one; it is nested
-// inside.
+// Call it in a catch block. Throws "<where>: <what happened>", with the current exception's code if
+// it has one, and with that exception nested.
 [[noreturn]] void rethrow_with(const std::string& where);
 
 }  // namespace gannet::loading

@@ -1,4 +1,4 @@
-// The loader without the batch's type: what an epoch consists of, and how far it has come.
+// The loader without the batch type: the contents of an epoch, and the position in it.
 #include <gannet/data.h>
 #include <gannet/error.h>
 
@@ -31,7 +31,7 @@ void check(const LoaderOptions& options) {
   require(options.micro_batches_multiple >= 1, "micro_batches_multiple must be at least 1", options.micro_batches_multiple);
 }
 
-// Samples to batch for this dataset: null where it gives batches already.
+// Chooses the collate function of this dataset; null if the dataset already returns batches.
 Collating choose_collate(const Source& source, const Collator& collator) {
   if (!source.read && !source.open) throw Error(ErrorCode::kArgument, "a loader was asked for without a dataset");
   if (!source.sample) {
@@ -53,7 +53,7 @@ Collating choose_collate(const Source& source, const Collator& collator) {
               formatted("let collate_fn take std::vector<{}>", type_name(*source.sample)));
 }
 
-// That `cursor` is a place in this dataset.
+// Checks that `cursor` is a position in this dataset.
 void check_cursor(const DataCursor& cursor, const Source& source, int64_t samples, bool shuffle) {
   require(cursor.epoch >= 0 && cursor.micro_batches >= 0 && cursor.samples >= 0, "cursor must not be negative",
           std::min({cursor.epoch, cursor.micro_batches, cursor.samples}));
@@ -94,13 +94,13 @@ struct Loader::State {
   std::function<void(void*)> on_batch;
   int64_t samples = 0;  // in the dataset
 
-  DataCursor cursor;                     // where the reading is or, between epochs, where the next one starts
-  DataCursor at_end;                     // the end of the last epoch that was read to it
-  std::optional<DataCursor> after_held;  // what `cursor` would be, while it is held at an end
-  bool in_epoch = false;                 // from begin_epoch until the end is met
-  bool resuming = false;                 // nothing was given yet since begin_epoch went into the middle of an epoch
+  DataCursor cursor;                     // the current position; between epochs, the start of the next one
+  DataCursor at_end;                     // the end of the last epoch that was read completely
+  std::optional<DataCursor> after_held;  // the value of `cursor` if it were not held at an end
+  bool in_epoch = false;                 // from begin_epoch until the end is reached
+  bool resuming = false;                 // begin_epoch resumed in the middle of an epoch, and nothing was given since
   int64_t given = 0;                     // micro-batches since begin_epoch
-  Cut cut;                               // of the epoch's rest
+  Cut cut;                               // the rest of the epoch
   // Written by the thread that reads the stream, read by the program's.
   std::atomic<int64_t> stream_leftover{0};
   std::unique_ptr<Prefetch> prefetch;  // the last member: its threads use the others
@@ -115,7 +115,7 @@ struct Loader::State {
             options.micro_batches_multiple};
   }
 
-  // The stream is one that no epoch restarts and that reports its position.
+  // Whether the stream reports its position and is not restarted by epochs.
   bool lasting() const { return static_cast<bool>(source.cursor); }
 
   void move_to(DataCursor where) {
@@ -158,7 +158,7 @@ struct Loader::State {
     prefetch = std::make_unique<Prefetch>(source.read ? shards() : stream(), workers, options.prefetch, std::move(interrupt));
   }
 
-  // A batch is a function of its number alone: workers share nothing but the order.
+  // A batch depends only on its number: workers share nothing except the order.
   std::function<Made(int64_t)> shards() {
     auto order = std::make_shared<const std::vector<size_t>>(epoch_order(samples, options.shuffle, cursor.seed, cursor.epoch));
     return [this, order, cut = cut, total = cut.micro_batches()](int64_t index) -> Made {
@@ -221,7 +221,7 @@ void Loader::begin_epoch(bool skip_empty_rest) {
   if (state.in_epoch) {  // left early, or failed
     if (!state.lasting()) {
       state.move_to(state.epoch_start(state.cursor.epoch + 1, {}));
-    } else if (state.prefetch && !state.prefetch->over()) {  // what is ready belongs to the stream, which cannot give it again
+    } else if (state.prefetch && !state.prefetch->over()) {  // keep ready batches: the stream cannot return them again
       state.resuming = skip_empty_rest;
       return;
     }
@@ -237,7 +237,7 @@ Any Loader::next() {
   if (!made.batch) {
     state.end_epoch(made.state);
     if (!resuming) return nullptr;
-    // The cursor stood at an epoch's end, which only now shows.
+    // The cursor was at an epoch's end, which is noticed only now.
     state.start(true);
     made = state.prefetch->next();
     if (!made.batch) {

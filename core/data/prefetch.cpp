@@ -9,8 +9,9 @@
 namespace gannet::loading {
 namespace {
 
-// OpenMP gives each thread that opens a parallel region a team of its own: two workers that stack tensors would bring up twice
-// the cores beside the training's. LibTorch sets the number on a thread's first use of it, so that comes first.
+// OpenMP creates a team for each thread that opens a parallel region: two workers that stack
+// tensors would use twice the cores, in addition to training. LibTorch sets the number of threads
+// when a thread first uses it, so that must come first.
 void use_one_core() {
   at::get_num_threads();
   omp_set_num_threads(1);
@@ -25,7 +26,7 @@ Prefetch::Prefetch(std::function<Made(int64_t)> make, int64_t workers, int64_t r
       lanes_(static_cast<size_t>(workers)) {
   try {
     start_threads(workers);
-  } catch (...) {  // the machine refuses another thread
+  } catch (...) {  // a thread could not be created
     stop();
     throw;
   }
@@ -47,7 +48,7 @@ void Prefetch::stop() {
     stopping_ = true;
   }
   for (Lane& lane : lanes_) lane.drained.notify_all();
-  // After stopping_ is set: a worker whose make() this ends must not begin another.
+  // Called after stopping_ is set, so that a worker whose make() this ends does not begin another.
   if (interrupt_ && !threads_.empty()) interrupt_();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -67,7 +68,8 @@ void Prefetch::work(int64_t worker) {
     } catch (...) {
       item.error = std::current_exception();
     }
-    // Null at the end and after an exception: the last item of this lane. Other workers meet the end on their own.
+    // Null at the end and after an exception: the last item of this lane. Other workers reach the
+    // end on their own.
     const bool last = !item.made.batch;
     {
       std::lock_guard lock(mutex_);
@@ -81,7 +83,7 @@ void Prefetch::work(int64_t worker) {
 Made Prefetch::next() {
   if (over_) return {};
   const int64_t index = taken_++;
-  over_ = true;  // unless a batch comes out
+  over_ = true;  // unless a batch is returned
   Item item;
   if (lanes_.empty()) {
     item.made = make_(index);

@@ -1,4 +1,5 @@
-// Makes a sequence of batches ahead of its consumer, on threads of its own, and hands it over in order.
+// Produces a sequence of batches ahead of its consumer, on its own threads, and delivers it in
+// order.
 #pragma once
 
 #include <gannet/dataset.h>
@@ -13,34 +14,37 @@
 
 namespace gannet::loading {
 
-// A batch and, of a stream with a state, how that is after it.
+// A batch and, for a stream with a state, the state after it.
 struct Made {
   Any batch;           // null at the end
   Value state = {};    // the stream's cursor
-  bool ended = false;  // it lies behind the epoch's end
+  bool ended = false;  // the state is past the epoch's end
 };
 
-// Worker w of W makes batches w, w + W, ...: the order needs no sorting, and what a worker does depends on W alone.
+// Worker w of W makes batches w, w + W, ..., so that no sorting is needed and a worker's batches
+// depend only on W.
 class Prefetch {
  public:
-  // make(index) -> batch, null after the last one; called by several threads at once where workers > 1. Without workers it is
-  // called by next() itself. `ready` batches of each worker wait at most.
+  // make(index) returns a batch, or null after the last one; several threads call it concurrently
+  // if workers > 1. Without workers, next() calls it. At most `ready` finished batches of each
+  // worker are queued.
   Prefetch(std::function<Made(int64_t index)> make, int64_t workers, int64_t ready, std::function<void()> interrupt = {});
-  // Waits for the make() calls that run, after it has called `interrupt`.
+  // Calls `interrupt`, then waits for running make() calls.
   ~Prefetch();
   Prefetch(const Prefetch&) = delete;
 
-  // The next batch, null at the end; rethrows what make threw for it, after which the sequence is over.
+  // Returns the next batch, null at the end. Rethrows the exception that make threw for it; the
+  // sequence is then over.
   Made next();
   bool over() const { return over_; }  // after the null or an exception
 
  private:
-  // What one call of make() gave, or what it threw.
+  // The result or the exception of one call of make().
   struct Item {
     Made made;
     std::exception_ptr error;
   };
-  // Batches of one worker that wait for the consumer. `filled` wakes the consumer, `drained` the worker.
+  // Finished batches of one worker. `filled` wakes the consumer, `drained` the worker.
   struct Lane {
     std::deque<Item> items;
     std::condition_variable filled, drained;
@@ -51,14 +55,14 @@ class Prefetch {
 
   // Called without mutex_, so that workers overlap.
   std::function<Made(int64_t)> make_;
-  // Ends a make() that waits for input. Called by stop() alone, before it joins the workers.
+  // Ends a make() that waits for input. Only stop() calls it, before it joins the workers.
   std::function<void()> interrupt_;
   size_t ready_;
   std::mutex mutex_;  // guards every lane's items and stopping_
   bool stopping_ = false;
   std::deque<Lane> lanes_;  // a deque: a Lane does not move
   std::vector<std::thread> threads_;
-  // Index of the next batch to hand over; with workers it comes from lane taken_ % lanes_.size().
+  // Index of the next batch to deliver; with workers it comes from lane taken_ % lanes_.size().
   int64_t taken_ = 0;  // the consumer's
   bool over_ = false;  // the consumer's
 };

@@ -16,14 +16,15 @@ namespace gannet::loading {
 struct Queue::State {
   explicit State(int64_t samples) : capacity(samples) {}
   const int64_t capacity;
-  mutable std::mutex mutex;  // guards all that follows
-  // room: for producers that wait. filled: for the reader.
+  mutable std::mutex mutex;  // guards everything below
+  // room wakes waiting producers; filled wakes the reader.
   std::condition_variable room, filled;
-  std::deque<Any> items;                              // null: an epoch's end
-  int64_t waiting = 0;                                // items without the ends
-  int64_t first = 0, pushed = 0, taken = 0;           // over all epochs, those before a seek included
-  bool push_in_epoch = false, take_in_epoch = false;  // a sample, and no end after it
-  // closed: by close() or fail(). reader: a loader is attached; had_reader: one was. interrupted: that loader is ending.
+  std::deque<Any> items;                              // null: the end of an epoch
+  int64_t waiting = 0;                                // number of items without the ends
+  int64_t first = 0, pushed = 0, taken = 0;           // over all epochs, including those before a seek
+  bool push_in_epoch = false, take_in_epoch = false;  // a sample without an end after it
+  // closed: close() or fail() was called. reader: a loader is attached; had_reader: one was.
+  // interrupted: that loader is ending.
   bool closed = false, reader = false, had_reader = false, interrupted = false;
   // The first failure of a producer; pop() throws it once the samples before it are taken.
   std::exception_ptr error;
@@ -48,7 +49,7 @@ bool Queue::push(const std::function<Any()>& make, std::optional<Clock::time_poi
     return false;
   }
   if (state.refuses()) return false;
-  // make() may move the caller's sample: it runs only where the push can no longer be refused.
+  // make() may move the caller's sample, so it runs only when the push can no longer be refused.
   state.items.push_back(make());
   ++state.waiting;
   ++state.pushed;

@@ -21,7 +21,7 @@ StreamEpoch::StreamEpoch(const Source& source, Collating collate, const LoaderOp
 Made StreamEpoch::make() {
   try {
     if (!reading_.next) open();
-    // With a multiple, a group of micro-batches is given once it is complete.
+    // With a multiple, a group of micro-batches is returned only when it is complete.
     while (group_.empty() && !over_) fill();
   } catch (...) {
     rethrow_with(formatted("reading the stream failed in micro-batch {} of epoch {}", read_, start_.epoch));
@@ -36,10 +36,11 @@ void StreamEpoch::open() {
   reading_ = source_.open();
   if (!start_.state.is_null()) {
     read_ = start_.micro_batches;
-    if (reading_.seek) reading_.seek(start_.state);  // else the source itself was put there, or never left
+    if (reading_.seek) reading_.seek(start_.state);  // else the source itself was moved there, or is still there
     return;
   }
-  // Without a saved state the stream is read from its beginning, and what was given before the resume is dropped.
+  // Without a saved state, the stream is read from its beginning, and batches given before the
+  // resume are dropped.
   for (; read_ < start_.micro_batches; ++read_)
     if (Made skipped = read(); !skipped.batch) return end(std::move(skipped));
 }
@@ -56,7 +57,7 @@ Made StreamEpoch::read() {
 }
 
 void StreamEpoch::fill() {
-  // After a resume the first group is what was left of the one it stopped in.
+  // After a resume, the first group is the rest of the group in which the run stopped.
   const size_t wanted = multiple_ - static_cast<size_t>(read_) % multiple_;
   std::deque<Made> group;
   while (group.size() < wanted) {

@@ -12,10 +12,11 @@ namespace gannet::loading {
 
 using Collating = std::function<Any(void* samples)>;  // null: items are batches already
 
-// The stream's own order, its own end. Used by one thread at a time.
+// Follows the stream's own order until its end. Used by one thread at a time.
 class StreamEpoch {
  public:
-  // Continues at `start`. `leftover` receives the number of micro-batches at the end that make no whole multiple.
+  // Resumes at `start`. `leftover` receives the number of micro-batches at the end that do not fill
+  // a whole multiple.
   StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start,
               std::atomic<int64_t>* leftover);
   Made make();
@@ -32,14 +33,14 @@ class StreamEpoch {
   bool drop_last_;
   size_t multiple_;
   DataCursor start_;
-  std::atomic<int64_t>* leftover_;  // the loader's: it outlives its epochs
+  std::atomic<int64_t>* leftover_;  // owned by the loader, which outlives its epochs
   // One pass over the source, opened by the first make(), on the thread that makes the batches.
   Reading reading_;
-  // Micro-batches of a complete group that were not given yet.
+  // Micro-batches of a complete group that have not been returned yet.
   std::deque<Made> group_;
   // The stream's cursor at its end, from which the next epoch starts.
   Value end_state_;
-  // Micro-batches of this epoch, those before a resume included.
+  // Micro-batches of this epoch, including those before a resume.
   int64_t read_ = 0;
   bool over_ = false;
 };

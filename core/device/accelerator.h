@@ -1,5 +1,6 @@
-// A device family, as the engine sees it: what it can do, which devices there are. Memory and the compute streams come from
-// LibTorch's own dispatch on torch_device_type; copies that overlap compute run on queues (device/queue.h).
+// A device family, as the engine sees it: its capabilities and its devices. Memory and compute
+// streams come from LibTorch's dispatch on torch_device_type; copies that overlap compute run on
+// queues (device/queue.h).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ class Accelerator {
     uint32_t compute_major = 0, compute_minor = 0;
   };
 
-  // Opening joins the vendor's half of LibTorch; Error(kUnavailable) with the reason where there is no driver.
+  // Opening loads the vendor part of LibTorch; throws Error(kUnavailable) with the reason if there
+  // is no driver.
   Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
@@ -31,23 +33,25 @@ class Accelerator {
   std::string name() const { return plugin_.name(); }  // "cpu", "cuda": the registry's device
   bool has(gannet_accelerator_capability capability) const;
   uint32_t device_count() const;
-  // The device of a process, by its number among those of its machine. Where only one is visible it is that one, whatever the
-  // number: a scheduler that gives each task a device of its own hides the others (CUDA_VISIBLE_DEVICES). Throws
-  // Error(kUnavailable) where there are several, and fewer than processes.
+  // The device of a process, by its local rank. If only one device is visible, it is that one for
+  // any rank: a scheduler that gives each task its own device hides the others
+  // (CUDA_VISIBLE_DEVICES). Throws Error(kUnavailable) if there are several devices, but fewer than
+  // processes.
   uint32_t device_of(uint32_t local_rank) const;
   Device device(uint32_t index) const;
   void set_device(uint32_t index);
   void synchronize(uint32_t index);
-  // Of a c10::Stream, by its id. Null on a device without streams, and nowhere else.
+  // The native handle of the c10::Stream with this id. Null only on a device without streams.
   void* native_stream(uint32_t index, int64_t stream_id) const;
   std::string default_comm() const;
-  // The device whose optimizer and comm plugins work on this one's memory: name(), but for a device made of another's memory.
+  // The device name of the optimizer and comm plugins for this device's memory: name(), except for
+  // a device made of another's memory.
   std::string plugin_device() const;
 
-  // The name is for messages.
+  // `name` is for messages.
   Queue make_queue(const std::string& name, uint32_t index = 0);
-  // Page-locks host memory for copies beside the host; where there are no queues there is nothing to do. Memory that the machine
-  // refuses to lock stays as it is, which is one warning: copies make the host wait then.
+  // Page-locks host memory for asynchronous copies; does nothing without queues. If the machine
+  // refuses, the memory stays unpinned, with one warning: copies then block the host.
   Pin pin(void* address, uint64_t bytes);
 
   const gannet_accelerator_api* api() const { return api_; }

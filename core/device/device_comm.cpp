@@ -32,11 +32,11 @@ void DeviceWork::bring_back() {
 
 void DeviceWork::end() noexcept {
   if (!work_.pending()) return;
-  work_ = Work();  // waits, and says what it saw
+  work_ = Work();  // waits, and logs a failure
   try {
     const at::NoGradGuard no_grad;
     bring_back();
-  } catch (const std::exception&) {  // the device's error is that of the next operator
+  } catch (const std::exception&) {  // the next operator reports the device's error
   }
 }
 
@@ -48,20 +48,21 @@ void DeviceWork::block() {
   comm_->hold(std::move(*this));
 }
 
-DeviceComm::~DeviceComm() = default;  // the works wait
+DeviceComm::~DeviceComm() = default;  // the works wait in their destructors
 
 void DeviceComm::hold(DeviceWork work) {
   const std::lock_guard lock(mutex_);
   held_.push_back(std::move(work));
 }
 
-// Gives back what is over, in the order in which it was started; keeps the rest.
+// Releases finished works in the order in which they were started; keeps the rest.
 void DeviceComm::sweep() {
   const std::lock_guard lock(mutex_);
   while (!held_.empty() && held_.front().work_.is_over()) held_.pop_front();
 }
 
-// The copy to the host waits for the current stream, so that what the Comm is given is there.
+// The copy to the host waits for the current stream, so that its data is valid when the Comm gets
+// it.
 DeviceWork::Moved DeviceComm::moved(const at::Tensor& tensor, bool is_read, bool is_written) const {
   DeviceWork::Moved moved{tensor, {}, is_written};
   if (!is_staged_ || tensor.is_cpu()) return moved;

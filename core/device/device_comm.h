@@ -1,12 +1,13 @@
-// Collectives on the device's tensors: the only way in the core to a device's Comm. It takes the current stream itself, so that a
-// collective begins after the kernels that produce its buffers, and it holds the tensors until the collective is over. A Comm
-// that moves the host's memory alone serves a device, too: copies of the tensors in page-locked memory are moved in their place.
+// Collectives on device tensors; the core's only access to a device's Comm. A collective takes the
+// current stream, so that it begins after the kernels that produce its buffers, and it holds the
+// tensors until it is over. A Comm for host memory can also serve a device: it then moves
+// page-locked copies of the tensors.
 //
-//   DeviceWork work = comm.all_reduce(bucket);       // begins after what the current stream was given
+//   DeviceWork work = comm.all_reduce(bucket);       // begins after earlier work of the stream
 //   ...
-//   work.block();                                    // kernels from here on see the sum; the host continues
+//   work.block();                                    // later kernels see the sum; no host wait
 //
-// Where compute is synchronous (a CPU) there is no stream, and block() waits.
+// If compute is synchronous (a CPU), there is no stream and block() waits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,13 +25,14 @@ namespace gannet {
 
 class DeviceComm;
 
-// A collective of tensors in flight. Destroying it waits, as Work does, and what it wrote is in the tensors.
+// A collective of tensors in flight. Destroying it waits, as with Work, and the results are then in
+// the tensors.
 class DeviceWork {
  public:
   DeviceWork() = default;
   DeviceWork(DeviceWork&&) = default;
   ~DeviceWork() { end(); }
-  DeviceWork& operator=(DeviceWork&& other) noexcept {  // waits for what was pending, and only then gives its tensors back
+  DeviceWork& operator=(DeviceWork&& other) noexcept {  // waits for the pending work before releasing its tensors
     end();
     work_ = std::move(other.work_);
     tensors_ = std::move(other.tensors_);
@@ -38,31 +40,31 @@ class DeviceWork {
     return *this;
   }
   bool pending() const { return work_.pending(); }
-  void wait();   // the host; the tensors are free when it returns
-  void block();  // the current stream; the tensors are held until the collective is over. Nothing is pending then
+  void wait();   // blocks the host; the tensors are free on return
+  void block();  // the current stream waits; the tensors are held until the collective is over; pending() is then false
 
  private:
   friend class DeviceComm;
   struct Moved {
     at::Tensor tensor;
-    at::Tensor host = {};     // moved in its place; undefined: the tensor itself is
+    at::Tensor host = {};     // moved in place of the tensor; undefined: the tensor itself is moved
     bool is_written = false;  // by the collective
     const at::Tensor& memory() const { return host.defined() ? host : tensor; }
   };
   using Held = c10::SmallVector<Moved, 2>;
   DeviceWork(DeviceComm* comm, Work work, Held tensors) : comm_(comm), tensors_(std::move(tensors)), work_(std::move(work)) {}
-  void bring_back();  // to the device, what was moved in the tensors' place
+  void bring_back();  // copies the host buffers back to the tensors
   void end() noexcept;
   DeviceComm* comm_ = nullptr;
   Held tensors_;
-  Work work_;  // dies first: it waits
+  Work work_;  // destroyed first: it waits
 };
 
 class DeviceComm {
  public:
   enum Memory { kOwn, kStaged };
-  // `stream`: the native handle of the current stream, asked for at every call; null where the device has no streams. kStaged:
-  // the Comm cannot reach the tensors' memory, so that copies on the host are moved.
+  // `stream` returns the native handle of the current stream, at every call; null if the device has
+  // no streams. kStaged: the Comm cannot reach the tensors' memory, so host copies are moved.
   DeviceComm(CommGroup& group, std::function<void*()> stream, Memory memory = kOwn)
       : group_(group), stream_(std::move(stream)), is_staged_(memory == kStaged) {}
   ~DeviceComm();
@@ -75,14 +77,15 @@ class DeviceComm {
   CommGroup& group() { return group_; }
   Comm& comm() { return group_.comm(); }
 
-  // Contiguous tensors. Elements are counted from the smaller one: an all_gather's `whole` has size() times those of `mine`.
+  // Tensors are contiguous. Counts refer to the smaller tensor: an all_gather's `whole` has size()
+  // times the elements of `mine`.
   DeviceWork all_reduce(const at::Tensor& tensor, gannet_reduce_op op = GANNET_SUM);
   DeviceWork broadcast(const at::Tensor& tensor, uint32_t root);  // as bytes: any dtype
   DeviceWork all_gather(const at::Tensor& mine, const at::Tensor& whole);
   DeviceWork reduce_scatter(const at::Tensor& whole, const at::Tensor& mine, gannet_reduce_op op = GANNET_SUM);
   DeviceWork all_to_all(const at::Tensor& send, const at::Tensor& receive);
 
-  // Messages, gathered and started together: the only form that two ranks can exchange in.
+  // Messages, grouped and started together, which is the only way for two ranks to exchange.
   //   comm.exchange({{.to = next, .tensor = activations}}, {{.from = next, .tensor = gradients}});
   struct Sent {
     uint32_t to;
@@ -99,7 +102,7 @@ class DeviceComm {
   DeviceWork::Moved read(const at::Tensor& tensor) const { return moved(tensor, true, false); }
   DeviceWork::Moved written(const at::Tensor& tensor) const { return moved(tensor, false, true); }
   DeviceWork::Moved moved(const at::Tensor& tensor, bool is_read, bool is_written) const;
-  void* stream() const { return is_staged_ ? nullptr : stream_(); }  // of what is moved
+  void* stream() const { return is_staged_ ? nullptr : stream_(); }  // for the memory that is moved
   DeviceWork start(const gannet_collective_args& args, DeviceWork::Held tensors);
   void hold(DeviceWork work);
   void sweep();
@@ -108,7 +111,7 @@ class DeviceComm {
   std::function<void*()> stream_;
   const bool is_staged_;
   std::mutex mutex_;
-  std::deque<DeviceWork> held_;  // a stream waits for them, and nobody else; guarded by mutex_
+  std::deque<DeviceWork> held_;  // only a stream waits for these; guarded by mutex_
 };
 
 }  // namespace gannet

@@ -12,7 +12,7 @@
 namespace gannet {
 namespace {
 
-// A function of the plugin's table on this accelerator.
+// Calls a function of the plugin's table on this accelerator.
 template <class Function, class... Arguments>
 void call(const Accelerator& accelerator, const char* name, Function gannet_accelerator_api::* function, Arguments... arguments) {
   interfaces::call(accelerator.plugin(), {name}, accelerator.api()->*function, accelerator.self(), arguments...);
@@ -70,7 +70,7 @@ void Queue::wait(const Event& event) {
     call(accelerator_of(handle_), "queue_wait_event", &gannet_accelerator_api::queue_wait_event, handle_.get(),
          event.handle_.get());
   else
-    event.wait();  // of another accelerator
+    event.wait();  // an event of another accelerator
 }
 
 void Queue::wait_stream(void* stream) {
@@ -86,7 +86,7 @@ void Pin::Unpin::operator()(void* address) const noexcept {
   } catch (const std::exception& error) {
     try {
       log_warning(std::string("host memory stays page-locked: ") + error.what());
-    } catch (...) {  // no memory for the sentence
+    } catch (...) {  // out of memory for the message
     }
   }
 }

@@ -1,4 +1,5 @@
-// A queue of an accelerator: copies between host and device memory, in order, while the caller and the compute streams go on.
+// A queue of an accelerator: ordered copies between host and device memory, asynchronous to the
+// caller and the compute streams.
 //
 //   Queue queue = accelerator.make_queue("copy");
 //   Pin pin = accelerator.pin(host.data(), bytes);
@@ -8,7 +9,8 @@
 //   saved.block(stream);                   // compute may overwrite it from here
 //   saved.wait();                          // the host may read
 //
-// On an accelerator without queues the same code copies at once, and every event is over when it is made.
+// On an accelerator without queues the same code copies synchronously, and every event is over
+// immediately.
 #pragma once
 
 #include <memory>
@@ -17,7 +19,8 @@
 
 namespace gannet {
 
-// A call of a function of the plugin's table that takes back what the plugin made. `name`: the function's.
+// Calls a function of the plugin's table that releases an object of the plugin. `name`: the
+// function's name.
 void give_back(const Accelerator& accelerator, const char* name, void (*function)(void* self, void* handle),
                void* handle) noexcept;
 
@@ -27,16 +30,17 @@ struct GiveBack {
   void operator()(void* handle) const noexcept { give_back(*accelerator, "destroy", accelerator->api()->*kDestroy, handle); }
 };
 
-// All that a queue had been given when it was asked to record. One that was recorded nowhere is over. May outlive its queue, but
-// not the accelerator.
+// Marks all work that a queue had been given when the event was recorded. An event that was not
+// recorded is over. It may outlive its queue, but not the accelerator.
 class Event {
  public:
   Event() = default;
 
-  // Both throw what failed in the queue before it.
+  // Both throw errors of earlier work in the queue.
   bool is_over() const;
   void wait() const;
-  // Later work of the compute stream (Accelerator::native_stream of the queue's device) waits for it; the caller does not.
+  // Later work of the compute stream (Accelerator::native_stream of the queue's device) waits for
+  // the event; the caller does not.
   void block(void* stream) const;
 
  private:
@@ -45,17 +49,18 @@ class Event {
   std::unique_ptr<void, GiveBack<&gannet_accelerator_api::event_destroy>> handle_;  // null: over
 };
 
-// Used by one thread at a time. Going away, it waits for its work: what still failed then, and nobody asked for, is logged by the
-// plugin.
+// Used by one thread at a time. Its destructor waits for its work; the plugin logs errors that were
+// never reported.
 class Queue {
  public:
-  // Both buffers must live, and stay as they are, until an event recorded behind the copy is over.
+  // Both buffers must stay valid and unchanged until an event recorded after the copy is over.
   void copy(void* to, const void* from, uint64_t bytes);
   Event record();
-  // What is given from now on begins after the event, or after what the compute stream has been given so far.
+  // Later work in this queue begins after the event, or after the work given to the compute stream
+  // so far.
   void wait(const Event& event);
   void wait_stream(void* stream);
-  // Blocks the caller until all is done.
+  // Blocks the caller until all work is done.
   void synchronize() { record().wait(); }
 
  private:
@@ -64,7 +69,7 @@ class Queue {
   std::unique_ptr<void, GiveBack<&gannet_accelerator_api::queue_destroy>> handle_;  // null: the accelerator has no queues
 };
 
-// Host memory that is page-locked for as long as this lives.
+// Keeps host memory page-locked for its lifetime.
 class Pin {
  public:
   Pin() = default;

@@ -1,4 +1,5 @@
-// Values by name: a parameter's master, gradient and optimizer states, whole or this rank's part, wherever they lie.
+// Accessors by parameter name: its master, gradient and optimizer states, whole or this rank's
+// part, wherever they are stored.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/nn/module.h>
@@ -17,7 +18,7 @@ namespace {
 
 using Found = ParameterStore::Found;
 
-// `is_whole`: its values are to be those of all ranks.
+// `is_whole`: the caller asks for the values of all ranks, not only for this rank's part.
 size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string& state, bool is_whole = true) {
   const auto& optimizer = impl.groups[found.range->group].optimizer;
   const bool differs = is_whole && ranks_differ(impl, found.range->group);
@@ -48,24 +49,26 @@ void require_gradient(EngineBase::Impl& impl, const Found& found) {
   impl.reducer->wait();
 }
 
-// A layer that forward has made has its gradient with the others once it has joined.
+// The gradient of a layer that forward created is accessible only after the layer has joined the
+// engine.
 void join_newcomers(EngineBase::Impl& impl) {
   if (impl.reducer && impl.progress.is_whole() && !impl.newcomers.is_empty()) impl.audit();
 }
 
-// What the buffer of a gradient is multiplied by.
+// The factor by which the values in a gradient buffer are multiplied.
 double gradient_factor(const EngineBase::Impl& impl, const Found& found) {
   const Reducer& reducer = *impl.reducer;
   return (found.range->has_own_gradients ? reducer.own_factor() : reducer.mean_factor()) / impl.scaler.scale();
 }
 
-// Averaged (but where the optimizer will do that) and unscaled, in the masters' dtype.
+// This rank's part of the gradient, averaged (unless the optimizer averages) and unscaled, in the
+// masters' dtype.
 at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found) {
   require_gradient(impl, found);
   return impl.store.own_gradient(found).to(found.range->master_dtype).mul(gradient_factor(impl, found));
 }
 
-// Rank 0's on every rank (of experts the first holder's), flat, on the host.
+// Returns rank 0's value on every rank (for experts, that of the first holder), flat, on the host.
 at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Tensor& value, at::ScalarType dtype) {
   const at::Tensor real = value.defined() && value.is_complex() ? at::view_as_real(value.resolve_conj()) : value;
   if (!value.defined() || real.sizes() != at::IntArrayRef(found.get().shape))
@@ -77,7 +80,7 @@ at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Te
   return flat.to(at::kCPU);
 }
 
-// Stages of a pipeline have parameters of their own, and ask for those.
+// Pipeline stages own different parameters, and each asks for its own.
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
   return control::Watch::Call(impl.process_group->world()->watch(), impl.watched_group(), name, impl.progress.global_steps,
                               parameter, control::Watch::Call::kTogether);

@@ -27,14 +27,14 @@ bool says_anything(const config::ActivationCheckpointing& settings) {
          settings.number_checkpoints || settings.synchronize_checkpoint_boundary || settings.profile;
 }
 
-// With the plugins and the host table of its own: it may outlive the engine.
+// Has its own plugins and host table, since it may outlive the engine.
 struct OwnTier {
   Host host;
   std::unique_ptr<plugin::Registry> registry;
   std::unique_ptr<Offload> offload;
 };
 
-// `key`: "device" or "keep", which names it.
+// `key`: the config key that names the tier, "device" or "keep".
 std::shared_ptr<Offload> open_tier(const config::Settings& settings, const config::Document& document, const char* key,
                                    const std::string& type, uint32_t rank, uint32_t ranks) {
   const config::ActivationCheckpointing& own = settings.activation_checkpointing;
@@ -54,13 +54,13 @@ std::shared_ptr<Offload> open_tier(const config::Settings& settings, const confi
   return {tier, tier->offload.get()};
 }
 
-// What moves the parts of partitioned activations.
+// The communicator that moves the parts of partitioned activations.
 struct Carrier {
   Comm& comm;
   DeviceComm::Memory memory;
   std::function<void*()> stream;
 };
-// Where no engine says which device: the host's Comm serves all.
+// Without an engine the device is unknown, so the host's Comm serves all devices.
 Carrier any_carrier(const ProcessGroup& group) {
   return {group.world()->host_comm(), DeviceComm::kStaged, [] { return nullptr; }};
 }
@@ -75,7 +75,7 @@ std::shared_ptr<DeviceComm> comm_of(const std::shared_ptr<ProcessGroup>& group, 
   return {ranks, &ranks->comm};
 }
 
-// Where the settings ask for it.
+// Returns null if the settings leave inputs in place.
 std::shared_ptr<InputStore> store_of(const config::Settings& settings, const config::Document& document,
                                      const std::shared_ptr<ProcessGroup>& tensor_group, std::optional<Carrier> carrier,
                                      std::function<bool(const c10::StorageImpl*)> is_parameter, uint32_t rank, uint32_t ranks) {
@@ -94,7 +94,7 @@ std::shared_ptr<InputStore> store_of(const config::Settings& settings, const con
 }  // namespace
 
 std::shared_ptr<const Configuration> configuration_of(EngineBase::Impl& impl, const config::Document& document) {
-  // Of the mesh that its axis belongs to.
+  // Shares ownership of the mesh, which the group belongs to.
   const std::shared_ptr<ProcessGroup> tensor_group(impl.mesh, impl.mesh->tensor());
   activation::note_tensor_rank(tensor_group ? tensor_group->rank() : 0);
   if (!says_anything(impl.settings().activation_checkpointing)) return nullptr;
@@ -136,7 +136,7 @@ std::shared_ptr<activation::SavedStore> saved_store_of(EngineBase::Impl& impl, c
 namespace checkpointing {
 namespace {
 
-// What is in force, to be changed.
+// Returns a copy of the configuration in force, for modification.
 Configuration present() {
   if (const auto now = activation::in_force()) return *now;
   Configuration none;
@@ -151,7 +151,7 @@ void warn_of_number(const Configuration& configuration) {
       "is off; regions of run_layers are as many as an engine's config says (docs/activation.md)");
 }
 
-// Inputs are kept as `options` say, from now on.
+// From now on, inputs are kept as `options` specify.
 void set_inputs(Configuration& configuration, InputStore::Options options) {
   const bool has_any = options.ranks || options.tier || options.slots;
   configuration.inputs = has_any ? std::make_shared<InputStore>(std::move(options)) : nullptr;

@@ -1,4 +1,5 @@
-// From a config to what regions of activation checkpointing do: for an engine's forwards, and for checkpointing::configure.
+// Builds the configuration of activation checkpointing from a config, for an engine's forwards and
+// for checkpointing::configure.
 #pragma once
 
 #include <memory>
@@ -10,12 +11,13 @@
 
 namespace gannet {
 
-/// Of an engine's config; null where it says nothing of regions. What it opens outlives the engine, as losses that the program
-/// holds may.
+/// From an engine's config; null if it does not configure regions. What it opens outlives the
+/// engine, because losses that the program holds may do so.
 std::shared_ptr<const activation::Configuration> configuration_of(EngineBase::Impl& impl, const config::Document& document);
 
-/// Where an engine's forwards keep what operators save for backward; null: where it is. Throws Error(kUnsupported) in a process
-/// with another autograd engine. It outlives the engine likewise.
+/// Where an engine's forwards keep what operators save for backward; null: it stays in place.
+/// Throws Error(kUnsupported) in a process with another autograd engine. The store may outlive the
+/// engine.
 std::shared_ptr<activation::SavedStore> saved_store_of(EngineBase::Impl& impl, const config::Document& document);
 
 }  // namespace gannet

@@ -7,7 +7,8 @@
 namespace gannet {
 namespace {
 
-// By storage; collected when the first tensor without a gradient is saved.
+// Returns a predicate that is true for storages of the module. They are collected on its first
+// call, when the first tensor without a gradient is saved.
 std::function<bool(const c10::StorageImpl*)> owned_by(const std::shared_ptr<torch::nn::Module>& module) {
   struct Owned {
     std::unordered_set<const c10::StorageImpl*> storages;
@@ -27,7 +28,7 @@ std::function<bool(const c10::StorageImpl*)> owned_by(const std::shared_ptr<torc
 
 Activations::Forward::Forward(const Activations& all, const std::shared_ptr<torch::nn::Module>& module, bool trains)
     : configuration_(all.configuration), layers_(all.layers) {
-  // In a region of the program's the region decides what is kept.
+  // Inside one of the program's own regions, the region decides what is kept.
   if (!at::GradMode::is_enabled() || activation::is_dropping()) return;
   if (!all.operators.empty()) operators_.emplace(all.operators);
   if (all.saved && trains) saved_.emplace(all.saved, owned_by(module));

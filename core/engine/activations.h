@@ -1,5 +1,5 @@
-// What an engine's config has done with activations: layers of the model are computed again, inputs of regions are kept
-// elsewhere, results of single operators are made again.
+// Handling of activations as the config specifies: layers are recomputed, inputs of regions are
+// kept elsewhere, and results of single operators are recomputed.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -16,19 +16,19 @@
 namespace gannet {
 
 struct Activations {
-  std::shared_ptr<const activation::Configuration> configuration;  // of regions; null: the config says nothing of them
-  std::shared_ptr<activation::Recomputing> layers;                 // of the model, and which of them are regions
-  activation::CheapOperators operators{{}};                        // whose results are made again
-  std::shared_ptr<activation::SavedStore> saved;                   // for all that operators save; null: it stays
+  std::shared_ptr<const activation::Configuration> configuration;  // of regions; null: not configured
+  std::shared_ptr<activation::Recomputing> layers;                 // layers of the model, and which are regions
+  activation::CheapOperators operators{{}};                        // operators to recompute
+  std::shared_ptr<activation::SavedStore> saved;                   // for all that operators save; null: in place
 
-  // While a forward runs, on its thread.
+  // Active while a forward runs, on its thread.
   class Forward {
    public:
-    /// `module`: its parameters and buffers are never moved. `trains`: no evaluation.
+    /// `module`: its parameters and buffers are never moved. `trains`: false for evaluation.
     Forward(const Activations& all, const std::shared_ptr<torch::nn::Module>& module, bool trains);
 
    private:
-    activation::InForce configuration_;  // none, too: another engine's forward may be around this one
+    activation::InForce configuration_;  // set even if null: another engine's forward may enclose this one
     activation::Recomputing::Forward layers_;
     std::optional<activation::Selective> operators_;
     std::optional<activation::SavedStore::Forward> saved_;

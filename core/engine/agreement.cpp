@@ -15,7 +15,7 @@
 
 namespace gannet {
 
-// The engines of a group count together: a rank may have others beside them.
+// Engines of one group share a counter: a rank may also have engines in other groups.
 uint32_t next_number_in(const std::string& group) {
   static std::mutex mutex;
   static std::map<std::string, uint32_t> counts;
@@ -96,7 +96,8 @@ bool is_whole_world(const RankContext& context) {
   return context.world_group->size() > 1 && context.world_group->size() == context.process_group->world()->size();
 }
 
-// Over the store where all ranks meet: it names those that never come. An engine on some of them has their group.
+// Uses the store where all ranks meet, since it names ranks that never arrive. An engine on some of
+// the ranks uses their group.
 void agree(const RankContext& context, const std::string& what, const std::string& text) {
   if (is_whole_world(context))
     context.process_group->world()->agree(what, text);
@@ -104,7 +105,7 @@ void agree(const RankContext& context, const std::string& what, const std::strin
     control::agree(*context.world_group, what, text);
 }
 
-// Paths, ports, devices and what a rank prints.
+// Settings that may differ between ranks: paths, ports, devices and what a rank prints.
 bool may_differ(const std::string& path) {
   static const char* const kLast[] = {"path", "nvme_path", "output_path", "job_name", "output_file",
                                       "port", "interface", "log_level",   "level"};
@@ -114,13 +115,13 @@ bool may_differ(const std::string& path) {
          std::any_of(std::begin(kLast), std::end(kLast), [&](const char* name) { return last == name; });
 }
 
-// A checkpoint names a parameter by its name alone: two stages' parameters of one name would be parts of the same tensor, which
-// is what tied ones are.
+// A checkpoint identifies a parameter only by its name. Parameters of two stages with the same name
+// would be parts of one tensor, which is correct only for tied ones.
 void refuse_equal_names(const MeshGroups& mesh, const ParameterStore& store) {
   std::string mine = formatted("{}\n", mesh.pipe_stage());
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) mine += formatted("{}\t{}\n", parameter.name, range.tie);
-  std::map<std::string, std::pair<std::string, std::string>> first;  // stage and tie, by a parameter's name
+  std::map<std::string, std::pair<std::string, std::string>> first;  // stage and tie, by parameter name
   for (const std::string& text : mesh.model()->links().host.gather_texts(mine)) {
     const std::vector<std::string> lines = split(text, '\n');
     for (size_t i = 1; i < lines.size(); ++i) {
@@ -145,7 +146,8 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
   std::string same = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n", settings.zero.stage,
                                settings.zero.reduce_bucket_size, settings.micro_batch_size, settings.accumulation_steps,
                                observe::is_wanted(settings) ? ", with a monitor" : "");
-  // The effective config, but for what belongs to one machine or process: a stale copy of the file is found here.
+  // The effective config without what belongs to one machine or process. Detects a stale copy of
+  // the file.
   for (const auto& entry : context.resolved.effective)
     if (!may_differ(entry.path)) same += formatted("{} = {}\n", entry.path, entry.value.to_json());
   std::string parameters;
@@ -160,7 +162,7 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
     }
   constexpr const char* kWhat = "the config, the model's parameters or the batch sizes";
   if (!context.mesh->has_pipe_stages()) return agree(context, kWhat, same + parameters);
-  agree(context, kWhat, same);  // stages have parameters of their own; along the other axes they are the same
+  agree(context, kWhat, same);  // stages own different parameters; along the other axes parameters are the same
   if (context.host_group->size() > 1) control::agree(*context.host_group, kWhat, parameters);
   if (context.tensor_group) control::agree(*context.tensor_group, kWhat, parameters);
   refuse_equal_names(*context.mesh, store);
@@ -171,7 +173,7 @@ void agree_on_plugins(const RankContext& context) {
     agree(context, "plugins (kind, name, version, hash)", control::list_of(context.registry->opened()));
 }
 
-// Along the data axis: a stage of a pipeline has tensors of its own, which a description may depend on.
+// Along the data axis: a pipeline stage has its own tensors, and a description may depend on them.
 void agree_on_descriptions(const RankContext& context, const std::vector<Group>& groups, const Schedule& schedule) {
   if (context.host_group->size() == 1) return;
   const auto compare = [&](const plugin::Plugin& plugin, const std::string& of, const std::string& mine) {
@@ -188,7 +190,7 @@ void agree_on_descriptions(const RankContext& context, const std::vector<Group>&
     compare(scheduler->plugin(), "what the schedule sets and keeps", scheduler->description());
 }
 
-// Along the data axis: stages of a pipeline have parameters, and so optimizers, of their own.
+// Along the data axis: pipeline stages own different parameters, and so different optimizers.
 void agree_on_program_optimizer(const RankContext& context, const std::string& text) {
   if (context.host_group->size() > 1) control::agree(*context.host_group, "the program's own optimizer", text);
 }

@@ -1,5 +1,5 @@
-// What all ranks must agree on: at construction the config, the model and the plugins; in every step what the watch compares
-// beside the call itself (control/facts.h).
+// Checks that all ranks agree: at construction on the config, the model and the plugins; in every
+// step on the facts that the watch compares in addition to the call itself (control/facts.h).
 //
 //   Agreement agreement(next_number_in(world_group->name()), groups);
 //   watch(call, agreement.facts(step, store, reducer, groups));    // Error(kMismatch) names the first number that differs
@@ -29,17 +29,17 @@ class Ties;
 
 class Agreement {
  public:
-  /// `number_in_group`: of the engines of these ranks, which count together.
+  /// `number_in_group`: this engine's number among the engines of the same ranks.
   Agreement(uint32_t number_in_group, const std::vector<Group>& groups);
 
-  /// Of the step at hand, beside what the store, the reducer and the groups say themselves.
+  /// Facts of the current step, in addition to those of the store, the reducer and the groups.
   struct Step {
     const Progress& progress;
     const config::Settings& settings;
     bool is_boundary;
     double loss_scale;
     uint64_t written_hash;                        // of the values that the program wrote into parameters
-    const std::function<std::string()>& written;  // which those are
+    const std::function<std::string()>& written;  // names those parameters
     const Schedule& schedule;
     const activation::Recomputing& recomputing;
   };
@@ -52,26 +52,31 @@ class Agreement {
   std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
 };
 
-/// Of the engines on the ranks of a group: 0, 1, 2 ...
+/// Returns the next engine number on the ranks of a group: 0, 1, 2 ...
 uint32_t next_number_in(const std::string& group);
-/// What must be the same on every rank for their sums to mean anything. Error(kMismatch). Before anything is changed.
+/// Checks what must be the same on every rank for sums over ranks to be meaningful. Throws
+/// Error(kMismatch), before anything is changed.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
-/// What the optimizers and the scheduler say that they need (states, sums, capabilities): the memory, the collectives and the
-/// checkpoint of all ranks follow from it. Error(kPluginFault) names the plugin: the config and the files are the same here.
+/// Checks what the optimizers and the scheduler declare (states, sums, capabilities): the memory,
+/// the collectives and the checkpoint of all ranks depend on it. Error(kPluginFault) names the
+/// plugin, since the config and the files are already known to be the same.
 void agree_on_descriptions(const RankContext& context, const std::vector<Group>& groups, const Schedule& schedule);
 /// `text`: the class of the program's own optimizer and what it keeps.
 void agree_on_program_optimizer(const RankContext& context, const std::string& text);
-/// Splits of parameters along the axis tensor (splits.cpp), as text: "" where none is declared.
+/// Returns the declared splits of parameters along the tensor axis (splits.cpp) as text; "" if
+/// there are none.
 std::string declared_splits(const torch::nn::Module& module);
-/// Every rank declares those of the same parameters, and their boxes make up each tensor once. Returns this rank's.
+/// Checks that every rank declares splits of the same parameters, and that their boxes cover each
+/// tensor exactly once. Returns this rank's splits.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module);
 
-/// Whether what every rank has whole is the same on all of them, and along the tensor axis what each has: a hash of each
-/// parameter, and of each state that an optimizer has for a whole group, is exchanged. Every rank calls it. "" or the sentence
-/// that names the first parameter that differs; `where` and `step` complete it. `ties`: parameters that stages hold together are
-/// compared along pipe, too; null: none. `frozen`: those that were written since they were compared last cost their bytes.
-/// `may_differ`: a range after a local step, which is left out; the same on every rank.
+/// Checks that replicated values are the same on all ranks, and along the tensor axis the shards of
+/// replicas. Exchanges a hash of each parameter, and of each optimizer state of a whole group.
+/// Every rank calls it. Returns "" or a sentence that names the first parameter that differs;
+/// `where` and `step` complete the sentence. `ties`: parameters that stages share are also compared
+/// along the pipe axis; may be null. `frozen`: only those written since the last comparison are
+/// hashed. `may_differ`: ranges after a local step, which are left out; the same on every rank.
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                  const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where,
                                  int64_t step, const std::function<bool(const Range&)>& may_differ);

@@ -1,4 +1,5 @@
-// Ranks of stage 3 that end at different lengths: who is done answers the others, and mistakes of one are all ranks'.
+// Lets ranks of stage 3 do different amounts of work: a rank that is done answers the others, and
+// an error of one rank is raised on all.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <gannet/zero.h>
@@ -15,7 +16,7 @@ namespace zero {
 
 struct AnswerUntilAllAreDone::State {
   EngineBase::Impl* impl;
-  std::optional<control::Watch::Call> call;  // the forwards within are this one call: no rank counts another's
+  std::optional<control::Watch::Call> call;  // covers the forwards inside: ranks may run different numbers of them
   int exceptions = std::uncaught_exceptions();
   bool is_over = false;
 };

@@ -1,4 +1,4 @@
-// The flags that a program takes over from DeepSpeed's users.
+// The command-line flags that DeepSpeed's users expect of a program.
 #include <gannet/error.h>
 #include <gannet/initialize.h>
 
@@ -12,7 +12,8 @@
 namespace gannet {
 namespace {
 
-// `--deepspeed` alone is a switch: only what is named like a config is taken as its value, not the program's own arguments.
+// `--deepspeed` by itself is a switch: it takes an argument as its value only if that is named like
+// a config.
 bool looks_like_config(std::string_view argument) {
   return !argument.starts_with('-') &&
          (argument.ends_with(".json") || argument.ends_with(".hjson") || argument.ends_with(".jsonc"));
@@ -56,7 +57,7 @@ ConfigArguments take_config_arguments(int& argc, char** argv) {
     }
     if (flag != "--deepspeed" && flag != "--deepspeed_config" && flag != "--set") {
       argv[kept++] = argv[i];
-      if (argument == "--") {  // the rest is the program's own
+      if (argument == "--") {  // the rest belongs to the program
         while (++i < argc) argv[kept++] = argv[i];
       }
       continue;

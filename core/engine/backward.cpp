@@ -1,8 +1,9 @@
-// Backward: from outputs and their gradients to gradients in the engine's buffers, reduced over the ranks where a step ends.
+// Backward: from outputs and their gradients to gradients in the engine's buffers, reduced over the
+// ranks.
 //
-//   backward(loss)       one output, whose gradient is the loss scale over the accumulation steps
+// one output; its gradient is the loss scale over the accumulation steps
 //   scale(loss)          the same for a backward that the program calls itself (scale.cpp)
-//   run_backward(...)    what is under both, and under a stage of a pipeline: any number of outputs, with their gradients
+// shared by both and by pipeline stages: any number of outputs, with their gradients
 #include "engine/backward.h"
 
 #include <ATen/ops/full.h>
@@ -31,7 +32,8 @@ void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char
                   formatted("the loss given to {} does not depend on any parameter that requires a gradient", name),
                   "compute it from engine->forward(...), outside NoGradGuard and InferenceMode, and do not detach it");
   };
-  // First: a forward without a graph is no micro-batch, and "called before forward()" would not be true of it.
+  // Checked first: a forward without a graph is not a micro-batch, and the error would be "called
+  // before forward()".
   if (impl.passes.training && loss.defined() && loss.numel() == 1) require_graph();
   impl.progress.check_backward(name, impl.passes.training);
   if (!loss.defined() || loss.numel() != 1)
@@ -46,7 +48,7 @@ double seed(const EngineBase::Impl& impl, const BackwardOptions& options) {
   return impl.scaler.scale() / (options.scale_wrt_gas ? static_cast<double>(impl.micro_batches_of_step()) : 1.0);
 }
 
-// Who writes parameters in a step, for an error.
+// Names what writes parameters in a step, for an error.
 std::string written_by(const EngineBase::Impl& impl) {
   if (impl.progress.applied_steps == 0) return "; no update was applied yet";
   const Optimizer* optimizer = impl.groups.empty() ? nullptr : impl.groups[0].optimizer.get();
@@ -57,14 +59,15 @@ std::string written_by(const EngineBase::Impl& impl) {
                    : "";
 }
 
-// What a loss says beside its gradients: whether it is finite, and its value for the monitors.
+// Reads the loss itself: whether it is finite, and its value for the monitors.
 void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
-  if (impl.host_reads_device()) {  // elsewhere, reading the loss would make the program wait for the device
+  if (impl.host_reads_device()) {  // on other devices, reading the loss would make the program wait for the device
     impl.passes.loss_was_finite = std::isfinite(loss.item<double>());
     if (!impl.passes.loss_was_finite && !impl.skip_policy.skips) {
       const std::string what = formatted("the loss of step {} is {}", impl.progress.global_steps + 1, loss.item<double>());
       if (impl.reporter) impl.reporter->error(impl.progress.global_steps + 1, what);
-      // Then it began earlier: an update, the program or a file made them so, and no learning rate of now.
+      // Parameters that are not finite come from an earlier update, the program or a file, and not
+      // from the present learning rate.
       if (const std::string wrong = not_finite_text(impl.store); !wrong.empty())
         throw Error(ErrorCode::kNonFinite, formatted("{}; before this forward {}{}", what, wrong, written_by(impl)),
                     "load a checkpoint from before (the log names one whose parameters are not finite), and look at what wrote "
@@ -78,7 +81,8 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
     impl.reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.micro_batches_of_step()));
 }
 
-// Whether this backward averages over the ranks: at a boundary or, where a rank keeps its own gradients alone, always.
+// Returns whether this backward averages over the ranks: at a boundary, and always if a rank keeps
+// only its own gradients.
 bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
   if (impl.store.shards_gradients() && !options.allreduce_gradients)
     throw Error(ErrorCode::kUnsupported,
@@ -89,8 +93,8 @@ bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
   return (impl.is_boundary() || impl.store.shards_gradients()) && options.allreduce_gradients && !impl.passes.no_sync;
 }
 
-// The calling thread is in a backward of this engine's from here to end_backward. `is_marked`: it carries the reducer's mark
-// already (scale.cpp).
+// From here to end_backward the calling thread is in a backward of this engine. `is_marked`: it
+// already carries the reducer's mark (scale.cpp).
 void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_marked) {
   impl.take_cleared_gradients();
   impl.newcomers.begin_backward(impl.module_audit->unknown());
@@ -98,13 +102,14 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
   impl.passes.keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && impl.comm->size() > 1;
   if (reduce && !impl.reducer->is_reduced()) plan_reduction(impl);
-  // A rank that alone has recomputation now would gather what the others do not: it waits for their answer first.
+  // If recomputation was switched on one rank only, that rank would gather what the others do not.
+  // So the ranks meet first.
   const auto begin = impl.activations.layers->take_turned() ? control::Watch::Call::kTogether : control::Watch::Call::kAtOnce;
   if (reduce || impl.store.gathers())
     impl.passes.running->call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "backward",
                                       impl.progress.global_steps + 1, "", begin, &impl.agreed(impl.is_boundary()));
   else if (control::Watch* const watch = impl.process_group->world()->watch())
-    watch->check();  // a micro-batch that meets no other rank learns of a verdict, too
+    watch->check();  // a micro-batch that meets no other rank also sees a verdict
   impl.passes.running->armed = impl.store.arm();
   if (impl.passes.running->call) impl.passes.running->call->carry(*impl.reducer->mark());
   impl.reducer->begin_backward({reduce, pass.create_graph, is_marked});
@@ -120,14 +125,14 @@ void end_backward(EngineBase::Impl& impl) {
   impl.progress.end_backward();
 }
 
-// A backward that did not end, because of an exception, and a scaled loss that has not had its own are given up.
+// Abandons a backward that an exception ended, and a scaled loss that had no backward.
 void give_up_backward(EngineBase::Impl& impl) {
   if (impl.progress.is_in_backward()) impl.restart_step();
   impl.passes.running.reset();
   impl.passes.scale_scope.reset();
 }
 
-// No gradient is held, and the next micro-batch is the first of its step.
+// Drops all gradients. The next micro-batch is the first of its step.
 void EngineBase::Impl::restart_step() noexcept {
   if (passes.running && passes.running->call) passes.running->call->fail();
   newcomers.forget();
@@ -141,7 +146,8 @@ void EngineBase::Impl::restart_step() noexcept {
   start_next_step();
 }
 
-// Plain LibTorch drops what was gathered so far; the micro-batches count as before.
+// As in plain LibTorch, this drops what was accumulated so far. Micro-batches are counted as
+// before.
 void EngineBase::Impl::take_cleared_gradients() {
   const std::vector<std::string> cleared = reducer->take_cleared();
   if (cleared.empty()) return;
@@ -184,7 +190,8 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   try {
     Timers::Scope timed(impl.timers, Timed::kBackward);
     take_loss(impl, loss, options);
-    // The scale and the division by the accumulation steps enter as backward's seed: no pass over the loss or the gradients.
+    // The scale and the division by the accumulation steps are part of backward's seed: no pass
+    // over the loss or the gradients.
     const at::Tensor seeds = at::full(loss.sizes(), seed(impl, options), loss.options().requires_grad(false));
     run_backward(impl, {loss}, {seeds}, {reduces(impl, options), options.retain_graph, options.create_graph});
   } catch (...) {

@@ -10,12 +10,12 @@ namespace gannet {
 struct BackwardPass {
   bool reduce = false;  // its gradients are averaged over the ranks as they arrive
   bool retain_graph = false;
-  bool create_graph = false;  // `.grad` stays with the program too, with a graph
+  bool create_graph = false;  // the program also keeps `.grad`, with a graph
 };
 
-/// Gradients of all trained parameters that `outputs` depend on, into the engine's buffers. `gradients`: of the outputs, scaled
-/// as a loss is (seed); undefined for an output of one element: 1. After forward(). An exception leaves restart_step() to the
-/// caller.
+/// Adds the gradients of all trained parameters that `outputs` depend on to the engine's buffers.
+/// `gradients`: those of the outputs, scaled as for a loss (seed); undefined for an output of one
+/// element means 1. Called after forward(). If it throws, the caller calls restart_step().
 void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                   const BackwardPass& pass);
 
@@ -26,9 +26,9 @@ bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options);
 void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_marked);
 void end_backward(EngineBase::Impl& impl);
 void give_up_backward(EngineBase::Impl& impl);
-/// `.grad` of the trained parameters.
+/// Clears `.grad` of the trained parameters.
 void drop_user_gradients(EngineBase::Impl& impl);
-/// The engine's own, and what a create_graph backward left with the program.
+/// Drops the engine's gradients, and `.grad` that a create_graph backward left to the program.
 void forget_gradients(EngineBase::Impl& impl);
 
 }  // namespace gannet

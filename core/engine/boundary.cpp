@@ -15,7 +15,8 @@ void check_order(EngineBase::Impl& impl, Call of) {
   const bool is_pending = impl.passes.running != nullptr;
   if (impl.progress.is_in_backward()) impl.restart_step();
   impl.progress.check_step(is_pending, call);
-  // Else its gradients would be added to those of another pass. After a load in the middle of one the call is not known.
+  // Otherwise the gradients of two passes would be added up. After a load in the middle of a pass
+  // its call is unknown.
   if (impl.progress.micro_in_step > 0 && !impl.passes.ended_by.empty() && impl.passes.ended_by != call)
     throw Error(
         ErrorCode::kOrder,
@@ -24,7 +25,7 @@ void check_order(EngineBase::Impl& impl, Call of) {
         formatted("end all micro-batches of a pass with the same call (docs/program.md, Steps of two passes): this one with "
                   "{}(), or begin the pass again with zero_grad()",
                   impl.passes.ended_by));
-  impl.passes.running.reset();  // of a scaled loss that was given up
+  impl.passes.running.reset();  // left by a scaled loss that was abandoned
   impl.passes.scale_scope.reset();
   if (impl.is_boundary() && impl.comm->size() > 1 && !impl.reducer->is_reduced())
     throw Error(

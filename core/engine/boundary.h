@@ -1,5 +1,5 @@
-// The phases that every pass of a step ends with, up to the check of its gradients: of step() (step.cpp), and of the earlier
-// passes of a step that has several (earlier_pass.cpp).
+// The phases at the end of every pass of a step, up to the check of its gradients. They are shared
+// by step() (step.cpp) and the earlier passes of a step that has several (earlier_pass.cpp).
 #pragma once
 
 #include <string>
@@ -11,19 +11,22 @@
 
 namespace gannet::boundary {
 
-/// What the program can call in the wrong order, before anything is touched. `call`: kStep, kPerturb ..., which the gate let in.
+/// Checks for calls in the wrong order, before anything is changed. `call`: kStep, kPerturb ...,
+/// already admitted by the gate.
 void check_order(EngineBase::Impl& impl, Call call);
-/// Between two boundaries: the micro-batch is accumulated.
+/// Ends a micro-batch between two boundaries: it is accumulated.
 StepResult end_micro_batch(EngineBase::Impl& impl, const char* call);
-/// The parameters and gradients are what this engine left, the ranks are together, and no operator is looked at any more.
+/// Begins a boundary: checks that parameters and gradients are those that this engine left, meets
+/// the other ranks, and stops intercepting operators.
 void begin(EngineBase::Impl& impl, StepScope& scope, const char* call);
 void reduce(EngineBase::Impl& impl);
 GradientCheck check(EngineBase::Impl& impl);
-/// Of gradients that are not finite: the first element that is not. All ranks call it.
+/// Names the first gradient element that is not finite. All ranks call it.
 std::string not_finite(EngineBase::Impl& impl);
-/// Averages and unscales the gradients.
+/// Returns the factor that averages and unscales the gradients.
 double factor(const EngineBase::Impl& impl);
-/// Trained parameters have other values: a graph that saved the old ones says so in backward, as torch.optim's does.
+/// Marks trained parameters as changed: a graph that saved old values then throws in backward, as
+/// with torch.optim.
 void bump_versions(EngineBase::Impl& impl);
 
 }  // namespace gannet::boundary

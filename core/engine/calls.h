@@ -1,5 +1,6 @@
-// One thread at a time is in an engine's public calls: who is, and in which. Calls of the same thread nest (a callback of a save
-// reads parameters, a checkpointed region calls the engine), and so do those of autograd's threads within a backward.
+// Admits one thread at a time to an engine's public calls, and records the thread and the call.
+// Calls of the same thread nest (a callback of a save reads parameters, a checkpointed region calls
+// the engine), and so do calls of autograd's threads within a backward.
 //
 //   const Calls::Entered entered(impl.calls, "step");   // Error(kOrder) names the call that another thread is in
 #pragma once
@@ -21,7 +22,7 @@ class Calls {
       if (calls_) calls_->leave();
     }
     Entered(const Entered&) = delete;
-    /// The call goes on: another function leaves it.
+    /// Stays in the call after this scope: another function leaves it.
     void keep() { calls_ = nullptr; }
 
    private:
@@ -29,9 +30,9 @@ class Calls {
   };
 
  private:
-  std::atomic<uint64_t> thread_{0};  // thread_number() of the one that is inside; 0: none
+  std::atomic<uint64_t> thread_{0};  // thread_number() of the thread inside; 0: none
   std::atomic<const char*> call_{nullptr};
-  int depth_ = 0;  // of that thread, which alone touches it
+  int depth_ = 0;  // of that thread, the only one that accesses it
 };
 
 }  // namespace gannet

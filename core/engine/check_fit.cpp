@@ -1,4 +1,5 @@
-// Will the run fit? From the engine's parameters and config to a plan (estimate/plan.h), against what the machine has.
+// Checks whether the run fits: makes a plan (estimate/plan.h) of the engine's parameters and
+// config, and compares it with what the machine has.
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -18,7 +19,8 @@ zero::Tier tier_of(const config::OffloadTo& to) {
   return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone;
 }
 
-// What a rank keeps for each element of a range, on average: of a state SERVED its share of the ranks.
+// Returns the bytes that a rank keeps for each element of a range, on average. A SERVED state
+// counts with this rank's share.
 uint32_t state_bytes_of(const Range& range, const Optimizer& optimizer, uint32_t ranks) {
   uint32_t bytes = 0;
   for (const auto& state : optimizer.states()) {
@@ -45,14 +47,14 @@ zero::ModelSize model_of(const RankContext& context, const ParameterStore& store
     const auto& optimizer = groups[range.group].optimizer;
     if (!optimizer) continue;
     model.state_bytes =
-        std::max(model.state_bytes, state_bytes_of(range, *optimizer, context.comm->size()));  // groups may have others
+        std::max(model.state_bytes, state_bytes_of(range, *optimizer, context.comm->size()));  // groups may differ
     model.keeps_masters |= optimizer->perturbs();
     model.has_second_gradient |= optimizer->takes_second_gradients();
   }
   return model;
 }
 
-// Of the parameters as the program made them, in host memory.
+// Returns the bytes of the parameters as the program created them, in host memory.
 uint64_t bytes_held_now(const ParameterStore& store) {
   uint64_t bytes = 0;
   for (const Range& range : store.ranges())
@@ -88,7 +90,7 @@ zero::Plan plan_of(const RankContext& context, const ParameterStore& store, cons
 
 zero::Room room_for(const RankContext& context, const ParameterStore& store, const zero::Plan& plan) {
   zero::Room room = zero::room_of(machine_memory());
-  // The model as the program made it goes when its parameters are placed.
+  // The model as the program created it is freed when its parameters are placed.
   const uint64_t held_now = bytes_held_now(store);
   if (room.host) *room.host += held_now * plan.ranks_per_host;
   if (room.process) *room.process += held_now;
@@ -105,7 +107,8 @@ zero::Room room_for(const RankContext& context, const ParameterStore& store, con
 
 }  // namespace
 
-// Needs more than the machine has: said before anything is allocated, with what would fit.
+// Throws if the run needs more than the machine has, before anything is allocated, and says what
+// would fit.
 void check_fit(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups) {
   if (!context.settings().check_memory || store.ranges().empty()) return;
   const zero::Plan plan = plan_of(context, store, groups);

@@ -1,4 +1,5 @@
-// From a module's parameters to groups and the store, and everything of the module to the device.
+// Collects a module's parameters in groups and in the store, and moves the whole module to the
+// device.
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
@@ -17,7 +18,8 @@
 namespace gannet {
 namespace {
 
-// By patterns. A tied parameter has several names; a stage of a pipeline has some of the model's.
+// Groups parameters by name patterns. A tied parameter has several names; a pipeline stage has some
+// of the model's names.
 std::vector<ParameterGroup> groups_by_name(const EngineBase::Impl& impl) {
   const GroupRules& rules = impl.group_rules;
   std::vector<at::Tensor> tensors;
@@ -41,7 +43,7 @@ std::vector<ParameterGroup> groups_by_name(const EngineBase::Impl& impl) {
 }
 
 std::vector<ParameterGroup> groups_of(const EngineBase::Impl& impl, const EngineOptions& options) {
-  if (options.optimizer) {  // the program's own optimizer says which parameters it steps
+  if (options.optimizer) {  // the program's own optimizer determines which parameters it steps
     std::vector<ParameterGroup> groups;
     for (auto& group : options.optimizer->param_groups()) groups.push_back({group.params(), {}, ""});
     return groups;
@@ -105,7 +107,7 @@ ParameterStore::GradientMemory gradient_memory(const EngineBase::Impl& impl) {
 
 void move_module(EngineBase::Impl& impl) {
   at::NoGradGuard no_grad;
-  const zero::Interception armed;  // parameters built under zero::Init come as they are read
+  const zero::Interception armed;  // parameters built under zero::Init are gathered as they are read
   if (impl.updates_on_host() && impl.settings().zero.stage >= 2 && !impl.groups.empty() && impl.groups[0].optimizer) {
     impl.host_gradients = std::make_unique<HostGradients>(*impl.accelerator, impl.device_index(),
                                                           2 * impl.store.bucket_numel() * int64_t{sizeof(float)},
@@ -117,14 +119,15 @@ void move_module(EngineBase::Impl& impl) {
   std::unordered_set<const void*> placed;
   for (const auto& [name, tensor] : impl.store.owned()) placed.insert(tensor.unsafeGetTensorImpl());
 
-  // What is not trained: frozen parameters follow the training dtype, buffers keep theirs unless buffer_dtype is set.
+  // Untrained tensors: frozen parameters take the training dtype, buffers keep theirs unless
+  // buffer_dtype is set.
   for (auto& parameter : impl.module->parameters())
     if (!placed.count(parameter.unsafeGetTensorImpl())) impl.store.place_untrained(parameter);
   for (auto& buffer : impl.module->buffers()) {
     const bool cast = impl.settings().buffer_dtype && buffer.is_floating_point();
     move_leaf(buffer, buffer.to(impl.device, cast ? scalar_type(*impl.settings().buffer_dtype) : buffer.scalar_type()));
   }
-  // Every rank starts from rank 0's values (of experts from the first holder's), buffers included.
+  // Every rank starts from rank 0's values (for experts, the first holder's), buffers included.
   for (auto& parameter : impl.module->parameters())
     if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(impl.ranks_of(split_of(parameter).get()), parameter.detach());
   for (auto& buffer : impl.module->buffers()) broadcast(impl, buffer);

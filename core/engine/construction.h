@@ -1,4 +1,5 @@
-// An engine's construction: its phases, and the parts that they are made of; join.cpp uses some of those again.
+// The phases of an engine's construction and the functions that they call; join.cpp reuses some of
+// these.
 #pragma once
 
 #include <memory>
@@ -9,24 +10,28 @@
 
 namespace gannet {
 
-/// The phases in their order (initialize.cpp). The first two need no module: a pipeline builds that of its stage when the mesh is
-/// known. An exception leaves the module as it was, up to take_over_module().
+/// The phases in their order (initialize.cpp). The first two need no module: a pipeline builds its
+/// stage's module once the mesh is known. Up to take_over_module(), an exception leaves the module
+/// unchanged.
 class Construction {
  public:
   Construction(EngineBase::Impl& impl, const EngineOptions& options);
-  /// Plugins, accelerator, ranks, mesh and settings. From here on every rank is in "initialize" together.
+  /// Opens plugins, accelerator, ranks, mesh and settings. From here on every rank is in the call
+  /// "initialize".
   void open();
-  /// What the config and the program say of optimizer, tiers, recomputation and groups.
+  /// Reads what the config and the program specify for optimizer, tiers, recomputation and groups.
   void read_rules();
-  /// The module's parameters, in groups.
+  /// Collects the module's parameters in groups.
   void collect(std::shared_ptr<torch::nn::Module> module);
-  /// What this rank alone can refuse: the optimizer, the schedule, another owner of the parameters, memory that does not suffice.
+  /// Checks what this rank can refuse by itself: the optimizer, the schedule, another owner of the
+  /// parameters, too little memory.
   void check();
-  /// What the ranks can refuse together.
+  /// Checks what the ranks can only refuse together.
   void agree();
-  /// The module's parameters move to the device and into the store; states, the reducer and recomputation are made for them.
+  /// Moves the module's parameters to the device and into the store; creates states, the reducer
+  /// and recomputation for them.
   void take_over_module();
-  /// What compares, reports and measures from the first step on.
+  /// Starts what compares, reports and measures from the first step on.
   void start();
 
  private:
@@ -37,19 +42,23 @@ class Construction {
   std::optional<control::Watch::Call> call_;
 };
 
-/// Groups and the store's parameters from the module or from the groups that the program gave (collect.cpp).
+/// Collects groups and the store's parameters from the module, or from the groups that the program
+/// gave (collect.cpp).
 void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options);
-/// Error(kArgument): two tensors hold one memory, and the flat buffers would take one of them away (shared_memory.cpp).
+/// Throws Error(kArgument) if two tensors share memory, since the flat buffers would separate them
+/// (shared_memory.cpp).
 void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore& store);
-/// Will the run fit? Error(kOutOfMemory) with what would, before anything is allocated (check_fit.cpp).
+/// Throws Error(kOutOfMemory) if the run does not fit, with what would, before anything is
+/// allocated (check_fit.cpp).
 void check_fit(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups);
-/// To the device; parameters to the training dtype and into the store's memory; rank 0's values everywhere (collect.cpp).
+/// Moves the module to the device, parameters in the training dtype into the store's memory, with
+/// rank 0's values on every rank (collect.cpp).
 void move_module(EngineBase::Impl& impl);
-/// The moving average of the parameters, where the config has one (evaluation.cpp).
+/// Starts the moving average of the parameters if the config has one (evaluation.cpp).
 void start_average(EngineBase::Impl& impl);
-/// Null: gradients are kept in the device's memory.
+/// Returns null if gradients are kept in the device's memory.
 ParameterStore::GradientMemory gradient_memory(const EngineBase::Impl& impl);
-/// Parameters that the program thawed or added are trained from now on (join.cpp).
+/// From now on, trains parameters that the program unfroze or added (join.cpp).
 void join_parameters(EngineBase::Impl& impl, const ParameterStore::Named& added);
 
 }  // namespace gannet

@@ -20,7 +20,7 @@ std::string name_of_optimizer(const EngineBase::Impl& impl) {
   return impl.groups.empty() || !impl.groups[0].optimizer ? impl.optimizer_name() : impl.groups[0].optimizer->plugin().name();
 }
 
-// Some group's optimizer can do it. The program's own optimizers and those of plugins without the capability cannot.
+// Returns whether some group's optimizer has the capability. The program's own optimizers never do.
 bool optimizer_has(const EngineBase::Impl& impl, CapabilityTest capability) {
   return !impl.user_optimizer && std::any_of(impl.groups.begin(), impl.groups.end(), [&](const Group& group) {
     return group.optimizer && (group.optimizer.get()->*capability)();
@@ -52,14 +52,16 @@ std::vector<const void*> frozen_now(const EngineBase::Impl& impl) {
   return frozen;
 }
 
-// A parameter that perturb() moved, and that the update leaves out: nobody else brings back what the model reads of it.
+// Returns whether a parameter was frozen after perturb() moved it. The update leaves it out, so
+// nothing else restores what the model reads.
 bool has_frozen_since(const EngineBase::Impl& impl) {
   const std::vector<const void*>& before = impl.passes.earlier->frozen;
   const std::vector<const void*> now = frozen_now(impl);
   return !std::includes(before.begin(), before.end(), now.begin(), now.end());
 }
 
-// A pass that ends before the step's: the gradients that it found, and `use` for those that are finite.
+// Ends a pass before the step's last: reduces and checks its gradients, and calls `use` if all so
+// far were finite.
 template <class Use>
 StepResult end_earlier_pass(EngineBase::Impl& impl, const char* call, bool EarlierPasses::* done, const Use& use) {
   if (!impl.is_boundary()) return boundary::end_micro_batch(impl, call);
@@ -181,7 +183,7 @@ StepResult EngineBase::keep_second_gradient() {
                           impl.progress.global_steps + 1, name_of_optimizer(impl)),
                 "ask engine->wants_second_gradient() first; zero_grad() drops the gradients so far");
   return end_earlier_pass(impl, "keep_second_gradient", &EarlierPasses::has_second, [&] {
-    second.drop();  // of a pass that failed while it kept some
+    second.drop();  // left by a pass that failed while it kept some
     second.keep(boundary::factor(impl), impl.progress.applied_steps);
     if (impl.reporter) impl.reporter->forget_loss();
   });

@@ -1,4 +1,5 @@
-// The engine's calls between construction (initialize.cpp) and the step at a boundary (step.cpp).
+// The engine's calls other than construction (initialize.cpp) and the step at a boundary
+// (step.cpp).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -34,14 +35,14 @@ EngineBase::Impl::Impl() = default;
 
 EngineBase::Impl::~Impl() {
   tell_of_evaluation_weights(*this);
-  self.reset();  // handles and guards know from here on
+  self.reset();  // from here on handles and guards see that the engine is gone
   if (user_optimizer) user_optimizer->give_back(store.ranges());
   if (torch_optimizer) torch_optimizer->give_back(store);
 }
 
 void EngineBase::Impl::audit() {
   if (const auto failed = std::exchange(guards.failed, std::nullopt)) throw *failed;
-  if (!guards.writing.empty()) return;  // what one rank writes under a guard becomes the others' when it ends
+  if (!guards.writing.empty()) return;  // writes of one rank under a guard reach the others when the guard ends
   refuse_writes_after_local_steps(*this);
   refuse_writes_while_perturbed(*this);
   module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });
@@ -50,7 +51,7 @@ void EngineBase::Impl::audit() {
 
 namespace {
 
-// For the verdict on ranks that wrote other values: "'first.bias' (bits 0f3a...)".
+// For the error about ranks that wrote different values: "'first.bias' (bits 0f3a...)".
 std::string written_text(const EngineBase::Impl& impl, uint64_t hash) {
   if (hash == 0) return "nothing";
   std::string text = impl.module_audit->written_names();
@@ -158,7 +159,7 @@ void EngineBase::set_train_batch_size(int64_t samples) {
 }
 
 void EngineBase::Impl::start_next_step() {
-  if (passes.earlier) return;  // the step in hand has passes to come, of as many micro-batches
+  if (passes.earlier) return;  // the current step has more passes, with the same number of micro-batches
   const auto accumulation = progress.take_accumulation();
   if (!accumulation) return;
   auto& settings = resolved.settings;
@@ -220,7 +221,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_parameters() tr
     call.emplace(impl_->process_group->world()->watch(), *impl_->world_group, "fp32_parameters", impl_->progress.global_steps, "",
                  control::Watch::Call::kTogether);
   });
-  size_t at = 0;  // after a local step every rank gives the weights to use, not its own
+  size_t at = 0;  // after a local step every rank returns the weights to use, not its own
   for (const Range& range : impl_->store.ranges())
     for (size_t p = 0; p < range.parameters.size(); ++p, ++at)
       if (const at::Tensor weights = weights_to_use(*impl_, range, p); weights.defined())

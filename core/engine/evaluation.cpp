@@ -12,7 +12,7 @@
 namespace gannet {
 namespace {
 
-// Every rank is here: the new values are sent to each other.
+// Called by every rank: the ranks send each other the new values.
 void exchange(EngineBase::Impl& impl, bool trains) {
   const Call call = trains ? Call::kTrainOfOtherWeights : Call::kEvalOfOtherWeights;
   gate::require(impl, call);
@@ -47,7 +47,7 @@ void tell_of_evaluation_weights(EngineBase::Impl& impl) noexcept try {
         formatted("an engine ended between eval() and train(): its module keeps the weights that {} evaluates with, and "
                   "not those that were trained",
                   evaluating_part(impl)));
-} catch (const std::exception&) {  // what ends has nobody to tell
+} catch (const std::exception&) {  // a destructor has no caller to report to
 }
 
 void start_average(EngineBase::Impl& impl) {

@@ -1,13 +1,15 @@
-// eval() and train() of an engine that evaluates with other weights than it trains: its optimizer's, or a moving average.
+// eval() and train() of an engine that evaluates with weights other than those it trains: its
+// optimizer's, or a moving average.
 #pragma once
 
 #include "engine/impl.h"
 
 namespace gannet {
 
-/// Which part of the engine evaluates with other weights than it trains, in words: "optimizer 'ScheduleFree'".
+/// Names the part of the engine that evaluates with other weights than it trains: "optimizer
+/// 'ScheduleFree'".
 std::string evaluating_part(const EngineBase::Impl& impl);
-/// In the log, when the engine ends between the two.
+/// Logs that the engine ended between eval() and train().
 void tell_of_evaluation_weights(EngineBase::Impl& impl) noexcept;
 
 }  // namespace gannet

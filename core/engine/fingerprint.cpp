@@ -1,6 +1,7 @@
-// Whether what every rank has whole is the same on all of them: a hash of each parameter, exchanged every
-// gannet.fingerprint_every steps and at each save. A cosmic ray, a library that writes past its memory, a program that told one
-// rank something else: the first parameter that differs is named.
+// Checks that replicated values are the same on all ranks: exchanges a hash of each parameter,
+// every gannet.fingerprint_every steps and at each save, and names the first parameter that
+// differs. Possible causes: a cosmic ray, a library that writes past its memory, a program that
+// gave one rank other values.
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
 #include <torch/nn/module.h>
@@ -24,8 +25,8 @@ uint64_t hash_of(const at::Tensor& values) {
   return XXH3_64bits(here.const_data_ptr(), here.nbytes());
 }
 
-// One exchange of one hash where all are the same; else the name of the first that differs, and the ranks that have another value
-// than the first one.
+// Exchanges one combined hash and, only if that differs, all hashes. Returns the name of the first
+// that differs, and in `ranks` those with a value other than the first rank's.
 std::string first_difference(HostGroup& group, const std::vector<uint64_t>& hashes, const std::vector<std::string>& names,
                              std::vector<uint32_t>& ranks) {
   if (hashes.empty() || group.size() == 1) return "";
@@ -55,7 +56,7 @@ struct Compared {
   }
 };
 
-// What this rank has of a parameter that other stages hold as well: theirs are cut alike.
+// This rank's copy of a parameter that other stages hold as well, with the same shards.
 Compared copy_of(const Tie& tie, const ParameterStore& store) {
   Compared copy;
   for (const Range& range : store.ranges()) {
@@ -70,8 +71,9 @@ Compared copy_of(const Tie& tie, const ParameterStore& store) {
   return copy;
 }
 
-// States of a whole group (of its tensors, rows or columns, or one number), which every rank is to compute alike. One that
-// averages gradients itself may be in the middle of local steps, and experts' groups are not all ranks'.
+// States of a whole group (of its tensors, rows or columns, or one number), which every rank should
+// compute alike. Left out: optimizers that average gradients themselves, which may be in the middle
+// of local steps, and models with experts, since experts' groups are not on all ranks.
 void add_states(const std::vector<Group>& groups, const ParameterStore& store, Compared& compared) {
   if (store.has_experts()) return;
   for (const Group& group : groups) {
@@ -85,7 +87,8 @@ void add_states(const std::vector<Group>& groups, const ParameterStore& store, C
   }
 }
 
-// Of frozen parameters: their values or, of those that were not written since they were compared last, a word that says so.
+// Hashes of frozen parameters; with `written_only`, 0 for those not written since the last
+// comparison.
 Compared all_of(const std::vector<ModuleAudit::Frozen>& frozen, bool written_only) {
   Compared compared;
   for (const auto& one : frozen)
@@ -93,14 +96,14 @@ Compared all_of(const std::vector<ModuleAudit::Frozen>& frozen, bool written_onl
   return compared;
 }
 
-// What this rank has of the parameters, by the axis along which other ranks are to have the same.
+// This rank's hashes, by the axis along which other ranks should have the same.
 struct AllCompared {
   Compared along_data, along_tensor, along_expert_data;
 
   void add(const std::string& name, const at::Tensor& values, const Range& range) {
     const uint64_t hash = hash_of(values);
     (range.is_of_experts() ? along_expert_data : along_data).add(name, hash);
-    if (!range.is_split_along_tensor()) along_tensor.add(name, hash);  // else each has boxes of its own
+    if (!range.is_split_along_tensor()) along_tensor.add(name, hash);  // otherwise each rank has its own boxes
   }
 };
 
@@ -109,14 +112,14 @@ void add_whole(const ParameterStore& store, const std::function<bool(const Range
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       if (may_differ(range)) break;
-      if (parameter.resident) continue;  // each rank has a part of its own
+      if (parameter.resident) continue;  // each rank has its own part
       all.add(parameter.name, parameter.tensor.detach(), range);
       if (range.has_master_copy() && range.has_all_of(range.master))
         all.add(formatted("the master of {}", parameter.name), range.whole_master(parameter), range);
     }
 }
 
-// Replicas along the tensor axis have the same shards, too.
+// Replicas along the tensor axis also have the same shards.
 void add_shards(const ParameterStore& store, AllCompared& all) {
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
@@ -125,8 +128,9 @@ void add_shards(const ParameterStore& store, AllCompared& all) {
                 range.master_of({part.offset, part.own, part.numel}), range);
 }
 
-// One sentence for all, or the other groups would train on without these ranks: what ranks with the same part of the model differ
-// in says more than what others do.
+// All ranks get one sentence; otherwise the other groups would continue to train without these
+// ranks. A difference between ranks with the same part of the model (`found`) is preferred to
+// `other`: it says more.
 std::string first_of_all(HostGroup& world, const std::string& found, const std::string& other) {
   std::string along_others;
   for (const std::string& text : world.gather_texts(formatted("{}\n{}", found, other))) {
@@ -151,13 +155,13 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
   const auto compare = [&](HostGroup& group, const Compared& compared, const char* axis) {
     std::vector<uint32_t> ranks;
     const std::string first = first_difference(group, compared.hashes, compared.names, ranks);
-    for (uint32_t& rank : ranks) rank = group.ranks()[rank];  // of all that train together
+    for (uint32_t& rank : ranks) rank = group.ranks()[rank];  // numbered among all ranks that train together
     return first.empty() ? ""
                          : formatted("the ranks have different values of '{}': {} and rank {}{} (found {}, step {})", first,
                                      control::name_ranks(ranks), group.ranks()[0], axis, where, step);
   };
   std::string found = compare(*context.host_group, all.along_data, "");
-  // Few programs write frozen parameters: the others pay for none of their bytes.
+  // Few programs write frozen parameters; all others skip the hashing of their bytes.
   if (const std::string written = compare(*context.host_group, all_of(frozen, /*written_only=*/true), "");
       found.empty() && !written.empty())
     found = compare(*context.host_group, all_of(frozen, /*written_only=*/false), "");

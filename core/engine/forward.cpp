@@ -1,4 +1,4 @@
-// What is around a forward: the gate, autocast, gathered parameters, recomputation, timers.
+// Wraps a forward: the gate, autocast, gathered parameters, recomputation, timers.
 #include "engine/forward.h"
 
 #include <ATen/core/grad_mode.h>
@@ -11,12 +11,12 @@
 namespace gannet {
 namespace {
 
-// An evaluation, under NoGradGuard or after eval(), is no part of a step.
+// An evaluation, under NoGradGuard or after eval(), is not part of a step.
 bool trains_now(const EngineBase::Impl& impl) { return impl.reducer && impl.passes.training && at::GradMode::is_enabled(); }
 
 }  // namespace
 
-// An exception that the program catches on this rank alone is found at the next call of all ranks.
+// An exception that the program catches on one rank only is detected at the next call of all ranks.
 void rethrow_from_forward(EngineBase::Impl& impl) {
   if (trains_now(impl)) ++impl.progress.caught_errors;
   rethrow_of_operators(impl, *impl.module, "forward");
@@ -39,7 +39,8 @@ void begin_forward(EngineBase::Impl& impl) {
   }
   if (impl.profiling) impl.profiling->begin_forward();
   impl.passes.activations.emplace(impl.activations, impl.module, trains);
-  // A graph holds a parameter's cast copy anyway; without one, copies of all parameters would stay to the end of forward.
+  // A graph holds a parameter's cast copy anyway. Without a graph, cached copies of all parameters
+  // would live until forward ends.
   if (impl.passes.autocast_dtype)
     impl.passes.autocast.emplace(impl.device.type(), *impl.passes.autocast_dtype,
                                  /*caches_casts=*/at::GradMode::is_enabled() || !impl.store.gathers());
@@ -61,7 +62,7 @@ void end_forward(EngineBase::Impl& impl) {
   impl.passes.forward_timed.reset();
   if (trains_now(impl)) impl.progress.end_forward();
   impl.passes.forward_call.reset();
-  if (!impl.progress.holds_micro_batch()) {  // else the loss may use parameters too, and backward will
+  if (!impl.progress.holds_micro_batch()) {  // otherwise the loss may still use parameters, and backward will
     impl.store.end_pass();
     impl.store.disarm();
   }

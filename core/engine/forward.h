@@ -1,17 +1,18 @@
-// A forward of the module, of the program's own code between begin and end.
+// A forward of the module: the program's own code runs between begin and end.
 #pragma once
 
 #include "engine/impl.h"
 
 namespace gannet {
 
-/// Error(kOrder) where the gate refuses a forward. The calling thread is in the call until end_forward().
+/// Throws Error(kOrder) if the gate refuses a forward. The calling thread is in the call until
+/// end_forward().
 void begin_forward(EngineBase::Impl& impl);
-/// The module's forward has returned: are all ranks here?
+/// Called when the module's forward has returned. Checks that all ranks are here.
 void finish_forward(EngineBase::Impl& impl);
-/// After finish_forward(), or after an exception.
+/// Called after finish_forward(), or after an exception.
 void end_forward(EngineBase::Impl& impl);
-/// Within a handler: LibTorch's errors of memory, device and dtypes as ours.
+/// Called within a handler. Rethrows LibTorch's errors of memory, device and dtypes as Gannet's.
 [[noreturn]] void rethrow_from_forward(EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -26,7 +26,7 @@ constexpr States states(std::initializer_list<State> list) {
 
 using enum State;
 
-// Of every call that goes on from the parameters or gradients as they are.
+// These states refuse every call that continues from the present parameters or gradients.
 constexpr States kUnusable = states({kWithinBackward, kBatchFailed, kBatchRuns, kTorn, kTakenOver});
 constexpr States kOpenGuards = states({kWriteGuard, kReadGuard});
 constexpr States kEndsPass = kUnusable | kOpenGuards | states({kEvaluationWeights, kNoSync, kNoOptimizer});
@@ -92,7 +92,7 @@ static_assert(is_in_order(), "a row for each call, in the order of Call");
 
 const Row& row(Call call) { return kRows[static_cast<size_t>(call)]; }
 
-// "step()", or what is no function's name as it is.
+// Returns "step()"; a name that is not a function's (it has a space) stays as it is.
 std::string called(Call call) { return formatted("{}{}", name_of(call), std::strchr(name_of(call), ' ') ? "" : "()"); }
 
 Error refused_while_held(const std::string& held, Call call) {

@@ -1,8 +1,10 @@
-// The gate of an engine's public calls: one table says which call is refused in which state (gate.cpp; docs/program.md shows it).
+// The gate of an engine's public calls: one table lists which call is refused in which state
+// (gate.cpp; docs/program.md shows it).
 //
 //   const Entered entered(impl, Call::kSaveCheckpoint);   // Error(kOrder) of the first state that refuses it
 //
-// A call that is refused in some cases only enters as a thread first, and asks for the rest when it knows:
+// A call that is refused only in some cases first enters its thread, and checks the rest once it
+// knows its case:
 //
 //   const Calls::Entered entered(impl.calls, name_of(Call::kEval));
 //   if (weights_differ) gate::require(impl, Call::kEvalOfOtherWeights);
@@ -60,12 +62,12 @@ enum class Call : uint8_t {
   kCount,
 };
 
-/// As errors, logs and the watch name it, without parentheses.
+/// The call's name in errors, logs and the watch, without parentheses.
 const char* name_of(Call call);
 
 namespace gate {
 
-/// In the order in which they are asked.
+/// In the order in which they are checked.
 enum class State : uint8_t {
   kWithinBackward,     // a hook or a node of the engine's own backward calls
   kBatchFailed,        // a room above the engine (micro_batch.h) gave up in the middle of a step
@@ -75,11 +77,11 @@ enum class State : uint8_t {
   kEvaluationWeights,  // the model has other weights than those that are trained
   kBetweenPasses,      // an earlier pass of the step has ended (perturb(), keep_second_gradient())
   kWriteGuard,         // a zero::GatheredParameters with write_from is open
-  kReadGuard,          // one without, which shows gathered values
+  kReadGuard,          // a guard without write_from is open, which shows gathered values
   kNoSync,             // a NoSync scope is open
   kNoOptimizer,        // the engine does not train
   kMicroBatch,         // a micro-batch is between forward() and step()
-  kGradients,          // one is between backward() and step()
+  kGradients,          // a micro-batch is between backward() and step()
   kCount,
 };
 
@@ -92,7 +94,8 @@ std::string table();
 
 }  // namespace gate
 
-/// The calling thread is in the call, which the engine's state allows, until the end of the scope.
+/// Enters a call if the engine's state allows it. The calling thread is in the call until the scope
+/// ends.
 class Entered {
  public:
   Entered(EngineBase::Impl& impl, Call call);

@@ -1,4 +1,5 @@
-// Parameters that are gathered on demand: from forward to step by operators, outside by a guard.
+// Parameters that are gathered on demand: between forward and step by operators, otherwise by a
+// guard.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gannet/log.h>
@@ -25,7 +26,7 @@ namespace gannet {
 
 namespace {
 
-struct Operators {  // seen on a thread of the program's own
+struct Operators {  // intercepted on one of the program's own threads
   zero::Interception interception;
 };
 
@@ -39,7 +40,7 @@ namespace zero {
 
 struct GatheredParameters::State {
   struct Chosen {
-    Range* range;  // null: neither trained nor shared out
+    Range* range;  // null: neither trained nor sharded
     size_t parameter;
     at::Tensor tensor;
     bool is_trained;
@@ -48,11 +49,11 @@ struct GatheredParameters::State {
     std::string name() const { return range ? range->parameters[parameter].name : shape_text(tensor.sizes().vec()); }
   };
   EngineBase::Impl* impl;
-  std::weak_ptr<void> engine;  // of which `impl` is a part
+  std::weak_ptr<void> engine;  // expires with the engine that `impl` is part of
   std::optional<uint32_t> write_from;
   std::vector<Chosen> chosen;
   std::vector<size_t> residents;
-  std::string name;  // of the first of `chosen`
+  std::string name;  // of the first in `chosen`
   int exceptions = std::uncaught_exceptions();
   bool is_over = false;
 
@@ -111,21 +112,24 @@ void GatheredParameters::State::agree() const {
                 "ranks are counted from 0");
 }
 
-// `write_from` among these ranks. Of experts that it does not hold, the rank beside it along `expert` that does.
+// Returns `write_from` as a rank of `ranks`. For experts that it does not hold: the rank next to it
+// along `expert` that does.
 uint32_t GatheredParameters::State::root_in(const ReductionGroup& ranks) const {
   if (ranks.comm == impl->comm.get()) return *write_from;
   return impl->mesh->refined().coordinate(impl->mesh->shape().group(kDataAxis, impl->world_group->rank())[*write_from],
                                           kExpertDataAxis);
 }
 
-// set_data() or torch::load under the guard: of a trained parameter the audit knows, of another the guard.
+// Returns whether set_data() or torch::load replaced the tensor's memory under the guard. The audit
+// knows this of a trained parameter; otherwise the guard compares storages.
 bool GatheredParameters::State::is_replaced(const Chosen& one) const {
   if (!one.range) return false;
   if (one.is_trained) return impl->reducer && impl->module_audit->is_replaced(one.range->parameters[one.parameter]);
   return storage_of(one.tensor) != one.storage;
 }
 
-// Of which of `chosen` some rank has new memory: the one that writes, alone or with the others. Every rank calls it.
+// Returns which of `chosen` have new memory on some rank: on the writing rank, and maybe on others.
+// Every rank calls it.
 std::vector<size_t> GatheredParameters::State::replaced_anywhere() const {
   std::string mine;
   for (const Chosen& one : chosen) mine += is_replaced(one) ? '1' : '0';
@@ -138,7 +142,7 @@ std::vector<size_t> GatheredParameters::State::replaced_anywhere() const {
   return replaced;
 }
 
-// One rank's values of a whole parameter: to every rank, its shards and masters.
+// Sends one rank's values of a whole parameter to the shards and masters of every rank.
 void GatheredParameters::State::publish(const Chosen& one, bool is_replaced_anywhere) {
   if (is_replaced_anywhere) return take_new_memory(one);
   if (!one.range && storage_of(one.tensor) != one.storage) {
@@ -152,7 +156,8 @@ void GatheredParameters::State::publish(const Chosen& one, bool is_replaced_anyw
   if (one.range) impl->store.keep_written(*one.range, one.parameter, whole.flatten());
 }
 
-// In the precision of its new memory, which may be a file's; on ranks that have none it comes into a buffer.
+// Keeps the precision of the new memory, which may be a file's. Ranks without new memory receive
+// the values in a buffer.
 void GatheredParameters::State::take_new_memory(const Chosen& one) {
   const bool is_mine = is_replaced(one);
   const at::Tensor value = impl->module_audit->value_given(*one.range, one.parameter, is_mine);
@@ -163,13 +168,14 @@ void GatheredParameters::State::take_new_memory(const Chosen& one) {
     if (is_mine) impl->store.restore_memory(*one.range, one.parameter);
     return;
   }
-  double is_in_full = value.scalar_type() == one.range->dtype ? 0 : 1;  // on the rank that writes, which may be any
+  double is_in_full = value.scalar_type() == one.range->dtype ? 0 : 1;  // decided by the rank that writes, which may be any
   if (impl->comm->size() > 1) impl->host_group->all_reduce(&is_in_full, 1, GANNET_MAX);
   impl->store.take_in(*one.range, one.parameter, whole.flatten(), /*is_replaced=*/true, is_in_full > 0);
 }
 
-// A parameter that goes away with the guard and that the program has written, though it asked to read; "": none. A guard with
-// write_from inside of this one leaves it at another version, which the engine knows.
+// Returns a gathered parameter that the program wrote although the guard only reads; "" if there is
+// none. An inner guard with write_from leaves the parameter at another version, which the engine
+// knows.
 std::string GatheredParameters::State::written() const {
   for (const Chosen& one : chosen) {
     if (!one.range) continue;

@@ -1,5 +1,5 @@
-// The plugin's object of each parameter group: made and checked before any of them is in use, at construction and when
-// swap_optimizer() replaces them.
+// Creates the plugin's optimizer of each parameter group. All of them are created and checked
+// before any is used, at construction and when swap_optimizer() replaces them.
 #pragma once
 
 #include <functional>
@@ -12,24 +12,25 @@
 
 namespace gannet {
 
-/// What a group's plugin is given, and where each of it stands.
+/// The params of a group's plugin, and where each of them is set.
 struct GroupParams {
   Dict params;
   std::function<std::string(const std::string& member)> where;
 };
 
-/// An optimizer for each of `groups`, described, with its hyperparameters: [groups] of which nothing else is filled in. Throws
-/// what makes the plugin unfit for these groups, ranges and ranks.
+/// Creates an optimizer for each of `groups`, described and with its hyperparameters. In the
+/// result, [groups], nothing else is filled in. Throws if the plugin does not fit these groups,
+/// ranges and ranks.
 std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                    const plugin::Plugin& plugin, const std::function<GroupParams(size_t group)>& params_of);
-/// The same of objects that `make` makes.
+/// The same for optimizers that `make` creates.
 std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                    const std::function<std::unique_ptr<Optimizer>(size_t group)>& make);
 
-/// `made` gives its optimizer and hyperparameters to the group.
+/// Swaps the optimizer and hyperparameters of `made` into the group.
 void take_optimizer(Group& group, Group& made) noexcept;
 
-/// "default: 12 tensors, 3100000 elements, lr 0.001, weight_decay 0.1" for each group, a line each.
+/// One line for each group: "default: 12 tensors, 3100000 elements, lr 0.001, weight_decay 0.1".
 std::string group_table(const std::vector<Group>& groups);
 
 }  // namespace gannet

@@ -1,4 +1,5 @@
-// zero::GatheredParameters that are open, and what other calls may not do meanwhile: a guard has values of its own until it ends.
+// Open zero::GatheredParameters guards. A guard has its own values until it ends, so some calls are
+// refused meanwhile.
 #pragma once
 
 #include <gannet/engine.h>
@@ -11,8 +12,8 @@
 namespace gannet {
 
 struct Guards {
-  std::vector<std::string> writing;  // of each guard with write_from: its first parameter
-  std::optional<Error> failed;       // of a destructor, which can only log it: the next call of a step throws it
+  std::vector<std::string> writing;  // the first parameter of each guard with write_from
+  std::optional<Error> failed;       // error in a destructor, which can only log it; the next call of a step throws it
 };
 
 }  // namespace gannet

@@ -1,4 +1,5 @@
-// The optimizer and the schedule as the program holds them: weakly, so that a handle that outlives its engine says so.
+// The program's handles to the optimizer and the schedule. They refer to the engine weakly: a
+// handle that outlives it throws.
 #include <gannet/engine.h>
 
 #include <cmath>
@@ -11,7 +12,7 @@
 namespace gannet {
 namespace {
 
-// Alive for the life of the answer.
+// Access to a live engine. Throws if the engine has ended.
 class Locked {
  public:
   explicit Locked(const EngineReference& reference) : held_(reference.lock()) {
@@ -38,7 +39,7 @@ double& hyperparameter(Group& group, const std::string& name) {
 void check_hyperparameter(const Group& group, const std::string& name, double value) {
   if (!std::isfinite(value))
     throw Error(ErrorCode::kArgument, formatted("'{}' was set to {}: it is a finite number", name, value));
-  if (!group.optimizer) {  // an optimizer of the program's own class, of which no more than this is known
+  if (!group.optimizer) {  // an optimizer class of the program's own: nothing else is known about it
     if (name != "lr" || value >= 0) return;
     throw Error(ErrorCode::kArgument, formatted("'lr' was set to {}: expected a number >= 0", value));
   }

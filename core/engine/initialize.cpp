@@ -42,7 +42,7 @@ namespace gannet {
 
 namespace {
 
-// LibTorch's autocast has lists of operators for these two.
+// LibTorch has autocast operator lists for the CPU and CUDA only.
 std::optional<at::ScalarType> autocast_dtype(const EngineBase::Impl& impl) {
   const auto dtype = impl.precision().autocast;
   if (!dtype) return std::nullopt;
@@ -91,12 +91,13 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document) {
   }
 }
 
-// Without an optimizer an engine evaluates: backward and step say that there is none.
+// Without an optimizer an engine only evaluates: backward and step report that there is none.
 bool is_trained(const EngineBase::Impl& impl) {
   return impl.user_optimizer || (!impl.groups.empty() && impl.groups[0].optimizer);
 }
 
-// An engine for inference takes over what it changes: not the parameters of one that trains.
+// An engine for inference takes over the parameters that it changes. It must not take those of an
+// engine that trains.
 void refuse_trained_elsewhere(const EngineBase::Impl& impl) {
   const auto dtype = training_dtype(impl.settings());
   for (const auto& entry : impl.module->named_parameters()) {
@@ -143,12 +144,13 @@ void create_states(EngineBase::Impl& impl) {
   } else if (impl.settings().prescale_gradients) {
     reduction.pre_factor = 1.0 / world;
   } else if (is_fp16_wire && impl.settings().gradient_predivide_factor == 1.0) {
-    // A sum of W halves overflows where their mean does not. Divided by a power of two first nothing is rounded, but for numbers
-    // that fp16 has no exponent for; what is left of the division is a factor of the update.
+    // A sum of W halves can overflow where their mean does not. Dividing by a power of two first
+    // rounds only numbers for which fp16 has no exponent. The rest of the division is a factor of
+    // the update.
     const double power = std::exp2(std::ceil(std::log2(world)));
     reduction.pre_factor = 1.0 / power;
     reduction.post_factor = power / world;
-  } else {  // divide by the predivide factor before, by what is left of the world's size after
+  } else {  // divide by the predivide factor before, and by the rest of the world size after
     reduction.pre_factor = 1.0 / impl.settings().gradient_predivide_factor;
     reduction.post_factor = impl.settings().gradient_predivide_factor / world;
   }
@@ -168,14 +170,14 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
         static_cast<uint32_t>(impl.groups.size()), static_cast<uint64_t>(impl.settings().total_steps));
     impl.schedule.use(std::move(scheduler));
   }
-  if (!impl.schedule.exists() || !is_trained(impl) || impl.user_optimizer) return;  // whose groups all have a learning rate
+  if (!impl.schedule.exists() || !is_trained(impl) || impl.user_optimizer) return;  // its groups all have a learning rate
   impl.schedule.check(
       impl.groups,
       impl.schedule.has_function() ? "the program's schedule" : formatted("scheduler '{}'", impl.settings().scheduler.type),
       formatted("optimizer '{}'", impl.optimizer_name()));
 }
 
-// What cuts a tensor takes a rule that works element by element.
+// Sharding or offload of parts of a tensor needs a rule that works element by element.
 void take_program_optimizer(EngineBase::Impl& impl, const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
   impl.torch_optimizer = TorchOptimizer::of(optimizer);
   if (!impl.torch_optimizer) impl.user_optimizer = std::make_unique<UserOptimizer>(optimizer);
@@ -193,7 +195,8 @@ void refuse_cuts(const EngineBase::Impl& impl, const std::string& what) {
               "optimizer plugin (docs/plugin_authors.md)");
 }
 
-// They are written as the optimizer's class writes them, by the order of the parameters: nobody could put them together.
+// The optimizer's class writes its states by the order of the parameters, so that the states of
+// several ranks could not be combined.
 void refuse_experts_states(const EngineBase::Impl& impl) {
   if (!impl.user_optimizer || !impl.store.has_experts()) return;
   const torch::optim::Optimizer& optimizer = impl.user_optimizer->get();
@@ -203,7 +206,8 @@ void refuse_experts_states(const EngineBase::Impl& impl) {
               "name an optimizer in the config, or use torch::optim::Adam, AdamW, SGD, Adagrad or RMSprop itself");
 }
 
-// Why a default is not what a plain LibTorch loop does; null: it is, or the section is off.
+// Explains how a default differs from a plain LibTorch loop; null if it does not, or if the section
+// is off.
 const char* beyond_plain(const config::Settings& settings, const std::string& path) {
   if (path == "/gradient_clipping") return "a plain LibTorch loop does not clip: 0 switches it off";
   if (path == "/fp16/loss_scale" && settings.fp16.enabled) return "0: dynamic, a step whose gradients overflow is skipped";
@@ -223,8 +227,8 @@ std::string table_of(const config::Resolved& resolved, bool with_defaults) {
   return table;
 }
 
-// What the run is made of, with origins. An engine with the config of the one before it, as in a program's loop over seeds, says
-// nothing.
+// Logs the config with origins. Logs nothing if the previous engine had the same config, as in a
+// loop over seeds.
 void log_config(const EngineBase::Impl& impl) {
   const bool is_whole = impl.settings().dump_state;
   std::string table = table_of(impl.resolved, is_whole);
@@ -320,7 +324,7 @@ void Construction::check() {
 
 void Construction::agree() {
   const bool may_split = impl_.tensor_group || impl_.expert_group;
-  if (may_split) impl_.splits = agree_on_splits(impl_, *impl_.module);  // it says best what differs
+  if (may_split) impl_.splits = agree_on_splits(impl_, *impl_.module);  // its error is the most specific
   impl_.ties = Ties::agree(impl_);
   agree_on_model(impl_, impl_.store);
   if (!may_split) impl_.splits = agree_on_splits(impl_, *impl_.module);
@@ -335,7 +339,7 @@ void Construction::take_over_module() {
   if (!options_.inference) create_states(impl_);
   start_average(impl_);
 #ifdef __GLIBC__
-  ::malloc_trim(0);  // the memory of the parameters as the program made them goes back to the system
+  ::malloc_trim(0);  // the parameters that the program created are freed: return their memory to the system
 #endif
   if (impl_.reducer) impl_.schedule.apply();
   if (impl_.ownership) impl_.ownership->claim(impl_.store.owned());
@@ -350,7 +354,7 @@ void Construction::take_over_module() {
 void Construction::start() {
   if (impl_.reducer) {
     impl_.agreement = std::make_unique<Agreement>(impl_.number_in_group, impl_.groups);
-    if (impl_.tensor_group) impl_.compare_fingerprints("at initialize");  // replicas are the program's to make
+    if (impl_.tensor_group) impl_.compare_fingerprints("at initialize");  // the program itself must make replicas equal
     impl_.module_audit->record();
     impl_.module_audit->compared(impl_.module_audit->frozen());
   }
@@ -373,7 +377,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   construction.collect(std::move(module));
   construction.check();
   construction.agree();
-  // From here on the module is changed: what can be refused has been.
+  // From here on the module is changed. All checks that can refuse are done.
   construction.take_over_module();
   construction.start();
 } catch (...) {

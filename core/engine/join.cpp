@@ -1,5 +1,6 @@
-// Parameters that were frozen or did not exist when the engine was made, and train from now on: each joins a range of its own,
-// behind the others, whose memory, states and gradients stay as they are.
+// Adds parameters that were frozen or did not exist when the engine was made and train from now on.
+// Each joins a range of its own after the existing ones, which keep their memory, states and
+// gradients.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <torch/nn/module.h>
@@ -30,7 +31,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return join(first, ", ") + (names.size() > kMost ? formatted(" and {} others", names.size() - kMost) : "");
 }
 
-// More than one where it is tied.
+// Returns several names if the parameter is tied.
 std::vector<std::string> names_of(const torch::nn::Module& module, const at::Tensor& parameter) {
   std::vector<std::string> names;
   for (const auto& entry : module.named_parameters())
@@ -38,21 +39,23 @@ std::vector<std::string> names_of(const torch::nn::Module& module, const at::Ten
   return names;
 }
 
-// Of parameters that took part in a forward before they joined: their gradients of this rank, and whether any rank has one.
+// For parameters that took part in a forward before they joined: this rank's gradients, and whether
+// any rank has one.
 struct FirstGradients {
   std::unordered_map<const void*, at::Tensor> mine;  // by the parameter's TensorImpl
   std::unordered_set<const void*> of_any;
-  std::unordered_set<const void*> cleared;  // by the program, behind the last backward
+  std::unordered_set<const void*> cleared;  // by the program, after the last backward
 };
 
-// Of what is sharded already every rank has a part of the same values.
+// Returns 0 for what is already sharded: every rank has a part of the same values.
 uint64_t value_hash(const at::Tensor& tensor) {
   if (zero::is_watched(tensor.storage().unsafeGetStorageImpl()) || split_of(tensor)) return 0;
   const at::Tensor bytes = tensor.detach().to(at::kCPU).contiguous();
   return XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes());
 }
 
-// Rank 0's values are about to go to every rank: a gradient that a rank made with others would be of no use.
+// Rank 0's values are about to be sent to every rank. A gradient that a rank computed with other
+// values would be useless.
 FirstGradients first_gradients(EngineBase::Impl& impl, const ParameterStore::Named& joining) {
   FirstGradients found;
   std::string text;
@@ -105,10 +108,10 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   for (const auto& [name, tensor] : added) names.push_back(name);
   auto call =
       impl.process_group->world()->enter(*impl.world_group, "the joining of new parameters", impl.progress.global_steps + 1,
-                                         some_of(names));  // every rank thaws or adds the same
+                                         some_of(names));  // every rank unfreezes or adds the same
   impl.splits = agree_on_splits(impl, *impl.module);
   const at::NoGradGuard no_grad;
-  const zero::Interception armed;  // a frozen parameter may be shared out: it is gathered as it is read
+  const zero::Interception armed;  // a frozen parameter may be sharded: it is gathered as it is read
   const size_t first = impl.store.ranges().size();
   std::vector<std::string> joined;
   const auto group_of = [&](const at::Tensor& tensor) {
@@ -123,7 +126,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
     }
   const FirstGradients first_of = first_gradients(impl, joining);
   for (const auto& [name, tensor] : added) {
-    if (!tensor.requires_grad() || impl.module_audit->is_declined(tensor)) {  // a new layer's, frozen: placed and no more
+    if (!tensor.requires_grad() || impl.module_audit->is_declined(tensor)) {  // a new layer's frozen parameter is only placed
       impl.store.place_untrained(tensor);
       broadcast(impl.ranks_of(split_of(tensor).get()), tensor.detach());
       continue;

@@ -1,4 +1,4 @@
-// How many micro-batches a step has, and what becomes of those at an epoch's end that fill none.
+// The number of micro-batches in a step, and the handling of leftover ones at an epoch's end.
 #include <gannet/data.h>
 #include <gannet/log.h>
 
@@ -10,7 +10,7 @@
 namespace gannet {
 
 int64_t EngineBase::Impl::micro_batches_of_step() const {
-  if (passes.earlier) return passes.earlier->micro_batches;  // they come once more: the loader has passed them
+  if (passes.earlier) return passes.earlier->micro_batches;  // they run again: the loader is already past them
   const int64_t all = settings().accumulation_steps;
   if (!passes.micro_batches_left) {
     if (all > 1 && settings().leftover_micro_batches == "step")

@@ -1,4 +1,4 @@
-// The bytes of a step by what they are for, of this rank: for the metrics file.
+// This rank's bytes in a step by purpose, for the metrics file.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace gannet {
 
-/// At a boundary: "parameters", "states" (masters included), "gradients", "buffers" (gathered parameters, buckets, pages), and
-/// "activations": the most that was there at once of all else that LibTorch's allocator gave out since the last boundary. Empty
-/// where training is not on the CPU, or the program has an allocator of its own.
+/// At a boundary: "parameters", "states" (masters included), "gradients", "buffers" (gathered
+/// parameters, buckets, pages), and "activations": the peak, since the last boundary, of everything
+/// else that LibTorch's allocator handed out. Empty if training is not on the CPU, or if the
+/// program has its own allocator.
 std::vector<std::pair<std::string, int64_t>> memory_picture(const RankContext& context, const ParameterStore& store,
                                                             const Reducer& reducer);
 

@@ -14,7 +14,7 @@
 namespace gannet {
 namespace {
 
-// The room's own call of the engine, which the gate would refuse the program.
+// The room's own call of the engine. The gate would refuse the same call by the program.
 class OwnCall {
  public:
   explicit OwnCall(EngineBase::Impl& impl) : impl_(impl), call_(std::exchange(impl.driven.call, nullptr)) {}

@@ -1,17 +1,18 @@
-// The door for rooms above the engine that run the micro-batches of a step themselves, several of them in flight: a pipeline.
-// Such a room includes this header and nothing else of engine/.
+// The interface for rooms above the engine that run the micro-batches of a step themselves, with
+// several in flight: a pipeline. Such a room includes no other header of engine/.
 //
-//   MicroBatches batch(engine, "train_batch");          // until its end the program's own forward(), step() ... are refused
+// until it ends, the program's own forward(), step() ... are refused
 //   for (Action action : schedule) {
 //     if (action is a forward)  batch.forward([&] { output = model->forward(input); });
 //     if (action is a backward) {
-//       batch.backward({output}, {gradient});           // of a loss: batch.loss_gradient(loss)
-//       result = batch.end_micro_batch();               // that of the last one takes the step
+// for a loss: batch.loss_gradient(loss)
+// the last one takes the step
 //     }
 //   }
 //
-// An exception that leaves the scope gives the step up: parameters are whole, and every call but load_checkpoint() is refused,
-// since the ranks of the other stages are somewhere in the middle of theirs.
+// An exception that leaves the scope abandons the step. Parameters are whole then, but forward,
+// training and saving are refused until load_checkpoint(), since ranks of other stages are still in
+// the middle of theirs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,30 +30,32 @@ class Facts;
 
 class MicroBatches {
  public:
-  /// `call`: the public call that runs them, as errors name it. Error(kOrder) where the engine could not train now.
+  /// `call`: the public call that runs them, for error texts. Throws Error(kOrder) if the engine
+  /// cannot train now.
   MicroBatches(EngineBase& engine, const char* call);
   ~MicroBatches();
   MicroBatches(const MicroBatches&) = delete;
 
-  /// Micro-batches of this step.
+  /// The number of micro-batches in this step.
   int64_t count() const;
-  /// The gradient that a micro-batch's loss begins its backward with: the loss scale over count(), of the loss's dtype and
-  /// device.
+  /// Returns the gradient with which a micro-batch's loss starts its backward: the loss scale over
+  /// count(), in the loss's dtype and on its device.
   at::Tensor loss_gradient(const at::Tensor& loss) const;
-  /// For the monitors and the check of losses: on the ranks that compute one.
+  /// Gives a loss to the monitors and to the check of losses; on the ranks that compute one.
   void take_loss(const at::Tensor& loss);
 
   /// `body` runs the module's forward, or a part of it.
   void forward(const std::function<void()>& body);
-  /// From outputs of one micro-batch with their gradients into the engine's buffers; at the last micro-batch of a step, and with
-  /// cut gradients at each, they are averaged over the ranks along the data axis.
+  /// Runs backward from the outputs of one micro-batch, with their gradients, into the engine's
+  /// buffers. At the last micro-batch of a step, and with sharded gradients at each, they are
+  /// averaged over the ranks along the data axis.
   void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool retain_graph = false);
-  /// After the backward of each micro-batch, in whatever order they come.
+  /// Called after the backward of each micro-batch, in any order.
   StepResult end_micro_batch();
 
-  /// What all ranks of the data axis must agree on now (control/facts.h).
+  /// Returns what all ranks of the data axis must agree on now (control/facts.h).
   control::Facts& agreed();
-  /// Gives the step up, as an exception does.
+  /// Abandons the step, as an exception does.
   void abandon() noexcept;
 
  private:

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int64_t kSamples = 16;
 
-// Of elements that are spread evenly over a dense parameter in host memory.
+// Hashes elements that are spread evenly over a dense parameter in host memory.
 uint64_t sample_of(const at::Tensor& tensor) {
   const int64_t numel = tensor.numel(), size = static_cast<int64_t>(tensor.element_size());
   if (!tensor.is_cpu() || numel == 0) return 0;
@@ -76,7 +76,8 @@ void ModuleAudit::record() {
   record_module();
 }
 
-// The module's parameters in their order, so that a look says whether they are the same.
+// Records the module's parameters in their order, so that look() can tell whether they are the
+// same.
 void ModuleAudit::record_module() {
   size_t count = 0;
   bool is_same = true;
@@ -209,14 +210,15 @@ at::Tensor ModuleAudit::value_given(const Range& range, size_t p, bool is_replac
   return value;
 }
 
-// The parameter in use, and this rank's part of its master, from what the program put into the module.
+// Sets the parameter in use, and this rank's part of its master, from what the program put into the
+// module.
 void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
   const TrainedParameter& parameter = range.parameters[p];
   const at::Tensor value = value_given(range, p, is_replaced);
   if (parameter.resident && !is_replaced) return;  // written under a guard, which publishes it
   const at::Tensor whole = value.to(context_.device, range.master_dtype).contiguous().flatten();
-  // What split parameters are differs along the axis tensor: ranks along data that write different values into them are found by
-  // the fingerprint.
+  // Split parameters differ along the tensor axis. The fingerprint detects ranks along data that
+  // write different values into them.
   if (context_.world_group->size() > 1 && !parameter.split) {
     const at::Tensor bytes = whole.to(at::kCPU);
     written_hash_ = (written_hash_ ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
@@ -286,8 +288,9 @@ ModuleAudit::Named ModuleAudit::unknown() const {
   return unknown;
 }
 
-// Parameters of the module that require a gradient and that this engine does not train. `is_converted`: the program gave trained
-// ones another dtype, which the engine undoes: those that were frozen with them go back, too.
+// Returns parameters of the module that require a gradient and that this engine does not train.
+// `is_converted`: the program gave trained parameters another dtype, which the engine undoes;
+// frozen ones that were converted with them are converted back as well.
 ModuleAudit::Named ModuleAudit::new_parameters(bool is_converted) {
   if (is_module_as_recorded()) return {};
 

@@ -1,18 +1,20 @@
-// What the program did to the parameters since the engine left them.
+// Detects what the program did to the parameters since the engine left them.
 //
-// Before every training forward and step and at every save the engine looks at each parameter: is its storage the one that it was
-// given, has something been written in place (the version counter), is the hook still ours? And at the module: does it have
-// parameters that no engine knows, or that require a gradient by now? A comparison of a few words for each, no allocation.
+// Before every training forward and step, and at every save, the engine inspects each parameter: is
+// its storage still the engine's, was it written in place (the version counter), is the hook still
+// the engine's? It also inspects the module: are there parameters that no engine knows, or that
+// require a gradient by now? This compares a few words per parameter and allocates nothing.
 //
 //   ModuleAudit audit(context, *module, store);
-//   audit.look(reducer, [&](const Named& added) { join(added); });   // takes in what can be, throws what was done otherwise
+// adopts what it can, throws for the rest
 //   ... a step ...
-//   audit.record();                                                  // the engine leaves the parameters as they are now
+// remembers the parameters as they are now
 //
-// What can be taken in is: values from torch::load, set_data, to() and writes in place go into the parameter in use and its
-// master, on every rank its part; parameters that were thawed or added join (join.cpp). The rest is an error with the parameter's
-// name. Writes through .data() advance no version: where masters are apart from the parameters some elements are compared
-// (Left::sample).
+// Adopted are values from torch::load, set_data, to() and writes in place: they go into the
+// parameter in use and its master, on every rank into its part. Parameters that were unfrozen or
+// added join (join.cpp). Any other change is an error with the parameter's name. Writes through
+// .data() do not advance the version: if masters are separate from the parameters, some elements
+// are compared (Left::sample).
 #pragma once
 
 #include <cstdint>
@@ -37,37 +39,44 @@ class ModuleAudit {
   ModuleAudit(RankContext& context, torch::nn::Module& module, ParameterStore& store)
       : context_(context), module_(module), store_(store) {}
 
-  /// The group of each parameter that initialize was given, trained or frozen.
+  /// Registers the group of each parameter that initialize was given, trained or frozen.
   void know(const void* identity, size_t group) { given_group_.emplace(identity, group); }
-  /// By the program: a new parameter is in none of the groups.
+  /// `on`: the program gave the groups, so a new parameter is in none of them.
   void set_groups_are_given(bool on) { groups_are_given_ = on; }
   std::optional<size_t> group_of(const at::Tensor& parameter) const;
-  /// It requires a gradient and is in no group: that was logged, and it is left alone.
+  /// True for a parameter that requires a gradient but is in no group: this was logged, and it is
+  /// not trained.
   bool is_declined(const at::Tensor& parameter) const { return declined_.contains(parameter.unsafeGetTensorImpl()); }
 
-  /// Parameters of the module that require a gradient, and that will join when the engine looks.
+  /// Parameters of the module that require a gradient and that will join at the next look().
   Named unknown() const;
 
-  /// Every rank calls it. `join`: takes up parameters that require a gradient and that this engine does not train.
+  /// Every rank calls it. `join`: adds parameters that require a gradient and that this engine does
+  /// not train yet.
   void look(Reducer& reducer, const std::function<void(const Named& added)>& join);
   void record();
-  /// A parameter, of a group or of any, that the program has written since; "": none.
+  /// Returns a parameter, of the group or of any, that the program has written since record(); ""
+  /// if there is none.
   std::string written(std::optional<size_t> group = std::nullopt) const;
-  /// Before a load: what the program put in place of the store's memory goes, and its values with it.
+  /// Drops the memory, and with it the values, that the program put in place of the store's; for
+  /// example before a load.
   void reclaim();
   bool is_replaced(const TrainedParameter& parameter) const;                                // its memory
   at::Tensor as_it_was_meant(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
-  /// Before take_in() of parameters whose memory the program replaced. Error(kArgument): it is also that of another tensor of the
-  /// module. Where it is another parameter's place in the engine's buffers (two were exchanged), its values are copied out of it.
+  /// Called before take_in() of parameters with memory that the program replaced. Throws
+  /// Error(kArgument) if another tensor of the module uses the same memory. If the memory is
+  /// another parameter's place in the engine's buffers (two were exchanged), its values are copied
+  /// out of it.
   void prepare(const std::vector<const TrainedParameter*>& replaced) const;
   void take_in(Range& range, size_t parameter, bool is_replaced);
-  /// What the program put there, as real numbers. Error(kArgument): of another shape, or of a dtype that is not trained.
+  /// Returns what the program put there, as real numbers. Throws Error(kArgument) for another
+  /// shape, or for a dtype that cannot be trained.
   at::Tensor value_given(const Range& range, size_t parameter, bool is_replaced) const;
 
-  uint64_t written_hash() const { return written_hash_; }  // of the values that were taken in since the last step
-  std::string written_names() const;  // of those parameters: "'first.bias'", of many the first three and how many more
+  uint64_t written_hash() const { return written_hash_; }  // of the values taken in since the last step
+  std::string written_names() const;  // of those parameters: "'first.bias'", or the first three and the number of others
   void end_step() { written_hash_ = 0, written_names_.clear(); }
-  /// Logs it on rank 0, a sentence of this kind once.
+  /// Logs `what` on rank 0, and a sentence of its kind only once.
   void say_once(const std::string& what);
 
   /// A parameter of the module that is not trained and that every rank has whole.
@@ -83,7 +92,7 @@ class ModuleAudit {
   struct Known {
     const void* identity;
     bool is_trained;
-    size_t bytes;  // of its storage: torch::load puts another one under it
+    size_t bytes;  // of its storage, which torch::load replaces
     const void* storage;
     at::ScalarType dtype;
   };
@@ -100,7 +109,7 @@ class ModuleAudit {
   RankContext& context_;
   torch::nn::Module& module_;
   ParameterStore& store_;
-  std::vector<Known> known_;  // of the module, in its order, tied ones as often as they are registered
+  std::vector<Known> known_;  // the module's parameters in order; a tied one for each registration
   std::unordered_map<const void*, size_t> given_group_;
   bool groups_are_given_ = false;
   std::unordered_set<const void*> declined_;
@@ -110,7 +119,7 @@ class ModuleAudit {
     bool operator==(const Compared&) const = default;
     static Compared of(const at::Tensor& tensor);
   };
-  std::unordered_map<const void*, Compared> compared_;  // frozen parameters, as they were
+  std::unordered_map<const void*, Compared> compared_;  // frozen parameters at compared()
   uint64_t written_hash_ = 0;
   std::set<std::string> written_names_;
   std::set<std::string> said_;

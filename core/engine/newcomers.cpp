@@ -6,7 +6,8 @@
 
 namespace gannet {
 
-// What another backward or the program put there stays, and is found when the step looks for such gradients.
+// What another backward or the program put there stays; the step reports it when it looks for such
+// gradients.
 void Newcomers::drop_cleared(One& one) {
   if (!one.shown.defined()) return;
   at::Tensor& grad = one.parameter.mutable_grad();

@@ -37,7 +37,8 @@ void open_accelerator(RankContext& context, const config::Document& document) {
         open(best->name());
         break;
       } catch (const Error& error) {
-        // No driver or no device is what "auto" is for; a device that is here and cannot be used is worth a word.
+        // A missing driver or device is normal for "auto". A device that is present but unusable is
+        // worth a warning.
         if (error.code() == ErrorCode::kUnavailable)
           log(LogLevel::kDebug, error.message());
         else if (error.code() == ErrorCode::kUnsupported)
@@ -50,8 +51,8 @@ void open_accelerator(RankContext& context, const config::Document& document) {
   }
 }
 
-// LibTorch makes a thread for each device that it knows at the first backward() of the process, and none later. Found now, by a
-// backward there, and not in the program's first one.
+// LibTorch creates a thread for each device that it knows at the first backward() of the process,
+// and none later. The backward here detects a missing thread before the program's first one does.
 void require_backward_thread(const RankContext& context) {
   static std::atomic<uint64_t> tried{0};
   const uint64_t bit = uint64_t{1} << (context.device_index() % 64);
@@ -63,7 +64,7 @@ void require_backward_thread(const RankContext& context) {
     tried |= bit;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    if (text.find("INTERNAL ASSERT") == std::string::npos) throw;  // of LibTorch's queues; another error is the device's own
+    if (text.find("INTERNAL ASSERT") == std::string::npos) throw;  // not from LibTorch's queues: the device's own error
     throw Error(
         ErrorCode::kOrder,
         formatted("LibTorch has no thread for backward on {}: a backward() ran in this process before accelerator '{}' was "
@@ -74,7 +75,8 @@ void require_backward_thread(const RankContext& context) {
   }
 }
 
-// Current before its Comm is opened: a vendor's communicator is of the device that is current.
+// Makes the device current before its Comm is opened: a vendor's communicator belongs to the
+// current device.
 void choose_device(RankContext& context) {
   const uint32_t index = context.accelerator->device_of(context.process_group->local_rank());
   const auto type = static_cast<c10::DeviceType>(context.accelerator->device(0).torch_device_type);
@@ -84,14 +86,15 @@ void choose_device(RankContext& context) {
   require_backward_thread(context);
 }
 
-// The plugin that moves the device's tensors: what the config or the program names, else the device's own. Where that is not
-// installed, or serves the host's memory, a copy there is moved.
+// Returns the comm plugin for the device's tensors: the one that the config or the program names,
+// else the device's own. If that is not installed, or if it serves host memory, a copy in host
+// memory is moved.
 std::string name_of_device_comm(const RankContext& context) {
   control::World& world = *context.process_group->world();
   const std::string wanted = context.settings().comm.type;
   if (lower(wanted) != "auto") return wanted;
   if (!world.comm_is_auto()) return world.comm_name();
-  if (context.process_group->size() == 1) return world.host_comm().plugin().name();  // it is given no tensor
+  if (context.process_group->size() == 1) return world.host_comm().plugin().name();  // it gets no tensors
   const std::string own = context.accelerator->default_comm();
   if (context.registry->find(GANNET_KIND_COMM, own)) return own;
   if (context.is_first())
@@ -142,11 +145,12 @@ void join_ranks(RankContext& context, const config::Document& document, const En
     given = init_distributed(options);
   }
   context.process_group = std::move(given);
-  // A world that the program made has opened its Comm already, without this config.
+  // A world that the program created has already opened its Comm, without this config.
   for (const plugin::Plugin* opened : context.process_group->world()->registry().opened())
     context.registry->require_trust(*opened);
   {
-    // Who is still in a call of another engine, whose collectives would meet with these, is found first.
+    // First detect a rank that is still in a call of another engine: its collectives would mix with
+    // these.
     const auto call = context.process_group->world()->enter(context.process_group->links().host, "initialize");
     context.mesh = MeshGroups::of(context.process_group, wanted_mesh(context, document, engine_options));
     choose_device(context);

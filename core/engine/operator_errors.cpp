@@ -12,17 +12,19 @@
 namespace gannet {
 namespace {
 
-// Operators word it in their own ways: "mat1 and mat2 must have the same dtype, but got Float and BFloat16", "expected scalar
-// type Float but found Half", "Input type (float) and bias type (c10::BFloat16) should be the same", "Found dtype Float but
-// expected BFloat16", "mixed dtype (CPU): expect parameter to have scalar type of Float" (of normalizations).
+// Operators use different words: "mat1 and mat2 must have the same dtype, but got Float and
+// BFloat16", "expected scalar type Float but found Half", "Input type (float) and bias type
+// (c10::BFloat16) should be the same", "Found dtype Float but expected BFloat16", "mixed dtype
+// (CPU): expect parameter to have scalar type of Float" (normalizations).
 bool is_of_dtypes(const std::string& line, const std::string& parameters) {
   const auto has = [&](const std::string& text) { return line.find(text) != std::string::npos; };
   if ((has("same dtype") && !has("but got")) || has("mixed dtype")) return true;
   return has(parameters) && (has("dtype") || has("scalar type") || has("Input type"));
 }
 
-// As with what is not where the parameters are: "Expected all tensors to be on the same device, but found at least two devices,
-// cuda:0 and cpu!", "Input type (CPUFloatType) and weight type (checkedFloatType) should be the same".
+// Likewise for tensors on another device than the parameters: "Expected all tensors to be on the
+// same device, but found at least two devices, cuda:0 and cpu!", "Input type (CPUFloatType) and
+// weight type (checkedFloatType) should be the same".
 bool is_of_devices(const std::string& line) {
   const auto has = [&](const char* text) { return line.find(text) != std::string::npos; };
   return has("on the same device") || (has("Input type (CPU") && has("should be the same")) || has("is on cpu, ");
@@ -34,7 +36,8 @@ bool has_fp32_buffer(const torch::nn::Module& module) {
                      [](const at::Tensor& buffer) { return buffer.defined() && buffer.scalar_type() == at::kFloat; });
 }
 
-// "/bf16/enabled = true (ds_config.json:3:5)", of the section that gave the parameters their dtype.
+// Names the section that gave the parameters their dtype: "/bf16/enabled = true
+// (ds_config.json:3:5)".
 std::string section(const RankContext& context) {
   const config::Settings& settings = context.settings();
   const std::string path = settings.bf16.enabled ? "/bf16/enabled" : settings.fp16.enabled ? "/fp16/enabled" : "/amp/opt_level";
@@ -43,7 +46,7 @@ std::string section(const RankContext& context) {
   return path;
 }
 
-// Within a handler only. Returns where it is another error.
+// For use within a handler only. Returns if it is another error.
 void refuse_two_devices(const RankContext& context, const char* call) {
   try {
     throw;
@@ -56,7 +59,7 @@ void refuse_two_devices(const RankContext& context, const char* call) {
                   context.device.str()),
         "move inputs and labels there, x.to(engine->device()), and give tensors that forward makes the options of others: "
         "torch::arange(n, x.options())");
-  } catch (...) {  // is none of LibTorch's
+  } catch (...) {  // not from LibTorch
   }
 }
 
@@ -87,13 +90,13 @@ void rethrow_of_operators(const RankContext& context, const torch::nn::Module& m
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace(), line = text.substr(0, text.find('\n'));
     if (!error_of(error) && is_of_dtypes(line, is_half ? "Half" : "BFloat16")) refuse("with tensors of two dtypes", line);
-  } catch (const Error&) {  // says what it says
+  } catch (const Error&) {  // explains itself
   } catch (const std::exception& error) {
-    // oneDNN's own, of an LSTM or a GRU: it does not say what it missed.
+    // From oneDNN, for an LSTM or a GRU: it does not say what is missing.
     const std::string line = error.what();
     if (line.starts_with("could not create a primitive"))
       refuse("that takes tensors of one dtype", line.substr(0, line.find(". ")));
-  } catch (...) {  // is none of LibTorch's
+  } catch (...) {  // not from LibTorch
   }
   rethrow_as_ours(call);
 }

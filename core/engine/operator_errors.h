@@ -1,4 +1,5 @@
-// LibTorch's complaints about tensors of two dtypes, where the config chose one of them, and of two devices.
+// Explains LibTorch's errors about tensors of two dtypes, if the config chose one of them, and of
+// two devices.
 //
 //   } catch (...) {
 //     rethrow_of_operators(context, *module, "forward");
@@ -13,9 +14,10 @@ class Module;
 
 namespace gannet {
 
-// Within a handler only. Where the config gave the parameters 16 bits and an operator refuses a mixture with them:
-// Error(kMismatch) that says which section of the config it was; where they are on a device and something is not:
-// Error(kMismatch) too. Anything else leaves as rethrow_as_ours() has it.
+// For use within a handler only. If the config gave the parameters 16 bits and an operator refuses
+// a mixture of dtypes, throws Error(kMismatch) that names the section of the config. If the
+// parameters are on a device and another tensor is not, also throws Error(kMismatch). Anything else
+// is thrown as by rethrow_as_ours().
 [[noreturn]] void rethrow_of_operators(const RankContext& context, const torch::nn::Module& module, const char* call);
 
 }  // namespace gannet

@@ -26,7 +26,7 @@ struct Table {
 };
 
 Table& table() {
-  static Table* const forever = new Table;  // engines in global variables die after statics
+  static Table* const forever = new Table;  // engines in global variables are destroyed after statics
   return *forever;
 }
 
@@ -80,7 +80,7 @@ void Ownership::claim(const Named& parameters) {
     if (found == table().owners.end() || found->second == record_) continue;
     auto& other = *static_cast<Record*>(found->second.get());
     other.lost = formatted("its module was given to {} by a later initialize()", name_of(record_->engine));
-    forget(other);  // of all its parameters, those that are frozen by now too: an address may be another tensor's one day
+    forget(other);  // frozen ones included: another tensor may get the same address later
   }
   for (const auto& [name, tensor] : parameters) {
     table().owners[tensor.unsafeGetTensorImpl()] = record_;

@@ -1,12 +1,12 @@
-// Which engine of this process trains a parameter: one at most.
+// Records which engine of this process trains a parameter. At most one does.
 //
 //   Ownership mine(engine_id, [] { return false; });
-//   mine.check(parameters, of_module);   // Error(kOrder) names a parameter that another engine trains beside others of its own
-//   mine.claim(parameters);   // an engine whose parameters are all among them loses its module to this one
+// Error(kOrder) names a parameter of an engine that also trains others
+// an engine with all its parameters among them loses its module to this one
 //   mine.lost();              // "" while the parameters are this engine's
 //
-// Two engines may share parameters that only one of them trains. An engine that lost its module says so in its next call, and
-// takes nothing away from its successor when it ends.
+// Two engines may share parameters that only one of them trains. An engine that lost its module
+// reports this in its next call, and takes nothing from its successor when it ends.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,17 +24,17 @@ class Ownership {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
-  // `holds_gradients`: whether a step has begun, whose gradients would be lost.
+  // `holds_gradients`: whether a step has begun, so that its gradients would be lost.
   Ownership(uint32_t engine, std::function<bool()> holds_gradients);
   ~Ownership();
   Ownership(const Ownership&) = delete;
 
-  // `of_module`: all of the module, frozen ones too.
+  // `of_module`: all parameters of the module, frozen ones included.
   void check(const Named& parameters, const std::vector<at::Tensor>& of_module) const;
   void claim(const Named& parameters);
-  // Why the parameters are this engine's no more; "" while they are.
+  // Why this engine no longer has the parameters; "" while it has them.
   std::string lost() const;
-  // The engine that trains this parameter, in words; "" for none.
+  // Names the engine that trains this parameter; "" if there is none.
   static std::string owner_of(const at::Tensor& parameter);
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 double seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-// Of this rank, by parameter; buckets' padding is nobody's.
+// Adds this rank's bytes by parameter. The padding of buckets belongs to no parameter.
 void add_training_memory(ModelProfile& profile, const profiler::Modules& modules, const EngineBase::Impl& impl) {
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges) {
@@ -29,7 +29,7 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
       int64_t state_bytes = 0;
       if (const auto& optimizer = impl.groups[range.group].optimizer; is_trained && optimizer)
         for (size_t s = 0; s < range.states.size(); ++s)
-          if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT)  // blocks' weigh next to nothing
+          if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT)  // those of blocks are negligible
             state_bytes += static_cast<int64_t>(c10::elementSize(range.states[s].dtype()));
       const auto size = [](at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); };
       for (size_t p = 0; p < range.parameters.size(); ++p) {
@@ -52,7 +52,7 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
   profiler::add_buffers(profile, modules, *impl.module);
 }
 
-// Elements of parameters that this rank keeps.
+// Returns the number of parameter elements that this rank keeps.
 int64_t parameters_here(const EngineBase::Impl& impl, int64_t all) {
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges) {
@@ -76,7 +76,7 @@ void Profiling::begin_forward() {
   const bool is_due = impl_.reducer && impl_.passes.training && at::GradMode::is_enabled() &&
                       impl_.progress.global_steps == impl_.settings().flops_profiler.profile_step;
   if (!is_due || is_done_) return pause();    // an evaluation
-  if (!impl_.progress.holds_micro_batch()) {  // not a second forward before backward, which belongs to the first
+  if (!impl_.progress.holds_micro_batch()) {  // a second forward before backward belongs to the first
     observing_.reset();
     recorder_ = std::make_shared<profiler::Recorder>(*impl_.module, impl_.computes_on_host());
     observing_ = std::make_unique<zero::Observing>(recorder_);
@@ -154,7 +154,7 @@ bool Profiling::report() {
 void Profiling::write(const std::string& text) const {
   const std::string& file = impl_.settings().flops_profiler.output_file;
   if (file.empty()) return log_info(text);
-  std::error_code ignored;  // what is wrong shows when the file is opened
+  std::error_code ignored;  // an error shows when the file is opened
   if (const auto folder = std::filesystem::path(file).parent_path(); !folder.empty())
     std::filesystem::create_directories(folder, ignored);
   std::ofstream out(file, std::ios::trunc);

@@ -1,5 +1,5 @@
-// The flops_profiler section: on rank 0 operators are observed during one micro-batch, the first of the step that it names.
-// Before and after that step nothing is armed.
+// Implements the flops_profiler section: rank 0 observes operators during one micro-batch, the
+// first of the configured step. Before and after that step nothing is armed.
 #pragma once
 
 #include <gannet/engine.h>
@@ -26,17 +26,18 @@ class Profiling {
   ~Profiling();
 
   void begin_forward();
-  void finish_forward();  // the model's is over; what follows until end_forward is the engine's
+  void finish_forward();  // the model's forward is over; until end_forward() only the engine works
   void end_forward();
-  void pause();  // what follows until begin_backward is the engine's
+  void pause();  // until begin_backward() only the engine works
   void begin_backward();
   void end_backward();
-  // At a boundary: writes the report where its step was the profiled one. True: all is done.
+  // At a boundary: writes the report if its step was the profiled one. Returns true once profiling
+  // is over.
   bool report();
 
  private:
   using Clock = std::chrono::steady_clock;
-  Clock::time_point now() const;  // when the device has done what it was given
+  Clock::time_point now() const;  // once the device has finished its queued work
   void write(const std::string& text) const;
 
   EngineBase::Impl& impl_;
@@ -46,7 +47,7 @@ class Profiling {
   Clock::time_point backward_began_{};
   bool is_done_ = false;
   double forward_seconds_ = 0, backward_seconds_ = 0;
-  Timers::Times before_;  // the step
+  Timers::Times before_;  // at the start of the step
 };
 
 }  // namespace gannet

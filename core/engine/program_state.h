@@ -1,4 +1,4 @@
-// What the program keeps in checkpoints beside the engine's own state: its generators, counters, environments.
+// State that the program adds to checkpoints: its generators, counters, environments.
 #pragma once
 
 #include <gannet/value.h>

@@ -39,7 +39,8 @@ void Progress::end_forward() {
   if (state_ == State::kIdle) state_ = State::kForwarded;
 }
 
-// From kIdle where the step was restarted after the forward: a backward that ended in an exception is given up by the next one.
+// Starts in kIdle if the step was restarted after the forward: a backward that threw is abandoned
+// by the next one.
 void Progress::begin_backward() {
   GANNET_CHECK(state_ != State::kBoundary && state_ != State::kUpdating);
   state_ = State::kBackward;

@@ -1,5 +1,5 @@
-// How far training has come: the state of the micro-batch and of the step, and the counters. A value: copy it, compare it, put
-// its counters into a checkpoint.
+// The progress of training: the state of the micro-batch and of the step, and the counters. A value
+// type: copy it, compare it, put its counters into a checkpoint.
 //
 //   kIdle --end_forward--> kForwarded --begin_backward--> kBackward --end_backward--> kBackwarded
 //                             (a second backward of the same micro-batch begins in kBackwarded)
@@ -9,9 +9,9 @@
 //   any of them --restart_step--> kIdle                                               after an error before the update
 //   any of them --tear--> kTorn --mend--> what it was                                 parameter values undefined, until a load
 //
-// Calls in an order that the program can get wrong are Error(kOrder), from the check_ functions; a transition that the engine
-// gets wrong is an internal error. Used by the thread that calls the engine, and by autograd's thread that begins or ends a
-// backward.
+// A call by the program in the wrong order is Error(kOrder), from the check_ functions. A wrong
+// transition by the engine is an internal error. Used by the thread that calls the engine, and by
+// autograd's thread that begins or ends a backward.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Progress {
   enum class State {
     kIdle,        // no micro-batch is held: forward is next
     kForwarded,   // a training forward has ended
-    kBackward,    // a backward of this engine's is running
+    kBackward,    // a backward of this engine is running
     kBackwarded,  // at least one backward of the micro-batch has ended, and none is running
     kBoundary,    // inside step() at a boundary, parameters whole
     kUpdating,    // the same, while parameters are changed and published
@@ -39,7 +39,7 @@ class Progress {
   bool has_backwarded() const { return state_ == State::kBackwarded; }
   bool is_updating() const { return state_ == State::kUpdating; }
   bool has_begun_step() const { return micro_in_step > 0 || has_backwarded(); }
-  /// Whether the micro-batch at hand is the last of its step.
+  /// Whether the current micro-batch is the last of its step.
   bool is_boundary(int64_t accumulation_steps) const {
     return forced_boundary ? *forced_boundary : micro_in_step + 1 >= accumulation_steps;
   }
@@ -48,7 +48,7 @@ class Progress {
   const std::string& torn() const { return torn_; }
   bool is_whole() const { return torn_.empty(); }
 
-  // ---- what the program calls in the wrong order: Error(kOrder)
+  // ---- checks for calls in the wrong order: Error(kOrder)
   /// Before backward() or scale(); `training`: false after eval().
   void check_backward(const std::string& call, bool training) const;
   /// Before step(), or another call that ends a pass. `is_pending`: a loss that scale() returned has not had its backward.
@@ -62,20 +62,21 @@ class Progress {
   void begin_boundary();
   void begin_update();
   void end_update();
-  void end_pass();  // at a boundary that is not the step's: its micro-batches come once more
+  void end_pass();  // at a boundary that is not the step's: the same micro-batches are run again
   /// Counts the step. `samples`: of all ranks.
   void end_step(int64_t samples);
-  /// Gradients so far were dropped by the program; a loss of the last forward may still have its backward.
+  /// The program dropped the gradients so far. A loss of the last forward may still have its
+  /// backward.
   void drop_gradients();
   /// After an error: the next micro-batch is the first of its step.
   void restart_step() noexcept;
   void tear(std::string why) { torn_ = std::move(why); }
   void mend() { torn_.clear(); }
-  /// What the outcome of a boundary counts.
+  /// Count the outcome of a boundary.
   void count_applied();
   void count_skipped();
 
-  /// The accumulation steps of the step that begins now; nullopt: as before.
+  /// Returns the accumulation steps of the step that begins now; nullopt: unchanged.
   std::optional<int64_t> take_accumulation();
 
   // ---- counters; a load sets them
@@ -84,21 +85,21 @@ class Progress {
   int64_t global_steps = 0;       // boundaries passed, skipped ones included
   int64_t applied_steps = 0;      // updates of the optimizer
   int64_t skipped_steps = 0;      // boundaries without an update
-  int64_t consecutive_skips = 0;  // the last ones
+  int64_t consecutive_skips = 0;  // the latest, in a row
   int64_t global_samples = 0;     // of all ranks, in boundaries passed
   int64_t caught_errors = 0;      // steps that began again because forward, backward or step threw
   // ---- of the last boundary
   bool last_step_applied = false;
-  std::optional<double> grad_norm;  // averaged, unscaled, before clipping; nullopt where the step was skipped
+  std::optional<double> grad_norm;  // averaged, unscaled, before clipping; nullopt if the step was skipped
   // ---- what the program asked for
   std::optional<bool> forced_boundary;  // set_gradient_accumulation_boundary
-  int64_t accumulation_from_next = 0;   // gradient_accumulation_steps of the next step; 0: as now
+  int64_t accumulation_from_next = 0;   // gradient_accumulation_steps of the next step; 0: unchanged
 
   bool operator==(const Progress&) const = default;
 
  private:
   bool has_forwarded_ = false;  // a training forward has ended, of this micro-batch or an earlier one
-  State state_ = State::kIdle;  // beneath torn_: a load of weights alone keeps the micro-batch
+  State state_ = State::kIdle;  // underneath torn_: a load of weights only keeps the micro-batch
   std::string torn_;
 };
 

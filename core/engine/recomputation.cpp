@@ -12,7 +12,8 @@
 namespace gannet {
 namespace {
 
-// At stage 3 a recomputation gathers parameters: ranks that recomputed different layers would wait for each other.
+// At stage 3 recomputation gathers parameters: ranks that recompute different layers would wait for
+// each other.
 void choose(EngineBase::Impl& impl, const std::string& lists) {
   HostGroup& ranks = impl.watched_group();
   const std::vector<std::string> all = ranks.gather_texts(lists);
@@ -34,7 +35,7 @@ std::shared_ptr<activation::Recomputing> recomputing_of(const EngineBase::Impl& 
   const config::ActivationCheckpointing& section = impl.settings().activation_checkpointing;
   activation::RecomputeSettings settings{
       .memory_limit = section.memory_limit, .interval = section.interval, .number_checkpoints = section.number_checkpoints};
-  // What says where inputs of regions are kept asks for regions, too.
+  // A setting for where inputs of regions are kept also turns regions on.
   settings.is_on = section.memory_limit || section.interval || section.number_checkpoints || section.partition_activations ||
                    section.cpu_checkpointing;
   std::function<void()> wait;

@@ -1,14 +1,16 @@
-// Which layers of the model this engine has recomputed in backward (activation/recomputing.h): from the config, and between two
-// steps the same choice on all ranks.
+// The layers of the model that this engine recomputes in backward (activation/recomputing.h). The
+// config determines them or, between two steps, all ranks choose the same ones.
 #pragma once
 
 #include "engine/impl.h"
 
 namespace gannet {
 
-/// As the config says; what gradient_checkpointing_enable() turns on where it says nothing.
+/// From the config or, if it does not configure recomputation, what gradient_checkpointing_enable()
+/// turns on.
 std::shared_ptr<activation::Recomputing> recomputing_of(const EngineBase::Impl& impl);
-/// At a boundary, on every rank: chooses from what was measured, and warns once where nothing has been recomputed.
+/// Called at a boundary by every rank. Chooses layers from the measurements, and warns once if
+/// nothing was recomputed.
 void end_step_of_recomputation(EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -1,5 +1,5 @@
-// The phase report of a step: the log, and what monitors are given (step_reporter.h); and the calls that a program adds to it
-// with.
+// The report phase of a step: the log, and the values that monitors receive (step_reporter.h). Also
+// the calls with which a program adds to the report.
 #include "engine/report.h"
 
 #include <gannet/log.h>
@@ -68,7 +68,7 @@ std::vector<double> rates(const std::vector<Group>& groups) {
   return rates;
 }
 
-// What this rank's Comm has sent since the last step, where an optimizer of ours compresses it.
+// Counts what this rank's Comm has sent since the last step, if an optimizer compresses it.
 void count_sent(EngineBase::Impl& impl) {
   const auto averages = [](const Group& group) { return group.optimizer && group.optimizer->owns_grad_reduction(); };
   if (std::none_of(impl.groups.begin(), impl.groups.end(), averages)) return;
@@ -77,7 +77,6 @@ void count_sent(EngineBase::Impl& impl) {
   impl.reported.bytes_sent = sent;
 }
 
-// DeepSpeed's lines: of the micro-batch at each step(), of the step at a boundary.
 void report_times(EngineBase::Impl& impl, bool is_boundary) {
   const Timers::Times now = impl.timers.now();
   if (impl.is_first()) log_info(Breakdown(now - impl.reported.micro_batch).to_string("_microstep"));

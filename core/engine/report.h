@@ -1,4 +1,4 @@
-// The phase report of a step: the log, and what monitors are given (step_reporter.h).
+// The report phase of a step: the log, and the values that monitors receive (step_reporter.h).
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace gannet {
 
-/// The trace and the monitors that the config asks for.
+/// Opens the trace and the monitors that the config requests.
 void start_reporting(EngineBase::Impl& impl);
 void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& inputs);
-/// DeepSpeed's lines: of the micro-batch at each step(), of the step at a boundary.
+/// Logs DeepSpeed's lines: for the micro-batch at each step(), for the step at a boundary.
 void report_times(EngineBase::Impl& impl, bool is_boundary);
 /// The learning rate of each group that has one.
 std::vector<double> rates(const std::vector<Group>& groups);

@@ -1,5 +1,5 @@
-// What is refused because two tensors hold one memory: at construction, where the flat buffers would take one of them away, and
-// where the program gives a parameter other memory later.
+// Refuses two tensors in the same memory: at construction, because the flat buffers would separate
+// them, and later if the program gives a parameter other memory.
 #include "engine/shared_memory.h"
 
 #include <gannet/error.h>
@@ -15,7 +15,7 @@
 namespace gannet {
 namespace {
 
-// From the first to behind the last element, in bytes of the storage.
+// Returns the start of the first element and the end of the last, in bytes of the storage.
 std::pair<int64_t, int64_t> extent_of(const at::Tensor& tensor) {
   int64_t last = 0;
   for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
@@ -40,8 +40,9 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 
 using Holders = std::unordered_map<const c10::StorageImpl*, size_t>;
 
-// A parameter that was made as a view of a temporary, torch::ones({4}).unsqueeze(0): autograd keeps the temporary for it, and
-// nobody else can reach that.
+// Counts the bases of parameters that were created as views of a temporary, such as
+// torch::ones({4}).unsqueeze(0). Autograd keeps the temporary for the parameter, and nothing else
+// can reach it.
 void count_bases(const ParameterStore& store, Holders& holders) {
   std::unordered_map<const void*, size_t> views;  // of each base
   for (const auto& range : store.ranges())
@@ -78,7 +79,8 @@ void refuse_overlap(const torch::nn::Module& module, const std::vector<std::pair
   }
 }
 
-// Two parameters in one memory would part when each gets a place of its own in the flat buffers.
+// Two parameters in the same memory would separate when each gets its own place in the flat
+// buffers.
 void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore& store) {
   struct Extent {
     const char *begin, *end;
@@ -104,7 +106,8 @@ void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore&
               *extents[i - 1].name, *extents[i].name),
           "register one tensor under both names (tied), or register one and make the view in forward");
 
-  // Who else holds the memory would see the values of today for ever: the parameter moves into the flat buffers.
+  // Anything else that holds the memory would keep the present values forever: the parameter moves
+  // into the flat buffers.
   Holders holders;
   std::unordered_map<const c10::StorageImpl*, std::string> buffers;
   std::unordered_set<const void*> seen;

@@ -1,4 +1,5 @@
-// Two tensors of a module in one memory, made after construction: of the kind that initialize() refuses (construction.h).
+// Refuses two tensors of a module in the same memory if the program causes this after construction.
+// initialize() refuses the same at construction (construction.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +14,8 @@ class Module;
 
 namespace gannet {
 
-/// Error(kArgument): the memory that the program gave to one of these parameters, with their names, is also that of another
-/// parameter or of a buffer of the module.
+/// Throws Error(kArgument) if the memory that the program gave to one of these parameters (with
+/// their names) is also that of another parameter or of a buffer of the module.
 void refuse_overlap(const torch::nn::Module& module, const std::vector<std::pair<std::string, at::Tensor>>& given);
 
 }  // namespace gannet

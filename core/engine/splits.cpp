@@ -35,7 +35,7 @@ TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank,
     refuse(formatted("{} elements are not that many tensors of equal size", shape[dim]), "declare the boxes one by one");
   const int64_t each = shape[dim] / fused, count = ranks;
   if (each < count) refuse(formatted("{} elements leave a rank without any", each), "use fewer ranks along the axis");
-  const int64_t larger = each % count;  // parts with an element more
+  const int64_t larger = each % count;  // parts with one extra element
   const int64_t size = each / count + (rank < larger ? 1 : 0);
   const int64_t first = each / count * rank + std::min<int64_t>(rank, larger);
   TensorSplit split{std::move(shape), {}, dim};
@@ -50,7 +50,8 @@ TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank,
 
 namespace {
 
-// What both declarations ask for; `what` is the call. Null: the rank has all of it.
+// The checks that both declarations share; `what` is the call. Returns null if the rank has all of
+// the tensor.
 std::shared_ptr<DeclaredSplit> checked(const char* what, const at::Tensor& parameter, const TensorSplit& split) {
   const Split boxes{split.boxes, split.dim};
   std::string fault = split.boxes.empty() ? "has no boxes" : split_fault(split.shape, boxes);
@@ -94,7 +95,7 @@ void declare_expert(const at::Tensor& parameter, const TensorSplit& split, doubl
 
 namespace {
 
-// Its name, a tab, its boxes.
+// One line: name, tab, boxes.
 std::string line_of(const std::string& name, const DeclaredSplit& split) { return formatted("{}\t{}\n", name, to_text(split)); }
 
 }  // namespace
@@ -119,7 +120,7 @@ Declared declared_in(const std::string& text) {
   return all;
 }
 
-// The first of a's names that b does not have; "" for none.
+// Returns the first name in `a` that `b` lacks; "" if there is none.
 std::string first_missing(const Declared& a, const Declared& b) {
   for (const auto& [name, unused] : a)
     if (!b.contains(name)) return name;
@@ -142,7 +143,7 @@ void require_same_names(const std::vector<Declared>& of_ranks, const HostGroup& 
                     "declare the splits of the same parameters on every rank of the axis");
 }
 
-// The ranks of an axis have the same boxes of what the axis does not split.
+// Checks that the ranks of an axis have the same boxes of what the axis does not split.
 void require_same_boxes(HostGroup* ranks, const Declared& declared, bool are_experts) {
   if (!ranks || ranks->size() == 1) return;
   std::string boxes;
@@ -151,7 +152,8 @@ void require_same_boxes(HostGroup* ranks, const Declared& declared, bool are_exp
   control::agree(*ranks, "the parameters' splits", boxes);
 }
 
-// The boxes of the ranks along an axis make up the tensors that it splits. `ranks` null: this one alone.
+// Checks that the boxes of the ranks along an axis make up the tensors that it splits. `ranks`
+// null: this rank only.
 void require_cover(HostGroup* ranks, const Declared& declared, bool are_experts) {
   const char* const axis = are_experts ? kExpertAxis : kTensorAxis;
   std::string mine;
@@ -180,8 +182,8 @@ void require_cover(HostGroup* ranks, const Declared& declared, bool are_experts)
 
 }  // namespace
 
-// Every rank of a group sees the same texts, so that all of them throw, or none. What is at fault in one group of an axis, or on
-// one rank alone where the mesh has no such axis, is reported on all ranks.
+// Every rank of a group sees the same texts, so that all of them throw, or none. A fault in one
+// group of an axis, or on one rank if the mesh has no such axis, is reported on all ranks.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
   const std::string mine = declared_splits(module);
   const Declared declared = declared_in(mine);

@@ -1,5 +1,6 @@
-// One boundary, in the order in which things happen: reduce (its end) -> check -> clip -> lr -> update -> publish -> report.
-// The phases to the check are in boundary.h, what observes it in step_scope.h, what each phase computes in grads/ and update/.
+// One boundary, in order of execution: reduce (its end) -> check -> clip -> lr -> update -> publish
+// -> report. The phases up to the check are in boundary.h, the observers in step_scope.h, and the
+// computation of each phase in grads/ and update/.
 #include <ATen/core/grad_mode.h>
 
 #include "engine/backward.h"
@@ -24,7 +25,7 @@ void begin_update(EngineBase::Impl& impl, double norm) {
   impl.progress.begin_update();
 }
 
-// Shards go out while others are updated.
+// Shards are sent while others are updated.
 void update(EngineBase::Impl& impl, double factor) {
   if (!impl.user_optimizer) return impl.updater.update({factor, impl.progress.applied_steps, *impl.reducer});
   Timers::Scope timed(impl.timers, Timed::kUpdate);
@@ -53,7 +54,8 @@ StepResult skip(EngineBase::Impl& impl) {
           impl.skip_policy.reason(impl.progress.global_steps + 1, why, impl.progress.consecutive_skips, impl.scaler)};
 }
 
-// A step that is not taken: the parameters from before perturb(), and what the model reads.
+// For a step that is not taken: restores the parameters from before perturb(), and what the model
+// reads.
 void put_back(EngineBase::Impl& impl) {
   impl.progress.begin_update();
   restore_perturbed(impl, /*publishes=*/true);

@@ -52,8 +52,8 @@ void StepReporter::record(std::string_view name, double value) {
     values_.emplace_back(std::string(name), value);
 }
 
-// The names that some rank counts for the first time, rank 0's first, then what others add; every rank has the same list after
-// it.
+// Adds the names that some rank counts for the first time: rank 0's first, then those of the
+// others. Afterwards every rank has the same list.
 void StepReporter::agree_on_names() {
   std::string mine;
   for (size_t c = known_; c < counts_.size(); ++c) mine += counts_[c].name + '\0';
@@ -70,8 +70,8 @@ void StepReporter::agree_on_names() {
     }
 }
 
-// One all-reduce: the loss, how many micro-batches it is of, whether a rank has a new name, and the known counts. The step in
-// which a name is new costs two more exchanges.
+// One all-reduce of the loss, the number of its micro-batches, whether a rank has a new name, and
+// the known counts. A step with a new name costs two more exchanges.
 void StepReporter::add_up(observe::Step& step) {
   fetch_loss();
   if (ranks_.size() == 1) {

@@ -1,5 +1,6 @@
-// What the engine collects for its monitors: losses, counts, the time of phases; at a boundary one small all-reduce makes them
-// those of all ranks, and rank 0 hands them over. Every rank has one where the config asks for a monitor, and none else.
+// Collects what the engine gives to its monitors: losses, counts, and times of phases. At a
+// boundary one small all-reduce combines them over all ranks, and rank 0 passes them on. Every rank
+// has a StepReporter if the config requests a monitor; otherwise no rank has one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +20,7 @@
 
 namespace gannet {
 
-// What had been when the last lines of a step were written.
+// Totals at the time when the last lines of a step were written.
 struct Reported {
   Timers::Times micro_batch, step;  // wall_clock_breakdown's
   uint64_t bytes_sent = 0;          // by the Comm
@@ -31,32 +32,33 @@ class StepReporter {
   StepReporter(HostGroup& ranks, const Timers& timers, std::unique_ptr<observe::Monitor> monitor)
       : ranks_(ranks), timers_(timers), monitor_(std::move(monitor)) {}
 
-  void begin_forward(bool trains);                       // the first that trains starts the clock of the first step
-  void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 where a step's losses are averaged
+  void begin_forward(bool trains);                       // the first training forward starts the clock of the first step
+  void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 if a step's losses are averaged
   void end_micro_batch() { ++micro_batches_; }
-  void forget_loss();  // so far, and its micro-batches: they are not the step's
-  void fetch_loss();   // from its device, when that has just been waited for anyway
+  void forget_loss();  // the loss so far, and its micro-batches: they are not the step's
+  void fetch_loss();   // from its device; called when that has just been waited for anyway
   void count(std::string_view name, int64_t number);
   void record(std::string_view name, double value);
 
-  struct Boundary {  // when a step ended; what comes after it is the next one's
+  struct Boundary {  // when a step ended; anything later counts for the next step
     Timers::Clock::time_point at;
     Timers::Times times;
   };
   Boundary boundary_now() const { return {Timers::Clock::now(), timers_.now()}; }
-  // Ends a step. Every rank calls it; what it has of its own (loss, counts, times) fills the rest of `step`.
+  // Ends a step. Every rank calls it; the rank's own loss, counts and times fill the rest of
+  // `step`.
   void step(observe::Step step, const Boundary& boundary, bool with_breakdown, bool flush);
-  void forget_step();                                 // it is not taken, or its pass in hand is not
-  void end_pass();                                    // what there is so far stays whatever becomes of the next pass
-  void forget_passes() { ended_.reset(); }            // of the step in hand: they are over
-  void error(int64_t step, const std::string& text);  // the same, told
+  void forget_step();                                 // the step, or its current pass, is not taken
+  void end_pass();                                    // keeps what there is so far, whatever happens to the next pass
+  void forget_passes() { ended_.reset(); }            // of the current step: they are over
+  void error(int64_t step, const std::string& text);  // like forget_step(), and reports it
   void event(std::string what, int64_t step, std::string text);
 
  private:
   struct Count {
     std::string name;
     int64_t number = 0;
-    bool is_known = false;  // to every rank, in one order
+    bool is_known = false;  // known to every rank, in the same order
   };
   void agree_on_names();
   void add_up(observe::Step& step);
@@ -65,7 +67,7 @@ class StepReporter {
   const Timers& timers_;
   std::unique_ptr<observe::Monitor> monitor_;
 
-  struct Ended {  // passes of the step in hand
+  struct Ended {  // the ended passes of the current step
     double loss;
     bool has_loss;
     int64_t micro_batches;
@@ -73,18 +75,18 @@ class StepReporter {
   };
   std::optional<Ended> ended_;
   at::Tensor device_loss_;  // [] fp64, on a device
-  double loss_ = 0;         // what is here
+  double loss_ = 0;         // the part on the host
   bool has_loss_ = false;
   int64_t micro_batches_ = 0;
-  std::vector<Count> counts_;  // the known ones first, in the ranks' common order
+  std::vector<Count> counts_;  // the known ones first, in the order common to all ranks
   size_t known_ = 0;
   std::vector<std::pair<std::string, double>> values_;
-  std::vector<double> sums_;  // what travels
-  Timers::Times before_;      // at the former boundary
+  std::vector<double> sums_;  // the values to all-reduce
+  Timers::Times before_;      // at the previous boundary
   std::optional<Timers::Clock::time_point> boundary_;
 };
 
-// Resident memory of this process; 0 where the system does not say.
+// Resident memory of this process; 0 if the system does not report it.
 int64_t resident_bytes();
 
 }  // namespace gannet

@@ -9,7 +9,8 @@
 namespace gannet {
 namespace {
 
-// The step is over, what came after it failed: its report, a look at the other ranks.
+// The step is complete, but something after it failed: its report, or a comparison with the other
+// ranks.
 [[noreturn]] void rethrow_after_step(int64_t step) {
   try {
     throw;

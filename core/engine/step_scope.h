@@ -1,5 +1,5 @@
-// What observes one step at a boundary: the clock of its phases, the watch that compares the ranks, and the reports at its end.
-// The phases themselves (step.cpp) know none of them.
+// The observers of one step at a boundary: the clock of its phases, the watch that compares the
+// ranks, and the reports at its end. The phases themselves (step.cpp) do not know them.
 //
 //   StepScope scope(impl);
 //   try {
@@ -30,14 +30,16 @@ struct StepInputs {
 
 class StepScope {
  public:
-  /// `call`: the public call that it is the body of.
+  /// `call`: the public call that this scope belongs to.
   explicit StepScope(EngineBase::Impl& impl, const char* call = "step");
-  /// The control plane compares what the ranks must agree on; Error(kMismatch) where they differ.
+  /// The control plane compares what the ranks must agree on. Throws Error(kMismatch) if they
+  /// differ.
   void watch();
   void begin();
   void end(const StepResult& result);
-  /// Inside a handler. A step is a transaction: an exception before the update leaves the parameters as they were, one inside it
-  /// leaves them undefined, and one after the step says that it was taken.
+  /// Called within a handler. A step is a transaction: an exception before the update leaves the
+  /// parameters unchanged, one during the update leaves them undefined, and one after the step
+  /// reports that it was taken.
   [[noreturn]] void fail();
 
  private:

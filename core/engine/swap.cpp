@@ -1,5 +1,6 @@
-// swap_optimizer: another optimizer plugin for all parameter groups, between two steps. Everything that can fail is done beside
-// the old one; then the ranks agree, and what remains cannot fail.
+// swap_optimizer: replaces the optimizer plugin of all parameter groups between two steps.
+// Everything that can fail is prepared beside the old optimizer. Then the ranks agree, and the rest
+// cannot fail.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 
@@ -25,12 +26,12 @@ namespace {
 
 constexpr const char* kCall = "swap_optimizer";
 
-// What takes the place of what the engine has.
+// The replacements for what the engine has.
 struct Prepared {
   std::vector<Group> groups;               // optimizer, hyperparameters, own_states
   std::vector<std::vector<Array>> states;  // [ranges][states]
   std::vector<bool> starts_over;           // [groups] some state is new: updates are counted from 1
-  std::vector<bool> is_unmet;              // [groups] the ranges take its wishes on cuts without being cut again
+  std::vector<bool> is_unmet;              // [groups] the ranges adopt its alignment and whole tensors without a new partition
   Schedule::Values rates;
   SwapReceipt receipt;
 };
@@ -60,7 +61,8 @@ void check_moment(EngineBase::Impl& impl) {
           "call it after a step that averages: while engine->parameters_differ() is false");
 }
 
-// The params as the program gave them: a dictionary, or JSON text with the places of its members.
+// Reads the params as the program gave them: a dictionary, or JSON text with the positions of its
+// members.
 config::Tree read_params(const Value& params) {
   if (params.is_dict()) return {params.as_dict(), {}, {}};
   if (params.is_string()) return config::parse_text(params.as_string(), "swap_optimizer's params");
@@ -68,8 +70,9 @@ config::Tree read_params(const Value& params) {
               "give a dictionary, or JSON text: R\"({\"lr\": 1e-4})\"");
 }
 
-// Of a group's overrides, what the plugin has a parameter for. Those of the config or initialize were meant for another plugin;
-// those given with the swap are for this one, and are checked by its schema.
+// Returns those of a group's overrides for which the plugin has a parameter. Overrides of the
+// config or initialize were meant for another plugin; those given with the swap are for this one,
+// and are checked by its schema.
 Dict overrides_of(const EngineBase::Impl& impl, const plugin::Plugin& plugin, size_t group, const std::vector<Dict>& given,
                   SwapReceipt& receipt) {
   if (!given.empty()) return given[group];
@@ -87,7 +90,8 @@ Dict overrides_of(const EngineBase::Impl& impl, const plugin::Plugin& plugin, si
   return known;
 }
 
-// The partition was cut for the optimizer that the engine began with. True: the ranges of the group serve this one as they are.
+// The partition was made for the optimizer that the engine began with. Returns whether the group's
+// ranges fit this one as they are.
 bool is_served(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
   for (const Range& range : impl.store.ranges())
     if (range.group == group && ((optimizer.needs_whole_tensors() && !range.keeps_whole_tensors) ||
@@ -96,7 +100,8 @@ bool is_served(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t 
   return true;
 }
 
-// Tensors begin where its blocks of elements do: those of a range that was laid out for less lie side by side.
+// Returns whether tensors begin at the optimizer's blocks of elements. In a range that was laid out
+// for smaller blocks, tensors are packed side by side.
 bool is_aligned(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
   for (const Range& range : impl.store.ranges())
     if (range.group == group &&
@@ -140,7 +145,8 @@ const Optimizer::State* find(const std::vector<Optimizer::State>& states, const 
   return found == states.end() ? nullptr : &*found;
 }
 
-// A state's fate in each group, as names: "exp_avg", or "exp_avg of '*.bias'" where groups differ.
+// What happens to a state in each group, as names: "exp_avg", or "exp_avg of '*.bias'" if groups
+// differ.
 class Fates {
  public:
   enum Fate { kKept, kFilled, kDropped, kCount };
@@ -171,7 +177,7 @@ void prepare_states(EngineBase::Impl& impl, Prepared& made) {
           (same->dtype == after[s].dtype || (same->extent != GANNET_STATE_PER_ELEMENT && dtype_of(*same) == dtype_of(after[s])));
       if (same && same->extent == GANNET_STATE_PER_ELEMENT && same->extent == after[s].extent && same->flags == after[s].flags &&
           !kept[s]) {
-        // One may name the dtype that the other leaves to the masters.
+        // One optimizer may name the dtype that the other leaves to the masters.
         kept[s] = true;
         for (const Range& range : impl.store.ranges()) {
           const auto in_full = [&](gannet_dtype dtype) {
@@ -188,7 +194,7 @@ void prepare_states(EngineBase::Impl& impl, Prepared& made) {
       if (const Optimizer::State* same = find(after, state.name); !same || !kept[static_cast<size_t>(same - after.data())])
         fates.add(state.name, Fates::kDropped, impl.groups[g].name);
     made.starts_over.push_back(std::find(kept.begin(), kept.end(), false) != kept.end());
-    for (size_t s = 0; s < after.size(); ++s) {  // the rest of its squares is made beside them
+    for (size_t s = 0; s < after.size(); ++s) {  // grow_squares() creates the others
       if (!kept[s] || !after[s].is_square()) continue;
       made.groups[g].squares.resize(after.size());
       made.groups[g].squares[s] = impl.groups[g].squares[static_cast<size_t>(find(before, after[s].name) - before.data())];
@@ -247,7 +253,7 @@ Prepared prepare(EngineBase::Impl& impl, const std::string& type, const Value& p
   return made;
 }
 
-// What every rank must have asked for, or the error that one has met; on all of them.
+// Compares what the ranks asked for. If one rank met an error, all ranks throw it.
 void agree(EngineBase::Impl& impl, const std::string& mine) {
   const std::vector<std::string> texts = results_of(impl.world_group->gather_texts(mine));
   if (const std::string differs = control::disagreement("the optimizer and the params given to swap_optimizer", texts);
@@ -268,7 +274,7 @@ std::string asked_for(const EngineBase::Impl& impl, const std::vector<Group>& gr
 }
 
 void commit(EngineBase::Impl& impl, Prepared& made, std::unique_ptr<Agreement>& agreement) noexcept {
-  impl.updater.abandon();  // pages may be cut elsewhere
+  impl.updater.abandon();  // page boundaries may change
   impl.updater.perturbation().release();
   for (size_t r = 0; r < made.states.size(); ++r) std::swap(impl.store.ranges()[r].states, made.states[r]);
   for (size_t g = 0; g < made.groups.size(); ++g) {
@@ -301,10 +307,10 @@ SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& par
   wait_for_checkpoint();  // it reads the states
   auto call = impl.process_group->world()->enter(*impl.world_group, kCall, impl.progress.global_steps);
   const at::NoGradGuard no_grad;
-  if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that have joined are in their groups
+  if (impl.reducer && impl.progress.is_whole()) impl.audit();  // so that new parameters have joined their groups
   Prepared made;
   std::unique_ptr<Agreement> agreement;
-  agree(impl, outcome([&] {  // whatever it throws: the other ranks wait for this rank's text
+  agree(impl, outcome([&] {  // catches everything: the other ranks wait for this rank's text
           try {
             made = prepare(impl, type, params, overrides);
             agreement = std::make_unique<Agreement>(impl.number_in_group, made.groups);

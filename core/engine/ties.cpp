@@ -42,21 +42,22 @@ void declare_tied(const at::Tensor& parameter, const std::string& name) {
 
 namespace {
 
-// What one rank has declared of one tensor.
+// One rank's declaration of one tensor.
 struct DeclaredTie {
   std::string parameter;
   std::vector<std::string> facts;  // [kFacts] what must be the same on all stages
 };
 using OfRank = std::map<std::string, DeclaredTie>;  // by the tie's name
 
-constexpr std::string_view kFault = "\x01";  // and a sentence, in place of what a rank has declared: no name begins so
+constexpr std::string_view kFault = "\x01";  // then a sentence, in place of a rank's declarations: no name begins with it
 
 enum TieFact : size_t { kShape, kDtype, kSplit, kTraining, kFacts };
 constexpr const char* kFactNames[] = {"shape", "dtype", "split", "training"};
 
 uint32_t stage_of(const EngineBase::Impl& impl, uint32_t rank) { return impl.mesh->shape().coordinate(rank, kPipeAxis); }
 
-// How this rank's engine trains it: the copies of stages stay equal where they are updated alike.
+// Describes how this rank's engine trains it: the copies of stages stay equal only if they are
+// updated alike.
 std::string training_of(const EngineBase::Impl& impl, const std::string& tie) {
   for (const Range& range : impl.store.ranges()) {
     if (range.tie != tie) continue;
@@ -74,7 +75,7 @@ std::string tie_text(const EngineBase::Impl& impl, const std::string& tie, const
                    split ? to_text(*split) : "none", training_of(impl, tie));
 }
 
-// Each tensor once, under its first name.
+// Lists each tensor once, under its first name.
 std::vector<std::pair<std::string, at::Tensor>> tied_parameters(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, at::Tensor>> all;
   std::map<std::string, std::string> known;  // parameters by their ties
@@ -102,11 +103,12 @@ OfRank ties_in(const std::string& text) {
   return all;
 }
 
-// The tie's parameter on each stage that holds it, which all ranks of the stage have declared.
+// Returns the tie's parameter on each stage that holds it. All ranks of such a stage must have
+// declared it.
 std::map<uint32_t, std::string> tie_holders(const EngineBase::Impl& impl, const std::string& tie,
                                             const std::vector<OfRank>& of_ranks) {
   std::map<uint32_t, std::string> holders;
-  std::map<uint32_t, uint32_t> first;  // rank of each of those stages
+  std::map<uint32_t, uint32_t> first;  // first such rank of each of those stages
   std::map<uint32_t, std::vector<uint32_t>> lacking;
   for (uint32_t rank = 0; rank < of_ranks.size(); ++rank) {
     const uint32_t stage = stage_of(impl, rank);
@@ -138,7 +140,8 @@ std::map<uint32_t, std::string> tie_holders(const EngineBase::Impl& impl, const 
   return holders;
 }
 
-// Every rank beside the one of the first stage with the same coordinates along the other axes.
+// Compares every rank with the one of the first stage that has the same coordinates along the other
+// axes.
 void require_same_facts(const EngineBase::Impl& impl, const std::string& tie, const std::vector<OfRank>& of_ranks,
                         uint32_t first_stage) {
   for (const std::vector<uint32_t>& ranks : impl.mesh->shape().groups(kPipeAxis)) {
@@ -176,7 +179,7 @@ std::string declared_ties(const EngineBase::Impl& impl) {
 
 std::unique_ptr<Ties> Ties::agree(const EngineBase::Impl& impl) {
   std::vector<std::pair<std::string, at::Tensor>> mine;
-  std::optional<Error> fault;  // of this rank's module: the others are waiting to hear of it
+  std::optional<Error> fault;  // of this rank's module: the other ranks wait for it
   try {
     mine = tied_parameters(*impl.module);
   } catch (const Error& error) {
@@ -225,7 +228,8 @@ std::unique_ptr<Ties> Ties::agree(const EngineBase::Impl& impl) {
   return ties;
 }
 
-// Every rank of the mesh makes every group, in one order, and keeps its own: subset() counts them.
+// Every rank of the mesh creates every group, in the same order, and keeps its own: subset() counts
+// them.
 void Ties::make_groups(const EngineBase::Impl& impl) {
   std::set<std::vector<uint32_t>> distinct;
   for (const Tie& tie : ties_) distinct.insert(tie.stages);
@@ -252,7 +256,8 @@ const Tie* Ties::find(const std::string& parameter) const {
   return nullptr;
 }
 
-// Before the store takes the parameters: along data it then takes the values of the stage's first rank.
+// Called before the store takes the parameters: along data, the store then takes the values of the
+// stage's first rank.
 void Ties::share_first_values(const RankContext& context) const {
   const at::NoGradGuard no_grad;
   for (const Tie& tie : ties_) {
@@ -265,7 +270,7 @@ void Ties::share_first_values(const RankContext& context) const {
       parameter.detach().copy_(values);
       continue;
     }
-    zero::release_ownership(storage);  // built under zero::Init: it is cut again when it is placed
+    zero::release_ownership(storage);  // built under zero::Init: it is sharded again when it is placed
     move_leaf(parameter, values);
   }
 }
@@ -278,7 +283,8 @@ void Ties::adopt(ParameterStore& store) const {
 
 namespace {
 
-// In the device's memory, where the Comm sums; gradients that are kept in the host's pass through it.
+// Sums in the device's memory, where the Comm works. Gradients that are kept in host memory pass
+// through it.
 void sum_over(DeviceComm& ranks, const at::Tensor& gradient, const RankContext& context, int64_t most_numel) {
   if (gradient.device() == context.device) return ranks.all_reduce(gradient).block();
   for (int64_t begin = 0; begin < gradient.numel(); begin += most_numel) {
@@ -293,7 +299,7 @@ void sum_over(DeviceComm& ranks, const at::Tensor& gradient, const RankContext& 
 
 void Ties::sum_gradients(const EngineBase::Impl& impl) const {
   const at::NoGradGuard no_grad;
-  std::vector<double> updates(ties_.size());  // how many of the model's ranks update it in this step
+  std::vector<double> updates(ties_.size());  // the number of the model's ranks that update it in this step
   std::vector<const Range*> ranges(ties_.size());
   for (size_t t = 0; t < ties_.size(); ++t)
     for (const Range& range : impl.store.ranges())

@@ -1,5 +1,5 @@
-// The plugins that an engine works with: for the tables of the engine, the report and checkpoints. What was opened to see whether
-// it would do (accelerators without a device) is not among them.
+// The plugins that an engine uses: for the tables of the engine, the report and checkpoints.
+// Plugins that were opened only to try them (accelerators without a device) are not included.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace gannet {
 
-// Accelerator, Comm (of the device, and of the host where that is another), optimizers, scheduler, tiers; each once.
+// Accelerator, Comm (the device's, and the host's if it is another), optimizers, scheduler, tiers;
+// each once.
 std::vector<const plugin::Plugin*> used_plugins(const EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -1,5 +1,5 @@
-// The mesh of an engine: from its config (gannet.mesh), DeepSpeed's pipeline.stages, and the program (a MeshShape or an mpu). Who
-// asks for the same axis must ask for the same number.
+// The mesh of an engine, from its config (gannet.mesh), DeepSpeed's pipeline.stages, and the
+// program (a MeshShape or an mpu). Sources that request the same axis must request the same number.
 #include <gannet/mpu.h>
 
 #include <sstream>
@@ -13,7 +13,7 @@
 namespace gannet {
 namespace {
 
-// An mpu's answers as a text, for the other ranks.
+// Writes an mpu's answers as a text, for the other ranks.
 std::string to_text(const MpuAnswers& answers) {
   std::ostringstream text;
   for (const auto& [rank, size, group] : {std::tuple(answers.model_rank, answers.model_size, answers.model_group),
@@ -94,8 +94,8 @@ MeshShape wanted_mesh(const RankContext& context, const config::Document& docume
   const MeshShape wanted = requested_mesh(in_config, elsewhere, world.size());
   MeshShape mesh = given ? *given : wanted;
   if (given && !given->has(kExpertAxis)) mesh = refined_by_experts(*given, wanted.size(kExpertAxis), who);
-  if (mesh.size(kExpertAxis) == 1) mesh = unrefined(mesh);  // one form for one mesh
-  // Ranks with other meshes would wait for each other in groups that the others never make.
+  if (mesh.size(kExpertAxis) == 1) mesh = unrefined(mesh);  // a mesh has one form only
+  // Ranks with different meshes would wait for each other in groups that the others never create.
   if (world.size() > 1) control::agree(world, "the mesh", mesh.text());
   return mesh;
 }

@@ -1,4 +1,4 @@
-// zero::Init: parameters are shared out while the model is still being built.
+// zero::Init: parameters are sharded while the model is still being built.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/intrusive_ptr.h>
@@ -22,13 +22,14 @@ namespace gannet {
 namespace {
 
 struct OfNoStep {
-  // The parameters lie in the host's memory until an engine takes them, whatever device that trains on.
+  // The parameters are in host memory until an engine takes them, whatever device it trains on.
   explicit OfNoStep(control::Links& links, Comm& host_comm) : comm(links.over(host_comm), [] { return nullptr; }) {}
   Timers timers;
   DeviceComm comm;
 };
 
-// The shards of parameters that no engine has taken over. It goes when the last one has been, or with the process.
+// The shards of parameters that no engine has taken over. Destroyed when the last one has been, or
+// with the process.
 class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from_this<Shards> {
  public:
   explicit Shards(std::shared_ptr<MeshGroups> mesh)
@@ -46,14 +47,14 @@ class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from
  private:
   at::Tensor broadcast(const Range& range, const at::Tensor& parameter);
 
-  std::shared_ptr<MeshGroups> mesh_;  // an engine that lays the ranks out in another way is refused while it lives
-  std::deque<Range> ranges_;          // a parameter each
+  std::shared_ptr<MeshGroups> mesh_;  // while it lives, an engine with another layout of the ranks is refused
+  std::deque<Range> ranges_;          // one parameter each
   size_t alive_ = 0;
-  std::shared_ptr<Shards> self_;  // while a parameter is in it
+  std::shared_ptr<Shards> self_;  // set while it holds a parameter
   zero::Residency residency_;
 };
 
-// Rank 0's values, padded; in the parameter's own memory where it needs no padding.
+// Returns rank 0's values, padded; without padding they are in the parameter's own memory.
 at::Tensor Shards::broadcast(const Range& range, const at::Tensor& parameter) {
   if (range.layout.numel == parameter.numel()) {
     const at::Tensor own = parameter.detach().view({-1});
@@ -103,7 +104,7 @@ bool Shards::write(size_t index, zero::ReadElements read) {
 void Shards::released(size_t index) {
   ranges_[index].param = Array();
   if (--alive_ > 0) return;
-  const auto last = std::move(self_);  // this may be the end of this object
+  const auto last = std::move(self_);  // this may destroy this object
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ struct Init::State : public Builder {
   };
   std::vector<Begun> begun;  // parameters that are whole, in the order in which they were first seen
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
-      fresh;  // that may become one: registering it is no operator
+      fresh;  // that may become parameters: registering one is not an operator
   std::unique_ptr<Interception> interception;
   int exceptions = std::uncaught_exceptions();
 
@@ -130,13 +131,13 @@ struct Init::State : public Builder {
   void share(const at::Tensor& parameter);
 };
 
-// Experts are not the same on all ranks along data: they stay whole until initialize.
+// Experts differ between ranks along data: they stay whole until initialize.
 void Init::State::share(const at::Tensor& parameter) {
   const auto split = split_of(parameter);
   if (!split || !split->is_along_expert) shards->add(parameter);
 }
 
-// Memory for the next parameter is not taken before the last one's is given up.
+// Releases the last parameter's memory before memory for the next one is allocated.
 void Init::State::before_making() {
   at::NoGradGuard no_grad;
   std::erase_if(begun, [&](const Begun& one) {
@@ -146,7 +147,7 @@ void Init::State::before_making() {
 }
 
 void Init::State::consider(const at::Tensor& leaf, bool is_touched) {
-  // Only a tensor that has its storage for itself can give it up.
+  // Only a tensor that has its storage to itself can give it up.
   const bool is_own = leaf.numel() > threshold && leaf.is_floating_point() && leaf.device().is_cpu() && leaf.is_contiguous() &&
                       leaf.storage_offset() == 0 && leaf.storage().nbytes() == leaf.nbytes();
   if (!is_own || is_watched(leaf.storage().unsafeGetStorageImpl())) return;
@@ -182,7 +183,7 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   Config config = std::move(options.config);
   if (!options.overwrite.empty()) config.overwrite(options.overwrite);
   if (config.empty()) throw Error(ErrorCode::kConfig, "zero::Init was given no config", "pass the one that initialize gets");
-  // What an engine opens first, and what it will find open.
+  // Opens what an engine opens first; the engine will find it open.
   RankContext opened;
   EngineOptions engine_options;
   engine_options.process_group = options.process_group;

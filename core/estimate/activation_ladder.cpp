@@ -32,7 +32,7 @@ KeptActivations times(const KeptActivations& one, int64_t samples, int64_t of) {
           static_cast<uint64_t>(static_cast<double>(one.last_bytes) * factor)};
 }
 
-// The most samples with which all fits; 0: not one does. Bytes only grow with them.
+// Returns the largest number of samples that fits, 0 if not even one does. Bytes only grow with it.
 int64_t most_samples(zero::Plan plan, const KeptActivations& one, const zero::Room& given, int64_t of) {
   zero::Room room = given;
   room.checkpoint.reset();
@@ -49,7 +49,7 @@ int64_t most_samples(zero::Plan plan, const KeptActivations& one, const zero::Ro
   return yes;
 }
 
-// Neighbours that keep the same bytes share a line.
+// Neighbours that keep the same bytes share a row.
 std::string layers_table(const Kept& kept) {
   Table table({"layer", "its input", "its operators save"});
   const auto text = [](int64_t bytes) { return size_text(static_cast<uint64_t>(bytes)); };

@@ -32,13 +32,14 @@ namespace {
 using config::Document;
 using zero::Tier;
 
-// The size of a token embedding, in a transformer the largest parameter: 4000 sqrt(P) is within a factor of 2.5 of it from
-// GPT-2 (124 M) to Llama 3 (70 B).
+// Guesses the size of the token embedding, which is the largest parameter of a transformer. 4000
+// sqrt(P) is within a factor of 2.5 of it from GPT-2 (124 M) to Llama 3 (70 B).
 uint64_t guessed_largest(uint64_t parameters) {
   return std::min(parameters, static_cast<uint64_t>(4000 * std::sqrt(static_cast<double>(parameters))));
 }
 
-// The settings that bear on memory, of a config that may be incomplete (no batch size), or their defaults without one.
+// The settings that affect memory, from a config that may be incomplete (no batch size). Without a
+// config, the defaults.
 struct Read {
   explicit Read(const Document* given) : document(given), settings(given ? config::settings_of(*given) : config::Settings()) {}
 
@@ -75,19 +76,20 @@ struct Declared {
   bool perturbs = false, takes_second_gradients = false;
 };
 
-// Per-element states of the optimizer that the config names, and what its passes keep, as its plugin declares them.
+// Returns the per-element states of the configured optimizer and what its passes keep, as declared
+// by its plugin.
 std::optional<Declared> declared(plugin::Registry& registry, const Read& read, uint32_t master_bytes, const Host& host) {
   const std::string& type = read.settings.optimizer.type;
   if (type.empty()) return std::nullopt;
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, type, "cpu");
-  // Of the parameter group that has the most: how many parameters each has is not known here.
+  // The parameter group with the most bytes counts: the sizes of the groups are not known here.
   const auto groups = config::param_groups_of(read.settings.optimizer.param_groups,
                                               [&](const std::string& path) { return formatted("{}: ", read.origin(path)); });
   Declared all;
   for (size_t g = 0; g <= groups.size(); ++g) {
     const Dict overrides = g > 0 ? groups[g - 1].overrides : Dict();
     Dict params = config::with_overrides(read.settings.optimizer.params, overrides);
-    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in by another program, and of no weight in bytes
+    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in by another program; does not affect bytes
       return one.second.is_string() && one.second.as_string() == "auto";
     });
     const auto where = config::position_in_param_group(*read.document, g > 0 ? g - 1 : 0, overrides);
@@ -105,7 +107,7 @@ std::optional<Declared> declared(plugin::Registry& registry, const Read& read, u
   return all;
 }
 
-// A batch that is not complete yet leaves one of the two out.
+// An incomplete config may lack the accumulation steps or the batch sizes.
 bool accumulates(const config::Settings& settings, uint32_t ranks) {
   if (settings.accumulation_steps > 0) return settings.accumulation_steps > 1;
   return settings.micro_batch_size > 0 && settings.train_batch_size > settings.micro_batch_size * ranks;
@@ -148,7 +150,8 @@ zero::Plan plan_of(const EstimateRequest& request, const Read& read, const std::
   return plan;
 }
 
-// The device that ranks of this machine would train on; nullptr where there is none but the CPU, and `why_not` says so.
+// Opens the device that ranks on this machine would train on. Returns nullptr, with the reason in
+// `why_not`, if there is none but the CPU.
 std::unique_ptr<Accelerator> open_accelerator(plugin::Registry& registry, const std::string& wanted, const Host& host,
                                               std::string& why_not) {
   why_not = "no plugin of an accelerator was found";
@@ -231,7 +234,8 @@ std::string kept_between_passes(const zero::ModelSize& model) {
                                   kept.size() * std::max(model.master_bytes, model.param_bytes), join(kept, ", "));
 }
 
-// What this machine has, and a device that is named or found.
+// Returns what this machine has free, including the device that the request names or that was
+// found.
 zero::Room room_of(const EstimateRequest& request, const MachineMemory& memory, const std::string& nvme,
                    Accelerator* accelerator) {
   zero::Room room = zero::room_of(memory);
@@ -324,13 +328,13 @@ std::string estimate(const torch::nn::Module& module, const Config& config, cons
   request.document = config.document();
   request.config_name = "the config";
   uint64_t largest = 0;
-  std::unordered_set<const void*> seen;  // tied ones count once
+  std::unordered_set<const void*> seen;  // tied parameters count once
   for (const auto& entry : module.named_parameters()) {
     const at::Tensor& parameter = entry.value();
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     request.parameters += static_cast<uint64_t>(parameter.numel());
     largest = std::max(largest, static_cast<uint64_t>(parameter.numel()));
-    // Rows and columns; of a convolution its channels.
+    // Rows and columns; for a convolution, its channels.
     for (int64_t d = 0; parameter.dim() >= 2 && d < 2; ++d)
       request.sizes.emplace_back(formatted("{}'s {}", entry.key(), d == 0 ? "rows" : "columns"), parameter.size(d));
     if (parameter.is_cpu()) request.held_bytes += parameter.nbytes();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMostRanks = 1 << 20;
 
-// This placement and those that move data farther from the device, by what they cost.
+// Returns this placement and those that move data farther from the device, cheapest first.
 std::vector<Placement> placements_from(const Placement& now) {
   std::vector<Placement> all = legal_placements();
   std::erase_if(all, [&](const Placement& one) {
@@ -31,7 +31,8 @@ bool uses_nvme(const Placement& placement) {
   return placement.offload_optimizer == Tier::kNvme || placement.offload_param == Tier::kNvme;
 }
 
-// The smallest number of ranks, on whole hosts, on which this placement fits: a rank's bytes only fall as ranks are added.
+// Returns the smallest number of ranks, on whole hosts, on which this placement fits. A rank's
+// bytes only fall as ranks are added.
 std::optional<uint32_t> ranks_that_fit(Plan plan, const Room& room) {
   const uint32_t per_host = plan.ranks_per_host;
   const auto fit_on = [&](uint32_t hosts) {
@@ -47,7 +48,7 @@ std::optional<uint32_t> ranks_that_fit(Plan plan, const Room& room) {
   return yes * per_host;
 }
 
-// "11.2 GiB of 16.0 GiB of device memory": of the memory that bounds the plan.
+// Describes the memory that bounds the plan: "11.2 GiB of 16.0 GiB of device memory".
 std::string use_of(const Plan& plan, const Room& room) {
   const Bytes bytes = estimate(plan);
   if (!plan.device_is_host && room.device)
@@ -74,7 +75,7 @@ std::string keys_of(const Plan& now, const Placement& to) {
   return keys.empty() ? "" : formatted("set {}", join(keys, ", "));
 }
 
-// The cheapest rung of the ladder of activations with which this very placement fits.
+// Returns the cheapest rung of the activation ladder with which the same placement fits.
 std::optional<ActivationChange> activation_change(const Plan& plan, const Room& room) {
   Plan changed = plan;
   for (const ActivationChange& change : plan.activation_changes) {
@@ -160,7 +161,7 @@ std::vector<Lack> lacks(const Plan& plan, const Room& room) {
 
 std::optional<Plan> smallest_change(const Plan& plan, const Room& given) {
   Room room = given;
-  if (!room.nvme && uses_nvme(plan.placement)) room.nvme = UINT64_MAX;  // its folder is named already
+  if (!room.nvme && uses_nvme(plan.placement)) room.nvme = UINT64_MAX;  // its folder is already configured
   const auto placements = placements_from(plan.placement);
   Plan change = plan;
   change.buffers.max_in_cpu = 0;

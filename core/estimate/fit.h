@@ -1,12 +1,14 @@
-// Will it fit? What a run needs against what the machine can give, and the smallest change with which it would fit.
+// Compares what a run needs with what the machine has, and finds the smallest change that makes the
+// run fit.
 //
 //   Room room = room_of(machine_memory());
 //   room.device = accelerator.device(0).free_bytes;
 //   fit(plan, room);     // Error(kOutOfMemory): "... needs 20.8 GiB of device memory, 16.0 GiB are free: 4.8 GiB lack"
 //                         // next step: "stage 2 fits: 11.2 GiB of 16.0 GiB of device memory; set ..."
 //
-// A change costs more the farther data moves from the device: first a higher stage, then offload to host memory, then to NVMe,
-// and last more ranks (which someone has to pay for), on further hosts like this one.
+// A change costs more the farther it moves data from the device: first a higher stage, then offload
+// to host memory, then to NVMe, and last more ranks (which someone has to pay for), on additional
+// hosts like this one.
 #pragma once
 
 #include <optional>
@@ -18,13 +20,14 @@
 
 namespace gannet::zero {
 
-// Free bytes; nullopt: not known, or not bounded, and so not checked. Offload to NVMe is proposed only where that is known.
+// Free bytes; nullopt: unknown or unbounded, and so not checked. Offload to NVMe is proposed only
+// if its free space is known.
 struct Room {
   std::optional<uint64_t> device;      // of one rank's device
   std::optional<uint64_t> host;        // shared by the ranks of the host
-  std::optional<uint64_t> process;     // of `host`, what one rank may take
+  std::optional<uint64_t> process;     // the part of `host` that one rank may take
   std::optional<uint64_t> nvme;        // shared by the ranks of the host
-  std::optional<uint64_t> checkpoint;  // in the folder of checkpoints, shared by all ranks
+  std::optional<uint64_t> checkpoint;  // in the checkpoint folder, shared by all ranks
 };
 Room room_of(const MachineMemory& memory);  // host and process
 
@@ -35,17 +38,19 @@ struct Lack {
 };
 std::vector<Lack> lacks(const Plan& plan, const Room& room);
 
-bool fits(const Plan& plan, const Room& room);  // checkpoints aside
+bool fits(const Plan& plan, const Room& room);  // ignores disk space for checkpoints
 
-// Every placement, by the speed of a step as DeepSpeed's users measured it: stage 0, 1, 2, then 2 with offload to host memory, 3,
-// 3 with offload to host memory; all that uses NVMe after that.
+// Returns all placements by step time as DeepSpeed's users measured it, fastest first: stage 0, 1,
+// 2, then 2 with offload to host memory, 3, 3 with offload to host memory; then all that use NVMe.
 std::vector<Placement> fastest_first();
 
-// The cheapest plan that fits: the placement or, where none does, also the ranks changed. nullopt: not on any number of ranks.
-// Disk for checkpoints is no part of it: no placement makes them smaller.
+// Returns the cheapest plan that fits. It changes the placement or, if no placement fits, also the
+// number of ranks. nullopt: the model fits on no number of ranks. Disk space for checkpoints is
+// ignored: no placement makes them smaller.
 std::optional<Plan> smallest_change(const Plan& plan, const Room& room);
 
-// Throws Error(kOutOfMemory) where something lacks: how much of each kind, and what would fit.
+// Throws Error(kOutOfMemory) if the plan does not fit: what is missing of each kind, and what would
+// fit.
 void fit(const Plan& plan, const Room& room);
 
 }  // namespace gannet::zero

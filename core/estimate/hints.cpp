@@ -50,7 +50,7 @@ std::string shapes_text(const std::vector<std::pair<std::string, int64_t>>& size
   std::vector<std::string> odd;
   size_t more = 0;
   for (const auto& [name, size] : sizes) {
-    if (size <= kTile || size % kTile == 0) continue;  // a small one is meant: classes, colours
+    if (size <= kTile || size % kTile == 0) continue;  // small sizes are intended: classes, colours
     if (odd.size() < kMost)
       odd.push_back(formatted("{} of {} (next: {})", size, name, (size + kTile - 1) / kTile * kTile));
     else

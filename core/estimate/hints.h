@@ -1,5 +1,5 @@
-// What an estimate says beside its tables: the host memory that building the model takes, which placements are fast, and shapes
-// that matrix products are slow with.
+// Hints that an estimate gives in addition to its tables: the host memory for building the model,
+// which placements are fast, and shapes for which matrix products are slow.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 
 namespace gannet {
 
-// Rows for a model that every rank builds whole, and for one under zero::Init.
+// One row for a model that every rank builds whole, and one for a model built under zero::Init.
 std::string building_text(const zero::Plan& plan, const zero::Room& room);
-// The order of speed, and the fastest placement that fits; nothing is said of it where device memory is not known.
+// The order of speed, and the fastest placement that fits; the latter only if device memory is
+// known.
 std::string speed_text(const zero::Plan& plan, const zero::Room& room);
-// One sentence on sizes above 16 that 16 does not divide, by name; "" where there are none.
+// One sentence on sizes above 16 that are not multiples of 16, by name; "" if there are none.
 std::string shapes_text(const std::vector<std::pair<std::string, int64_t>>& sizes);
 
 }  // namespace gannet

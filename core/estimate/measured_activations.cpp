@@ -22,11 +22,11 @@ using activation::Keeping;
 using activation::Recomputing;
 using activation::SavedBytes;
 
-// Counts what is saved, and holds nothing: the graph is never run.
+// Counts saved tensors and holds none of them: the graph is never run.
 class Counting : public activation::Keeper {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(); }
-  bool drops_all() const override { return false; }  // regions within it are regions
+  bool drops_all() const override { return false; }  // nested regions are still regions
 
  private:
   class Hooks : public torch::autograd::SavedVariableHooks {
@@ -51,7 +51,7 @@ activation::Kept measure_activations(const torch::nn::Module& module, const std:
                                      const std::vector<std::string>& recompute) {
   activation::install_saved_tensor_hooks();
   const std::vector<at::Tensor> parameters = module.parameters();
-  // With a limit every layer is a region at first, and is measured.
+  // With a memory limit, every layer starts as a region and is measured.
   const auto layers = std::make_shared<Recomputing>(
       activation::RecomputeSettings{.is_on = true, .memory_limit = 0, .interval = {}, .number_checkpoints = {}});
   layers->own(parameters);
@@ -72,7 +72,7 @@ activation::Kept measure_activations(const torch::nn::Module& module, const std:
   layers->turn(false);
   const activation::CheapOperators operators(recompute);
   const SavedBytes saved;
-  at::Tensor loss;  // holds the graph, and with it what is kept
+  at::Tensor loss;  // holds the graph, and so the tensors that it keeps
   {
     const activation::Selective selective(operators);
     loss = forward();

@@ -1,4 +1,5 @@
-// What the layers of a model keep for backward, from one forward of one micro-batch: for an estimate, without an engine.
+// Measures what the layers of a model keep for backward in one forward of one micro-batch; for
+// estimates, without an engine.
 #pragma once
 
 #include <functional>
@@ -16,8 +17,9 @@ class Module;
 
 namespace gannet {
 
-/// `forward` runs the module and returns its loss, of which no backward runs. Nothing that operators save is held, so that it
-/// needs no more memory than inference. It runs once more where `recompute` names operators, and holds what those leave.
+/// `forward` runs the module and returns its loss; no backward runs. The first run holds nothing
+/// that operators save, so that it needs no more memory than inference. If `recompute` names
+/// operators, `forward` runs a second time and holds what selective recomputation keeps.
 activation::Kept measure_activations(const torch::nn::Module& module, const std::function<at::Tensor()>& forward,
                                      const std::vector<std::string>& recompute);
 

@@ -11,20 +11,22 @@ namespace {
 
 uint64_t share(uint64_t number, uint64_t ranks) { return (number + ranks - 1) / ranks; }
 
-// Elements of a bucket of gradients. A tensor is not cut: one that is larger than a bucket is a bucket of its own.
+// Elements of a gradient bucket. A tensor is never split: one that is larger than a bucket gets a
+// bucket of its own.
 uint64_t bucket_numel(const Plan& plan) {
   const uint64_t usual = std::min<uint64_t>(plan.buffers.reduce_bucket_size, kOverlapNumel);
   return std::min(plan.model.parameters, std::max(usual, plan.model.largest));
 }
 
-// Elements that are whole at a time at stage 3: the parameters in use, those that come next, and what is fetched ahead. Beyond
-// stage3_max_live_parameters nothing is fetched ahead.
+// Elements gathered at a time at stage 3: the parameters in use, the next ones, and those
+// prefetched. Above stage3_max_live_parameters nothing is prefetched.
 uint64_t gathered_numel(const Plan& plan) {
   const uint64_t wanted = 2 * plan.model.largest + plan.buffers.prefetch_bucket_size;
   return std::min({plan.model.parameters, wanted, std::max(plan.model.largest, plan.buffers.max_live_parameters)});
 }
 
-// Elements of all pages between memory and NVMe: a sub-group in each, and no more of them than the shard has.
+// Elements of all pages between memory and NVMe: one sub-group per page, and no more pages than the
+// shard fills.
 uint64_t paged_numel(const Plan& plan, uint64_t own) {
   const uint64_t page = std::min({own, std::max<uint64_t>(1, plan.buffers.sub_group_size), uint64_t{kOverlapNumel}});
   return page == 0 ? 0 : std::min(plan.buffers.buffer_count, share(own, page)) * page;
@@ -92,7 +94,8 @@ Bytes estimate(const Plan& plan) {
   put(((placement.stage >= 3 ? own : all) - kept) * model.param_bytes, placement.offload_param);
   on_host(kept * model.param_bytes);
 
-  // An optimizer that runs beside the device cannot take the device's parameters for masters: it has a copy.
+  // An optimizer that runs off the device cannot use the device's parameters as masters: it has a
+  // copy.
   const bool is_apart = optimizer != Tier::kNone && !device_is_host;
   const uint64_t master_bytes = model.master_bytes == 0 && is_apart ? model.param_bytes : model.master_bytes;
   const uint64_t master_type_bytes = std::max<uint64_t>(master_bytes, model.param_bytes);
@@ -102,7 +105,8 @@ Bytes estimate(const Plan& plan) {
   put((placement.stage >= 1 ? own : all) * (update_bytes + kept_bytes), optimizer);
   if (optimizer == Tier::kNvme) on_host(paged_numel(plan, own) * update_bytes);
 
-  // Sharded gradients go where they are used; from NVMe only masters and states are worth the way.
+  // Sharded gradients go to the optimizer's memory, but never to NVMe: only masters and states are
+  // worth that transfer.
   const bool shards_gradients = placement.stage >= 2;
   const bool leave_device = shards_gradients && is_apart;
   const uint64_t gradients = (shards_gradients ? own : all) * model.grad_bytes;
@@ -113,7 +117,7 @@ Bytes estimate(const Plan& plan) {
   } else {
     on_device(std::max(kept_activations, gradients + activations.last_bytes));
   }
-  // One rank has nothing to reduce, and gathers only what lies elsewhere.
+  // A single rank has nothing to reduce, and gathers only what is stored elsewhere.
   if (shards_gradients && (ranks > 1 || is_apart)) on_device(2 * bucket_numel(plan) * model.grad_bytes);
   const bool stays = placement.offload_param == Tier::kNone || (device_is_host && kept == own);
   if (placement.stage >= 3 && (ranks > 1 || !stays)) on_device(gathered_numel(plan) * model.param_bytes);

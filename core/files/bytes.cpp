@@ -43,7 +43,7 @@ void Cursor::fill(uint64_t count) {
   window_begin_ += at_;
   at_ = 0;
   filled_ = kept;
-  // Every caller has bounded `count` by left(), so a false length allocates no more than the file has.
+  // Callers bound `count` by left(), so a false length allocates no more than the file has.
   if (count > window_.size()) window_.resize(count);
   const uint64_t more = std::min<uint64_t>(window_.size() - filled_, end_ - window_begin_ - filled_);
   bytes_.read(window_.data() + filled_, more, window_begin_ + filled_);
@@ -92,7 +92,7 @@ std::string_view Cursor::line(const char* what) {
     }
     seen = filled_ - at_;
     if (seen == left()) corrupt(formatted("{} begins here and has no end", what));
-    // Doubles what is in the window, so that a long line is copied a constant number of times on average.
+    // Doubles the window, so that each byte of a long line is copied O(1) times on average.
     fill(std::min(left(), std::max(seen + 1, 2 * seen)));
   }
 }

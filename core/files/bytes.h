@@ -1,4 +1,4 @@
-// Bytes that others wrote, read at any place (a file, memory) or from front to back, and the errors that name their place.
+// Untrusted bytes (a file or memory), read at random or front to back. Errors name the offset.
 #pragma once
 
 #include <gannet/error.h>
@@ -13,7 +13,7 @@ namespace gannet::files {
 
 // Error(kCorrupt): "<path>: at byte 120: <what>".
 [[noreturn]] void corrupt(const std::string& path, uint64_t offset, const std::string& what);
-// A text of the file's, fit for a message: quoted, shortened, without control characters.
+// Text from the file made fit for a message: quoted, shortened, without control characters.
 std::string shown(std::string_view text);
 
 // Random access to bytes of a fixed size. Read-only. A Cursor keeps a reference: the object outlives its cursors.
@@ -22,13 +22,13 @@ class Bytes {
   virtual ~Bytes() = default;
   virtual const std::string& path() const = 0;
   virtual uint64_t size() const = 0;
-  // All of [offset, offset + bytes), which lies within size(). Thread-safe.
+  // Reads all of [offset, offset + bytes), which is within size(). Thread-safe.
   virtual void read(char* to, uint64_t bytes, uint64_t offset) const = 0;
 };
 
 std::unique_ptr<Bytes> open_bytes(const std::string& path);  // a file
 
-class MemoryBytes : public Bytes {  // of another's memory
+class MemoryBytes : public Bytes {  // not owned: another object's memory
  public:
   MemoryBytes(std::string_view bytes, std::string path) : bytes_(bytes), path_(std::move(path)) {}
   const std::string& path() const override { return path_; }
@@ -41,8 +41,9 @@ class MemoryBytes : public Bytes {  // of another's memory
   std::string path_;
 };
 
-// [begin, end) of some bytes from front to back, through a window that grows only where one value is larger than it, and only
-// after the value's length was compared with what is left. Numbers are little-endian.
+// Reads [begin, end) front to back through a window. The window grows only for a value larger than
+// it, and only after the value's length was checked against the bytes left. Numbers are
+// little-endian.
 class Cursor {
  public:
   Cursor(const Bytes& bytes, uint64_t begin, uint64_t end, uint64_t window = 64 << 10);
@@ -51,10 +52,10 @@ class Cursor {
   const std::string& path() const { return bytes_.path(); }
 
   std::string_view take(uint64_t count, const char* what);  // valid until the next call; `what` for the message: "a string"
-  void need(uint64_t count, const char* what) const;        // Error(kCorrupt) where fewer are left
+  void need(uint64_t count, const char* what) const;        // Error(kCorrupt) if fewer are left
   void skip(uint64_t count, const char* what);
-  std::string text(uint64_t count, const char* what);  // a copy; the window stays as small as it is
-  std::string_view line(const char* what);             // up to the next line feed, which is taken too
+  std::string text(uint64_t count, const char* what);  // a copy; does not grow the window
+  std::string_view line(const char* what);             // up to the next line feed, which is consumed
   template <class Number>
   Number number(const char* what) {
     Number value{};
@@ -64,12 +65,13 @@ class Cursor {
   [[noreturn]] void corrupt(const std::string& what) const { files::corrupt(path(), offset(), what); }
 
  private:
-  void fill(uint64_t count);  // until the window holds `count` bytes from here, of those that are left
+  void fill(uint64_t count);  // until the window holds `count` bytes from here, or all that are left
   const Bytes& bytes_;
-  // Offsets in the file: where the cursor's range ends, and which byte window_[0] holds.
+  // File offsets: the end of the cursor's range, and the byte in window_[0].
   uint64_t end_, window_begin_;
   uint64_t at_ = 0;  // in the window
-  // window_[0, filled_) holds the file's bytes from window_begin_ on; at_ <= filled_ <= window_.size().
+  // window_[0, filled_) holds the file's bytes from window_begin_; at_ <= filled_ <=
+  // window_.size().
   std::vector<char> window_;
   uint64_t filled_ = 0;  // of the window
 };

@@ -81,11 +81,11 @@ std::string read_file(const std::string& path, uint64_t limit) {
     const ssize_t count = ::read(file, text.data() + done, text.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) io_failed("read", path, errno);
-    if (count == 0) break;  // it became shorter: what was read is judged by its checksum
+    if (count == 0) break;  // the file was truncated meanwhile: its checksum decides
     done += count;
   }
   text.resize(done);
-  // These are small texts, JSON mostly: what each should be, its reader knows.
+  // Small texts, mostly JSON; the caller checks the content.
   require_format(std::string_view(text).substr(0, kHeadBytes), text.size(), path,
                  {Format::kEmpty, Format::kJson, Format::kYaml, Format::kText});
   return text;
@@ -107,11 +107,11 @@ bool give_up_direct_io(int file) {
 }
 
 void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path) {
-  bool is_direct = true;  // as far as this call knows: several threads write one file
+  bool is_direct = true;  // as known to this call: several threads write one file
   for (uint64_t done = 0; done < bytes;) {
     const ssize_t count = ::pwrite(file, from + done, bytes - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EINVAL) {  // direct I/O that the file system promised and does not do, or the rest of a short write
+    if (count < 0 && errno == EINVAL) {  // the file system rejects direct I/O after all, or a short write's rest
       if (std::exchange(is_direct, false) && give_up_direct_io(file)) continue;
       errno = EINVAL;
     }
@@ -136,7 +136,7 @@ void sync(int file, const std::string& path) {
 void sync_folder(const std::string& folder) {
   Descriptor directory = open_file(folder, O_RDONLY | O_DIRECTORY);
   while (::fsync(directory) != 0) {
-    if (errno == EINVAL || errno == ENOTSUP) return;  // a file system whose folders are always in order
+    if (errno == EINVAL || errno == ENOTSUP) return;  // this file system does not sync folders
     if (errno != EINTR) io_failed("sync the folder", folder, errno);
   }
 }
@@ -155,7 +155,7 @@ void replace_file(const std::string& path, const std::function<void(const std::s
     ::unlink(beside.c_str());
     throw;
   }
-  // The rename itself reaches the disk with its folder.
+  // The rename is durable once the folder is synced.
   const auto slash = path.rfind('/');
   sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
 }
@@ -178,7 +178,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   }
   std::vector<std::string> names;
   for (;;) {
-    // readdir() returns null at the end and on an error alike: only errno tells them apart.
+    // readdir() returns null both at the end and on an error; only errno distinguishes them.
     errno = 0;
     const dirent* entry = ::readdir(directory.get());
     if (!entry && errno != 0) io_failed("list the folder", folder, errno);

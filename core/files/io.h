@@ -1,4 +1,4 @@
-// The file calls of this room: every failure is an Error(kIo) with what was done, the path, the reason and the free space.
+// File calls. Every failure is an Error(kIo) with the operation, path, reason and free space.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace gannet::files {
 
-// Owns a file descriptor; negative: none. The destructor cannot report a failed close: whoever writes calls close().
+// Owns a file descriptor; negative means none. The destructor cannot report a failed close, so
+// writers must call close().
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -20,7 +21,7 @@ class Descriptor {
   Descriptor(Descriptor&& other) noexcept : number_(other.number_) { other.number_ = -1; }
   Descriptor& operator=(Descriptor&& other) noexcept;
   operator int() const { return number_; }
-  void close(const std::string& path);  // checked: some file systems tell of a failed write only here
+  void close(const std::string& path);  // checked: some file systems report a failed write only here
 
  private:
   int number_;
@@ -31,30 +32,32 @@ class Descriptor {
 [[noreturn]] void io_failed(const std::string& what, const std::string& path, int code);
 
 Descriptor open_file(const std::string& path, int flags);
-// Opened for reading, and checked to be a regular file of at most `limit` bytes: never waits for a FIFO's writer, never reads a
-// device. Else Error(kCorrupt).
+// Reads a regular file of at most `limit` bytes. Never waits for a FIFO's writer and never reads a
+// device. Otherwise throws Error(kCorrupt).
 std::string read_file(const std::string& path, uint64_t limit);
-bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // whether all of them were there
-// Direct I/O that a file turns out not to take: from now on through the page cache, whichever thread noticed first.
+bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // returns false on an error or at the end of the file
+// Switches a file that rejected direct I/O to the page cache, for all threads that write it.
 bool give_up_direct_io(int file);
-void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path);  // short writes go on
+void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path);  // continues short writes
 void write_synced(const std::string& path, std::string_view text);  // created or overwritten, synced
 void sync(int file, const std::string& path);
 void sync_folder(const std::string& folder);
 void rename_file(const std::string& from, const std::string& to);
-// Whole or not at all: `write` makes a file beside it and syncs it, which then takes the place of `path`, on the disk too.
+// All or nothing: `write` writes and syncs a file beside `path`, which is then renamed to `path`
+// and the folder synced.
 void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write);
 
 struct Kind {
   bool exists = false, is_folder = false, is_file = false;
   uint64_t bytes = 0;
 };
-// Links are followed; one that leads nowhere, or in a circle, does not exist. Throws where even this cannot be told: a vanished
-// mount, a folder that this user may not search.
+// Follows links; a dangling or circular link does not exist. Throws if the status cannot be
+// determined: a vanished mount, or a folder that this user may not search.
 Kind kind_of(const std::string& path);
-// Sorted, without "." and "..". Throws Error(kNotFound) where there is no such folder, Error(kIo) where it cannot be read.
+// Sorted, without "." and "..". Throws Error(kNotFound) if there is no such folder, Error(kIo) if
+// it cannot be read.
 std::vector<std::string> names_in(const std::string& folder);
-// The last part of a path, also of "run1/" and ".".
+// The last component of a path; works for "run1/" and "." as well.
 std::string last_name(const std::string& path);
 
 using gannet::free_bytes;

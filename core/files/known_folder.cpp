@@ -22,7 +22,7 @@ int64_t number_after(const std::string& name, std::string_view prefix) {
   return code == std::errc() && stop == end ? number : -1;
 }
 
-// The name with the highest number; "" where none has one.
+// The name with the highest number; "" if none has one.
 std::string newest(const std::vector<std::string>& names, std::string_view prefix) {
   std::string found;
   int64_t most = -1;

@@ -1,16 +1,18 @@
-// Folders of other programs that people give where a model or a checkpoint is wanted, named for what they are.
+// Recognizes folders of other programs that are given in place of a model or a checkpoint.
 #pragma once
 
 #include <string>
 
 namespace gannet::files {
 
-// Throws Error(kUnsupported), or Error(kArgument) where the wanted folder is in this one, for: a PEFT adapter, an output folder
-// of transformers' Trainer (the newest checkpoint-N is named), a sharded checkpoint of torch.distributed.checkpoint (FSDP),
-// Megatron's and diffusers' folders, a state of accelerate without weights. Returns for any other.
+// Throws Error(kUnsupported), or Error(kArgument) if the wanted folder is inside this one, for: a
+// PEFT adapter, an output folder of transformers' Trainer (the message names the newest
+// checkpoint-N), a sharded checkpoint of torch.distributed.checkpoint (FSDP), Megatron's and
+// diffusers' folders, an accelerate state without weights. Returns for any other folder.
 void refuse_known_folder(const std::string& folder);
 
-// The files beside weights that no import takes: an optimizer's, a schedule's and random-number states, by their usual names.
+// Lists files beside the weights that no import reads: optimizer, scheduler and random-number
+// states, by their usual names.
 std::string training_state_in(const std::string& folder);
 
 }  // namespace gannet::files

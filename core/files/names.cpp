@@ -13,8 +13,8 @@
 namespace gannet::files {
 namespace {
 
-// The prefix with which nine in ten names of `shorter`, or more, are one of `longer` (a tied weight or a buffer may be in one of
-// them alone); "" where there is none.
+// The prefix that turns at least nine in ten names of `shorter` into names of `longer`; "" if there
+// is none. Not all must match: a tied weight or a buffer may be in one of them only.
 std::string prefix_of(const std::vector<std::string>& longer, const std::vector<std::string>& shorter) {
   const std::unordered_set<std::string_view> wanted(shorter.begin(), shorter.end());
   std::map<std::string_view, size_t> fits;  // by prefix
@@ -25,7 +25,7 @@ std::string prefix_of(const std::vector<std::string>& longer, const std::vector<
   return best == fits.end() || best->second * 10 < wanted.size() * 9 ? "" : std::string(best->first);
 }
 
-// As a word of a command line.
+// Quotes a path for a shell.
 std::string in_shell(const std::string& path) {
   const auto is_plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("/._-+=,:@%", c) || c >= 0x80; };
   if (std::all_of(path.begin(), path.end(), is_plain)) return path;

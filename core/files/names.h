@@ -1,4 +1,5 @@
-// What is said where the names in a file are not the model's: some of both, and a prefix that would make all of them fit.
+// Messages for names in a file that do not match the model's: examples, and a prefix that fixes
+// them.
 #pragma once
 
 #include <string>
@@ -6,14 +7,14 @@
 
 namespace gannet::files {
 
-// "a, b, c and 12 more"; "none" for no names.
+// "a, b, c and 12 more"; "none" for an empty list.
 std::string some_names(const std::vector<std::string>& names, size_t most = 3);
 
-// The option of `gannet checkpoint import` under which nine in ten names of the model, or more, are the file's, "module.=" where
-// the file has a prefix (of torch's DataParallel, of torch.compile, of a wrapper) and "=model." where it lacks one; "" where no
-// prefix does.
+// The --rename option of `gannet checkpoint import` that maps at least nine in ten names of the
+// model to the file: "module.=" if the file has an extra prefix (torch's DataParallel,
+// torch.compile, a wrapper), "=model." if it lacks one, "" if no prefix fits.
 std::string rename_that_fits(const std::vector<std::string>& in_file, const std::vector<std::string>& in_model);
-// The sentence around it, which heads a next step; "" where there is none.
+// A sentence that suggests this option, to begin a next step; "" if there is none.
 std::string rename_advice(const std::string& path, const std::vector<std::string>& in_file,
                           const std::vector<std::string>& in_model);
 

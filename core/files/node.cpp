@@ -20,7 +20,7 @@ void Node::refuse(const std::string& expected) const {
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
-// What refers to itself was read without its attributes: nothing may pass for all of it.
+// A self-referential object was read without its attributes, so it must not pass for the whole.
 void Node::require_whole() const {
   if (object_->is_cut)
     throw Error(ErrorCode::kUnsupported,

@@ -1,8 +1,9 @@
-// A place in a PyTorch file's content that knows its way from the root, so that what is missing or of another type is reported
-// with it:
+// A position in the content of a PyTorch file. It knows its path from the root, for errors about a
+// missing entry or a wrong type:
 //
-//   const Node root(file);                                  // shared: pieces of tensors are read from it later
-//   int64_t steps = root.at("global_steps").integer();      // Error(kCorrupt): "a.pt: global_steps is a string, not an integer"
+//   const Node root(file);                              // shared: tensors' pieces are read later
+//   int64_t steps = root.at("global_steps").integer();
+//   // Error(kCorrupt): "a.pt: global_steps is a string, not an integer"
 #pragma once
 
 #include <gannet/error.h>
@@ -32,22 +33,22 @@ class Node {
   bool is_sequence() const { return is(Object::Kind::kList) || is(Object::Kind::kTuple); }
   bool has_entries() const { return is(Object::Kind::kDict) || is(Object::Kind::kRecord); }
 
-  // Of a dict or an object. find: empty where there is none, or where it is None.
+  // For a dict or an object. find() is empty if there is no such entry or it is None.
   Node at(std::string_view key) const;
   std::optional<Node> find(std::string_view key) const;
-  // Integer keys as their digits. Others are refused, or passed over and counted in `others`.
+  // Integer keys are given as digits. Other keys are refused, or skipped and counted in `others`.
   std::vector<std::pair<std::string, Node>> entries(size_t* others = nullptr) const;
 
-  std::vector<Node> items() const;  // of a list or tuple; an object's arguments
+  std::vector<Node> items() const;  // a list's or tuple's items; an object's arguments
 
   bool boolean() const;
-  int64_t integer() const;  // an enumerator or a tensor of one element too
+  int64_t integer() const;  // also an enumerator or a one-element tensor
   double number() const;
   const std::string& text() const;
   const StoredTensor& tensor() const;
   std::vector<int64_t> shape() const;  // a torch.Size
 
-  [[noreturn]] void refuse(const std::string& expected) const;  // Error(kCorrupt): what it is, and what it should be
+  [[noreturn]] void refuse(const std::string& expected) const;  // Error(kCorrupt): what was found and what was expected
 
  private:
   Node(std::shared_ptr<const PtFile> file, const Object& object, std::string where);

@@ -1,6 +1,6 @@
-// What a pickle holds, as inert data: numbers, texts, containers, tensors, and records of classes that are known by name. Nothing
-// in it can run. Containers may be shared, as in Python: walk them with a bound in mind. (None contains itself: a file where one
-// does is refused.)
+// The content of a pickle as inert data: numbers, strings, containers, tensors, and records of
+// known class names. Nothing in it can run. Containers may be shared, as in Python, so bound any
+// walk. No container contains itself: such a file is refused.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,11 +15,11 @@
 namespace gannet::files {
 
 struct Object;
-// Owns nothing in a parsed pickle, whose arena owns every object (pickle.h).
+// Non-owning in a parsed pickle: its arena owns every object (pickle.h).
 using ObjectRef = std::shared_ptr<const Object>;
 
-// Where a tensor's elements lie: in a storage of the file, which several tensors may share. Checked against the storage's size
-// when the file was opened: every element that it names exists.
+// A tensor's view of a storage in the file, which several tensors may share. Checked against the
+// storage's size when the file was opened: every element is within the storage.
 struct StoredTensor {
   std::string storage;  // the key of its storage in the file
   c10::ScalarType dtype = c10::ScalarType::Float;
@@ -32,19 +32,19 @@ struct StoredTensor {
 };
 
 struct Object {
-  // `kind` says which of the members below are in use; the others keep their defaults.
+  // `kind` selects the members below that are in use; the others keep their defaults.
   enum class Kind { kNone, kBool, kInt, kNumber, kString, kBytes, kList, kTuple, kSet, kDict, kTensor, kStorage, kRecord };
   Kind kind = Kind::kNone;
   bool boolean = false;
   int64_t integer = 0;
   double number = 0;
   std::string text;              // kString, kBytes; kRecord: the class, "deepspeed.runtime.fp16.loss_scaler.LossScaler"
-  std::vector<ObjectRef> items;  // kList, kTuple, kSet; kRecord: what its constructor was given
+  std::vector<ObjectRef> items;  // kList, kTuple, kSet; kRecord: the constructor's arguments
   std::vector<std::pair<ObjectRef, ObjectRef>> entries;  // kDict, in the file's order; kRecord: its attributes
   StoredTensor tensor;                                   // kTensor; kStorage: the whole of it, flat
   bool is_cut = false;  // kRecord: its attributes refer to itself and were left out; Node refuses to look into it
 
-  // The entry of a dict or record under a text key; null where there is none.
+  // The entry of a dict or record with a string key; null if there is none.
   const Object* find(std::string_view key) const;
   const char* kind_name() const;  // "a dict", "a tensor", "an integer" ... for messages
 };

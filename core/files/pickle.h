@@ -1,12 +1,13 @@
-// A pickle as inert data. A pickle is a program for a stack machine; of its instructions these build data, and "calls" reach only
-// the classes of pickle_classes.h, none of which runs anything.
+// Reads a pickle as inert data. A pickle is a program for a stack machine. Only the instructions
+// that build data are supported, and "calls" reach only the classes of pickle_classes.h, none of
+// which runs any code.
 //
 //   Cursor cursor(bytes, begin, end);
 //   const Pickle pickle = unpickle(cursor, {.memory_bytes = pickle_memory(bytes.size())});
 //   pickle.root->find("optimizer_state_dict");
 //
-// What comes out is a tree, or shares branches: nothing contains itself, and nothing lies deeper than kMaxDepth, so that it may
-// be walked by recursion. (Walks of shared branches can still be long: bound them.)
+// The result is a tree, or a DAG with shared branches: nothing contains itself and the depth is at
+// most kMaxDepth, so recursion is safe. Walks over shared branches can still be long: bound them.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,12 @@ namespace gannet::files {
 inline constexpr int kMaxDepth = 500;
 
 struct PickleLimits {
-  uint64_t memory_bytes = 0;  // for everything that the pickle makes; more is Error(kUnsupported)
+  uint64_t memory_bytes = 0;  // for all objects of the pickle; more is Error(kUnsupported)
 };
-// Twice the file; a small file may take what harms no machine.
+// Twice the size of the file, with a minimum that is harmless on any machine.
 uint64_t pickle_memory(uint64_t file_bytes);
 
-// A storage that the pickle speaks of: its values lie elsewhere in the file.
+// A storage that the pickle refers to; its values are elsewhere in the file.
 struct NamedStorage {
   int64_t numel = 0, element_bytes = 1;
   int64_t bytes() const { return numel * element_bytes; }
@@ -35,13 +36,14 @@ struct NamedStorage {
 
 struct Pickle {
   std::shared_ptr<const void>
-      arena;  // owns every object: their ObjectRefs own nothing, so that no chain of them is freed by recursion
+      arena;  // owns every object; ObjectRefs are non-owning, so that no chain of them is freed recursively
   const Object* root = nullptr;
   std::map<std::string, NamedStorage> storages;
 };
 
-// Reads up to and with the instruction that ends the pickle; the cursor is then behind it. Throws Error(kCorrupt) for what no
-// pickler writes, and Error(kUnsupported) for classes that are not known and tensors of other kinds, by name.
+// Reads up to and including the instruction that ends the pickle, and leaves the cursor behind it.
+// Throws Error(kCorrupt) for what no pickler writes, and Error(kUnsupported), by name, for unknown
+// classes and tensors of other kinds.
 Pickle unpickle(Cursor& cursor, const PickleLimits& limits);
 
 }  // namespace gannet::files

@@ -52,7 +52,7 @@ PickleObject* PickleBuilder::boolean(bool value) {
 }
 
 PickleObject* PickleBuilder::integer(int64_t value) {
-  constexpr int64_t kSmall = 256;  // sizes, counters and flags: most integers of a checkpoint
+  constexpr int64_t kSmall = 256;  // sizes, counters and flags: most integers in a checkpoint
   if (value >= 0 && value < kSmall) {
     if (small_integers_.empty()) {
       charge(kSmall * sizeof(PickleObject*));
@@ -67,9 +67,10 @@ PickleObject* PickleBuilder::integer(int64_t value) {
   return object;
 }
 
-// A pickler finishes what it puts into another. Asking for that keeps circles out, and lets depths be known as they grow.
+// A pickler completes an object before it puts it into another. Requiring that excludes cycles and
+// keeps the depth exact.
 bool PickleBuilder::hold(PickleObject& outer, const Object& inner) {
-  auto& built = static_cast<PickleObject&>(const_cast<Object&>(inner));  // every object is one that make() made
+  auto& built = static_cast<PickleObject&>(const_cast<Object&>(inner));  // make() created every object
   if (outer.as_class) corrupt(formatted("the class {} is changed", shown(outer.text)));
   if ((outer.is_inside || &outer == &built) && outer.kind == Object::Kind::kRecord) {
     outer.is_cut = true;
@@ -116,7 +117,7 @@ void PickleBuilder::add_entries_of(PickleObject& to, const PickleObject& from) {
   }
 }
 
-// Of two entries with one key Python keeps the later; no pickler writes both.
+// Python keeps the later of two entries with the same key; no pickler writes both.
 void PickleBuilder::check_keys() {
   size_t most = 0;
   for (const PickleObject& object : objects_)
@@ -138,7 +139,7 @@ Pickle PickleBuilder::finish(PickleObject& root) && {
   check_keys();
   Pickle pickle;
   pickle.arena = std::make_shared<const std::deque<PickleObject>>(std::move(objects_));
-  pickle.root = &root;  // a deque's objects stay where they are when it is moved
+  pickle.root = &root;  // moving a deque does not move its objects
   pickle.storages = std::move(storages_);
   return pickle;
 }

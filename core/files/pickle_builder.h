@@ -1,4 +1,4 @@
-// The objects of one pickle while it is read: made under a limit of memory, put into one another so that no circle can arise.
+// Builds the objects of one pickle under a memory limit, and prevents cycles.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace gannet::files {
 
 struct PickleObject : Object {
   std::optional<KnownClass> as_class;  // a class itself, not an object of it
-  bool is_inside = false;              // another object holds it: from then on it may not change
-  int depth = 0;                       // of what it holds, 0 for a leaf
+  bool is_inside = false;              // held by another object: it may no longer change
+  int depth = 0;                       // of the objects it holds, 0 for a leaf
 };
 
 class PickleBuilder {
@@ -33,14 +33,14 @@ class PickleBuilder {
 
   void add_item(PickleObject& to, PickleObject& item);
   void add_entry(PickleObject& to, PickleObject& key, PickleObject& value);
-  void add_items_of(PickleObject& to, const PickleObject& from);    // those of a list, a tuple or a set
-  void add_entries_of(PickleObject& to, const PickleObject& from);  // those of a dict
+  void add_items_of(PickleObject& to, const PickleObject& from);    // from a list, a tuple or a set
+  void add_entries_of(PickleObject& to, const PickleObject& from);  // from a dict
 
-  // What the class `callee` makes of its arguments, a tuple: data, whatever it is.
+  // Calls the class `callee` with a tuple of arguments. The result is data, for any class.
   PickleObject* call(const PickleObject& callee, const PickleObject& arguments);
-  PickleObject* storage(const PickleObject& id);  // what torch.save's persistent id stands for
+  PickleObject* storage(const PickleObject& id);  // resolves a persistent id of torch.save
 
-  // Memory is counted before it is taken, and never given back.
+  // Memory is charged before it is allocated and never refunded.
   void charge(uint64_t bytes);
   template <class T>
   void grow(std::vector<T>& vector, size_t more) {
@@ -56,8 +56,9 @@ class PickleBuilder {
 
  private:
   PickleObject* shared(PickleObject*& one, Object::Kind kind);
-  // Records that `outer` contains `inner`: freezes `inner`, updates the depth of `outer`, refuses cycles. Returns false where
-  // `outer` is an object that what it is given refers to, as a parent's children do: that is left out (Object::is_cut).
+  // Records that `outer` contains `inner`: freezes `inner`, updates the depth of `outer`, refuses
+  // cycles. Returns false if `outer` is a record that is already held or that holds itself, as a
+  // parent that its children refer to; the reference is then left out (Object::is_cut).
   [[nodiscard]] bool hold(PickleObject& outer, const Object& inner);
   PickleObject* tensor(const KnownClass& callee, const PickleObject& arguments);
   PickleObject* parameter(const PickleObject& arguments);
@@ -66,15 +67,16 @@ class PickleBuilder {
   PickleObject* bytes(const PickleObject& arguments);
   void check_keys();
 
-  // For messages: the path, and the offset that the reader has reached.
+  // For messages: the path and the reader's offset.
   const Cursor& cursor_;
   uint64_t memory_bytes_, charged_bytes_ = 0;
   // Every object of the pickle. A deque: addresses stay valid while it grows and when finish() moves it into the arena.
   std::deque<PickleObject> objects_;
-  // Made on first use and shared, as in CPython: an object for each occurrence would use up the memory limit.
+  // Created on first use and shared, as in CPython: one object per occurrence would exhaust the
+  // memory limit.
   PickleObject *none_ = nullptr, *true_ = nullptr, *false_ = nullptr;
   std::vector<PickleObject*> small_integers_;
-  // By key, as the persistent ids named them; tensor() checks its bounds against these sizes.
+  // Keyed as in the persistent ids; tensor() checks its bounds against these sizes.
   std::map<std::string, NamedStorage> storages_;
 };
 

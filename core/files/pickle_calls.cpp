@@ -1,4 +1,4 @@
-// What the known classes make of their arguments.
+// Results of calls to the known classes.
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace gannet::files {
 namespace {
 
-// A text of code points below 256, one byte each, as old protocols carry bytes. Empty where it is none.
+// Decodes code points below 256 into one byte each, as old protocols store bytes. Empty if the text
+// has others.
 std::optional<std::string> latin1(std::string_view utf8) {
   std::string bytes;
   for (size_t i = 0; i < utf8.size(); ++i) {
@@ -45,7 +46,8 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
     if (count > 0) add_items_of(*made, item(arguments, 0));
     return made;
   };
-  // A function that is itself made by a call (functools.partial, getattr of a class): what it makes is a record all the more.
+  // The result of a callee that was itself made by a call (functools.partial, getattr of a class)
+  // is a record as well.
   switch (callee.as_class ? callee.as_class->role : Role::kRecord) {
     case Role::kRecord: {
       PickleObject* record = make(Object::Kind::kRecord, callee.text);
@@ -85,7 +87,7 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
   corrupt(formatted("{} is called, which torch.save does not do", shown(callee.text)));
 }
 
-// Of a dict, of a list of pairs, or of the factory of a defaultdict, which is dropped.
+// Made from a dict or a list of pairs. The factory of a defaultdict is dropped.
 PickleObject* PickleBuilder::dict(const PickleObject& callee, const PickleObject& arguments) {
   PickleObject* made = make(Object::Kind::kDict);
   if (arguments.items.empty()) return made;
@@ -156,7 +158,8 @@ PickleObject* PickleBuilder::storage(const PickleObject& id) {
   return made;
 }
 
-// (storage, offset, sizes, strides, requires_grad, hooks, [dtype,] metadata): each version is given a few more of these.
+// (storage, offset, sizes, strides, requires_grad, hooks, [dtype,] metadata): later versions take
+// more of these.
 PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject& arguments) {
   const size_t count = arguments.items.size();
   const bool has_dtype = callee.role == Role::kTensor3;
@@ -188,7 +191,7 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
   // Every sum and product is compared with a limit before it can overflow.
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(tensor.dtype));
   const int64_t stored = storages_.at(tensor.storage).bytes() / element_bytes;
-  int64_t product = element_bytes, last = offset.integer;  // `last`: the storage's element that the tensor's last one is
+  int64_t product = element_bytes, last = offset.integer;  // `last`: storage index of the tensor's last element
   bool is_empty = false, reaches_past = false;
   if (offset.integer < 0) corrupt(formatted("a tensor begins at element {} of its storage", offset.integer));
   for (size_t i = 0; i < sizes.items.size(); ++i) {
@@ -210,7 +213,7 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
   return made;
 }
 
-// (tensor, requires_grad, hooks[, state]): the state is attributes, which are left out.
+// (tensor, requires_grad, hooks[, state]): the state holds attributes, which are left out.
 PickleObject* PickleBuilder::parameter(const PickleObject& arguments) {
   const size_t count = arguments.items.size();
   if (count < 3 || count > 4 || item(arguments, 0).kind != Object::Kind::kTensor ||

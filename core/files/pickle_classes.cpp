@@ -33,7 +33,7 @@ constexpr std::pair<std::string_view, Role> kClasses[] = {
     {"torch.jit._pickle.restore_type_tag", Role::kTyped},
 };
 
-// Python's names of dtypes, and of the storages that have one.
+// Python's names of dtypes, and of their storage classes where they have one.
 struct Dtype {
   std::string_view name, storage;
   ScalarType dtype;
@@ -67,7 +67,8 @@ struct Refused {
   std::string_view prefix;
   const char* why;
 };
-// Records that stand where users expect values: each has its reason and remedy. Matched by prefix; the first match decides.
+// Records found where users expect values, with reason and remedy. Matched by prefix; the first
+// match wins.
 constexpr Refused kRefused[] = {
     {"torch._utils._rebuild_qtensor", "it is a quantised tensor: save its dequantize()"},
     {"torch._utils._rebuild_sparse", "it is a sparse tensor: save its to_dense()"},
@@ -91,12 +92,14 @@ KnownClass class_of(std::string_view name) {
     std::string_view rest = name.substr(6);
     for (const Dtype& dtype : kStorages)
       if (rest == dtype.name) return KnownClass{Role::kDtype, dtype.dtype};
-    // A storage of a GPU is written with the same bytes; its device does not matter, as values are read into host memory.
+    // A GPU storage has the same bytes in the file. Its device is ignored, since values are read
+    // into host memory.
     if (rest.starts_with("cuda.")) rest.remove_prefix(5);
     for (const Dtype& dtype : kStorages)
       if (!dtype.storage.empty() && rest == dtype.storage) return KnownClass{Role::kStorage, dtype.dtype};
   }
-  // What programs keep beside their weights, and DeepSpeed of itself (loss scalers, enums, fragments), is data of any class.
+  // What programs, and DeepSpeed itself (loss scalers, enums, fragments), keep beside their weights
+  // is data of any class.
   return KnownClass{Role::kRecord};
 }
 
@@ -113,7 +116,7 @@ std::optional<DtypeNames> dtype_names(c10::ScalarType dtype) {
 }
 
 std::string class_name(std::string_view module, std::string_view name) {
-  // Python 2's names, which protocols below 3 keep; pickle's fix_imports maps them in the same way.
+  // Python 2 names, which protocols below 3 keep; pickle's fix_imports maps them in the same way.
   if (module == "__builtin__") module = "builtins";
   if (module == "copy_reg") module = "copyreg";
   if (module == "builtins" && name == "unicode") name = "str";

@@ -1,5 +1,5 @@
-// The classes and functions that a pickle may name, and what each stands for. Everything else is a record: its name and what it
-// was given, without behaviour.
+// The classes and functions that a pickle may name, and the role of each. Any other class becomes a
+// record of its name and arguments, without behaviour.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -34,12 +34,13 @@ struct KnownClass {
   c10::ScalarType dtype = c10::ScalarType::Byte;
 };
 
-// `name`: "module.class", Python 2's spellings already replaced. Of a class that is not known: a record.
+// `name`: "module.class", with Python 2 spellings already replaced. An unknown class is a record.
 KnownClass class_of(std::string_view name);
-// Why a tensor of a kind that is not read (sparse, quantised ...) is not, and what to do; null for all other objects.
+// The reason and the remedy for a tensor of an unsupported kind (sparse, quantised ...); null for
+// all other objects.
 const char* why_not_read(std::string_view name);
-// The other way, for what is written: "float32", and "FloatStorage" or "" where a dtype has no storage of its own (then its
-// storage is untyped). Empty for a dtype that PyTorch's files do not have.
+// For writing: "float32", and "FloatStorage" or "" if a dtype has no storage class (its storage is
+// then untyped). Empty for a dtype that PyTorch's files do not have.
 struct DtypeNames {
   std::string_view dtype, storage;
 };

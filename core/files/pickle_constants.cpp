@@ -36,7 +36,7 @@ PickleObject* Constants::read(unsigned char instruction) {
       return long_integer(length<int32_t>("an integer"));
     case 'F':
       return number(in_.line("a number"));
-    // The only big-endian operand of the protocol.
+    // The protocol's only big-endian operand.
     case 'G':
       return number(std::bit_cast<double>(__builtin_bswap64(in_.number<uint64_t>("a number"))));
     case 'S':
@@ -82,7 +82,7 @@ PickleObject* Constants::bytes_of(Object::Kind kind, const char* what) {
   return make_.make(kind, text(length<Length>(what), what));
 }
 
-// Two's complement, little-endian. What 64 bits do not hold is kept as its bytes.
+// Two's complement, little-endian. Integers that do not fit in 64 bits are kept as bytes.
 PickleObject* Constants::long_integer(uint64_t count) {
   std::string bytes = text(count, "an integer");
   const char fill = !bytes.empty() && (bytes.back() & 0x80) ? '\xff' : '\0';

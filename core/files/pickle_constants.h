@@ -1,4 +1,4 @@
-// The instructions of a pickle that push one value written out in the pickle itself: None, booleans, numbers, strings, bytes.
+// Pickle instructions that push one literal value: None, booleans, numbers, strings, bytes.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ class Constants {
  public:
   Constants(Cursor& cursor, PickleBuilder& maker) : in_(cursor), make_(maker) {}
 
-  PickleObject* read(unsigned char instruction);  // nullptr: the instruction is none of these
+  PickleObject* read(unsigned char instruction);  // nullptr if the instruction is not one of these
 
  private:
   std::string text(uint64_t count, const char* what);

@@ -1,4 +1,4 @@
-// Strings as protocol 0 writes them, on a line of their own. Empty where the line is none.
+// Strings as protocol 0 writes them, one per line. Empty if the line is not such a string.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,6 @@ namespace gannet::files {
 
 std::optional<std::string> unquoted(std::string_view line);  // Python's repr of a byte string: 'it\'s'
 std::optional<std::string> unescaped(
-    std::string_view line);  // "raw-unicode-escape": bytes are code points, \u00e9 and \U0001f600 the others
+    std::string_view line);  // "raw-unicode-escape": bytes are code points, others are written as \u00e9 and \U0001f600
 
 }  // namespace gannet::files

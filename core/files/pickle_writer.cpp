@@ -22,7 +22,7 @@ void append_text(std::string& pickle, std::string_view text) {
   pickle += text;
 }
 
-// BININT1, BININT, else LONG1 with 8 bytes.
+// BININT1 or BININT; otherwise LONG1 with 8 bytes.
 void append_integer(std::string& pickle, int64_t value) {
   if (value >= 0 && value < 256) {
     pickle += 'K';
@@ -42,7 +42,8 @@ void append_integers(std::string& pickle, const std::vector<int64_t>& values) {
   pickle += 't';
 }
 
-// torch._utils._rebuild_tensor_v2(storage, 0, sizes, strides, False, OrderedDict()); _v3 names the dtype where no storage does.
+// torch._utils._rebuild_tensor_v2(storage, 0, sizes, strides, False, OrderedDict()); _v3 names the
+// dtype if no storage class does.
 void append_tensor(std::string& pickle, const PtEntry& entry, const std::string& storage) {
   const DtypeNames names = *dtype_names(entry.dtype);
   const bool typed = !names.storage.empty();
@@ -70,9 +71,10 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
   pickle += "tR";
 }
 
-// A dict of the file: tensors and dicts under their keys, in the order in which they were first named.
+// A dict of the file: tensors and dicts under their keys, in the order in which keys first
+// appeared.
 struct Branch {
-  std::vector<std::pair<std::string, size_t>> order;  // key, and the entry or the branch
+  std::vector<std::pair<std::string, size_t>> order;  // key, and the index of its entry or branch
   std::map<std::string, size_t> places;               // of a key in `order`
   std::vector<bool> is_branch;                        // of each in `order`
 };
@@ -126,7 +128,7 @@ class Tree {
   }
 
   const std::vector<PtEntry>& entries_;
-  // [0] is the root dict; the others in the order in which a key first led into them.
+  // [0] is the root dict; the others are in the order in which a key first led to them.
   std::vector<Branch> branches_;
   std::vector<std::string> storages_;  // the key of each entry's
 };

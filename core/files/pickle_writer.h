@@ -8,7 +8,7 @@
 
 namespace gannet::files {
 
-// The entries' storages are named "0", "1" ... in the order of the entries that are not same_as another.
+// Storages are named "0", "1" ... in the order of the entries that are not same_as another.
 std::string pickle_of(const std::vector<PtEntry>& entries);
 
 }  // namespace gannet::files

@@ -55,7 +55,7 @@ class PiecesBytes : public StoredBytes {
       read_into(pieces_, static_cast<int64_t>(begin / size), at::from_blob(to, {static_cast<int64_t>(bytes / size)}, dtype_));
       return;
     }
-    const uint64_t first = begin / size, last = (begin + bytes + size - 1) / size;  // a stretch that begins inside of an element
+    const uint64_t first = begin / size, last = (begin + bytes + size - 1) / size;  // may begin or end inside an element
     const at::Tensor around = read(pieces_, static_cast<int64_t>(first), static_cast<int64_t>(last - first), dtype_);
     std::memcpy(to, static_cast<const char*>(around.const_data_ptr()) + (begin - first * size), bytes);
   }

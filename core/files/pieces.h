@@ -1,4 +1,4 @@
-// A tensor as pieces that lie in PyTorch files: what a checkpoint is given of it, and reads when it writes it. Nothing is held in
+// A tensor as pieces of PyTorch files, read only when a checkpoint writes it. Nothing is held in
 // memory.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace gannet::files {
 // Elements [begin, begin + numel) of a stored tensor, flattened.
 struct Piece {
   int64_t numel = 0;
-  // Shared: a file stays open until the last piece of it is dropped.
+  // Shared: a file stays open until its last piece is dropped.
   std::shared_ptr<const PtFile> file;  // null: zeros
   StoredTensor tensor;
   int64_t begin = 0;
@@ -26,12 +26,12 @@ Pieces whole(const Node& tensor);
 Pieces zeros(int64_t numel);
 int64_t numel_of(const Pieces& pieces);
 
-// A place in a file's storages, and how it is read: tied tensors have the same.
+// Identifies a view of a file's storages. Tied tensors have the same one.
 std::string place_of(const StoredTensor& tensor);
 
-// How much is taken out of files in all. A stored element may stand for any number of a tensor's (expand() makes such tensors),
-// and storages may be shared: a file of some hundred bytes can name terabytes. At most as much is taken out of a file as may be
-// read of it: twice its size, or 256 MiB where that is more.
+// Limits how much is taken out of files. One stored element may expand to any number of a tensor's
+// elements (expand() makes such tensors), and storages may be shared, so a file of a few hundred
+// bytes can name terabytes. The limit per file is twice its size, with a minimum of 256 MiB.
 class Amount {
  public:
   void add(const Pieces& pieces);
@@ -46,7 +46,7 @@ class Amount {
   std::map<std::string, Taken> files_;
 };
 
-// Tensors laid end to end, as ZeRO's flat buffers are over ranks or sub-groups.
+// Tensors laid end to end, like ZeRO's flat buffers over ranks or sub-groups.
 class Concatenated {
  public:
   void add(const Node& tensor);
@@ -60,7 +60,7 @@ class Concatenated {
   int64_t numel_ = 0;
 };
 
-// Their bytes, one behind the other, in `dtype`: converted where a piece has another one.
+// The bytes of the pieces, back to back, in `dtype`; pieces of another dtype are converted.
 std::shared_ptr<StoredBytes> stored(Pieces pieces, c10::ScalarType dtype);
 // The same elements, read now.
 at::Tensor read(const Pieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype);

@@ -1,5 +1,6 @@
-// The zip format: <archive>/data.pkl, <archive>/byteorder, <archive>/data/<key> for each storage. TorchScript's archives, which
-// LibTorch's torch::save writes too, have code/ and constants.pkl beside them: nothing of those is read.
+// The zip format: <archive>/data.pkl, <archive>/byteorder, and <archive>/data/<key> for each
+// storage. TorchScript archives, which LibTorch's torch::save writes too, also have code/ and
+// constants.pkl, which are not read.
 #include "files/pt_contents.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ constexpr uint64_t kSmallEntry = 4096;
   throw Error(ErrorCode::kUnsupported, formatted("{} {}", path, what), next_step);
 }
 
-// The folder in the archive that everything lies in: of the one <archive>/data.pkl.
+// The archive's top folder, which is the parent of the only <archive>/data.pkl.
 std::string archive_of(const ZipDirectory& zip, const std::string& path) {
   constexpr std::string_view kPickle = "/data.pkl";
   std::string archive;

@@ -1,4 +1,5 @@
-// What a file of torch.save holds and where each storage's bytes lie, whichever of the two formats it has.
+// The pickle of a torch.save file and the offset of each storage's bytes, in either of the two
+// formats.
 #pragma once
 
 #include <map>
@@ -15,12 +16,12 @@ struct StoragePlace {
 
 struct PtContents {
   Pickle pickle;
-  std::map<std::string, StoragePlace> places;  // of every storage that the pickle speaks of, with the size that it tells
+  std::map<std::string, StoragePlace> places;  // of every storage that the pickle refers to, with the size it declares
   bool is_zip = false;
 };
 
-// `memory_bytes`: for what the pickle makes. Throws Error(kCorrupt) and Error(kUnsupported), each with the file and what was
-// found.
+// `memory_bytes` limits the pickle's objects. Throws Error(kCorrupt) and Error(kUnsupported), each
+// with the file and what was found.
 PtContents read_contents(const Bytes& bytes, uint64_t memory_bytes);
 
 // The format of PyTorch before 1.6, which `_use_new_zipfile_serialization=False` still writes.

@@ -31,7 +31,7 @@ uint64_t PtFile::bytes() const { return state_->bytes->size(); }
 uint64_t PtFile::most_bytes() const { return pickle_memory(bytes()); }
 
 at::Tensor PtFile::read(const StoredTensor& tensor) const {
-  // One stored element may stand for any number of them.
+  // One stored element may expand to any number of tensor elements.
   const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * c10::elementSize(tensor.dtype);
   if (bytes > most_bytes())
     throw Error(ErrorCode::kUnsupported,

@@ -1,5 +1,6 @@
-// The old format, one thing after the other: the magic number, the protocol's version, what machine wrote it, the pickle, the
-// list of the storages' keys (a pickle each), then each storage: its number of elements (8 bytes) and its values.
+// The legacy format, in order: the magic number, the protocol version, facts about the writing
+// machine, the pickle, the list of storage keys (a pickle each), then each storage: its number of
+// elements (8 bytes) and its values.
 #include "base/format.h"
 #include "files/pt_contents.h"
 
@@ -10,7 +11,8 @@ constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10
 constexpr int64_t kLegacyVersion = 1001;
 constexpr uint64_t kSmallPickle = 64 << 10;  // in memory, for the parts that are a number or a small dict
 
-// The magic has 80 bits, too many for an int64: the unpickler keeps such an integer as a record of its bytes.
+// The magic has 80 bits, too many for an int64: the unpickler keeps such an integer as a record of
+// its bytes.
 bool is_magic(const Object& object) {
   return object.kind == Object::Kind::kRecord && object.text == "builtins.int" && object.items.size() == 1 &&
          object.items[0]->text == kMagic;

@@ -1,5 +1,5 @@
-// Fields and signatures: APPNOTE.TXT, "4.3 General Format of a .ZIP file". Contents begin at multiples of 64 bytes, as torch.save
-// has them, so that a file may be mapped.
+// Fields and signatures: APPNOTE.TXT, "4.3 General Format of a .ZIP file". Contents are aligned to
+// 64 bytes, as torch.save does, so that a file may be mapped.
 #include "files/pt_writer.h"
 
 #include <c10/core/ScalarType.h>
@@ -33,12 +33,13 @@ std::string fields(Numbers... numbers) {
 uint32_t narrow(uint64_t value) { return static_cast<uint32_t>(std::min(value, kLarge)); }
 uint16_t length(const std::string& text) { return static_cast<uint16_t>(text.size()); }
 
-// The entry's header with its sizes, wide where 32 bits do not hold them, and what pads it up to the content.
+// The entry's header, with zip64 sizes where 32 bits are too few, and padding up to the content.
 std::string local_header(const std::string& name, uint64_t offset, uint64_t bytes, uint32_t crc) {
   std::string extra;
   if (bytes >= kLarge) extra = fields(uint16_t{1}, uint16_t{16}, bytes, bytes);
   const uint64_t padding = (kAlignment - (offset + kLocalBytes + name.size() + extra.size() + 4) % kAlignment) % kAlignment;
-  // "FB" is the extra field with which PyTorch itself aligns contents (caffe2/serialize/inline_container.cc).
+  // "FB" is the extra field that PyTorch itself uses to align contents
+  // (caffe2/serialize/inline_container.cc).
   extra += formatted("FB{}{}", fields(static_cast<uint16_t>(padding)), std::string(padding, 'Z'));
   return fields(uint32_t{0x04034b50}, bytes >= kLarge ? kVersion64 : kVersion, kUtf8, uint16_t{0}, uint32_t{0}, crc,
                 narrow(bytes), narrow(bytes), length(name), length(extra)) +
@@ -82,11 +83,12 @@ PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::
 
 void PtWriter::add(const std::string& name, const void* content, uint64_t bytes) {
   Record record{kArchive + name, end_, bytes, 0};
-  // The content goes first: the header needs its checksum, and is equally long with any.
+  // The content is written first: the header needs its checksum, which does not change the header's
+  // length.
   const uint64_t begin = end_ + local_header(record.name, end_, bytes, 0).size();
   const auto* from = static_cast<const char*>(content);
   uLong crc = ::crc32(0, nullptr, 0);
-  for (uint64_t done = 0; done < bytes; done += kPart) {  // the checksum while the part is in the cache
+  for (uint64_t done = 0; done < bytes; done += kPart) {  // checksums the part while it is in the cache
     const uint64_t part = std::min(kPart, bytes - done);
     crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(from + done), part);
     files::write_at(file_, from + done, part, begin + done, path_);
@@ -131,7 +133,8 @@ void PtWriter::finish() {
 
 void save_pt(const std::string& path, const NamedTensors& tensors) {
   std::vector<PtEntry> entries;
-  // A lazy conjugate or negative shares its view with the source and has other values, so it is never tied.
+  // A lazy conjugate or negative shares its view with the source but has other values, so it is
+  // never tied.
   using View = std::tuple<const void*, int64_t, c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>;
   std::map<View, int64_t> views;
   for (const auto& [name, tensor] : tensors) {

@@ -3,7 +3,7 @@
 //   // tied ones are stored once
 //   save_pt("weights.pt", {{"wte.weight", weight}, {"lm_head.weight", weight}, {"ln.bias", bias}});
 //
-// and one tensor after the other, for what is larger than memory:
+// or one tensor after another, for a dict that does not fit in memory:
 //
 //   PtWriter writer(path, {{{"module", "wte.weight"}, c10::kFloat, {50257, 768}}, ...});
 //   for (...) writer.write(tensor);        // in the order of the entries
@@ -22,26 +22,25 @@
 namespace gannet::files {
 
 struct PtEntry {
-  std::vector<std::string> keys;  // {"wte.weight"}, or a way through dicts: {"module", "wte.weight"}
+  std::vector<std::string> keys;  // {"wte.weight"}, or a path through dicts: {"module", "wte.weight"}
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<int64_t> shape;
-  int64_t same_as =
-      -1;  // an earlier entry whose storage it shares (of the same dtype and number of elements); it is not written again
+  int64_t same_as = -1;  // an earlier entry whose storage this one shares (same dtype and numel); it is not written again
 };
 
 class PtWriter {
  public:
-  // Creates or overwrites the file. Throws Error(kArgument) for keys given twice, Error(kUnsupported) for dtypes that PyTorch's
-  // files do not have, Error(kIo) where writing fails.
+  // Creates or overwrites the file. Throws Error(kArgument) for duplicate keys, Error(kUnsupported)
+  // for dtypes that PyTorch's files do not have, Error(kIo) if writing fails.
   PtWriter(std::string path, std::vector<PtEntry> entries);
-  // The values of the next entry that is not same_as another: any strides, any device.
+  // Writes the next entry that is not same_as another. Any strides, any device.
   void write(const at::Tensor& tensor);
-  void finish();  // the archive's directory; synced
+  void finish();  // writes the archive's directory and syncs
 
  private:
   struct Record {
     std::string name;
-    uint64_t offset = 0, bytes = 0;  // of its header; of its content
+    uint64_t offset = 0, bytes = 0;  // of the header; of the content
     uint32_t crc = 0;
   };
   void add(const std::string& name, const void* content, uint64_t bytes);
@@ -49,16 +48,16 @@ class PtWriter {
   std::string path_;
   std::vector<PtEntry> entries_;
   files::Descriptor file_;
-  // In the order of the file; finish() lists them in the central directory.
+  // In file order; finish() lists them in the central directory.
   std::vector<Record> records_;
-  // Bytes written so far: where the next record's header begins.
+  // Bytes written so far, which is the offset of the next record's header.
   uint64_t end_ = 0;
-  size_t next_ = 0;        // of entries_
+  size_t next_ = 0;        // index into entries_
   uint64_t storages_ = 0;  // written so far
 };
 
-// Whole or not at all: to a file beside it, synced, renamed. Names are keys of one flat dict. Tensors that are the same view of
-// one storage are stored once. Throws as PtWriter does.
+// All or nothing: writes a file beside `path`, syncs and renames it. Names are keys of one flat
+// dict. Tensors that are the same view of one storage are stored once. Throws as PtWriter does.
 void save_pt(const std::string& path, const NamedTensors& tensors);
 
 }  // namespace gannet::files

@@ -15,7 +15,7 @@ namespace {
 
 using safetensors::Entry;
 
-// Largest elements first: then every tensor begins at a multiple of its element's size, whatever the shapes.
+// Largest elements first, so that every tensor is aligned to its element size, for all shapes.
 safetensors::Header lay_out(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata,
                             std::vector<at::Tensor>& in_order) {
   std::set<std::string> names;
@@ -50,11 +50,10 @@ safetensors::Header lay_out(const NamedTensors& tensors, const std::map<std::str
 }  // namespace
 
 std::map<std::string, at::Tensor> load_safetensors(const std::string& path, std::map<std::string, std::string>* metadata) {
-  settle_vector_math();  // What is loaded here may be run without an engine.
+  settle_vector_math();  // the loaded tensors may be used without an engine
   const safetensors::SafetensorsFile file(path);
   std::map<std::string, at::Tensor> tensors;
-  for (const Entry& entry : file.header().entries)
-    tensors.emplace(entry.name, file.read(entry));  // in the order of their bytes: front to back
+  for (const Entry& entry : file.header().entries) tensors.emplace(entry.name, file.read(entry));  // front to back
   if (metadata) *metadata = file.header().metadata;
   return tensors;
 }

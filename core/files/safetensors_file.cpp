@@ -41,7 +41,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
 }
 
 void SafetensorsFile::read(char* to, uint64_t bytes, uint64_t offset) const {
-  // read_at() returns false on an error and at the end of the file: only the error sets errno.
+  // read_at() returns false both on an error and at the end of the file; only the error sets errno.
   errno = 0;
   if (files::read_at(file_, to, bytes, offset)) return;
   if (errno != 0) files::io_failed("read", path_, errno);

@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file, apart from reading and writing the bytes: text in, checked entries out, and back.
+// Parses and formats the JSON header of a safetensors file, without reading or writing the bytes.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,7 +12,7 @@
 
 namespace gannet::safetensors {
 
-// The format's own limit, against headers that only exist to fill memory.
+// The format's own limit, against headers made only to fill memory.
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
 struct Entry {
@@ -27,14 +27,15 @@ struct Header {
   std::map<std::string, std::string> metadata;
 };
 
-/// "F32" for kFloat ...; null where the format has no name for it.
+/// "F32" for kFloat ...; null if the format has no name for it.
 const char* dtype_name(c10::ScalarType dtype);
-/// The other way; empty for a name that the format does not have.
+/// The inverse; empty for a name that the format does not have.
 std::optional<c10::ScalarType> dtype_of(std::string_view name);
 
-/// Checks everything: syntax, duplicate names, dtypes, shapes against byte counts, and that the tensors cover the
-/// `data_bytes` behind the header without gap or overlap. Throws Error(kCorrupt), and Error(kUnsupported) for a dtype
-/// of the format that Gannet does not have; `path` is for the message.
+/// Checks everything: syntax, duplicate names, dtypes, shapes against byte counts, and that the
+/// tensors cover the `data_bytes` behind the header without gap or overlap. Throws Error(kCorrupt),
+/// and Error(kUnsupported) for a dtype of the format that Gannet does not have. `path` is for the
+/// message.
 Header parse_header(std::string_view json, uint64_t data_bytes, const std::string& path);
 
 /// The JSON text, padded with spaces so that the data behind it begins at a multiple of 8 bytes.

@@ -20,10 +20,12 @@ bool holds_tensors(const Object& object) {
   return false;
 }
 
-// An object of TorchScript, which LibTorch's torch::save writes too: its attributes are parameters, buffers and modules by name.
+// A TorchScript object, which LibTorch's torch::save writes too: its attributes are parameters,
+// buffers and modules by name.
 bool is_script(const Object& object) { return object.kind == Object::Kind::kRecord && object.text.starts_with("__torch__"); }
 
-// A training program's file has the weights under a name, and perhaps a tensor beside them (the state of a generator).
+// A training program's file has the weights under a key, perhaps with a tensor beside them (a
+// generator's state).
 const Object& weights_in(const Object& root, const std::string& path, std::string& taken_from) {
   taken_from = path;
   if (is_script(root)) return root;
@@ -55,7 +57,7 @@ const Object& weights_in(const Object& root, const std::string& path, std::strin
               formatted("`gannet checkpoint show {}` lists what is in it; save model.state_dict() with torch.save", path));
 }
 
-// The weights of one file, by their names in it.
+// Collects the weights of one file by their names in it.
 class Collecting {
  public:
   Collecting(std::shared_ptr<const PtFile> file, StateDict& all) : file_(std::move(file)), all_(all) {}
@@ -69,7 +71,7 @@ class Collecting {
       all_.order.push_back(name);
       return;
     }
-    // A sparse or quantised tensor is a weight all the same: left out it would be missing in silence.
+    // A sparse or quantised tensor is a weight as well; skipping it would lose it silently.
     const char* why = value.kind == Object::Kind::kRecord ? why_not_read(value.text) : nullptr;
     if (why)
       throw Error(
@@ -79,8 +81,8 @@ class Collecting {
     ++all_.not_tensors;
   }
 
-  // "layers.0.weight": the names of the modules on the way, and the parameter's. One module may be met under many names, and a
-  // file of a few bytes name them a million times.
+  // "layers.0.weight": the names of the modules on the path, then the parameter's. One module may
+  // be reachable under many names, and a file of a few bytes can name it a million times.
   void add_script(const std::string& prefix, const Object& module) {
     constexpr size_t kMostAttributes = 1'000'000;
     for (const auto& [key, value] : module.entries) {
@@ -89,7 +91,8 @@ class Collecting {
                     formatted("{}: its modules have more than {} attributes", file_->path(), kMostAttributes),
                     "save the parameters with gannet::save_weights(*module, \"weights.safetensors\")");
       if (key->kind != Object::Kind::kString) continue;
-      // A long name may lie on many ways: their sum is bounded as everything is that is taken out of the file.
+      // A long name may be on many paths, so the sum of the names is bounded like everything taken
+      // out of the file.
       named_bytes_ += prefix.size() + key->text.size() + 1;
       if (named_bytes_ > file_->most_bytes())
         throw Error(ErrorCode::kUnsupported, formatted("{}: the names of its attributes take more than the file", file_->path()));
@@ -108,7 +111,8 @@ class Collecting {
   uint64_t named_bytes_ = 0;
 };
 
-// torch::save of an optimizer (torch/optim/serialize.h): "pytorch_version", "state" and "param_groups".
+// An optimizer saved by torch::save (torch/optim/serialize.h): "pytorch_version", "state" and
+// "param_groups".
 void refuse_script(const std::string& path, const Object& root, bool is_empty) {
   if (root.find("param_groups") && root.find("state"))
     throw Error(ErrorCode::kUnsupported,

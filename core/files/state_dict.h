@@ -1,4 +1,5 @@
-// The weights in PyTorch's files: a state dict by name, wherever in the file it lies (weight_files.h: of all formats and shards).
+// Weights in PyTorch's files: a state dict by name, at any of the usual entries (weight_files.h:
+// all formats and shards).
 //
 //   StateDict weights;
 //   add_state_dict("pytorch_model.bin", weights);
@@ -20,17 +21,17 @@ struct StateDict {
     StoredTensor stored;
   };
   std::map<std::string, Tensor> tensors;
-  std::vector<std::string> order;  // of their names, as the files have them
-  std::string taken_from;          // "run/model.pt, its entry 'module'": what the names are relative to
-  size_t not_tensors = 0;          // entries beside them that are none
+  std::vector<std::string> order;  // their names, in file order
+  std::string taken_from;          // "run/model.pt, its entry 'module'": the base of the names
+  size_t not_tensors = 0;          // other entries of the dict, which are not tensors
 };
 
-// .pt, .pth and .bin: by name, what torch.save writes.
+// Whether the extension is .pt, .pth or .bin, as torch.save's files have.
 bool is_pt_name(const std::string& path);
 
-// Adds one file's to what `all` has: the root of the file where that is a dict of tensors; else its entry "module", "model",
-// "state_dict" or "model_state_dict", the first that is one. Throws Error(kArgument) with the keys that were found where none is,
-// and what PtFile throws.
+// Adds one file's tensors to `all`: those of the first of its entries "module", "model",
+// "state_dict" and "model_state_dict" that is a dict of tensors, else those of the root. Throws
+// Error(kArgument) with the keys found if there are none, and what PtFile throws.
 void add_state_dict(const std::string& file, StateDict& all);
 
 }  // namespace gannet::files

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kBufferBytes = 64 << 20;
 
-// Elements are moved, never looked at: any type of their size will do, and each of these can be copied with strides.
+// Elements are moved but never interpreted, so any strided-copyable type of the same size will do.
 c10::ScalarType carrier(size_t bytes) {
   switch (bytes) {
     case 1:
@@ -28,7 +28,7 @@ c10::ScalarType carrier(size_t bytes) {
   }
 }
 
-// A part of the tensor that is one in every dimension: so many steps of so many stored elements.
+// A rectangular part of the tensor: a size and a stride per dimension.
 struct Box {
   int64_t offset;  // elements
   std::vector<int64_t> sizes, strides;
@@ -46,8 +46,8 @@ class Reader {
   }
 
  private:
-  // Elements [begin, end) of the dimensions from `dimension` on, counted from `offset`, go to `to`: some of the first row, whole
-  // rows, some of the last.
+  // Copies elements [begin, end) of the dimensions from `dimension` on, counted from `offset`, to
+  // `to`: part of the first row, whole rows, part of the last.
   void range(const StoredTensor& tensor, size_t dimension, int64_t offset, int64_t begin, int64_t end, char* to) {
     if (begin == end) return;
     if (dimension == tensor.sizes.size()) return read_(to, element_, offset * element_);
@@ -90,9 +90,11 @@ class Reader {
     scatter(std::move(box), into);
   }
 
-  // Reads the stretch of the storage that the box spans, if it fits the buffer; else halves the box where its steps are widest.
+  // Reads the span of the storage that the box covers if it fits the buffer; otherwise halves the
+  // box along its widest stride.
   void scatter(Box box, at::Tensor into) {
-    // Elements from the first to the last that the box touches. Strides are never negative: the unpickler refuses those.
+    // Elements from the first to the last that the box touches. Strides are never negative: the
+    // unpickler refuses those.
     int64_t span = 1;
     size_t widest = 0;
     for (size_t i = 0; i < box.sizes.size(); ++i) {
@@ -115,7 +117,7 @@ class Reader {
     scatter(std::move(box), into.narrow(widest, half, rest));
   }
 
-  // Bytes of an element, and the type that carries elements of that size.
+  // Bytes per element, and the type that carries elements of that size.
   int64_t element_;
   c10::ScalarType type_;
   const ReadStorage& read_;

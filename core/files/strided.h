@@ -1,4 +1,5 @@
-// A tensor's elements in their logical order, out of a storage in which they may lie in any: transposed, expanded, overlapping.
+// Reads a tensor's elements in logical order from a storage with any strides: transposed, expanded,
+// overlapping.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +14,9 @@ namespace gannet::files {
 // Bytes [offset, offset + count) of the storage.
 using ReadStorage = std::function<void(char* to, uint64_t count, uint64_t offset)>;
 
-// Elements [begin, begin + into.numel()) of the flattened tensor. `into` is contiguous CPU memory of its dtype. What lies as it
-// is wanted is read into place; the rest goes through a buffer of at most 64 MiB.
+// Elements [begin, begin + into.numel()) of the flattened tensor. `into` is contiguous CPU memory
+// of its dtype. Elements that are already in order are read in place; the rest goes through a
+// buffer of at most 64 MiB.
 void read_elements(const StoredTensor& tensor, int64_t begin, const at::Tensor& into, const ReadStorage& read);
 
 }  // namespace gannet::files

@@ -35,7 +35,7 @@ class Unpickler {
     make_.grow(stack_, 1);
     stack_.push_back(value);
   }
-  // The values above the last mark are a container's: what reaches below it is no pickler's doing.
+  // The values above the last mark belong to a container. No pickler reaches below the mark.
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   PickleObject* pop() {
     if (stack_.size() <= floor()) make_.corrupt("an instruction wants a value where there is none");
@@ -53,7 +53,7 @@ class Unpickler {
     marks_.pop_back();
     return mark;
   }
-  // The values above the last mark, put into `into`.
+  // Adds the values above the last mark to `into`.
   void take_items(PickleObject& into, size_t begin) {
     for (size_t i = begin; i < stack_.size(); ++i) make_.add_item(into, *stack_[i]);
     stack_.resize(begin);
@@ -176,7 +176,8 @@ class Unpickler {
     push(made);
   }
 
-  // An object's state: a dict of attributes, or a pair of such dicts. What else has one (a tensor, a dict) is whole without it.
+  // An object's state: a dict of attributes, or a pair of such dicts. Other kinds (a tensor, a
+  // dict) are complete without it.
   void set_state(PickleObject& object, PickleObject& state) {
     if (object.as_class) make_.corrupt(formatted("the class {} is changed", shown(object.text)));
     if (object.kind == Object::Kind::kTensor || object.kind == Object::Kind::kDict) return;
@@ -239,7 +240,8 @@ class Unpickler {
   }
 
   void remember(uint64_t index) {
-    // A pickler numbers what it remembers from 0: it cannot have come to a number that is larger than the pickle so far.
+    // A pickler numbers memoized values from 0, so a number cannot exceed the bytes of the pickle
+    // so far.
     if (index > in_.offset()) make_.corrupt(formatted("a value is memoized as number {}, beyond the number of values", index));
     PickleObject* value = &top();
     if (index >= memo_.size()) {
@@ -270,7 +272,8 @@ class Unpickler {
           make_.unsupported(formatted("the pickle has protocol {}; up to 5 are read", protocol),
                             "save it with pickle_protocol=2");
         return true;
-      // A frame only says how much to buffer: its length is checked, and its content is read as if there were no frame.
+      // A frame is only a buffering hint: its length is checked, and its content is read as if
+      // there were no frame.
       case 0x95:
         in_.need(in_.number<uint64_t>("a frame"), "a frame");
         return true;
@@ -332,7 +335,7 @@ class Unpickler {
   Cursor& in_;
   PickleBuilder make_;
   Constants constants_;
-  // Into the arena of make_. memo_ has null at indices that no PUT has set.
+  // Point into the arena of make_. memo_ is null at indices that no PUT has set.
   std::vector<PickleObject*> stack_, memo_;
   // The height of stack_ at each open MARK, ascending.
   std::vector<size_t> marks_;

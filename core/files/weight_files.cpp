@@ -24,7 +24,7 @@ namespace {
 
 using safetensors::SafetensorsFile;
 
-// The files of a model, and which tensors should be in each where an index says so.
+// The files of a model, and the tensors expected in each if an index lists them.
 struct Layout {
   std::string taken_from, index;
   std::map<std::string, std::vector<std::string>> files;
@@ -63,9 +63,9 @@ Layout of_index(const std::string& folder, const std::string& index) {
   return layout;
 }
 
-// A whole set of shards that no index lists. Error(kNotFound) where one of them is missing.
+// A complete set of shards without an index. Error(kNotFound) if one of them is missing.
 std::optional<Layout> of_shards(const std::string& folder) {
-  std::map<std::pair<std::string, std::string>, std::set<int>> sets;  // stem and "-of-00003.bin": the shards that are there
+  std::map<std::pair<std::string, std::string>, std::set<int>> sets;  // stem and "-of-00003.bin": the shards found
   std::smatch match;
   for (const std::string& name : files::names_in(folder))
     if (std::regex_match(name, match, shard_pattern()))
@@ -128,9 +128,10 @@ bool is_safetensors(const std::string& path) {
   const auto bytes = open_bytes(path);
   char head[9] = {};
   bytes->read(head, std::min<uint64_t>(sizeof(head), bytes->size()), 0);
-  // After the 8 bytes of the header's length. In a zip archive of torch.save and in its old format this byte is another.
+  // The byte after the 8-byte header length. It differs in both of torch.save's formats.
   if (head[8] == '{') return true;
-  // Cut, or damaged in its first bytes: the name says what it was, unless it is a file of torch.save under a wrong name.
+  // Truncated or damaged at the start: decided by name, unless it is a torch.save file with the
+  // wrong name.
   const bool is_torch_file = (head[0] == 'P' && head[1] == 'K') || head[0] == '\x80';
   return path.ends_with(".safetensors") && !is_torch_file;
 }

@@ -1,5 +1,5 @@
-// The weights in files of PyTorch's or in safetensors, one file or the shards of a model: what each tensor is, and its bytes when
-// they are asked for.
+// Weights in PyTorch or safetensors files, one file or the shards of a model. Metadata is read at
+// once, bytes on request.
 //
 //   const WeightFiles weights = open_weight_files("gpt2");        // a file, an index, or a folder of either
 //   for (const auto& tensor : weights.tensors) ... tensor.bytes->copy_out(0, tensor.nbytes, to) ...
@@ -25,30 +25,33 @@ struct WeightTensor {
 };
 
 struct WeightFiles {
-  std::vector<WeightTensor> tensors;                         // in the files' order, each of its own bytes
-  std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the one that it is listed under
-  std::string path;                                          // as it was given
+  std::vector<WeightTensor> tensors;                         // in file order, each with its own bytes
+  std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the name it is listed under
+  std::string path;                                          // as given
   std::string taken_from;                                    // "gpt2/model.safetensors.index.json", "a.pt, its entry 'model'"
-  size_t not_tensors = 0;                                    // entries of a state dict that are none
+  size_t not_tensors = 0;                                    // entries of a state dict that are not tensors
 };
 
-// By its content; of a damaged file by its name.
+// Decided by content; for a damaged file by name.
 bool is_safetensors(const std::string& path);
 // Whether a folder holds weights in one of the layouts below.
 bool is_weights_folder(const std::string& folder);
 
-// What a file is, its content tells, not its name. A folder: model.safetensors or pytorch_model.bin, or the shards that its
-// index lists, or a whole set of shards <name>-00001-of-0000N without an index. Throws Error(kArgument) for one shard of several
-// and for a folder without weights, Error(kCorrupt) where index and shards differ, and what reading the files throws.
+// The format is decided by content, not by name. A folder may have model.safetensors or
+// pytorch_model.bin, or the shards that its index lists, or a complete set of shards
+// <name>-00001-of-0000N without an index. Throws Error(kArgument) for one shard of several and for
+// a folder without weights, Error(kCorrupt) if index and shards differ, and what reading the files
+// throws.
 WeightFiles open_weight_files(const std::string& path);
 
-// A tensor of the file and what its values are to become.
+// A tensor of the file, with its stored and its target dtype.
 struct Conversion {
   std::string name;
   c10::ScalarType from, to;
 };
-// Throws Error(kMismatch) that names those whose values would not be the numbers that they stand for: integers and float8 under a
-// parameter's name are codes of a quantized model, whose scales are elsewhere, and a complex number loses its imaginary part.
+// Throws Error(kMismatch) naming the tensors that cannot be converted by value: integers and float8
+// under a parameter's name are codes of a quantized model, with scales elsewhere, and a complex
+// number would lose its imaginary part.
 void refuse_other_kinds(const std::string& taken_from, const std::vector<Conversion>& conversions);
 
 }  // namespace gannet::files

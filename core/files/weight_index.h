@@ -7,7 +7,8 @@
 
 namespace gannet::files {
 
-// The shards, and the tensors that should be in each. Throws Error(kCorrupt), also for a shard outside of the folder.
+// Maps each shard to the tensors it should have. Throws Error(kCorrupt), also for a shard outside
+// of the folder.
 std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path);
 
 }  // namespace gannet::files

@@ -13,7 +13,8 @@ namespace gannet::files {
 namespace {
 
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
-// The fixed parts of the records. Names, extra fields and comments follow them, with the lengths that the records give.
+// Sizes of the records' fixed parts. Names, extra fields and comments follow, with lengths given in
+// the records.
 constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20;
 // Bits 0 and 3 of the general purpose flag (4.4.4); with bit 3 the checksum and sizes follow the content.
 constexpr uint16_t kEncrypted = 1, kSizesFollow = 8;
@@ -28,7 +29,8 @@ struct Directory {
               "torch.save writes one file whose entries are stored as they are: load the file in PyTorch and save it again");
 }
 
-// The record that ends the archive lies at the file's end, behind it at most a comment whose length it tells.
+// Finds the end-of-archive record. It ends the file, except for an optional comment of a declared
+// length.
 uint64_t find_end(const Bytes& bytes) {
   const uint64_t most = std::min<uint64_t>(bytes.size(), kEndBytes + 0xffff);
   std::vector<char> tail(most);
@@ -51,7 +53,8 @@ Directory read_end(const Bytes& bytes) {
   const auto here = record.number<uint16_t>(what), entries = record.number<uint16_t>(what);
   const auto directory_bytes = record.number<uint32_t>(what), offset = record.number<uint32_t>(what);
   Directory found{entries, directory_bytes, offset};
-  // The directory lies before the record that describes it: the zip64 end record, or the end record where there is none.
+  // The directory precedes the record that describes it: the zip64 end record, or the end record if
+  // there is none.
   uint64_t limit = end;
   uint32_t signature = 0;
   if (end >= kLocator64Bytes) bytes.read(reinterpret_cast<char*>(&signature), sizeof(signature), end - kLocator64Bytes);
@@ -78,13 +81,14 @@ Directory read_end(const Bytes& bytes) {
     corrupt(bytes.path(), end,
             formatted("the zip directory should have {} bytes from byte {}, which is past byte {}, where it ends", found.bytes,
                       found.offset, limit));
-  // The entries are reserved by this count, so it may not exceed what the directory's bytes can hold.
+  // This count sizes a reservation, so it must not exceed what the directory's bytes can hold.
   if (found.entries > found.bytes / kCentralBytes)
     corrupt(bytes.path(), end, formatted("the zip directory should have {} entries in {} bytes", found.entries, found.bytes));
   return found;
 }
 
-// What a 32-bit field of all ones stands for lies in the "extra" part, in this order, for the fields that need it.
+// 64-bit values of the fields that are all ones in 32 bits. The "extra" part has them in this
+// order, only for those fields.
 struct Wide {
   uint64_t bytes, stored_bytes, offset;
 };
@@ -112,7 +116,8 @@ void widen(Wide& fields, std::string_view extra, const Bytes& bytes, uint64_t at
   if (any) corrupt(bytes.path(), at, "an entry of 4 GiB or more has no zip64 sizes");
 }
 
-// The entry's own header repeats its name, and its content lies behind it, before the directory.
+// Checks the entry's own header, which repeats its name. The content follows it, before the
+// directory.
 void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t directory) {
   const auto wrong = [&](const std::string& what) {
     corrupt(bytes.path(), header, formatted("the entry {} {}", shown(entry.name), what));
@@ -128,7 +133,7 @@ void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t d
   const auto name_bytes = local.number<uint16_t>(what), extra_bytes = local.number<uint16_t>(what);
   if (local.take(name_bytes, "an entry's name") != entry.name) wrong("has another name here than in the directory");
   local.take(extra_bytes, "an entry's extra part");
-  // Writers that stream leave the sizes to what follows the content; then the directory alone tells them.
+  // Streaming writers put the sizes after the content. Only the directory has them then.
   if (!(flags & kSizesFollow) &&
       ((stored != 0xffffffff && stored != entry.bytes) || (entry.method == 0 && size != 0xffffffff && size != entry.bytes)))
     wrong("has another size here than in the directory");
@@ -176,7 +181,7 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
   }
   if (directory.left() != 0)
     corrupt(bytes.path(), directory.offset(), formatted("{} bytes follow the zip directory's last entry", directory.left()));
-  // A zip bomb shares bytes among entries, each of which passes its own checks.
+  // A zip bomb shares bytes between entries, each of which passes its own checks.
   std::sort(extents.begin(), extents.end());
   for (size_t i = 1; i < extents.size(); ++i)
     if (extents[i].first < extents[i - 1].second)

@@ -1,6 +1,6 @@
-// What lies where in a zip archive, as torch.save writes them: entries that are stored, and zip64's large sizes. Compressed ones
-// (the code in TorchScript's archives) are listed, and cannot be read.
-// Nothing is believed that the file's own bytes do not bear out.
+// The directory of a zip archive as torch.save writes it: stored entries, with zip64 for large
+// sizes. Compressed entries (the code in TorchScript archives) are listed but cannot be read. No
+// field is trusted without a check against the file's own bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@ struct ZipEntry {
   std::string name;
   uint64_t offset = 0, bytes = 0;  // of its content, in the file
   uint32_t crc = 0;
-  uint16_t method = 0;  // 0: stored as it is; others are compressed, and `bytes` is then the size that it is compressed to
+  uint16_t method = 0;  // 0: stored as is; others are compressed, and `bytes` is then the compressed size
 };
 
 class ZipDirectory {
  public:
-  // Throws Error(kCorrupt) where the archive contradicts itself or the file's size: a directory that is cut off or points
-  // elsewhere, entries that overlap, names given twice. Error(kUnsupported): encrypted, or in several files.
+  // Throws Error(kCorrupt) if the archive contradicts itself or the file's size: a directory that
+  // is cut off or points elsewhere, overlapping entries, duplicate names. Throws
+  // Error(kUnsupported) if it is encrypted or in several files.
   explicit ZipDirectory(const Bytes& bytes);
   const std::vector<ZipEntry>& entries() const { return entries_; }  // by name
   const ZipEntry* find(std::string_view name) const;
@@ -34,8 +35,8 @@ class ZipDirectory {
 
 // Error(kUnsupported) for an entry that is compressed.
 void require_stored(const Bytes& bytes, const ZipEntry& entry);
-// The content's CRC-32 is what the directory says, else Error(kCorrupt).
+// Throws Error(kCorrupt) if the content's CRC-32 differs from the directory's.
 void check_crc(const Bytes& bytes, const ZipEntry& entry);
-std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit);  // with its CRC
+std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit);  // checks the CRC
 
 }  // namespace gannet::files

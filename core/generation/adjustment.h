@@ -1,5 +1,6 @@
-// What options change about a row's logits before its next token is chosen: a penalty on repetition, sequences that may not come
-// twice, a least length. Rules and their order are those of transformers 5; beams get log-probabilities in place of logits.
+// Adjusts a row's logits before its next token is chosen: repetition penalty, no repeated n-grams,
+// minimum length. The rules and their order are those of transformers 5; beams pass
+// log-probabilities instead of logits.
 //
 //   Adjustment adjust(options);
 //   if (adjust.is_needed()) adjust(values, vocabulary, seen, prompt_length);
@@ -12,7 +13,8 @@
 
 namespace gannet::generation {
 
-// The longest text after a prompt of so many tokens; an encoder-decoder's prompt is the decoder's first token.
+// The longest text after a prompt of `prompt_length` tokens. An encoder-decoder's prompt is the
+// decoder's first token.
 int64_t longest_text(const GenerateOptions& options, int64_t prompt_length);
 
 class Adjustment {
@@ -20,7 +22,8 @@ class Adjustment {
   explicit Adjustment(const GenerateOptions& options) : options_(options) {}
 
   bool is_needed() const;
-  // values: [vocabulary], changed in place. seen: the row's tokens so far, of which the first prompt_length are not its text.
+  // values: [vocabulary], changed in place. seen: the row's tokens so far; the first prompt_length
+  // of them are not its text.
   void operator()(float* values, int64_t vocabulary, const std::vector<int64_t>& seen, size_t prompt_length) const;
 
  private:

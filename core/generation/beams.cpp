@@ -9,7 +9,7 @@
 namespace gannet::generation {
 namespace {
 
-// Below every sum of log-probabilities.
+// Lower than any sum of log-probabilities.
 constexpr float kNever = -1e9F;
 
 }  // namespace
@@ -17,7 +17,7 @@ constexpr float kNever = -1e9F;
 Beams::Beams(const GenerateOptions& options, int64_t max_new_tokens) : options_(options), max_new_tokens_(max_new_tokens) {
   const auto count = static_cast<size_t>(options.num_beams);
   running_.resize(count);
-  for (size_t i = 1; i < count; ++i) running_[i].score = kNever;  // all are the prompt: the first alone is continued
+  for (size_t i = 1; i < count; ++i) running_[i].score = kNever;  // all equal the prompt: only the first is continued
   whole_.resize(count);
   for (Text& text : whole_) text.score = kNever;
   origins_.assign(count, 0);
@@ -64,7 +64,7 @@ void Beams::advance(const at::Tensor& log_probabilities) {
   }
   running_ = std::move(next);
 
-  // Could the best running beam still beat the worst whole text, at its present length?
+  // Can the best running beam still beat the worst complete text at its current length?
   const float possible = penalised(running_[0].score, running_[0].tokens.size());
   const bool are_all_whole = std::all_of(whole_.begin(), whole_.end(), [](const Text& text) { return text.is_whole; });
   can_improve_ = can_improve_ && std::any_of(whole_.begin(), whole_.end(), [&](const Text& text) {

@@ -1,4 +1,4 @@
-// What generate() refuses before the model is asked for anything.
+// Checks the arguments of generate() before the model is called.
 #include <gannet/error.h>
 #include <gannet/generate.h>
 

@@ -1,4 +1,5 @@
-// generate(): prompts to rows that are padded on their left, a token for each row and step, until all have ended.
+// Implements generate(): pads prompts on the left into rows, then adds a token to each row per step
+// until all have ended.
 #include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
@@ -27,7 +28,7 @@ using generation::NextToken;
 
 at::Tensor numbers(const std::vector<int64_t>& values, at::Device device) { return at::tensor(values, at::kLong).to(device); }
 
-// Rows with what the model has been given, and what it gets next.
+// The rows of a batch: tokens that the model has been given, and tokens that it gets next.
 class Rows {
  public:
   Rows(const TextModel& model, const TokenLists& prompts, int64_t copies, bool uses_cache);
@@ -35,7 +36,8 @@ class Rows {
   at::Tensor logits();  // after the last token of each row: [rows, vocabulary] fp32 on the CPU
   void append(const std::vector<int64_t>& tokens);
   void reorder(const std::vector<int64_t>& rows);  // row i continues what rows[i] was
-  // Of each row without padding: what came before its text (an encoder-decoder's first token), and the text.
+  // For each row, without padding: the tokens before its text (an encoder-decoder's first token),
+  // and the text.
   const TokenLists& seen() const { return seen_; }
   size_t prompt_length(size_t row) const { return prompt_lengths_[row]; }
 
@@ -44,8 +46,8 @@ class Rows {
 
   const TextModel& model_;
   const bool uses_cache_;
-  GenerationInput all_;  // of all tokens so far; of an encoder-decoder, the decoder's
-  int64_t given_ = 0;    // tokens of each row that the cache has
+  GenerationInput all_;  // all tokens so far; for an encoder-decoder, the decoder's
+  int64_t given_ = 0;    // number of tokens of each row that are in the cache
   TokenLists seen_;
   std::vector<size_t> prompt_lengths_;
 };
@@ -108,10 +110,11 @@ void Rows::reorder(const std::vector<int64_t>& rows) {
   for (const int64_t row : rows) seen_.push_back(before[static_cast<size_t>(row)]);
 }
 
-// The largest logit of each row that still grows: one that is not finite leaves no likeliest token, and no probabilities.
-// `rows_of_prompt` rows in a row are of one prompt.
+// Checks the largest logit of each row that has not ended: if it is not finite, there is no most
+// likely token and there are no probabilities. Each `rows_of_prompt` consecutive rows belong to one
+// prompt.
 void require_finite(const at::Tensor& logits, const std::vector<bool>& has_ended, int64_t rows_of_prompt, int64_t step) {
-  const at::Tensor largest = logits.amax(1).contiguous();  // NaN where one of them is
+  const at::Tensor largest = logits.amax(1).contiguous();  // NaN if any of them is NaN
   for (int64_t row = 0; row < largest.size(0); ++row) {
     const float value = largest.const_data_ptr<float>()[row];
     const int64_t prompt = row / rows_of_prompt;
@@ -126,7 +129,8 @@ bool stops(const GenerateOptions& options, int64_t token) {
   return std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end();
 }
 
-// A copy of `values` [rows, vocabulary] with what the options ask for: the model's tensor may have one memory for all rows.
+// Returns a copy of `values` [rows, vocabulary] with the adjustments of the options. A copy,
+// because the rows of the model's tensor may share memory.
 at::Tensor adjusted(const at::Tensor& values, const generation::Adjustment& adjust, const Rows& rows,
                     const std::vector<bool>& has_ended, int64_t rows_of_prompt) {
   if (!adjust.is_needed()) return values;
@@ -224,7 +228,7 @@ TrainingModes::TrainingModes(torch::nn::Module& module) {
   for (const auto& part : module.modules(/*include_self=*/false)) modes_.emplace_back(part.get(), part->is_training());
 }
 void TrainingModes::restore() const {
-  // A module's train() sets those below it, too: from the outside in.
+  // A module's train() also sets its submodules, so restore the outermost first.
   for (const auto& [part, was_training] : modes_)
     if (part->is_training() != was_training) part->train(was_training);
 }

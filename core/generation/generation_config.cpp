@@ -28,7 +28,7 @@ const std::set<std::string, std::less<>>& taken_keys() {
   return keys;
 }
 
-// Names of files, outputs, memory and speed: the text is the same whatever they say.
+// Keys about file names, outputs, memory and speed: no value of them changes the text.
 bool has_no_effect(std::string_view key) {
   static const std::set<std::string, std::less<>> keys = {"pad_token_id",
                                                           "bos_token_id",
@@ -47,7 +47,7 @@ bool has_no_effect(std::string_view key) {
   return key.starts_with("_") || key.starts_with("output_") || keys.contains(key);
 }
 
-// The values at which a key that is not taken does nothing.
+// Whether the value of an unsupported key has no effect.
 bool is_neutral(std::string_view key, const Value& value) {
   if (value.is_null() || (value.is_bool() && !value.as_bool())) return true;
   if (value.is_list()) return value.as_list().empty();
@@ -60,7 +60,8 @@ bool is_neutral(std::string_view key, const Value& value) {
   return (none_at_one.contains(key) && value.as_number() == 1) || (none_at_zero.contains(key) && value.as_number() == 0);
 }
 
-// Keys of generate() that a config.json of older transformers holds among the model's own.
+// Keys of generate() that older versions of transformers store in config.json among the model's own
+// keys.
 bool is_of_generation(std::string_view key) {
   static const std::set<std::string, std::less<>> keys = {"typical_p",
                                                           "encoder_repetition_penalty",
@@ -84,7 +85,8 @@ std::optional<std::string> path_of(const std::string& folder, const char* name) 
   return fs::exists(path, code) ? std::optional(path) : std::nullopt;
 }
 
-// The decoder's first token is the model's, from config.json; another one here would begin another text.
+// The decoder's first token comes from config.json. A different one here would start a different
+// text.
 bool begins_as_the_model(const std::string& folder, const Value& value) {
   const auto path = path_of(folder, "config.json");
   if (!path || !value.is_int()) return false;
@@ -130,7 +132,7 @@ GenerateOptions GenerateOptions::from_pretrained(const std::string& folder, std:
   options.stop_tokens = stop_tokens_of(json);
   options.sample = json.flag("do_sample", false);
   options.temperature = json.number("temperature", 1);
-  options.top_k = json.integer("top_k", 50);  // transformers' default, where a draw is asked for
+  options.top_k = json.integer("top_k", 50);  // transformers' default for sampling
   options.top_p = json.number("top_p", 1);
   options.num_beams = json.integer("num_beams", 1);
   options.length_penalty = json.number("length_penalty", 1);
@@ -138,7 +140,7 @@ GenerateOptions GenerateOptions::from_pretrained(const std::string& folder, std:
     options.early_stopping = json.flag("early_stopping", false);
   options.use_cache = json.flag("use_cache", true);
   options.max_length = json.integer("max_length", 0);
-  // With a limit on prompt and text together alone, that one holds.
+  // If only the limit on prompt and text together is set, it applies.
   options.max_new_tokens = json.integer("max_new_tokens", options.max_length > 0 ? options.max_length : options.max_new_tokens);
   if (json.find("max_new_tokens")) options.max_length = 0;
   options.min_length = json.integer("min_length", 0);

@@ -1,4 +1,5 @@
-// generation_config.json, the options that Hugging Face keeps beside a model's weights.
+// Reads generation_config.json, in which Hugging Face stores generation options next to a model's
+// weights.
 #pragma once
 
 #include <string>
@@ -6,7 +7,8 @@
 
 namespace gannet::generation {
 
-// The keys of the folder's generation_config.json that change a text; empty without such a file.
+// The keys of the folder's generation_config.json that change a text; empty if there is no such
+// file.
 std::vector<std::string> keys_with_effect(const std::string& folder);
 
 }  // namespace gannet::generation

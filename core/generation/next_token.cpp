@@ -26,7 +26,8 @@ std::vector<int64_t> NextToken::operator()(const at::Tensor& logits) {
   return tokens;
 }
 
-// In doubles and in one order, so that a seed gives the same text everywhere. Temperature, then top-k, then top-p.
+// Computes in doubles and in a fixed order, so that a seed gives the same text everywhere. Applies
+// temperature, then top-k, then top-p.
 int64_t NextToken::draw(size_t row, const at::Tensor& logits) {
   const at::Tensor row_logits = logits.contiguous();
   const float* const values = row_logits.const_data_ptr<float>();

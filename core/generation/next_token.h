@@ -1,4 +1,4 @@
-// The next token of a row: the likeliest, or one drawn.
+// Chooses the next token of each row: the most likely one, or a random draw.
 //
 //   NextToken next(options, rows);
 //   std::vector<int64_t> tokens = next(logits);     // [rows, vocabulary] fp32 on the CPU
@@ -22,7 +22,7 @@ class NextToken {
   int64_t draw(size_t row, const at::Tensor& logits);  // [vocabulary]
 
   const GenerateOptions& options_;
-  std::vector<std::mt19937_64> random_;  // a row each; empty where nothing is drawn
+  std::vector<std::mt19937_64> random_;  // one per row; empty unless tokens are drawn
 };
 
 }  // namespace gannet::generation

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kPlaceDigits = 36;
 
-// The sum of squares in fp64. LibTorch's norm works on a copy in fp64, so it is taken by parts.
+// The sum of squares in fp64. Computed in parts, because LibTorch's norm makes an fp64 copy.
 at::Tensor squares_on_device(const at::Tensor& flat) {
   constexpr int64_t kPartNumel = 16 << 20;
   at::Tensor sum;
@@ -33,9 +33,9 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
   return sum;
 }
 
-// Those that other ranks along the axis tensor have too, those of boxes that this one has alone, those of this rank's own
-// gradients of parameters that every rank has, those of its experts, which ranks along tensor have too, and those that another
-// stage of the pipeline counts.
+// The kinds of gradients, by which ranks count them: shared with other ranks along tensor; boxes
+// that only this rank has; this rank's own gradients of parameters that every rank has; its
+// experts', also on ranks along tensor; and those that another pipeline stage counts.
 enum Kind : size_t { kShared, kBoxes, kOwn, kExperts, kElsewhere, kKinds };
 Kind kind_of(const Range& range) {
   if (range.is_counted_elsewhere) return kElsewhere;
@@ -43,7 +43,8 @@ Kind kind_of(const Range& range) {
 }
 using Squares = std::array<double, kKinds>;
 
-// The same on every rank. `bad`: the number of those with an infinite or NaN element, summed likewise.
+// The sum over all ranks, the same on every rank. `bad`: the number of ranks with an infinite or
+// NaN element, summed likewise.
 double total_of(const Squares& squares, const std::deque<Range>& ranges, const NormRanks& ranks, double* bad = nullptr) {
   double totals[] = {squares[kShared], bad ? *bad : 0, squares[kBoxes]};
   if (ranks.own) {
@@ -52,7 +53,7 @@ double total_of(const Squares& squares, const std::deque<Range>& ranges, const N
     totals[0] += own[0] / ranks.own->size() * ranks.own_ratio * ranks.own_ratio;
     totals[1] = own[1];
   }
-  // Where every rank has the whole gradient of its experts, those of the other experts are missing.
+  // If every rank has its experts' whole gradient, only the other experts' sums are missing.
   double experts[] = {squares[kExperts], totals[1]};
   if (ranks.experts) {
     ranks.experts->all_reduce(experts, 2);
@@ -68,8 +69,8 @@ double total_of(const Squares& squares, const std::deque<Range>& ranges, const N
   return total[0];
 }
 
-// Finite fp64 gradients whose squares have no number: every element is divided by the largest one first. All ranks come here,
-// since they have the same sum of squares.
+// The norm of finite fp64 gradients whose squares overflow: divides every element by the largest
+// one first. Every rank enters, since all have the same sum of squares.
 double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   double largest = 0;
   for (auto& range : ranges)
@@ -84,8 +85,8 @@ double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   return largest * std::sqrt(total_of(squares, ranges, ranks));
 }
 
-// All sums in one copy, so that the host waits once. Whether the gradients on the device are finite: a sum says so, but of finite
-// fp64 gradients whose squares have no number (norm_of_large).
+// Copies all sums at once, so that the host waits once. Returns whether the gradients on the device
+// are finite, judging by the sums; finite fp64 gradients may overflow them (norm_of_large).
 bool add_from_device(const std::array<at::Tensor, kKinds>& on_device, const std::deque<Range>& ranges, Squares& squares) {
   std::vector<at::Tensor> sums;
   std::vector<size_t> kinds;
@@ -141,7 +142,7 @@ GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& 
 
 double clip_factor(double norm, double limit, double factor) {
   if (limit > 0) {
-    const double excess = (norm + 1e-6) / limit;  // DeepSpeed's: reference ZeRO, unscale_and_clip_grads
+    const double excess = (norm + 1e-6) / limit;  // as in DeepSpeed's ZeRO, unscale_and_clip_grads
     if (excess > 1) factor /= excess;
   }
   return factor;
@@ -149,7 +150,7 @@ double clip_factor(double norm, double limit, double factor) {
 
 std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather) {
-  std::string found;  // begins with its place, in digits that sort
+  std::string found;  // starts with its position, in zero-padded digits that sort
   for (size_t r = 0; r < ranges.size(); ++r) {
     const Range& range = ranges[r];
     for (const auto& part : range.parts) {

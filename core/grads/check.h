@@ -1,11 +1,11 @@
-// The phases check and clip of a step: the norm of the whole gradient, whether every element is finite, and the factor that the
-// update multiplies gradients by.
+// The check and clip phases of a step: the norm of the whole gradient, whether every element is
+// finite, and the factor that the update applies to gradients.
 //
 //   const GradientCheck check = check_gradients(ranges, ranks, reducer.mean_factor() / scaler.scale());
 //   if (check.finite) update(clip_factor(check.norm, limit, factor)); else skip(first_non_finite(ranges, ...));
 //
-// Gradients are as the reducer left them: summed over the ranks, scaled by the loss scale. A rank sees its shards; the sums of
-// all ranks decide, so that every rank gets the same answer.
+// Gradients come from the reducer: summed over the ranks and scaled by the loss scale. A rank sees
+// only its shards. The sums over all ranks decide, so that every rank gets the same result.
 #pragma once
 
 #include <deque>
@@ -23,13 +23,17 @@ struct GradientCheck {
   bool finite = true;
 };
 
-/// `data`: the ranks that have the other shards of the gradients, null where every rank has all of them;
-/// `model`: the ranks that hold the other parts of the model (other stages, other boxes), null where this one has all of it;
-/// `counts`: whether this rank adds what it shares with others there: of ranks with the same parameters one does. What it has
-/// alone, boxes of split parameters, every rank adds.
-/// `experts`: the ranks that hold the other experts, null where there are none or `data` has them;
-/// `own`: the ranks whose gradients differ where Range::has_own_gradients, null where no range has; of those the mean over ranks
-/// of the squares counts. `own_ratio`: what they are multiplied by beside `scale`.
+/// The groups of ranks that the norm is summed over.
+/// `data`: the ranks with the other shards of the gradients; null if every rank has all of them.
+/// `model`: the ranks with the other parts of the model (other stages, other boxes); null if this
+/// rank has all of it.
+/// `counts`: whether this rank adds the gradients that it shares with other ranks of `model`; one
+/// of the ranks with the same parameters does. Every rank adds the boxes of split parameters that
+/// only it has.
+/// `experts`: the ranks with the other experts; null if there are none or `data` includes them.
+/// `own`: the ranks whose gradients differ because of Range::has_own_gradients; null if no range
+/// has them. Their squares enter the norm as the mean over these ranks.
+/// `own_ratio`: a factor for those gradients in addition to `scale`.
 struct NormRanks {
   HostGroup* data = nullptr;
   HostGroup* model = nullptr;
@@ -38,14 +42,16 @@ struct NormRanks {
   double own_ratio = 1;
   HostGroup* experts = nullptr;
 };
-/// One pass over the gradients. `scale`: what turns them into this step's gradient.
+/// One pass over the gradients. `scale` converts them to this step's gradient.
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale);
 
-/// Clipping is a number, not a pass: `factor`, divided by what the norm exceeds `limit` by; 0: no limit.
+/// Clipping is a factor, not a pass. Returns `factor`, divided by norm / `limit` if the norm
+/// exceeds it. `limit` 0: no clipping.
 double clip_factor(double norm, double limit, double factor);
 
-/// "the gradient of 'h.0.weight' is nan at element 3": the first in the order of the parameters. `gather`: a text of each
-/// rank that has other gradients; they all call it, and get the same answer.
+/// Names the first element that is not finite, in parameter order: "the gradient of 'h.0.weight' is
+/// nan at element 3". `gather` is collective: it collects one text from each rank that has
+/// different gradients. All ranks return the same text.
 std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather);
 

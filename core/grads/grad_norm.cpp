@@ -9,7 +9,7 @@
 #include "base/format.h"
 #include "base/parallel.h"
 
-// The order of these is Highway's.
+// Highway requires this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "grads/grad_norm.cpp"
@@ -32,8 +32,9 @@ HWY_INLINE hn::Vec<Wide> widen(const float* from) { return hn::PromoteTo(Wide(),
 HWY_INLINE hn::Vec<Wide> widen(const hwy::bfloat16_t* from) {
   return hn::PromoteTo(Wide(), hn::PromoteTo(Narrow(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, Wide>(), from)));
 }
-// |x|, which a square does not tell from x. By the bits, because Highway's own conversion knows no infinity where the CPU
-// has none; the product moves the exponent's bias, exactly, subnormal numbers included.
+// |x|, which has the same square as x. Works on the bits, because Highway's own conversion yields
+// no infinity where the CPU has none. The product adjusts the exponent bias exactly, including
+// subnormal numbers.
 HWY_INLINE hn::Vec<Wide> widen(const hwy::float16_t* from) {
   const auto half = hn::PromoteTo(Bits(), hn::LoadU(hn::Rebind<uint16_t, Wide>(), reinterpret_cast<const uint16_t*>(from)));
   const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(Bits(), 0x7fffu)));
@@ -43,7 +44,8 @@ HWY_INLINE hn::Vec<Wide> widen(const hwy::float16_t* from) {
   return hn::PromoteTo(Wide(), hn::IfThenElse(is_finite, finite, special));
 }
 
-// Squares of fp32 and of 16-bit numbers are exact in fp64, so a fused multiply-add gives what two operations give.
+// Squares of fp32 and 16-bit numbers are exact in fp64, so a fused multiply-add equals two
+// operations.
 template <class T>
 double block_sum(const T* from, uint64_t count) {
   constexpr size_t kLanes = 32;
@@ -57,7 +59,8 @@ double block_sum(const T* from, uint64_t count) {
       sums[v] = hn::MulAdd(x, x, sums[v]);
     }
   };
-  // One stream of reads alone does not fill the memory's queues: ask 3 KiB ahead. Past the end it is harmless.
+  // A single stream of reads does not fill the memory queues: prefetch 3 KiB ahead. Harmless past
+  // the end.
   auto prefetch = [&](const T* group) {
     for (size_t byte = 0; byte < kLanes * sizeof(T); byte += 64)
       hwy::Prefetch(reinterpret_cast<const char*>(group) + 3072 + byte);
@@ -120,10 +123,10 @@ std::optional<uint64_t> first_with_full_exponent(const void* data, uint64_t coun
 
 NormResult sum_of_squares(const void* data, gannet_dtype dtype, uint64_t count, uint64_t offset, NormResult so_far) {
   GANNET_CHECK(is_float(dtype), formatted("dtype {}", static_cast<int>(dtype)));
-  // The sums of one wave of blocks, on the stack: a step allocates nothing.
+  // One wave's block sums are on the stack, so that a step allocates nothing.
   constexpr uint64_t kWave = 1024;
   double sums[kWave];
-  const uint64_t lead = offset % kNormBlock;  // of the first block, before this buffer
+  const uint64_t lead = offset % kNormBlock;  // elements of the first block that are before this buffer
   const uint64_t blocks = (lead + count + kNormBlock - 1) / kNormBlock;
   NormResult result = so_far;
   for (uint64_t wave = 0; wave < blocks; wave += kWave) {
@@ -136,7 +139,7 @@ NormResult sum_of_squares(const void* data, gannet_dtype dtype, uint64_t count, 
     for (uint64_t b = wave; b < wave_end; ++b) {
       result.sum_of_squares += sums[b - wave];
       if (std::isfinite(sums[b - wave])) continue;
-      // The square of a finite fp64 number may be infinite; that of the narrower types is not.
+      // The square of a finite fp64 number may overflow; those of narrower types cannot.
       const char* block = static_cast<const char*>(data) + first(b) * size_of(dtype);
       if (dtype != GANNET_FLOAT64 || first_non_finite(block, dtype, first(b + 1) - first(b))) result.finite = false;
     }

@@ -10,7 +10,7 @@
 namespace gannet {
 namespace {
 
-// Enough for the bus to be busy while the host adds what came before.
+// Large enough to keep the bus busy while the host adds the previous stretch.
 constexpr int64_t kHalfBytes = 16 << 20, kStretchBytes = kHalfBytes / 2;
 constexpr int64_t kAlignment = 64;
 
@@ -25,7 +25,7 @@ HostGradients::HostGradients(Accelerator& accelerator, uint32_t device, int64_t 
 HostGradients::~HostGradients() {
   try {
     wait();
-  } catch (const std::exception& error) {  // of a step that ended in an error
+  } catch (const std::exception& error) {  // from a step that failed
     log(LogLevel::kError, error.what());
   }
 }
@@ -72,7 +72,8 @@ at::Tensor HostGradients::landing_for(int64_t bytes) {
 void HostGradients::start(Coming coming) {
   const auto bytes = static_cast<int64_t>(coming.from.nbytes());
   while (!coming_.empty() && coming_bytes_ + bytes > most_bytes_) finish_oldest();
-  // What landed moves on to its place only when it is the oldest: what is copied straight there must not come before.
+  // Staged data is moved to its destination in order, oldest first. A direct copy must not overtake
+  // it.
   while (!coming.landing.defined() && landings_ > 0) finish_oldest();
   const at::Tensor& to = coming.landing.defined() ? coming.landing : coming.into;
   queue_.copy(to.data_ptr(), coming.from.const_data_ptr(), coming.from.nbytes());

@@ -1,11 +1,12 @@
-// Gradients that are kept in host memory beside a device with memory of its own (offload_optimizer at stages 2 and 3): what
-// backward makes on the device travels to the host while backward continues, and is put or added there.
+// Keeps gradients in host memory beside a device with separate memory (offload_optimizer at stages
+// 2 and 3). Gradients are copied to the host while backward continues, and are stored or added
+// there.
 //
 //   HostGradients sums(accelerator, device_index, in_flight_bytes, stream);
 //   at::Tensor mine = sums.allocate(own_numel, at::kFloat);
 //   const auto ticket = sums.take(mine.narrow(0, 100, 10), on_device, /*adds=*/false);
-//   sums.wait(ticket);   // on_device's memory may be used again
-//   sums.wait();         // `mine` is whole
+//   sums.wait(ticket);   // on_device's memory may be reused
+//   sums.wait();         // `mine` is complete
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,24 +24,26 @@ namespace gannet {
 
 class HostGradients {
  public:
-  using Ticket = uint64_t;  // counts what was taken
+  using Ticket = uint64_t;  // sequence number of a take()
 
-  // `most_bytes` of the device's memory are held by what is on its way; `stream` is that of the operators which made it.
+  // `most_bytes` limits the device memory held by transfers in flight. `stream` is the stream of
+  // the operators that make the gradients.
   HostGradients(Accelerator& accelerator, uint32_t device, int64_t most_bytes, std::function<void*()> stream);
   ~HostGradients();
   HostGradients(const HostGradients&) = delete;
 
-  at::Tensor allocate(int64_t numel, at::ScalarType dtype);  // zeros, page-locked as long as this lives
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype);  // zeroed, page-locked during this object's lifetime
 
-  // `from`, dense, is kept until it has come. What follows it to the same place comes after it. Thread-safe, as wait is.
+  // `from` is dense and kept alive until it has arrived. Later takes into the same place are
+  // applied in order. take() and wait() are thread-safe.
   Ticket take(const at::Tensor& into, const at::Tensor& from, bool adds);
-  void wait(Ticket ticket);  // until all that was taken up to it has come
+  void wait(Ticket ticket);  // until everything taken up to `ticket` has arrived
   void wait() { wait(UINT64_MAX); }
 
  private:
   struct Coming {
     at::Tensor into, from;
-    at::Tensor landing;  // in `from`'s dtype, where it does not come to its place; a part of a half
+    at::Tensor landing;  // staging buffer in `from`'s dtype, part of a half; undefined for a direct copy
     bool adds = false;
     Ticket ticket = 0;
     Event came;
@@ -55,20 +58,21 @@ class HostGradients {
   std::mutex mutex_;
   std::deque<Coming> coming_;
   int64_t coming_bytes_ = 0;
-  size_t landings_ = 0;  // of those that are coming
+  size_t landings_ = 0;  // staging buffers in flight
   Ticket taken_ = 0;
-  uint64_t started_ = 0;  // copies
-  // Two halves that are filled in turn: one again when all that landed in it has gone on to its place.
+  uint64_t started_ = 0;  // number of copies
+  // Two staging halves that are filled in turn. A half is reused once everything in it has been
+  // moved to its destination.
   struct Half {
-    at::Tensor memory;  // bytes, made when first needed
+    at::Tensor memory;  // [bytes] allocated at first use
     int64_t used = 0;
     uint64_t last = 0;  // started_ after the last copy to it
   };
   std::array<Half, 2> halves_;
   size_t half_ = 0;
-  std::vector<at::Tensor> pinned_;  // what allocate gave
-  std::vector<Pin> pins_;           // of it, and gone before it
-  Queue queue_;                     // dies first: it waits for its copies
+  std::vector<at::Tensor> pinned_;  // from allocate()
+  std::vector<Pin> pins_;           // of pinned_; destroyed before it
+  Queue queue_;                     // destroyed first: it waits for its copies
 };
 
 }  // namespace gannet

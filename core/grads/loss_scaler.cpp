@@ -26,7 +26,7 @@ LossScaler LossScaler::fixed(double scale) {
 void LossScaler::update(bool overflow) {
   if (!dynamic_) return;
   if (overflow) {
-    if (state_.hysteresis_left <= 1) {  // below 1 in a checkpoint that another program wrote
+    if (state_.hysteresis_left <= 1) {  // may be below 1 in a checkpoint from another program
       if (state_.scale <= options_.min_scale)
         throw Error(
             ErrorCode::kLossScaleExhausted,

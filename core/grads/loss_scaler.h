@@ -4,8 +4,8 @@
 /// put its state in a checkpoint. Source: DeepSpeed 0.19 DynamicLossScaler; the same at every ZeRO stage.
 ///
 ///   LossScaler scaler({.initial_scale_power = 16});
-///   double loss_scale = scaler.scale();              // what this step's gradients are multiplied by
-///   scaler.update(/*overflow=*/false);               // after the step: the next one's scale
+///   double loss_scale = scaler.scale();              // factor for this step's gradients
+///   scaler.update(/*overflow=*/false);               // after the step: sets the scale of the next one
 ///
 ///   LossScaler fixed = LossScaler::fixed(128);       // a static scale; LossScaler::fixed(1) for fp32 and bf16
 #pragma once
@@ -19,12 +19,12 @@ class LossScaler {
   struct Options {
     int64_t initial_scale_power = 16;
     int64_t window = 1000;
-    int64_t hysteresis = 2;               // overflows in a row that are needed to halve the scale
-    bool consecutive_hysteresis = false;  // a clean step restores the hysteresis; else only a doubling does
+    int64_t hysteresis = 2;               // consecutive overflows that halve the scale
+    bool consecutive_hysteresis = false;  // a clean step restores the hysteresis; otherwise only a doubling does
     double min_scale = 1;
     bool operator==(const Options&) const = default;
   };
-  /// What a checkpoint keeps, besides the options.
+  /// The state in a checkpoint, in addition to the options.
   struct State {
     double scale = 1;
     int64_t iteration = 0;
@@ -45,7 +45,7 @@ class LossScaler {
 
   const State& state() const { return state_; }
   void set_state(const State& state) { state_ = state; }
-  /// A dynamic scale begins as its options say; a static one stays.
+  /// Resets a dynamic scale to its options; a static scale does not change.
   void restart() {
     if (dynamic_) *this = LossScaler(options_);
   }

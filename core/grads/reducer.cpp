@@ -22,7 +22,7 @@ char* at_element(const at::Tensor& flat, int64_t element) {
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
-// Both dense and of one shape.
+// Both are dense and have the same shape.
 void add_or_copy(const at::Tensor& into, const at::Tensor& from, bool adds) {
   if (is_plain(into) && is_plain(from) &&
       accumulate(into.data_ptr(), into.scalar_type(), from.const_data_ptr(), from.scalar_type(), from.numel(), adds))
@@ -57,7 +57,7 @@ void Reducer::add_range(size_t range) {
   const size_t first = buckets_.size();
   const int64_t largest = largest_bucket_;
   add_buckets(range);
-  if (largest_bucket_ > largest) {  // each spare buffer has room for the largest bucket
+  if (largest_bucket_ > largest) {  // every spare buffer must fit the largest bucket
     if (!finished_) finish_works();
     if (options_.host) options_.host->wait();
     spare_.clear();
@@ -110,7 +110,7 @@ Reducer::~Reducer() {
   for (auto& bucket : buckets_) {
     try {
       bucket.work.wait();
-    } catch (const std::exception&) {  // a lost peer was reported where it mattered
+    } catch (const std::exception&) {  // the lost peer was already reported
     }
   }
   unmark_gradients();
@@ -139,7 +139,8 @@ void Reducer::begin_backward(Backward backward) {
   if (!backward.is_marked) marked_.emplace(kBackwardKind, mark_);
 }
 
-// By its number, too: the thread carries one engine's mark, and one backward may run through the scaled losses of two.
+// Also compares the graph task: a thread carries only one engine's mark, but one backward may run
+// through scaled losses of two engines.
 bool Reducer::is_own_backward() const {
   if (!in_backward_) return false;
   return c10::ThreadLocalDebugInfo::get(kBackwardKind) == mark_.get() ||
@@ -152,7 +153,7 @@ void Reducer::unreduce() {
   at::NoGradGuard no_grad;
   for (auto& range : ranges_) {
     if (range.reduction() == Reduction::kReduceScatter) continue;  // new sums are added to the old ones
-    if (range.has_own_gradients) continue;                         // which nothing was added to
+    if (range.has_own_gradients) continue;                         // not reduced
     if (range.reduction() == Reduction::kAllReduce) {
       range.grad.mul_(1.0 / (range.ranks.comm->size() * pre_factor(range)));
       continue;
@@ -176,7 +177,7 @@ at::Tensor Reducer::as_dense(at::Tensor gradient) {
   return gradient.is_complex() ? at::view_as_real(gradient.resolve_conj()) : gradient;
 }
 
-// One lock for the whole arrival: hooks of one device come one after another anyway.
+// One lock per arrival: hooks of one device run one after another anyway.
 void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   Slot& place = slots_[slot];
   at::Tensor& grad = tensor.mutable_grad();
@@ -190,7 +191,7 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
     bucket.gathered = take_buffer(bucket, ranges_[place.range].grad_dtype);
   {
     std::optional<at::NoGradGuard> no_grad;
-    if (at::GradMode::is_enabled()) no_grad.emplace();  // under create_graph
+    if (at::GradMode::is_enabled()) no_grad.emplace();  // not the default under create_graph
     const at::Tensor gradient = as_dense(current_.keep_grads ? grad : std::move(grad));
     is_late ? add_late(slot, gradient) : hold(bucket, slot, gradient);
   }
@@ -225,7 +226,8 @@ void Reducer::hold(Bucket& bucket, size_t slot, const at::Tensor& gradient) {
     return;
   }
   if (parameter.held.defined()) return add_or_copy(parameter.held, gradient, /*adds=*/true);
-  // Autograd's tensor is ours alone once `.grad` lets go of it; kernels want it dense and aligned as a flat buffer is.
+  // Autograd's tensor belongs only to us once `.grad` is reset. Kernels need it dense and aligned
+  // like a flat buffer.
   const bool can_take_over = comm_->size() == 1 && !current_.keep_grads && gradient.scalar_type() == range.grad_dtype &&
                              gradient.is_contiguous() && reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;
   if (can_take_over) {
@@ -258,7 +260,8 @@ void Reducer::adopt_sums() {
   reduced_ = true;
 }
 
-// What was taken over from autograd goes back to the stream that backward ran on. The update may have read it on another.
+// Returns tensors taken over from autograd to the stream that backward ran on. The update may have
+// read them on another stream.
 void Reducer::let_go_of_held() {
   std::optional<c10::Stream> here;
   for (auto& range : ranges_)
@@ -274,7 +277,7 @@ void Reducer::let_go_of_held() {
 
 void Reducer::forget() {
   if (!finished_) finish_works();
-  flying_.clear();  // those that abandon() has waited for are no longer pending, and were not finished
+  flying_.clear();  // those that abandon() waited for are no longer pending, but not finished
   if (options_.host) options_.host->wait();
   marked_.reset();
   give_leftovers_back();
@@ -293,7 +296,7 @@ void Reducer::forget() {
   }
   for (auto& bucket : buckets_) {
     bucket.has_sum = false;
-    if (accumulates_shards(bucket)) give_back(bucket);  // of a backward that was broken off
+    if (accumulates_shards(bucket)) give_back(bucket);  // from an interrupted backward
   }
 }
 

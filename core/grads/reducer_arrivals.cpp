@@ -1,4 +1,5 @@
-// The part of Reducer that decides whose gradients arrive, how often, and what to do with those that come behind their bucket.
+// The part of Reducer that tracks which backward a gradient comes from, how many arrive, and those
+// that arrive after their bucket was sent.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <gannet/error.h>
@@ -12,7 +13,7 @@
 
 namespace gannet {
 
-// Another backward's: it stays where PyTorch leaves it.
+// A gradient of another backward stays where PyTorch puts it.
 void Reducer::on_foreign_gradient(size_t slot) {
   std::lock_guard lock(mutex_);
   slots_[slot].is_foreign = true;
@@ -37,11 +38,12 @@ bool Reducer::has_come(const Range& range, size_t parameter) const {
   return slot && slot->has_come;
 }
 
-// Autograd adds to a `.grad` that is there: the hook would take the sum of ours and another's.
+// Autograd adds to an existing `.grad`, so the hook would receive the sum of our gradient and
+// another one.
 void Reducer::take_leftovers_aside() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     at::Tensor& grad = ranges_[slots_[i].range].parameters[slots_[i].parameter].tensor.mutable_grad();
-    if (grad.defined() && is_zero_gradient(grad)) grad.reset();  // of a zero_grad(false): adds nothing
+    if (grad.defined() && is_zero_gradient(grad)) grad.reset();  // left by zero_grad(false): adds nothing
     slots_[i].is_foreign = grad.defined();
     if (!grad.defined()) continue;
     leftovers_.emplace_back(i, std::move(grad));
@@ -71,7 +73,7 @@ void Reducer::learn_arrivals() {
   if (current_.reduce) has_learned_ = true;
 }
 
-// Holding mutex_. The bucket is on its way: its memory is the Comm's until it has arrived.
+// Requires mutex_. The bucket is in flight, and the Comm owns its memory until it has arrived.
 void Reducer::add_late(size_t slot, const at::Tensor& gradient) {
   const Slot& place = slots_[slot];
   const Bucket& bucket = buckets_[place.bucket];
@@ -84,7 +86,8 @@ void Reducer::add_late(size_t slot, const at::Tensor& gradient) {
     late.narrow(0, part.at, part.numel).add_(flat.narrow(0, part.begin, part.numel));
 }
 
-// Holding mutex_. All ranks have late gradients in the same buckets, or the watch ends the step: late_buckets() is agreed on.
+// Requires mutex_. All ranks have late gradients in the same buckets: ranks compare late_buckets(),
+// and the watch aborts the step otherwise.
 void Reducer::reduce_late() {
   const at::NoGradGuard no_grad;
   for (auto& [index, late] : late_) {

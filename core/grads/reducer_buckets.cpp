@@ -1,4 +1,4 @@
-// The half of Reducer that sends full buckets to the other ranks and takes what comes.
+// The part of Reducer that sends full buckets to the other ranks and receives the sums.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -12,7 +12,7 @@
 namespace gannet {
 namespace {
 
-// Sets stretches of a flat tensor to zero. Most are the few elements of padding behind a parameter.
+// Zeroes stretches of a flat tensor. Most are a few elements of padding after a parameter.
 class Eraser {
  public:
   explicit Eraser(const at::Tensor& flat)
@@ -32,8 +32,8 @@ class Eraser {
 
 }  // namespace
 
-// Holding mutex_. Two buckets' memory serves a backward that gives gradients in the usual order: one is filled while the other is
-// on its way. Another order, which keeps several buckets open, gets more.
+// Requires mutex_. Two buffers suffice if gradients arrive in the usual order: one is filled while
+// the other is in flight. Another order keeps several buckets open and allocates more.
 at::Tensor Reducer::take_buffer(const Bucket& bucket, at::ScalarType dtype) {
   const auto find = [&] {
     return std::find_if(spare_.begin(), spare_.end(), [&](const Spare& one) { return one.memory.scalar_type() == dtype; });
@@ -54,7 +54,7 @@ void Reducer::send_ready_buckets() {
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].awaited == 0) send(buckets_[next_bucket_++]);
 }
 
-// Holding mutex_.
+// Requires mutex_.
 void Reducer::send(Bucket& bucket) {
   at::NoGradGuard no_grad;
   Range& range = ranges_[bucket.range];
@@ -63,7 +63,7 @@ void Reducer::send(Bucket& bucket) {
   if (accumulates) {
     if (!bucket.gathered.defined()) bucket.gathered = take_buffer(bucket, range.grad_dtype);
     const Eraser clear(bucket.gathered);
-    for (const auto& [offset, numel] : bucket.gaps) clear(offset, numel);  // it may have been another bucket's
+    for (const auto& [offset, numel] : bucket.gaps) clear(offset, numel);  // the buffer may have served another bucket
     for (size_t i = bucket.slot; i < bucket.slot + bucket.last - bucket.first; ++i) {
       if (!slots_[i].has_arrived)
         for (const auto& place : stretches(bucket, i)) clear(place.at, place.numel);
@@ -92,8 +92,8 @@ void Reducer::send(Bucket& bucket) {
     return;
   }
   const zero::Shard& shard = bucket.shard;
-  // The first sum of a step comes to its place; a further one, one in another dtype or for the host into the bucket and from
-  // there.
+  // The first sum of a step is received in place. Later sums, and sums in another dtype or for the
+  // host, are received in the bucket and added from there.
   const bool is_direct = accumulates && !bucket.has_sum && !is_cast && !options_.host;
   at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, range.ranks.comm->rank() * shard.numel, shard.numel);
   bucket.arriving = is_direct || (!is_cast && !accumulates) ? at::Tensor() : into;
@@ -139,7 +139,7 @@ void Reducer::finish_works() {
   finished_ = true;
 }
 
-// Holding mutex_. Legal for a bucket that was not sent.
+// Requires mutex_. Legal for a bucket that was not sent.
 void Reducer::finish(Bucket& bucket) {
   if (!bucket.work.pending()) return;
   at::NoGradGuard no_grad;

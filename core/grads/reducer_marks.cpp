@@ -1,5 +1,6 @@
-// The part of Reducer that notices what the program does to `.grad` while the gradient is in the buffers (gradient_mark.h), and
-// that takes in gradients which autograd left in `.grad` because their parameters joined later.
+// The part of Reducer that detects changes to `.grad` while the gradient is in the buffers
+// (gradient_mark.h), and that takes gradients which autograd left in `.grad` because their
+// parameters joined later.
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -10,8 +11,8 @@
 
 namespace gannet {
 
-// At the end of a backward. What the program keeps of a create_graph backward, or another backward left, is a mark as well: a
-// zero_grad() takes it away.
+// Called at the end of a backward. A `.grad` left by create_graph or by another backward serves as
+// a mark as well, because zero_grad() clears it.
 void Reducer::mark_gradients() {
   for (Slot& slot : slots_)
     if (slot.has_come) mark_gradient(slot);
@@ -54,7 +55,7 @@ std::vector<std::string> Reducer::take_cleared() {
         version_of(grad) == slot.shown_version)
       continue;
     slot.shown = nullptr;
-    if (grad.defined() && !is_zero_gradient(grad)) {  // written by the program, or by another backward: leftover() names it
+    if (grad.defined() && !is_zero_gradient(grad)) {  // by the program or another backward; leftover() reports it
       slot.is_foreign = true;
       continue;
     }
@@ -64,8 +65,8 @@ std::vector<std::string> Reducer::take_cleared() {
   return cleared;
 }
 
-// What the buffers have of it counts as zeros. Cleared to none behind the last backward of a step, the parameter is left out of
-// the update, as torch.optim leaves out a `.grad` that is not defined.
+// The gradient in the buffers becomes zero. If `.grad` was cleared to none after a step's last
+// backward, the update skips the parameter, as torch.optim skips an undefined `.grad`.
 void Reducer::clear(size_t index, bool to_none) {
   Slot& slot = slots_[index];
   Bucket& bucket = buckets_[slot.bucket];
@@ -85,7 +86,7 @@ void Reducer::clear(size_t index, bool to_none) {
 
 void Reducer::note_cleared(size_t index, bool to_none) {
   Slot& slot = slots_[index];
-  slot.is_cleared = to_none && !ranges_[slot.range].averages_itself;  // an optimizer of whole buckets leaves nothing out
+  slot.is_cleared = to_none && !ranges_[slot.range].averages_itself;  // an optimizer of whole buckets skips nothing
   cleared_hash_ = (cleared_hash_ + index) * 0x9E3779B97F4A7C15u + (to_none ? 1 : 2);
 }
 
@@ -110,7 +111,8 @@ const Reducer::Slot* Reducer::find(const Range& range, size_t parameter) const {
   return nullptr;
 }
 
-// As if a backward had brought them alone. Where the gradients gathered so far are sums over the ranks, these are summed now.
+// As if a backward had produced only these. If the gradients so far are sums over the ranks,
+// reduces these now.
 void Reducer::bring(size_t range, const std::vector<at::Tensor>& gradients) {
   GANNET_CHECK(!in_backward_ && gradients.size() == ranges_[range].parameters.size(), "gradients of a whole range");
   const at::NoGradGuard no_grad;

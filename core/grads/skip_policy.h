@@ -1,7 +1,8 @@
-// What happens to a step whose gradients are not finite: it is skipped and, in fp16, the loss scale goes down; or it is an error.
+// Decides what happens to a step with non-finite gradients: it is skipped, and the loss scale is
+// reduced in fp16, or it fails.
 //
 //   const SkipPolicy policy{.skips = true, .is_fp16 = true, .scale_can_mend = true};
-//   policy.check_may_skip(step, why);                                    // Error(kNonFinite) where it may not be
+//   policy.check_may_skip(step, why);                                    // throws Error(kNonFinite) unless it may be skipped
 //   log_warning(policy.reason(step, why, consecutive_skips, scaler));    // or Error(kNonFinite): too many in a row
 #pragma once
 
@@ -13,15 +14,16 @@
 namespace gannet {
 
 struct SkipPolicy {
-  bool skips = false;           // fp16, and bf16 with check_grad_overflow; else gradients that are not finite are an error
-  bool is_fp16 = false;         // a loss scale goes with it
-  bool scale_can_mend = false;  // the scale is dynamic: the next step may succeed with a lower one
-  int64_t max_consecutive = 0;  // skipped steps in a row in which no loss scale went down
+  bool skips = false;           // fp16, or bf16 with check_grad_overflow; otherwise non-finite gradients are an error
+  bool is_fp16 = false;         // there is a loss scale
+  bool scale_can_mend = false;  // the scale is dynamic, so the next step may succeed with a lower one
+  int64_t max_consecutive = 0;  // limit of consecutive skipped steps in which no loss scale was reduced
 
-  /// `step`: the one at hand, counted from 1. `why`: the first element that is not finite.
+  /// `step`: the current step, counted from 1. `why`: describes the first non-finite element.
   void check_may_skip(int64_t step, const std::string& why) const;
-  /// The sentence for the log. `consecutive`: skipped steps in a row, this one included. Throws what the scaler would, where its
-  /// scale cannot go down any more; the scaler stays as it is.
+  /// Returns the text for the log. `consecutive`: number of consecutive skipped steps, including
+  /// this one. Throws the scaler's error if its scale cannot be reduced further; does not change
+  /// the scaler.
   std::string reason(int64_t step, const std::string& why, int64_t consecutive, const LossScaler& scaler) const;
 };
 

@@ -1,4 +1,5 @@
-// What the views of the five kinds share: one call through a C table, with the plugin's sentence as the exception.
+// Calls through a plugin's C table, shared by the views of all five kinds; the plugin's message
+// becomes an exception.
 #pragma once
 
 #include <gannet/error.h>
@@ -15,22 +16,23 @@ namespace gannet::interfaces {
 
 using plugin::Place;
 
-// "optimizer plugin AdamW 1.0 (/path/gannet_optimizer_adam.so)", the head of every error of a plugin; with the call that it is
-// in.
+// "optimizer plugin AdamW 1.0 (/path/gannet_optimizer_adam.so)", the prefix of every plugin error,
+// followed by the current call.
 inline std::string who(const plugin::Plugin& plugin, const Place& place = {}) {
   return std::string(plugin::kind_name(plugin.kind())) + " plugin " + plugin.name() + " " + plugin.version() + " (" +
          plugin.file + ")" + plugin::text_of(place);
 }
 
-// function(arguments...), marked as a call of the plugin (plugin/inside.h). For functions that cannot fail.
+// Calls function(arguments...) marked as a call of the plugin (plugin/inside.h). For functions that
+// cannot fail.
 template <class Function, class... Arguments>
 auto marked(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
   const plugin::Inside inside(plugin, place);
   return function(arguments...);
 }
 
-// The same of a function that a plugin written without the SDK's wall may throw from: what it throws may be of another C++
-// runtime, and ends here.
+// The same for a function that may throw, if the plugin was written without the SDK's guard. The
+// exception may belong to another C++ runtime, so it is caught here.
 template <class Function, class... Arguments>
 auto walled(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
   const plugin::Inside inside(plugin, place);
@@ -44,7 +46,7 @@ auto walled(const plugin::Plugin& plugin, const Place& place, Function function,
   }
 }
 
-// function(arguments..., gannet_error*): throws unless it returns GANNET_OK.
+// Calls function(arguments..., gannet_error*); throws unless it returns GANNET_OK.
 template <class Function, class... Arguments>
 void call(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
   plugin::ErrorBuffer error;

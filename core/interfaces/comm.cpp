@@ -13,7 +13,8 @@
 namespace gannet {
 namespace {
 
-// Runs what may fail in the plugin: its error, unless the watch knows the reason.
+// Runs a body that may fail in the plugin. Throws the plugin's error, unless the watch knows the
+// reason.
 template <class Body>
 void explained(Comm& comm, Body&& body) {
   try {
@@ -46,17 +47,18 @@ Work& Work::operator=(Work&& other) noexcept {
 
 Work::~Work() { finish(); }
 
-// The buffers of a collective in flight must outlive it, so giving a Work up waits. It cannot throw: it says what it saw.
+// Buffers must outlive a collective in flight, so dropping a Work waits. It cannot throw, so it
+// logs failures.
 void Work::finish() noexcept {
   if (!handle_) return;
   try {
     if (!timed_out_) return wait();
-    comm_->abort();  // a second full time-out would help nobody
+    comm_->abort();  // a second full timeout would not help
   } catch (const std::exception& error) {
     try {
       if (!comm_->is_aborted()) log_warning(std::string("a collective that nobody waited for failed: ") + error.what());
       if (timed_out_) comm_->abort();
-    } catch (...) {  // no memory for the sentence
+    } catch (...) {  // out of memory for the message
     }
   }
   if (handle_) free();
@@ -76,7 +78,8 @@ void Work::wait() {
   const int32_t status = interfaces::marked(comm_->plugin(), kPlace, comm_->api()->work_wait, comm_->self(), handle_,
                                             static_cast<uint64_t>(limit.count()), static_cast<gannet_error*>(error));
   if (watcher) watcher->end_wait();
-  // The contract leaves a work pending that timed out: it is not freed, since its collective still writes to the buffers.
+  // By the contract, a work that timed out stays pending: it is not freed, since its collective
+  // still writes to the buffers.
   timed_out_ = status == GANNET_TIMEOUT;
   if (!timed_out_) free();
   explained(*comm_, [&] { plugin::raise_unless_ok(status, error, comm_->plugin(), interfaces::who(comm_->plugin(), kPlace)); });
@@ -203,7 +206,7 @@ std::shared_ptr<void> CommGroup::allocate(uint64_t bytes) {
   if (!comm_.api()->allocate) return nullptr;
   void* memory = nullptr;
   interfaces::call(comm_.plugin(), {"allocate"}, comm_.api()->allocate, comm_.self(), handle_, bytes, &memory);
-  // The deleter refers to this group: the memory is dropped before the group.
+  // The deleter refers to this group, so the memory must be released before the group.
   return {memory, [this](void* given) {
             interfaces::marked(comm_.plugin(), {"deallocate"}, comm_.api()->deallocate, comm_.self(), handle_, given);
           }};

@@ -1,7 +1,8 @@
-// The numbers of a call as an optimizer with TAKES_DEVICE_NUMBERS gets them (gannet_update_args::device_numbers).
+// The numbers of a call, as passed to an optimizer with TAKES_DEVICE_NUMBERS
+// (gannet_update_args::device_numbers).
 //
-//   const std::vector<double> numbers = numbers_of(args);      // the caller copies them to where the piece's arrays are
-//   give_numbers(args, copied, numbers.size());                // and the call has no others
+//   const std::vector<double> numbers = numbers_of(args);   // copied to the arrays' memory
+//   give_numbers(args, copied, numbers.size());             // replaces the host's numbers
 #pragma once
 
 #include <gannet/abi.h>
@@ -19,7 +20,8 @@ inline std::vector<double> numbers_of(const gannet_update_args& args, bool is_sk
   return numbers;
 }
 
-// Those of the host go, so that nobody reads a number that a replayed launch would have frozen.
+// Clears the host's numbers, so that a plugin cannot read a number that a replayed launch would
+// have frozen.
 inline void give_numbers(gannet_update_args& args, const double* numbers, uint64_t count) {
   args.device_numbers = numbers;
   args.device_number_count = count;

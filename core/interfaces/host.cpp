@@ -41,7 +41,8 @@ int32_t status_of(ErrorCode code) {
   }
 }
 
-// The wall in the other direction: nothing that the host throws passes into a plugin, which may be C.
+// The guard towards plugins: no exception of the host passes into a plugin, which may be written in
+// C.
 template <class Body>
 int32_t guarded(gannet_error* error, Body&& body) noexcept {
   return sdk::guarded(error, [&] {
@@ -74,8 +75,8 @@ void write_log(void*, int32_t level, const char* message) noexcept {
   });
 }
 
-// A plugin's loop body, as the plugin gave it. The SDK's bodies throw nothing; one written without it may, and then its sentence
-// has no way but the log: a loop's body has no gannet_error.
+// A plugin's loop body. The SDK's bodies never throw. A body written without the SDK may, and its
+// message is then only logged, since a loop body has no gannet_error.
 struct LoopBody {
   gannet_loop_body body;
   void* argument;
@@ -98,7 +99,7 @@ struct LoopBody {
 int32_t run_parallel(void*, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) noexcept {
   int32_t status = GANNET_INVALID_ARGUMENT;
   if (!body) return status;
-  const plugin::AsTheHost environment;  // threads that the loop starts inherit it for good
+  const plugin::AsTheHost environment;  // threads started by the loop keep this environment
   LoopBody shared{body, argument, plugin::Inside::current()};
   const int32_t failed = guarded(nullptr, [&] { status = parallel_for(begin, end, grain, LoopBody::run, &shared); });
   return failed != GANNET_OK ? failed : status;

@@ -9,7 +9,7 @@
 namespace gannet {
 namespace {
 
-// Before the group is made: the other members would wait for this rank.
+// Checks before the group is created: a failure later would leave the other members waiting.
 Comm& for_host_memory(Comm& comm) {
   if (!serves_host_memory(comm.plugin()))
     throw Error(ErrorCode::kConfig,

@@ -1,11 +1,13 @@
-// Numbers, texts and marks of the host among the ranks of a group, over a Comm that serves host memory: never the device's, whose
-// memory they are not in and whose order they would share.
+// Exchanges host numbers, texts and marks among a group's ranks, over a Comm for host memory. It
+// never uses the device's Comm: the data is not in device memory, and its collectives would be
+// ordered with the device's.
 //
 //   group.all_reduce(totals, 2);                                 // fp64, in place
 //   for (const std::string& text : group.gather_texts(mine)) ... // by rank
 //
-// A group of its own: its calls are in the same order on all ranks, whatever the group of the gradients does meanwhile. One
-// thread at a time uses it; a thread that runs beside the engine's (a save in the background) has a HostGroup of its own.
+// A separate group: its calls have the same order on all ranks, independent of the gradients'
+// group. Used by one thread at a time; a background thread (an asynchronous save) has its own
+// HostGroup.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +29,14 @@ class HostGroup {
   const std::string& name() const { return name_; }
   Comm& comm() { return group_.comm(); }
 
-  // Blocking; nothing is sent in a group of one.
+  // Blocking; in a group of one nothing is sent.
   void all_reduce(double* values, uint64_t count, gannet_reduce_op op = GANNET_SUM);
   void broadcast(void* data, uint64_t bytes, uint32_t root);
   void all_gather(const void* mine, void* all, uint64_t bytes);  // all: [size] parts of `bytes`, by rank
   std::vector<std::string> gather_texts(const std::string& mine);
   void barrier();
 
-  // The same, in flight: mine and all stay until the work is over.
+  // The same, asynchronous: `mine` and `all` must stay valid until the work is over.
   Work start_all_gather(const void* mine, void* all, uint64_t bytes);
 
  private:

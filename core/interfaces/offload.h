@@ -1,4 +1,4 @@
-// A tier that buffers live in when they are not in use (host memory, NVMe): an Offload plugin's object.
+// An Offload plugin's object: a tier for buffers that are not in use (host memory, NVMe).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Offload {
   uint64_t alignment_bytes() const;
   void* allocate(uint64_t bytes, const std::string& name);  // a region's handle
   void release(void* region);
-  void* address(void* region) const;  // null where the tier cannot be addressed
+  void* address(void* region) const;  // null if the tier is not addressable
   // read and write are asynchronous: `buffer` stays in use until wait(), which also frees the handle.
   void* read(void* region, uint64_t offset, void* buffer, uint64_t bytes);  // a work's handle
   void* write(void* region, uint64_t offset, const void* buffer, uint64_t bytes);

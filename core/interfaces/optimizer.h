@@ -1,9 +1,9 @@
-// An optimizer plugin's object of one parameter group, in C++.
+// An optimizer plugin's object for one parameter group, in C++.
 //
 //   Optimizer adam(plugin, params, host);
-//   adam.describe({.tensors = ...});                      // whom it is for; from here on what it needs is known
-//   for (const auto& spec : adam.states()) ...            // the host allocates what it asks for
-//   adam.begin_step(step); adam.update(args); adam.end_step(step);   // throw gannet::Error with the plugin's own sentence
+//   adam.describe({.tensors = ...});                      // requirements are known from here on
+//   for (const auto& spec : adam.states()) ...            // the host allocates these
+//   adam.begin_step(step); adam.update(args); adam.end_step(step);   // throw the plugin's message
 #pragma once
 
 #include <deque>
@@ -23,25 +23,25 @@ class Optimizer {
  public:
   struct State {
     std::string name;
-    gannet_dtype dtype;  // GANNET_DTYPE_NONE: as the master where it is PER_ELEMENT, otherwise fp32
+    gannet_dtype dtype;  // GANNET_DTYPE_NONE: the master's dtype if PER_ELEMENT, else fp32
     gannet_state_extent extent;
     double initial_value;
     uint32_t flags = 0;  // gannet_state_flag
-    uint64_t block = 1;  // PER_BLOCK: elements that share one
-    uint64_t limit = 0;  // squares: rows that one has at most
+    uint64_t block = 1;  // PER_BLOCK: elements that share one value
+    uint64_t limit = 0;  // squares: the largest number of rows
     bool is_of_rank() const { return (flags & GANNET_STATE_OF_RANK) != 0; }
     bool is_served() const { return (flags & GANNET_STATE_SERVED) != 0; }
     bool is_local() const { return (flags & GANNET_STATE_LOCAL) != 0; }
     bool operator==(const State&) const = default;
 
     bool has(gannet_state_flag flag) const { return (flags & flag) != 0; }
-    // Lies in the ranges, cut as the parameters are.
+    // Sharded: cut into ranges like the parameters.
     bool is_cut() const { return extent == GANNET_STATE_PER_ELEMENT || extent == GANNET_STATE_PER_BLOCK; }
-    // Squares of a tensor's rows or columns, on the rank that has the tensor whole.
+    // Square matrices over a tensor's rows or columns, on the rank that has the whole tensor.
     bool is_square() const { return extent == GANNET_STATE_ROW_SQUARE || extent == GANNET_STATE_COLUMN_SQUARE; }
-    // Every rank has all of it, for its group.
+    // Replicated: every rank has all of it, for its group.
     bool is_of_group() const { return !is_cut() && !is_square(); }
-    // Of a state that is cut: its values for `numel` elements.
+    // For a sharded state: the number of its values for `numel` elements.
     uint64_t values_of(uint64_t numel) const { return (numel + block - 1) / block; }
   };
   struct Sum {
@@ -64,15 +64,15 @@ class Optimizer {
   };
 
   Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
-  // Of an object that is made already, which it takes over: its table has no `create`.
+  // Takes over an object that already exists, since its table has no `create`.
   Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, void* self);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
 
   const plugin::Plugin& plugin() const { return plugin_; }
-  // Before anything else; and again when parameters have joined, behind the earlier ones.
+  // Must be called first, and again when parameters are added after the existing ones.
   void describe(const Context& context);
-  // All that it said, a line each: the same on every rank.
+  // The plugin's description as text, one item per line: the same on every rank.
   std::string description() const;
   bool has(gannet_optimizer_capability capability) const { return (capabilities_ & capability) != 0; }
   bool needs_whole_tensors() const { return has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) || !has(GANNET_OPTIMIZER_ELEMENTWISE); }
@@ -80,7 +80,8 @@ class Optimizer {
   const std::vector<Sum>& sums() const { return sums_; }
   uint64_t range_alignment() const { return range_alignment_; }
   size_t tensor_count() const { return tensors_.size(); }
-  // Rows of each square that a tensor has, by its index; 0: it has none. And how many matrices it is a stack of.
+  // Rows of each square of a tensor, by index; 0: it has none. matrix_count: the number of matrices
+  // that the tensor stacks.
   uint64_t square_rows(const State& state, uint64_t tensor) const;
   uint64_t matrix_count(uint64_t tensor) const;
   uint64_t square_numel(const State& state, uint64_t tensor) const {
@@ -89,45 +90,49 @@ class Optimizer {
   }
   bool has_squares() const { return has_squares_; }
   bool uses_seed() const { return (capabilities_ & GANNET_OPTIMIZER_USES_SEED) != 0; }
-  // Of a piece of `numel` elements; 0: of begin_step and end_step.
+  // For a piece of `numel` elements; 0: for begin_step and end_step.
   uint64_t workspace_bytes(uint64_t numel) const { return workspace_bytes_ + numel * workspace_bytes_per_element_; }
-  // Values of a state of the group, and of a sum over lines, for all tensors described so far.
+  // Number of values of a group state, and of a sum over lines, for all tensors described so far.
   uint64_t group_numel(const State& state) const;
   uint64_t line_count(const Sum& sum) const { return sum.scope == GANNET_SUM_OF_ROW ? rows_ : columns_; }
-  // It has states or sums by which a tensor has a shape, which a part of one does not have.
+  // Whether it has states or sums that depend on a tensor's shape, which a part of a tensor does
+  // not have.
   bool needs_lines() const;
   // The dynamic parameters: their names and the config's values, "lr", "betas[0]" ..., and their roles.
   const std::vector<std::string>& hyper_names() const { return params_.dynamic_names(); }
   const std::vector<double>& hyper_values() const { return params_.dynamic_values(); }
   const std::vector<uint32_t>& hyper_roles() const { return params_.dynamic_roles(); }
   bool owns_grad_reduction() const { return has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION); }
-  // Who averages the gradients of this step, gannet_step_args::step. Without owns_grad_reduction() always the host.
+  // What averages the gradients of this step (gannet_step_args::step). Always the host without
+  // owns_grad_reduction().
   gannet_gradient_reduction reduction(uint64_t step) const;
-  // Not the host: every rank's update() gets its own gradient.
+  // If not the host, every rank's update() gets its own unreduced gradient.
   bool reduces_gradients(uint64_t step) const { return reduction(step) != GANNET_REDUCED_BY_HOST; }
-  // Throws Error(kUnsupported) naming the plugin and the three types where it does not take them.
+  // Throws Error(kUnsupported) naming the plugin and the three dtypes if it does not support them.
   void require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const;
 
-  // From here on every call works on copies of its arrays, between canaries (optimizer_watch.h). Arrays in host memory alone.
+  // From here on every call works on copies of its arrays, between canaries (optimizer_watch.h).
+  // For arrays in host memory only.
   void watch();
 
   void begin_step(gannet_step_args args);  // the tensors are filled in
   void end_step(gannet_step_args args);
   void sums(const gannet_update_args& args, uint32_t round, double* sums);
   void update(const gannet_update_args& args);
-  // The same of several pieces in one call, where it takes lists; `sums`: [pieces].
+  // The same for several pieces in one call, if the plugin takes lists; `sums`: [pieces].
   bool takes_lists() const { return has(GANNET_OPTIMIZER_TAKES_LISTS); }
   void sums_many(const std::vector<gannet_update_args>& pieces, uint32_t round, double* const* sums);
   void update_many(const std::vector<gannet_update_args>& pieces);
-  // It reads the step's numbers where the arrays are (device_numbers.h).
+  // Whether it reads the step's numbers from the arrays' memory (device_numbers.h).
   bool takes_device_numbers() const { return has(GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS); }
-  // The weights to evaluate with are others than those that are trained.
+  // Whether evaluation uses weights other than the trained ones.
   bool has_evaluation_weights() const { return api_->evaluate != nullptr; }
   void evaluate(const gannet_update_args& args);
-  // Its steps may take their gradient at other parameters: `out`, which perturb() writes.
+  // Whether steps may take their gradient at perturbed parameters: `out`, written by perturb().
   bool perturbs() const { return has(GANNET_OPTIMIZER_PERTURBS); }
   void perturb(const gannet_update_args& args);
-  // Some of its steps take a second gradient: this one, gannet_step_args::step.
+  // Whether some steps take a second gradient. wants_second_gradient: whether this step does
+  // (gannet_step_args::step).
   bool takes_second_gradients() const { return has(GANNET_OPTIMIZER_SECOND_GRADIENT); }
   bool wants_second_gradient(uint64_t step) const;
 
@@ -140,9 +145,9 @@ class Optimizer {
   plugin::ParamSet params_;
   const gannet_optimizer_api* api_;
   void* self_ = nullptr;
-  std::deque<Tensor> tensors_;               // keep their addresses, which the plugin has
+  std::deque<Tensor> tensors_;               // addresses are stable, since the plugin keeps them
   std::vector<gannet_tensor> tensor_views_;  // [tensors_]
-  uint64_t rows_ = 0, columns_ = 0;          // of all of them
+  uint64_t rows_ = 0, columns_ = 0;          // totals over all tensors
   uint32_t world_size_ = 1;
   // Copied from the plugin's description, and checked.
   uint64_t capabilities_ = 0, range_alignment_ = 0, workspace_bytes_ = 0, workspace_bytes_per_element_ = 0;
@@ -150,7 +155,7 @@ class Optimizer {
   std::vector<State> states_;
   std::vector<Sum> sums_;
   bool is_described_ = false;
-  std::unique_ptr<OptimizerWatch> watch_;  // null: nobody watches
+  std::unique_ptr<OptimizerWatch> watch_;  // null: not watched
 };
 
 }  // namespace gannet

@@ -10,7 +10,7 @@
 namespace gannet::description {
 namespace {
 
-// Far more than an optimizer has: beyond them the list is damaged.
+// Far more than an optimizer needs: beyond these the list is damaged.
 constexpr uint64_t kMost = 64, kLargestStride = 4096;
 constexpr uint64_t kLargestSquare = 16384;
 
@@ -31,7 +31,7 @@ std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, 
 constexpr uint32_t kFlagsOfRanks = GANNET_STATE_OF_RANK | GANNET_STATE_SERVED | GANNET_STATE_LOCAL;
 constexpr uint32_t kKnownStateFlags = GANNET_STATE_FROM_PARAMETER | kFlagsOfRanks;
 
-// What is wrong with a state that is a square, or with the limit of one that is none; "": nothing.
+// The error in a square state, or in the limit of a state that is not square; "": none.
 std::string flaw_of_square(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
   const uint64_t limit = GANNET_HAS(&spec, gannet_state_spec, limit) ? spec.limit : 0;
   if (spec.extent != GANNET_STATE_ROW_SQUARE && spec.extent != GANNET_STATE_COLUMN_SQUARE)
@@ -45,7 +45,7 @@ std::string flaw_of_square(const gannet_state_spec& spec, const gannet_optimizer
   return "";
 }
 
-// What is wrong with a state's flags and block; "": nothing.
+// The error in a state's flags and block; "": none.
 std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
   const uint64_t alignment = std::max<uint64_t>(found.range_alignment, 1);
   if (spec.flags & ~kKnownStateFlags)
@@ -113,7 +113,7 @@ constexpr uint64_t kKnownCapabilities =
 constexpr uint64_t kLargestAlignment = 4096;
 constexpr uint64_t kLargestWorkspace = uint64_t{1} << 40, kLargestWorkspacePerElement = 4096;
 
-// The capabilities of 2.2: each has a function, and host-averaged gradients.
+// The capabilities of 2.2: each needs its function, and gradients averaged by the host.
 void check_passes(const gannet_optimizer_description& found, const gannet_optimizer_api& api) {
   const bool perturbs = (found.capabilities & GANNET_OPTIMIZER_PERTURBS) != 0;
   const bool takes_second = (found.capabilities & GANNET_OPTIMIZER_SECOND_GRADIENT) != 0;
@@ -125,7 +125,8 @@ void check_passes(const gannet_optimizer_description& found, const gannet_optimi
     bad("it averages gradients itself, which excludes PERTURBS and SECOND_GRADIENT");
 }
 
-// The capabilities of 2.3. An update() that averages gradients calls collectives: it is no one launch, and none to replay.
+// The capabilities of 2.3. An update() that averages gradients calls collectives, so it is not a
+// single launch and cannot be replayed.
 void check_calls(const gannet_optimizer_description& found, const gannet_optimizer_api& api) {
   const bool takes_lists = (found.capabilities & GANNET_OPTIMIZER_TAKES_LISTS) != 0;
   const bool takes_numbers = (found.capabilities & GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS) != 0;

@@ -1,5 +1,6 @@
-// Reads what an optimizer plugin says of itself (gannet_optimizer_description), and refuses what this host does not know or what
-// contradicts itself: Error(kPlugin) with the reason alone, to which Optimizer::describe adds who it is.
+// Reads an optimizer plugin's description (gannet_optimizer_description). Refuses unknown or
+// contradictory entries with Error(kPlugin) and the bare reason; Optimizer::describe adds the
+// plugin's name.
 #pragma once
 
 #include <string>

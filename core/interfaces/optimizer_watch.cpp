@@ -16,13 +16,13 @@
 namespace gannet {
 namespace {
 
-constexpr size_t kMargin = 4096;  // on either side: a plugin that works by lanes, or by a page, does not leave it
+constexpr size_t kMargin = 4096;  // on either side: enough for plugins that write whole vector lanes or a page
 constexpr unsigned char kCanary = 0xc5;
 
-// Where an element of an array is in the model.
+// Describes the position of an array element in the model.
 using Place = std::function<std::string(uint64_t element)>;
 
-// Of an element; of an array that is not there, 0: its dtype says nothing.
+// Bytes per element; 0 for a missing array, since its dtype is meaningless.
 uint64_t bytes_of(const void* array, uint32_t dtype) { return array ? sdk::bytes_of(dtype) : 0; }
 
 // A copy of an array, between canaries.
@@ -43,7 +43,7 @@ class Watched {
     std::memcpy(data(), original_, bytes_);
   }
   void* data() const { return memory_ ? memory_.get() + kMargin : nullptr; }
-  // "" where all is as it should be.
+  // "" if nothing is wrong.
   std::string found() const {
     if (!memory_) return "";
     const auto differs = [](unsigned char byte) { return byte != kCanary; };
@@ -85,14 +85,14 @@ class Arrays {
   void* add(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place) {
     return all_.emplace_back(std::move(name), original, count, element_bytes, may_write, std::move(place)).data();
   }
-  // What several pieces of a list share has one copy: sums over lines are added up in it.
+  // Arrays shared by several pieces of a list have one copy, in which sums over lines accumulate.
   void* add_shared(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place) {
     if (!original) return nullptr;
     void*& copy = shared_[original];
     if (!copy) copy = add(std::move(name), original, count, element_bytes, may_write, std::move(place));
     return copy;
   }
-  // Throws for the first that is not as it should be; else what was computed goes where it belongs.
+  // Throws for the first array with an error; otherwise copies the results back.
   void finish(const plugin::Plugin& plugin, const char* function, uint64_t step) const {
     for (const Watched& one : all_)
       if (const std::string found = one.found(); !found.empty())
@@ -102,7 +102,7 @@ class Arrays {
 
  private:
   std::vector<Watched> all_;
-  std::map<const void*, void*> shared_;  // by the original
+  std::map<const void*, void*> shared_;  // by original array
 };
 
 Place in_tensors(const gannet_update_args& args) {
@@ -136,7 +136,7 @@ void add_hyper(Arrays& arrays, const WatchContext& context, const double*& hyper
   }));
 }
 
-// What a call may write of a piece, and of what every rank has whole.
+// What a call may write: a piece's arrays, and replicated arrays.
 struct Rights {
   bool param = false, out = false, cut_states = false, own_states = false, lines = false;
 };
@@ -145,10 +145,10 @@ uint64_t values_in(const gannet_update_args& piece, const Optimizer::State& stat
   return state.is_served() ? piece.numel / context.world_size : state.values_of(piece.numel);
 }
 
-// The states, of which those that are cut are part of the piece.
+// Adds the states; sharded states belong to the piece.
 std::vector<void*> add_states(Arrays& arrays, const WatchContext& context, void* const* states, uint64_t count,
                               const gannet_update_args* piece, const Rights& rights) {
-  std::vector<void*> copies(count);  // null for squares, which are in a list of their own
+  std::vector<void*> copies(count);  // null for squares, which have a separate list
   for (uint64_t s = 0; s < count; ++s) {
     const Optimizer::State& state = context.optimizer.states()[s];
     if (state.is_square()) continue;
@@ -168,7 +168,7 @@ std::vector<void*> add_states(Arrays& arrays, const WatchContext& context, void*
   return copies;
 }
 
-// Those of rows and columns; `lines` are what the copy points to.
+// Adds the sums over rows and columns; `lines` is the storage that the copy points to.
 double* const* add_lines(Arrays& arrays, const WatchContext& context, double* const* originals, bool may_write,
                          std::vector<double*>& lines) {
   if (originals == nullptr) return nullptr;
@@ -180,7 +180,7 @@ double* const* add_lines(Arrays& arrays, const WatchContext& context, double* co
   return lines.data();
 }
 
-// gannet_update_args::squares; `copies` are what the list points to.
+// Adds gannet_update_args::squares; `copies` is the storage that the list points to.
 void* const* add_squares(Arrays& arrays, const WatchContext& context, const gannet_update_args& args, bool may_write,
                          std::vector<void*>& copies) {
   if (args.squares == nullptr) return nullptr;
@@ -199,7 +199,7 @@ void* const* add_squares(Arrays& arrays, const WatchContext& context, const gann
       arrays.add("the list of squares", copies.data(), copies.size(), sizeof(void*), false, in_list("entry")));
 }
 
-// What the copies of a call point to.
+// Storage that the copies of a call point to.
 struct Lists {
   std::vector<void*> states, squares;
   std::vector<double*> lines;
@@ -231,7 +231,7 @@ gannet_update_args copied(Arrays& arrays, const gannet_update_args& args, const 
   return copy;
 }
 
-// Of all pieces of a list; `lists` are what the copies point to.
+// Copies all pieces of a list; `lists` is the storage that the copies point to.
 std::vector<gannet_update_args> copied(Arrays& arrays, const std::vector<gannet_update_args>& pieces, const WatchContext& context,
                                        const Rights& rights, std::deque<Lists>& lists) {
   std::vector<gannet_update_args> copies;
@@ -239,7 +239,7 @@ std::vector<gannet_update_args> copied(Arrays& arrays, const std::vector<gannet_
   return copies;
 }
 
-// Watched are arrays in host memory alone, and so are the numbers.
+// Only arrays in host memory are watched, so the numbers are there as well.
 uint64_t step_of(const gannet_update_args& args) {
   return args.device_numbers ? static_cast<uint64_t>(args.device_numbers[GANNET_NUMBER_STEP]) : args.step;
 }

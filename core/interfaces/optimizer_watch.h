@@ -1,11 +1,12 @@
-// "gannet": {"debug_plugins": true}: an optimizer plugin works on copies of its arrays, with canaries around each, and what it
-// did to them is looked at behind every call. What a sound plugin computes stays the same; memory and time are twice as much.
+// "gannet": {"debug_plugins": true}: an optimizer plugin works on copies of its arrays, each
+// between canaries that are checked after every call. The results of a sound plugin do not change;
+// memory and time double.
 //
 //   OptimizerWatch watch(plugin);
 //   watch.update(args, context, [&](const gannet_update_args& copies) { ...; });   // Error(kPluginFault) names the write
 //
-// Found is a write outside of an array, and any other value in what the contract calls never written. A write of the value that
-// is there already, and a read, are not.
+// Detects writes outside of an array, and changed values where the contract forbids writes. Does
+// not detect reads, or writes of the value that is already there.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,7 @@
 
 namespace gannet {
 
-// What the plugin's object said of itself, and for whom it is.
+// The plugin object's description, and its tensors.
 struct WatchContext {
   const Optimizer& optimizer;
   const std::vector<gannet_tensor>& tensors;

@@ -1,5 +1,5 @@
-// A schedule: from a plugin. A pure function of the number of updates applied and, where it has one, of its state, which the host
-// keeps.
+// A schedule from a plugin: a pure function of the number of applied updates and of its state, if
+// any, which the host keeps.
 #pragma once
 
 #include <array>
@@ -14,27 +14,27 @@ namespace gannet {
 
 class Scheduler {
  public:
-  // [gannet_param_role]: what a schedule sets, or what a group's params say; empty where there is nothing.
+  // [gannet_param_role]: values set by a schedule, or by a group's params; empty if unset.
   using Values = std::array<std::optional<double>, GANNET_ROLE_COUNT>;
 
-  // `total_steps`: updates that the run is planned to apply; 0: not known.
+  // `total_steps`: planned updates of the run; 0: unknown.
   Scheduler(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host, uint32_t group_count,
             uint64_t total_steps = 0);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
 
   const plugin::Plugin& plugin() const { return plugin_; }
-  // All that it said of itself: the same on every rank.
+  // The schedule's description: the same on every rank.
   std::string description() const;
-  // Bits of the roles that the optimizer must have, and of those that are set where it has them.
+  // Bits of the roles that the optimizer must have, and of roles that are set only if it has them.
   uint64_t roles() const { return roles_; }
   uint64_t optional_roles() const { return optional_roles_; }
-  // Its state before the first step; empty: it has none.
+  // The state before the first step; empty if the schedule has none.
   std::vector<double> first_state() const { return std::vector<double>(state_count_); }
   bool needs_metric() const { return needs_metric_; }
-  // What update number `step` + 1 uses in `group`, whose own values are `base`.
+  // The values for update number `step` + 1 in `group`; `base` has the group's own values.
   Values at(uint64_t step, uint32_t group, const Values& base, const std::vector<double>& state) const;
-  // The state once `step` is reached. `metric`: NaN where there is none.
+  // The state once `step` is reached. `metric`: NaN if there is none.
   std::vector<double> advanced(uint64_t step, double metric, std::vector<double> state) const;
 
  private:

@@ -7,14 +7,14 @@
 
 namespace gannet {
 
-// Of a tensor: by its name, so that it is the same in every run, on every rank and in whatever group the tensor is. FNV-1a.
+// A tensor's seed, from its name: the same in every run, on every rank and in any group. FNV-1a.
 constexpr uint64_t tensor_seed(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
   return sdk::mixed_bits(hash);
 }
 
-// Of a step: `applied_steps` updates are behind it.
+// A step's seed, after `applied_steps` updates.
 constexpr uint64_t step_seed(uint64_t run_seed, int64_t applied_steps) {
   return sdk::mixed_bits(sdk::mixed_bits(run_seed) + static_cast<uint64_t>(applied_steps));
 }

@@ -13,7 +13,7 @@
 namespace gannet {
 namespace {
 
-// The meshes of this process's engines. Expired ones are dropped when the next engine is made.
+// The meshes of this process's engines. Expired ones are removed when the next engine is created.
 struct Made {
   std::mutex mutex;
   std::vector<std::weak_ptr<MeshGroups>> meshes;
@@ -49,7 +49,8 @@ std::shared_ptr<MeshGroups> MeshGroups::of(std::shared_ptr<ProcessGroup> world, 
 
 MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape refined)
     : world_(std::move(world)), refined_(std::move(refined)), shape_(unrefined(refined_)) {
-  // The same groups in the same order on every rank: subset() counts them, and the counts name them.
+  // Every rank must create the same groups in the same order: subset() numbers them, and the
+  // numbers name them.
   data_ = group_along(shape_, kDataAxis);
   if (shape_.size(kTensorAxis) > 1) tensor_ = group_along(shape_, kTensorAxis);
   if (refined_.has(kExpertAxis)) {
@@ -63,10 +64,10 @@ MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape refined)
   model_ = group_along(shape_.combine(others, "model of this rank"), "model of this rank");
 }
 
-// Every rank of the world makes every group of the axis, in one order, and keeps its own.
+// Every rank of the world creates every group of the axis in the same order, and keeps its own.
 std::shared_ptr<ProcessGroup> MeshGroups::group_along(const MeshShape& shape, const std::string& axis) const {
   if (shape.size(axis) == shape.world_size()) return world_;
-  if (!shape.has(axis)) {  // each rank alone
+  if (!shape.has(axis)) {  // one group per rank
     std::shared_ptr<ProcessGroup> own;
     for (uint32_t rank = 0; rank < shape.world_size(); ++rank)
       if (auto alone = world_->subset({rank})) own = std::move(alone);

@@ -35,7 +35,7 @@ MeshShape::MeshShape(std::vector<MeshAxis> axes, std::vector<uint32_t> ranks) : 
   if (ranks.empty()) return;
   if (ranks.size() != world_size_)
     throw Error(ErrorCode::kArgument, formatted("a mesh of {} was given {} ranks, not {}", text(), ranks.size(), world_size_));
-  // The inverse of `ranks`; world_size_ marks a rank that was not met yet.
+  // The inverse of `ranks`; world_size_ marks a rank that has not been seen yet.
   std::vector<uint32_t> places(world_size_, world_size_);
   for (uint32_t place = 0; place < world_size_; ++place) {
     const uint32_t rank = ranks[place];
@@ -44,7 +44,7 @@ MeshShape::MeshShape(std::vector<MeshAxis> axes, std::vector<uint32_t> ranks) : 
                                                   rank >= world_size_ ? formatted("not below {}", world_size_) : "given twice"));
     places[rank] = place;
   }
-  if (std::is_sorted(ranks.begin(), ranks.end())) return;  // each rank is its own place: one form for one mesh
+  if (std::is_sorted(ranks.begin(), ranks.end())) return;  // each rank equals its place: keep one canonical form per mesh
   ranks_ = std::move(ranks);
   places_ = std::move(places);
 }
@@ -131,13 +131,13 @@ MeshShape MeshShape::combine(const std::vector<std::string>& axes, const std::st
   }
   if (axes.empty()) throw Error(ErrorCode::kArgument, "no axis was given to combine");
   std::vector<MeshAxis> result;
-  size_t at = axes_.size();  // of the combined axis
+  size_t at = axes_.size();  // index of the combined axis
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (is_combined[i] && at < axes_.size()) continue;
     if (is_combined[i]) at = result.size();
     result.push_back(is_combined[i] ? MeshAxis{name, size} : axes_[i]);
   }
-  const MeshShape plain(result);  // refuses a name that is taken
+  const MeshShape plain(result);  // throws if the name is already used
   std::vector<uint32_t> ranks;
   for (uint32_t place = 0; place < world_size_; ++place) {
     const std::vector<uint32_t> to = plain.coordinates(place);

@@ -5,8 +5,7 @@
 
 #include "nn/kernels.h"
 
-// The order of these is Highway's.
-// clang-format off
+// Highway prescribes this order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nn/attention_kernels.cpp"
 #include <hwy/foreach_target.h>
@@ -33,7 +32,8 @@ void softmax(const ScoreTile<T>& tile, const Dropout& dropout, T* all_scores, T*
       max_to(top, x);
     });
     const T before = largest[row], now = std::max(before, top.largest());
-    // Where everything is masked so far the maximum is -inf: exponentials of -inf are 0, as they are to be.
+    // If everything so far is masked, the maximum is -inf: the exponentials of -inf are 0, as
+    // intended.
     const T shift = now == -std::numeric_limits<T>::infinity() ? T(0) : now;
     if (dropout.is_on()) words_of_row(dropout, tile.first_row + row, tile.first_column, tile.columns, words.data());
     Total<T> added(0);

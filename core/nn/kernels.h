@@ -1,19 +1,19 @@
-// The CPU's kernels of the transformer layer: what stands between its products of matrices. Rows are words of a micro-batch,
-// columns the features of one. Results do not depend on the number of threads: what is summed over rows is summed by fixed
-// chunks of them. T is float or double.
+// CPU kernels of the transformer layer: everything between its matrix products. Rows are words of a
+// micro-batch, columns are features of a word. Results do not depend on the number of threads,
+// because sums over rows use fixed chunks of rows. T is float or double.
 #pragma once
 
 #include <cstdint>
 
 namespace gannet::nn {
 
-// Where the layer drops: parts of PhiloxCounter's last word.
+// Places where the layer applies dropout; part of PhiloxCounter's last word.
 enum class DropoutSite : uint32_t { kAttention = 0, kAttentionOutput = 1, kLayerOutput = 2 };
 
 struct Dropout {
   double ratio = 0;     // 0: nothing is dropped
-  uint64_t key = 0;     // of the seed and the micro-batch
-  uint32_t stream = 0;  // of the layer and the site
+  uint64_t key = 0;     // derived from the seed and the micro-batch
+  uint32_t stream = 0;  // derived from the layer and the site
 
   bool is_on() const { return ratio > 0; }
   double scale() const { return 1 / (1 - ratio); }
@@ -27,7 +27,7 @@ struct Rows {
   int64_t rows, columns;
 };
 
-/// inter += bias where there is one; activated = gelu(inter).
+/// inter += bias unless it is null; activated = gelu(inter).
 template <class T>
 void bias_gelu(Rows size, T* inter, const T* bias, T* activated, bool is_tanh);
 /// gradient *= gelu'(inter); bias_gradient = its sums over rows.
@@ -43,7 +43,7 @@ struct Norm {
 template <class T>
 void norm_forward(Rows size, const T* input, const Norm<T>& norm, T* output, T* mean, T* rstd);
 
-/// branch = residual + dropout(branch + bias), and where there is a norm, output = norm(branch).
+/// branch = residual + dropout(branch + bias); if norm is not null, output = norm(branch).
 template <class T>
 void bias_dropout_residual(Rows size, T* branch, const T* bias, const T* residual, const Dropout& dropout, const Norm<T>* norm,
                            T* output, T* mean, T* rstd);
@@ -57,11 +57,12 @@ struct NormBackward {
   const T* residual;                  // added to the result; may be null
   T *gamma_gradient, *beta_gradient;  // [columns]
 };
-/// The gradient of the norm's input. `result` may be `gradient`.
+/// Computes the gradient of the norm's input. `result` may be `gradient`.
 template <class T>
 void norm_backward(Rows size, const NormBackward<T>& of, const Norm<T>& norm, T* result);
 
-/// result = the gradient where it was kept, scaled; bias_gradient = its sums over rows. Without dropout `result` may be null.
+/// result = the gradient of kept elements, scaled, and 0 elsewhere; bias_gradient = its sums over
+/// rows. Without dropout `result` may be null.
 template <class T>
 void dropout_backward(Rows size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient);
 
@@ -72,23 +73,26 @@ struct ScoreTile {
   int64_t rows, columns, stride;
   T scale;
   const T* mask;          // may be null
-  int64_t mask_stride;    // from row to row; 0 where all rows have the same
-  uint64_t first_row;     // of dropout's rows
+  int64_t mask_stride;    // from row to row; 0 if all rows share one mask
+  uint64_t first_row;     // row index for dropout
   uint64_t first_column;  // a multiple of 64
 };
-/// Scores become the exponentials above the row's maximum so far, dropped and not scaled. `largest` and `sum` are of the
-/// tiles so far; `rescale` is what sums and outputs of earlier tiles are multiplied by.
+/// Replaces scores with exponentials relative to the row's maximum so far, with dropout but not
+/// scaled. `largest` and `sum` cover the tiles so far; `rescale` is the factor for sums and outputs
+/// of earlier tiles.
 template <class T>
 void softmax_tile(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* largest, T* sum, T* rescale);
-/// Scores become probabilities, dropped and scaled; `gradients`, of these, become the scores' gradients.
+/// Replaces scores with probabilities, with dropout and scaled, and replaces their `gradients` with
+/// the scores' gradients.
 template <class T>
 void softmax_tile_backward(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* gradients, const T* lse,
                            const T* delta);
-/// each row *= its factor.
+/// Multiplies each row by its factor.
 template <class T>
 void scale_rows(int64_t rows, int64_t columns, int64_t stride, T* values, const T* factors);
 
-/// out[i] = the word of dropout for element (row, first_column + i), for i below `count` rounded up to 64.
+/// out[i] = the dropout word of element (row, first_column + i), for i below `count` rounded up to
+/// a multiple of 64.
 void dropout_words(const Dropout& dropout, uint64_t row, uint64_t first_column, int64_t count, uint32_t* out);
 
 }  // namespace gannet::nn

@@ -1,5 +1,5 @@
-// Forward and backward of the transformer layer on tensors of one dtype, fp32 or fp64: products by LibTorch, the rest by the
-// kernels.
+// Forward and backward of the transformer layer on tensors of one dtype, fp32 or fp64. Matrix
+// products use LibTorch; everything else uses the kernels.
 //
 //   pre-norm:   z1 = x + drop(attention(norm(x)) ow + ob),   out = z1 + drop(gelu(mid(z1) inter_w + inter_b) output_w + output_b)
 //   post-norm:  y1 = mid(x + drop(attention(x) ow + ob)),    out = norm(y1 + drop(gelu(y1 inter_w + inter_b) output_w +
@@ -11,35 +11,37 @@
 
 namespace gannet::nn {
 
-// The parameters as they are computed with. Vectors are parts of one tensor, which an operator made: an address is asked for of
-// that alone, never of a parameter, which may be elsewhere (ZeRO stage 3).
+// The parameters in the compute dtype. Vectors are parts of one tensor that an operator created:
+// only that tensor's address is used, never a parameter's, whose values may be elsewhere (ZeRO
+// stage 3).
 struct Weights {
   at::Tensor qkv, out, inter, output;                                                                  // matrices
   at::Tensor qkv_bias, out_bias, mid_gamma, mid_beta, inter_bias, output_bias, norm_gamma, norm_beta;  // vectors
 };
 Weights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::ScalarType dtype);
 
-// What backward reads beside input, output and parameters. Rows are the micro-batch's words, N of them, of width H, or I in
-// between.
+// Tensors that backward reads besides input, output and parameters. Rows are the micro-batch's N
+// words, of width H, or I in the intermediate part.
 struct Kept {
   Attended attended;
   at::Tensor qkv;                    // [N, 3H]
-  at::Tensor z1, y1;                 // [N, H]: input and output of the norm in between. One of them may be undefined.
+  at::Tensor z1, y1;                 // [N, H]: input and output of the middle norm. One of them may be undefined.
   at::Tensor inter;                  // [N, I]: before GELU, bias included
-  at::Tensor activated;              // [N, I]: after it; undefined under gelu_checkpoint
-  at::Tensor z2;                     // [N, H]: the input of a post-norm layer's last norm; undefined where its output serves
+  at::Tensor activated;              // [N, I]: after GELU; undefined with gelu_checkpoint
+  at::Tensor z2;                     // [N, H]: the input of a post-norm layer's last norm; undefined if its output is used
   at::Tensor mid_stats, norm_stats;  // [2, N]: mean and rstd of the rows
 };
 
-/// x, result: [N, H]. `mask` is expanded. Where `kept` is null nothing is kept.
+/// x and the result are [N, H]. `mask` is expanded. If `kept` is null, nothing is kept.
 at::Tensor layer_forward(const LayerCall& call, const at::Tensor& x, int64_t batch, const at::Tensor& mask,
                          const Weights& weights, Kept* kept);
 
 struct Gradients {
   at::Tensor x;
-  std::array<at::Tensor, kParameters> parameters;  // those that are not needed stay undefined, of matrices
+  std::array<at::Tensor, kParameters> parameters;  // matrices that are not needed stay undefined
 };
-/// `out` where a post-norm layer's last norm kept its output; `is_needed` for each parameter.
+/// `out` is read only if a post-norm layer's last norm kept its output. `is_needed` has one entry
+/// per parameter.
 Gradients layer_backward(const LayerCall& call, const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out,
                          const at::Tensor& mask, const Weights& weights, Kept kept,
                          const std::array<bool, kParameters>& is_needed);

@@ -5,8 +5,7 @@
 #include "base/parallel.h"
 #include "nn/rows.h"
 
-// The order of these is Highway's.
-// clang-format off
+// Highway prescribes this order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nn/row_kernels.cpp"
 #include <hwy/foreach_target.h>
@@ -64,7 +63,8 @@ void gelu_backward_rows(const GeluBackwardRows<T>& of, int64_t begin, int64_t en
   }
 }
 
-// Mean and 1 / sqrt(variance + eps) of a row, in two passes over it: it is in the nearest cache.
+// Mean and 1 / sqrt(variance + eps) of a row, in two passes over it while it is in the first-level
+// cache.
 template <class T>
 HWY_INLINE void norm_row(const T* x, int64_t columns, const Norm<T>& norm, T* output, T* mean_out, T* rstd_out) {
   Total<T> sum(0), squares(0);
@@ -193,7 +193,8 @@ HWY_AFTER_NAMESPACE();
 namespace gannet::nn {
 namespace {
 
-// Few enough rows that every thread has some, and enough that their partial sums are few.
+// Rows per chunk: small enough that every thread gets some, and large enough that there are few
+// partial sums.
 constexpr int64_t kChunk = 32;
 
 template <class Body>
@@ -202,7 +203,8 @@ void for_rows(int64_t rows, Body&& body) {
                        [&](uint64_t begin, uint64_t end) { body(static_cast<int64_t>(begin), static_cast<int64_t>(end)); });
 }
 
-// sums[i] = over all rows, by chunks of rows that do not depend on the threads; body(begin, end, sums of the chunk).
+// sums[i] is the sum over all rows, in chunks of rows that do not depend on the number of threads.
+// Calls body(begin, end, sums of the chunk).
 template <class T, class Body>
 void with_sums(int64_t rows, int64_t columns, T* sums, Body&& body) {
   const int64_t chunks = (rows + kChunk - 1) / kChunk;

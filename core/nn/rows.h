@@ -1,4 +1,5 @@
-// Arguments of the row kernels, for any number of rows: what the loops of each SIMD target (row_kernels.cpp) are given.
+// Arguments of the row kernels for any range of rows, passed to the loops of each SIMD target
+// (row_kernels.cpp).
 #pragma once
 
 #include "nn/kernels.h"

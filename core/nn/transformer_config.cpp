@@ -66,7 +66,7 @@ void set(Config& config, const Key& key, const Value& value) {
   }
 }
 
-// UTF-16 with a byte order mark, as UTF-8.
+// Converts UTF-16 with a byte order mark to UTF-8.
 std::string from_utf16(const std::string& bytes, bool is_little) {
   std::string text;
   const auto unit = [&](size_t i) {

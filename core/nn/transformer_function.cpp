@@ -25,12 +25,12 @@ at::Tensor rows_of(const at::Tensor& x, at::ScalarType dtype) { return x.to(dtyp
 
 at::Tensor expanded(const at::Tensor& mask, const LayerCall& call, const at::Tensor& x, at::ScalarType dtype) {
   if (!mask.defined()) return mask;
-  // The kernels read a row's numbers one after another: a mask of one number for each row is written out.
+  // The kernels read contiguous rows, so a mask with one number per row is expanded in memory.
   const at::Tensor rows = mask.to(dtype).expand({mask.size(0), mask.size(1), mask.size(2), x.size(1)}).contiguous();
   return rows.expand({x.size(0), call.heads, x.size(1), x.size(1)});
 }
 
-// (y - beta) / gamma loses the bits that beta, or a subnormal product, pushed out of y.
+// (y - beta) / gamma loses the bits that beta, or a subnormal product, shifted out of y.
 template <class T>
 void check_invertible(const at::Tensor& gamma, const at::Tensor& beta, const char* name) {
   const T *g = gamma.const_data_ptr<T>(), *b = beta.const_data_ptr<T>();
@@ -70,7 +70,7 @@ struct CallHolder : torch::CustomClassHolder {
   explicit CallHolder(const LayerCall& call) : call(call) {}
   LayerCall call;
 };
-struct Mask {  // a plain argument of the node: no gradient
+struct Mask {  // a non-tensor argument of the node, so that it gets no gradient
   at::Tensor tensor;
 };
 

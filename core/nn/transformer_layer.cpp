@@ -18,7 +18,7 @@
 namespace gannet::nn {
 namespace {
 
-// SplitMix64 (Steele et al. 2014): near seeds and draws have unlike keys.
+// SplitMix64 (Steele et al. 2014): similar seeds and draws get unrelated keys.
 uint64_t mixed(uint64_t value) {
   value += 0x9E3779B97F4A7C15u;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -26,8 +26,9 @@ uint64_t mixed(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// One number of the default generator for each micro-batch, whatever the layer's size: a checkpoint of a run has the
-// generator's state, and a region's recomputation puts it back. By an operator, so that a region sees what is drawn from.
+// Draws one number from the default generator per micro-batch, independent of the layer's size. A
+// checkpoint of a run has the generator's state, and a region's recomputation restores it. The
+// number is drawn by an operator so that a region sees which generator is used.
 uint64_t key_of_micro_batch(int64_t seed) {
   at::Tensor drawn = at::empty({1}, at::kLong);
   drawn.random_();
@@ -38,7 +39,7 @@ void say_once(std::atomic<bool>& is_said, bool is_set, const char* text) {
   if (is_set && !is_said.exchange(true)) log_info(text);
 }
 
-// Numbers to add to the scores, in four dimensions; undefined where there is no mask.
+// Numbers to add to the scores, four-dimensional; undefined if there is no mask.
 at::Tensor additive(const at::Tensor& mask, const at::Tensor& x, int64_t heads) {
   if (!mask.defined()) return mask;
   const int64_t wanted[] = {x.size(0), heads, x.size(1), x.size(1)};

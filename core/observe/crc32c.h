@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli, RFC 3720 B.4), as the frames of TensorBoard's files carry it.
+// CRC-32C (Castagnoli, RFC 3720 B.4), used in the frames of TensorBoard's files.
 #pragma once
 
 #include <cstdint>

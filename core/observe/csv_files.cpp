@@ -1,4 +1,4 @@
-// csv_monitor: the files that DeepSpeed writes, a row for each boundary.
+// csv_monitor: writes the same files as DeepSpeed, with a row per boundary.
 #include <algorithm>
 #include <map>
 

@@ -1,4 +1,4 @@
-// Values as JSON that every reader takes.
+// Writes values as JSON that every reader accepts.
 #pragma once
 
 #include <gannet/value.h>
@@ -7,8 +7,8 @@
 
 namespace gannet::observe {
 
-// On one line, with its end. Numbers that JSON has not are the strings "NaN", "Infinity", "-Infinity"; bytes that are no UTF-8
-// (a path, a host's name) become U+FFFD.
+// On one line, including the newline. Numbers that JSON does not have are the strings "NaN",
+// "Infinity", "-Infinity"; bytes that are not UTF-8 (a path, a host name) become U+FFFD.
 std::string json_line(const Value& value);
 
 }  // namespace gannet::observe

@@ -104,7 +104,7 @@ class MetricsFile : public Writer {
   void flush() override { output_.flush(); }
 
  private:
-  // "/optimizer/params/lr" -> "optimizer.params.lr", as --set takes it.
+  // "/optimizer/params/lr" -> "optimizer.params.lr", the form of --set.
   static std::string dotted(std::string path) {
     if (!path.empty()) path.erase(0, 1);
     for (char& letter : path)

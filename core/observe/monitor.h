@@ -1,5 +1,6 @@
-// What a run reports while it trains, and to whom: the metrics file, CSV files, TensorBoard. The engine of rank 0 hands over
-// plain values; nothing here asks for a device or another rank, and nothing throws where a file cannot be written.
+// Reports of a run while it trains: the metrics file, CSV files, TensorBoard. The engine of rank 0
+// passes plain values; nothing here accesses a device or another rank, and nothing throws if a file
+// cannot be written.
 //
 //   Monitor monitor(settings, run);
 //   monitor.step({.step = 1, .loss = 5.5, ...});
@@ -19,14 +20,14 @@
 
 namespace gannet::observe {
 
-// The run as it begins: the metrics file's first line.
+// The run at its start: the first line of the metrics file.
 struct Run {
   struct Plugin {
     std::string kind, name, version, file;
   };
   struct Group {
     std::string name;
-    int64_t parameters = 0;  // elements, of this rank's part of the model
+    int64_t parameters = 0;  // elements in this rank's part of the model
     std::vector<std::pair<std::string, double>> hyper;
   };
   int64_t world_size = 1, global_step = 0, parameters = 0;
@@ -37,24 +38,24 @@ struct Run {
   std::vector<Group> groups;
 };
 
-// One step, of all ranks where it says so, else of rank 0.
+// One step. Values are those of rank 0 unless noted otherwise.
 struct Step {
-  int64_t step = 0, samples = 0;  // done, this one included
+  int64_t step = 0, samples = 0;  // done, including this one
   std::optional<double> loss;     // mean over micro-batches and ranks
-  std::vector<double> lr;         // of each group, as this step used it
-  std::vector<double> next_lr;    // as the next one will
+  std::vector<double> lr;         // of each group, used in this step
+  std::vector<double> next_lr;    // of each group, for the next step
   std::optional<double> grad_norm;
   double loss_scale = 1, next_loss_scale = 1;
   bool has_loss_scale = false;  // fp16
   bool applied = true;
   std::string reason;                                   // why it was skipped
-  double seconds = 0;                                   // since the former boundary
+  double seconds = 0;                                   // since the previous boundary
   std::vector<std::pair<std::string, double>> phases;   // seconds
-  std::vector<std::pair<std::string, double>> elapsed;  // ms, by the names of DeepSpeed's tags; with wall_clock_breakdown
-  std::vector<std::pair<std::string, int64_t>> counts;  // what the program counted, of all ranks
+  std::vector<std::pair<std::string, double>> elapsed;  // ms, named like DeepSpeed's tags; with wall_clock_breakdown
+  std::vector<std::pair<std::string, int64_t>> counts;  // the program's counts, over all ranks
   std::vector<std::pair<std::string, double>> values;   // the program's own
   int64_t memory_bytes = 0;                             // resident
-  std::vector<std::pair<std::string, int64_t>> memory;  // bytes by what they are for; empty: not known
+  std::vector<std::pair<std::string, int64_t>> memory;  // bytes by purpose; empty: unknown
 };
 
 struct Event {
@@ -79,7 +80,8 @@ class Monitor {
   void step(const Step& step);
   void event(const Event& event);
   void flush();
-  // Writes what has waited for a second; cheap enough to be called whenever the engine is.
+  // Flushes if the last flush was at least a second ago; cheap enough to be called whenever the
+  // engine is.
   void flush_if_due() {
     if (has_news_ && Clock::now() - flushed_ >= std::chrono::seconds(1)) flush();
   }
@@ -93,13 +95,14 @@ class Monitor {
   bool has_news_ = false;
 };
 
-// Whether the config asks for any of them.
+// Whether the config enables any of them.
 bool is_wanted(const config::Settings& settings);
 
-// What a monitor draws of a step, by DeepSpeed's tags and a few of the same form: ("Train/Samples/lr", 0.001).
+// The scalars of a step that monitors plot, with DeepSpeed's tags and some of the same form:
+// ("Train/Samples/lr", 0.001).
 std::vector<std::pair<std::string, double>> scalars_of(const Step& step);
 
-// "1.2 GB", for people.
+// Human-readable size: "1.2 GB".
 std::string bytes_text(uint64_t bytes);
 
 }  // namespace gannet::observe

@@ -1,8 +1,9 @@
-// Files that a run adds to and that never stop it. What cannot be written is reported once and dropped; writing is retried a
-// minute later: a disk that was full for a while costs the lines of that while.
+// Appends to files without ever stopping the run. Data that cannot be written is reported once and
+// dropped, and writing is retried a minute later: a disk that was full for a while costs the lines
+// of that time.
 //
 //   Output output({.who = "gannet.metrics"});
-//   const size_t file = output.open("run1/metrics.jsonl");   // made, with its folders, at the first flush; what is there stays
+//   const size_t file = output.open("run1/metrics.jsonl");   // created with folders at the first flush; existing content stays
 //   output.add(file, line);                                  // in memory
 //   output.flush();
 #pragma once
@@ -21,23 +22,24 @@ class Output {
   struct Options {
     std::string who;  // begins the warning
     std::chrono::milliseconds retry{60'000};
-    bool is_text = true;  // a last line that a crash cut short is ended before anything is added
+    bool is_text = true;  // a last line that a crash truncated is ended before anything is appended
   };
   explicit Output(Options options) : options_(std::move(options)) {}
   ~Output();
   Output(const Output&) = delete;
 
-  // `head` begins the file where it is empty.
+  // `head` is written first if the file is empty.
   size_t open(std::string path, std::string head = "");
   void add(size_t file, std::string_view bytes);
   void flush();
 
-  // Output that is not text continues in another file after a failure: a record may have been cut short.
+  // Binary output must continue in another file after a failure, because a record may be truncated.
   int64_t failures() const { return failures_; }
 
  private:
   struct File {
-    // pending: what was added since the last flush. handle: -1 until the first flush, and after a failure.
+    // pending: data added since the last flush. handle: -1 until the first flush, and after a
+    // failure.
     std::string path, head, pending;
     int handle = -1;
     int64_t lines = 0;  // pending
@@ -48,7 +50,8 @@ class Output {
 
   Options options_;
   std::vector<File> files_;
-  // From a failed write until one succeeds. Until retry_at_ lines are dropped, and counted in lost_.
+  // Set from a failed write until one succeeds. Until retry_at_, lines are dropped and counted in
+  // lost_.
   bool is_down_ = false;
   Clock::time_point retry_at_{};
   int64_t failures_ = 0, lost_ = 0;

@@ -1,4 +1,5 @@
-// TensorBoard's event files: frames of TFRecord around Event messages in protobuf's wire format, of which a few fields suffice.
+// Writes TensorBoard's event files: TFRecord frames around Event messages in protobuf's wire
+// format. Only a few fields are needed.
 #include <unistd.h>
 
 #include <atomic>
@@ -22,7 +23,7 @@ void put_varint(std::string& out, uint64_t number) {
 }
 
 template <class Number>
-void put_fixed(std::string& out, Number number) {  // little-endian, as all machines that run this
+void put_fixed(std::string& out, Number number) {  // little-endian, like all supported machines
   char bytes[sizeof(number)];
   std::memcpy(bytes, &number, sizeof(number));
   out.append(bytes, sizeof(number));
@@ -52,8 +53,8 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
 
 double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// Event: wall_time 1, step 2, file_version 3, summary 5.
-// The first event of a file names the version of the format.
+// Event: wall_time 1, step 2, file_version 3, summary 5. The first event of a file names the
+// version of the format.
 std::string version_event() {
   std::string event;
   put_double(event, 1, wall_time());
@@ -73,7 +74,8 @@ std::string scalar_event(const std::string& tag, double value, int64_t step) {
   return event;
 }
 
-// ---- TFRecord: length, its checksum, the bytes, theirs. Checksums are masked so that one of data that holds one is sound.
+// ---- TFRecord: length, its checksum, the bytes, their checksum. Checksums are masked, so that
+// checksums of data that contains checksums stay sound.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
   // Rotation and constant as in TensorFlow (tensorflow/core/lib/hash/crc32c.h).
@@ -89,7 +91,7 @@ std::string record(const std::string& event) {
   return framed;
 }
 
-// What TensorBoard takes in a tag; the rest becomes '_'.
+// Replaces characters that TensorBoard does not accept in a tag by '_'.
 std::string clean(std::string tag) {
   for (char& letter : tag)
     if (!std::isalnum(static_cast<unsigned char>(letter)) && !std::strchr("-/_.", letter)) letter = '_';
@@ -109,7 +111,7 @@ class TensorboardEvents : public Writer {
   void flush() override { output_.flush(); }
 
  private:
-  // A file of its own for each process, and for each time that one could not be written on.
+  // Opens a new file for each process, and after each failed write.
   void open() {
     static std::atomic<int> files{0};
     failures_ = output_.failures();

@@ -31,7 +31,7 @@ double Timers::Times::whole(Timed phase) const {
   double seconds = 0;
   for (size_t around = 0; around <= kTimedCount; ++around)
     if (around != static_cast<size_t>(phase))
-      seconds += within(static_cast<Timed>(around), phase);  // a wait in its own phase is in it already
+      seconds += within(static_cast<Timed>(around), phase);  // a wait in its own phase is already included
   return seconds;
 }
 
@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, double>> Timers::Times::phases() const {
 }
 
 Breakdown::Breakdown(const Timers::Times& times) {
-  // The sums over ranks are waited for in step() too: they count as backward's.
+  // step() also waits for the sums over ranks; that time counts as backward's.
   backward_allreduce = 1e3 * times.whole(Timed::kReduce);
   backward_inner = 1e3 * (times.whole(Timed::kBackward) - times.within(Timed::kBackward, Timed::kReduce));
   backward = backward_inner + backward_allreduce;

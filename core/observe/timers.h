@@ -1,9 +1,9 @@
-// Where the time of a step goes, by phase: for the metrics file, the monitors, wall_clock_breakdown and the trace. Two clock
-// reads a phase; nothing is allocated.
+// Measures the time of a step by phase, for the metrics file, the monitors, wall_clock_breakdown
+// and the trace. Two clock reads per phase, no allocation.
 //
 //   Timers::Scope timed(timers, Timed::kUpdate);             // the engine's thread is in this phase
-//   { Timers::Wait waited(timers, Timed::kOffload); ... }    // any thread waits; the phase around it is the engine's
-//   (timers.now() - before).own(Timed::kUpdate);             // seconds, without what was within it
+//   { Timers::Wait waited(timers, Timed::kOffload); ... }    // any thread waits; the enclosing phase is the engine's
+//   (timers.now() - before).own(Timed::kUpdate);             // seconds, without nested phases
 #pragma once
 
 #include <array>
@@ -20,16 +20,16 @@ namespace gannet {
 
 enum class Timed : uint8_t {
   kForward,
-  kEvaluate,  // a forward that is no part of a step
+  kEvaluate,  // a forward that is not part of a step
   kBackward,
-  kReduce,  // until gradients are summed over ranks, as far as backward did not hide it
-  kStep,    // step() at a boundary: around the next five
+  kReduce,  // until gradients are summed over ranks, unless hidden by backward
+  kStep,    // step() at a boundary: contains the next five
   kCheck,   // norm and overflow
   kUpdate,
   kPublish,     // until every rank has the new parameters
-  kForget,      // gradients give their memory back
-  kOffload,     // until pages of a slower tier are here, or written
-  kGather,      // until parameters are here and the ranks together (stage 3)
+  kForget,      // gradients release their memory
+  kOffload,     // until pages of a slower tier are read or written
+  kGather,      // until parameters are gathered and the ranks are in step (stage 3)
   kCheckpoint,  // saving and loading
   kTell,        // the monitors themselves
   kNone,        // the program's own code
@@ -41,17 +41,17 @@ class Timers {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What was spent, at some moment or between two. Seconds.
+  // Time spent until some moment or between two moments. Accessors return seconds.
   struct Times {
-    std::array<std::array<int64_t, kTimedCount>, kTimedCount + 1> ns{};  // [the phase around it][phase]
+    std::array<std::array<int64_t, kTimedCount>, kTimedCount + 1> ns{};  // [enclosing phase][phase]
 
     Times operator-(const Times& earlier) const;
     double within(Timed around, Timed phase) const {
       return 1e-9 * static_cast<double>(ns[static_cast<size_t>(around)][static_cast<size_t>(phase)]);
     }
-    double whole(Timed phase) const;  // with what was within it
-    double own(Timed phase) const;    // without: these add up to no more than the time that went by
-    // The phases that took part, by name; step() itself is reported by its parts.
+    double whole(Timed phase) const;  // including nested phases
+    double own(Timed phase) const;    // without nested phases: these add up to at most the elapsed time
+    // The phases that occurred, by name; step() itself is reported by its parts.
     std::vector<std::pair<std::string, double>> phases() const;
   };
   Times now() const;
@@ -98,10 +98,10 @@ class Timers {
     if (is_traced()) trace->span(name_of(phase), began, ended);
   }
 
-  // Atomic: autograd's threads wait too.
-  // [the phase around it, kNone included][phase], in ns since construction. Relaxed: nothing is ordered by these counters.
+  // [enclosing phase, including kNone][phase], in ns since construction. Atomic, because autograd's
+  // threads wait as well; relaxed, because nothing is ordered by these counters.
   std::array<std::array<std::atomic<int64_t>, kTimedCount>, kTimedCount + 1> ns_{};
-  // The phase of the engine's thread. A Wait on another thread counts within it.
+  // The phase of the engine's thread. A Wait on another thread counts as nested in it.
   std::atomic<Timed> current_{Timed::kNone};
 };
 

@@ -63,7 +63,7 @@ void Trace::end() {
   if (is_begun_ && !std::exchange(is_ended_, true)) output_.add(file_, "\n]\n");
 }
 
-// Who the columns of the picture are.
+// Names the process and the engine's thread in the viewer.
 void Trace::name_thread(int64_t thread) {
   const std::string pid = std::to_string(options_.rank);
   add(R"({"name":"process_name","ph":"M","pid":)" + pid + R"(,"args":{"name":"rank )" + pid + "\"}}");

@@ -1,12 +1,14 @@
-// The phases of some steps as a Chrome trace: open it in ui.perfetto.dev or chrome://tracing.
+// Writes the phases of some steps as a Chrome trace. Open it in ui.perfetto.dev or
+// chrome://tracing.
 //
 //   Trace trace({.path = "trace.json", .first_step = 10, .last_step = 12, .rank = 0});
 //   trace.at(10, 0);                            // the step and the micro-batch that follow
 //   trace.span("forward", began, ended);        // of the calling thread
-//   trace.flight("gather", "h.0.weight", began, ended, bytes);   // in flight beside the threads: they may overlap
+//   trace.flight("gather", "h.0.weight", began, ended, bytes);   // in flight, independent of threads: they may overlap
 //
-// The file is a JSON array with an event a line; it is written after each step, and stays readable where a run died and left the
-// array open. Times are those of the machine's steady clock, so that the files of its ranks fit together.
+// The file is a JSON array with one event per line. It is written after each step, and stays
+// readable if a run died and left the array open. Times are those of the machine's steady clock, so
+// that the files of its ranks match.
 #pragma once
 
 #include <atomic>
@@ -24,7 +26,7 @@ class Trace {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Options {
-    std::string path;  // "{rank}" in it is the rank; without, other ranks than 0 write beside it: trace.rank1.json
+    std::string path;  // "{rank}" is replaced by the rank; else ranks other than 0 add it to the name: trace.rank1.json
     int64_t first_step = 10, last_step = 12;
     uint32_t rank = 0;
   };
@@ -45,16 +47,16 @@ class Trace {
   Options options_;
   Output output_;
   size_t file_ = 0;
-  // Written under mutex_, and read without it where a phase ends.
+  // Written under mutex_, and read without it when a phase ends.
   std::atomic<bool> is_on_{false};
-  std::mutex mutex_;  // autograd's threads tell too
+  std::mutex mutex_;  // autograd's threads report as well
   int64_t step_ = 0, micro_batch_ = 0;
-  // The id of the last flight: async events of the trace format are paired by it.
+  // The id of the last flight; it pairs the async events of the trace format.
   int64_t flights_ = 0;
   bool is_begun_ = false, is_ended_ = false;
 };
 
-// Where a rank's trace goes.
+// The path of a rank's trace.
 std::string trace_path(const std::string& path, uint32_t rank);
 
 }  // namespace gannet::observe

@@ -15,7 +15,7 @@ namespace {
 uint64_t rounded_down(uint64_t number, uint64_t multiple) { return number / multiple * multiple; }
 uint64_t rounded_up(uint64_t number, uint64_t multiple) { return rounded_down(number + multiple - 1, multiple); }
 
-constexpr uint64_t kStretchBytes = 8 << 20;  // of a bounce buffer
+constexpr uint64_t kStretchBytes = 8 << 20;  // size of a bounce buffer
 
 }  // namespace
 
@@ -41,7 +41,7 @@ struct Array::Region {
   std::shared_ptr<Offload> tier;
   void* handle = nullptr;
   uint64_t alignment = 1;
-  std::mutex edges;  // of stretches that share an aligned block
+  std::mutex edges;  // guards read-modify-write of blocks that two stretches share
 
   ~Region() {
     if (handle) tier->release(handle);
@@ -51,13 +51,13 @@ struct Array::Region {
   void write(uint64_t begin, uint64_t bytes, const char* from);
 };
 
-// Memory that direct I/O takes, for one transfer after the other.
+// A buffer that is aligned for direct I/O; successive transfers reuse it.
 at::Tensor Array::Region::bounce_for(uint64_t bytes) const {
   return allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte,
                        at::kCPU);
 }
 
-// Any place and length.
+// Takes any offset and length.
 void Array::Region::read(uint64_t begin, uint64_t bytes, char* to) {
   const at::Tensor bounce = bounce_for(bytes);
   char* const memory = static_cast<char*>(bounce.data_ptr());
@@ -78,7 +78,7 @@ void Array::Region::write(uint64_t begin, uint64_t bytes, const char* from) {
                    size = std::min(kStretchBytes - skip, bytes - done);
     const uint64_t whole = rounded_up(skip + size, alignment);
     std::unique_lock lock(edges, std::defer_lock);
-    if (skip > 0 || whole != skip + size) {  // what is beside it in its first and last block stays
+    if (skip > 0 || whole != skip + size) {  // preserve the neighbours in the first and last block
       lock.lock();
       if (skip > 0) tier->wait(tier->read(handle, at, memory, alignment));
       if (whole != skip + size && (skip == 0 || whole > alignment))

@@ -1,8 +1,9 @@
-// A flat array of a range (masters, a state, this rank's parameters): in memory, or on a tier of an Offload plugin.
+// A flat array of a range (masters, a state, or this rank's parameters), in memory or on a tier of
+// an Offload plugin.
 //
 //   Array states = Array::on_tier(tier, numel, at::kFloat, "exp_avg");
-//   states.set(0, values);                         // at once, wherever it begins
-//   Transfer coming = states.start_read(begin, numel, buffer);   // in the background, aligned; several at a time
+//   states.set(0, values);                         // synchronous, at any offset
+//   Transfer coming = states.start_read(begin, numel, buffer);   // asynchronous, aligned; several may be in flight
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +18,8 @@
 
 namespace gannet {
 
-// A read or write in flight. Going away, it waits: the buffer is the caller's again.
+// A read or write in flight. The destructor waits for it, after which the buffer belongs to the
+// caller again.
 class Transfer {
  public:
   Transfer() = default;
@@ -36,7 +38,7 @@ class Array {
  public:
   Array() = default;
   static Array in_memory(at::Tensor flat);
-  // Zeros. A tier that has an address (host memory) gives an array that is here.
+  // Initialized to zeros. A tier that has an address (host memory) gives an array in memory.
   static Array on_tier(std::shared_ptr<Offload> tier, int64_t numel, at::ScalarType dtype, const std::string& name);
 
   bool defined() const { return here_.defined() || region_; }
@@ -46,17 +48,17 @@ class Array {
   int64_t numel() const { return numel_; }
   uint64_t bytes() const { return static_cast<uint64_t>(numel_) * c10::elementSize(dtype_); }
 
-  // Elements [begin, begin + numel): a view of what is here, else a copy in memory.
+  // Elements [begin, begin + numel): a view of an array in memory, else a copy.
   at::Tensor get(int64_t begin, int64_t numel) const;
   void set(int64_t begin, const at::Tensor& values) const;
   void fill(double value) const;
 
-  // On a tier. In bytes, `begin` is a multiple of the tier's alignment; the buffer has room for `numel` rounded up to it, and
-  // begins on a page.
+  // For arrays on a tier. `begin` in bytes is a multiple of the tier's alignment. The buffer is
+  // page-aligned and has room for `numel` rounded up to that alignment.
   Transfer start_read(int64_t begin, int64_t numel, void* buffer) const;
   Transfer start_write(int64_t begin, int64_t numel, const void* buffer) const;
 
-  // For checkpoints: elements from `begin` on of an array that is not here.
+  // For checkpoints: the elements from `begin` on of an array that is not in memory.
   std::shared_ptr<StoredBytes> stored(int64_t begin) const;
 
  private:

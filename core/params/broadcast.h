@@ -1,4 +1,4 @@
-// One rank's tensor on every rank, to the bit, whatever its dtype and layout.
+// Copies one rank's tensor to every rank bit for bit, for any dtype and layout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,10 +9,11 @@
 
 namespace gannet {
 
-/// Every rank of the group calls it, with a tensor of the same shape and dtype; what the current stream is given from here on
-/// sees the values of `root` in it. Sparse tensors may have other numbers of elements on each rank.
+/// Every rank of the group calls this with a tensor of the same shape and dtype. Work queued on the
+/// current stream afterwards sees the values of `root`. Sparse tensors may differ between ranks in
+/// their number of elements.
 void broadcast(const ReductionGroup& ranks, const at::Tensor& tensor, uint32_t root = 0);
-/// The same of the data axis.
+/// The same over the ranks of the data axis.
 void broadcast(const RankContext& context, const at::Tensor& tensor, uint32_t root = 0);
 
 }  // namespace gannet

@@ -13,10 +13,10 @@
 namespace gannet {
 namespace {
 
-// A mark is count * kIds + id; ids from the end are meetings.
+// A mark is count * kIds + id. Ids counted down from the end are meetings.
 constexpr int64_t kIds = int64_t{1} << 31;
-constexpr int64_t kReadNumel = 4096;  // elements, at least a page of direct I/O in every dtype
-constexpr int64_t kDone = -1;         // the mark of a rank that only answers
+constexpr int64_t kReadNumel = 4096;  // elements: at least a page of direct I/O in every dtype
+constexpr int64_t kDone = -1;         // mark of a rank that only answers
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void Gatherer::add(const Range& range, size_t parameter) {
   entry.range = &range;
   entry.parameter = parameter;
   entry.marks.resize(comm_->size());
-  if (range.has_owners()) {  // the whole of it is on one rank
+  if (range.has_owners()) {  // one rank owns the whole parameter
     for (const zero::Part& part : range.parts)
       if (part.tensor == parameter) entry.own = {part.offset, part.own, part.numel};
     entry.numel = range.parameters[parameter].numel;
@@ -53,8 +53,8 @@ void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   entry.whole = whole;
   if (timers_.is_traced()) entry.began = Timers::Clock::now();
   if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel));
-  if (shard.numel == 0) return;  // another rank has it
-  // A rank's shard comes to its place in the whole, and is gathered from there when it has.
+  if (shard.numel == 0) return;  // another rank owns it
+  // Copies this rank's shard to its place in the whole. finish() gathers from there.
   if (param.is_here()) return copy_to_device(entry, param.get(shard.own, shard.numel));
   if (to_device_)
     entry.landing = allocate_flat(entry.range->has_owners() ? entry.numel : shard.numel, entry.range->dtype, at::kCPU);
@@ -69,12 +69,12 @@ void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
   entry.copied = to_device_->queue.record();
 }
 
-// The marks travel ahead of the parameter. Ranks whose control flow differs would otherwise mix parts of different parameters of
-// the same size, and nobody would know.
+// The marks are exchanged before the parameter. Otherwise ranks with different control flow would
+// silently mix parts of different parameters of the same size.
 void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
   entry.marks.assign(comm_->size(), entry.mark);
   if (comm_->size() > 1) entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
-  if (entry.range->ranks.comm->size() == 1) {  // no collective: a Comm for the host's memory would be given the device's
+  if (entry.range->ranks.comm->size() == 1) {  // no collective: a host Comm would be given device memory
     if (shard.is_cpu() && entry.whole.is_cpu() && shard.const_data_ptr() != entry.whole.const_data_ptr())
       std::memcpy(entry.whole.data_ptr(), shard.const_data_ptr(), shard.nbytes());
     else if (shard.const_data_ptr() != entry.whole.const_data_ptr())
@@ -84,7 +84,7 @@ void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
   entry.gathering = exchange(entry, shard, entry.whole);
 }
 
-// All ranks' shards or, where one rank has all of it, its values.
+// All-gathers the shards, or broadcasts from the owner.
 DeviceWork Gatherer::exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole) {
   if (!entry.range->has_owners()) return entry.range->ranks.comm->all_gather(shard, whole);
   if (entry.own.numel > 0 && shard.const_data_ptr() != whole.const_data_ptr()) whole.narrow(0, 0, entry.own.numel).copy_(shard);
@@ -117,7 +117,7 @@ void Gatherer::drop(size_t parameter) noexcept {
   const auto quietly = [](auto& pending) {
     try {
       pending.wait();
-    } catch (const std::exception&) {  // a lost peer was reported where it matters
+    } catch (const std::exception&) {  // the lost peer was already reported
     }
   };
   quietly(entry.reading);
@@ -135,8 +135,8 @@ std::string Gatherer::name_of(int64_t mark) const {
   return formatted("reads '{}'", entries_[id].range->parameters[entries_[id].parameter].name);
 }
 
-// Marks come before what they announce, in the order of the ranks that still run; those are together themselves, which they
-// check.
+// Every gather is preceded by its mark. The ranks that still run agree with each other, which they
+// check themselves.
 void Gatherer::answer() {
   std::vector<int64_t> marks(comm_->size());
   for (;;) {
@@ -168,7 +168,7 @@ void Gatherer::meet(const char* where) {
 void Gatherer::compare(int64_t mark, const std::vector<int64_t>& marks) const {
   for (uint32_t rank = 0; rank < comm_->size(); ++rank) {
     if (marks[rank] == mark || marks[rank] == kDone) continue;
-    comm_->comm().abort();  // the parameter itself is on its way among ranks that do not mean the same one
+    comm_->comm().abort();  // the parameter is in flight between ranks that mean different ones
     throw Error(ErrorCode::kMismatch,
                 formatted("the ranks use parameters in different orders in {}: rank {} {} where rank {} {}", place_(),
                           comm_->rank(), name_of(mark), rank, name_of(marks[rank])),

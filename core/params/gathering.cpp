@@ -1,4 +1,4 @@
-// Parameters that are gathered on demand: from forward to step, by the operators that read them.
+// Parameters that are gathered on demand, from forward to step, by the operators that read them.
 #include <gannet/log.h>
 
 #include "base/format.h"

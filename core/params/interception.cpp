@@ -24,10 +24,11 @@ namespace gannet::zero {
 namespace {
 
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-// Below kKey: of threads whose operators bring no parameters, and say of one that is not here which it is.
+// Below kKey: for threads whose operators gather nothing; translates the error for an absent
+// parameter.
 constexpr c10::DispatchKey kErrorKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
-// A read of bytes that are not here is LibTorch's error, from deep within the operator; from here on it is ours.
+// LibTorch throws when an operator reads absent bytes; this translates the exception.
 void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   try {
     op.redispatchBoxed(below, stack);
@@ -48,7 +49,7 @@ struct Table {
 };
 
 Table& table() {
-  static Table* const forever = new Table;  // operators may run while the process ends
+  static Table* const forever = new Table;  // leaked: operators may run during process exit
   return *forever;
 }
 
@@ -66,7 +67,7 @@ bool takes_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack
                      [](const c10::IValue& value) { return value.isTensor() || value.isTensorList(); });
 }
 
-// What an operator has just put on the stack.
+// The tensors that an operator has just put on the stack.
 std::vector<at::Tensor> made_by(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   std::vector<at::Tensor> made;
   const size_t count = op.schema().returns().size();
@@ -76,7 +77,7 @@ std::vector<at::Tensor> made_by(const c10::OperatorHandle& op, const torch::jit:
   return made;
 }
 
-// What an operator uses of the table, by residency, each parameter once.
+// The watched parameters that an operator uses, by residency, each once.
 class Uses {
  public:
   void look_at(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -158,13 +159,14 @@ void run_with_parameters(const c10::OperatorHandle& op, const torch::jit::Stack&
 
 std::atomic<int> observing = 0;
 
-// Made of other operators, here: its one kernel calls them through the dispatcher.
+// Composed of other operators for these keys: its one kernel calls them through the dispatcher.
 bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(keys));
 }
 
-// Operators inside the one that runs are seen again while it lives; their parameters are here already.
+// While it lives, the operators inside the current one are intercepted too; their parameters are
+// already here.
 class Inside {
  public:
   Inside() : was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)) {
@@ -201,7 +203,7 @@ void run_observed(Observer& observer, const c10::OperatorHandle& op, c10::Dispat
 
 void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kErrorKey);
-  // The whole backward pass is inside this one, and takes this thread's state along.
+  // The whole backward pass runs inside this operator and inherits this thread's state.
   static const c10::OperatorName kBackward("aten::_backward", "");
   if (op.operator_name() == kBackward) return redispatch(op, below, stack);
   const auto run = [&] {
@@ -232,8 +234,9 @@ void register_once() {
   static_cast<void>(elsewhere);
 }
 
-// How many on this thread want a key included, and whether it was before the first: autograd's thread of a device has it from the
-// thread that called backward, with LibTorch's state, and a recomputation there must not take it away.
+// How often this thread has included a key, and whether it was included before the first time. An
+// autograd thread inherits it from the thread that called backward, with LibTorch's state, and a
+// recomputation there must not remove it.
 struct Wanted {
   int count = 0;
   bool was_included = false;
@@ -307,7 +310,7 @@ Observing::Observing(std::shared_ptr<Observer> observer)
 Observing::~Observing() {
   --observing;
   observer_->is_over_ = true;
-  if (!armed_.is_of_this_thread()) static_cast<void>(carried_.release());  // it would give its thread's state to this one
+  if (!armed_.is_of_this_thread()) static_cast<void>(carried_.release());  // would restore another thread's state here
 }
 
 Interception::Interception() {

@@ -1,16 +1,17 @@
-// Sees every operator between forward and step, and has the parameters that it reads here while it runs: no wrapper, no hook, no
-// list of layers in the user's module.
+// Intercepts every operator between forward and step and gathers the parameters that it reads while
+// it runs. The user's module needs no wrapper, hook, or list of layers.
 //
-//   watch(storage, &residency, id);          // from now on, whoever reads the storage
-//   Interception armed;                      // on this thread, and in the backward passes that begin on it
+//   watch(storage, &residency, id);          // registers the storage
+//   Interception armed;                      // for this thread and the backward passes that it starts
 //   at::linear(x, weight);                   // residency.acquire({id}) ... release({id})
 //
-// How: a boxed fallback on a dispatch key above all others, which is included in the thread's state (LibTorch carries that state
-// into autograd's threads). It looks up the storages of the operator's tensors: views share them, so that t(weight), and what
-// autograd saved of it, are found too. What it cannot see: addresses that are asked for without an operator, and threads that
-// have not armed it; both read a storage without bytes, which throws and names the parameter (tensor/absent_storage.h). What is
-// thrown is LibTorch's, and becomes ours where an operator is seen: by an Interception, or by the AbsenceErrors of the engine's
-// thread.
+// Implementation: a boxed fallback on a dispatch key above all others, included in the thread's
+// state, which LibTorch copies to autograd's threads. It looks up the storages of the operator's
+// tensor arguments. Views share a storage, so t(weight) and tensors that autograd saved are found
+// as well. It cannot see pointers that are taken without an operator, or threads that have not
+// armed it. Both read a storage without bytes, which throws and names the parameter
+// (tensor/absent_storage.h). LibTorch throws that exception; it becomes a gannet::Error where an
+// operator is intercepted, by an Interception or by the AbsenceErrors of the engine's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,37 +34,41 @@ namespace gannet::zero {
 class Residency;
 using ReadElements = c10::function_ref<void(int64_t begin, const at::Tensor& to)>;
 
-// One table for the process, so that several engines live side by side. Thread-safe.
+// One table per process, so that several engines can coexist. Thread-safe.
 void watch(const c10::StorageImpl* storage, Residency* residency, size_t parameter);
 void unwatch(const Residency* residency);  // all of its parameters
 bool is_watched(const c10::StorageImpl* storage);
 // Releases ownership of the storage's parameter; notifies its residency (Source::released).
 void release_ownership(const c10::StorageImpl* storage);
-// New values of the storage's parameter, of which `read` fills flattened elements from `begin` on, without gathering it
-// (Source::write). False: nobody has it, or its source takes none.
+// Writes new values of the storage's parameter without gathering it (Source::write). `read` fills
+// flattened elements from `begin` on. Returns false if the storage is not watched or its source
+// takes no writes.
 bool write_at_source(const c10::StorageImpl* storage, ReadElements read);
 
-// Who builds a model on this thread (zero::Init): told before an operator that takes no tensors, which makes new ones, and after
-// every operator which leaves that require gradients it took, and what it made.
+// Builds a model on this thread (zero::Init). Called before an operator that takes no tensors and
+// therefore makes new ones. Called after every operator with the leaves that require gradients
+// among its arguments, and with the tensors that it made.
 class Builder {
  public:
   virtual ~Builder() = default;
   virtual void before_making() = 0;
   virtual void after_operator(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& made) = 0;
 };
-void set_builder(Builder* builder);  // of this thread; null: nobody builds
+void set_builder(Builder* builder);  // of this thread; null: none
 
-// Told of each operator that code on this thread calls, and not of those that it is made of (an Observer is, observer.h): linear,
-// layer_norm, dropout. `stack` ends with the arguments, and after `run()`, which it calls once, with the results.
+// Sees each operator that code on this thread calls (linear, layer_norm, dropout), but not the
+// operators that it is composed of; an Observer sees those (observer.h). `stack` ends with the
+// arguments, and after the one call of `run()` with the results.
 class CallWatcher {
  public:
   virtual ~CallWatcher() = default;
   virtual void on_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) = 0;
 };
-CallWatcher* set_call_watcher(CallWatcher* watcher);  // of this thread; null: nobody watches. Returns the one before
+CallWatcher* set_call_watcher(CallWatcher* watcher);  // of this thread; null: none. Returns the previous one
 
-// While it lives, operators on this thread are seen. They nest, and end in any order. One that ends on another thread leaves its
-// own seen, which costs that thread's operators a look into a table, and nothing else.
+// Intercepts the operators of this thread during its lifetime. Interceptions nest and may end in
+// any order. One that ends on another thread leaves its own thread intercepted, which costs each
+// operator there a table lookup and nothing else.
 class Interception {
  public:
   Interception();
@@ -75,9 +80,10 @@ class Interception {
   uint64_t thread_ = thread_number();
 };
 
-// While it lives, an operator of its thread that reads a parameter which is not here throws gannet::Error (kOrder) with its name,
-// also where nothing is armed. It looks at nothing beforehand: an operator pays for one more call. On a second key, so that what
-// Interception includes and excludes stays as it is.
+// During its lifetime, an operator of its thread that reads an absent parameter throws
+// gannet::Error (kOrder) with the parameter's name, even if no Interception is armed. It does not
+// check arguments in advance: an operator pays for one extra call. It uses a second key, so that it
+// does not affect what Interception includes and excludes.
 class AbsenceErrors {
  public:
   AbsenceErrors();

@@ -43,7 +43,8 @@ Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_
 
 namespace {
 
-// Runs of [first, last), each of at most `most` elements: where each begins, or nothing where there would be more than `ranks`.
+// Splits [first, last) into runs of at most `most` elements. Returns where each begins, or nothing
+// if more than `ranks` are needed.
 std::vector<size_t> runs_of(const std::vector<int64_t>& padded, size_t first, size_t last, int64_t most, uint32_t ranks) {
   std::vector<size_t> begins;
   int64_t numel = 0;
@@ -69,7 +70,7 @@ Layout lay_out_whole(const std::vector<int64_t>& numels, int64_t bucket_numel, u
   for (const int64_t numel : numels) padded.push_back(rounded_up(numel, alignment));
   const int64_t largest = padded.empty() ? 0 : *std::max_element(padded.begin(), padded.end());
   const int64_t most = std::max(bucket_numel, largest * static_cast<int64_t>(ranks));
-  for (size_t last = numels.size(); last > 0;) {  // as lay_out does: backward makes the last gradients first
+  for (size_t last = numels.size(); last > 0;) {  // from the back, as in lay_out
     Bucket& bucket = layout.buckets.emplace_back();
     bucket.last = last;
     bucket.first = last - 1;
@@ -79,7 +80,7 @@ Layout lay_out_whole(const std::vector<int64_t>& numels, int64_t bucket_numel, u
   }
   std::reverse(layout.buckets.begin(), layout.buckets.end());
   for (Bucket& bucket : layout.buckets) {
-    int64_t low = alignment, high = bucket.numel;  // the shortest shard that holds them, by halving
+    int64_t low = alignment, high = bucket.numel;  // binary search for the shortest shard that fits
     while (low < high) {
       const int64_t middle = (low + high) / 2 / alignment * alignment;
       if (runs_of(padded, bucket.first, bucket.last, middle, ranks).empty())

@@ -1,5 +1,5 @@
-// Sees what runs, operator by operator: the profiler. It is called by the interception that brings ZeRO's parameters
-// (interception.h).
+// Observes every operator that runs, for the profiler. It is called by the interception that
+// gathers ZeRO's parameters (interception.h).
 //
 //   auto counter = std::make_shared<Counter>();   // an Observer
 //   { Observing armed(counter); model->forward(x).backward(); }
@@ -21,9 +21,9 @@ struct IValue;
 
 namespace gannet::zero {
 
-// An operator that is made of others, as linear and einsum are, is not told, and those are: each piece of
-// work is reported once. `stack` ends with the arguments, and after `run()`, which the observer calls once, with the results.
-// Parameters are here by then.
+// A composite operator, such as linear or einsum, is not reported; the operators that it calls are.
+// Each piece of work is therefore reported once. `stack` ends with the arguments, and after
+// `run()`, which the observer calls once, with the results. Parameters have been gathered by then.
 class Observer : public c10::DebugInfoBase {
  public:
   virtual void on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack,
@@ -36,8 +36,9 @@ class Observer : public c10::DebugInfoBase {
 };
 Observer* observer_here();
 
-// While it lives, the observer sees the operators of this thread and of the backward passes that begin on it: the state
-// that LibTorch carries into autograd's threads names it. Where nobody observes anywhere, an operator pays for one load.
+// During its lifetime, the observer sees the operators of this thread and of the backward passes
+// that start on it, because LibTorch carries the thread state that names it into autograd's
+// threads. While no observer is active in the process, it costs an operator one load.
 class Observing {
  public:
   explicit Observing(std::shared_ptr<Observer> observer);

@@ -4,7 +4,8 @@
 
 namespace gannet {
 
-// A shard of the range; without sharding the whole, or one tensor each where gradients are as autograd made them.
+// The range's shards. An unsharded range is one piece, or one piece per tensor if autograd's own
+// gradients are used.
 std::vector<Piece> whole_pieces(const Range& range) {
   std::vector<Piece> pieces;
   bool is_flat = true;
@@ -36,8 +37,8 @@ std::vector<Piece> whole_pieces(const Range& range) {
 std::vector<int64_t> page_ends(const Range& range, int64_t page_numel) {
   if (page_numel == kNoPages) return {range.own_numel};
   std::vector<int64_t> ends;
-  int64_t begin = 0, border = 0;  // of the open page; the last place where it may end
-  // On to `next`, the next place where it may end; between the two may be padding, in which it may end anywhere.
+  int64_t begin = 0, border = 0;  // `begin` of the open page; `border` is the last position where it may end
+  // Extends the page to `next`, the next position where it may end. In padding it may end anywhere.
   const auto extend = [&](int64_t next, bool is_padding) {
     if (next - begin > page_numel && border > begin) ends.push_back(begin = border);
     for (; is_padding && next - begin > page_numel; begin += page_numel) ends.push_back(begin + page_numel);

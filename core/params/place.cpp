@@ -1,4 +1,5 @@
-// Where parameters lie: ranges are cut into buckets and shards, get their memory, and rank 0's values on every rank.
+// Gives ranges their memory: cuts them into buckets and shards, allocates them, and copies rank 0's
+// values to every rank.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -22,10 +23,10 @@ constexpr const char* kHowToRead =
     "read it in forward or backward on the thread that called them, on another thread under engine->guard(), or under a "
     "zero::GatheredParameters guard";
 
-// Elements: a page of direct I/O, of the smallest dtype.
+// In elements: a page of direct I/O in the smallest dtype.
 constexpr int64_t kDriveAlignment = 2048;
 
-// What flat buffers hold of it.
+// The real view of a tensor, which flat buffers store.
 at::Tensor real_view(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor; }
 
 }  // namespace
@@ -40,7 +41,7 @@ void ParameterStore::place(const GradientMemory& gradient_memory) {
   if (is_first && context_.param_tier_is_drive) report_drive();
 }
 
-// How much of the parameters max_in_cpu keeps in memory; a tier that nothing is on is closed.
+// Reports how much of the parameters max_in_cpu keeps in memory. Closes a tier that holds nothing.
 void ParameterStore::report_drive() {
   int64_t kept = 0, all = 0;
   for (const auto* each : {&ranges_, &frozen_})
@@ -71,17 +72,18 @@ void ParameterStore::cut_range(Range& range) {
   DeviceComm* const comm = range.ranks.comm;
   std::vector<int64_t> numels;
   for (auto& parameter : range.parameters) numels.push_back(parameter.numel);
-  // Experts that a rank holds alone are cut as all else is, into one shard: every range is in the same form.
+  // Experts that only one rank holds are cut into one shard, so that every range has the same form.
   if (context_.comm->size() > 1) range.sharding_ = static_cast<Sharding>(zero.stage);
   range.is_gathered_on_demand_ = is_gathered_on_demand(range.placement);
-  // What is read from a drive begins where direct I/O can: parameters, and tensors that are a page's first.
+  // Reads from a drive must begin at offsets valid for direct I/O: those of parameters, and of
+  // tensors at the start of a page.
   const int64_t alignment =
       std::max(range.alignment, range.keeps_whole_tensors && (context_.state_tier || context_.param_tier) ? kPageGranularity
                                 : range.placement == Placement::kDrive                                    ? kDriveAlignment
                                                                                                           : zero::kAlignment);
   if (range.has_owners())
     range.layout = zero::lay_out_whole(numels, bucket_numel(), comm->size(), alignment);
-  else  // a parameter that is gathered alone is a cut of its own
+  else  // a parameter that is gathered on demand is its own bucket
     range.layout = zero::lay_out(numels, range.is_gathered_on_demand_ ? 0 : bucket_numel(),
                                  range.is_sharded() || range.averages_itself ? comm->size() : 1, alignment);
   range.numel = range.layout.numel;
@@ -92,7 +94,7 @@ void ParameterStore::cut_range(Range& range) {
     for (const auto& shard : range.shards) range.own_numel += shard.numel;
   } else {
     range.shards = {{0, 0, range.numel}};
-    if (range.averages_itself) {  // a piece for each bucket, the same ones on every rank
+    if (range.averages_itself) {  // one piece per bucket, the same on every rank
       range.shards.clear();
       for (const auto& bucket : range.layout.buckets) range.shards.push_back({bucket.offset, bucket.offset, bucket.numel});
     }
@@ -133,7 +135,7 @@ std::vector<Range::NumelHere> Range::numel_here() const {
 
 std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel) {
   std::vector<Segment> segments;
-  const auto& parts = range.parts;  // in the order of their places
+  const auto& parts = range.parts;  // in range order
   auto part = std::partition_point(parts.begin(), parts.end(), [&](const zero::Part& one) { return one.own + one.numel <= own; });
   for (; part != parts.end() && part->own < own + numel; ++part) {
     const auto& parameter = range.parameters[part->tensor];
@@ -157,7 +159,8 @@ std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel)
   return segments;
 }
 
-// From the module's values to the range's buffers, a bucket at a time: rank 0's on every rank.
+// Copies the module's values to the range's buffers, one bucket at a time, with rank 0's values on
+// every rank.
 void ParameterStore::place_range(Range& range, const GradientMemory& gradient_memory) {
   cut_range(range);
   const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
@@ -170,7 +173,7 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
     range.grad = allocate_flat(grad_numel, range.grad_dtype, context_.device);
   for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
     const auto& bucket = range.layout.buckets[b];
-    // Masters keep the fp32 values that the program made on rank 0, not their rounding to 16 bits.
+    // Masters keep the fp32 values of the program on rank 0, not their rounding to 16 bits.
     const Array& masters = range.masters();
     const bool is_direct = !range.is_gathered_on_demand_ && masters.is_here() && masters.here().device() == context_.device &&
                            (!range.is_sharded() || !range.has_master_copy());
@@ -199,7 +202,7 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
   }
 }
 
-// This rank's part of a bucket whose values, masters' or parameters', are in `whole`.
+// Stores this rank's part of a bucket. `whole` has the bucket's values, of masters or parameters.
 void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& whole) {
   const int64_t begin = range.layout.buckets[bucket].offset;
   const zero::Shard part =
@@ -209,14 +212,15 @@ void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& wh
   if (range.has_master_copy()) range.set_master(part, mine);
 }
 
-// The module's parameter, whose values are in `whole`, gives up its bytes; a small one stays whole on every rank.
+// Frees the bytes of the module's parameter, whose values are in `whole`. A small parameter stays
+// whole on every rank.
 void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = context_.settings().zero;
   const int64_t counted = counted_numel(parameter);
   const bool is_small =
       counted <= zero.param_persistence_threshold && persistent_numel_ + counted <= zero.model_persistence_threshold;
-  if (is_small || parameter.is_complex) {  // a gather has one dtype, the parameter's own
+  if (is_small || parameter.is_complex) {  // a gather has one dtype, the one of the range
     persistent_numel_ += counted;
     parameter.persistent = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
     move_leaf(parameter.tensor, Range::shaped(parameter.persistent, parameter));
@@ -261,7 +265,7 @@ void ParameterStore::add_average(Range& range) const {
 }
 
 void ParameterStore::restart_average(const Range& range, size_t parameter) const {
-  constexpr int64_t kStretch = 1 << 22;  // elements at a time, so that what lies on a drive needs little memory
+  constexpr int64_t kStretch = 1 << 22;  // elements at a time, to bound memory for arrays on a drive
   for (const zero::Part& part : range.parts)
     for (int64_t done = 0; part.tensor == parameter && done < part.numel; done += kStretch) {
       const zero::Shard place{part.offset + done, part.own + done, std::min(kStretch, part.numel - done)};
@@ -279,7 +283,8 @@ Array ParameterStore::make_state(const Range& range, const Optimizer::State& sta
   const auto dtype = state.dtype != GANNET_DTYPE_NONE ? to_scalar_type(state.dtype)
                      : is_per_block                   ? at::kFloat
                                                       : range.master_dtype;
-  // The few values of blocks stay in memory: a page of them would be less than what a drive reads at once.
+  // The values of blocks are few and stay in memory: a page of them would be smaller than one
+  // direct read.
   const int64_t own = range.is_served(state) ? range.own_numel / range.ranks.comm->size() : range.own_numel;
   const auto numel = static_cast<int64_t>(state.values_of(static_cast<uint64_t>(own)));
   Array array = is_per_block ? Array::in_memory(allocate_flat(numel, dtype, context_.update_device()))

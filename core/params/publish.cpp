@@ -1,4 +1,5 @@
-// New values to whoever needs them: shards to the other ranks after an update, parameters from masters after a load.
+// Distributes new values: shards to the other ranks after an update, parameters from masters after
+// a load.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -10,7 +11,7 @@
 
 namespace gannet {
 
-// As much of a shard at a time as there is always memory for: it may lie on a drive.
+// Splits a shard, which may be on a drive, into parts of at most one page, so that memory suffices.
 std::vector<zero::Shard> ParameterStore::in_parts(const zero::Shard& shard) const {
   std::vector<zero::Shard> parts;
   for (int64_t done = 0; done < shard.numel; done += page_numel())
@@ -39,7 +40,7 @@ void ParameterStore::finish_publishing() {
   publishing_.clear();
 }
 
-// The small parameters that every rank has whole, where the others are sharded.
+// Gathers the small parameters that every rank keeps whole beside sharded ones.
 void ParameterStore::all_gather_persistent(Range& range) {
   if (range.has_owners()) return broadcast_persistent(range);
   std::vector<size_t> staying;
@@ -60,7 +61,7 @@ void ParameterStore::all_gather_persistent(Range& range) {
     mine.narrow(0, at, part(p)).copy_(range.param.get(range.layout.buckets[p].offset / ranks, part(p)));
     at += part(p);
   }
-  // A rank alone has all of it, in memory that its Comm, which is the host's, may not be able to read.
+  // A single rank has all of it. Its Comm may be the host's, which cannot read device memory.
   if (ranks == 1)
     all.view({-1}).copy_(mine);
   else
@@ -72,7 +73,7 @@ void ParameterStore::all_gather_persistent(Range& range) {
   }
 }
 
-// The same where each is on one rank.
+// The same for ranges where one rank owns each parameter.
 void ParameterStore::broadcast_persistent(Range& range) {
   Timers::Wait timed(context_.timers, Timed::kPublish);
   for (size_t p = 0; p < range.parameters.size(); ++p) {

@@ -1,4 +1,5 @@
-// The parameters of one group in one dtype, laid out flat: what the optimizer, the reduction and the norm work on.
+// The parameters of one group and dtype in flat buffers: the unit of the optimizer, the reduction
+// and the norm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,38 +31,44 @@ struct TrainedParameter {
   uint64_t index = 0;  // in its group, in the order of the model
   uint64_t id = 0;     // unique in the process, the same on every rank
   TensorLines lines;   // of the whole tensor, in its group
-  at::Tensor tensor;   // the module's own; its data is a view of Range::param, or gathered on demand
+  at::Tensor tensor;   // the module's tensor; its data is a view of Range::param, or gathered on demand
   std::vector<int64_t> shape;
   int64_t numel = 0;
   int64_t offset = 0;  // elements into the range's flat buffers
-  // This step's gradient so far, undefined before the first: its part of Range::grad, or, where no rank is to be averaged with,
-  // the very tensor that autograd made (taken over, not copied). Where gradients are sharded: always undefined.
+  // This step's gradient so far, undefined before the first. It is a slice of Range::grad or, if
+  // there is no rank to average with, the tensor that autograd made (taken over, not copied).
+  // Always undefined if gradients are sharded.
   at::Tensor held;
-  // The boxes of the whole tensor that this rank's is, where the mesh's axis tensor or expert splits it; null: it is whole.
-  // Everything else here, `shape` included, is of this rank's own tensor.
+  // How the mesh's tensor or expert axis splits the whole tensor into boxes; null: not split. All
+  // other members, `shape` included, describe this rank's tensor.
   std::shared_ptr<const DeclaredSplit> split;
-  bool is_complex = false;  // `shape` ends in 2 then, the real and the imaginary part: flat buffers hold real numbers
-  // Updates that were applied without it: before it joined, or while it was frozen. Negative where the program's optimizer
-  // brought a state with updates that the engine did not count.
+  bool is_complex = false;  // then `shape` ends in 2 (real, imaginary), because flat buffers hold real numbers
+  // Number of updates that were applied without this parameter: before it joined, or while it was
+  // frozen. Negative if the program's optimizer brought a state with updates that the engine did
+  // not count.
   int64_t lag = 0;
-  bool is_moved = false;  // of a frozen range: it is trained now, in a range of its own
-  // How the engine left `tensor`. What differs at the next audit was done by the program (engine/module_audit.h).
+  bool is_moved = false;  // in a frozen range: it is now trained, in another range
+  // State in which the engine left `tensor`. The next audit attributes differences to the program
+  // (engine/module_audit.h).
   struct Left {
     const c10::StorageImpl* storage = nullptr;
-    int64_t offset = 0;            // in it, elements
+    int64_t offset = 0;            // in the storage, elements
     std::vector<int64_t> strides;  // of `tensor`
-    uint32_t version = 0;          // advanced by every write in place but those through .data()
-    uint64_t sample = 0;           // of some elements, where the program's values are not the masters themselves
+    uint32_t version = 0;          // incremented by every in-place write except through .data()
+    uint64_t sample = 0;           // hash of a sample of elements, if the program's values are not the masters themselves
   } left;
-  // Where parameters are sharded: its number in the residency (params/residency.h), or, if small, its padded persistent copy.
+  // If parameters are sharded: the index in the residency (params/residency.h) or, if small, the
+  // padded persistent copy.
   std::optional<size_t> resident;
   at::Tensor persistent;  // [its bucket's numel]
 };
 
-// What ZeRO shards of a range: each rank has a shard of it, or the whole. Each one shards what those before it do.
+// What ZeRO shards of a range; this rank then has a shard of it instead of the whole. Each level
+// includes those before it.
 enum class Sharding { kNone, kStates, kGradients, kParameters };
 
-// A part of a range as optimizers see it. What they are given has this struct's stride.
+// A part of a range as optimizers see it. The stride of the array passed to them is the size of
+// this struct.
 struct Segment : gannet_segment {
   size_t parameter = 0;  // of the range
 };
@@ -69,61 +76,63 @@ struct Segment : gannet_segment {
 // How the ranks' gradients become their average.
 enum class Reduction {
   kAllReduce,             // in Range::grad, at a boundary
-  kReduceScatterInPlace,  // the same, after which only this rank's shards are right
-  kReduceScatter,         // from a buffer, in every backward; Range::grad is this rank's shards
+  kReduceScatterInPlace,  // as above, but afterwards only this rank's shards are valid
+  kReduceScatter,         // from a buffer in every backward; Range::grad holds this rank's shards
 };
 
-// Where parameters' bytes are while no operator reads them: with the device, in host memory beside a device with its own, or on a
-// drive (offload_param).
+// Where parameter bytes are while no operator reads them: in device memory, in host memory separate
+// from the device's, or on a drive (offload_param).
 enum class Placement { kDevice, kHost, kDrive };
 
-// Who has what of it, and where, is known in params/ alone: the rest asks for values, or what is to be done with them.
+// Only params/ knows which rank has which part; other code asks for values or operations on them.
 struct Range {
   size_t group = 0;
   Placement placement = Placement::kDevice;
   at::ScalarType dtype;                      // of the module's parameters
   at::ScalarType master_dtype;               // fp32 for 16-bit parameters, else dtype
-  at::ScalarType grad_dtype;                 // gradients are accumulated in it
-  std::vector<TrainedParameter> parameters;  // all of them split along the same axis, or none
+  at::ScalarType grad_dtype;                 // accumulation dtype
+  std::vector<TrainedParameter> parameters;  // either all are split along the same axis, or none is
   bool is_split() const { return !parameters.empty() && parameters[0].split != nullptr; }
   bool is_of_experts() const { return is_split() && parameters[0].split->is_along_expert; }
   bool is_split_along_tensor() const { return is_split() && !is_of_experts(); }
-  ReductionGroup ranks;  // that hold the same parameters: gradients are summed over them, states sharded among them
-  // Of a parameter that other stages of a pipeline hold as well, which then has a range of its own: the same shards on each of
-  // them. Its gradients are summed over the stages at a boundary (engine/ties.h). "": other parameters.
+  ReductionGroup ranks;  // the ranks with the same parameters: gradients are summed and states sharded over them
+  // Name of a parameter that other pipeline stages hold too; "": not tied. It then has its own
+  // range, with the same shards on each of them. Its gradients are summed over the stages at a
+  // boundary (engine/ties.h).
   std::string tie;
-  bool is_counted_elsewhere = false;  // in the norm: the first of those stages counts it
-  double gradient_ratio = 1;          // of the number of ranks along data to what the sum is to be divided by
-  bool keeps_whole_tensors = false;   // its optimizer needs them: no shard and no page ends inside a tensor
-  int64_t alignment = 1;              // its optimizer's ranges begin at multiples of it in their tensor
-  // Its optimizer may average gradients itself, over several ranks: every bucket is a piece, and of one length on all ranks,
-  // which divides into equal parts for them.
+  bool is_counted_elsewhere = false;  // in the norm, by the first of those stages
+  double gradient_ratio = 1;          // number of ranks along data over the divisor of the gradient sum
+  bool keeps_whole_tensors = false;   // required by its optimizer: no shard and no page ends inside a tensor
+  int64_t alignment = 1;              // required by its optimizer: segments begin at multiples of it in their tensor
+  // The optimizer may average gradients itself over several ranks. Every bucket is then a piece of
+  // the same length on all ranks and divides equally among them.
   bool averages_itself = false;
-  bool has_own_gradients = false;  // it does in this step: gradients are this rank's own, and not averaged
+  bool has_own_gradients = false;  // it does so in this step: gradients are this rank's, not averaged
   zero::Layout layout;
-  std::vector<zero::Shard> shards;  // of this rank, one for each bucket (each tensor is one, where parameters are sharded);
-                                    // without sharding one that is the whole, or the buckets where the optimizer averages
-  std::vector<zero::Part> parts;    // of the tensors in them
-  // What the optimizer takes at once: a shard, so that it can be sent while the next is updated; where parameters are sharded, a
-  // run of them.
+  std::vector<zero::Shard> shards;  // of this rank, one per bucket (per tensor if parameters are sharded); unsharded: one shard,
+                                    // or one per bucket if the optimizer averages
+  std::vector<zero::Part> parts;    // of the tensors in `shards`
+  // Units of one optimizer call. Each is a shard, so that it can be sent while the next is updated,
+  // or a run of shards if parameters are sharded.
   std::vector<zero::Shard> sub_groups;
-  int64_t numel = 0;      // of the flat buffers, padding included
+  int64_t numel = 0;      // of the flat buffers, including padding
   int64_t own_numel = 0;  // of this rank's shards
 
-  Array param;    // [numel] dtype, [own_numel] where parameters are gathered on demand
-  Array master;   // [own_numel] master_dtype; undefined where the parameters are their own masters
-  Array average;  // [own_numel] master_dtype, where the masters lie: their moving average; undefined: none is kept
-  at::Tensor
-      grad;  // [numel] grad_dtype, [own_numel] where gradients are sharded; undefined as long as all gradients are taken over
-  // Masters that the program's writes have displaced since the last step, where they lie, and of which parameters: a program that
-  // swaps an average in and out puts their rounding back, and means them.
+  Array param;      // [numel] dtype, [own_numel] where parameters are gathered on demand
+  Array master;     // [own_numel] master_dtype; undefined where the parameters are their own masters
+  Array average;    // [own_numel] master_dtype, in the masters' tier: their moving average; undefined: not kept
+  at::Tensor grad;  // [numel] grad_dtype, or [own_numel] if gradients are sharded; undefined while all gradients are taken over
+  // Masters that writes of the program have displaced since the last step, in the masters' tier,
+  // and the parameters they belong to. A program that swaps an average in and out writes back the
+  // rounding of the masters and expects the masters themselves.
   Array displaced;
   std::vector<char> has_displaced;  // [parameters], or empty
-  std::vector<Array> states;  // as the optimizer says: PER_ELEMENT [own_numel], PER_BLOCK [own_numel / block]; others undefined
-  std::vector<std::vector<Segment>> segments;  // [stretches]: the tensors in each
-  std::vector<Segment> own_segments;           // of each tensor alone and whole: offset 0
+  std::vector<Array> states;        // as declared: PER_ELEMENT [own_numel], PER_BLOCK [own_numel / block]; others undefined
+  std::vector<std::vector<Segment>> segments;  // [sub_groups] the tensors in each
+  std::vector<Segment> own_segments;           // one per whole tensor, offset 0
 
-  // Of a state SERVED a rank has an equal part of every bucket, [numel / ranks], and not every element.
+  // A rank holds an equal part of every bucket of a SERVED state, [numel / ranks], not every
+  // element.
   bool is_served(const Optimizer::State& state) const { return averages_itself && state.is_served(); }
   bool has_master_copy() const { return master_dtype != dtype; }
   const Array& masters() const { return has_master_copy() ? master : param; }
@@ -132,33 +141,35 @@ struct Range {
            : is_sharded()     ? Reduction::kReduceScatterInPlace
                               : Reduction::kAllReduce;
   }
-  // Of `array`, masters or a state, this rank has every element in memory.
+  // Whether this rank has every element of `array`, masters or a state, in memory.
   bool has_all_of(const Array& array) const { return !is_sharded() && array.is_here(); }
-  // Every rank has every tensor whole: nothing of the range is sharded.
+  // Whether every rank has every tensor whole.
   bool has_every_tensor() const { return !is_sharded(); }
-  // The values that operators read are a copy of others, which an update would bring back.
+  // Whether operators read a copy of the masters or shards, which an update would overwrite from
+  // them.
   bool reads_a_copy(const TrainedParameter& parameter) const {
     return parameter.persistent.defined() || (has_master_copy() && !parameter.resident);
   }
-  // Elements of a parameter in this rank's memory, or on its tier.
+  // Elements of a parameter in this rank's memory or on its tier.
   struct NumelHere {
     int64_t own = 0;  // of masters and states
     int64_t parameter = 0, gradient = 0;
   };
   std::vector<NumelHere> numel_here() const;  // [parameters]
-  // One parameter without gradients, sharded and gathered on demand: before an engine has it.
+  // For one parameter without gradients, sharded and gathered on demand, before an engine takes it.
   void shard_alone(int64_t tensor_numel, uint32_t rank, uint32_t ranks);
 
-  // A part of a flat buffer as the module's parameter sees it.
+  // A slice of a flat buffer in the dtype and shape of the module's parameter.
   static at::Tensor shaped(const at::Tensor& flat, const TrainedParameter& parameter) {
     const at::Tensor real = flat.narrow(0, 0, parameter.numel).view(parameter.shape);
     return parameter.is_complex ? at::view_as_complex(real) : real;
   }
-  // A tensor in a flat buffer.
+  // A tensor's slice of a flat buffer.
   at::Tensor slice(const at::Tensor& flat, const TrainedParameter& parameter) const {
     return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
   }
-  // A stretch of this rank's masters, parameters and gradients: views, or copies of what is on a tier; set_ writes to either.
+  // A stretch of this rank's masters, parameters or gradients: a view, or a copy if it is on a
+  // tier. The set_ functions write through in both cases.
   at::Tensor master_of(const zero::Shard& shard) const {
     return has_master_copy() ? master.get(shard.own, shard.numel) : param_of(shard);
   }
@@ -175,18 +186,19 @@ struct Range {
   void set_param(const zero::Shard& shard, const at::Tensor& values) const { param.set(param_place(shard), values); }
   int64_t param_place(const zero::Shard& shard) const { return is_gathered_on_demand_ ? shard.own : shard.offset; }
   int64_t master_place(const zero::Shard& shard) const { return has_master_copy() ? shard.own : param_place(shard); }
-  // A whole parameter's place in `grad`, where gradients are not sharded.
+  // A whole parameter's slice of `grad`. Requires unsharded gradients.
   at::Tensor flat_grad(const TrainedParameter& parameter) {
     if (!grad.defined()) grad = allocate_flat(numel, grad_dtype, parameter.tensor.device());
     return slice(grad, parameter);
   }
-  // Where a parameter's values of a state that is cut begin in it, and how many there are; those of a part of it likewise.
+  // Converts a parameter's or part's elements to its values in a state that is cut along elements:
+  // where they begin and how many there are.
   static zero::Part values_in(const zero::Part& part, const Optimizer::State& state) {
     const auto block = static_cast<int64_t>(state.block);
     return {part.tensor, part.begin / block, part.offset / block, part.own / block,
             static_cast<int64_t>(state.values_of(static_cast<uint64_t>(part.numel)))};
   }
-  // Without sharding: the master of a whole parameter.
+  // The master of a whole parameter. Requires an unsharded range.
   at::Tensor whole_master(const TrainedParameter& parameter) const {
     return masters().get(parameter.offset, parameter.numel).view(parameter.shape);
   }
@@ -200,9 +212,10 @@ struct Range {
   bool is_sharded() const { return sharding_ != Sharding::kNone; }
   bool shards_gradients() const { return sharding_ >= Sharding::kGradients; }
   bool shards_parameters() const { return sharding_ == Sharding::kParameters; }
-  // Each tensor is a bucket, cut for all ranks; else a bucket has several, and a shard the whole of some.
+  // True: each tensor is a bucket, cut for all ranks. Otherwise a bucket has several tensors, or a
+  // shard has whole tensors.
   bool cuts_each_tensor() const { return shards_parameters() && !keeps_whole_tensors; }
-  // Each tensor is on one rank.
+  // Whether one rank owns each tensor.
   bool has_owners() const { return is_sharded() && keeps_whole_tensors; }
   uint32_t owner_of(size_t parameter) const {
     size_t bucket = 0;
@@ -210,31 +223,33 @@ struct Range {
     return static_cast<uint32_t>((parameters[parameter].offset - layout.buckets[bucket].offset) / shards[bucket].numel);
   }
   Sharding sharding_ = Sharding::kNone;
-  // The module's parameters have no bytes of their own: they come when an operator reads them, from `param`, and go
-  // (params/residency.h).
+  // The module's parameters have no bytes of their own. They are filled from `param` while an
+  // operator reads them (params/residency.h).
   bool is_gathered_on_demand_ = false;
 };
 
-// The tensors in elements [own, own + numel) of this rank's arrays, as the optimizer sees them: offsets count from `own`.
+// The tensors in elements [own, own + numel) of this rank's arrays, as the optimizer sees them.
+// Offsets count from `own`.
 std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel);
 
-// Hyperparameters that are shared, and the plugin's object that applies the rule to the group's ranges.
+// A parameter group: its hyperparameters, and the plugin object that applies the update rule to its
+// ranges.
 struct Group {
   std::string name;
-  std::unique_ptr<Optimizer> optimizer;  // null with an optimizer of the program's own class
+  std::unique_ptr<Optimizer> optimizer;  // null if the program has an optimizer class of its own
   std::vector<std::string> hyper_names;
   std::vector<uint32_t> hyper_roles;   // [hyper_names] gannet_param_role
   std::vector<double> hyper;           // [hyper_names] current values
-  Scheduler::Values base;              // as the optimizer's params gave them
-  std::vector<at::Tensor> parameters;  // all of the group, for the program to read
-  // The optimizer's states that are not cut, in host memory: [states] [tensors] PER_TENSOR, [1] SCALAR, [rows] PER_ROW, [columns]
-  // PER_COLUMN; others undefined.
+  Scheduler::Values base;              // the initial values, from the optimizer's params
+  std::vector<at::Tensor> parameters;  // all of the group, readable by the program
+  // The optimizer's states that are not cut along elements, in host memory: [states] [tensors]
+  // PER_TENSOR, [1] SCALAR, [rows] PER_ROW, [columns] PER_COLUMN; others undefined.
   std::vector<at::Tensor> own_states;
-  // Its squares, where the update runs: [states][tensors of the group][matrices * rows * rows], undefined where a tensor has none
-  // or another rank has the tensor; empty where no state is a square.
+  // Square states, on the device of the update: [states][tensors of the group][matrices * rows *
+  // rows]. Undefined if a tensor has none or is on another rank; empty if no state is a square.
   std::vector<std::vector<at::Tensor>> squares;
-  int64_t lag = 0;                 // updates that were applied before the optimizer at hand began to count
-  bool has_own_gradients = false;  // of its ranges, see there
+  int64_t lag = 0;                 // updates that were applied before the current optimizer began to count
+  bool has_own_gradients = false;  // set for all its ranges, see Range
 
   double* find(const std::string& hyperparameter) {
     for (size_t i = 0; i < hyper_names.size(); ++i)

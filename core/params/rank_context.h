@@ -1,7 +1,9 @@
-// What a rank trains with: its plugins, its device, its groups of ranks, the config, the tiers beside the device, and the clock.
-// The engine opens it (engine/open.h) and owns it; the store, the reducer and the updater are given it and end before it does.
+// What a rank trains with: its plugins, device, groups of ranks, config, memory tiers and clock.
+// The engine opens and owns it (engine/open.h). The store, the reducer and the updater hold
+// references and are destroyed before it.
 //
-// Everything here is set once, at construction, and read from then on; the batch sizes in `resolved` alone may change.
+// Everything here is set once, at construction, and only read afterwards, except the batch sizes in
+// `resolved`.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -31,50 +33,51 @@ struct RankContext {
   ~RankContext();
   RankContext(const RankContext&) = delete;
 
-  uint32_t engine_id = 0;  // of this process, counted
+  uint32_t engine_id = 0;  // counts engines in this process
   config::Resolved resolved;
   const config::Settings& settings() const { return resolved.settings; }
 
-  // Order matters: plugins' objects die before the host table they were made with.
+  // Order matters: plugin objects must be destroyed before the host table that they were made with.
   Host host;
   std::unique_ptr<plugin::Registry> registry;
   std::unique_ptr<Accelerator> accelerator;
   std::shared_ptr<ProcessGroup> process_group;
-  std::shared_ptr<MeshGroups> mesh;                   // of process_group's ranks
-  std::unique_ptr<DeviceComm> comm;                   // of the data axis: tensors
-  Comm* device_comm = nullptr;                        // what `comm` and its like move tensors by
-  HostGroup* host_group = nullptr;                    // of the data axis: numbers and texts
-  HostGroup* tensor_group = nullptr;                  // of the tensor axis; null: it has one rank
-  std::unique_ptr<DeviceComm> expert_comm;            // of the ranks with the same experts; null: the mesh has no axis expert
+  std::shared_ptr<MeshGroups> mesh;                   // over process_group's ranks
+  std::unique_ptr<DeviceComm> comm;                   // data axis: tensors
+  Comm* device_comm = nullptr;                        // the Comm under `comm` and the other DeviceComms
+  HostGroup* host_group = nullptr;                    // data axis: numbers and texts
+  HostGroup* tensor_group = nullptr;                  // tensor axis; null: one rank
+  std::unique_ptr<DeviceComm> expert_comm;            // the ranks with the same experts; null: the mesh has no expert axis
   HostGroup* expert_data_group = nullptr;             // the same ranks; null likewise
-  HostGroup* expert_group = nullptr;                  // of the expert axis: those with the other ones; null likewise
-  HostGroup* world_group = nullptr;                   // of all ranks of the mesh: they agree, save and report together
+  HostGroup* expert_group = nullptr;                  // expert axis: the ranks with the other experts; null likewise
+  HostGroup* world_group = nullptr;                   // all ranks of the mesh, which agree, save and report together
   bool is_first() const { return mesh->is_first(); }  // it prints for all
-  // The ranks whose calls and facts must be the same: stages of a pipeline have parameters of their own.
+  // The ranks that must make the same calls with the same facts. Pipeline stages have different
+  // parameters.
   HostGroup& watched_group() const { return mesh->has_pipe_stages() ? *host_group : *world_group; }
-  /// The ranks that hold what this one does of a parameter.
+  /// The ranks that hold the same part of a parameter as this one.
   ReductionGroup ranks_of(const DeclaredSplit* split) const;
   at::Device device{at::kCPU};
 
   std::unique_ptr<observe::Trace> trace;  // null: none
-  Timers timers;                          // keeps its address
+  Timers timers;                          // has a stable address
 
-  std::shared_ptr<Offload> state_tier, param_tier;  // null: in the device's memory
+  std::shared_ptr<Offload> state_tier, param_tier;  // null: device memory
   bool param_tier_is_drive = false;
-  bool memory_is_apart = false;  // the device's from the host's
+  bool memory_is_apart = false;  // the device's memory is separate from the host's
 
-  /// Tensors of the device are in host memory, and what computes them has ended when the call returns.
+  /// Device tensors are in host memory, and an operator has completed when its call returns.
   bool computes_on_host() const { return device.is_cpu(); }
-  /// Device memory is read without waiting for what writes it: a loss, a sum.
+  /// The host can read device memory (a loss, a sum) without waiting for the work that writes it.
   bool host_reads_device() const { return computes_on_host(); }
-  /// Of parameters, of the loss and of autocast, as the config has them on this device.
+  /// Precision of the parameters, the loss and autocast, as configured for this device.
   config::Precision precision() const { return config::precision_of(settings(), computes_on_host()); }
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }
   at::Device update_device() const { return updates_on_host() ? at::Device(at::kCPU) : device; }
   DeviceComm::Memory comm_memory() const;  // whether device_comm reaches the device's memory
-  /// The native handle of the calling thread's current stream, for plugins; null on a device without streams. Work goes behind
-  /// what the program has queued there: its gradients came from there.
+  /// The native handle of the calling thread's current stream, for plugins; null on a device
+  /// without streams. Work is queued behind the program's own, which produces its gradients.
   void* current_stream() const;
 };
 

@@ -1,11 +1,12 @@
-// Operators that need no parameter's bytes.
+// Operators that do not read parameter bytes.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace gannet::zero {
 
-/// It looks at a tensor's shape or makes a view of it: a gather for it would be in vain.
+/// The operator only reads the shape of its tensor or makes a view of it, so a gather would be
+/// wasted.
 bool reads_no_bytes(const c10::OperatorHandle& op);
 
 }  // namespace gannet::zero

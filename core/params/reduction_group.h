@@ -1,5 +1,5 @@
-// The ranks that hold the same parameters: their gradients are averaged and their states sharded among them. Those along the axis
-// data, and of experts those along expert_data.
+// The ranks that hold the same parameters: gradients are averaged over them, and states are sharded
+// among them. They are the ranks along the data axis, or along expert_data for experts.
 #pragma once
 
 namespace gannet {

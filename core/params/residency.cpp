@@ -82,7 +82,7 @@ void Residency::hold(const std::vector<size_t>& parameters) {
 void Residency::bring(const std::vector<size_t>& parameters) {
   int64_t needed = 0;
   for (const size_t p : parameters) {
-    ++residents_[p].users;  // first: none of them makes room for another
+    ++residents_[p].users;  // first, so that none of them is evicted for another
     if (residents_[p].state == State::kAway) needed += residents_[p].numel;
   }
   size_t done = 0;
@@ -159,7 +159,8 @@ void Residency::send_away(size_t parameter) {
   spare_.push_back(std::move(resident.memory));
 }
 
-// Asks for what comes next, as far as the limits allow; in the recorded order, and no further than the first that does not fit.
+// Prefetches the next parameters within the limits, in the recorded order, up to the first that
+// does not fit.
 void Residency::look_ahead() {
   if (!current_ || limits_.prefetch == 0) return;
   size_t parameter = 0;
@@ -173,7 +174,7 @@ void Residency::look_ahead() {
   }
 }
 
-// What stayed for a later use goes when an operator needs the room now: the one that is used last goes first.
+// Evicts parameters that were kept for a later use, farthest next use first.
 void Residency::make_room(int64_t numel) {
   while (live_ + numel > limits_.live) {
     size_t farthest = residents_.size();
@@ -186,13 +187,13 @@ void Residency::make_room(int64_t numel) {
         farthest = p;
       }
     }
-    if (farthest == residents_.size()) return;  // all that is here is in use
+    if (farthest == residents_.size()) return;  // everything present is in use
     send_away(farthest);
   }
 }
 
-// Memory is used again, since fresh memory costs a page fault for each page; together with the live ones they never take more
-// than was once live at a time.
+// Reuses buffers, because fresh memory costs a page fault per page. Spare and live buffers together
+// never exceed the peak of live ones.
 at::Tensor Residency::take_memory(const Resident& resident) {
   const auto fits = [&](const at::Tensor& memory) {
     return memory.numel() >= resident.bytes && memory.numel() <= resident.bytes + resident.bytes / 8;
@@ -204,7 +205,7 @@ at::Tensor Residency::take_memory(const Resident& resident) {
     spare_bytes_ -= memory.numel();
     return memory;
   }
-  while (!spare_.empty() && live_bytes_ + spare_bytes_ + resident.bytes > peak_bytes_) {  // the oldest first
+  while (!spare_.empty() && live_bytes_ + spare_bytes_ + resident.bytes > peak_bytes_) {  // oldest first
     spare_bytes_ -= spare_.front().numel();
     spare_.erase(spare_.begin());
   }

@@ -1,4 +1,4 @@
-// Which parameters there are, and the range that each belongs to.
+// Registers parameters and assigns each to a range.
 #include "params/store.h"
 
 #include <gannet/error.h>
@@ -24,7 +24,7 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   parameter.split = split_of(tensor);
   parameter.shape = tensor.sizes().vec();
   parameter.numel = tensor.numel();
-  if (tensor.is_complex()) {  // elementwise rules see the real and the imaginary part as two numbers
+  if (tensor.is_complex()) {  // elementwise rules treat the real and the imaginary part as two numbers
     parameter.is_complex = true;
     parameter.shape.push_back(2);
     parameter.numel *= 2;
@@ -32,7 +32,8 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   return parameter;
 }
 
-// Whether a range's gradients take the way of this parameter's: the same ranks and stages, the same divisor.
+// Whether a range's gradients are reduced like this parameter's: same ranks, same stages, same
+// divisor.
 bool has_same_reduction(const Range& range, const TrainedParameter& parameter, double ratio, const std::string& tie = "") {
   return range.tie == tie && range.is_split() == (parameter.split != nullptr) &&
          range.is_of_experts() == (parameter.split && parameter.split->is_along_expert) && range.gradient_ratio == ratio;
@@ -94,7 +95,8 @@ void ParameterStore::add(size_t group, const TrainedParameter& parameter) {
   added.id = (uint64_t{context_.engine_id} << 32) + added_++;
 }
 
-// Sums are divided by the number of ranks along data, unless they are not to be divided at all.
+// The factor that turns the sum over ranks, divided by the number of ranks along data (or undivided
+// with gradient_sum), into the gradient.
 double ParameterStore::gradient_ratio(const TrainedParameter& parameter) const {
   const double divisor = divisor_of(parameter.tensor), data = context_.comm->size();
   if (divisor == 0) return 1;
@@ -106,7 +108,7 @@ double ParameterStore::gradient_ratio(const TrainedParameter& parameter) const {
   return (context_.settings().gradient_sum ? 1 : data) / divisor;
 }
 
-// The one of those without memory that a parameter of this group, dtype and placement belongs to.
+// The range without memory for a parameter of this group, dtype and placement; makes one if needed.
 Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter) {
   const config::Settings& settings = context_.settings();
   const at::Tensor& tensor = parameter.tensor;
@@ -131,7 +133,8 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
   range.dtype = dtype;
   range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
   range.grad_dtype = settings.grad_accum_dtype ? scalar_type(*settings.grad_accum_dtype) : dtype;
-  // An accumulation dtype narrower than the parameters is DeepSpeed's business with fp32 models, never with fp64 ones.
+  // An accumulation dtype narrower than the parameters follows DeepSpeed for fp32 models, but is
+  // never used for fp64.
   if (dtype == at::kDouble) range.grad_dtype = at::kDouble;
   return range;
 }
@@ -170,14 +173,14 @@ void ParameterStore::keep_whole_tensors(size_t group) {
 }
 
 void ParameterStore::let_average_itself(size_t group) {
-  if (context_.comm->size() == 1) return;  // there is nothing to average, and gradients are taken over as they are
+  if (context_.comm->size() == 1) return;  // nothing to average: gradients are taken over without a copy
   averaging_groups_.insert(group);
   for (auto& range : ranges_)
     if (range.group == group) range.averages_itself = true;
 }
 
 void ParameterStore::align_ranges(size_t group, int64_t alignment) {
-  // What it was laid out for it still serves, when an optimizer that asks for less is swapped in.
+  // Never decreases: a layout stays valid if an optimizer with a smaller alignment is swapped in.
   int64_t& largest = alignments_[group];
   largest = std::max(largest, alignment);
   for (auto& range : ranges_)
@@ -208,14 +211,14 @@ Placement ParameterStore::placement_for(const TrainedParameter& parameter) {
   if (!context_.param_tier) return Placement::kDevice;
   const uint32_t ranks = context_.ranks_of(parameter.split.get()).comm->size();
   const int64_t share = (counted_numel(parameter) + ranks - 1) / ranks;
-  // A parameter that joins later finds none of it left.
+  // None of max_in_cpu is left for a parameter that joins later.
   const int64_t left = is_placed_ ? 0 : context_.settings().zero.offload_param.max_in_cpu - off_the_drive_;
   if (context_.param_tier_is_drive && share > left) return Placement::kDrive;
   if (context_.param_tier_is_drive) off_the_drive_ += share;
   return context_.memory_is_apart ? Placement::kHost : Placement::kDevice;
 }
 
-// Parameters are sharded among several ranks, or kept away from the device.
+// For parameters that are sharded over several ranks or kept off the device.
 bool ParameterStore::is_gathered_on_demand(Placement placement) const {
   return context_.settings().zero.stage == 3 && (context_.comm->size() > 1 || placement != Placement::kDevice);
 }

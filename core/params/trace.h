@@ -1,5 +1,5 @@
-// The order in which a stretch of the program uses parameters, as it was the last time: what to gather ahead, and what to keep.
-// Numbers only.
+// Records the order in which a stretch of the program uses parameters, to decide what to gather
+// ahead and what to keep. Numbers only.
 //
 //   Trace forward(numels), backward(numels);
 //   forward.begin();
@@ -19,25 +19,28 @@ class Trace {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-  explicit Trace(const std::vector<int64_t>* numels) : numels_(numels) {}  // [parameters], which outlive it
-  // The stretch that comes after this one: what it uses first is what comes after this one's end. Null: nothing does.
+  explicit Trace(const std::vector<int64_t>* numels) : numels_(numels) {}  // [parameters]; must outlive this object
+  // The stretch that follows this one; its first uses come after this one's last. Null: none.
   void set_following(Trace* following) { following_ = following; }
 
-  void forget();  // the parameters are others by now: the order is recorded again
+  void forget();  // the set of parameters has changed: records the order again
   void begin();   // the pass starts over
-  void end();     // what was recorded is the order from now on
-  // The next use. False where the recorded order had another one here, or had ended: it is recorded again from here on.
+  void end();     // the recorded order becomes the known order
+  // Records the next use. Returns false if the known order has a different parameter here, or has
+  // ended; recording then restarts from here.
   bool use(size_t parameter);
-  // Elements that are used before the parameter is used again; kNever where it is not, or nobody knows.
+  // Elements that are used before the next use of the parameter; kNever if there is none or the
+  // order is unknown.
   int64_t distance_to_next_use(size_t parameter) const;
-  // The `place`-th parameter to come, counted from 0; false past the end of what is known.
+  // The `place`-th upcoming parameter, counted from 0. Returns false past the end of the known
+  // order.
   bool upcoming(size_t place, size_t* parameter) const;
 
  private:
   struct Use {
     size_t parameter;
     int64_t before;  // elements used before it, in this stretch
-    size_t next;     // the parameter's next use in this stretch, kNone
+    size_t next;     // the parameter's next use in this stretch, or kNone
   };
   static constexpr size_t kNone = std::numeric_limits<size_t>::max();
   void link();  // fills Use::next and first_
@@ -45,11 +48,11 @@ class Trace {
   const std::vector<int64_t>* numels_;
   Trace* following_ = nullptr;
   std::vector<Use> uses_;
-  std::vector<size_t> first_;  // [parameters] place of the first use
-  std::vector<size_t> last_;   // [parameters] place of the latest use in this run of the stretch
+  std::vector<size_t> first_;  // [parameters] position of the first use
+  std::vector<size_t> last_;   // [parameters] position of the latest use in this run of the stretch
   int64_t total_ = 0;
-  size_t place_ = 0;       // how many uses of this run have been
-  bool is_known_ = false;  // the order was recorded to its end, and is being followed
+  size_t place_ = 0;       // number of uses so far in this run
+  bool is_known_ = false;  // the whole order has been recorded and is being followed
 };
 
 }  // namespace gannet::zero

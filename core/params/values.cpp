@@ -1,4 +1,5 @@
-// Values of one parameter by its name or place: its master, gradient and states, whole or this rank's part, wherever they lie.
+// Reads and writes one parameter's values by name or position: master, gradient and states, whole
+// or this rank's part, in any tier.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/where.h>
@@ -46,7 +47,7 @@ at::Tensor ParameterStore::own_master(const Found& found) const { return found.r
 
 at::Tensor ParameterStore::own_gradient(const Found& found) const {
   zero::Part part = found.part();
-  part.tensor = found.parameter;  // of which this rank may have nothing
+  part.tensor = found.parameter;  // this rank may have no part of it
   return found.range->grad_of(part);
 }
 
@@ -55,7 +56,7 @@ at::Tensor ParameterStore::own_state(const Found& found, size_t state) const {
   return found.range->states[state].get(part.own, part.numel);
 }
 
-// Where a rank has nothing it adds zeros, byte by byte.
+// A rank without elements adds zeros. The sum is over bytes, so the result is exact.
 at::Tensor ParameterStore::gather(const Found& found, const at::Tensor& own) const {
   if (!found.range->is_sharded())
     return Range::shaped(own.to(context_.device, /*non_blocking=*/false, /*copy=*/true), found.get());
@@ -95,8 +96,9 @@ void ParameterStore::set_state(const Found& found, size_t state, const at::Tenso
   if (part.numel > 0) found.range->states[state].set(part.own, flat.narrow(0, part.begin, part.numel));
 }
 
-// Elements whose 16-bit value is their master's rounding were not written, and keep the master's digits. Those that have the
-// rounding of a master which an earlier write displaced are put back.
+// Elements whose 16-bit value equals the rounding of their master were not written, and keep the
+// master's digits. Elements that equal the rounding of a master displaced by an earlier write get
+// that master back.
 at::Tensor ParameterStore::masters_after_write(const Range& range, size_t parameter, const zero::Shard& shard,
                                                const at::Tensor& written) const {
   const at::Tensor wide = written.to(range.master_dtype);

@@ -26,13 +26,14 @@ constexpr uint16_t kMachine = EM_AARCH64;
 #error "name this machine's ELF number here"
 #endif
 
-// Far more than a compiler and a linker write: what is beyond them is damaged, or made to keep its reader busy.
+// Far more than compilers and linkers write. A file beyond these is damaged, or made to exhaust its
+// reader.
 constexpr uint64_t kMostHeaders = 4096, kMostExports = 4096;
 constexpr uint64_t kLongestName = 1 << 16, kLargestNote = 1 << 20;
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;
 
-// Opening a FIFO waits for its writer, and opening a device may do what the device is for: what it is must be known before, and
-// again of what was opened.
+// Opening a FIFO waits for a writer, and opening a device may have side effects. So the type is
+// checked before opening, and again on the opened file.
 std::string_view map_file(const std::string& path) {
   struct stat status{};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) refuse("is not a regular file");
@@ -76,7 +77,7 @@ std::string ElfFile::text(uint64_t offset) const {
 }
 
 ElfFile::ElfFile(const std::string& path) : bytes_(map_file(path)) {
-  // The constructor may throw from here on, and then the destructor does not run.
+  // If the constructor throws from here on, the destructor does not run.
   try {
     read_headers();
   } catch (...) {
@@ -137,7 +138,7 @@ std::vector<std::string> ElfFile::exported() const {
       names.push_back(text(all[section.sh_link].sh_offset + symbol.st_name));
       if (names.size() == kMostExports) return names;
     }
-    break;  // a file has one
+    break;  // a file has at most one
   }
   return names;
 }
@@ -168,7 +169,7 @@ std::vector<std::string> ElfFile::needed() const {
       if (entry.d_tag == DT_NEEDED && name_offsets.size() < kMostHeaders) name_offsets.push_back(entry.d_un.d_val);
       if (entry.d_tag == DT_STRTAB) names = offset_of_address(entry.d_un.d_ptr);
     }
-    break;  // a file has one
+    break;  // a file has at most one
   }
   std::vector<std::string> result;
   if (!name_offsets.empty() && !names) refuse("is damaged: the names of the libraries that it needs are not in it");

@@ -1,5 +1,6 @@
-// What stands in a shared object's file, read without running any of it: a named section, the notes, the libraries it needs.
-// Every offset is checked against the file's size: a truncated or hostile file is a sentence, never a crash.
+// Reads a shared object's file without running any of it: a named section, the notes, the needed
+// libraries. Every offset is checked against the file's size: a truncated or hostile file is an
+// error, never a crash.
 #pragma once
 
 #include <elf.h>
@@ -12,35 +13,38 @@
 
 namespace gannet::plugin {
 
-// Throws Error(kPlugin) whose message is the bare reason ("is not a shared object ..."), for a caller that knows the file.
+// Throws Error(kPlugin) with the bare reason ("is not a shared object ..."); the caller adds the
+// file.
 class ElfFile {
  public:
   explicit ElfFile(const std::string& path);
   ~ElfFile();
   ElfFile(const ElfFile&) = delete;
 
-  // Null when there is no such section, or the file has lost its section table. A note is small: one of megabytes is refused.
+  // Empty if there is no such section or the file has no section table. Notes are small: one of
+  // megabytes is refused.
   std::optional<std::string> section(const std::string& name) const;
   std::vector<std::string> note_segments() const;
   std::vector<std::string> needed() const;  // DT_NEEDED, in order
-  // Dynamic symbols that it defines for others, the first thousands of them; none when the section table is gone.
+  // The first thousands of dynamic symbols that the file exports; none if the section table is
+  // missing.
   std::vector<std::string> exported() const;
   std::string_view bytes() const { return bytes_; }
 
  private:
   void read_headers();
-  // A copy of the T at that offset: headers in a file need not be aligned.
+  // A copy of the T at the offset: headers in a file may be unaligned.
   template <class T>
   T at(uint64_t offset, const char* what) const;
   std::string range(uint64_t offset, uint64_t size, const char* what) const;
-  std::string text(uint64_t offset) const;  // null-ended
+  std::string text(uint64_t offset) const;  // null-terminated
   std::vector<Elf64_Shdr> sections() const;
-  // DT_STRTAB holds a virtual address; its place in the file is that of the PT_LOAD segment which maps it.
+  // DT_STRTAB holds a virtual address; the PT_LOAD segment that maps it gives the file offset.
   std::optional<uint64_t> offset_of_address(uint64_t address) const;
 
-  std::string_view bytes_;  // mapped: a folder may hold files of gigabytes, of which a few headers are read
+  std::string_view bytes_;  // mapped: a folder may hold files of gigabytes, and only a few headers are read
   Elf64_Ehdr header_{};
-  // The loader needs these, so they are there even where the section table was removed.
+  // The loader needs these, so they are present even in a file without its section table.
   std::vector<Elf64_Phdr> segments_;
 };
 

@@ -21,13 +21,14 @@ namespace {
 constexpr int kPluginFault = 71;  // ErrorCode::kPluginFault's
 constexpr size_t kMostText = 512;
 
-// Never destroyed: plugins may be called while the program's statics are torn down.
+// Never destroyed: plugins may be called while static objects are destroyed.
 RecordMemory& own_memory() {
   static auto& memory = *new RecordMemory{};
   return memory;
 }
 
-// The launcher's memory, where it offers some that no living process has: a script in front may start several programs in turn.
+// The launcher's shared memory, if no living process uses it: a script may start several programs
+// in turn.
 RecordMemory* memory_of_launcher() {
   const char* path = std::getenv(kRecordVariable);
   const int file = path ? ::open(path, O_RDWR | O_CLOEXEC) : -1;
@@ -66,7 +67,7 @@ RecordMemory& memory() {
   return *memory_in_use.load(std::memory_order_acquire);
 }
 
-// For threads that find no place, and after a thread's place is given back.
+// For threads without a record, and after a thread's record is returned.
 CallRecord nobodys{};
 
 thread_local CallRecord* mine = nullptr;
@@ -74,7 +75,7 @@ thread_local CallRecord* mine = nullptr;
 struct Lease {
   ~Lease() {
     if (!taken) return;
-    mine = &nobodys;  // destructors that run later may call plugins still
+    mine = &nobodys;  // later destructors may still call plugins
     taken->is_inside.store(0, std::memory_order_relaxed);
     taken->is_taken.store(0, std::memory_order_release);
   }
@@ -92,7 +93,8 @@ CallRecord& take_place() {
   return *(mine = &nobodys);
 }
 
-// A handler of signals that the program installed is on the stack: it called exit(), and not the plugin that it interrupted.
+// Whether a signal handler of the program is on the stack: then the handler called exit(), not the
+// plugin that it interrupted.
 bool is_in_handler_of_signal() {
   bool is = false;
   _Unwind_Backtrace(
@@ -133,11 +135,11 @@ void at_exit() {
       "its "
       "author, or use another version\n");
   memory().has_ended.store(1);
-  // Not through the handlers and destructors that are left: the engine is in the middle of the call.
+  // Skips the remaining handlers and destructors: the engine is in the middle of the call.
   ::_exit(kPluginFault);
 }
 
-// The child of a fork() has none of the other threads, and its end is not the program's.
+// The child of a fork() has none of the other threads, and its end is not the program's end.
 void after_fork_in_child() {
   memory_in_use.store(&own_memory(), std::memory_order_release);
   mine = &nobodys;
@@ -147,7 +149,7 @@ void after_fork_in_child() {
 
 void on_signal(int number) {
   if (const Inside* inside = Inside::current()) say("gannet: error: a signal came ", *inside, "\n");
-  ::raise(number);  // SA_RESETHAND: it does now what it does by default
+  ::raise(number);  // SA_RESETHAND: now the default action
 }
 
 }  // namespace

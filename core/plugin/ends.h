@@ -1,14 +1,15 @@
-// How a process that ends inside of a plugin says so: the record of each thread, the handler of exit(), the one of signals.
+// Reports a process end inside a plugin: a record per thread, an exit() handler, a signal handler.
 #pragma once
 
 #include "base/call_record.h"
 
 namespace gannet::plugin {
 
-// Of the calling thread, until it ends.
+// The calling thread's record, valid until the thread ends.
 CallRecord& call_record();
 
-// From here on an exit() inside a plugin ends with a message and exit code 71. Costs little from the second call on.
+// From here on, an exit() inside a plugin ends the process with a message and exit code 71. Cheap
+// after the first call.
 void watch_ends();
 
 }  // namespace gannet::plugin

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // as many as the kernel follows
+constexpr int kMostLinks = 40;  // the kernel's limit
 
 std::string judge(const fs::path& path, const struct stat& status) {
   const bool is_folder = S_ISDIR(status.st_mode);
@@ -34,7 +34,7 @@ std::string exposure(const std::string& path) {
   std::error_code failed;
   std::deque<std::string> rest;
   put_in_front(rest, fs::absolute(path, failed));
-  fs::path at = "/";  // never a link: what was passed through is resolved
+  fs::path at = "/";  // never a link: the path so far is resolved
   struct stat status{};
   if (::stat("/", &status) == 0)
     if (std::string reason = judge(at, status); !reason.empty()) return reason;
@@ -48,7 +48,7 @@ std::string exposure(const std::string& path) {
     }
     const fs::path next = at / name;
     if (::lstat(next.c_str(), &status) != 0) return "";
-    if (S_ISLNK(status.st_mode)) {  // a link's own mode says nothing
+    if (S_ISLNK(status.st_mode)) {  // a link's own mode is meaningless
       const fs::path target = fs::read_symlink(next, failed);
       if (failed || ++links > kMostLinks) return "";
       if (target.is_absolute()) at = "/";

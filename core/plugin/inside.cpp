@@ -23,7 +23,7 @@ void copy(char (&into)[kBytes], const char* text) {
   if (!text) into[0] = 0;
 }
 
-// Once for each plugin and call: a plugin that does it at all does it in every step.
+// Warns once per plugin and call: a plugin that does it does it in every step.
 void warn_of_environment(const std::string& who, const char* call, const FloatEnvironment& left) {
   static auto& mutex = *new std::mutex;
   static auto& told = *new std::set<std::string>;
@@ -69,7 +69,7 @@ Inside::Inside(const Inside* caller)
 }
 
 Inside::~Inside() {
-  if (innermost != this) return;  // it was made of no caller, or is forgotten
+  if (innermost != this) return;  // the mark has no caller, or was forgotten
   innermost = outer_;
   if (outer_)
     outer_->record();
@@ -101,7 +101,7 @@ void Inside::fill(CallRecord& record) const {
                   outer_->plugin_->descriptor->name, outer_->plugin_->descriptor->version, outer_->place_.call);
 }
 
-// A signal may come between any two of these lines, and the process may be gone: then the record is of no call.
+// A signal between any two of these lines may end the process; the record then shows no call.
 void Inside::record() const {
   CallRecord& record = call_record();
   record.is_inside.store(0, std::memory_order_relaxed);
@@ -118,7 +118,7 @@ void Inside::put_back() const {
     warn_of_environment(plugin_ ? formatted("{} plugin {} {}", kind_name(plugin_->kind()), plugin_->name(), plugin_->version())
                                 : formatted("plugin {}", printable(file_)),
                         place_.call, left);
-  } catch (...) {  // no memory for the sentence
+  } catch (...) {  // out of memory for the message
   }
 }
 

@@ -1,14 +1,17 @@
-// The mark "inside of plugin X 1.2, update, step 3": every call of a plugin, of every kind, is made within one.
+// Marks the thread as "inside of plugin X 1.2, update, step 3". Every plugin call is made within a
+// mark.
 //
 //   const Inside inside(plugin, {.call = "update", .step = 3, .tensor = "h.0.weight"});
 //   api->update(...);
 //
-// While it lives
-//   - exit() on this thread ends the process with 71 and the sentence (a program that a plugin ends has not succeeded);
-//   - _exit() and fatal signals are reported by `gannet run`, which reads the mark from memory that it shares (call_record.h);
-//   - an Error of the call says where it came from (where()).
-// Behind it the thread computes as before: rounding mode, denormals and traps are put back, with one warning that names the
-// plugin. Costs some tens of nanoseconds, and allocates nothing.
+// While the mark lives:
+//   - exit() on this thread ends the process with code 71 and a message (a program that a plugin
+//     ends has not succeeded);
+//   - `gannet run` reports _exit() and fatal signals; it reads the mark from shared memory
+//     (call_record.h);
+//   - an Error of the call names its origin (where()).
+// At its end, rounding mode, denormals and traps are restored, with one warning that names the
+// plugin. Costs some tens of nanoseconds and allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +23,11 @@
 
 namespace gannet::plugin {
 
-// Where in a plugin. The texts outlive the call.
+// A place in a plugin. The strings outlive the call.
 struct Place {
   const char* call = "";         // as in the contract's table: "update"
-  uint64_t step = 0;             // 0: the call is not of a step
-  const char* tensor = nullptr;  // the first that the call is about
+  uint64_t step = 0;             // 0: the call belongs to no step
+  const char* tensor = nullptr;  // the first tensor of the call
 };
 
 // ", in update of step 3, tensor 'w'"
@@ -33,22 +36,24 @@ std::string text_of(const Place& place);
 class Inside {
  public:
   Inside(const Plugin& plugin, const Place& place);
-  // Of a file that is being opened: what is in it is not known. `file` outlives the mark.
+  // For a file that is being opened, with contents not yet known. `file` outlives the mark.
   explicit Inside(const char* file);
-  // The same call on a thread that works for it: a part of the loop that the plugin runs on the host's threads.
+  // The same call on a worker thread: a part of the loop that the plugin runs on the host's
+  // threads.
   explicit Inside(const Inside* caller);
   ~Inside();
   Inside(const Inside&) = delete;
 
-  // The innermost of this thread; null: it is in no plugin.
+  // The innermost mark of this thread; null outside of plugins.
   static const Inside* current();
-  // In the child of a fork(): its end is not the program's.
+  // For the child of a fork(), which does not end the program.
   static void forget();
-  const Plugin* plugin() const { return plugin_; }  // null: of a file
+  const Plugin* plugin() const { return plugin_; }  // null: a file is being opened
   const Place& place() const { return place_; }
-  // How the host computed when it called.
+  // The host's floating-point environment at the call.
   const FloatEnvironment& environment() const { return environment_; }
-  // "inside of optimizer plugin X 1.2, update, step 3", for the end of the process: no memory is asked for.
+  // "inside of optimizer plugin X 1.2, update, step 3", for the end of the process. Allocates
+  // nothing.
   size_t write(char* into, size_t bytes) const;
 
  private:
@@ -63,7 +68,8 @@ class Inside {
   FloatEnvironment environment_;
 };
 
-// A host's loop that a plugin runs computes as the host does, on every thread: what the plugin set for itself is set aside.
+// Restores the host's floating-point environment while a plugin runs a loop on the host's threads;
+// the plugin's own settings are suspended.
 class AsTheHost {
  public:
   AsTheHost();
@@ -74,9 +80,10 @@ class AsTheHost {
   const FloatEnvironment before_;
 };
 
-// Prints the mark when a signal kills the process inside of a plugin (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), and then lets
-// the signal do what it does. A library owns no signals, so this is asked for ("debug_plugins") and takes only those that nobody
-// handles; `gannet run` tells the same without it.
+// Prints the mark if a signal kills the process inside a plugin (SIGSEGV, SIGBUS, SIGFPE, SIGILL,
+// SIGABRT), then lets the signal take its course. A library owns no signals, so this is opt-in
+// ("debug_plugins") and takes only signals without a handler; `gannet run` reports the same without
+// it.
 void tell_fatal_signals();
 
 }  // namespace gannet::plugin

@@ -1,4 +1,5 @@
-// The plugins that a config names, and where their params stand: for `initialize`, and `gannet config check` alike.
+// The plugins named in a config and the positions of their params, for `initialize` and `gannet
+// config check`.
 #pragma once
 
 #include <functional>
@@ -11,17 +12,18 @@
 
 namespace gannet {
 
-// Where plugins are looked for: "plugins": {"path": [...], "allow": [...], "trusted": ...}.
+// The search settings: "plugins": {"path": [...], "allow": [...], "trusted": ...}.
 plugin::Registry::Options plugin_places(const config::Settings& settings);
 
-// Where a param of a block stands, for plugin::parse_params.
+// The position of a block's param, for plugin::parse_params.
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block);
 
-// The plugin that a block's `type` (or what `key` names) says; where none has that name, the error says where the type stands.
+// The plugin named by a block's `type` (or by `key`). If none has that name, the error gives the
+// position of the type.
 const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
                               const config::Document& document, const std::string& block, const char* key = "type");
 
-// Of all that the config says of an offload block and of aio, what the plugin knows; and where each of them stands.
+// The values in an offload block and in aio that the plugin knows, and the position of each.
 Dict known_params(const plugin::Plugin& plugin, const Dict& given);
 std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document,
                                                                           const std::string& block);

@@ -18,7 +18,7 @@ constexpr const char* kForeign = "is a shared object but not a Gannet plugin (it
 
 uint64_t align(uint64_t offset, uint64_t to) { return (offset + to - 1) / to * to; }
 
-// Whether a content's head, whose place is the same in every ABI, is of this one.
+// Whether a note's content is of this ABI. Its first fields have the same layout in every ABI.
 bool is_of_this_abi(const std::string& content) {
   uint16_t major = 0;
   if (content.size() < offsetof(gannet_note, abi_major) + sizeof(major)) return false;
@@ -26,8 +26,9 @@ bool is_of_this_abi(const std::string& content) {
   return major == GANNET_ABI_MAJOR;
 }
 
-// The content of the note named "Gannet" in a run of ELF notes: of a file that serves several ABIs the one of this ABI, else the
-// first. Ours are aligned to 8, others in the same range may be to 4.
+// The content of the note named "Gannet" in a run of ELF notes: this ABI's if the file serves
+// several, else the first. Our notes are aligned to 8 bytes, others in the same range may be
+// aligned to 4.
 std::optional<std::string> find_content(const std::string& notes, uint64_t alignment) {
   uint64_t offset = 0;
   std::optional<std::string> first;
@@ -72,7 +73,7 @@ Note read_note(const ElfFile& file) {
   Note note;
   gannet_note& head = note.head;
   const auto refuse_short = [&] { refuse(formatted("has a " GANNET_NOTE_SECTION " of {} bytes, too short", content->size())); };
-  // The first bytes are the same in every ABI: magic and version say what else to expect.
+  // The first bytes have the same layout in every ABI: magic and version determine the rest.
   if (content->size() < offsetof(gannet_note, required_features)) refuse_short();
   std::memcpy(&head, content->data(), std::min(content->size(), sizeof(head)));
   if (head.magic != GANNET_MAGIC) refuse("has a " GANNET_NOTE_SECTION " with the wrong magic number");
@@ -95,8 +96,8 @@ void check_text(const std::vector<std::string>& texts, const std::string& what) 
     if (printable(text) != text) refuse(formatted("has a control character in {}: '{}'", what, text));
 }
 
-// Symbols of two plugins with the same name would bind to one another, whatever flags dlopen has: inline variables of C++ are
-// unique in a process.
+// Symbols with the same name in two plugins would bind to one another, with any dlopen flags:
+// inline variables in C++ are unique in a process.
 void check_exports(const ElfFile& file) {
   std::vector<std::string> others;
   for (const auto& name : file.exported())
@@ -108,7 +109,8 @@ void check_exports(const ElfFile& file) {
                    count > 3 ? formatted(" and {} more", count - 3) : ""));
 }
 
-// A stable plugin works with any LibTorch because it uses none; one that links it breaks with the next version, in some symbol.
+// A stable plugin works with any LibTorch because it uses none; a plugin that links it breaks with
+// the next version.
 void check_needs_no_torch(const ElfFile& file) {
   for (const auto& library : file.needed())
     for (const char* family : {"libtorch", "libc10"})
@@ -117,12 +119,13 @@ void check_needs_no_torch(const ElfFile& file) {
             formatted("says that it is of the stable tier, which links nothing of LibTorch, and needs the library {}", library));
 }
 
-// The version of a kind's interface that a file was built with: see gannet_note::interface_versions.
+// The version of a kind's interface that a file was built with; see
+// gannet_note::interface_versions.
 uint32_t version_in(uint32_t versions, int byte) { return versions < 256 ? versions : versions >> (8 * byte) & 0xff; }
 
-// A file says all three versions, and only those of the kinds that it provides matter.
+// A note has all three versions; only those of the kinds that the file provides matter.
 void check_interfaces(const std::vector<std::string>& provides, uint32_t versions) {
-  // By byte of interface_versions, the lowest first.
+  // In the byte order of interface_versions, the lowest first.
   constexpr const char* kKinds[] = {"accelerator", "comm", "offload"};
   for (int byte = 0; byte < 3; ++byte) {
     const std::string prefix = formatted("{}/", kKinds[byte]);

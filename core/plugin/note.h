@@ -1,4 +1,4 @@
-// The note of a plugin's file: who it is, read before any of its code runs.
+// Reads and checks a plugin file's note, before any of its code runs.
 #pragma once
 
 #include <optional>
@@ -8,24 +8,26 @@
 
 namespace gannet::plugin {
 
-// Whether a pinned file's fingerprint must be this process's. The conformance kit has none: it takes the LibTorch that the file
-// itself brings.
+// Whether a pinned file's fingerprint must match this process. The conformance kit uses kAny: it
+// loads the LibTorch that the file brings.
 enum class Fingerprint { kOfThisHost, kAny };
 
-// Reads the file and judges it by its note. Never throws: a file that cannot be used is a Candidate with the reason.
+// Reads the file and judges it by its note. Never throws: an unusable file gives a Candidate with
+// the reason.
 Candidate read_candidate(const std::string& file, Fingerprint wanted = Fingerprint::kOfThisHost);
 
-// It was rejected as a sound shared object that does not say it were a plugin: a library that lies in a folder of plugins.
+// Whether the candidate is a valid shared object that does not claim to be a plugin: an ordinary
+// library in a plugin folder.
 bool is_foreign(const Candidate& candidate);
 
-// The fields in which two fingerprints ("torch=2.11.0,cxx11abi=1,...") differ, as a sentence; "" when they are equal. `whose`:
-// the second is, "this Gannet's".
+// The fields in which two fingerprints ("torch=2.11.0,cxx11abi=1,...") differ, as a sentence; "" if
+// they are equal. `whose`: owner of the second fingerprint, "this Gannet's".
 std::string fingerprint_difference(const std::string& plugin, const std::string& host, const char* whose);
 
-// The vendor's half that the LibTorch in this process has: "cuda=13.0"; "" where it is the CPU's alone.
+// The vendor part of the LibTorch in this process: "cuda=13.0"; "" for a CPU-only build.
 std::string vendor_of_libtorch();
 
-// "optimizer/adam@cpu" of a descriptor, lower case, as a note lists it.
+// "optimizer/adam@cpu" for a descriptor, in lower case as in a note.
 std::string provided_name(const gannet_descriptor& descriptor);
 
 }  // namespace gannet::plugin

@@ -23,7 +23,7 @@
 #include "plugin/handshake.h"
 #include "plugin/inside.h"
 
-// After <cstring> and <vector>: Boost.DLL 1.74 uses both and includes neither.
+// After <cstring> and <vector>: Boost.DLL 1.74 uses both but includes neither.
 #include <boost/dll/shared_library.hpp>
 
 namespace gannet::plugin {
@@ -49,8 +49,8 @@ std::string replaced(std::string text, const std::string& word, const std::strin
   return text;
 }
 
-// The loader's sentence, in the two cases that have a remedy: "libx.so.1: cannot open shared object file: ..." and
-// "FILE: undefined symbol: name".
+// Explains the loader's message in the two cases with a remedy: "libx.so.1: cannot open shared
+// object file: ..." and "FILE: undefined symbol: name".
 Error explain(const std::string& file, const ElfFile& elf, const std::string& loader) {
   constexpr std::string_view kMissing = ": cannot open shared object file", kUndefined = "undefined symbol: ";
   if (const size_t end = loader.find(kMissing); end != std::string::npos && loader.substr(0, end) != file) {
@@ -73,7 +73,7 @@ Error explain(const std::string& file, const ElfFile& elf, const std::string& lo
   return Error(ErrorCode::kPlugin, formatted("plugin {} cannot be opened: {}", printable(file), printable(loader)));
 }
 
-// As many bytes as the loaded symbol has: what lies behind them is not the table's.
+// The table, limited to the size of the loaded symbol: bytes behind it do not belong to the table.
 std::span<const gannet_descriptor* const> whole_table(const gannet_descriptor* const* first) {
   Dl_info info{};
   ElfW(Sym)* symbol = nullptr;
@@ -82,17 +82,17 @@ std::span<const gannet_descriptor* const> whole_table(const gannet_descriptor* c
   return {first, is_known ? symbol->st_size / sizeof(*first) : 0};
 }
 
-// `opened`: the path to open, of the file itself or of a copy.
+// `opened`: the path to open, either the file itself or a copy.
 std::span<const gannet_descriptor* const> table_of(const std::string& file, const std::string& opened, const ElfFile& elf) {
   namespace dll = boost::dll;
-  // NODELETE beside the leak below: a dlclose by anybody else cannot pull the code from under a live object either.
-  // rtld_now: a missing symbol is an error here and not at its first call in the middle of training. rtld_local: the symbols
-  // of one plugin are not offered to the next.
+  // NODELETE in addition to the leak below: no other dlclose can unmap the code of a live object.
+  // rtld_now: a missing symbol is an error here, not at its first call during training. rtld_local:
+  // one plugin's symbols are not visible to the next.
   const auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local | static_cast<dll::load_mode::type>(RTLD_NODELETE);
   std::error_code failed;
   auto* library = new dll::shared_library();  // leaked: plugins live as long as the process
   {
-    const Inside inside(file.c_str());  // its constructors run
+    const Inside inside(file.c_str());  // its static constructors run
     library->load(opened, mode, failed);
   }
   if (failed) {
@@ -106,7 +106,7 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
   return whole_table(&library->get<const gannet_descriptor* const>(GANNET_EXPORT_NAME));
 }
 
-// A file that is open. Its SHA-256 is computed when a list of trusted files is asked about it.
+// An open file. Its SHA-256 is computed when a trust list first checks it.
 struct Opened {
   std::vector<const Plugin*> plugins;
   std::string sha256;
@@ -116,7 +116,8 @@ struct Opened {
   throw Error(ErrorCode::kPlugin, formatted("plugin {} {}", printable(candidate.file), printable(reason)), remedy);
 }
 
-// It was opened when nobody asked for trust: the file is what was opened as long as its hash is.
+// For a file opened without a trust list: if its hash is unchanged, the file now is the file that
+// was opened.
 void require_trust(const TrustList& trust, const Candidate& candidate, Opened& opened) {
   if (opened.sha256.empty()) {
     const ElfFile now(candidate.file);
@@ -128,7 +129,7 @@ void require_trust(const TrustList& trust, const Candidate& candidate, Opened& o
   trust.require_hash(candidate.file, opened.sha256);
 }
 
-// `path`: of the file itself, or of the copy that was judged.
+// `path`: the file itself, or the copy that was judged.
 Opened open_file(const Candidate& candidate, const std::string& path) {
   const ElfFile elf(path);
   Opened opened;
@@ -152,7 +153,7 @@ Opened open_trusted(const Candidate& candidate, const TrustList& trust) {
   }
   const std::string hash = sha256(ElfFile(copy->path()).bytes());
   trust.require_hash(candidate.file, hash);
-  copy->keep();  // also where opening fails: the linker may have seen the path
+  copy->keep();  // even if opening fails: the linker may have seen the path
   Opened opened = open_file(candidate, copy->path());
   opened.sha256 = hash;
   return opened;
@@ -161,7 +162,7 @@ Opened open_trusted(const Candidate& candidate, const TrustList& trust) {
 }  // namespace
 
 const std::vector<const Plugin*>& open(const Candidate& candidate, const TrustList* trust) {
-  // Never destroyed: plugins may be used while the program's statics are torn down.
+  // Never destroyed: plugins may be used while static objects are destroyed.
   static auto& mutex = *new std::mutex;
   // By canonical path: two links to a file are one plugin.
   static auto& opened = *new std::map<std::string, Opened>;

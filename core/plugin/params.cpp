@@ -1,4 +1,4 @@
-// A config's "params" against a plugin's schema.
+// Converts a config's "params" by a plugin's schema.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 
 namespace gannet::plugin {
 
-// What view_ points into. Filled once, then never moved: ParamSets share it.
+// Storage behind view_. Filled once, then never moved: ParamSets share it.
 struct ParamSet::Storage {
   std::vector<std::optional<Converted>> converted;  // nullopt: no value and no default, or null
   std::vector<gannet_param_value> values;
-  std::vector<std::vector<const char*>> strings;  // [specs] of lists of them
+  std::vector<std::vector<const char*>> strings;  // [specs] for the lists of strings
 };
 
 namespace {
@@ -24,7 +24,8 @@ using Where = std::function<std::string(const std::string& member)>;
 
 bool is_comment(const std::string& key) { return key.starts_with('_') || key.starts_with("x-"); }
 
-// What the schema's specs get of `params`. Throws at the first mistake, or puts all of them into `mistakes`.
+// Converts `params` for each spec of the schema. Throws at the first mistake, or collects all in
+// `mistakes`.
 std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Dict& params, const Where& where,
                                                   std::vector<Error>* mistakes) {
   const auto refuse = [&](const std::string& member, const std::string& reason, const std::string& next_step) {

@@ -1,4 +1,5 @@
-// Plugins as the rest of the core sees them: found by (kind, name, device), opened, checked, and ready to create objects.
+// Plugins as the rest of the core sees them: found by (kind, name, device), opened, checked, and
+// ready to create objects.
 //
 //   plugin::Registry registry({.explicit_paths = settings.plugin_paths});
 //   const plugin::Plugin& adam = registry.require(GANNET_KIND_OPTIMIZER, "AdamW", "cpu");
@@ -31,49 +32,52 @@ struct Plugin {
   std::string device() const { return descriptor->device ? descriptor->device : ""; }
 };
 
-// A file that was looked at, and what came of it: what `gannet plugins list -v` prints.
+// A file that was examined, and the outcome, as `gannet plugins list -v` prints it.
 struct Candidate {
   std::string file;
   std::vector<std::string> provides;  // "optimizer/adam@cpu", from the note
   gannet_tier tier = GANNET_TIER_STABLE;
-  // Which LibTorch and C++ ABI it was built for: in the pinned tier host_fingerprint().
+  // The LibTorch and C++ ABI that it was built for: host_fingerprint() in the pinned tier.
   std::string fingerprint;
-  std::string vendor;  // the vendor's half of LibTorch that it uses; "": none
+  std::string vendor;  // the vendor part of LibTorch that it uses; "": none
   uint16_t abi_minor = 0;
-  std::string rejected;  // the reason, "" when it is usable as far as its note says
-  std::string remedy;    // what to do about it; "": build it again
-  bool is_own = false;   // lies in a folder of Gannet's own plugins
+  std::string rejected;  // the reason; "" if its note makes it usable
+  std::string remedy;    // the remedy; "": rebuild it
+  bool is_own = false;   // in a folder of Gannet's own plugins
 };
 
 class Registry {
  public:
   struct Options {
     std::vector<std::string> explicit_paths;  // from the config: files or folders
-    // Files or folders that are opened although every user of the machine may change them, or a folder on their path.
+    // Files or folders that may be opened although every user of the machine may change them or a
+    // folder on their path.
     std::vector<std::string> allowed_paths = {};
-    // Of the config's "plugins": {"trusted": ...}: only files whose hash is in that list are opened. "": any; "true": the user's
-    // own list (trust.h).
+    // The config's "plugins": {"trusted": ...}: only files with a hash in that list are opened. "":
+    // any file; "true": the user's own list (trust.h).
     std::string trusted = "";
   };
   explicit Registry(Options options);
 
-  // The plugin for (kind, name, device); `device` also matches plugins made for any device. Throws Error(kPlugin) that says
-  // what was looked for, every place searched, every file rejected and why, and the nearest names.
+  // The plugin for (kind, name, device); `device` also matches plugins made for any device. Throws
+  // Error(kPlugin) with the request, all places searched, all rejected files with reasons, and the
+  // nearest names.
   const Plugin& require(gannet_kind kind, const std::string& name, const std::string& device = "");
-  // Null when no file provides it; still throws when a file that does is broken.
+  // Null if no file provides it; still throws if a file that provides it is broken.
   const Plugin* find(gannet_kind kind, const std::string& name, const std::string& device = "");
-  // The accelerators that "auto" may take, the best first (gannet_accelerator_api::priority, then the name). One whose file is
-  // rejected or broken is passed over with a warning.
+  // The accelerators that "auto" may choose, the best first (by gannet_accelerator_api::priority,
+  // then by name). A rejected or broken file is skipped with a warning.
   std::vector<const Plugin*> accelerators_best_first();
-  // One file, whatever it provides (`gannet plugins info PATH`); refused as one that was found is.
+  // Opens one file with any content (`gannet plugins info PATH`); the checks are those for files
+  // found by search.
   std::vector<const Plugin*> open_file(const std::string& path);
 
-  // What was opened through another registry: throws as opening it through this one would.
+  // Checks a plugin opened through another registry; throws as opening it through this one would.
   void require_trust(const Plugin& plugin) const;
 
   const std::vector<Candidate>& candidates() const { return candidates_; }
   const std::vector<std::string>& searched() const { return searched_; }
-  // Everything that was opened through this registry, in order.
+  // Plugins opened through this registry, in order.
   const std::vector<const Plugin*>& opened() const { return opened_; }
 
  private:
@@ -84,7 +88,7 @@ class Registry {
   std::vector<Candidate> candidates_;
   std::vector<std::string> searched_;
   std::vector<std::string> allowed_;        // canonical
-  std::shared_ptr<const TrustList> trust_;  // null: files are opened whatever their hash
+  std::shared_ptr<const TrustList> trust_;  // null: files with any hash are opened
   // Owned by open() (open.h), which never frees them.
   std::vector<const Plugin*> opened_;
 };
@@ -116,27 +120,28 @@ class ParamSet {
 ParamSet parse_params(const Plugin& plugin, const Dict& params,
                       const std::function<std::string(const std::string& member)>& where);
 
-// The host's fingerprint, as a pinned plugin must carry it.
+// The host's fingerprint, which a pinned plugin must have.
 std::string host_fingerprint();
 
-// A gannet_error with room for a long sentence, and what throws it:
+// A gannet_error with room for a long message, and the function that throws it:
 //   ErrorBuffer error; raise_unless_ok(api->create(..., error), error, plugin, "optimizer plugin AdamW (file)")
 class ErrorBuffer {
  public:
   ErrorBuffer() : error_{sizeof(gannet_error), 0, sizeof(text_) - 1, text_} { text_[0] = text_[sizeof(text_) - 1] = 0; }
   ErrorBuffer(const ErrorBuffer&) = delete;
   operator gannet_error*() { return &error_; }
-  std::string message() const;  // with its control characters made visible
+  std::string message() const;  // with control characters made visible
 
  private:
-  // The plugin may fill all but the last byte, which stays 0.
+  // The plugin may fill all bytes except the last, which stays 0.
   char text_[4097];  // not from the heap, and not zeroed: every call of a plugin has one
   gannet_error error_;
 };
 // Maps a status to an ErrorCode and throws "<who>: <message>" unless it is GANNET_OK.
 void raise_unless_ok(int32_t status, const ErrorBuffer& error, const Plugin& plugin, const std::string& who);
 
-// What only a defect of the plugin explains: Error(kPluginFault), whose next step names the plugin and its version.
+// For errors that only a plugin defect explains: Error(kPluginFault); the next step names the
+// plugin and version.
 Error fault(const Plugin& plugin, const std::string& what);
 
 }  // namespace gannet::plugin

@@ -1,4 +1,4 @@
-// What a plugin is refused for. The reason has no subject: whoever opened the file puts its name in front.
+// Refuses a plugin. The reason has no subject: the caller that opened the file adds its name.
 #pragma once
 
 #include <gannet/error.h>

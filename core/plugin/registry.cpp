@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A name of a note, cut apart: "optimizer/adam@cpu".
+// The parsed name of a note's entry: "optimizer/adam@cpu".
 struct Provided {
   explicit Provided(const std::string& text) {
     const size_t slash = std::min(text.find('/'), text.size()), at = std::min(text.find('@'), text.size());
@@ -52,7 +52,7 @@ std::string searched_text(const std::vector<std::string>& places) {
   return formatted("\n  searched: {}", join(places, "\n            "));
 }
 
-// A folder of the user's may hold many files that are no plugins: the first few say enough.
+// A user's folder may hold many files that are no plugins, so only the first few are shown.
 std::string rejected_text(const std::vector<Candidate>& candidates) {
   constexpr size_t kShown = 12;
   std::string text;
@@ -64,7 +64,8 @@ std::string rejected_text(const std::vector<Candidate>& candidates) {
   return text;
 }
 
-// An entry of "allow" stands for the file, or for every file below the folder. One that is not there was meant to be.
+// An entry of "allow" is a file, or a folder that includes every file below it. A missing entry is
+// a mistake.
 std::vector<std::string> canonical_of(const std::vector<std::string>& allowed) {
   std::vector<std::string> result;
   for (const auto& path : allowed) {
@@ -83,7 +84,8 @@ bool is_at_or_below(const fs::path& file, const fs::path& place) {
   return std::mismatch(place.begin(), place.end(), file.begin(), file.end()).first == place.end();
 }
 
-// Once per process: an engine, its world and each block of the config ask for themselves.
+// Warns once per process: an engine, its world and each block of the config create their own
+// registries.
 void warn_once(const std::string& text) {
   static auto& mutex = *new std::mutex;
   static auto& said = *new std::set<std::string>;
@@ -120,7 +122,7 @@ Registry::Registry(Options options) {
     const std::string folder = fs::path(candidate.file).parent_path();
     candidate.is_own = std::find(found.own_folders.begin(), found.own_folders.end(), folder) != found.own_folders.end();
   }
-  // A file that the config names is one that the user counts on.
+  // A file that the config names must be usable.
   for (const auto& path : options.explicit_paths)
     for (const auto& candidate : candidates_) {
       std::error_code failed;
@@ -150,7 +152,7 @@ std::vector<const Plugin*> Registry::open_candidate(const Candidate& candidate) 
 void Registry::require_trust(const Plugin& plugin) const {
   Candidate candidate;
   candidate.file = plugin.file;
-  if (trust_) open(candidate, trust_.get());  // which is open already
+  if (trust_) open(candidate, trust_.get());  // already open
 }
 
 const Plugin* Registry::find(gannet_kind kind, const std::string& name, const std::string& device) {
@@ -170,7 +172,7 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
         warn_once(formatted("{} is taken from {}, which takes precedence over {}{}", wanted.to_string(name),
                             printable(candidate.file), other.is_own ? "Gannet's own, " : "the one of the same name in ",
                             printable(other.file)));
-    // A plugin made for this very device is preferred to one for any device.
+    // A plugin made for this device is preferred to one for any device.
     const Plugin* any_device = nullptr;
     for (const auto* plugin : open_candidate(candidate)) {
       if (!wanted.met_by(provided_name(*plugin->descriptor))) continue;

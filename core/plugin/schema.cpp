@@ -14,7 +14,8 @@
 namespace gannet::plugin {
 namespace {
 
-// Far more than a plugin has and than the contract's struct will ever be: beyond them the list is damaged.
+// Far more than a plugin has or the contract's struct will ever need: beyond these the list is
+// damaged.
 constexpr uint64_t kMostParams = 1024, kLargestStride = 4096;
 
 [[noreturn]] void mismatch(const gannet_param_spec& spec, const Value& value) {
@@ -54,7 +55,7 @@ std::optional<bool> boolean_of(const Value& value) {
 std::optional<int64_t> integer_of(const Value& value) {
   if (value.is_int()) return value.as_int();
   if (value.is_bool()) return value.as_bool();
-  if (value.is_string()) {  // exact where a double would round
+  if (value.is_string()) {  // exact, unlike a double
     const std::string text = trimmed(value.as_string());
     int64_t integer = 0;
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), integer);
@@ -79,7 +80,7 @@ std::string plain(double number) {
                                                                  : Value(number).to_json();
 }
 
-// JSON text to Value, for the defaults alone: the config has its own reader, which keeps positions.
+// Converts JSON to Value, for defaults only: the config has its own reader, which keeps positions.
 Value to_value(const nlohmann::json& json) {
   if (json.is_null()) return nullptr;
   if (json.is_boolean()) return json.get<bool>();
@@ -134,14 +135,14 @@ std::vector<const gannet_param_spec*> specs_of(const gannet_descriptor& descript
 
 namespace {
 
-// A list's elements; one value is a list of one.
+// A list's elements; a single value is a list of one.
 List elements_of(const gannet_param_spec& spec, const Value& value) {
   List elements = value.is_list() ? value.as_list() : List{value};
   if (spec.length != 0 && elements.size() != spec.length) mismatch(spec, value);
   return elements;
 }
 
-// `whole`: what stands in the config.
+// `whole`: the value in the config.
 std::string chosen(const gannet_param_spec& spec, const Value& value, const Value& whole) {
   if (!value.is_string()) mismatch(spec, whole);
   const auto choices = split(spec.choices ? spec.choices : "", '|');

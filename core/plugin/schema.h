@@ -1,4 +1,5 @@
-// A plugin's parameter schema: reading the declarations safely, converting one value, and checking the schema itself.
+// A plugin's parameter schema: reads the declarations safely, converts values, and checks the
+// schema itself.
 #pragma once
 
 #include <gannet/error.h>
@@ -11,10 +12,10 @@
 
 namespace gannet::plugin {
 
-// The specs of a descriptor, one after the other by the plugin's own stride.
+// The specs of a descriptor, read with the plugin's own stride.
 std::vector<const gannet_param_spec*> specs_of(const gannet_descriptor& descriptor);
 
-// A value that fits its spec. Only the member that the spec's type names is meaningful.
+// A value that fits its spec. Only the member for the spec's type is meaningful.
 struct Converted {
   int64_t integer = 0;
   double number = 0;
@@ -28,20 +29,21 @@ struct Converted {
 // length. Throws Error(kConfig) with the bare reason: "expected a number of at least 0, found -1".
 Converted convert(const gannet_param_spec& spec, const Value& value);
 
-// A new value of a dynamic number while training, or of one in a list ("betas[0]"). Throws as convert does.
+// Checks a new value, during training, of a dynamic number or a list element ("betas[0]"). Throws
+// as convert does.
 void check_dynamic(const gannet_descriptor& descriptor, const std::string& name, double value);
 
-// The default, or nothing. Throws as convert does, and when the text is not JSON.
+// The default, if any. Throws as convert does, and if the text is not JSON.
 std::optional<Converted> default_of(const gannet_param_spec& spec);
 
-// Throws Error(kPlugin) with the bare reason when the schema contradicts itself.
+// Throws Error(kPlugin) with the bare reason if the schema contradicts itself.
 void check_schema(const gannet_descriptor& descriptor);
 
-// What parse_params would throw of these params, all of it; empty where it takes them.
+// All errors that parse_params would throw for these params; empty if they are valid.
 std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params,
                                const std::function<std::string(const std::string& member)>& where);
 
-// "learning rate" of a gannet_param_role.
+// "learning rate" for a gannet_param_role.
 const char* role_name(uint32_t role);
 
 // "number", "list of 2 numbers", "one of: cos, linear".

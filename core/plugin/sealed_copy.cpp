@@ -1,4 +1,4 @@
-// A copy of a plugin's file in memory that nobody can change (trust.h).
+// An immutable in-memory copy of a plugin's file (trust.h).
 #include <fcntl.h>
 #include <gannet/error.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 namespace gannet::plugin {
 namespace {
 
-// Kernels from 6.3 on want to know whether such memory may be executed; older ones do not know the flag.
+// Kernels since 6.3 require a flag for executable memory; older kernels reject the flag.
 int executable_memory() {
   constexpr unsigned kExecutable = 0x10;  // MFD_EXEC
   const int descriptor = ::memfd_create("gannet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING | kExecutable);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder `gannet` beside libgannet_core.so, wherever that was loaded from.
+// The folder `gannet` beside the loaded libgannet_core.so.
 fs::path folder_beside_core() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&search), &info) || !info.dli_fname) return {};
@@ -29,7 +29,7 @@ class Collector {
  public:
   explicit Collector(SearchResult& result) : result_(result) {}
 
-  // False when there is nothing at `path`.
+  // False if nothing exists at `path`.
   bool add(const fs::path& path, const std::string& why) {
     std::error_code failed;
     const auto real = fs::weakly_canonical(path, failed);
@@ -44,14 +44,14 @@ class Collector {
       return true;
     }
     std::vector<std::pair<std::string, fs::path>> found;
-    std::error_code unresolved;  // of one entry: a link in a circle ends no listing
+    std::error_code unresolved;  // for one entry: a circular link does not end the listing
     for (fs::directory_iterator entry(real, failed), end; !failed && entry != end; entry.increment(failed)) {
       if (entry->path().extension() != ".so") continue;
       const fs::path file = fs::weakly_canonical(entry->path(), unresolved);
       found.emplace_back((unresolved ? entry->path() : file).string(), path / entry->path().filename());
     }
     if (failed) result_.places.back() += formatted(" (cannot be read: {})", failed.message());
-    std::sort(found.begin(), found.end());  // the order of a folder is the file system's whim
+    std::sort(found.begin(), found.end());  // the file system's order is arbitrary
     for (const auto& [file, way] : found) add_file(file, way);
     return true;
   }
@@ -71,7 +71,7 @@ class Collector {
   }
 
   SearchResult& result_;
-  // Canonical paths: a folder that is named twice is searched once, in its first place.
+  // Canonical paths: a folder named twice is searched once, at its first place.
   std::vector<std::string> places_;
 };
 

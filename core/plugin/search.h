@@ -1,5 +1,5 @@
-// Where plugins are looked for, in order: the config's paths, GANNET_PLUGIN_PATH, beside the core library, the install
-// prefix. Never the current directory, unless a path of the user's says so.
+// Finds plugin files, in order: the config's paths, GANNET_PLUGIN_PATH, beside the core library,
+// the install prefix. Never the current directory, unless one of the user's paths names it.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 namespace gannet::plugin {
 
 struct SearchResult {
-  std::vector<std::string> places;       // "/opt/plugins (GANNET_PLUGIN_PATH)", also those that do not exist
-  std::vector<std::string> files;        // absolute, without links, in search order, each once
-  std::vector<std::string> ways;         // for each of them the path by which it was found, links and all
+  std::vector<std::string> places;       // "/opt/plugins (GANNET_PLUGIN_PATH)", including places that do not exist
+  std::vector<std::string> files;        // absolute, links resolved, in search order, without duplicates
+  std::vector<std::string> ways;         // for each file, the path by which it was found, links included
   std::vector<std::string> own_folders;  // of Gannet's own plugins
 };
 
-// Throws Error(kPlugin) when one of the config's paths does not exist: the user asked for that very file.
+// Throws Error(kPlugin) if one of the config's paths does not exist: the user asked for that file.
 SearchResult search(const std::vector<std::string>& explicit_paths);
 
 }  // namespace gannet::plugin

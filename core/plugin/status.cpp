@@ -1,4 +1,4 @@
-// Names of kinds and what a plugin's status means as an exception.
+// Names of plugin kinds, and the exceptions for plugin status codes.
 #include <gannet/error.h>
 
 #include "base/format.h"
@@ -25,7 +25,7 @@ ErrorCode code_of(int32_t status) {
     case GANNET_UNAVAILABLE:
       return ErrorCode::kUnavailable;
     default:
-      return ErrorCode::kPluginFault;  // GANNET_INTERNAL, or a number that the contract does not have
+      return ErrorCode::kPluginFault;  // GANNET_INTERNAL, or a number outside of the contract
   }
 }
 

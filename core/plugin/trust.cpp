@@ -51,7 +51,7 @@ TrustedFile parsed(const std::string& line, const std::string& where) {
               "name another list with --trusted, and in the config's \"plugins\": {\"trusted\": ...}");
 }
 
-// The lock of a list is its folder's: no file is left behind, and it ends with its process.
+// Locks the list by its folder: no lock file is left behind, and the lock ends with the process.
 std::shared_ptr<void> lock_folder_of(const std::string& path) {
   const std::string folder = fs::path(path).parent_path().string();
   std::error_code failed;
@@ -80,7 +80,7 @@ std::string sha256(std::string_view bytes) {
 
 std::string own_trust_list() {
   const char* config = std::getenv("XDG_CONFIG_HOME");
-  if (config && *config == '/') return formatted("{}/gannet/trusted_plugins", config);  // the standard ignores relative ones
+  if (config && *config == '/') return formatted("{}/gannet/trusted_plugins", config);  // relative: ignored, by the standard
   const char* home = std::getenv("HOME");
   if (home && *home) return formatted("{}/.config/gannet/trusted_plugins", home);
   throw Error(ErrorCode::kPlugin,
@@ -98,7 +98,7 @@ TrustList TrustList::read_or_empty(const std::string& trusted) {
   if (!fs::is_regular_file(status))
     throw Error(ErrorCode::kPlugin, formatted("the list of trusted plugins {} is not a regular file", printable(list.path_)),
                 "name a file");
-  // Before it is read: whoever may write it decides what is trusted.
+  // Checked before reading: anyone who may write the list decides what is trusted.
   if (const std::string reason = exposure(list.path_); !reason.empty())
     throw Error(ErrorCode::kPlugin,
                 formatted("the list of trusted plugins {} is not used: {}", printable(list.path_), printable(reason)),
@@ -162,7 +162,7 @@ void TrustList::write() const {
   const std::string fresh = path_ + ".new";
   const int descriptor = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (descriptor < 0) cannot_write(fresh, errno);
-  ::fchmod(descriptor, 0644);  // whatever the umask: a list that others may write is not used
+  ::fchmod(descriptor, 0644);  // with any umask: a list that others may write is not used
   std::string text =
       "# Plugins that may be opened where a config has \"plugins\": {\"trusted\": ...}; see `gannet plugins trust`.\n";
   for (const TrustedFile& one : files_) text += formatted("{}  {}\n", one.hash, one.file);

@@ -1,8 +1,9 @@
-// Plugin files that may be opened, by the SHA-256 of their bytes: what "plugins": {"trusted": ...} of a config asks for, and
-// `gannet plugins trust` keeps.
+// Trusted plugin files, by the SHA-256 of their bytes: the list of a config's "plugins":
+// {"trusted": ...}, kept by `gannet plugins trust`.
 //
-// The list is a file as sha256sum(1) writes it and checks it, "HASH  FILE" in each line; `#` begins a comment. A file is trusted
-// for what it holds, wherever it lies: the path in the list is for people, and for the sentence that says that it has changed.
+// The list has the format of sha256sum(1), "HASH  FILE" on each line; `#` begins a comment. A file
+// is trusted by content, at any path: the path in the list is for people, and for the message that
+// a file has changed.
 #pragma once
 
 #include <memory>
@@ -20,37 +21,42 @@ struct TrustedFile {
 
 class TrustList {
  public:
-  // `trusted` is the config's value: "true" for the user's own list, else a path. Throws Error(kPlugin) where the list is
-  // missing, has a line that is none, or is one that every user of the machine may write.
+  // `trusted` is the config's value: "true" for the user's own list, else a path. Throws
+  // Error(kPlugin) if the list is missing, has an invalid line, or may be written by every user of
+  // the machine.
   static TrustList read(const std::string& trusted);
-  // The same; empty where there is no such file yet.
+  // The same; empty if there is no such file yet.
   static TrustList read_or_empty(const std::string& trusted);
-  // The same, to be changed and written: until the list is gone, other commands that change it wait. Throws Error(kIo).
+  // The same, to be changed and written. Other commands that change the list wait until this object
+  // is destroyed. Throws Error(kIo).
   static TrustList read_to_change(const std::string& trusted);
-  // Whole or not at all: a new file takes the old one's place. Throws Error(kIo).
+  // All or nothing: a new file replaces the old one. Throws Error(kIo).
   void write() const;
 
-  // Throws Error(kPlugin) with the command to run, unless the list has the hash. `file`: for that sentence.
+  // Throws Error(kPlugin) with the command to run, unless the list has the hash. `file` is for the
+  // message.
   void require_hash(const std::string& file, const std::string& hash) const;
 
-  void add(const std::string& hash, const std::string& file);  // in place of the file's former hash
+  void add(const std::string& hash, const std::string& file);  // replaces the file's previous hash
   bool remove(const std::string& hash_or_file);                // whether it was there
   const std::vector<TrustedFile>& files() const { return files_; }
   const std::string& path() const { return path_; }
 
  private:
-  std::string command() const;  // "gannet plugins trust", with --trusted where this is not the user's own list
+  std::string command() const;  // "gannet plugins trust", with --trusted unless this is the user's own list
 
   std::string path_;
   bool is_own_ = false;         // the user's own list
-  std::shared_ptr<void> lock_;  // of read_to_change
+  std::shared_ptr<void> lock_;  // held since read_to_change
   std::vector<TrustedFile> files_;
 };
 
-// $XDG_CONFIG_HOME/gannet/trusted_plugins, else ~/.config/gannet/trusted_plugins. Throws Error(kPlugin) where neither is known.
+// $XDG_CONFIG_HOME/gannet/trusted_plugins, else ~/.config/gannet/trusted_plugins. Throws
+// Error(kPlugin) if neither is known.
 std::string own_trust_list();
 
-// A copy of a file in memory that nobody can change, not this process either: what is hashed is what is opened.
+// An in-memory copy of a file that cannot be changed, even by this process: the bytes hashed are
+// the bytes opened.
 //
 //   SealedCopy copy("lion.so");
 //   trust.require_hash("lion.so", sha256(ElfFile(copy.path()).bytes()));
@@ -62,8 +68,8 @@ class SealedCopy {
   ~SealedCopy();
   SealedCopy(const SealedCopy&) = delete;
   const std::string& path() const { return path_; }  // "/proc/self/fd/N"
-  // Leaves the descriptor open for the life of the process. The dynamic linker knows a library by its path: were N used again,
-  // it would take the next library at that path for this one.
+  // Leaves the descriptor open for the life of the process. The dynamic linker identifies a library
+  // by its path: if N were reused, it would take the next library at that path for this one.
   void keep() { descriptor_ = -1; }
 
  private:

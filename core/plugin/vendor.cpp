@@ -1,11 +1,11 @@
-// Which vendor's half the LibTorch in this process has.
+// Determines the vendor part of the LibTorch in this process.
 #include <ATen/Version.h>
 
 #include "plugin/note.h"
 
 namespace gannet::plugin {
 
-// LibTorch says it among its build settings: "..., CUDA_VERSION=13.0, ...".
+// LibTorch lists it in its build settings: "..., CUDA_VERSION=13.0, ...".
 std::string vendor_of_libtorch() {
   static const std::string vendor = [] {
     const std::string settings = at::show_config();

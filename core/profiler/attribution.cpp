@@ -1,9 +1,11 @@
-// Whose each operator was.
+// Assigns each recorded operator to a module.
 //
-// Forward: the module whose parameters it reads; where it reads none, the lowest common ancestor of the modules of the operators
-// with parameters next before and next after it; before the first and after the last of them, the model. Backward: the same where
-// it reads parameters, else the module of the forward operator whose autograd node runs it: autograd numbers its nodes as they
-// are made.
+// In forward, an operator belongs to the module that owns the parameters it reads. If it reads
+// none, it belongs to the lowest common ancestor of the modules of the nearest operators with
+// parameters before and after it; before the first and after the last of them, to the model. In
+// backward, the same holds if it reads parameters; else it belongs to the module of the forward
+// operator that created the autograd node that runs it. Autograd numbers its nodes in the order of
+// creation.
 #include <algorithm>
 #include <map>
 
@@ -13,7 +15,7 @@ namespace gannet::profiler {
 
 std::vector<size_t> Recorder::attribute() const {
   std::vector<size_t> modules(events_.size(), Modules::kRoot);
-  std::vector<size_t> forward;  // in the order in which they ran
+  std::vector<size_t> forward;  // in execution order
   for (size_t e = 0; e < events_.size(); ++e)
     if (!events_[e].is_backward && events_[e].is_of_this_thread) forward.push_back(e);
 
@@ -41,7 +43,8 @@ std::vector<size_t> Recorder::attribute() const {
                                   [&](uint64_t number, size_t one) { return number < events_[one].next_node; });
     if (maker == forward.end()) continue;
     modules[e] = modules[*maker];
-    // It was made before: the node of a torch::autograd::Function, whose forward's operators follow and make none.
+    // The node may have been created before: a torch::autograd::Function creates its node first,
+    // and the operators of its forward follow and create none.
     for (; maker != forward.end() && events_[*maker].first_node == node + 1 && events_[*maker].next_node == node + 1; ++maker)
       if (const auto& own = events_[*maker].own) {
         modules[e] = *own;
@@ -71,7 +74,7 @@ ModelProfile Recorder::profile() const {
     (event.is_backward ? op.backward : op.forward) += work;
   }
   for (const auto& [event, bytes] : alive_) profile.modules[modules[event]].memory.activations += bytes;
-  for (size_t m = profile.modules.size(); m-- > 1;) {  // those below come later
+  for (size_t m = profile.modules.size(); m-- > 1;) {  // submodules come later
     auto &from = profile.modules[m], &to = profile.modules[modules_.parent(m)];
     to.forward += from.forward;
     to.backward += from.backward;

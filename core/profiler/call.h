@@ -1,6 +1,7 @@
-// One call of an operator as its rule sees it: shapes and numbers, no tensors, so that nothing lives longer for being counted.
+// One operator call as its rule sees it: shapes and numbers but no tensors, so that counting does
+// not extend a tensor's lifetime.
 //
-//   Call call(op, stack);     // before it runs
+//   Call call(op, stack);     // before the operator runs
 //   call.add_results(stack);  // after
 //   call.result().numel * call["mat1"].last();
 #pragma once
@@ -17,13 +18,13 @@ namespace gannet::profiler {
 
 struct Shape {
   std::vector<int64_t> sizes;
-  int64_t numel = 0;  // elements that are there: of a sparse tensor its values
+  int64_t numel = 0;  // stored elements; for a sparse tensor, its values
   bool is_given = false;
   bool is_sparse = false;
 
   Shape() = default;
   explicit Shape(const at::Tensor& tensor);
-  int64_t at(int64_t dimension) const;  // from the end where negative; 1 where there is none
+  int64_t at(int64_t dimension) const;  // negative: from the end; 1 if there is no such dimension
   int64_t last() const { return at(-1); }
 };
 
@@ -32,13 +33,13 @@ class Call {
   Call(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void add_results(const torch::jit::Stack& stack);
 
-  const Shape& operator[](const char* argument) const;  // a tensor; not given: elements 0
+  const Shape& operator[](const char* argument) const;  // a tensor; 0 elements if not given
   std::vector<Shape> list(const char* argument) const;  // of tensors
   std::vector<bool> flags(const char* argument) const;
   bool is(const char* argument) const;  // a bool
-  const Shape& first() const;           // the first tensor that is given
-  const Shape& result() const;          // the first one
-  // Elements that an operator works on where it takes each alone: of its results, or of a sparse argument.
+  const Shape& first() const;           // the first given tensor
+  const Shape& result() const;          // the first result
+  // Elements that an elementwise operator works on: those of its results, or of a sparse argument.
   int64_t elements() const;
 
  private:
@@ -48,9 +49,10 @@ class Call {
   };
   const Argument* find(const char* name) const;
 
-  // The dispatcher's, of the registered operator.
+  // Owned by the dispatcher, with the registered operator.
   const c10::FunctionSchema& schema_;
-  // In the order of the schema; an argument that is neither tensor nor bool, or a list of either, is empty.
+  // In schema order. The entry is empty for an argument that is neither a tensor nor a bool nor a
+  // list of either.
   std::vector<Argument> arguments_;
   std::vector<Shape> results_;
 };

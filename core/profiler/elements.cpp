@@ -1,4 +1,5 @@
-// Rules of operators that do so many operations for each element, and of those that do none.
+// Rules of operators with a fixed number of operations per element, and of operators that compute
+// nothing.
 #include "base/format.h"
 #include "profiler/rules.h"
 
@@ -10,7 +11,8 @@ Counted times(int64_t numel, double factor) { return {static_cast<int64_t>(stati
 Counted of_result(const Call& call, double factor) { return times(call.elements(), factor); }
 Counted of_input(const Call& call, double factor) { return times(call.first().numel, factor); }
 
-// Estimates, as DeepSpeed's: mean, variance, difference, quotient and, with a weight, scale and shift as one.
+// Estimates, like DeepSpeed's: mean, variance, difference, quotient and, with a weight, scale and
+// shift as one.
 Counted normalization(const Call& call, double factor) {
   return times(call["input"].numel, factor * (call["weight"].is_given ? 5 : 4));
 }

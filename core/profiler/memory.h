@@ -1,13 +1,13 @@
-// Bytes into a profile's modules.
+// Adds bytes to the modules of a profile.
 #pragma once
 
 #include "profiler/modules.h"
 
 namespace gannet::profiler {
 
-// To the module that the parameter or buffer called `name` belongs to, and to those above it.
+// Adds bytes to the module that owns the parameter or buffer `name`, and to its ancestors.
 void add_memory(ModelProfile& profile, const Modules& modules, const std::string& name, const ModelProfile::Memory& bytes);
-// Parameters and buffers as they lie in the model.
+// Adds the bytes of the model's own parameters and buffers.
 void add_own_memory(ModelProfile& profile, const Modules& modules, const torch::nn::Module& model);
 void add_buffers(ModelProfile& profile, const Modules& modules, const torch::nn::Module& model);
 

@@ -12,7 +12,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
                                                   : nullptr;
 }
 
-// "gpt2::AttentionImpl" is Attention to its author.
+// Shortens "gpt2::AttentionImpl" to "Attention".
 std::string short_type(std::string type) {
   if (const size_t arguments = type.find('<'); arguments != std::string::npos) type.resize(arguments);
   if (const size_t space = type.rfind("::"); space != std::string::npos) type.erase(0, space + 2);

@@ -1,5 +1,5 @@
-// Rules of operators that multiply and add: a result of `numel` elements, each the sum of `depth` products, is numel * depth
-// multiply-adds.
+// Rules of operators that multiply and add. A result of `numel` elements, each the sum of `depth`
+// products, takes numel * depth multiply-adds.
 #include "base/format.h"
 #include "profiler/rules.h"
 
@@ -10,20 +10,22 @@ Counted products(int64_t macs) { return {2 * macs, macs}; }
 
 // ---- Matrix products
 
-// The result's elements times the length of a row of the left matrix, by its name.
+// The number of result elements times the row length of the left matrix, which is the argument
+// kLeft.
 template <const char* kLeft>
 Counted matmul(const Call& call, double) {
   return products(call.result().numel * call[kLeft].last());
 }
 constexpr char kSelf[] = "self", kMat1[] = "mat1", kBatch1[] = "batch1", kInput[] = "input", kMat[] = "mat";
 
-// Sums over the batch too.
+// Also sums over the batch.
 Counted addbmm(const Call& call, double) { return products(call["batch1"].numel * call["batch2"].last()); }
 Counted dot(const Call& call, double) { return products(call.first().numel); }
 
-// ---- Convolutions. Padding is multiplied too.
+// ---- Convolutions. Padding counts as well.
 
-// Each element of the result sums over one filter; of a transposed one, each element of the input is spread by one.
+// Each result element sums over one filter. In a transposed convolution, one filter spreads each
+// input element.
 int64_t convolution_macs(const Call& call, const Shape& output) {
   const Shape& weight = call["weight"];
   if (weight.at(0) == 0) return 0;
@@ -31,7 +33,8 @@ int64_t convolution_macs(const Call& call, const Shape& output) {
 }
 Counted convolution(const Call& call, double) { return products(convolution_macs(call, call.result())); }
 
-// The gradients of input and weight, as far as they are asked for, are a convolution each; the bias' is a sum.
+// The gradients of input and weight, if requested, are one convolution each; the gradient of the
+// bias is a sum.
 Counted convolution_backward(const Call& call, double) {
   const Shape& output = call["grad_output"];
   const auto wanted = call.flags("output_mask");
@@ -54,15 +57,15 @@ Counted attention(const Call& call, double) {
   return {2 * macs + numel, macs};
 }
 
-// Five products: the scores, which forward did not keep, are computed again; then the gradients of value, probabilities, query
-// and key.
+// Five products: the recomputed scores, which forward did not keep, and the gradients of value,
+// probabilities, query and key.
 Counted attention_backward(const Call& call, double) {
   const int64_t numel = scores(call), macs = numel * (3 * call["query"].last() + 2 * call["value"].last());
   return {2 * macs + 2 * numel, macs};
 }
 
-// ---- Recurrent layers in one operator: each step multiplies by each weight matrix; about three operations for each row of
-// gates.
+// ---- Recurrent layers in one operator: each step multiplies by each weight matrix, plus about
+// three operations per gate row.
 
 Counted recurrent(const Call& call, const std::vector<Shape>& weights, double factor) {
   const Shape& input = call["input"];
@@ -75,7 +78,7 @@ Counted recurrent(const Call& call, const std::vector<Shape>& weights, double fa
     }
   macs = static_cast<int64_t>(static_cast<double>(macs) * factor);
   return {2 * macs + static_cast<int64_t>(static_cast<double>(gates) * 1.5 * factor),
-          macs};  // input's and hidden's rows are of the same gates
+          macs};  // the rows of input and hidden belong to the same gates
 }
 Counted cudnn_rnn(const Call& call, double factor) { return recurrent(call, call.list("weight"), factor); }
 Counted mkldnn_rnn(const Call& call, double factor) { return recurrent(call, {call["weight0"], call["weight1"]}, factor); }

@@ -10,7 +10,7 @@
 namespace gannet::profiler {
 namespace {
 
-// Each tensor among the values, those in lists too.
+// Visits each tensor among the values, including those in lists.
 template <class Visit>
 void each_tensor(const std::vector<c10::IValue>& stack, size_t count, Visit visit) {
   for (size_t i = stack.size() - std::min(count, stack.size()); i < stack.size(); ++i) {
@@ -23,8 +23,8 @@ void each_tensor(const std::vector<c10::IValue>& stack, size_t count, Visit visi
   }
 }
 
-// Nodes that put gradients into place: what runs there is the step's, and no part of the model.
-// AccumulateGrad nodes have the largest sequence number, so that the autograd engine runs them first.
+// AccumulateGrad nodes store gradients, so operators in them belong to the step and not to the
+// model. They have the largest sequence number, so that the autograd engine runs them first.
 constexpr uint64_t kAccumulates = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
@@ -62,7 +62,7 @@ void Recorder::on_operator(const c10::OperatorHandle& op, const std::vector<c10:
     event.op = index_of(op.operator_name().name);
     event.own = owner(stack, op.schema().arguments().size());
   }
-  // The lock is released while the operator runs: other threads record theirs meanwhile.
+  // The lock is not held while the operator runs, so that other threads can record theirs.
   event.is_backward = node != nullptr;
   if (node) event.node = node->sequence_nr();
   event.is_of_this_thread = thread_number() == thread_;

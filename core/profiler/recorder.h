@@ -1,4 +1,5 @@
-// Writes down every operator of a forward and its backward: what it did, how long it took, and what tells whose it is.
+// Records every operator of a forward and its backward: its work, its duration, and the data that
+// assigns it to a module.
 //
 //   auto recorder = std::make_shared<Recorder>(*model, /*is_timed=*/device.is_cpu());
 //   { zero::Observing armed(recorder); loss = forward(); recorder->end_forward(); loss.backward(); }
@@ -25,22 +26,23 @@ class Recorder : public zero::Observer {
   Recorder(const torch::nn::Module& model, bool is_timed);
 
   void on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) override;
-  // Operators between are the engine's, not the model's.
+  // Turns recording on or off. Operators that run while it is off belong to the engine, not to the
+  // model.
   void listen(bool on) { listens_ = on; }
-  // Notes what is alive now of what operators made: what backward will need.
+  // Notes which storages that operators created are still alive: those that backward will need.
   void end_forward();
-  // Whose each operator was, summed up. Memory: activations and nothing else.
+  // Assigns each operator to a module and sums up. The only memory in it is that of activations.
   ModelProfile profile() const;
   const Modules& modules() const { return modules_; }
 
  private:
   struct Event {
-    size_t op;                     // of names_
+    size_t op;                     // index into names_
     std::optional<size_t> own;     // the module whose parameters it reads
     std::optional<uint64_t> node;  // in backward: the autograd node's number
     bool is_backward = false, is_of_this_thread = true;
-    // The counter of nodes is thread-local: the range means something only where is_of_this_thread.
-    uint64_t first_node = 0, next_node = 0;  // of the autograd nodes made while it ran: [first, next)
+    // The node counter is thread-local, so this range is only meaningful if is_of_this_thread.
+    uint64_t first_node = 0, next_node = 0;  // autograd nodes created while it ran: [first, next)
     Counted counted;
     double seconds = 0;
   };
@@ -55,18 +57,20 @@ class Recorder : public zero::Observer {
   Modules modules_;
   bool is_timed_;
   std::atomic<bool> listens_ = true;
-  // The thread that runs forward: only its operators have a place in the order that attribute() goes by.
+  // The thread that runs forward. Only its operators are part of the order that attribute() uses.
   uint64_t thread_ = thread_number();
-  // Autograd's counter when recording began: lower numbers are of nodes from an earlier forward.
+  // Autograd's counter when recording began: lower numbers belong to nodes of an earlier forward.
   uint64_t first_node_;
-  mutable std::mutex mutex_;  // autograd has a thread for each device
-  // Event::op indexes these three: the operator, its rule or null, and whether its result is a copy of its argument.
+  mutable std::mutex mutex_;  // autograd has one thread per device
+  // Event::op indexes these three: the operator's name, its rule or null, and whether its result is
+  // a copy of its argument.
   std::vector<std::string> names_;
-  std::vector<const Rule*> rules_;  // of each name
+  std::vector<const Rule*> rules_;  // by name
   std::vector<bool> is_copy_;
   std::unordered_map<std::string, size_t> index_;
   std::vector<Event> events_;
-  // Storages made in forward, and by which event. Weak: recording keeps no activation alive.
+  // Storages created in forward, with the event that created them. Weak, so that recording keeps no
+  // activation alive.
   std::unordered_map<const c10::StorageImpl*, Made> made_;
   std::vector<std::pair<size_t, int64_t>> alive_;  // events and bytes
 };

@@ -81,7 +81,7 @@ int64_t deepest(const ModelProfile& profile, const ProfileText& text) {
   return text.module_depth < 0 ? depth : std::min(depth, text.module_depth);
 }
 
-// Kinds of module at one depth by one figure, the largest first.
+// Module types at one depth, sorted by one figure, the largest first.
 template <class Figure, class Format>
 std::string top(const ModelProfile& profile, int64_t depth, int64_t count, Figure figure, Format format) {
   std::map<std::string, double> sums;
@@ -140,7 +140,7 @@ std::string detailed(const ModelProfile& profile, int64_t depth) {
 }
 
 std::string operators(const ModelProfile& profile) {
-  constexpr size_t kNameWidth = 62;  // of attention's backward
+  constexpr size_t kNameWidth = 62;  // fits the name of attention's backward
   std::string out = formatted("{}{}{}{}{}{}\n", padded("operator", kNameWidth), padded("kind", 15), right("fwd calls", 10),
                               right("fwd flops", 12), right("bwd calls", 11), right("bwd flops", 12));
   int64_t others = 0;

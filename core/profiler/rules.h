@@ -1,8 +1,8 @@
-// How many operations an operator does, from the shapes of one call. Conventions (docs/profiler.md): a multiply-add is two; a sum
-// of products may begin with the bias, which is free; attention is counted whole, causal or not; an element of softmax or of an
-// activation is one.
+// Counts the operations of an operator from the shapes of one call. Conventions (docs/profiler.md):
+// a multiply-add is two; a sum of products may start from the bias at no cost; attention is counted
+// in full, causal or not; an element of softmax or of an activation is one.
 //
-//   const Rule* rule = find_rule("aten::addmm");   // null: there is none, and the operator is listed as not counted
+//   const Rule* rule = find_rule("aten::addmm");   // null: no rule; the operator is listed as not counted
 //   Counted work = rule->count(call);
 #pragma once
 
@@ -21,7 +21,7 @@ struct Counted {
 
 struct Rule {
   const char* kind = "";
-  Counted (*function)(const Call&, double factor) = nullptr;  // null: it moves or makes data, and computes nothing
+  Counted (*function)(const Call&, double factor) = nullptr;  // null: it moves or creates data but computes nothing
   double factor = 1;
 
   Counted count(const Call& call) const { return function ? function(call, factor) : Counted(); }
@@ -29,11 +29,11 @@ struct Rule {
 };
 
 using Rules = std::unordered_map<std::string, Rule>;
-const Rule* find_rule(const std::string& name);  // "aten::add_" has that of "aten::add"
+const Rule* find_rule(const std::string& name);  // "aten::add_" uses the rule of "aten::add"
 
 // The rules by subject, each in the file of its name.
 void add_product_rules(Rules& rules);   // matrix products, convolutions, attention, recurrent layers
 void add_element_rules(Rules& rules);   // normalization, activations, softmax, pooling, sums, losses, arithmetic
-void add_movement_rules(Rules& rules);  // views, copies, look-ups, random numbers, comparisons: none
+void add_movement_rules(Rules& rules);  // views, copies, look-ups, random numbers, comparisons: 0 operations
 
 }  // namespace gannet::profiler

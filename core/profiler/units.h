@@ -1,4 +1,4 @@
-// Numbers for people: "12.4 G", "124.44 M", "3.2 ms", "1.5 GiB".
+// Formats numbers for people: "12.4 G", "124.44 M", "3.2 ms", "1.5 GiB".
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@ inline std::string with_unit(double number, const char* format, const char* pref
   return std::string(text) + (*prefix || *unit ? " " : "") + prefix + unit;
 }
 
-// With a decimal prefix; `giga` is "B" for parameters, as the field counts them.
+// With a decimal prefix. `giga` is "B" for parameters, as is usual in the field.
 inline std::string decimal(double number, const char* unit = "", const char* giga = "G") {
   static constexpr struct {
     double size;

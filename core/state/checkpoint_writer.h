@@ -1,4 +1,5 @@
-// What saving keeps between calls: the folders that are locked, the copy that a write in the background reads, its thread.
+// State of saving between calls: the locked folders, the snapshot for a write in the background,
+// and its thread.
 #pragma once
 
 #include <exception>
@@ -13,22 +14,24 @@
 
 namespace gannet {
 
-// A folder by one name, however it was written.
+// The canonical name of a folder.
 std::string real_path(const std::string& folder);
 
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(checkpoint::Ranks ranks) : ranks_(std::move(ranks)) {}
-  ~CheckpointWriter();  // waits; an error that nobody asked for is logged
+  ~CheckpointWriter();  // waits for the write; logs an error that was not retrieved
   CheckpointWriter(const CheckpointWriter&) = delete;
 
   const checkpoint::Ranks& ranks() const { return ranks_; }
-  // Locked from the first save into it until this object goes. Collective where it is new.
+  // The folder is locked from the first save until this object is destroyed. Collective for a new
+  // folder.
   checkpoint::Saver& saver(const std::string& folder);
 
-  // Copies the slices' elements into memory of this object's and points the slices there. The memory is kept for the next time.
+  // Copies the slices' elements into memory of this object and points the slices to it. The memory
+  // is reused by later snapshots.
   void snapshot(std::vector<checkpoint::Slice>& slices);
-  void start(std::function<void()> write);  // on a thread that takes no signals
+  void start(std::function<void()> write);  // on a thread with all signals blocked
   void wait();                              // throws what `write` threw, once
 
  private:

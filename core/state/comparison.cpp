@@ -29,7 +29,7 @@ void Comparison::add(const StateEntry& entry) {
   expected_.insert(name);
   if (is_state && !rules_.wants_states) return;
   if (is_state && !saved && has_users_ && rules_.reads_user_states) return;
-  if (!saved && entry.kind == StateEntry::Kind::kAverage) return;  // it starts from the parameter
+  if (!saved && entry.kind == StateEntry::Kind::kAverage) return;  // the average starts as a copy of the parameter
   if (!saved) {
     if (entry.kind == StateEntry::Kind::kFrozen && frozen_excluded_) {
       notes_.push_back(formatted("frozen parameter '{}' was not saved: it stays as it is", entry.name));
@@ -93,7 +93,7 @@ void Comparison::find_unexpected(const std::set<std::string>& expected_by_all) {
   }
 }
 
-// Ranks along other axes than data have other tensors: the receipt speaks of all.
+// Ranks along axes other than data have different tensors; the counts cover all of them.
 void Comparison::count_of_all(const std::set<std::string>& expected_by_all) {
   parameters = buffers = states = 0;
   std::set<std::string> buffer_names;
@@ -107,7 +107,7 @@ void Comparison::count_of_all(const std::set<std::string>& expected_by_all) {
 }
 
 void Comparison::require_fit() {
-  // Where the model differs, its optimizer's states do too, which is no news.
+  // If the model differs, its optimizer states differ as well; report only the model.
   auto is_of_states = [](const std::string& line) {
     return line.find("state/") != line.npos || line.find("optimizer") != line.npos;
   };

@@ -1,10 +1,11 @@
-// Does a checkpoint fit an engine? Every entry of this rank against the manifest, and the manifest against the entries of all
-// ranks: what another rank holds is not unexpected.
+// Checks whether a checkpoint fits an engine: every entry of this rank against the manifest, and
+// the manifest against the entries of all ranks, since a tensor that another rank has is not
+// unexpected.
 //
 //   Comparison comparison(found, names, {.options = options, ...});
 //   for (const StateEntry& entry : entries) comparison.add(entry);
 //   ... every rank's comparison.expected() is gathered ...
-//   comparison.finish(expected_by_all);   // Error(kMismatch) with the first differences
+//   comparison.finish(expected_by_all);   // throws Error(kMismatch) with the first differences
 //   for (const auto& [entry, saved] : comparison.wanted()) ...
 #pragma once
 
@@ -26,9 +27,9 @@ class Comparison {
     const LoadOptions& options;
     bool wants_states = true;  // of the optimizer
     bool has_user_optimizer = false;
-    const MeshShape& mesh;             // of the ranks that load
-    std::string other_optimizer = "";  // a sentence: the states are another one's
-    bool reads_user_states = false;    // of a checkpoint that has what the program's own optimizer serialized, and no entries
+    const MeshShape& mesh;             // of the loading ranks
+    std::string other_optimizer = "";  // non-empty: the error text for states of a different optimizer
+    bool reads_user_states = false;    // serialized by the program's own optimizer, if the checkpoint has no entries for them
   };
   Comparison(const checkpoint::Opened& found, const SavedNames& names, const Rules& rules);
 
@@ -36,13 +37,13 @@ class Comparison {
   // Names in the checkpoint that this rank's entries have, or would have.
   const std::set<std::string>& expected() const { return expected_; }
 
-  // `expected_by_all`: what every rank's expected() had.
+  // `expected_by_all`: the union of every rank's expected().
   void finish(const std::set<std::string>& expected_by_all);
 
   // ---- after finish()
   const std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>>& wanted() const { return wanted_; }
   const std::vector<std::string>& notes() const { return notes_; }
-  int64_t parameters = 0, buffers = 0, states = 0;  // that are loaded, on all ranks together
+  int64_t parameters = 0, buffers = 0, states = 0;  // loaded, over all ranks
 
  private:
   void find_unexpected(const std::set<std::string>& expected_by_all);
@@ -54,7 +55,7 @@ class Comparison {
   const SavedNames& names_;
   const Rules rules_;
   bool is_weights_, frozen_excluded_;
-  bool has_users_;  // what a program's own optimizer serialized
+  bool has_users_;  // it has what a program's own optimizer serialized
   std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>> wanted_;
   std::vector<std::string> differences_, notes_;
   std::set<std::string> expected_, missing_parameters_;

@@ -38,7 +38,7 @@ std::vector<GroupTensors> saved_groups(const checkpoint::Opened& found) {
     append(saved.as_dict().find("tensors"), group.tensors);
   }
   if (found.mesh().size(kPipeAxis) == 1) return groups;
-  for (uint32_t rank = 0; rank < found.world_size(); ++rank)  // stages have tensors of their own
+  for (uint32_t rank = 0; rank < found.world_size(); ++rank)  // each stage has different tensors
     if (const Value* of_stage = found.rank_document(rank).find("group_tensors"))
       for (size_t g = 0; g < std::min(groups.size(), of_stage->as_list().size()); ++g)
         append(&of_stage->as_list()[g], groups[g].tensors);
@@ -49,7 +49,7 @@ GroupMapping compare_groups(const std::vector<GroupTensors>& saved, const std::v
   GroupMapping mapping;
   const std::string counts = formatted("the checkpoint has {} parameter groups, this engine {}", saved.size(), here.size());
   const bool knows_tensors = std::any_of(saved.begin(), saved.end(), [](const auto& group) { return !group.tensors.empty(); });
-  if (!knows_tensors) {  // by their order, then
+  if (!knows_tensors) {  // then match groups by their order
     mapping.is_whole = saved.size() == here.size();
     for (size_t g = 0; g < here.size(); ++g) mapping.saved.push_back(mapping.is_whole ? std::optional(g) : std::nullopt);
     if (!mapping.is_whole) mapping.notes.push_back(formatted("{}: hyperparameters are the config's", counts));

@@ -1,8 +1,9 @@
-// Parameter groups of a checkpoint against those of an engine: which are the same, by the tensors in them. What else a checkpoint
-// knows of a group (hyperparameters, states of the whole group) belongs to those tensors.
+// Matches the parameter groups of a checkpoint with those of an engine by their tensors. Everything
+// else that a checkpoint stores for a group (hyperparameters, states of the whole group) follows
+// the tensors.
 //
 //   const GroupMapping mapping = compare_groups(saved_groups(found), {{"default", {"w"}}, {"*.bias", {"b"}}});
-//   mapping.saved[1];   // the number of the checkpoint's group that has the tensors of group 1, or nullopt
+//   mapping.saved[1];   // index of the checkpoint's group with the tensors of group 1, or nullopt
 #pragma once
 
 #include <optional>
@@ -20,14 +21,14 @@ struct GroupTensors {
 
 struct GroupMapping {
   std::vector<std::optional<size_t>> saved;  // [groups of the engine]
-  bool is_whole = true;                      // every group that has tensors is one of the checkpoint's
-  std::vector<std::string> notes;            // what differs; empty: nothing
+  bool is_whole = true;                      // every group with tensors equals one of the checkpoint's
+  std::vector<std::string> notes;            // differences; empty: none
 };
 
-/// Of every stage of a pipeline. Older checkpoints have no tensors there.
+/// The groups of all pipeline stages. Older checkpoints list no tensors.
 std::vector<GroupTensors> saved_groups(const checkpoint::Opened& found);
 
-/// Tensors that only one side has are left out: whether a load takes them is decided elsewhere.
+/// Ignores tensors that only one side has: other code decides whether a load accepts them.
 GroupMapping compare_groups(const std::vector<GroupTensors>& saved, const std::vector<GroupTensors>& here);
 
 }  // namespace gannet

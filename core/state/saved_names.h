@@ -1,5 +1,6 @@
-// Under which name a checkpoint has what an engine wants of it. Its own saves use one name; weights that another program wrote
-// may use another name of a tied tensor, or both, and have buffers among the parameters.
+// Maps an engine's entries to names in a checkpoint. Gannet's own saves use one name per tensor.
+// Weights written by another program may use another name of a tied tensor, or several, and may
+// list buffers among the parameters.
 #pragma once
 
 #include <map>
@@ -15,21 +16,22 @@ class Module;
 
 namespace gannet {
 
-// An import of weights: no engine saved it, it has tensors and no numbers.
+// True for an import of weights: it was not saved by an engine and has tensors but no numbers.
 bool holds_weights_alone(const checkpoint::Opened& found);
 
 class SavedNames {
  public:
-  // `rank` of `mesh` is the one that loads.
+  // `rank` of `mesh` is the loading rank.
   SavedNames(const torch::nn::Module& module, const checkpoint::Opened& found, const MeshShape& mesh, uint32_t rank);
 
-  // Null: the checkpoint has none of it.
+  // Null if the checkpoint does not have it.
   const checkpoint::TensorInfo* find(const StateEntry& entry) const;
-  // The name that it would have in this checkpoint.
+  // The entry's name in this checkpoint.
   std::string expected(const StateEntry& entry) const { return stored_name(entry, source_); }
-  // Of weights: another name of a tied parameter, with the values that the checkpoint has under the other.
+  // For weights: whether this is another name of a tied parameter, with the values that the
+  // checkpoint has under the first.
   bool is_copy_of_tied(const checkpoint::TensorInfo& saved) const;
-  // Whose buffers are wanted, by rank_name: "buffer/<source>/<name>".
+  // The rank_name of the rank whose buffers to load: "buffer/<source>/<name>".
   const std::string& source() const { return source_; }
 
  private:
@@ -37,8 +39,8 @@ class SavedNames {
   bool is_weights_;
   std::string source_;
   std::map<std::string, std::vector<std::string>> tied_;  // a parameter's other names
-  // Where the checkpoint's mesh has other axes beside data: the first rank's buffer of each name. A pipeline with another number
-  // of stages finds there what another stage had.
+  // If the checkpoint's mesh has axes other than data: the first rank's buffer of each name. A
+  // pipeline with a different number of stages finds another stage's buffers here.
   std::map<std::string, const checkpoint::TensorInfo*> buffers_;
 };
 

@@ -36,7 +36,8 @@ void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_stat
   }
 }
 
-// Files that have no precision beside the scale have a config, or are imports of runs whose precision is not known.
+// Files without a precision beside the scale either have a config, or are imports of runs with
+// unknown precision.
 std::string precision_of(const checkpoint::Opened& found) {
   if (const Value* precision = saved_value(found, "loss_scaler").as_dict().find("precision")) return precision->as_string();
   const Value* config = found.document().find("config");

@@ -1,4 +1,4 @@
-// The numbers of a checkpoint that a load takes at its word, looked at before anything is written.
+// Validates the numbers of a checkpoint that a load relies on, before anything is written.
 #pragma once
 
 #include <string>
@@ -7,13 +7,14 @@
 
 namespace gannet {
 
-// A member of its document that every engine saves; Error(kCorrupt) where it is missing.
+// A member of its document that every engine saves. Throws Error(kCorrupt) if it is missing.
 const Value& saved_value(const checkpoint::Opened& found, const char* key);
 
-// Counters from 0 to 2^53, hyperparameters finite and in range, a loss scale above 0; else Error(kCorrupt).
+// Requires counters from 0 to 2^53, finite hyperparameters in range, and a loss scale above 0.
+// Throws Error(kCorrupt) otherwise.
 void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_states);
 
-// What it was trained in: "fp32", "bf16", "fp16"; "" where that cannot be told.
+// The training precision: "fp32", "bf16" or "fp16"; "" if unknown.
 std::string precision_of(const checkpoint::Opened& found);
 
 }  // namespace gannet

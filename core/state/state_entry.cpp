@@ -11,7 +11,7 @@ bool differs_along(const StateEntry& entry, const std::string& axis) {
   return std::find(entry.differs_along.begin(), entry.differs_along.end(), axis) != entry.differs_along.end();
 }
 
-// Along it ranks have other elements of the same tensors.
+// Whether ranks along the axis have different elements of the same tensors.
 bool is_of_data(const std::string& axis) { return axis == kDataAxis || axis == kExpertDataAxis || axis == kExpertAxis; }
 
 }  // namespace

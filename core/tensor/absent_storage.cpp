@@ -5,8 +5,9 @@
 namespace gannet {
 namespace {
 
-// LibTorch has a way to make a storage throw when it is read, and none to undo that: the flag is private. An explicit
-// instantiation may name a private member, which is the one place of ours that does.
+// LibTorch can make a storage throw when it is read, but cannot undo that: the flag is private. An
+// explicit instantiation may name a private member; this is the only place that uses it for the
+// flag.
 template <auto kMember>
 struct Reach {
   friend bool& throws_when_read(c10::StorageImpl& storage) { return storage.*kMember; }
@@ -14,7 +15,7 @@ struct Reach {
 bool& throws_when_read(c10::StorageImpl& storage);
 template struct Reach<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
-// Begins every message, so that ours is known among LibTorch's errors.
+// Begins every message, so that our errors can be recognized among LibTorch's.
 constexpr std::string_view kMark = "gannet: ";
 
 }  // namespace

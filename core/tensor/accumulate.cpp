@@ -10,10 +10,10 @@
 namespace gannet {
 namespace {
 
-constexpr int64_t kShort = 1024;             // elements: up to here a plain loop is done before LibTorch has begun
+constexpr int64_t kShort = 1024;             // elements: up to here a plain loop ends before LibTorch's would begin
 constexpr uint64_t kGrainBytes = 256 << 10;  // a thread's share of a long copy
 
-// The host's loop where there is something to share, which is not worth its call for less.
+// Uses the host's parallel loop only if there is enough work to share; less is not worth the call.
 template <class Body>
 void in_parallel(int64_t numel, size_t element_bytes, const Body& body) {
   const uint64_t grain = kGrainBytes / element_bytes;

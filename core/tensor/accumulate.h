@@ -1,5 +1,5 @@
-// Gradients into their places in flat buffers. A model has thousands of small ones, for which LibTorch's dispatcher costs more
-// than the copy: host memory is written directly.
+// Copies or adds gradients into flat buffers. A model has thousands of small ones, for which
+// LibTorch's dispatcher costs more than the copy, so host memory is written directly.
 //
 //   accumulate(into + offset, at::kFloat, gradient + begin, at::kBFloat16, numel, /*adds=*/false);   // or leave it to LibTorch
 #pragma once
@@ -10,8 +10,9 @@
 
 namespace gannet {
 
-// into[i] = from[i], or into[i] += from[i], rounded as LibTorch rounds. False, and nothing done, for what LibTorch does as well:
-// other pairs of dtypes, and long sums, which are worth its vector code.
+// into[i] = from[i], or into[i] += from[i], rounded like LibTorch. Returns false and does nothing
+// if LibTorch does as well: for other pairs of dtypes, and for long sums, which are worth its
+// vector code.
 bool accumulate(void* into, at::ScalarType into_dtype, const void* from, at::ScalarType from_dtype, int64_t numel, bool adds);
 
 }  // namespace gannet

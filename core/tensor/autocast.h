@@ -1,8 +1,10 @@
-// LibTorch's autocast for a scope, on the calling thread: operators that profit run in 16 bits, those that need it in fp32.
+// Enables LibTorch's autocast for a scope on the calling thread: operators that profit run in 16
+// bits, those that need fp32 run in fp32.
 //
 //   { Autocast autocast(at::kCPU, at::kBFloat16, /*caches_casts=*/true); loss = model->forward(x, y); }
 //
-// At its end the state of before is back, an outer autocast of the program's own included, and cached casts are given up.
+// The destructor restores the previous state, including an outer autocast of the program. When the
+// outermost scope ends, cached casts are dropped.
 #pragma once
 
 #include <c10/core/DeviceType.h>

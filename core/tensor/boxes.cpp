@@ -15,7 +15,8 @@ Shape strides_of(const Shape& shape) {
   return strides;
 }
 
-// The boxes of a split, the whole tensor as one box, each with its place in the local tensor along the split's dimension.
+// A box of a split with its position in the local tensor along the split's dimension. A whole
+// tensor is one box.
 struct Placed {
   Box box;
   int64_t at = 0;
@@ -32,7 +33,7 @@ std::vector<Placed> placed_boxes(const Shape& shape, const Split& split) {
   return all;
 }
 
-// The box that two have in common; false where there is none.
+// Computes the intersection of two boxes; false if it is empty.
 bool intersect(const Box& a, const Box& b, Box& common) {
   common = a;
   for (size_t d = 0; d < a.sizes.size(); ++d) {
@@ -45,10 +46,10 @@ bool intersect(const Box& a, const Box& b, Box& common) {
   return true;
 }
 
-// What a box that lies in a placed one is in the flattened local tensor.
+// Location, in the flattened local tensor, of a box that is inside a placed one.
 struct Local {
   Shape shape, strides;  // of the local tensor
-  int64_t start = 0;     // of the box's first element
+  int64_t start = 0;     // position of the box's first element
   Local(const Shape& whole, const Split& split, const Placed& in, const Box& box)
       : shape(local_shape(whole, split)), strides(strides_of(shape)) {
     for (size_t d = 0; d < shape.size(); ++d)
@@ -56,10 +57,11 @@ struct Local {
   }
 };
 
-// The rows of a box that two local tensors have: row r begins at element start + sum over the outer dimensions in each.
+// Visits the rows of a box that two local tensors share. In each of them, row r begins at element
+// start + a sum over the outer dimensions.
 bool each_row(const Box& common, const Local& a, const Region& of_a, const Local& b, const Region& of_b,
               const std::function<bool(int64_t, int64_t, int64_t)>& copy) {
-  // Inner dimensions that both hold whole are one stretch.
+  // Inner dimensions that both hold completely form one contiguous run.
   size_t outer = common.sizes.size();
   int64_t length = 1, rows = 1;
   while (outer > 0) {
@@ -73,7 +75,7 @@ bool each_row(const Box& common, const Local& a, const Region& of_a, const Local
     for (size_t d = outer; d-- > 0; row /= common.sizes[d]) at += row % common.sizes[d] * local.strides[d];
     return at;
   };
-  // Places rise with the row, so that the rows before both runs are skipped by halving.
+  // Positions increase with the row, so a binary search skips the rows before both runs.
   const int64_t end_a = of_a.begin + of_a.numel, end_b = of_b.begin + of_b.numel;
   int64_t first = 0, last = rows;
   while (first < last) {
@@ -93,10 +95,11 @@ bool each_row(const Box& common, const Local& a, const Region& of_a, const Local
   return true;
 }
 
-// Elements [begin, end) of dimensions `dim` and inner, whose outer coordinates stand in `box`, as boxes.
+// Cuts elements [begin, end) of dimensions `dim` and inner into boxes. The outer coordinates are in
+// `box`.
 void cut(const Shape& shape, const Shape& strides, size_t dim, int64_t begin, int64_t end, Box& box, std::vector<Box>& all) {
   if (begin >= end) return;
-  const auto emit = [&](int64_t first, int64_t last) {  // rows that are whole
+  const auto emit = [&](int64_t first, int64_t last) {  // complete rows
     Box rows = box;
     for (size_t d = dim; d < shape.size(); ++d) rows.offsets[d] = 0, rows.sizes[d] = shape[d];
     if (dim < shape.size()) rows.offsets[dim] = first, rows.sizes[dim] = last - first;
@@ -108,7 +111,7 @@ void cut(const Shape& shape, const Shape& strides, size_t dim, int64_t begin, in
     box.offsets[dim] = row, box.sizes[dim] = 1;
     cut(shape, strides, dim + 1, from, to, box, all);
   };
-  int64_t first = begin / stride, last = end / stride;  // of the whole rows
+  int64_t first = begin / stride, last = end / stride;  // the complete rows
   if (begin % stride != 0) {
     inside(first, begin % stride, std::min(stride, end - first * stride));
     ++first;
@@ -117,7 +120,8 @@ void cut(const Shape& shape, const Shape& strides, size_t dim, int64_t begin, in
   if (end % stride != 0 && first <= last) inside(last, 0, end % stride);
 }
 
-// Of two boxes that share elements: which. Boxes are looked at in the order of the dimension in which most differ.
+// Reports the shared elements of two overlapping boxes. Visits boxes in the order of the dimension
+// with the most distinct offsets.
 std::string overlap_fault(const Shape& shape, std::vector<Box>& boxes) {
   size_t dim = 0, most = 0;
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -127,7 +131,7 @@ std::string overlap_fault(const Shape& shape, std::vector<Box>& boxes) {
   }
   if (!shape.empty())
     std::sort(boxes.begin(), boxes.end(), [&](const Box& a, const Box& b) { return a.offsets[dim] < b.offsets[dim]; });
-  std::vector<const Box*> open;  // that reach to the current one
+  std::vector<const Box*> open;  // boxes that extend to the current one
   Box common;
   for (const Box& box : boxes) {
     if (!shape.empty())
@@ -139,7 +143,8 @@ std::string overlap_fault(const Shape& shape, std::vector<Box>& boxes) {
   return "";
 }
 
-// The first box that these, which do not overlap, leave free in dimensions `dim` and inner of a tensor that they do not fill.
+// Finds the first box in dimensions `dim` and inner that `boxes` leave uncovered. They do not
+// overlap, and do not fill the tensor.
 void find_gap(const Shape& shape, size_t dim, std::vector<const Box*> boxes, Box& gap) {
   if (dim == shape.size()) return;
   int64_t inner = 1;  // elements of a row
@@ -149,8 +154,8 @@ void find_gap(const Shape& shape, size_t dim, std::vector<const Box*> boxes, Box
     for (size_t d = dim + 1; d < shape.size(); ++d) product *= box->sizes[d];
     return product;
   };
-  // Between two places where a box begins or ends, all rows are alike.
-  std::vector<std::pair<int64_t, int64_t>> changes;  // place, elements of a row that are covered from there on
+  // Between two positions where a box begins or ends, all rows are alike.
+  std::vector<std::pair<int64_t, int64_t>> changes;  // position, change of the number of covered elements per row from there on
   for (const Box* box : boxes) {
     changes.emplace_back(box->offsets[dim], elements(box));
     changes.emplace_back(box->offsets[dim] + box->sizes[dim], -elements(box));
@@ -216,7 +221,7 @@ Split simplified(const Shape& shape, const Split& split) {
     }
     simple.boxes.push_back(box);
   }
-  if (simple.boxes.size() == 1) simple.dim = 0;  // of one box it says nothing
+  if (simple.boxes.size() == 1) simple.dim = 0;  // for one box it has no meaning
   return simple.boxes.size() == 1 && simple.boxes[0] == Box{Shape(shape.size(), 0), shape} ? Split() : simple;
 }
 
@@ -228,7 +233,7 @@ Shape local_shape(const Shape& shape, const Split& split) {
 }
 
 bool each_overlap(const Region& a, const Region& b, const std::function<bool(int64_t, int64_t, int64_t)>& copy) {
-  if (a.split == b.split) {  // whole tensors, mostly
+  if (a.split == b.split) {  // mostly whole tensors
     const int64_t from = std::max(a.begin, b.begin), to = std::min(a.begin + a.numel, b.begin + b.numel);
     return from >= to || copy(from - a.begin, from - b.begin, to - from);
   }

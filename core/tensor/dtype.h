@@ -1,4 +1,4 @@
-// Between LibTorch's dtypes and the contract's.
+// Converts between LibTorch's dtypes and those of the plugin ABI.
 #pragma once
 
 #include <c10/core/ScalarType.h>

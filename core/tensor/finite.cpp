@@ -6,11 +6,12 @@
 namespace gannet {
 namespace {
 
-// All bits of the exponent are set: NaN or infinite. A loop over integers, which the compiler makes vectors of.
+// A number is NaN or infinite if all bits of its exponent are set. This is a loop over integers,
+// which the compiler vectorizes.
 template <class Word>
 uint64_t count(const void* data, uint64_t bytes, Word exponent) {
   const auto* words = static_cast<const Word*>(data);
-  constexpr uint64_t kBlock = 4096;  // its count fits the word
+  constexpr uint64_t kBlock = 4096;  // small enough for the count to fit a word
   uint64_t found = 0;
   const uint64_t numel = bytes / sizeof(Word);
   for (uint64_t begin = 0; begin < numel; begin += kBlock) {

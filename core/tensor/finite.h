@@ -1,4 +1,4 @@
-// Numbers that are NaN or infinite, counted in bytes as they lie in memory.
+// Counts numbers that are NaN or infinite in raw memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,9 +8,10 @@
 
 namespace gannet {
 
-// Of `bytes` bytes of elements; 0 for types that hold finite numbers alone. As fast as memory is read.
+// Counts them in `bytes` bytes of elements; 0 for types that hold only finite numbers. Runs at
+// memory bandwidth.
 uint64_t count_not_finite(const void* data, uint64_t bytes, c10::ScalarType dtype);
-// Of a tensor on any device.
+// Counts them in a tensor on any device.
 uint64_t count_not_finite(const at::Tensor& tensor);
 
 }  // namespace gannet

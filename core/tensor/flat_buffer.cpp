@@ -25,8 +25,9 @@ at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device)
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   if (!device.is_cpu() || numel == 0) return at::zeros({numel}, options);
 
-  // Large buffers come from mmap, which returns equal page offsets for equal sizes; each one therefore starts a different
-  // odd number of pages into its mapping. 7 pages apart: no two of the handful walked together share their cache sets.
+  // Large buffers come from mmap, which returns equal page offsets for equal sizes. Therefore each
+  // one starts a different multiple of 7 pages into its mapping, so that no two of the handful
+  // walked together share their cache sets.
   static std::atomic<size_t> made{0};
   const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
   const size_t shift = (made.fetch_add(1) % 16) * 7 * kPage;

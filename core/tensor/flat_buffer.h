@@ -9,11 +9,12 @@
 
 namespace gannet {
 
-// A zeroed flat buffer. On the CPU it starts on a page of 4 KiB, at a distance from earlier ones that is no power of two:
-// buffers walked together at such distances fall on the same cache sets (4K aliasing; DESIGN 2.4), and it asks for huge pages.
+// Allocates a zeroed flat buffer. On the CPU it starts on a 4 KiB page, at a distance from earlier
+// ones that is not a power of two: buffers at such distances that are walked together map to the
+// same cache sets (4K aliasing; DESIGN 2.4). It asks for huge pages.
 at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device);
 
-// Of all flat buffers on the CPU that are alive, in bytes as they were asked for.
+// Total requested bytes of all live flat buffers on the CPU.
 int64_t flat_bytes_alive();
 
 }  // namespace gannet

@@ -13,7 +13,8 @@ namespace {
 
 std::atomic<HostMeter*> installed{nullptr};
 
-// LibTorch's default one (c10/core/CPUAllocator.cpp), its reports to a profiler included.
+// Works like LibTorch's default allocator (c10/core/CPUAllocator.cpp), including its reports to a
+// profiler.
 class MeteredAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {

@@ -1,13 +1,14 @@
-// What LibTorch's allocator of the host has given out and not got back: activations for the most part, because parameters, states
-// and buckets of an engine are flat buffers (flat_buffer.h), which do not come from it.
+// Measures the memory that LibTorch's host allocator has allocated and not freed. This is mostly
+// activations, because an engine's parameters, states and buckets are flat buffers (flat_buffer.h),
+// which do not come from it.
 //
-//   HostMeter* meter = HostMeter::install();   // once; null: the program has put an allocator of its own in place
+//   HostMeter* meter = HostMeter::install();   // once; null: the program has installed its own allocator
 //   meter->begin();
 //   ... a step ...
-//   meter->peak();                             // the most above what there was at begin()
+//   meter->peak();                             // the most above the level at begin()
 //
-// It gives out what LibTorch's own would, and counts it: two atomic additions for each tensor. Never taken out again, because
-// memory outlives who asked for it.
+// It allocates like LibTorch's own allocator, and counts with two atomic additions per tensor. It
+// is never uninstalled, because memory may outlive the code that allocated it.
 #pragma once
 
 #include <atomic>
@@ -17,16 +18,17 @@ namespace gannet {
 
 class HostMeter {
  public:
-  /// The process's. Thread-safe.
+  /// Installs the meter of the process. Thread-safe.
   static HostMeter* install();
   /// Null: not installed.
   static HostMeter* here();
 
-  /// What is there now is not counted by peak().
+  /// Excludes memory that is allocated now from peak().
   void begin();
   int64_t peak() const;
   int64_t live() const { return live_; }
-  /// So many bytes of what was given out are gradients from here on, or (negative) are no longer.
+  /// Excludes `bytes` allocated bytes from the count, because they are gradients now; negative:
+  /// counts them again.
   void set_aside(int64_t bytes);
 
   void given(int64_t bytes);

@@ -1,9 +1,11 @@
-// The parameters of a module in the order of Module::parameters(), without its copies: an audit looks at them in every forward.
+// Visits the parameters of a module in the order of Module::parameters() but without its copies,
+// because an audit visits them in every forward.
 //
-//   for_each_parameter(module, [](const at::Tensor& parameter) { ... });   // tied ones as often as they are registered
+//   for_each_parameter(module, [](const at::Tensor& parameter) { ... });   // tied ones once per registration
 //
-// LibTorch's own accessors build a dictionary of copies and names for each call. Its members are private, and stable since 1.5:
-// an explicit instantiation may name them (the C++ standard, [temp.spec]/6).
+// LibTorch's own accessors build a dictionary of copies and names on each call. The members are
+// private but have been stable since 1.5; an explicit instantiation may name them (the C++
+// standard, [temp.spec]/6).
 #pragma once
 
 #include <torch/nn/module.h>

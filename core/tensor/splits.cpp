@@ -10,7 +10,7 @@
 namespace gannet {
 namespace {
 
-// The weak reference keeps the address from being given to another tensor while the entry stands.
+// The weak reference keeps the address from being reused by another tensor while the entry exists.
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 struct Declared {
@@ -30,14 +30,14 @@ Table& table() {
   return instance;
 }
 
-// Under the table's lock. Entries of parameters that have ended are dropped.
+// Requires the table's lock. Removes entries of destroyed parameters.
 Declared& entry_of(Table& all, const at::Tensor& parameter) {
   std::erase_if(all.entries, [](const auto& entry) { return entry.second.parameter.expired(); });
   return all.entries.try_emplace(parameter.unsafeGetTensorImpl(), Declared{Weak(parameter.getIntrusivePtr()), nullptr, 0, ""})
       .first->second;
 }
 
-// What read(entry) gives of a parameter that has one, else `none`.
+// Returns read(entry) if the parameter has an entry, else `none`.
 template <class Value, class Read>
 Value read_entry(const at::Tensor& parameter, Value none, const Read& read) {
   Table& all = table();
@@ -49,7 +49,7 @@ Value read_entry(const at::Tensor& parameter, Value none, const Read& read) {
 // Calls copy(part of the whole, part of the local tensor) for each box.
 void each_box(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local,
               const std::function<void(const at::Tensor&, const at::Tensor&)>& copy) {
-  int64_t at = 0;  // along the split's dimension of the local tensor
+  int64_t at = 0;  // position along the split's dimension of the local tensor
   for (const Box& box : split.split.boxes) {
     at::Tensor there = whole;
     for (size_t d = 0; d < box.sizes.size(); ++d) there = there.narrow(static_cast<int64_t>(d), box.offsets[d], box.sizes[d]);

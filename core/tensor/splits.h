@@ -1,10 +1,11 @@
-// The splits and ties that programs have declared (gannet/split.h), by parameter.
+// Stores the splits and ties that programs have declared (gannet/split.h), by parameter.
 //
 //   remember_split(weight, {{6, 4}, Split{{{{0, 0}, {3, 4}}}}});
 //   const auto split = split_of(weight);              // null: the parameter is whole
 //   copy_boxes(*split, whole, local);                 // the rank's boxes of a whole tensor
 //
-// A table of this process, under a lock: a parameter that ends takes its entry along at the next declaration.
+// A process-wide table under a lock. The entry of a destroyed parameter is removed at the next
+// declaration.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,25 +19,28 @@ namespace gannet {
 
 struct DeclaredSplit {
   Shape shape;                   // of the whole tensor
-  Split split;                   // never whole: what a rank has all of is not split
-  bool is_along_expert = false;  // the ranks along the axis expert share it out, else those along the axis tensor
+  Split split;                   // never whole: a tensor that a rank has completely is not split
+  bool is_along_expert = false;  // split among the ranks along the axis expert, else along the axis tensor
   bool operator==(const DeclaredSplit&) const = default;
 };
 
-// Null: the parameter is whole again. `divisor`: of its summed gradient; 0: the number of ranks along data.
+// A null `split` makes the parameter whole again. Its summed gradient is divided by `divisor`; 0:
+// by the number of ranks along data.
 void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split, double divisor = 0);
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter);
 double divisor_of(const at::Tensor& parameter);
 
-// What stages of a pipeline that hold the same tensor call it; "": it is not tied.
+// The name by which pipeline stages that hold the same tensor identify it; "": it is not tied.
 void remember_tie(const at::Tensor& parameter, const std::string& name);
 std::string tie_of(const at::Tensor& parameter);
 
-// Between a whole tensor and the local one that a split's boxes make up, both in their shapes.
+// Copy between a whole tensor and the local one that a split's boxes make up. Both have their full
+// shapes.
 void copy_from_whole(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local);
 void copy_to_whole(const DeclaredSplit& split, const at::Tensor& local, const at::Tensor& whole);
 
-// For other ranks: numbers, separated by spaces.
+// Serialization for other ranks: numbers separated by spaces, then "expert" for a split along that
+// axis.
 std::string to_text(const DeclaredSplit& split);
 DeclaredSplit split_from_text(const std::string& text);
 

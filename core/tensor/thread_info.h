@@ -1,10 +1,11 @@
-// The slots of LibTorch's thread-local debug information that Gannet uses. LibTorch carries them from the thread that calls
-// backward into autograd's threads.
+// The slots of LibTorch's thread-local debug information that Gannet uses. LibTorch propagates them
+// from the thread that calls backward to autograd's threads.
 //
-// Whatever differs between the versions of LibTorch that Gannet supports belongs in this header.
+// Code that depends on the version of LibTorch belongs in this header.
 //
-// Until 2.12 a kind is a value of an enumeration that cannot be extended, so Gannet uses the two that LibTorch reserves for
-// tests: no profiler uses them. Later versions tell kinds apart by the address of their name: each gets its own.
+// Up to 2.12 a kind is a value of an enum that cannot be extended, so Gannet uses the two that
+// LibTorch reserves for tests; no profiler uses them. Later versions identify kinds by the address
+// of their name, so each gets its own.
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -34,14 +35,15 @@ constexpr Kind observer_kind() {
     return Kind(&kObserverName);
 }
 
-/// What a backward carries into autograd's threads, where a thread-local of the caller's is another's.
+/// Data that a backward carries into autograd's threads, where the caller's thread-locals are not
+/// visible.
 struct BackwardInfo : c10::DebugInfoBase, std::enable_shared_from_this<BackwardInfo> {
-  std::atomic<void*> call{nullptr};  // of the watch, that the backward is (control/watch.h); null: it meets no other rank
+  std::atomic<void*> call{nullptr};  // the watch's call for this backward (control/watch.h); null: it involves no other rank
 };
 
-/// Whose backward runs on this thread: Reducer::mark(), a BackwardInfo.
+/// Identifies the backward that runs on this thread: Reducer::mark(), a BackwardInfo.
 inline constexpr c10::DebugInfoKind kBackwardKind = backward_kind<c10::DebugInfoKind>();
-/// Who observes the operators of this thread: Observer (params/interception.h).
+/// The observer of this thread's operators: Observer (params/interception.h).
 inline constexpr c10::DebugInfoKind kObserverKind = observer_kind<c10::DebugInfoKind>();
 
 }  // namespace gannet

@@ -1,4 +1,5 @@
-// LibTorch's own exceptions where they leave a call of ours: memory that ran out and a device that failed become gannet::Error.
+// Converts LibTorch's exceptions at the boundary of our calls: out-of-memory and device failures
+// become gannet::Error.
 //
 //   void EngineBase::backward(...) try {
 //     ...
@@ -9,8 +10,9 @@
 
 namespace gannet {
 
-// Within a handler only. Error(kOutOfMemory) for memory of host or device, Error(kDevice) for an error that the device reported;
-// anything else, the program's own exceptions and ours among it, is thrown on as it is.
+// Call it only within a handler. Throws Error(kOutOfMemory) for host or device memory and
+// Error(kDevice) for an error that the device reported. Anything else, including the program's
+// exceptions and ours, is rethrown unchanged.
 [[noreturn]] void rethrow_as_ours(const char* call);
 
 }  // namespace gannet

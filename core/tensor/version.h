@@ -1,4 +1,4 @@
-// What tells whether a program wrote into a tensor, or gave it other memory.
+// Detects whether a program wrote into a tensor or gave it other memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,12 +7,14 @@
 
 namespace gannet {
 
-/// How often it was written in place; 0 for one that was made under InferenceMode: LibTorch does not count there.
+/// Number of in-place writes; 0 for a tensor created under InferenceMode, where LibTorch does not
+/// count.
 inline uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-/// By identity: is_alias_of() asks for the address, which a parameter that is away does not have.
+/// The storage, for comparison by identity. is_alias_of() asks for the address, which a parameter
+/// without its bytes does not have.
 inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
 }

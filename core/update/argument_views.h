@@ -1,4 +1,4 @@
-// The arrays of a piece's arguments as tensors, for what the host does with them beside the optimizer.
+// Tensor views of the arrays in a piece's arguments, for host work beside the optimizer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +13,13 @@
 
 namespace gannet {
 
-// An array of a piece as a tensor.
+// A tensor view of an array of a piece.
 inline at::Tensor view_of(const gannet_update_args& args, void* data, uint32_t dtype, at::Device device) {
   return at::from_blob(data, {static_cast<int64_t>(args.numel)},
                        at::TensorOptions().dtype(to_scalar_type(static_cast<gannet_dtype>(dtype))).device(device));
 }
 
-// States FROM_PARAMETER, before the first update of their tensors.
+// Initializes states with GANNET_STATE_FROM_PARAMETER, before the first update of their tensors.
 inline void copy_first_values(const Optimizer& optimizer, const gannet_update_args& args, at::Device device) {
   for (size_t s = 0; s < optimizer.states().size(); ++s) {
     const Optimizer::State& state = optimizer.states()[s];

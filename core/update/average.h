@@ -1,9 +1,11 @@
-// The moving average of the parameters ("gannet": {"ema": ...}): when it moves, and by how much.
+// The moving average of the parameters ("gannet": {"ema": ...}): when it is updated, and by how
+// much.
 //
-//   average <- average + (1 - decay) * (master - average)      after every applied update, in the masters' type
+//   average <- average + (1 - decay) * (master - average)      after every applied update, in the masters' dtype
 //
-// The same numbers as `average.add_((master - average).mul_(1 - decay))` in LibTorch: each operation is rounded on its own, so
-// that the bits do not depend on how the ranks or the pages cut a tensor. On a device it is lerp_, one pass.
+// Gives the same numbers as `average.add_((master - average).mul_(1 - decay))` in LibTorch: each
+// operation is rounded separately, so the bits do not depend on how ranks or pages cut a tensor. On
+// a device it is lerp_, one pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,28 +22,29 @@ class Average {
  public:
   struct Rule {
     double decay = 0;
-    bool warmup = false;            // min(decay, (1 + n) / (10 + n)) in the n-th update that is averaged, as TensorFlow's
-    int64_t update_after_step = 0;  // up to this update the average is a copy of the masters
-    /// In this update, counted from 1.
+    bool warmup = false;            // min(decay, (1 + n) / (10 + n)) in the n-th averaged update, as in TensorFlow
+    int64_t update_after_step = 0;  // up to this update, the average is a copy of the masters
+    /// `update` counts from 1.
     double decay_of(int64_t update) const;
   };
 
   explicit Average(ParameterStore& store) : store_(store) {}
-  /// From here on the store's ranges have one each (ParameterStore::add_average).
+  /// Requires that every range of the store has an average (ParameterStore::add_average).
   void use(const Rule& rule) { rule_ = rule, is_on_ = true; }
   bool is_on() const { return is_on_; }
-  /// Until its first update it is what the masters are, whatever the program writes into them: weights that it loads.
+  /// Until its first update, a fresh average follows the masters, so that it includes weights that
+  /// the program loads.
   void set_fresh(bool on) { is_fresh_ = on; }
   void follow_masters() const;
-  /// Before the passes of an update over the pieces, which is the `update`-th, counted from 1.
+  /// Call before an update's passes over the pieces. `update` is its number, counted from 1.
   void begin(int64_t update) {
     follow_masters();
     is_fresh_ = false;
     weight_ = 1 - rule_.decay_of(update);
   }
-  /// Of a piece, behind its update: `numel` elements of each.
+  /// Moves the average of a piece after its update; both tensors have `numel` elements.
   void move(const at::Tensor& average, const at::Tensor& masters) const;
-  /// Of the parameters that no piece has, or of all: `of(parameter)` says which.
+  /// Moves parameters that are in no piece, selected by `of(parameter)`, or all parameters.
   void move_parameters(const Range& range, const std::function<bool(size_t parameter)>& of) const;
   void move_all() const;
 
@@ -49,7 +52,7 @@ class Average {
   ParameterStore& store_;
   Rule rule_;
   bool is_on_ = false, is_fresh_ = true;
-  double weight_ = 0;  // 1 - decay, of the update in hand
+  double weight_ = 0;  // 1 - decay of the current update
 };
 
 }  // namespace gannet

@@ -13,7 +13,8 @@
 namespace gannet {
 namespace {
 
-// Elements at a time, so that what lies on a drive needs little memory: a multiple of every alignment of ranges.
+// Elements at a time, to bound memory for arrays on a drive. A multiple of every alignment of
+// ranges.
 constexpr int64_t kStretch = 1 << 22;
 
 }  // namespace
@@ -35,7 +36,7 @@ bool EvaluationWeights::exist(int64_t applied_steps) const {
   return std::any_of(groups_.begin(), groups_.end(), [&](const Group& group) { return are_others(group, applied_steps); });
 }
 
-// The two change places, which takes no third copy. Twice: as it was, bit for bit.
+// Swaps masters and average without a third copy. A second call restores both bit for bit.
 void EvaluationWeights::swap_average(Range& range) const {
   for (const zero::Part& part : range.parts)
     for (int64_t done = 0; done < part.numel; done += kStretch) {
@@ -92,17 +93,18 @@ void EvaluationWeights::leave() {
   store_.publish_all();
 }
 
-// Of a part of a tensor: tensors may have different numbers of updates. A copy of the masters before the first one.
+// Per part, because tensors may differ in their number of updates. Before the first update: a copy
+// of the masters.
 at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::Part& part, int64_t applied_steps) const {
   Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
   const at::Device device = context_.update_device();
   const int64_t updates = applied_steps - range.parameters[part.tensor].lag;
   const at::Tensor master = range.master_of({part.offset, part.own, part.numel});
-  if (updates == 0) return master.clone();  // it is where it began
+  if (updates == 0) return master.clone();  // not updated yet
   const at::Tensor param = master.to(device).contiguous();
   const at::Tensor out = at::empty_like(param);
-  std::vector<at::Tensor> states;  // those on a drive are copies
+  std::vector<at::Tensor> states;  // copies for states on a drive
   std::vector<void*> places;
   for (size_t s = 0; s < optimizer.states().size(); ++s) {
     const Optimizer::State& state = optimizer.states()[s];
@@ -110,7 +112,7 @@ at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::Part& par
       places.push_back(nullptr);
     } else if (!state.is_cut()) {
       places.push_back(group.own_states[s].data_ptr());
-    } else if (state.is_served()) {  // this rank has another part of the range
+    } else if (state.is_served()) {  // this rank has a different part of the range
       places.push_back(nullptr);
     } else {
       const zero::Part values = Range::values_in(part, state);

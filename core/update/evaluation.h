@@ -1,11 +1,12 @@
-// The weights to evaluate with, where they are not those that are trained: of optimizers that say so (Schedule-Free, averages of
-// weights; local steps, after which each rank has weights of its own), and the moving average that Range::average is. They are
-// put in the place of the masters for a while, and published like any update.
+// Evaluation weights, where they differ from the trained ones: the moving average in
+// Range::average, or weights of an optimizer that declares them (Schedule-Free, averages of
+// weights; local steps, after which ranks have different weights). They temporarily replace the
+// masters and are published like an update.
 //
 //   EvaluationWeights weights(context, store, groups);
-//   if (weights.exist(applied_steps)) weights.enter(applied_steps);   // the model is what the run would hand out
+//   if (weights.exist(applied_steps)) weights.enter(applied_steps);   // the model now has the run's final weights
 //   ...
-//   weights.leave();                                                  // the masters again, bit for bit
+//   weights.leave();                                                  // restores the masters bit for bit
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@
 
 namespace gannet {
 
-/// Whether the ranks have different parameters of this group: after a local step (GANNET_REDUCED_LATER). `applied_steps`: updates
-/// so far.
+/// Whether ranks have different parameters in this group, which is so after a local step
+/// (GANNET_REDUCED_LATER). `applied_steps`: number of updates so far.
 bool ranks_differ(const RankContext& context, const Group& group, int64_t applied_steps);
 
 class EvaluationWeights {
@@ -27,18 +28,19 @@ class EvaluationWeights {
   EvaluationWeights(RankContext& context, ParameterStore& store, std::vector<Group>& groups)
       : context_(context), store_(store), groups_(groups) {}
 
-  // Some range has others than those that are trained. `applied_steps`: updates so far.
+  // Whether some range has evaluation weights that differ from the trained ones. `applied_steps`:
+  // number of updates so far.
   bool exist(int64_t applied_steps) const;
   bool are_in_use() const { return in_use_; }
-  // Both are called on every rank, while no gradient is on its way.
+  // Both are collective. No gradient may be in flight.
   void enter(int64_t applied_steps);
   void leave();
-  // While they are not in use: a copy of those of a parameter that this rank has whole, in TrainedParameter::shape and its
-  // master's dtype.
+  // The evaluation weights of a parameter that this rank has whole, as a copy in
+  // TrainedParameter::shape and the masters' dtype. Call while they are not in use.
   at::Tensor of(const Range& range, size_t parameter, int64_t applied_steps) const;
 
  private:
-  struct Kept {  // this rank's masters of a range, on the tier that they lie on
+  struct Kept {  // this rank's masters of a range, in their tier
     Range* range;
     Array masters;
   };

@@ -14,8 +14,9 @@ void GroupCollectives::run(const gannet_host_collective& args) {
   try {
     move(args);
   } catch (const Error& error) {
-    // Who asked, and where. What the ranks' network or another rank did is not the plugin's; a collective for which all ranks
-    // are there and which does not end is one that they did not all ask for.
+    // Adds the plugin and the call to the error. Errors of the network or another rank are not the
+    // plugin's fault. A collective that times out although all ranks are alive was not requested by
+    // all of them.
     const bool is_misuse = error.code() == ErrorCode::kArgument || error.code() == ErrorCode::kTimeout;
     if (inside && inside->plugin() && is_misuse)
       failed_ = std::make_exception_ptr(plugin::fault(

@@ -1,4 +1,5 @@
-// The collectives that a plugin may ask its host for, over the ranks of the data axis: on the engine's own Comm.
+// Collectives that a plugin may request from its host, over the ranks of the data axis. They run on
+// the engine's Comm.
 #pragma once
 
 #include <exception>
@@ -12,8 +13,8 @@ class GroupCollectives : public HostCollectives {
  public:
   explicit GroupCollectives(RankContext& context) : context_(context) {}
   void run(const gannet_host_collective& args) override;
-  // After a call of the plugin that failed: where it failed because a collective did, that one's error, which is not the
-  // plugin's.
+  // Call after a failed plugin call. If it failed because of a collective, throws that collective's
+  // error, which is not the plugin's fault.
   void rethrow() const {
     if (failed_) std::rethrow_exception(failed_);
   }

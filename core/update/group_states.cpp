@@ -49,7 +49,7 @@ void grow_squares(Group& group, size_t number, const RankContext& context, const
     const auto dtype = specs[s].dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(specs[s].dtype);
     for (const Range& range : store.ranges()) {
       if (range.group != number) continue;
-      for (const zero::Part& part : range.parts) {  // each is a whole tensor: the optimizer needs them
+      for (const zero::Part& part : range.parts) {  // each part is a whole tensor, as the optimizer requires
         const TrainedParameter& parameter = range.parameters[part.tensor];
         at::Tensor& square = group.squares[s][parameter.index];
         const auto rows = static_cast<int64_t>(optimizer.square_rows(specs[s], parameter.index));

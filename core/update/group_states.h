@@ -1,5 +1,5 @@
-// The description of a parameter group for its optimizer, and states that are not per element: one per tensor, one per group,
-// and the squares of a tensor's rows or columns.
+// Describes a parameter group to its optimizer, and manages states that are not per element: per
+// tensor, per group, and per row or column of a tensor, including squares.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,18 @@
 
 namespace gannet {
 
-/// Tells the optimizer which tensors it is for; again when more have joined.
+/// Passes the tensors of a group to its optimizer. Called again when parameters have joined.
 void describe_group(std::vector<Group>& groups, size_t number, const RankContext& context, const ParameterStore& store);
 
-/// Group::own_states for all tensors that the optimizer has been described; those that are there keep their values.
+/// Extends Group::own_states to all described tensors; existing ones keep their values.
 void grow_own_states(Group& group);
 
-/// Group::squares of the tensors that this rank has whole; those that are there keep their values. After the store has placed
-/// them.
+/// Extends Group::squares to the tensors that this rank has whole; existing ones keep their values.
+/// Call after the store has placed them.
 void grow_squares(Group& group, size_t number, const RankContext& context, const ParameterStore& store);
 
-/// gannet_update_args::squares of a piece: [segments][states]. Does nothing for an optimizer without squares.
+/// Fills in gannet_update_args::squares for a piece: [segments][states]. No effect for an optimizer
+/// without squares.
 void squares_of(const Group& group, const Segment* segments, size_t count, std::vector<void*>& into);
 
 }  // namespace gannet

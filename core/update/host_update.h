@@ -1,5 +1,6 @@
-// An update on the CPU for parameters and gradients that live in a device's own memory, while the masters and states are in host
-// memory: gradients come over piece by piece, new parameters go back, and both travel while another piece is updated.
+// An update on the CPU for parameters and gradients in separate device memory, while masters and
+// states are in host memory. Gradients are copied to the host piece by piece and new parameters are
+// copied back, overlapped with the update of another piece.
 //
 //   HostUpdate host(accelerator, options);
 //   host.fetch(0, grad, param, stream);
@@ -24,10 +25,11 @@ namespace gannet {
 
 class HostUpdate {
  public:
-  // `reads_param`: the device's parameters are the masters; else they are only written. `pieces` are at most `numel` long.
+  // `reads_param`: the device's parameters are the masters; otherwise they are only written. Pieces
+  // have at most `numel` elements.
   struct Options {
     int64_t numel = 0;
-    std::optional<at::ScalarType> grad_dtype = {};  // none: gradients are in host memory already
+    std::optional<at::ScalarType> grad_dtype = {};  // none: gradients are already in host memory
     at::ScalarType param_dtype = at::kFloat;
     bool reads_param = false;
     uint32_t device = 0;  // of the accelerator
@@ -36,14 +38,15 @@ class HostUpdate {
   ~HostUpdate();
   HostUpdate(const HostUpdate&) = delete;
 
-  // Piece number `index`, in order from 0: its gradient, and where its parameters are, produced on `stream`. Undefined `param`:
-  // they do not go to the device. Undefined `grad`: it is here.
+  // Starts to copy piece `index`; indices go up from 0. `grad` and `param` were produced on
+  // `stream`. Undefined `param`: parameters are not copied to the device. Undefined `grad`: it is
+  // already on the host.
   void fetch(size_t index, const at::Tensor& grad, const at::Tensor& param, void* stream);
-  void wait(size_t index);  // until it has come
+  void wait(size_t index);  // until it has arrived
   void* grad(size_t index) { return slot(index).grad.data_ptr(); }
   void* param(size_t index) { return slot(index).param.data_ptr(); }
   void give_back(size_t index);
-  void finish();  // until all is on the device
+  void finish();  // until everything is on the device
 
  private:
   struct Slot {

@@ -23,7 +23,7 @@ Pages::Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<
 }
 
 Pages::~Pages() {
-  for (; settled_ < fetched_; ++settled_) {  // after an exception: memory goes back when nothing reads or writes it any more
+  for (; settled_ < fetched_; ++settled_) {  // after an exception: waits for reads and writes before the buffers are returned
     Page& page = pages_[settled_];
     page.coming.clear();
     page.going.clear();
@@ -52,7 +52,8 @@ void Pages::fetch(size_t index) {
   }
 }
 
-// A page is fetched as soon as there is memory for it: before the one in hand is updated, while those before it are written.
+// Fetches a page as soon as there is memory for it: before the current page is updated, and while
+// earlier ones are written.
 void Pages::open(size_t index) {
   open_ = index;
   const size_t ahead = std::min(pages_.size(), index + std::max<size_t>(options_.in_flight / 2, 1) + 1);

@@ -1,11 +1,11 @@
-// The arrays that an update works on, a page at a time: those on a tier are read, updated and written back while the next pages
-// come and the last ones go.
+// The arrays of an update, one page at a time. Arrays on a tier are read, updated and written back,
+// while later pages are read and earlier ones are written.
 //
 //   Pages pages(arrays, own_numel, {.ends = page_ends(range, 8 << 20), .in_flight = 4}, spare, timers);
 //   for (size_t i = 0; i < pages.count(); ++i) {
-//     pages.open(i);                       // here now
-//     update(pages.at(0, element), ...);   // element: of the array, inside page i
-//     pages.close(i);                      // goes back
+//     pages.open(i);                       // now in memory
+//     update(pages.at(0, element), ...);   // `element` of the array, inside page i
+//     pages.close(i);                      // starts to write it back
 //   }
 //   pages.finish();
 #pragma once
@@ -23,16 +23,16 @@ class Pages {
  public:
   struct Use {  // of one array
     const Array* array;
-    bool reads = true;  // else every element is written before it is read
+    bool reads = true;  // false: every element is written before it is read
   };
   struct Options {
-    // Of the array, where pages end while something is on a tier: multiples of its alignment in every dtype, but for the last;
-    // else all is one page.
+    // Where pages end, if an array is on a tier: multiples of its alignment in every dtype, except
+    // the last. Otherwise there is one page.
     std::vector<int64_t> ends;
-    int64_t page_numel = 8 << 20;  // what the memory of a page has room for; a longer page gets more
-    size_t in_flight = 4;          // pages in memory: coming, in hand and going
+    int64_t page_numel = 8 << 20;  // capacity of a page's buffers; a longer page gets larger ones
+    size_t in_flight = 4;          // pages in memory: being read, open, or being written
   };
-  // `spare`: memory for pages, kept by the caller from one update to the next.
+  // `spare`: page buffers that the caller keeps between updates.
   Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers);
   ~Pages();
   Pages(const Pages&) = delete;
@@ -42,28 +42,28 @@ class Pages {
   int64_t end(size_t page) const { return pages_[page].begin + pages_[page].numel; }
 
   void open(size_t page);
-  void* at(size_t use, int64_t element) const;  // of the open page
+  void* at(size_t use, int64_t element) const;  // in the open page
   void close(size_t page);
-  void finish();  // until all is written
+  void finish();  // until everything is written
 
  private:
   struct Page {
     int64_t begin = 0, numel = 0;
-    std::vector<at::Tensor> memory;  // [uses] for those on a tier, while it is here
+    std::vector<at::Tensor> memory;  // [uses] buffers for arrays on a tier, while in memory
     std::vector<Transfer> coming, going;
-    Timers::Clock::time_point asked{}, sent{};  // while it is traced
+    Timers::Clock::time_point asked{}, sent{};  // set while traced
   };
   void fetch(size_t page);
   void tell_flight(const char* what, size_t page, Timers::Clock::time_point& began) const;
-  void settle(size_t page);  // until it is written; gives its memory back
+  void settle(size_t page);  // waits until it is written; returns its buffers to `spare`
 
   std::vector<Use> uses_;
   Options options_;
   std::vector<at::Tensor>& spare_;
   Timers& timers_;
   std::vector<Page> pages_;
-  int64_t largest_ = 0;                          // elements that the memory of a page has room for
-  size_t open_ = 0, fetched_ = 0, settled_ = 0;  // pages [settled_, fetched_) have memory
+  int64_t largest_ = 0;                          // capacity of a page's buffers, in elements
+  size_t open_ = 0, fetched_ = 0, settled_ = 0;  // pages [settled_, fetched_) have buffers
 };
 
 }  // namespace gannet

@@ -7,7 +7,7 @@
 namespace gannet {
 namespace {
 
-// Elements at a time, so that what lies on a drive needs little memory.
+// Elements at a time, to bound memory for arrays on a drive.
 constexpr int64_t kKeptStretch = 1 << 22;
 
 }  // namespace

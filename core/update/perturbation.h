@@ -1,10 +1,10 @@
-// The parameters at which a step's second pass takes its gradient (GANNET_OPTIMIZER_PERTURBS), in the place of the masters, and
-// the masters, kept until the step's update.
+// The perturbed parameters at which a step's second pass takes its gradient
+// (GANNET_OPTIMIZER_PERTURBS). They replace the masters, which are kept until the step's update.
 //
-//   perturbation.keep(range, place, masters);   // of each piece, before it is moved
+//   perturbation.keep(range, place, masters);   // for each piece, before it is moved
 //   ... the second pass ...
-//   perturbation.restore();                     // the masters again, bit for bit
-//   perturbation.publish();                     // and what the model reads, unless an update follows that publishes all of it
+//   perturbation.restore();                     // restores the masters bit for bit
+//   perturbation.publish();                     // and the model's parameters, unless an update follows that publishes them
 #pragma once
 
 #include <vector>
@@ -19,15 +19,16 @@ class Perturbation {
   explicit Perturbation(ParameterStore& store) : store_(store) {}
 
   bool is_in_use() const { return !kept_.empty(); }
-  /// `values`: this rank's masters at `place`, which are about to be moved. Each place once.
+  /// `values`: this rank's masters at `place`, before they are moved. Each place is kept once.
   void keep(Range& range, const zero::Shard& place, const at::Tensor& values);
-  /// What was kept of `place`, a view; undefined where it is not in memory.
+  /// A view of the kept values of `place`; undefined if they are not in memory.
   at::Tensor kept(const Range& range, const zero::Shard& place);
-  /// No step of this optimizer will be perturbed.
+  /// Frees the memory; no further step of this optimizer is perturbed.
   void release() noexcept { kept_.clear(), memory_.clear(); }
   void restore();
-  void publish() { store_.publish_all(); }  // every rank calls it
-  /// The masters are undefined, or others have taken their place.
+  void publish() { store_.publish_all(); }  // collective
+  /// Drops the kept masters without restoring them: the current ones are undefined or have been
+  /// replaced.
   void forget() noexcept { kept_.clear(); }
 
  private:
@@ -38,7 +39,7 @@ class Perturbation {
   Array& memory_of(const Range& range);
 
   ParameterStore& store_;
-  std::vector<Array> memory_;  // [ranges] as long as the masters, where they lie; from one step to the next
+  std::vector<Array> memory_;  // [ranges] size and tier of the masters; reused by every step
   std::vector<Kept> kept_;
 };
 

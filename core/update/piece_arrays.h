@@ -1,4 +1,5 @@
-// Where the arrays of a piece are that an update reads and writes: in memory, or in the open page of what lies on a tier.
+// The arrays of a piece that an update reads and writes: in memory, or in the open page for arrays
+// on a tier.
 //
 //   const PieceArrays arrays(range, optimizer, second, with_average);
 //   Pages pages(arrays.uses(), ...);
@@ -19,10 +20,11 @@ inline void* at_element(const at::Tensor& flat, int64_t element) {
   return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
 }
 
-// The arrays that an update reads and writes, wherever they lie.
+// The arrays that an update reads and writes, in any tier.
 class PieceArrays {
  public:
-  // `second`: the second gradient, or null. `with_average`: the moving average of the masters, too.
+  // `second`: the second gradient, or null. `with_average`: includes the moving average of the
+  // masters.
   PieceArrays(const Range& range, const Optimizer& optimizer, const Array* second, bool with_average)
       : range_(range), specs_(optimizer.states()), second_array_(second) {
     const Array& master = range.masters();
@@ -63,7 +65,7 @@ class PieceArrays {
 
  private:
   static constexpr size_t kHere = static_cast<size_t>(-1);
-  // Of blocks one value each; of what is served a part of every bucket.
+  // PER_BLOCK states have one value per block; SERVED states have a part of every bucket.
   int64_t place(const Optimizer::State& state, size_t s, const Piece& piece) const {
     if (range_.is_served(state)) return piece.place.own / (range_.own_numel / range_.states[s].numel());
     return piece.place.own / static_cast<int64_t>(state.block);

@@ -1,5 +1,5 @@
-// Which pieces go into one call of an optimizer that takes lists (GANNET_OPTIMIZER_TAKES_LISTS), and what their arguments point
-// to.
+// Groups pieces into calls of an optimizer that takes lists (GANNET_OPTIMIZER_TAKES_LISTS), with
+// the memory for their arguments.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,22 @@
 
 namespace gannet {
 
-// A list ends with whichever comes first. The workspace is that of all its pieces together; one piece may need more.
+// A list ends at the first limit that it reaches. The workspace limit is for all its pieces
+// together; one piece may exceed it.
 inline constexpr size_t kMostPieces = 1024;
 inline constexpr uint64_t kMostListWorkspace = uint64_t{256} << 20;
 
-// What a piece has of its list's workspace: the next one's part is aligned, too.
+// A piece's part of the list workspace, rounded up so that the next part is aligned.
 inline uint64_t workspace_part(const Optimizer& optimizer, int64_t numel) {
   return (optimizer.workspace_bytes(static_cast<uint64_t>(numel)) + 63) / 64 * 64;
 }
 
 struct ListStretch {
-  size_t begin, end;  // of the pieces
+  size_t begin, end;  // piece indices
   uint64_t workspace_bytes;
 };
-// `workspace_of(piece)`: bytes. `by_shard`: a list ends with its shard, which is sent to the other ranks before the next one is
-// updated.
+// `workspace_of(piece)`: bytes. `by_shard`: a list ends with its shard, which is sent to the other
+// ranks before the next one is updated.
 template <class WorkspaceOf>
 std::vector<ListStretch> lists_of(const std::vector<Piece>& pieces, const WorkspaceOf& workspace_of, bool by_shard) {
   std::vector<ListStretch> lists;
@@ -45,10 +46,10 @@ std::vector<ListStretch> lists_of(const std::vector<Piece>& pieces, const Worksp
   return lists;
 }
 
-// Memory of one piece's arguments, until the call has returned.
+// Memory of one piece's arguments; must live until the call returns.
 struct PieceCall {
   std::vector<void*> states, squares;
-  std::vector<double> rows;  // of its segments: the sums so far
+  std::vector<double> rows;  // the current sums of its segments
 };
 
 }  // namespace gannet

@@ -1,5 +1,5 @@
-// The gradients and parameters of pieces that live in a device's own memory, on their way to the host's update and back
-// (host_update.h). Without a HostUpdate the pieces are updated where they lie, and every call does nothing.
+// Transfers pieces of gradients and parameters between separate device memory and the host's update
+// (host_update.h). Without a HostUpdate, pieces are updated in place and every call has no effect.
 #pragma once
 
 #include <gannet/abi.h>
@@ -15,7 +15,8 @@ namespace gannet {
 
 class PieceTransfers {
  public:
-  /// `gradients_on_host`: they are in host memory already. `stream`: what wrote gradients and parameters.
+  /// `gradients_on_host`: gradients are already in host memory. `stream`: the stream that wrote
+  /// gradients and parameters.
   PieceTransfers(HostUpdate* host, const Range& range, const std::vector<Piece>& pieces, bool gradients_on_host, void* stream)
       : host_(host),
         range_(range),
@@ -25,13 +26,13 @@ class PieceTransfers {
         stream_(stream) {}
 
   bool is_to_host() const { return host_ != nullptr; }
-  /// In order, each before it is used; one past the last piece is none.
+  /// Called in order, each before its use. No effect past the last piece.
   void fetch(size_t piece) {
     if (!host_ || piece >= pieces_.size()) return;
     host_->fetch(piece, gradients_on_host_ ? at::Tensor() : pieces_[piece].grad,
                  param_on_device_ ? range_.param_of(pieces_[piece].place) : at::Tensor(), stream_);
   }
-  /// Waits until the piece has come, and has the arguments point to where.
+  /// Waits until the piece has arrived and points the arguments to it.
   void use(size_t piece, gannet_update_args& args) {
     if (!host_) return;
     host_->wait(piece);
@@ -41,7 +42,7 @@ class PieceTransfers {
   void give_back(size_t piece) {
     if (host_) host_->give_back(piece);
   }
-  /// Waits until all is on the device.
+  /// Waits until everything is on the device.
   void finish() {
     if (host_) host_->finish();
   }

@@ -14,7 +14,7 @@ namespace {
 std::vector<Piece> pieces_to_work_on(const Range& range, const Group& group, int64_t page_numel,
                                      const std::vector<int64_t>& lags) {
   std::vector<Piece> pieces = pieces_of(range, page_numel);
-  if (group.optimizer->owns_grad_reduction()) {  // whole buckets, with one number of updates
+  if (group.optimizer->owns_grad_reduction()) {  // whole buckets, with the same number of updates
     for (Piece& piece : pieces) piece.lag = group.lag;
     return pieces;
   }
@@ -83,7 +83,7 @@ gannet_update_args RangePass::arguments(const Pages& pages, size_t index, PieceC
   return args;
 }
 
-// What the sums of the piece's tensors are so far: a row for each of its segments.
+// Passes the current sums of the piece's tensors, one row per segment.
 void RangePass::set_sums(const Piece& piece, PieceCall& call, gannet_update_args& args) {
   const size_t width = sums_.width();
   call.rows.clear();

@@ -1,10 +1,10 @@
-// One pass over the pieces of a range: each piece's arguments while its page is in memory, what the caller does with them, and
-// the shards that go out to other ranks as they are done.
+// One pass over the pieces of a range. Calls the caller with each piece's arguments while its page
+// is in memory, and sends finished shards to other ranks.
 //
 //   RangePass pass(context, store, range, group, sums, {...}, memory);
 //   pass.for_each([&](size_t piece, const gannet_update_args& args) { optimizer.update(args); });
 //
-// Where all pieces are in memory, an optimizer that takes lists gets many in one call (for_lists).
+// If all pieces are in memory, an optimizer that takes lists gets many pieces per call (for_lists).
 #pragma once
 
 #include <gannet/abi.h>
@@ -30,32 +30,33 @@
 
 namespace gannet {
 
-/// Kept by the updater from one pass to the next.
+/// Kept by the updater between passes.
 struct PassMemory {
   std::vector<at::Tensor> spare_pages;
-  Workspace workspace;  // of pieces
-  StepNumbers numbers;  // for optimizers that read them where the pieces are
+  Workspace workspace;  // for pieces
+  StepNumbers numbers;  // for optimizers that read them in the memory of the pieces
 };
 
 class RangePass {
  public:
   struct Options {
     gannet_pass pass = GANNET_PASS_UPDATE;
-    bool writes = true;  // new parameters, which go back to the device and out to other ranks; else sums are all that is wanted
+    bool writes = true;  // new parameters, which are copied to the device and sent to other ranks; false: only sums are computed
     double grad_scale = 1;
     int64_t applied_steps = 0;  // updates before this one
     uint64_t seed = 0;
-    const Array* second_gradient = nullptr;  // null: the pass has none
-    const Average* average = nullptr;        // moves behind every piece's update; null: it does not
-    bool gradients_on_host = false;          // they need no copy for a host update
+    const Array* second_gradient = nullptr;  // null: none in this pass
+    const Average* average = nullptr;        // updated after every piece; null: none
+    bool gradients_on_host = false;          // no copy for a host update is needed
   };
-  /// `lags`: cut_by_lag's; empty: no tensor missed an update. `host`: null where the update runs where the pieces are.
+  /// `lags`: see cut_by_lag; empty: no tensor missed an update. `host`: null if the update runs in
+  /// the memory of the pieces.
   RangePass(RankContext& context, ParameterStore& store, Range& range, Group& group, Sums& sums, const std::vector<int64_t>& lags,
             HostUpdate* host, const Options& options, PassMemory& memory);
   RangePass(const RangePass&) = delete;
 
   const Piece& piece(size_t index) const { return pieces_[index]; }
-  /// The optimizer can have many pieces in a call.
+  /// Whether the optimizer can take many pieces per call.
   bool has_lists() const { return group_.optimizer->takes_lists() && !arrays_.is_paged() && !transfers_.is_to_host(); }
   void for_each(const std::function<void(size_t piece, const gannet_update_args& args)>& body);
   void for_lists(const std::function<void(size_t first_piece, const std::vector<gannet_update_args>& list)>& body);

@@ -7,7 +7,7 @@
 namespace gannet {
 namespace {
 
-// Elements at a time: a copy in the masters' type is made of them.
+// Elements at a time, because each stretch is copied to the masters' dtype.
 constexpr int64_t kSecondStretch = 1 << 22;
 
 }  // namespace
@@ -25,7 +25,7 @@ void SecondGradient::keep(double factor, int64_t applied_steps) {
   for (const Range& range : store_.ranges()) {
     if (!is_wanted_by(groups_[range.group], applied_steps)) continue;
     Array values = store_.make_like_masters(range, "the second gradient");
-    values.fill(0);  // between the tensors, too
+    values.fill(0);  // including the gaps between tensors
     for (const zero::Part& part : range.parts) {
       if (part.numel == 0) continue;
       const at::Tensor gradient = range.grad_of(part);

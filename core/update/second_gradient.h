@@ -1,4 +1,5 @@
-// The second gradient of a step (GANNET_OPTIMIZER_SECOND_GRADIENT): averaged and unscaled, in the masters' type, where they lie.
+// The second gradient of a step (GANNET_OPTIMIZER_SECOND_GRADIENT): averaged, unscaled, in the
+// masters' dtype and tier.
 //
 //   if (second.is_wanted(applied_steps)) second.keep(factor, applied_steps);   // the reducer holds it
 //   ... the pass of the first one, and the update: args.second_grad from second.of(range) ...
@@ -17,12 +18,13 @@ class SecondGradient {
  public:
   SecondGradient(ParameterStore& store, const std::vector<Group>& groups) : store_(store), groups_(groups) {}
 
-  /// Some group's optimizer takes one in the next update. `applied_steps`: updates so far.
+  /// Whether an optimizer of some group takes one in the next update. `applied_steps`: number of
+  /// updates so far.
   bool is_wanted(int64_t applied_steps) const;
-  /// What the ranges' gradients are now, times `factor`.
+  /// Stores the ranges' current gradients, times `factor`.
   void keep(double factor, int64_t applied_steps);
   bool is_kept() const { return !kept_.empty(); }
-  /// Null: the range's optimizer wants none.
+  /// Null if the range's optimizer takes none.
   const Array* of(const Range& range) const;
   void drop() noexcept { kept_.clear(); }
 

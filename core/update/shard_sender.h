@@ -1,4 +1,4 @@
-// The shards of a range on their way to the ranks that need them, in their order: each while the next one is updated.
+// Sends a range's shards in order to the ranks that need them, each while the next one is updated.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@ namespace gannet {
 
 class ShardSender {
  public:
-  /// `waits_for_all`: new values reach the device only when all pieces are done.
+  /// `waits_for_all`: new values reach the device only after all pieces are updated.
   ShardSender(ParameterStore& store, Range& range, const std::vector<Piece>& pieces, bool waits_for_all)
       : store_(store), range_(range), pieces_(pieces), waits_for_all_(waits_for_all) {}
 
-  /// `piece` has its new values, and those before it have theirs.
+  /// `piece` and all pieces before it have their new values.
   void piece_is_done(size_t piece) {
     if (waits_for_all_) return;
     const bool ends_shard = piece + 1 == pieces_.size() || pieces_[piece + 1].sub_group != pieces_[piece].sub_group;
     if (ends_shard) send_to(pieces_[piece].sub_group + 1);
   }
-  /// Sends the rest: a rank may have nothing to update in a shard.
+  /// Sends the remaining shards: a rank may have nothing to update in some.
   void all_are_done() { send_to(range_.shards.size()); }
 
  private:

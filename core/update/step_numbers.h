@@ -1,8 +1,9 @@
-// A step's numbers where pieces lie (GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS): an array for each group and number of missed
-// updates, at the same address in every step, written when one of its numbers has changed: from page-locked memory that a later
-// step does not write to, so that a copy may still be on its way.
+// A step's numbers in the memory of the pieces (GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS): one array
+// for each group and number of missed updates, at the same address in every step. It is rewritten
+// when a number has changed, from page-locked memory that later steps do not reuse, since the copy
+// may still be in flight.
 //
-//   numbers.give(args, piece.lag, device);    // into args.device_numbers; the host's own numbers are gone from args then
+//   numbers.give(args, piece.lag, device);    // sets args.device_numbers and removes the host's numbers from args
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +23,8 @@ namespace gannet {
 
 class StepNumbers {
  public:
-  // On a device the copy is in the order of the current stream: calls that were queued before it see the earlier numbers.
+  // On a device, the copy is queued on the current stream, so calls queued earlier see the previous
+  // numbers.
   void give(gannet_update_args& args, int64_t lag, at::Device device) {
     Kept& kept = kept_[{args.group, lag}];
     std::vector<double> values = numbers_of(args);
@@ -40,7 +42,7 @@ class StepNumbers {
 
  private:
   struct Kept {
-    std::vector<double> values;  // what `memory` has, or will have when the stream is there
+    std::vector<double> values;  // contents of `memory`, once the stream has executed the copy
     at::Tensor memory;           // [values] fp64
   };
   std::map<std::pair<uint32_t, int64_t>, Kept> kept_;  // by group and lag

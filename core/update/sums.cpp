@@ -13,14 +13,14 @@ double nothing(gannet_reduce_op op) {
   return op == GANNET_MAX ? -kInfinity : op == GANNET_MIN ? kInfinity : 0;
 }
 
-// A NaN of either side stays one.
+// A NaN on either side is preserved.
 double combined(gannet_reduce_op op, double a, double b) {
   if (op == GANNET_SUM) return a + b;
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::quiet_NaN();
   return op == GANNET_MAX ? std::max(a, b) : std::min(a, b);
 }
 
-// Those of some groups into one number, which all their rows get.
+// Combines the rows of some groups into one number and stores it in all their rows.
 void merge(const std::vector<Sums*>& groups, size_t sum, gannet_reduce_op op) {
   double total = nothing(op);
   for (Sums* group : groups)
@@ -29,7 +29,7 @@ void merge(const std::vector<Sums*>& groups, size_t sum, gannet_reduce_op op) {
     for (size_t t = 0; t < group->tensors(); ++t) group->row(t)[sum] = total;
 }
 
-// Over ranks that have parts of the tensors for which `is_apart` holds.
+// Reduces over ranks that have different parts of the tensors for which `is_apart` is true.
 void reduce(HostGroup& ranks, std::vector<Sums>& sums, uint32_t round,
             const std::function<bool(size_t group, size_t tensor)>& is_apart) {
   for (const gannet_reduce_op op : {GANNET_SUM, GANNET_MAX, GANNET_MIN}) {
@@ -108,7 +108,7 @@ void complete_sums(std::vector<Sums>& sums, uint32_t round, RankContext& context
       if (group.wanted()[s].round == round && group.wanted()[s].scope == GANNET_SUM_OF_GROUP)
         merge({&group}, s, group.wanted()[s].op);
   }
-  // All groups ask for the same sums.
+  // All groups request the same sums.
   for (size_t s = 0; !sums.empty() && s < sums[0].width(); ++s)
     if (sums[0].wanted()[s].round == round && sums[0].wanted()[s].scope == GANNET_SUM_OF_MODEL)
       merge(all, s, sums[0].wanted()[s].op);

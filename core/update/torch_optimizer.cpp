@@ -115,7 +115,7 @@ void TorchOptimizer::take_all(ParameterStore& store, std::vector<Group>& groups,
   take_states(store, applied_steps, true);
 }
 
-// `all`: a parameter of which the object has no state has had no update.
+// `all`: a parameter without a state in the object counts as not updated.
 void TorchOptimizer::take_states(ParameterStore& store, int64_t applied_steps, bool all) {
   auto& states = program_->state();
   for_each(store, [&](const Place& place) {
@@ -124,7 +124,7 @@ void TorchOptimizer::take_states(ParameterStore& store, int64_t applied_steps, b
     const int64_t count = applied_steps - parameter.lag;
     const auto found = states.find(const_cast<void*>(place.key()));
     if (found == states.end()) {
-      if ((place.is_whole || all) && count > 0) take(store, place, nullptr, applied_steps);  // the program has removed it
+      if ((place.is_whole || all) && count > 0) take(store, place, nullptr, applied_steps);  // removed by the program
       return;
     }
     TorchType::ParamState& own = *found->second;
@@ -150,13 +150,13 @@ bool TorchOptimizer::are_ours(const Place& place, TorchType::ParamState& states)
   return true;
 }
 
-// Null `states`: as before the first update.
+// Null `states`: resets to the values before the first update.
 void TorchOptimizer::take(ParameterStore& store, const Place& place, TorchType::ParamState* states, int64_t applied_steps) {
   TrainedParameter& parameter = place.get();
   const auto& kept = kept_[place.group];
   const int64_t known = applied_steps - parameter.lag;
   const int64_t count = !states ? 0 : type_.step ? type_.step(*states) : std::max<int64_t>(known, 1);
-  std::vector<at::Tensor> values;  // all of them are looked at before one is taken
+  std::vector<at::Tensor> values;  // check all of them before taking any
   for (size_t s = 0; s < kept.size(); ++s) {
     const at::Tensor given = states
                                  ? kept[s]->in(*states)
@@ -184,7 +184,7 @@ void TorchOptimizer::take(ParameterStore& store, const Place& place, TorchType::
   parameter.lag = applied_steps - count;
 }
 
-// Parts of a split parameter are other ones on every rank.
+// Parts of a split parameter differ between ranks, so their values are not hashed.
 void TorchOptimizer::count_taken(const Place& place, int64_t count, const at::Tensor& flat) {
   uint64_t hash = static_cast<uint64_t>(count) + place.get().index * 0x9E3779B97F4A7C15u + place.group;
   if (flat.defined() && !place.get().split) {
@@ -215,7 +215,7 @@ void TorchOptimizer::show_states(ParameterStore& store, int64_t applied_steps) {
   });
 }
 
-// LibTorch's Adagrad takes no step without the states that its constructor made.
+// LibTorch's Adagrad cannot step without the states that its constructor made.
 void TorchOptimizer::give_back(ParameterStore& store) noexcept try {
   if (!type_.begins_with_states) return;
   for_each(store, [&](const Place& place) {
@@ -228,7 +228,7 @@ void TorchOptimizer::give_back(ParameterStore& store) noexcept try {
       state->in(*own) = at::full(parameter.tensor.sizes(), first,
                                  at::TensorOptions().dtype(place.range.master_dtype).device(parameter.tensor.device()));
   });
-} catch (const std::exception&) {  // an optimizer without its states begins again
+} catch (const std::exception&) {  // an optimizer without states starts from scratch
 }
 
 }  // namespace gannet

@@ -1,15 +1,16 @@
-// The program's own torch::optim::Optimizer beside the engine that steps in its place: what it is set to goes to the groups and
-// back, and its states are the engine's.
+// Keeps the program's torch::optim::Optimizer in sync with the engine, which steps in its place:
+// its settings are exchanged with the groups, and the engine owns its states.
 //
 //   auto own = TorchOptimizer::of(optimizer);             // null: its rule is not known to work element by element
-//   group.optimizer = own->make_rule(g, device);          // what updates the group's ranges (torch_rule.h)
-//   own->follow(store, groups, applied_steps);            // what the program did to its object since the last call
+//   group.optimizer = own->make_rule(g, device);          // updates the group's ranges (torch_rule.h)
+//   own->follow(store, groups, applied_steps);            // adopts the program's changes since the last call
 //   updater.update(...);
-//   own->show_states(store, applied_steps);               // what it finds there from now on
+//   own->show_states(store, applied_steps);               // makes the new states visible in it
 //
-// The object holds the module's parameters all the time. Where a rank has whole states in the device's memory (stage 0, or one
-// rank without offload) the object's states are views of them, so that the program may read, write and save them. Elsewhere it
-// has none: a state that the program puts there is taken over, each rank's part of it.
+// The object always holds the module's parameters. If a rank has whole states in device memory
+// (stage 0, or one rank without offload), the object's states are views of them, so that the
+// program can read, write and save them. Otherwise it has none, and a state that the program puts
+// there is taken over, each rank's part by that rank.
 #pragma once
 
 #include <cstdint>
@@ -29,26 +30,29 @@ class TorchOptimizer {
   static std::unique_ptr<TorchOptimizer> of(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
 
   torch::optim::Optimizer& get() { return *program_; }
-  /// `is_offloaded`: states lie on a tier, and end with the engine.
+  /// `is_offloaded`: states are on a tier and end with the engine.
   void set_offloaded(bool is_offloaded) { is_offloaded_ = is_offloaded; }
   std::unique_ptr<Optimizer> make_rule(size_t group, c10::Device device);
-  /// What ranks must agree on before the first step, beside the numbers: its class, and the switches of each group.
+  /// What ranks must agree on before the first step, in addition to the numbers: its class, and the
+  /// switches of each group.
   std::string text() const;
 
-  // ---- with the audit of parameters, and behind a load
-  /// Numbers and states. Error(kUnsupported), Error(kOrder) on what the engine cannot follow.
+  // ---- with the audit of parameters, and after a load
+  /// Takes over numbers and states. Throws Error(kUnsupported) or Error(kOrder) for changes that
+  /// the engine cannot follow.
   void follow(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps);
-  /// Ours wins where the engine, a schedule or a load changed a number since the last time; else the program's.
+  /// The engine's number wins if the engine, a schedule or a load changed it since the last
+  /// exchange; otherwise the program's.
   void exchange_numbers(std::vector<Group>& groups);
-  /// The object was loaded from an archive: everything is as it says.
+  /// Takes over everything, after the object was loaded from an archive.
   void take_all(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps);
-  /// Of the states that were taken over since the last step: ranks must have taken the same.
+  /// Hash of the states taken over since the last step; ranks must have taken the same.
   uint64_t taken_hash() const { return taken_hash_; }
 
-  // ---- behind an update
+  // ---- after an update
   void show_states(ParameterStore& store, int64_t applied_steps);
   void end_step() { taken_hash_ = 0; }
-  /// At the engine's end.
+  /// Called when the engine ends.
   void give_back(ParameterStore& store) noexcept;
 
  private:
@@ -71,9 +75,9 @@ class TorchOptimizer {
 
   std::shared_ptr<torch::optim::Optimizer> program_;
   const TorchType& type_;
-  std::vector<std::vector<const TorchType::State*>> kept_;  // [groups] states that there are arrays for
-  std::vector<std::vector<double>> seen_;                   // [groups][numbers] as they were after the last exchange
-  std::unordered_set<const void*> known_;                   // tensors of its groups
+  std::vector<std::vector<const TorchType::State*>> kept_;  // [groups] states that have arrays
+  std::vector<std::vector<double>> seen_;                   // [groups][numbers] values after the last exchange
+  std::unordered_set<const void*> known_;                   // tensors of the object's groups
   bool is_offloaded_ = false;
   uint64_t taken_hash_ = 0;
 };

@@ -16,8 +16,8 @@
 namespace gannet {
 namespace {
 
-// Elements of one step(), which makes several temporary tensors of them: as much as caches hold. A multiple of every vector's
-// length, so that a cut changes no bit.
+// Elements per step(), which makes several temporary tensors of this size: fits in caches. A
+// multiple of every vector length, so that a cut does not change any bit.
 constexpr uint64_t kStepNumel = 1 << 18;
 
 // The object behind the table.
@@ -36,7 +36,7 @@ class TorchRule {
     description.state_stride = sizeof(gannet_state_spec);
   }
 
-  // The program's switches, and the numbers that the ranks have agreed on.
+  // Applies the program's switches, and the numbers that the ranks have agreed on.
   void begin_step(const gannet_step_args& args) {
     auto set = options_.program->param_groups()[options_.group].options().clone();
     for (size_t i = 0; i < options_.type.numbers.size(); ++i) options_.type.numbers[i].in(*set) = args.hyper[i];
@@ -68,7 +68,7 @@ class TorchRule {
       states[param.unsafeGetTensorImpl()] = std::move(own);
     }
     stepper_->step();
-    // What step() has made, or put in place of what it was given.
+    // Copies states that step() has made or replaced.
     if (const auto made = states.find(param.unsafeGetTensorImpl()); made != states.end())
       for (size_t s = 0; s < options_.kept.size(); ++s) {
         const at::Tensor &found = options_.kept[s]->in(*made->second), into = array(s);
@@ -79,7 +79,7 @@ class TorchRule {
     stepper_->param_groups()[0].params().clear();
   }
 
-  // Converted before it is scaled: small numbers of a scaled fp16 gradient would be lost in fp16.
+  // Converts before scaling: small numbers of a scaled fp16 gradient would be lost in fp16.
   static at::Tensor gradient(const at::Tensor& given, at::ScalarType dtype, double scale) {
     const at::Tensor converted = given.to(dtype);
     if (scale == 1.0) return converted;
@@ -91,7 +91,7 @@ class TorchRule {
   std::vector<gannet_state_spec> specs_;
 };
 
-// LibTorch's errors without their C++ stack.
+// Reports LibTorch's errors without their C++ stack.
 template <class Body>
 int32_t guarded(gannet_error* error, const Body& body) noexcept {
   return sdk::guarded(error, [&] {
@@ -133,7 +133,7 @@ constexpr gannet_optimizer_api kApi = [] {
   return api;
 }();
 
-// What a plugin's file would say of itself; lives as long as the process, as those do.
+// What a plugin's file would declare about itself. Lives as long as the process, like plugins.
 struct Described {
   std::vector<gannet_param_spec> params;
   gannet_descriptor descriptor{};
@@ -151,7 +151,7 @@ const plugin::Plugin& plugin_of(const TorchType& type) {
     gannet_param_spec spec = sdk::param(GANNET_PARAM_FLOAT, number.name, nullptr, "of the program's object",
                                         GANNET_PARAM_DYNAMIC | GANNET_PARAM_REQUIRED);
     spec.roles = &number.role;
-    spec = sdk::at_least(spec, 0);  // LibTorch's constructors refuse the rest as well
+    spec = sdk::at_least(spec, 0);  // LibTorch's constructors reject other values as well
     if (number.role == GANNET_ROLE_BETA1 || number.role == GANNET_ROLE_BETA2) spec = sdk::below(spec, 1);
     one.params.push_back(spec);
   }

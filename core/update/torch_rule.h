@@ -1,12 +1,13 @@
-// LibTorch's own step() as a parameter group's optimizer: the program's torch::optim::AdamW, at every ZeRO stage and on every
-// tier.
+// LibTorch's own step() as a parameter group's optimizer: the program's torch::optim::AdamW, at
+// every ZeRO stage and on every tier.
 //
 //   group.optimizer = make_torch_rule({.type = type, .program = optimizer, .group = 0, .kept = states, .device = cpu});
-//   group.optimizer->update(args);        // any piece: its arrays are a parameter and its states for one step()
+//   group.optimizer->update(args);        // any piece: its arrays serve as a parameter and its states in one step()
 //
-// It is an optimizer as a plugin's is, with a table of functions that no file has. The engine owns masters, gradients and states
-// and cuts, pages and saves them; the program's object is read for what it is set to. The steps are taken by an object of the
-// same class, so that the program's own is as the program left it whatever happens in a step.
+// It is an optimizer like a plugin's, with a function table that comes from no file. The engine
+// owns, cuts, pages and saves masters, gradients and states, and reads the program's object only
+// for its settings. A second object of the same class takes the steps, so that the program's object
+// stays unchanged even if a step fails.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,12 +23,12 @@ namespace gannet {
 struct TorchRuleOptions {
   const TorchType& type;
   std::shared_ptr<torch::optim::Optimizer> program;
-  size_t group = 0;                           // of the program's parameter groups
-  std::vector<const TorchType::State*> kept;  // states that there is memory for
-  c10::Device device{c10::kCPU};              // on which the arrays of an update are
+  size_t group = 0;                           // in the program's parameter groups
+  std::vector<const TorchType::State*> kept;  // states that have memory
+  c10::Device device{c10::kCPU};              // of the arrays in an update
 };
 
-/// Its hyperparameters are what the program's object is set to now.
+/// Its hyperparameters start as the current settings of the program's object.
 std::unique_ptr<Optimizer> make_torch_rule(TorchRuleOptions options);
 
 }  // namespace gannet

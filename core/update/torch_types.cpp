@@ -20,9 +20,9 @@ using torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamS
 using torch::optim::OptimizerOptions, torch::optim::OptimizerParamGroup, torch::optim::OptimizerParamState;
 using torch::optim::RMSprop, torch::optim::RMSpropOptions, torch::optim::RMSpropParamState;
 using torch::optim::SGD, torch::optim::SGDOptions, torch::optim::SGDParamState;
-using TorchBase = torch::optim::Optimizer;  // `Optimizer` is ours
+using TorchBase = torch::optim::Optimizer;  // `Optimizer` is Gannet's
 
-// kMember is the accessor that LibTorch's TORCH_ARG makes of a member.
+// kMember is the accessor that LibTorch's TORCH_ARG makes for a member.
 template <class Options, double& (Options::*kMember)() noexcept>
 TorchType::Number number(const char* name, uint32_t role = GANNET_ROLE_NONE) {
   return {name, role, [](OptimizerOptions& options) -> double& { return (static_cast<Options&>(options).*kMember)(); }};
@@ -58,7 +58,7 @@ TorchType type_called(const char* name) {
   return type;
 }
 
-// AdamW has the same members, and decays otherwise.
+// AdamW has the same members, with a different weight decay.
 template <class Class, class Options, class ParamState>
 TorchType adam(const char* name) {
   TorchType type = type_called<Class, Options, ParamState>(name);
@@ -131,8 +131,8 @@ const TorchType* torch_type_of(const torch::optim::Optimizer& optimizer) {
       {typeid(AdamW), adam<AdamW, AdamWOptions, AdamWParamState>("torch::optim::AdamW")}};
   for (const auto& [of, type] : kTypes) {
     if (typeid(optimizer) != of) continue;
-    // Flat arrays hold real numbers. SGD is linear, so that it may take the parts of a complex number one by one; the others
-    // square and divide.
+    // Flat arrays hold real numbers. SGD is linear, so it may treat the parts of a complex number
+    // separately. The other rules square and divide.
     return of != typeid(SGD) && has_complex_parameters(optimizer) ? nullptr : &type;
   }
   return nullptr;

@@ -15,7 +15,8 @@
 namespace gannet {
 namespace {
 
-// [parameters] how many updates each has missed, kSkipped where it misses this one; empty when none ever did.
+// [parameters] number of missed updates, kSkipped if this update is missed as well; empty if none
+// was ever missed.
 std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
   std::vector<int64_t> lags;
   bool is_needed = false;
@@ -27,7 +28,8 @@ std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
   return is_needed ? lags : std::vector<int64_t>();
 }
 
-// Of gradients that the group's optimizer averages itself: nothing has summed them.
+// Corrects the scale for gradients that the group's optimizer averages itself, which were not
+// summed.
 double scale_for(const Group& group, double grad_scale, const Reducer& reducer) {
   return group.has_own_gradients ? grad_scale * (reducer.own_factor() / reducer.mean_factor()) : grad_scale;
 }
@@ -56,7 +58,7 @@ void Updater::perturb(const Step& step) {
     if (groups_[range.group].optimizer->perturbs()) update_range(range, step, sums[range.group], {GANNET_PASS_PERTURB});
 }
 
-// The sums of a pass, round by round, over all ranks.
+// Computes the sums of a pass over all ranks, round by round.
 void Updater::add_up(std::vector<Sums>& sums, gannet_pass pass, const Step& step) {
   uint32_t rounds = 0;
   for (const Sums& group : sums) rounds = std::max(rounds, group.rounds());
@@ -66,8 +68,8 @@ void Updater::add_up(std::vector<Sums>& sums, gannet_pass pass, const Step& step
   }
 }
 
-// From the masters to where the optimizer takes the gradient of the second pass: from those that are kept into their place, which
-// takes no third copy. What lies between the tensors stays.
+// Moves the masters to the point of the second pass. The kept masters are the input and the
+// masters' memory is the output, so no third copy is needed. Gaps between tensors do not change.
 void Updater::perturb_piece(Optimizer& optimizer, Range& range, const Piece& piece, gannet_update_args args) {
   const at::Device device = context_.update_device();
   const at::Tensor masters = view_of(args, args.param, args.param_dtype, device);
@@ -75,14 +77,14 @@ void Updater::perturb_piece(Optimizer& optimizer, Range& range, const Piece& pie
   if (args.out) copy = view_of(args, args.out, args.out_dtype, device);
   perturbation_.keep(range, piece.place, masters);
   at::Tensor before = perturbation_.kept(range, piece.place);
-  if (!before.defined() || before.device() != device) before = masters.clone();  // a page
+  if (!before.defined() || before.device() != device) before = masters.clone();  // paged
   args.out = std::exchange(args.param, before.data_ptr());
   args.out_dtype = args.param_dtype;
   optimizer.perturb(args);
   if (copy) copy->copy_(masters);
 }
 
-// begin_step or end_step of every group, in which the host's collectives are open.
+// Calls begin_step or end_step of every group, with the host's collectives available.
 void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), const Step& step, std::vector<Sums>& sums) {
   GroupCollectives collectives(context_);
   const Host::Open open(context_.host, collectives);
@@ -120,7 +122,7 @@ uint64_t Updater::seed_of(const Optimizer& optimizer, int64_t applied_steps) con
   return optimizer.uses_seed() ? step_seed(static_cast<uint64_t>(run_seed), applied_steps) : 0;
 }
 
-// Elements that a piece has at most.
+// The maximum number of elements of a piece.
 int64_t Updater::largest_page(const Range& range) const {
   int64_t begin = 0, largest = 0;
   for (const int64_t end : page_ends(range, store_.page_numel())) {
@@ -153,7 +155,7 @@ void Updater::update_range(Range& range, const Step& step, Sums& sums, Work work
   const bool averages = updates && average_.is_on();
   std::vector<int64_t> lags;
   if (!group.optimizer->owns_grad_reduction()) lags = lags_of(range, step.reducer);
-  if (averages && !lags.empty())  // of those that keep their values in this update it moves too
+  if (averages && !lags.empty())  // the average also moves for parameters that keep their values in this update
     average_.move_parameters(range, [&](size_t parameter) { return lags[parameter] == kSkipped; });
   RangePass pass(context_, store_, range, group, sums, lags, context_.updates_on_host() ? &host_update(range) : nullptr,
                  {.pass = work.pass,

@@ -1,12 +1,14 @@
-// The phase update of a step: new masters, states and parameters from gradients, wherever they lie.
+// The update phase of a step: computes new masters, states and parameters from gradients, in any
+// tier.
 //
 //   Updater updater(context, store, groups);
-//   updater.update({factor, applied_steps, reducer});    // shards go out while others are updated
+//   updater.update({factor, applied_steps, reducer});    // sends finished shards while others are updated
 //   store.publish();                                     // until every rank has the new parameters
 //
-// A range is updated piece by piece: a shard of its arrays or, where a tier has no address, a page of them while it is in memory.
-// Gradients and parameters of a device with its own memory come to the host and go back meanwhile (host_update.h). The calling
-// thread runs the optimizer; on a device the work goes to the thread's current stream. A pass over one range is range_pass.h.
+// A range is updated piece by piece: a shard of its arrays or, on a tier without addresses, a page
+// of them while it is in memory. Gradients and parameters in separate device memory are copied to
+// the host and back meanwhile (host_update.h). The calling thread runs the optimizer; on a device,
+// work is queued on the thread's current stream. range_pass.h has the pass over one range.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +31,8 @@
 
 namespace gannet {
 
-/// Frozen by the program, and without a gradient in this step, or its gradient was cleared: it keeps its values, and its number
-/// of updates falls behind.
+/// Whether this update skips the parameter: it is frozen by the program and got no gradient in this
+/// step, or its gradient was cleared. It keeps its values and does not count the update.
 inline bool is_skipped(const Range& range, size_t parameter, const Reducer& reducer) {
   return reducer.is_cleared(range, parameter) ||
          (!range.parameters[parameter].tensor.requires_grad() && !reducer.has_come(range, parameter));
@@ -48,33 +50,35 @@ class Updater {
         perturbation_(store),
         second_gradient_(store, groups) {}
 
-  /// Gradients are in host memory already (HostGradients), and need no copy.
+  /// Gradients are already in host memory (HostGradients) and need no copy.
   void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
   struct Step {
-    double grad_scale;      // gradients are multiplied by it
+    double grad_scale;      // factor for gradients
     int64_t applied_steps;  // updates before this one
     const Reducer& reducer;
   };
-  /// Updates all ranges, and starts to send what others need.
+  /// Updates all ranges and starts to send the shards that other ranks need.
   void update(const Step& step);
-  /// Moves the parameters of groups whose optimizers perturb to where the step's gradient is to be taken, and publishes them.
+  /// Moves the parameters of groups with perturbing optimizers to where the second gradient is
+  /// taken, and publishes them.
   void perturb(const Step& step);
   Perturbation& perturbation() { return perturbation_; }
   SecondGradient& second_gradient() { return second_gradient_; }
   const SecondGradient& second_gradient() const { return second_gradient_; }
-  /// The seed of the run, for optimizers that draw random numbers; a load restores it.
+  /// The seed of the run, for optimizers that draw random numbers. A load restores it.
   int64_t run_seed = 0;
-  /// Moves with every update, in its pass over the pieces.
+  /// Updated with every step, in its pass over the pieces.
   Average& average() { return average_; }
   const Average& average() const { return average_; }
   EvaluationWeights& evaluation() { return evaluation_; }
   const EvaluationWeights& evaluation() const { return evaluation_; }
-  /// After an exception: nothing is in flight.
+  /// After an exception: ensures that nothing is in flight.
   void abandon() noexcept { host_updates_.clear(); }
 
  private:
   void step_groups(void (Optimizer::*function)(gannet_step_args), const Step& step, std::vector<Sums>& sums);
-  // A pass over the pieces of a range: the sums of a round or, where there is none, the update or the perturbation.
+  // A pass over the pieces of a range: the sums of `round` or, without a round, the update or
+  // perturbation.
   struct Work {
     gannet_pass pass = GANNET_PASS_UPDATE;
     std::optional<uint32_t> round = {};
@@ -96,9 +100,9 @@ class Updater {
   Perturbation perturbation_;
   SecondGradient second_gradient_;
   bool gradients_on_host_ = false;
-  std::vector<std::unique_ptr<HostUpdate>> host_updates_;  // [ranges], made when first needed
+  std::vector<std::unique_ptr<HostUpdate>> host_updates_;  // [ranges], made at first use
   PassMemory memory_;
-  Workspace step_workspace_;  // of begin_step and end_step, in host memory
+  Workspace step_workspace_;  // for begin_step and end_step, in host memory
 };
 
 }  // namespace gannet

@@ -16,7 +16,7 @@ namespace gannet {
 
 namespace {
 
-// The tensor that the program's optimizer holds for a parameter: the parameter itself, or its master.
+// The tensors that the program's optimizer holds: the parameters themselves, or their masters.
 std::vector<at::Tensor> masters_of(const Range& range) {
   std::vector<at::Tensor> masters;
   for (const auto& parameter : range.parameters) masters.push_back(range.whole_master(parameter));
@@ -49,7 +49,7 @@ void UserOptimizer::adopt(std::deque<Range>& ranges, std::vector<Group>& groups)
       if (const auto found = master_of.find(tensor.unsafeGetTensorImpl()); found != master_of.end()) tensor = found->second;
   lr_seen_.resize(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
-    if (!groups[g].hyper_names.empty()) continue;  // parameters have joined
+    if (!groups[g].hyper_names.empty()) continue;  // called again because parameters have joined
     groups[g].hyper_names = {"lr"};
     groups[g].hyper_roles = {GANNET_ROLE_LEARNING_RATE};
     groups[g].hyper = {optimizer_->param_groups()[g].options().get_lr()};
@@ -58,7 +58,7 @@ void UserOptimizer::adopt(std::deque<Range>& ranges, std::vector<Group>& groups)
   }
 }
 
-// With the states that it has by now: LibTorch keeps them by the tensor's address.
+// Carries the states over: LibTorch stores them by tensor address.
 void UserOptimizer::give_back(const std::deque<Range>& ranges) noexcept try {
   std::unordered_map<const void*, at::Tensor> parameter_of;
   for (const auto& range : ranges)
@@ -77,7 +77,7 @@ void UserOptimizer::give_back(const std::deque<Range>& ranges) noexcept try {
       }
       tensor = found->second;
     }
-} catch (const std::exception&) {  // an optimizer without its states begins again
+} catch (const std::exception&) {  // an optimizer without states starts from scratch
 }
 
 void UserOptimizer::take_rates(std::vector<Group>& groups) {
@@ -86,7 +86,8 @@ void UserOptimizer::take_rates(std::vector<Group>& groups) {
 
 void UserOptimizer::update(double grad_scale, std::deque<Range>& ranges, std::vector<Group>& groups, const Reducer& reducer,
                            uint32_t ranks) {
-  // A schedule or the program may have changed the rate here, or the program on its own object: ours wins where it changed.
+  // The rate may have been changed here, by a schedule or the program, or on the program's object.
+  // A change here wins.
   for (size_t g = 0; g < groups.size(); ++g) {
     auto& options = optimizer_->param_groups()[g].options();
     if (groups[g].hyper[0] != lr_seen_[g]) options.set_lr(groups[g].hyper[0]);
@@ -97,7 +98,7 @@ void UserOptimizer::update(double grad_scale, std::deque<Range>& ranges, std::ve
     for (size_t p = 0; p < range.parameters.size(); ++p) {
       auto& parameter = range.parameters[p];
       if (is_skipped(range, p, reducer)) continue;
-      // Converted before it is scaled: small numbers of a scaled fp16 gradient would be lost in fp16.
+      // Converts before scaling: small numbers of a scaled fp16 gradient would be lost in fp16.
       at::Tensor gradient = parameter.held.to(range.master_dtype);
       if (grad_scale != 1.0) gradient.mul_(grad_scale);
       if (parameter.is_complex) gradient = Range::shaped(gradient.flatten(), parameter);
@@ -116,7 +117,7 @@ void UserOptimizer::update(double grad_scale, std::deque<Range>& ranges, std::ve
                     "register it in the module, or take it out of the optimizer");
     }
   try {
-    at::AutoGradMode with_grad(true);  // as where a program calls it
+    at::AutoGradMode with_grad(true);  // as in the program's own call
     optimizer_->step();
   } catch (const std::bad_function_call&) {
     refuse_closure("the program's own optimizer");

@@ -1,12 +1,13 @@
-// Trains a small BERT of transformer layers (gannet/nn/transformer_layer.h) on the quickstart's text, whose words are bytes, as
-// those of the gpt2 example.
+// Trains a small BERT of transformer layers (gannet/nn/transformer_layer.h) on the quickstart's
+// text. As in the gpt2 example, a word is a byte.
 //
 //   bert [steps] [ds_config.json]
 //   gannet run --num_procs 2 bert 600
 //
-// Of 100 words 15 are asked for: 12 are replaced by the mask, 1 or 2 by another word, the rest stay (Devlin et al. 2018). At the
-// end it prints a line of text that it has not seen, with its gaps filled. 600 steps teach it how frequent each word is and
-// little more: what stands around a gap takes many more steps.
+// Of 100 words, 15 are targets: 12 are replaced by the mask, 1 or 2 by another word, and the rest
+// stay (Devlin et al. 2018). At the end it prints a line of held-out text with its gaps filled. 600
+// steps teach the model little more than word frequencies; using the context of a gap takes many
+// more steps.
 #include <gannet/gannet.h>
 #include <gannet/nn/transformer_layer.h>
 #include <torch/torch.h>
@@ -38,7 +39,8 @@ struct BertImpl : torch::nn::Module {
     places->weight.normal_(0, 0.05);
   }
 
-  /// inputs: [batch, length]. Logits, or where there are targets, the mean loss over those that are not -100.
+  /// inputs: [batch, length]. Returns logits, or with targets the mean loss over the targets that
+  /// are not -100.
   at::Tensor forward(const at::Tensor& inputs, const at::Tensor& targets) {
     at::Tensor x = words(inputs) + places(torch::arange(inputs.size(1), inputs.options()));
     for (auto& layer : layers) x = layer(x);
@@ -53,7 +55,7 @@ struct BertImpl : torch::nn::Module {
 };
 
 struct Masked {
-  at::Tensor inputs, targets;  // [batch, length]; -100 where nothing is asked
+  at::Tensor inputs, targets;  // [batch, length]; -100 where there is no target
   Masked to(const at::Device& device) const { return {inputs.to(device), targets.to(device)}; }
 };
 Masked masked(const at::Tensor& text) {
@@ -78,7 +80,7 @@ int train(int64_t steps, const std::string& config) {
   torch::manual_seed(1);
   auto engine = gannet::initialize(std::make_shared<BertImpl>(), {.config = config}).engine;
   const int64_t batch = engine->train_micro_batch_size_per_gpu(), ranks = engine->world_size(), rank = engine->rank();
-  torch::manual_seed(100 + rank);  // each rank masks, and drops, words of its own
+  torch::manual_seed(100 + rank);  // each rank masks and drops different words
 
   double sum = 0;
   for (int64_t step = 0; step < steps; ++step) {

@@ -1,13 +1,15 @@
-// A small convolutional net learns to tell ten noisy shapes apart: Gannet's loop from end to end, to be read in a minute.
+// A small convolutional network learns to classify ten noisy shapes: Gannet's training loop from
+// end to end, short enough to read in a minute.
 //
 //   cnn                                                  one process, fp32, about 10 s on two cores
 //   cnn --deepspeed_config ds_config_bf16.json           the same in bf16
 //   cnn --epochs 10 --set optimizer.params.lr=1e-3       any value of the config from the command line
 //   gannet run --num_procs 2 cnn                         two processes that share each batch
-//   cnn --checkpoint run1                                saved in run1 after each epoch and on SIGTERM; started again,
-//                                                      it resumes there
+//   cnn --checkpoint run1                                saves in run1 after each epoch and on SIGTERM; resumes
+//                                                      from there when started again
 //
-// ds_config_bf16.json sets data_types.buffer_dtype to bf16 too: BatchNorm2d refuses 16-bit images beside fp32 statistics.
+// ds_config_bf16.json also sets data_types.buffer_dtype to bf16: BatchNorm2d rejects 16-bit images
+// with fp32 statistics.
 #include <gannet/gannet.h>
 #include <torch/torch.h>
 
@@ -60,10 +62,10 @@ int train(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;  // --help; what was wrong
+    return app.exit(error) == 0 ? 0 : 2;  // after --help 0; after an error 2
   }
 
-  if (!checkpoint.empty()) gannet::check_folder(checkpoint);  // now, and not at the first save
+  if (!checkpoint.empty()) gannet::check_folder(checkpoint);  // now rather than at the first save
 
   torch::manual_seed(1);
   Cnn model;
@@ -79,18 +81,18 @@ int train(int argc, char** argv) {
 
   std::optional<gannet::StopSignals> stop;
   if (!checkpoint.empty()) {
-    stop.emplace();  // from here on SIGTERM and SIGUSR1 are requests
+    stop.emplace();  // from here on, SIGTERM and SIGUSR1 are stop requests
     engine->load_checkpoint(checkpoint, {.if_present = true});
   }
 
-  for (int64_t epoch = loader->cursor().epoch; epoch < epochs; ++epoch) {  // the cursor came with the checkpoint
+  for (int64_t epoch = loader->cursor().epoch; epoch < epochs; ++epoch) {  // the cursor is restored from the checkpoint
     engine->train();
     torch::Tensor total_loss = torch::zeros({}, engine->device());
     int64_t batches = 0;
     for (auto& batch : *loader) {
       auto loss = torch::cross_entropy_loss(engine->forward(batch.data).to(torch::kFloat), batch.target);
       engine->backward(loss);
-      const bool is_step = engine->step().boundary;  // else it gathers gradients
+      const bool is_step = engine->step().boundary;  // otherwise gradients are accumulated
       total_loss += loss.detach();
       ++batches;
       if (is_step && checkpoint_every > 0 && engine->global_steps() % checkpoint_every == 0) engine->save_checkpoint(checkpoint);
@@ -109,7 +111,7 @@ int train(int argc, char** argv) {
       seen += batch.target.size(0);
     }
 
-    // Every rank asks for the means; one prints them.
+    // All ranks compute the means; one prints them.
     const double loss = engine->mean(total_loss.item<double>() / static_cast<double>(batches));
     const double accuracy = engine->mean(100.0 * static_cast<double>(correct) / static_cast<double>(seen));
     if (engine->rank() == 0)

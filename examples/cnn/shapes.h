@@ -1,4 +1,4 @@
-// Images to learn from, made on the fly: one of ten shapes, somewhere, in some size and contrast, under noise.
+// A synthetic image dataset: one of ten shapes at a random position, size and contrast, with noise.
 #pragma once
 
 #include <torch/torch.h>
@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <random>
 
-/// Image `index` is a function of `seed` and `index` alone, so that every epoch, rank and run sees the same ones, and several of
-/// the loader's workers may draw at once. Its class is index % 10.
+/// Image `index` depends only on `seed` and `index`, so every epoch, rank and run sees the same
+/// images, and several loader workers may generate images concurrently. Its class is index % 10.
 class Shapes : public torch::data::datasets::Dataset<Shapes> {
  public:
   static constexpr int64_t kClasses = 10, kSide = 20;

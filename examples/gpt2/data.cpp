@@ -25,7 +25,8 @@ std::vector<char> read_file(const std::string& path) {
   return bytes;
 }
 
-// In the order of their names, so that every machine and rank reads the same text. Links are other names of files read anyway.
+// Sorted by name, so that every machine and rank reads the same text. Skips links, whose targets
+// are read anyway.
 std::vector<fs::path> files_in(const fs::path& folder, const std::string& extension) {
   std::vector<fs::path> files;
   std::error_code ignored;

@@ -1,9 +1,10 @@
-// Tokens of a text in memory, and the samples that are cut from it.
+// A text's tokens in memory, and the samples cut from it.
 //
 //   auto [train, validation] = gpt2::Tokens::from_file("tokens.bin", 2).split(0.1);
 //   auto batch = train.batch(first_sample, 8, 128);   // inputs and targets, [8, 128] int64
 //
-// Sample i is the tokens [i T, i T + T] (one more than T: inputs, and targets shifted by one); positions wrap round at the end.
+// Sample i is the tokens [i T, i T + T], one more than T: inputs, and targets shifted by one.
+// Positions wrap around at the end.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,21 +23,23 @@ struct Batch {
 
 class Tokens {
  public:
-  /// `token_bytes` of 1 or 2 (little-endian) each. Throws gannet::Error on a file that is missing, empty or of odd length.
+  /// `token_bytes` is 1 or 2 (little-endian). Throws gannet::Error if the file is missing or empty,
+  /// or its size is not a multiple of `token_bytes`.
   static Tokens from_file(const std::string& path, int token_bytes);
-  /// Debian's common licence texts, or the documents of this repository where there are none; a byte is a token.
+  /// Debian's common licence texts, or this repository's documents if there are none; one byte per
+  /// token.
   static Tokens from_this_machine();
 
   int64_t size() const { return size_; }
   const std::string& source() const { return source_; }
   int64_t operator[](int64_t position) const;
-  /// All but the last `fraction`, and that.
+  /// Splits off the last `fraction` of the tokens: returns the rest, then that part.
   std::pair<Tokens, Tokens> split(double fraction) const;
   Batch batch(int64_t first_sample, int64_t samples, int64_t length) const;
 
-  /// Throws gannet::Error(kMismatch) naming the first token that a model with this vocabulary lacks.
+  /// Throws gannet::Error(kMismatch) naming the first token outside a vocabulary of this size.
   void check(int64_t vocabulary) const;
-  /// Entropy in nats of a token drawn by its frequency: the loss of a model that has learnt nothing else.
+  /// Entropy in nats of the token frequencies: the loss of a model that has learnt only these.
   double unigram_entropy() const;
 
  private:

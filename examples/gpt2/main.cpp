@@ -1,13 +1,14 @@
 // Trains a GPT-2 from a ds_config.json.
 //
-//   gpt2                                                              a small one from scratch, on text this machine has
+//   gpt2                                                              a small one from scratch, on text of this machine
 //   gannet run --num_procs 2 gpt2 --deepspeed_config ds_config.json   the same on two processes
 //   gannet run --num_procs 2 --max-restarts 3 gpt2 --save-checkpoint run1 --checkpoint-every 100 --resume
-//   gannet run --num_procs 2 gpt2 --prompt "The " --prompt "This "    at the end each process writes a text of its own
+//   gannet run --num_procs 2 gpt2 --prompt "The " --prompt "This "    at the end each process generates its own text
 //   gpt2 --model DIR --tokens FILE --token-bytes 2 --seq-len 256 --steps 100 --deepspeed_config ds_config.json --save-model OUT
 //
-// The samples' order: micro-batch a of a step on rank r of W takes the samples seen + (a W + r) B ... + B - 1, with a micro-batch
-// of B, after `seen` samples in the steps before. Nothing is shuffled: runs of equal total batch see the same samples in a step.
+// Sample order: after `seen` samples in earlier steps, micro-batch a of a step on rank r of W takes
+// the samples seen + (a W + r) B ... + B - 1, with B the micro-batch size. Samples are not
+// shuffled, so runs with equal total batch size see the same samples in each step.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -33,15 +34,17 @@
 namespace gpt2 {
 namespace {
 
-// Activations of tens of megabytes come and go in every step. Left to itself, the C library returns each to the system, and the
-// next one is zeroed again page by page. What is kept lies between what is in use: a fifth more in all for a large model.
+// Every step allocates and frees activations of tens of megabytes. By default, the C library
+// returns each to the system, and the next one is zeroed again page by page. The kept memory
+// fragments the heap, which costs a large model about a fifth more memory.
 void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-// Every larger piece has pages of its own, which the system has back as soon as it is freed. Left to itself, the C library raises
-// the size from which that is so, and pieces that are freed between others in use stay with the process.
+// Gives every larger block its own pages, which return to the system when it is freed. By default
+// the C library raises this size threshold, and blocks freed between used ones stay with the
+// process.
 void give_freed_memory_back() {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 64 << 10);
@@ -50,7 +53,7 @@ void give_freed_memory_back() {
 void set_threads(int threads) {
   const char* ranks = std::getenv("LOCAL_WORLD_SIZE");
   if (!ranks) ranks = std::getenv("WORLD_SIZE");
-  if (threads == 0 && std::getenv("OMP_NUM_THREADS")) return;  // LibTorch has read it
+  if (threads == 0 && std::getenv("OMP_NUM_THREADS")) return;  // LibTorch has already read it
   const int share = static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks ? std::atoi(ranks) : 1);
   at::set_num_threads(threads > 0 ? threads : std::max(1, share));
 }
@@ -61,7 +64,7 @@ LoadedModel make_model(const Options& options) {
                                : load_model(options.model, options.architecture.plain_operators);
 }
 
-// Mean loss over the held-out tokens, each rank a share of the samples.
+// Mean loss over the held-out tokens; each rank evaluates a share of the samples.
 double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t length) {
   at::NoGradGuard no_grad;
   engine.eval();
@@ -76,7 +79,7 @@ double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t l
   return engine.mean(losses.item<double>() / static_cast<double>(rounds));
 }
 
-// False: a signal asked to stop, and what is needed to go on was saved.
+// Returns false if a signal asked to stop; the checkpoint to resume from is saved.
 bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options& options) {
   const int64_t accumulation = engine.gradient_accumulation_steps(), batch = engine.train_micro_batch_size_per_gpu();
   const int64_t ranks = engine.world_size(), rank = engine.rank(), length = options.sequence_length;
@@ -93,7 +96,7 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
   for (int64_t step = first_step; step < last_step && !is_stopped; ++step) {
     const auto began = std::chrono::steady_clock::now();
     const int64_t seen = engine.global_samples();
-    const std::vector<double> rates = engine.get_lr();  // of each group; none where the optimizer has no such parameter
+    const std::vector<double> rates = engine.get_lr();  // per group; empty if the optimizer has no learning rate
     StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0]};
     gannet::StepResult result;
     at::Tensor losses = at::zeros({}, at::TensorOptions(at::kDouble).device(engine.device()));
@@ -122,7 +125,7 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
   return !is_stopped;
 }
 
-// Each rank writes a text of its own; they are printed in the order of the ranks.
+// Each rank generates its own text; the texts are printed in rank order.
 void show_text(gannet::Engine<GptImpl>& engine, const Options& options) {
   at::NoGradGuard no_grad;
   engine.eval();
@@ -137,11 +140,11 @@ void show_text(gannet::Engine<GptImpl>& engine, const Options& options) {
     if (turn == rank)
       std::cout << (ranks > 1 ? "text that rank " + std::to_string(rank) + " wrote:\n" : "text it wrote:\n") << prompt
                 << to_text(written, architecture.vocabulary) << std::endl;
-    engine.mean(0);  // all ranks are here before the next one prints
+    engine.mean(0);  // the next rank prints only after this
   }
 }
 
-// A folder that cannot be written is told now, and not at the first checkpoint.
+// Reports unwritable folders now rather than at the first checkpoint.
 void check_folders(const Options& options, const torch::nn::Module& model) {
   uint64_t parameters = 0;
   for (const auto& parameter : model.parameters()) parameters += static_cast<uint64_t>(parameter.numel());
@@ -155,7 +158,7 @@ int run(const Options& options) {
   LoadedModel loaded = make_model(options);
   if (options.config.estimate) {
     const char* rank = std::getenv("RANK");
-    const auto loss_of = [&](int64_t samples) {  // which tokens does not matter
+    const auto loss_of = [&](int64_t samples) {  // token values do not matter
       const at::Tensor tokens = at::zeros({samples, options.sequence_length}, at::kLong);
       return loaded.model->forward(tokens, tokens);
     };
@@ -196,7 +199,7 @@ int run(const Options& options) {
                 << std::endl;
   }
   if (!options.save_model.empty()) {
-    const auto weights = engine->fp32_parameters();  // of all ranks, where ZeRO shards them
+    const auto weights = engine->fp32_parameters();  // gathered from all ranks if ZeRO shards them
     if (first_rank) {
       save_model(options.save_model, architecture, loaded.config_json, weights);
       std::cout << "saved the model to " << options.save_model << std::endl;

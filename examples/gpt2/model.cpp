@@ -59,7 +59,8 @@ AttentionImpl::AttentionImpl(const GptOptions& options, int64_t layer)
 
 Tensor AttentionImpl::forward(const Tensor& x, int64_t batch) {
   const int64_t rows = x.size(0), width = x.size(1);
-  // Unbound, not indexed: backward puts the three gradients into one tensor, where three selects add up three of its size.
+  // unbind, not indexing: its backward writes the three gradients into one tensor, whereas three
+  // selects add three tensors of that size.
   const auto qkv = c_attn_->forward(x)
                        .view({batch, rows / batch, 3, heads_, width / heads_})
                        .permute({2, 0, 3, 1, 4})  // [3, B, heads, T, width/heads]

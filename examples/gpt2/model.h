@@ -1,11 +1,12 @@
-// GPT-2 (Radford et al. 2019) with the parameter names and layouts of Hugging Face's GPT2LMHeadModel, so that its weight files
-// fit as they are: transformer.wte.weight, transformer.h.0.attn.c_attn.weight [in, out] ... The output layer is tied to wte.
+// GPT-2 (Radford et al. 2019) with the parameter names and layouts of Hugging Face's
+// GPT2LMHeadModel, so that its weight files load unchanged: transformer.wte.weight,
+// transformer.h.0.attn.c_attn.weight [in, out] ... The output layer is tied to wte.
 //
 //   gpt2::Gpt model(gpt2::GptOptions{.layers = 4, .width = 256});
 //   at::Tensor loss = model->forward(tokens, targets);   // [B, T] int64 each -> scalar
 //
-// An ordinary torch::nn::Module: nothing in here knows of Gannet's engine. layers() says where it may be cut, so that a line of
-// the config recomputes activations.
+// An ordinary torch::nn::Module, independent of Gannet's engine. layers() defines where the model
+// may be cut, so that one line of the config enables recomputation of activations.
 #pragma once
 
 #include <gannet/layers.h>
@@ -37,10 +38,10 @@ struct GptOptions {
   double attention_dropout = 0;           // attn_pdrop
   bool scale_attention = true;            // scale_attn_weights
   bool scale_attention_by_layer = false;  // scale_attn_by_inverse_layer_idx
-  bool plain_operators = false;           // see Operators; no property of the weights
+  bool plain_operators = false;           // see Operators; not a property of the weights
 };
 
-// A linear layer whose weight is [in, out].
+// A linear layer with its weight stored as [in, out].
 class Conv1DImpl : public torch::nn::Module {
  public:
   Conv1DImpl(int64_t in, int64_t out, double deviation, Operators operators);
@@ -94,7 +95,7 @@ TORCH_MODULE(Block);
 class TransformerImpl : public torch::nn::Module {
  public:
   explicit TransformerImpl(const GptOptions& options);
-  /// [B, T] int64 -> [B, T, width]. What they capture lives as long as this module.
+  /// [B, T] int64 -> [B, T, width]. The layers refer to this module and must not outlive it.
   std::vector<gannet::Layer> layers();
   at::Tensor forward(const at::Tensor& tokens) { return gannet::run_layers(layers(), tokens).flatten(0, 1); }  // [B*T, width]
   const at::Tensor& token_embedding() const { return wte_->weight; }
@@ -111,16 +112,17 @@ TORCH_MODULE(Transformer);
 
 class GptImpl : public torch::nn::Module {
  public:
-  /// Weights as Hugging Face initialises them: normal with initializer_range, the residual projections' divided by
-  /// sqrt(2 layers), biases zero. Drawn from LibTorch's default generator. Throws gannet::Error(kArgument) on impossible sizes.
+  /// Initializes weights as Hugging Face does: normal with initializer_range, divided by sqrt(2
+  /// layers) for the residual projections; biases zero. Uses LibTorch's default generator. Throws
+  /// gannet::Error(kArgument) on impossible sizes.
   explicit GptImpl(const GptOptions& options);
 
   /// Mean cross entropy in fp32 over all B*T targets.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets);
-  /// What follows: [B, T] -> [B, vocabulary], of the last position.
+  /// Logits of the next token: [B, T] -> [B, vocabulary], from the last position.
   at::Tensor forward(const at::Tensor& tokens);
   at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]
-  /// All but the output layer, which is one with the loss.
+  /// All layers except the output layer, which is fused with the loss.
   std::vector<gannet::Layer> layers() { return transformer_->layers(); }
   const GptOptions& options() const { return options_; }
 

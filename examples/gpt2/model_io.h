@@ -1,4 +1,5 @@
-// Model folders as Hugging Face's transformers writes them: config.json beside model.safetensors (or its shards and their index).
+// Model folders in the format of Hugging Face transformers: config.json and model.safetensors (or
+// its shards and their index).
 #pragma once
 
 #include <gannet/safetensors.h>
@@ -11,14 +12,16 @@ namespace gpt2 {
 
 struct LoadedModel {
   Gpt model{nullptr};
-  std::string config_json;  // as read, so that saving keeps what this program has no use for
+  std::string config_json;  // as read, so that saving preserves keys that this program does not use
 };
 
-/// Throws gannet::Error: kNotFound without the files, kCorrupt where they cannot be read, kUnsupported where config.json asks
-/// for what this example lacks, kMismatch with the first differences where the tensors do not fit the config.
+/// Throws gannet::Error: kNotFound if a file is missing, kCorrupt if it cannot be read,
+/// kUnsupported if config.json needs a feature that this example lacks, and kMismatch with the
+/// first differences if the tensors do not match the config.
 LoadedModel load_model(const std::string& folder, bool plain_operators = false);
 
-/// Writes config.json and model.safetensors (fp32). `config_json` is that of load_model, or "" for a new model.
+/// Writes config.json and model.safetensors (fp32). `config_json`: from load_model, or "" for a new
+/// model.
 void save_model(const std::string& folder, const GptOptions& options, const std::string& config_json,
                 const gannet::NamedTensors& parameters);
 

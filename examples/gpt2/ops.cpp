@@ -19,8 +19,9 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Memory for matrices of tens of megabytes that live for one product. It stays: the holes that they would leave between the
-// activations in the C library's heap, one set for each layer, are several times the activations' size.
+// Memory for matrices of tens of megabytes that are used for one product. It is kept, since
+// allocating them per layer would leave holes between the activations in the C library's heap,
+// several times the size of the activations.
 class Scratch {
  public:
   // Valid until the next call.
@@ -32,7 +33,7 @@ class Scratch {
     }
     return memory_.narrow(0, 0, numel).view(sizes);
   }
-  // Where the copy may become a part of a graph (create_graph), it is one of its own.
+  // Allocates a new tensor if the copy may become part of a graph (create_graph).
   Tensor copy(const Tensor& tensor, at::ScalarType dtype) {
     if (tensor.scalar_type() == dtype || at::GradMode::is_enabled()) return tensor.to(dtype);
     return get(tensor.sizes(), dtype).copy_(tensor);
@@ -49,8 +50,8 @@ class Scratch {
 
 thread_local Scratch wide_weight, wide_grad;
 
-// Multiplies 16-bit matrices in fp32: each product is exact there, and sums are kept in fp32 either way, so the result
-// differs from the 16-bit instructions' by the order of additions only.
+// Multiplies 16-bit matrices in fp32. Products are exact there, and sums are kept in fp32 either
+// way, so the result differs from that of 16-bit instructions only by the order of additions.
 class WideAffine : public torch::autograd::Function<WideAffine> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -77,7 +78,7 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
     variable_list saved{hidden, weight, targets, Tensor()};
     std::vector<Tensor> parts;  // log-sum-exp of each chunk, [N] fp32
     for (const auto& [begin, size] : chunks(hidden.size(0), weight.size(0))) {
-      // Rounded to the model's dtype, as the logits of the plain way are.
+      // Rounded to the model's dtype, like the logits of the plain operators.
       const Tensor logits = at::mm(h, wide_weight.copy(weight.narrow(0, begin, size), wide).t()).to(dtype);  // [N, size]
       parts.push_back(at::logsumexp(logits.to(at::kFloat), 1));
       saved.push_back(logits);
@@ -119,13 +120,14 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
   }
 
  private:
-  // The scale of the loss over the number of tokens, times a hidden value, may lie outside of fp16's range.
+  // The loss scale over the number of tokens, times a hidden value, may be outside fp16's range.
   static at::ScalarType head_dtype(at::ScalarType dtype) { return dtype == at::kHalf ? at::kFloat : product_dtype(dtype); }
 
   struct Chunk {
     int64_t begin, size;
   };
-  // About a million logits each: 4 MB in fp32 stay in the second and third level caches while they are worked on.
+  // About a million logits per chunk: 4 MB in fp32, which stay in the second and third level
+  // caches.
   static std::vector<Chunk> chunks(int64_t tokens, int64_t vocabulary) {
     const int64_t size = std::clamp<int64_t>((int64_t{1} << 20) / tokens, 512, 8192);
     std::vector<Chunk> all;
@@ -138,7 +140,8 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
 
 Products products_here() {
 #if defined(__x86_64__)
-  // Every processor with AMX tiles for bf16 has AVX-512's bf16 dot products too, and with AMX for fp16 its fp16.
+  // Every processor with AMX tiles for bf16 also has AVX-512 bf16 dot products; with AMX for fp16,
+  // also AVX-512 fp16.
   static const Products products{__builtin_cpu_supports("avx512bf16") != 0, __builtin_cpu_supports("avx512fp16") != 0};
   return products;
 #else
@@ -172,7 +175,8 @@ Tensor Operators::affine(const Tensor& x, const Tensor& weight, const Tensor& bi
 
 Tensor Operators::gelu_tanh(const Tensor& x) const {
   if (!plain_) return at::gelu(x, "tanh");
-  // One by one: backward adds the three gradients of x in the reverse of the order in which C++ happens to call these.
+  // Separate statements fix the order in which backward adds the three gradients of x; within one
+  // expression it would depend on C++'s evaluation order.
   const Tensor half = 0.5 * x;
   const Tensor cube = at::pow(x, 3.0);
   const Tensor inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * cube);

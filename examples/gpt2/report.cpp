@@ -28,7 +28,7 @@ void MetricsFile::write(const StepReport& report) {
       {"skipped", report.skipped},
       {"seconds", report.seconds},
   };
-  out_ << line.to_json() << std::endl;  // flushed: a reader follows, and a crash loses nothing
+  out_ << line.to_json() << std::endl;  // flushed, so that readers can follow it and a crash loses nothing
   if (!out_) throw gannet::Error(gannet::ErrorCode::kIo, "cannot write the metrics " + path_, "is the disk full?");
 }
 

@@ -1,4 +1,5 @@
-// What a run tells while it goes on: one line that is rewritten on a terminal, lines now and then elsewhere, and JSON lines.
+// Progress reports of a run: a line that is rewritten on a terminal, occasional lines elsewhere,
+// and JSON lines.
 #pragma once
 
 #include <chrono>
@@ -9,7 +10,8 @@
 
 namespace gpt2 {
 
-/// One optimizer step. `lr` is the one that the step used, `loss` the mean over its micro-batches and ranks.
+/// One optimizer step. `lr` is the rate used by the step, `loss` the mean over its micro-batches
+/// and ranks.
 struct StepReport {
   int64_t step = 0;  // counted from 1
   double loss = 0, lr = 0;
@@ -22,8 +24,8 @@ struct StepReport {
 /// {"step":1,"loss":5.5,"lr":0.001,"grad_norm":2.5,"loss_scale":1,"skipped":false,"seconds":0.1}
 class MetricsFile {
  public:
-  /// "": writes nothing. `append`: a run that goes on adds to what is there. Throws gannet::Error(kIo) where the file cannot be
-  /// written.
+  /// "": writes nothing. `append`: adds to the file, for a resumed run. Throws gannet::Error(kIo)
+  /// if the file cannot be written.
   explicit MetricsFile(const std::string& path, bool append = false);
   void write(const StepReport& report);
 
@@ -35,10 +37,10 @@ class MetricsFile {
 /// Loss, learning rate, tokens/s and time left, on stderr; silent unless `shown`.
 class Progress {
  public:
-  /// Of the steps first_step + 1 to `steps`.
+  /// Reports steps first_step + 1 to `steps`.
   Progress(int64_t first_step, int64_t steps, int64_t tokens_per_step, bool shown);
   void update(const StepReport& report);
-  /// Ends the line that is being rewritten.
+  /// Ends the line on the terminal.
   void finish();
 
  private:

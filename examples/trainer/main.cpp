@@ -1,4 +1,4 @@
-// Trains a small GPT-2 by the Trainer, on text that this machine has.
+// Trains a small GPT-2 with the Trainer, on text from this machine.
 //
 //   trainer --output_dir out --max_steps 100
 //   gannet run --num_procs 2 trainer --output_dir out --eval_strategy epoch --save_strategy epoch --resume_from_checkpoint last

@@ -18,9 +18,9 @@ enum class Effect { kWorks, kNone, kRefused };
 
 struct Row {
   const char* name;
-  const char* value;  // "TEXT", "N"; "" for what is on or off
+  const char* value;  // "TEXT", "N"; "" for flags
   Effect effect;
-  const char* meaning;  // or why it has no effect, or is refused
+  const char* meaning;  // or the reason why it has no effect or is refused
   std::function<void(Options&, const std::string&)> set = {};
 };
 
@@ -109,7 +109,7 @@ std::string underscored(std::string name) {
   return name;
 }
 
-// What the whole run asks for, once each value is there.
+// Checks the options against each other, once all values are set.
 void check(const Options& options, const gannet::TrainingArguments& arguments, std::vector<std::string>& mistakes) {
   if (!arguments.do_train && !arguments.do_eval && !arguments.do_predict)
     mistakes.push_back("there is nothing to do: give --do_train, --do_eval or --do_predict");
@@ -150,7 +150,7 @@ Options parse_options(int argc, char** argv, const gannet::TrainingArguments& ar
     const std::string name = underscored(word.substr(2, equals == std::string::npos ? equals : equals - 2));
     std::optional<std::string> value;
     if (equals != std::string::npos) value = word.substr(equals + 1);
-    // What parse_training_arguments left is an option of the table and the words up to the next one.
+    // parse_training_arguments leaves only options of the table and the words that follow each.
     const auto is_option = [](const std::string& one) {
       return one.starts_with("--") && find(underscored(one.substr(2, one.find('=') - 2)));
     };

@@ -1,8 +1,9 @@
-// The options that run_translation.py of transformers has beside the training arguments, under its names.
+// The options of transformers' run_translation.py other than the training arguments, under the same
+// names.
 //
 //   translation::Options options;
 //   auto arguments = gannet::parse_training_arguments(argc, argv, {.leave = translation::option_names()});
-//   options = translation::parse_options(argc, argv);              // what the former left
+//   options = translation::parse_options(argc, argv);              // parses the remaining arguments
 #pragma once
 
 #include <gannet/training_arguments.h>
@@ -23,22 +24,23 @@ struct Options {
   bool pad_to_max_length = false, ignore_pad_token_for_loss = true;
   bool predict_with_generate = false, overwrite_output_dir = false;
 
-  std::vector<std::string> without_effect;  ///< given, and of no use here: a sentence for each
+  std::vector<std::string> without_effect;  ///< warnings about given options that have no effect here
 
-  /// Tokens of a generated text at most: generation_max_length, val_max_target_length, max_target_length, less the decoder's
-  /// first token, which those count.
+  /// Maximum number of tokens of a generated text: generation_max_length, val_max_target_length or
+  /// max_target_length, minus the decoder's first token, which they count.
   int64_t new_tokens() const;
   int64_t beams() const { return num_beams.value_or(generation_num_beams.value_or(1)); }
 };
 
-/// "--model_name_or_path", ...: what parse_training_arguments is to leave.
+/// "--model_name_or_path", ...: the options that parse_training_arguments must leave.
 std::vector<std::string> option_names();
-/// Throws Error(kArgument) that lists every mistake: values of another type, what is missing, what cannot work here.
+/// Throws Error(kArgument) that lists all mistakes: wrong types, missing options, unsupported
+/// values.
 Options parse_options(int argc, char** argv, const gannet::TrainingArguments& arguments);
 std::string options_help();
 
-/// The files of a split ("train", "validation", "test"): the option's, else the one of dataset_name's folder.
-/// Throws Error(kArgument) where neither names one.
+/// The file of a split ("train", "validation", "test"): the option's, else the one in
+/// dataset_name's folder. Throws Error(kNotFound) if there is no such folder.
 std::string file_of(const Options& options, const std::string& split);
 
 }  // namespace translation

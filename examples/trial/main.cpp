@@ -1,5 +1,5 @@
-// A trial: a small GPT-2 learns from text that this machine has. What is not here (the loop, metrics over ranks, checkpoints,
-// resume, SIGTERM) is the library's.
+// A trial: a small GPT-2 learns from text of this machine. The library provides the rest: the loop,
+// metrics over ranks, checkpoints, resume, SIGTERM.
 //
 //   trial --hparam lr=1e-3
 //   gannet run --num_procs 2 trial --hparams hparams.yaml --max_length "2 epochs" --output_dir run1

@@ -32,7 +32,7 @@ class Adafactor : public AdafactorBase {
   static constexpr uint64_t kColumnsAtOnce = 64;
   static uint64_t grain_of(const gannet_segment& part) { return std::max<uint64_t>(sdk::kGrain / part.columns, 1); }
 
-  // Round 0. A thread has whole rows, or whole columns, of the part.
+  // Round 0. Each thread processes whole rows, or whole columns, of the part.
   template <class Gradient>
   void add_lines(const gannet_update_args& args, const gannet_segment& part, const Gradient& gradient, double* sums) {
     const Rows rows(part);
@@ -103,7 +103,7 @@ class Adafactor : public AdafactorBase {
     });
   }
 
-  std::vector<double> by_row_;  // of the last call: kept, so that a step allocates little
+  std::vector<double> by_row_;  // reused between calls, so that a step allocates little
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// How a part of a tensor is cut into thread blocks: along its rows, and along its columns. Cuts are at places of the whole
-// tensor, so that a block has the same elements whatever else lies in the range.
+// How a part of a tensor is divided into thread blocks, along its rows and along its columns. Cuts
+// are at fixed positions of the whole tensor, so that a block has the same elements whatever else
+// is in the range.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace gannet::rules {
 
-// A block has a row's elements of kColumns columns at most.
+// A block covers at most kColumns elements of one row.
 class RowBlocks {
  public:
   static constexpr uint64_t kColumns = 4096;
@@ -18,7 +19,8 @@ class RowBlocks {
   GANNET_BOTH uint64_t count() const { return rows_.count() * per_row_; }
   GANNET_BOTH uint64_t row_of(uint64_t block) const { return block / per_row_; }
 
-  // What of its row is in the block: none where the part has only other columns of it.
+  // The part of the row that is in the block. Empty if the tensor part has only other columns of
+  // the row.
   GANNET_BOTH Row operator[](uint64_t block) const {
     Row row = rows_[row_of(block)];
     const uint64_t from = block % per_row_ * kColumns, to = from + kColumns, behind = row.column + row.end - row.begin;
@@ -34,7 +36,8 @@ class RowBlocks {
   uint64_t per_row_;
 };
 
-// A block has kColumns columns of kRows rows of a matrix at most. Column sums of blocks are [matrices][blocks of rows][columns].
+// A block covers at most kColumns columns and kRows rows of a matrix. The column sums of the blocks
+// are [matrices][blocks of rows][columns].
 class ColumnBlocks {
  public:
   static constexpr uint64_t kColumns = 32, kRows = 256;
@@ -48,8 +51,8 @@ class ColumnBlocks {
 
   struct Block {
     uint64_t first_column, end_column;  // of a matrix
-    uint64_t first_row, end_row;        // rows of the tensor, which the part may have parts of
-    uint64_t sums;                      // where the sum of its first column goes
+    uint64_t first_row, end_row;        // rows of the tensor; the part may contain them only partly
+    uint64_t sums;                      // index of the sum of its first column
   };
   GANNET_BOTH Block operator[](uint64_t block) const {
     const uint64_t strip = block % across_, chunk = block / across_ % down_, matrix = block / across_ / down_;
@@ -60,7 +63,8 @@ class ColumnBlocks {
             row + (end_row < rows_.matrix_rows() ? end_row : rows_.matrix_rows()),
             (matrix * down_ + chunk) * rows_.columns() + first_column};
   }
-  // Of the sum of a column, from 0 to totals(): where its first block's is, and from there to the next block's.
+  // Index of the first block's sum for column `total`, in [0, totals()), and the distance to the
+  // sum of the next block.
   GANNET_BOTH uint64_t first_sum(uint64_t total) const {
     return total / rows_.columns() * down_ * rows_.columns() + total % rows_.columns();
   }

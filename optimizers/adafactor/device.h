@@ -1,9 +1,11 @@
-// Adafactor on a device, tensor by tensor. The averages of rows and columns are host memory, in which the host combines pieces
-// and ranks; what follows from them, a factor of each row and column, is computed there and uploaded.
+// Adafactor on a device, tensor by tensor. The row and column averages are in host memory, where
+// the host combines pieces and ranks. The factors of rows and columns are computed from them on the
+// host and uploaded.
 //
-// A piece costs two or three launches for each tensor in the first round of sums, one in the second and one in the update, and a
-// wait in each of these three calls. Sums of a row and of a column are added up in double, in an order of their own, so that they
-// may differ from the CPU's in the last bits; all else is computed by the same formulas, each operation rounded.
+// For each tensor, a piece costs two or three launches in the first round of sums, one in the
+// second and one in the update. Each of these three calls waits for the device. Row and column
+// sums are added in double in a different order than on the CPU, so they may differ in the last
+// bits. All other values use the same formulas with the same roundings.
 #pragma once
 
 #include <type_traits>
@@ -17,7 +19,7 @@
 namespace gannet::rules {
 namespace device {
 
-// Of each of a RowBlocks' blocks: the squares of gradients, and of parameters.
+// For each block of RowBlocks: the sum of squares of gradients, and of parameters.
 template <class Device, class Grad>
 struct RowSumsKernel {
   static constexpr unsigned kThreads = 128;
@@ -54,7 +56,8 @@ struct RowSumsKernel {
   }
 };
 
-// The squares of gradients by columns, of each of a ColumnBlocks' blocks: eight threads have every eighth row of a column.
+// For each block of ColumnBlocks: the sums of squares of gradients by column. Eight threads share a
+// column; each has every eighth row.
 template <class Device, class Grad>
 struct ColumnSumsKernel {
   static constexpr unsigned kThreads = 256, kWidth = ColumnBlocks::kColumns, kGroups = kThreads / kWidth;
@@ -90,7 +93,7 @@ struct ColumnSumsKernel {
   }
 };
 
-// The sum of a column is that of its blocks, in their order.
+// Adds up the sums of a column's blocks, in order.
 struct AddColumns {
   ColumnBlocks blocks;
   const double* sums;
@@ -103,7 +106,7 @@ struct AddColumns {
   }
 };
 
-// What multiplies a gradient: [rows] and [matrices][columns] of the part.
+// Factors of a gradient: [rows] and [matrices][columns] of the part.
 struct DeviceRoots {
   const float* of_rows;
   const float* of_columns;
@@ -112,7 +115,7 @@ struct DeviceRoots {
   }
 };
 
-// The squares of the update, of each of a RowBlocks' blocks.
+// For each block of RowBlocks: the sum of squares of the update.
 template <class Device, class Grad>
 struct UpdateSizeKernel {
   static constexpr unsigned kThreads = 128;
@@ -203,7 +206,8 @@ class AdafactorOn : public AdafactorBase {
   using Work = typename Device::Work;
   enum Memory : size_t { kTotals, kBlockSums, kRoots };
 
-  // Round 0. Of each part: squares of gradients by RowBlocks, of parameters likewise, and of gradients by columns.
+  // Round 0. For each part: squares of gradients and of parameters by RowBlocks, then squares of
+  // gradients by columns.
   template <class Grad>
   void add_lines(Work& work, const gannet_update_args& args, const Grad* grad, double* sums) {
     const auto scale = static_cast<float>(args.grad_scale);
@@ -283,7 +287,7 @@ class AdafactorOn : public AdafactorBase {
     }
   }
 
-  // Of each part those of its rows, then those of its columns.
+  // For each part, the factors of its rows, then those of its columns.
   const float* upload_roots(Work& work, const gannet_update_args& args) {
     roots_.clear();
     for (uint64_t s = 0; s < args.segment_count; ++s) {
@@ -302,7 +306,7 @@ class AdafactorOn : public AdafactorBase {
   }
 
   Device device_;
-  std::vector<double> on_host_;  // these two: of the last call, kept, so that a step allocates little
+  std::vector<double> on_host_;  // this and roots_ are reused between calls, so that a step allocates little
   std::vector<float> roots_;
 };
 

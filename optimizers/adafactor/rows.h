@@ -1,4 +1,4 @@
-// A part of a tensor, row by row: the elements that lie in it, as numbers.
+// A part of a tensor, row by row: the index ranges of its elements.
 #pragma once
 
 #include <gannet/abi.h>
@@ -10,8 +10,8 @@
 
 namespace gannet::rules {
 
-// Elements of one row: [begin, end) of the range that args describes, the first of which is in column `column` of the tensor's
-// matrix number `matrix`.
+// Elements [begin, end) of the range in args, all of one row. The first one is in column `column`
+// of the tensor's matrix number `matrix`.
 struct Row {
   uint64_t number;  // in the tensor
   uint64_t matrix, column;
@@ -31,11 +31,11 @@ class Rows {
   GANNET_BOTH uint64_t first() const { return first_; }
   GANNET_BOTH uint64_t count() const { return last_ - first_; }
   GANNET_BOTH uint64_t columns() const { return columns_; }          // of a matrix
-  GANNET_BOTH uint64_t matrix_rows() const { return matrix_rows_; }  // likewise
+  GANNET_BOTH uint64_t matrix_rows() const { return matrix_rows_; }  // of a matrix
   GANNET_BOTH uint64_t first_matrix() const { return first_ / matrix_rows_; }
   GANNET_BOTH uint64_t matrix_count() const { return count() == 0 ? 0 : (last_ - 1) / matrix_rows_ + 1 - first_matrix(); }
 
-  // The i-th, from 0.
+  // The i-th row, from 0.
   GANNET_BOTH Row operator[](uint64_t i) const {
     const uint64_t number = first_ + i, in_tensor = number * columns_;
     const uint64_t begin = in_tensor > tensor_offset_ ? in_tensor : tensor_offset_, row_end = in_tensor + columns_,
@@ -43,7 +43,7 @@ class Rows {
     const uint64_t end = row_end < part_end ? row_end : part_end;
     return {number, number / matrix_rows_, begin - in_tensor, offset_ + begin - tensor_offset_, offset_ + end - tensor_offset_};
   }
-  // Of an element of the tensor: whether it is in the part, and where it is in the range then.
+  // Whether an element of the tensor is in the part, and if so, its index in the range.
   GANNET_BOTH bool has(uint64_t element) const { return element >= tensor_offset_ && element < tensor_offset_ + numel_; }
   GANNET_BOTH uint64_t place(uint64_t element) const { return offset_ + element - tensor_offset_; }
 
@@ -62,8 +62,8 @@ void with_gradient(const gannet_update_args& args, Body&& body) {
   body(of(static_cast<const float*>(args.grad)));
 }
 
-// The sum of value(i) over [begin, end) in double. Term i goes to one of eight partial sums by its place in the row, so that a
-// compiler may add several at once.
+// The sum of value(i) over [begin, end) in double. Terms are distributed over eight partial sums by
+// position, so that a compiler may add several at once.
 template <class Value>
 double sum_over(uint64_t begin, uint64_t end, Value&& value) {
   constexpr uint64_t kPartial = 8;

@@ -1,24 +1,24 @@
-// Adafactor's formulas of one element, for the CPU's loops and the kernels of devices.
+// Adafactor's formulas for one element, shared by the CPU loops and the device kernels.
 #pragma once
 
 #include <gannet/elementwise/scalar.h>
 
 namespace gannet::rules {
 
-// What rows and columns are sums of.
+// The term that is summed over rows and columns.
 GANNET_DEVICE double adafactor_square(float gradient, double eps) {
   const double g = gradient;
   return g * g + eps;
 }
 
-// The update before it is clipped: the gradient over the root of its second moment, which is a factor of its row times one of its
-// column.
+// The update before clipping: the gradient over the root of its second moment. The inverse root is
+// the product of a row factor and a column factor.
 GANNET_DEVICE float adafactor_direction(float gradient, float of_row, float of_column) { return gradient * of_row * of_column; }
 
 struct AdafactorRule {
-  float factor;  // learning rate, over what the update is clipped by
+  float factor;  // learning rate over the clipping divisor
   float decay;   // weight decay times the learning rate
-  float beta1;   // of the first moment, where there is one
+  float beta1;   // of the first moment, if there is one
 
   // `exp_avg` is null without a first moment.
   GANNET_DEVICE void operator()(float direction, float& param, float* exp_avg) const {

@@ -1,5 +1,6 @@
-// Adafactor's second moment: of a matrix, the averages of its rows and of its columns. A vector is one row, so that its columns'
-// averages are those of its elements: it is not factored, by the same formula.
+// Adafactor's second moment. For a matrix, it is the averages of its rows and of its columns. A
+// vector is a single row, so its column averages are per element: the same formula leaves it
+// unfactored.
 //
 //   R_i <- b R_i + (1-b) mean over columns of (g^2 + eps);  C_j likewise over rows;  v_ij = R_i C_j / mean(R)
 #pragma once
@@ -15,12 +16,13 @@
 
 namespace gannet::rules {
 
-// From one step to the next, of a row or a column: `sum` over `count` elements.
+// Updates the average of a row or a column; `sum` is over `count` elements.
 inline float new_average(float before, double sum, uint64_t count, double beta) {
   return static_cast<float>(beta * before + (1 - beta) * (sum / static_cast<double>(count)));
 }
 
-// What a gradient is multiplied by to be divided by the root of its second moment: a factor of its row times one of its column.
+// The factor that divides a gradient by the root of its second moment: a row factor times a column
+// factor.
 class InverseRoots {
  public:
   // `rows`, `columns`: the tensor's averages before this step; the sums are this step's.
@@ -45,7 +47,8 @@ class InverseRoots {
 
   const Rows& rows() const { return all_; }
   float of_row(const Row& row) const { return of_rows_[row.number - all_.first()]; }
-  // All of them: [rows], and [matrices][columns], from the first row and the first matrix that the part has elements of.
+  // All factors: [rows] and [matrices][columns], from the first row and the first matrix of the
+  // part on.
   const std::vector<float>& of_rows() const { return of_rows_; }
   const std::vector<float>& of_columns() const { return of_columns_; }
   // [columns of the row's part]

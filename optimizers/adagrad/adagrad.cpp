@@ -1,11 +1,12 @@
-// Adagrad (Duchi et al. 2011): the parameters of torch.optim.Adagrad, and DeepSpeed's defaults.
+// Adagrad (Duchi et al. 2011) with the parameters of torch.optim.Adagrad and DeepSpeed's defaults.
 #include <gannet/sdk_elementwise.hpp>
 
 GANNET_RULES_BEGIN
 
 //   g <- g + decay p;  sum <- sum + g^2;  p <- p - lr / (1 + (t-1) lr_decay) g / (sqrt(sum) + eps)
 //
-// As torch.optim.Adagrad, which DeepSpeed uses without offload. DeepSpeed's CPU kernel leaves the decay out of the numerator.
+// Follows torch.optim.Adagrad, which DeepSpeed uses without offload. DeepSpeed's CPU kernel leaves
+// the decay out of the numerator.
 template <class T>
 struct Adagrad {
   static constexpr gannet_param_spec kParams[] = {

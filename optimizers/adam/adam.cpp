@@ -1,5 +1,5 @@
-// Adam and AdamW: the parameters of DeepSpeed's "Adam" and "AdamW". "Adam" trains as AdamW unless "adam_w_mode" is false; "AdamW"
-// is always AdamW.
+// Adam and AdamW, with the parameters of DeepSpeed's "Adam" and "AdamW". "Adam" trains as AdamW
+// unless "adam_w_mode" is false; "AdamW" is always AdamW.
 #include <gannet/sdk_elementwise.hpp>
 
 #include "step.h"
@@ -8,10 +8,10 @@ GANNET_RULES_BEGIN
 
 #include "rule.h"
 
-// In both rules a term that is switched off has the factor 0.
+// In both rules, the factor of a disabled term is 0.
 
-// torch.optim's order of roundings, which "torch_adam" asks for: the decay multiplies the parameter first, the first moment
-// is a lerp, products are rounded before they are added.
+// torch.optim's order of roundings, selected by "torch_adam". The decay multiplies the parameter
+// first, the first moment is a lerp, and products are rounded before they are added.
 //   p <- p (1 - lr decay);  m <- m + (1-b1)(g - m);  v <- b2 v + ((1-b2) g) g
 //   p <- p + (-lr/bc1 m) / (sqrt(v)/sqrt(bc2) + eps)
 template <class T>
@@ -62,7 +62,7 @@ struct AdamFamily {
   };
 
   static bool is_decoupled(const RuleParams& params) { return kIsAdamW || params.flag("adam_w_mode"); }
-  // The group's weight_decay is the schema's 0, which stands for torch.optim.AdamW's own default.
+  // True if weight_decay is not given, so that torch.optim.AdamW's default replaces the schema's 0.
   static bool has_default_decay(const RuleParams& params) {
     return params.flag("torch_adam") && is_decoupled(params) && !params.given("weight_decay");
   }

@@ -1,11 +1,12 @@
 // Adam and AdamW: the update of one element. No include guard: include it after step.h, between GANNET_RULES_BEGIN and
 // GANNET_RULES_END, once per target.
 
-// DeepSpeed's CPU kernel (Kingma & Ba 2015; decay as in Loshchilov & Hutter 2019), in its order of roundings, so that runs on a
-// CPU stay within its last bits: the root is corrected rather than the moments, the decay is rounded into the parameter first.
+// DeepSpeed's CPU kernel (Kingma & Ba 2015; decay as in Loshchilov & Hutter 2019), in its order of
+// roundings, so that CPU runs match it to the last bits. The root is corrected rather than the
+// moments, and the decay is rounded into the parameter first.
 //   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - lr decay p;  p <- p - lr/bc1 m / (sqrt(v) / sqrt(bc2) + eps)
-// Its CUDA kernel does the same algebra in another order, with two products more. Offloading changes no bit here, so there is
-// one order for all devices.
+// DeepSpeed's CUDA kernel uses another order, with two more products. Here all devices use one
+// order, so offloading changes no bit.
 template <class T>
 struct AdamRule {
   static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};
@@ -16,8 +17,9 @@ struct AdamRule {
   T l2;                    // 0 if decoupled
 
   explicit AdamRule(const AdamStep& s) {
-    // The betas as the master's type has them, and all else from those, as in DeepSpeed's kernels: 1 - 0.999 in fp32 is
-    // 1.3e-5 off 0.001, and the bias correction must divide by what the moments' weights really add up to.
+    // The betas are rounded to the master's type first, and all else is derived from them, as
+    // in DeepSpeed's kernels. In fp32, 1 - 0.999 is 1.3e-5 off 0.001, and the bias correction must
+    // divide by the actual sum of the moments' weights.
     beta1 = static_cast<T>(s.beta1);
     one_minus_beta1 = 1 - beta1;
     beta2 = static_cast<T>(s.beta2);

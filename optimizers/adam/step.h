@@ -1,4 +1,4 @@
-// One step's numbers of Adam, in double.
+// The numbers of one Adam step, in double.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace gannet::rules {
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
   uint64_t step;   // 1 at the first update
-  bool decoupled;  // AdamW's decay; else it is added to the gradient
+  bool decoupled;  // AdamW's decay; otherwise the decay is added to the gradient
   bool bias_correction;
 };
 

@@ -1,5 +1,5 @@
-// AdamW with its moments in 8 bits, but for the loops, which each device has its own of: the parameters and defaults of
-// bitsandbytes' AdamW8bit, and codes of its own (codes.h).
+// AdamW with 8-bit moments, except for the loops, which each device implements. It has the
+// parameters and defaults of bitsandbytes' AdamW8bit, with its own codes (codes.h).
 #pragma once
 
 #include <gannet/sdk_rule.hpp>

@@ -1,8 +1,9 @@
-// AdamW8bit on a device: a thread block for each block of codes, one launch for each tensor of a piece.
+// AdamW8bit on a device: a thread block for each block of codes, one launch for each tensor of a
+// piece.
 //
-// Every number is that of the CPU's loop, to the last bit, where that has fused multiply-add. Two cases apart, neither of which
-// reaches an update: a NaN in a gradient, which the host does not let through, and a block whose moments are all below 2^-126,
-// where the inverse of the largest is infinite.
+// Results are bitwise equal to the CPU loop's where the CPU has fused multiply-add. There are two
+// exceptions, neither of which reaches an update: a NaN in a gradient, which the host rejects, and
+// a block whose moments are all below 2^-126, where the inverse of the largest is infinite.
 #pragma once
 
 #include <type_traits>
@@ -18,16 +19,16 @@ namespace device {
 
 template <class Device, class Grad, class Out>
 struct Adam8bitKernel {
-  static constexpr unsigned kThreads = 64, kEach = kBlock / kThreads;  // of a block's elements a thread has every 64th
+  static constexpr unsigned kThreads = 64, kEach = kBlock / kThreads;  // each thread has every 64th element of a block
   struct Shared {
-    float first[kThreads], second[kThreads];  // the largest magnitude of what each thread has
+    float first[kThreads], second[kThreads];  // the largest magnitudes of each thread's elements
   };
   struct Moments {
     float first[kEach], second[kEach];
   };
   Adam8bitRule rule;
   float grad_scale;
-  uint64_t begin, end;  // elements of the range: those of one tensor, of which `begin` is at a multiple of kBlock
+  uint64_t begin, end;  // elements of one tensor in the range; `begin` is a multiple of kBlock
   float* param;
   const Grad* grad;
   Out* out;

@@ -22,12 +22,13 @@ HWY_INLINE Numbers load_codes(const Code* from) {
 }
 #include "optimizers/adam8bit/encode-inl.h"
 
-// What a block's elements are while they are not in bytes.
+// The moments of a block as floats.
 struct Block {
   alignas(64) float first[kBlock], second[kBlock];
 };
 
-// New moments into `block`, new parameters; returns the largest magnitudes of the moments in `largest`.
+// Updates the parameters, stores the new moments in `first` and `second`, and updates the largest
+// magnitudes of the moments.
 template <class Grad, class Out>
 HWY_INLINE void update_lanes_of(const Adam8bitRule& rule, Numbers scale, V of_first, V of_second, float* param, const Grad* grad,
                                 Out* out, const int8_t* first_codes, const uint8_t* second_codes, float* first, float* second,
@@ -61,7 +62,7 @@ void update_block(const Adam8bitRule& shared_rule, float grad_scale, float* para
     update_lanes_of(rule, scale, of_first, of_second, param + i, grad + i, out + i, first_codes + i, second_codes + i,
                     block.first + i, block.second + i, largest_first, largest_second);
   }
-  if (i < count) {  // the tensor's last elements, with zeros behind them, which stay zeros
+  if (i < count) {  // the tensor's last elements, padded with zeros, which remain zeros
     const size_t rest = count - i;
     float p[kLanes] = {};
     Grad g[kLanes] = {};

@@ -1,5 +1,5 @@
-// AdamW8bit's update of elements [begin, end) of the range that args describes: whole blocks of a tensor, or its last ones. On
-// the calling thread, with the widest SIMD of this CPU.
+// AdamW8bit's update of elements [begin, end) of the range in args: whole blocks of a tensor, the
+// last of which may be partial. Runs on the calling thread with the widest SIMD of this CPU.
 #pragma once
 
 #include <gannet/abi.h>

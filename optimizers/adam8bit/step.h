@@ -1,4 +1,4 @@
-// One step's numbers of AdamW8bit, for fp32 masters.
+// The numbers of one AdamW8bit step, for fp32 masters.
 #pragma once
 
 #include <cmath>

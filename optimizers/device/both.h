@@ -1,4 +1,5 @@
-// Functions that the host and a kernel have in common: GANNET_BOTH float half(float x) { return x / 2; }
+// Macros for functions shared by the host and kernels:
+//   GANNET_BOTH float half(float x) { return x / 2; }
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,14 +1,15 @@
-// CUDA as the device of an optimizer that is more than a rule of one element. Such an optimizer is a class template over its
-// device; tests put loops on the host in this one's place (tests/optimizers/hosted.h).
+// CUDA as the device of optimizers that are more than an element-wise rule. Such an optimizer is a
+// class template over its device; tests replace this device by loops on the host
+// (tests/optimizers/hosted.h).
 //
-//   typename Device::Work work(device_, args);                  // one call of the host: on args.stream, the device of args.param
+//   typename Device::Work work(device_, args);                  // one call by the host, on args.stream and args.param's device
 //   double* totals = work.template memory<double>(kTotals, n);  // device memory, undefined until the call writes it
-//   work.run(kernel, blocks);                                   // queued; team.h says what a kernel is
-//   work.each(rule, args);                                      // queued; a rule of one element over a range
+//   work.run(kernel, blocks);                                   // queued; team.h describes kernels
+//   work.each(rule, args);                                      // queued; an element-wise rule over a range
 //   work.to_host(results, totals, n);                           // waits for all of the above
 //
-// Memory grows to what the largest call needs and is kept until the object is destroyed. A call begins after the last one of the
-// same object even if it is on another stream, since both use that memory.
+// Memory grows to the largest request and is kept until the object is destroyed. Each call waits
+// for the previous call of the same object, even on another stream, since both use that memory.
 #pragma once
 
 #include <gannet/elementwise/cuda.h>
@@ -53,14 +54,15 @@ class Cuda {
   static GANNET_DEVICE void narrow(float value, Out& to) {
     cuda::narrow(value, to);
   }
-  // To the nearest integer, of two the even one.
+  // To the nearest integer, ties to even.
   static GANNET_DEVICE int to_integer(float value) { return __float2int_rn(value); }
   static GANNET_DEVICE float copy_sign(float magnitude, float sign) { return copysignf(magnitude, sign); }
 
   class Work;
   Cuda() = default;
   Cuda(const Cuda&) = delete;
-  // A process may end after the driver: what fails then is freed with it.
+  // At process exit the driver may already be gone. Calls that then fail need no handling: the
+  // memory is gone with the driver.
   ~Cuda() {
     if (last_ == nullptr) return;
     int before = 0;
@@ -96,7 +98,7 @@ class Cuda::Work {
   ~Work() { cudaEventRecord(cuda_.last_, stream_); }
   Work(const Work&) = delete;
 
-  // [count] of T. One slot is one buffer: a second request may move it.
+  // Returns [count] of T. Each slot is one buffer; a later request may move it.
   template <class T>
   T* memory(size_t slot, uint64_t count) {
     if (slot >= cuda_.buffers_.size()) cuda_.buffers_.resize(slot + 1);
@@ -128,7 +130,8 @@ class Cuda::Work {
     if (args.numel > 0) require_launched(cuda::run_elementwise(rule, args), guard_.device);
   }
 
-  // Both wait, for all that the stream has been given: the host's memory need not be page-locked, and may change at once.
+  // Both wait for all work on the stream, so host memory need not be page-locked and may be reused
+  // at once.
   template <class T>
   void to_device(T* to, const T* from, uint64_t count) {
     copy(to, from, count * sizeof(T), cudaMemcpyHostToDevice);

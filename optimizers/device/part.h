@@ -1,4 +1,5 @@
-// Parts of a range, for optimizers that work tensor by tensor: where a tensor's part lies, and in which blocks it is summed.
+// Parts of a range, for optimizers that work tensor by tensor: the location of a tensor's part, and
+// the blocks in which it is summed.
 #pragma once
 
 #include <gannet/abi.h>
@@ -10,8 +11,8 @@
 
 namespace gannet::rules {
 
-// The blocks in which a part of a tensor is summed: they begin at multiples of kBlockNumel of the tensor's own elements, so that
-// a sum depends neither on what else lies in the range nor on the number of threads.
+// The blocks in which a part of a tensor is summed. They begin at multiples of kBlockNumel of the
+// tensor, so that a sum depends neither on the rest of the range nor on the number of threads.
 //
 //   const TensorBlocks blocks(part);
 //   for (uint64_t b = 0; b < blocks.count(); ++b) sum += sum_of(blocks.begin(b), blocks.end(b));      // elements of the range
@@ -30,18 +31,18 @@ class TensorBlocks {
   }
 
  private:
-  // Between block - 1 and block, in elements of the range; block > 0.
+  // The boundary between block - 1 and block, in elements of the range; block > 0.
   GANNET_BOTH uint64_t border(uint64_t block) const {
     return (tensor_offset_ / kBlockNumel + block) * kBlockNumel - tensor_offset_ + offset_;
   }
   uint64_t offset_, tensor_offset_, numel_;
 };
 
-// Of the types that elementwise_supports() lists.
+// For the types of elementwise_supports().
 inline uint64_t element_bytes(uint32_t dtype) { return dtype == GANNET_FLOAT64 ? 8 : dtype == GANNET_FLOAT32 ? 4 : 2; }
 
-// Elements [first, first + numel) of a range as a range of their own, whose kStates states are the first ones of the list, one
-// per element in the master's type.
+// Elements [first, first + numel) of a range as a separate range. Its kStates states are the first
+// ones of the list, per element and in the master's type.
 template <size_t kStates>
 struct PartOf {
   PartOf(const gannet_update_args& all, uint64_t first, uint64_t numel) : args(all) {
@@ -60,7 +61,7 @@ struct PartOf {
   void* states[kStates > 0 ? kStates : 1];
 };
 
-// body(T(), grad) with the types of the master and of its gradients.
+// Calls body(T(), grad) with the types of the master and of its gradients.
 template <class Device, class Body>
 void with_numbers(const gannet_update_args& args, Body&& body) {
   if (args.param_dtype == GANNET_FLOAT64) return body(double(), static_cast<const double*>(args.grad));
@@ -69,7 +70,7 @@ void with_numbers(const gannet_update_args& args, Body&& body) {
   body(float(), static_cast<const float*>(args.grad));
 }
 
-// body(grad, out) of an fp32 master's gradients and copy.
+// Calls body(grad, out) with the gradients and the low-precision copy of an fp32 master.
 template <class Device, class Body>
 void with_gradient_and_copy(const gannet_update_args& args, Body&& body) {
   const auto with_copy = [&](const auto* grad) {

@@ -1,5 +1,6 @@
-// A kernel is written for a team of threads that share memory. On a GPU the team is a thread block (cuda.cuh); tests run the same
-// text as loops on the host (tests/optimizers/hosted.h), so that all but the launch is tested where there is no GPU.
+// A kernel is written for a team of threads that share memory. On a GPU the team is a thread block
+// (cuda.cuh). Tests run the same code as loops on the host (tests/optimizers/hosted.h), so that
+// everything except the launch is tested without a GPU.
 //
 //   struct Sum {                                                  // the sum of each 256 numbers
 //     static constexpr unsigned kThreads = 256;
@@ -14,8 +15,9 @@
 //     }
 //   };
 //
-// Within one each() no thread may read what another one writes. What a thread keeps from one each() to the next is in a
-// `typename Team::template Own<T>`, an element for each thread: registers on a GPU. Shared memory is undefined at the start.
+// Within one each() a thread must not read data that another thread writes. Data that a thread
+// keeps between calls of each() is in a `typename Team::template Own<T>`, with one element per
+// thread: registers on a GPU. Shared memory is initially undefined.
 #pragma once
 
 #include <gannet/elementwise/scalar.h>
@@ -28,11 +30,11 @@ namespace gannet::rules::device {
 
 #include <gannet/elementwise/scalar-inl.h>
 
-struct NoCopy {};  // the type of `out` where no low-precision copy is wanted
+struct NoCopy {};  // the type of `out` without a low-precision copy
 
 GANNET_BOTH uint64_t ceil_div(uint64_t count, uint64_t size) { return (count + size - 1) / size; }
 
-// Adds values[kThreads] up into values[0], always in the same order: halves, then quarters ...
+// Sums values[kThreads] into values[0], always in the same order: halves, then quarters ...
 template <unsigned kThreads, class Team, class T>
 GANNET_DEVICE void add_up(const Team& team, T* values) {
   static_assert((kThreads & (kThreads - 1)) == 0, "a power of two");
@@ -42,7 +44,7 @@ GANNET_DEVICE void add_up(const Team& team, T* values) {
     });
 }
 
-// The largest of values[kThreads] into values[0].
+// Stores the largest of values[kThreads] in values[0].
 template <unsigned kThreads, class Team, class T>
 GANNET_DEVICE void largest(const Team& team, T* values) {
   static_assert((kThreads & (kThreads - 1)) == 0, "a power of two");
@@ -52,7 +54,8 @@ GANNET_DEVICE void largest(const Team& team, T* values) {
     });
 }
 
-// body(i) for i in [0, count), a thread each: `work.run(Each<Body>{count, body}, Each<Body>::blocks(count))`.
+// Calls body(i) for i in [0, count), one thread each: `work.run(Each<Body>{count, body},
+// Each<Body>::blocks(count))`.
 template <class Body>
 struct Each {
   static constexpr unsigned kThreads = 256;

@@ -1,6 +1,7 @@
 // LAMB on a device: both passes tensor by tensor.
 //
-// A piece costs one launch for each tensor's sums and one for its update, and one wait for the device: the host combines sums.
+// For each tensor, a piece costs one launch for the sums and one for the update. It waits once for
+// the device, because the host combines the sums.
 #pragma once
 
 #include <vector>
@@ -14,8 +15,9 @@ namespace device {
 
 #include "optimizers/lamb/rule.h"
 
-// The squares of one of a tensor's blocks, in double: a thread has every 256th element, and threads are added up in a fixed
-// order. The CPU adds in another order, so that sums may differ from the CPU's in their last bits.
+// The sums of squares of one block of a tensor, in double. Each thread has every 256th element, and
+// the threads' sums are added in a fixed order. The CPU uses another order, so sums may differ in
+// their last bits.
 template <class Device, class T, class Grad>
 struct LambSumsKernel {
   static constexpr unsigned kThreads = 256;
@@ -83,7 +85,7 @@ class LambOn : public LambBase {
     });
     sums_.resize(count);
     work.to_host(sums_.data(), on_device, count);
-    // The blocks are added in their order, as the CPU's are.
+    // The blocks are added in order, as on the CPU.
     const LambSums* next = sums_.data();
     for (uint64_t s = 0; s < args.segment_count; ++s)
       for (uint64_t b = TensorBlocks(sdk::segment(args, s)).count(); b > 0; --b, ++next) {
@@ -124,7 +126,7 @@ class LambOn : public LambBase {
   }
 
   Device device_;
-  std::vector<LambSums> sums_;  // of the last call's blocks: kept, so that a step allocates nothing
+  std::vector<LambSums> sums_;  // sums of the blocks; reused between calls, so that a step allocates nothing
 };
 
 }  // namespace gannet::rules

@@ -6,15 +6,16 @@ HWY_BEFORE_NAMESPACE();
 namespace gannet::rules::HWY_NAMESPACE {
 #include "optimizers/lamb/rule.h"
 
-// Squares are added in double, where those of fp32 numbers are exact. Element i of a block always goes to sum i % kSums,
-// whatever the width of a vector.
+// Squares are added in double, in which squares of fp32 numbers are exact. Element i of a block is
+// always added to sum i % kSums, whatever the vector width.
 using Wide = hn::CappedTag<double, 8>;
 constexpr size_t kSums = 16;
 constexpr size_t kWidth = hn::MaxLanes(Wide());
 constexpr size_t kVectors = kSums / kWidth;
 
-// Whole vectors, of floats too: their roots and quotients are what takes the time. Adds the squares of one to the sums from
-// `into` on, which are two vectors for floats, and one for doubles.
+// Whole vectors also for floats, since their roots and divisions take most of the time. Adds the
+// squares of one vector to the sums from `into` on: two vectors of sums for floats, one for
+// doubles.
 #if HWY_TARGET == HWY_SCALAR
 template <class T>
 using Elements = hn::Rebind<T, Wide>;
@@ -67,7 +68,8 @@ LambSums sums_typed(const LambStep& step, const gannet_update_args& args, uint64
     add(param + i, grad + i, exp_avg + i, exp_avg_sq + i);
   }
   if (i < end) {
-    // Of zeros the direction is 0/0 where eps is 0, so the rest of the group repeats the last element and is left out below.
+    // With eps 0 the direction of zeros is 0/0. So the rest of the group repeats the last element,
+    // and its sums are discarded below.
     T p[kSums], m[kSums], s[kSums];
     Grad g[kSums];
     for (size_t k = 0; k < kSums; ++k) {

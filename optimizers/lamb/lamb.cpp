@@ -13,7 +13,7 @@ class Lamb : public LambBase {
  public:
   using LambBase::LambBase;
 
-  // The blocks of a tensor are added in their order.
+  // The blocks of a tensor are added in order.
   void sums(const gannet_update_args& args, uint32_t, double* sums) {
     blocks_.clear();
     for (uint64_t s = 0; s < args.segment_count; ++s) {
@@ -30,7 +30,8 @@ class Lamb : public LambBase {
     }
   }
 
-  // From a thread's last elements to its first: those that the first pass read last are still in the caches.
+  // Each thread goes from its last elements to its first: those that the first pass read last are
+  // still in the caches.
   void update(const gannet_update_args& args) {
     const LambStep step = step_of(args);
     parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {
@@ -46,14 +47,14 @@ class Lamb : public LambBase {
   }
 
  private:
-  // Within a stretch elements follow one another upwards, as the prefetches ahead of them expect.
+  // Within a stretch, elements are processed in ascending order, as the prefetches expect.
   static constexpr uint64_t kStretch = 4 * sdk::kGrain;
 
   struct Block {
     uint64_t segment, begin, end;  // elements of the range
     LambSums sums;
   };
-  std::vector<Block> blocks_;  // of the last call: kept, so that a step allocates nothing
+  std::vector<Block> blocks_;  // reused between calls, so that a step allocates nothing
 };
 
 }  // namespace

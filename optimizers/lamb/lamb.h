@@ -1,9 +1,10 @@
-// LAMB but for the loops, which each device has its own of: the parameters of DeepSpeed's "Lamb" (FusedLamb), and what one step
-// is made of.
+// LAMB, except for the loops, which each device implements: the parameters of DeepSpeed's "Lamb"
+// (FusedLamb) and the numbers of a step.
 //
-// A step is two passes over memory. The first one sums the squares of a tensor's weights and of its direction; the second one
-// updates, with the ratio of the two norms as a factor of the learning rate. 44 bytes per parameter in fp32: 16 read for the
-// norms, 16 read and 12 written for the update.
+// A step makes two passes over memory. The first sums the squares of a tensor's weights and of its
+// direction. The second updates, with the ratio of the two norms as a factor of the learning rate.
+// In fp32 this moves 44 bytes per parameter: 16 read for the norms, 16 read and 12 written for the
+// update.
 #pragma once
 
 #include <gannet/sdk_rule.hpp>
@@ -49,11 +50,12 @@ class LambBase : public sdk::OptimizerBase {
     return {sdk::state("exp_avg"), sdk::state("exp_avg_sq"),
             sdk::state("lamb_coeff", GANNET_STATE_PER_TENSOR, GANNET_FLOAT32, 1)};
   }
-  // Squares of the weights, and of the direction.
+  // Sums of squares of the weights and of the direction.
   std::vector<gannet_sum_spec> wanted_sums() const { return {sdk::sum(GANNET_SUM_OF_TENSOR), sdk::sum(GANNET_SUM_OF_TENSOR)}; }
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const { return sdk::elementwise_supports(param, grad, out); }
 
-  // Keeps the last trust ratios, for those who watch them. A tensor that has no gradient in this step has sums of 0.
+  // Stores the trust ratios as a state, for monitoring. A tensor without a gradient in this step
+  // has sums of 0 and keeps its last ratio.
   void end_step(const gannet_step_args& args) {
     auto* kept = static_cast<float*>(args.states[2]);
     for (uint64_t t = 0; t < args.tensor_count; ++t) {

@@ -1,12 +1,12 @@
-// LAMB (You et al. 2020) as DeepSpeed's FusedLamb has it: the update of one element. Text for the CPU's loop and a GPU kernel: no
-// include guard, no includes and no namespace of its own; include it after step.h, where GANNET_DEVICE is defined, once per SIMD
-// target.
+// LAMB (You et al. 2020) as in DeepSpeed's FusedLamb: the update of one element. Included by the
+// CPU loop and a GPU kernel after step.h, where GANNET_DEVICE is defined, once per SIMD target. No
+// include guard, no includes, no namespace.
 //
 //   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  u = m / (sqrt(v) + eps) + decay p
 //   p <- p - step_size * coefficient(norm p, norm u) * u
 //
-// The direction u is made twice: for its norm, where the moments are not stored, and for the update. The moments in u are not
-// corrected; the correction is part of the step size.
+// The direction u is computed twice: for its norm, without storing the moments, and for the update.
+// The moments in u are not bias-corrected; the correction is part of the step size.
 template <class T>
 struct LambRule : LambNumbers<T> {
   static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};

@@ -1,4 +1,5 @@
-// One step's numbers of LAMB, from the hyperparameters: in double, once per call, then rounded to the master's type.
+// The numbers of one LAMB step: computed in double from the hyperparameters, once per call, then
+// rounded to the master's type.
 #pragma once
 
 #include <cmath>
@@ -15,15 +16,16 @@ struct LambStep {
 template <class T>
 struct LambNumbers {
   T beta1, one_minus_beta1, beta2, one_minus_beta2;
-  T eps_inside, eps_outside;  // of the root of the second moment; one of them is 0
+  T eps_inside, eps_outside;  // added inside and outside the root of the second moment; one of them is 0
   T weight_decay;
-  double step_size;  // lr sqrt(bc2) / bc1; the tensor's trust ratio is still to come
+  double step_size;  // lr sqrt(bc2) / bc1, without the tensor's trust ratio
 };
 
 template <class T>
 LambNumbers<T> lamb_numbers(const LambStep& s) {
   LambNumbers<T> n;
-  // As adam_numbers: the betas as the master's type has them, and the correction from those.
+  // As in AdamRule: the betas are rounded to the master's type, and the correction is derived from
+  // them.
   n.beta1 = static_cast<T>(s.beta1);
   n.one_minus_beta1 = 1 - n.beta1;
   n.beta2 = static_cast<T>(s.beta2);
@@ -38,12 +40,13 @@ LambNumbers<T> lamb_numbers(const LambStep& s) {
   return n;
 }
 
-// Of one tensor, [2]: what the first pass over it found.
+// Results of the first pass over one tensor, [2].
 struct LambSums {
-  double weights = 0, update = 0;  // squares of the parameters, and of the direction
+  double weights = 0, update = 0;  // sums of squares of the parameters, and of the direction
 };
 
-// Norm of the weights over norm of the direction, within bounds; 1 where either is 0. A NaN stays one, as in DeepSpeed.
+// Norm of the weights over norm of the direction, clamped; 1 if either is 0. NaN stays NaN, as in
+// DeepSpeed.
 inline double lamb_coefficient(double squares_of_weights, double squares_of_update, double min_coeff, double max_coeff) {
   if (squares_of_weights == 0 || squares_of_update == 0) return 1;
   const double ratio = std::sqrt(squares_of_weights) / std::sqrt(squares_of_update);

@@ -1,4 +1,5 @@
-// Muon but for the loops and products, which each device has its own of: which tensors are whose, and one step's numbers.
+// Muon, except for loops and products, which each device implements: the assignment of tensors to
+// Muon or Adam, and the numbers of a step.
 #pragma once
 
 #include <string>
@@ -29,7 +30,7 @@ class MuonBase : public sdk::OptimizerBase {
                                "moment: put it into a group of its own, or in the group from the start");
       any_adam = any_adam || is_adam_.back();
     }
-    // The second moment is Adam's alone, but a state is of every element of the group.
+    // Only Adam uses the second moment, but a state covers every element of the group.
     if (!is_prepared_) has_second_moment_ = any_adam || is_adam_.empty();
     is_prepared_ = true;
   }
@@ -41,7 +42,8 @@ class MuonBase : public sdk::OptimizerBase {
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const { return sdk::elementwise_supports(param, grad, out); }
 
  protected:
-  // DeepSpeed's auxiliary Adam is AdamW with the bias corrected; in the order of roundings of the optimizer AdamW here.
+  // DeepSpeed's auxiliary Adam is AdamW with bias correction. The order of roundings here is that
+  // of our AdamW.
   AdamStep adam_step_of(const gannet_update_args& args) const {
     AdamStep step{};
     step.lr = args.hyper[0] * config_.adam_per_lr;
@@ -56,7 +58,7 @@ class MuonBase : public sdk::OptimizerBase {
   MuonStep muon_step_of(const gannet_update_args& args, const Matrices& matrices) const {
     return {args.hyper[0] * config_.muon_per_lr, args.hyper[1], args.hyper[2], matrices.scale, config_.nesterov};
   }
-  // Whose a part is; Muon's is a whole tensor.
+  // Whether Adam trains the part; a part that Muon trains must be a whole tensor.
   bool is_adams(const gannet_segment& part) const {
     if (is_adam_.at(part.tensor_index)) return true;
     if (part.numel != part.tensor_numel)

@@ -1,7 +1,8 @@
-// Muon on a device. Nothing is copied to the host, and nothing waits for the device.
+// Muon on a device. It copies nothing to the host and never waits for the device.
 //
-// Between steps the object keeps device memory for two copies of its largest matrix in fp32 (four of an fp64 one) and four
-// squares of that matrix's smaller dimension. A matrix costs 20 to 27 launches; matrices of one tensor follow one another.
+// Between steps, the object keeps device memory for two copies of its largest matrix in fp32 (four
+// for an fp64 matrix) and four squares of that matrix's smaller dimension. A matrix costs 20 to 27
+// launches; the matrices of one tensor are processed one after another.
 #pragma once
 
 #include "optimizers/device/part.h"
@@ -16,7 +17,7 @@ namespace device {
 #include "optimizers/adam/rule.h"
 #include "optimizers/muon/rule.h"
 
-// The squares of each kBlock elements of x, in double.
+// The sum of squares of each kBlock elements of x, in double.
 struct SquaresKernel {
   static constexpr unsigned kThreads = 256;
   static constexpr uint64_t kBlock = sdk::kGrain;
@@ -43,7 +44,7 @@ struct SquaresKernel {
   }
 };
 
-// The factor by which x is normalized, from the sums of its blocks. One thread block.
+// The factor that normalizes x, from the sums of its blocks. One thread block.
 struct NormalizingKernel {
   static constexpr unsigned kThreads = 256;
   struct Shared {
@@ -89,7 +90,7 @@ struct Convert {
   GANNET_DEVICE void operator()(uint64_t i) const { to[i] = static_cast<To>(from[i]); }
 };
 
-// What NewtonSchulz computes with. `work` is that of the current call.
+// The arithmetic of NewtonSchulz. `work` is that of the current call.
 template <class Work>
 struct Arithmetic {
   static constexpr size_t kFirstSlot = 0, kSlots = 5;
@@ -135,7 +136,7 @@ class MuonOn : public MuonBase {
     work.each(device::AdamRule<T>(adam_step_of(args)), part.args);
   }
 
-  // T: of the master. The direction has the master's type, and is orthogonalized in fp32.
+  // T: the master's type. The direction has the master's type and is orthogonalized in fp32.
   template <class T>
   void update_by_muon(Work& work, const gannet_update_args& all, const gannet_segment& segment) {
     const Matrices matrices = matrices_of(segment.shape, segment.dimensions);
@@ -168,7 +169,7 @@ class MuonOn : public MuonBase {
     }
   }
 
-  // Of fp32 masters the direction is x itself.
+  // For fp32 masters the direction is x itself.
   static float* direction_memory(Work&, float* x, uint64_t, float) { return x; }
   static double* direction_memory(Work& work, float*, uint64_t numel, double) {
     return work.template memory<double>(kWide, numel);

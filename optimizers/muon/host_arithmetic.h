@@ -1,4 +1,4 @@
-// The arithmetic of Newton-Schulz on the CPU.
+// Newton-Schulz arithmetic on the CPU.
 #pragma once
 
 #include "optimizers/muon/product.h"

@@ -1,4 +1,4 @@
-// Muon's passes over elements [begin, end), on the calling thread, with the widest SIMD of this CPU.
+// Muon's passes over elements [begin, end), on the calling thread with the widest SIMD of this CPU.
 #pragma once
 
 #include <gannet/abi.h>
@@ -10,12 +10,12 @@ namespace gannet::rules {
 
 // args.param receives the direction, args.states[0] is the momentum. 16-bit and fp32 gradients.
 void muon_direction_cpu(const MuonStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
-// What Adam trains, by the rule of the optimizer AdamW.
+// Updates the tensors that Adam trains, by the rule of the optimizer AdamW.
 void adam_cpu(const AdamStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 // args.grad is the orthogonalized update, in the master's type.
 void muon_apply_cpu(const MuonStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 
-// The squares of x[count], added in double. The result does not depend on the width of the SIMD.
+// The sum of squares of x[count], in double. The result does not depend on the SIMD width.
 double squares_cpu(const float* x, uint64_t count);
 void scale_cpu(float* x, uint64_t count, float factor);
 

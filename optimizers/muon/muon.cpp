@@ -1,4 +1,5 @@
-// Muon on the CPU: momentum, orthogonalized by Newton-Schulz in fp32, for matrices; Adam for the other tensors of the group.
+// Muon on the CPU: for matrices, momentum orthogonalized by Newton-Schulz in fp32; Adam for the
+// other tensors of the group.
 #include <algorithm>
 
 #include "optimizers/muon/base.h"
@@ -70,7 +71,7 @@ class Muon : public MuonBase {
     }
   }
 
-  // The squares are added by blocks, in their order.
+  // The sums of squares of blocks are added in order.
   void normalize(float* x, uint64_t numel) {
     squares_.resize((numel + sdk::kGrain - 1) / sdk::kGrain);
     parallel_for(squares_.size(), 1, [&](uint64_t begin, uint64_t end) {
@@ -84,7 +85,7 @@ class Muon : public MuonBase {
   }
 
   NewtonSchulz<HostArithmetic> orthogonalize_;
-  Scratch direction_, wide_;     // [rows, columns] of a matrix: its direction, and the same of fp64 masters
+  Scratch direction_, wide_;     // [rows, columns] of one matrix: its direction, and the same in fp64 for fp64 masters
   std::vector<double> squares_;  // of the direction's blocks
 };
 

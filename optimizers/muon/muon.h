@@ -1,8 +1,8 @@
-// What Muon is configured with: DeepSpeed's parameters of "Muon" (MuonWithAuxAdam), and `adam_for`.
+// The configuration of Muon: DeepSpeed's parameters of "Muon" (MuonWithAuxAdam), and `adam_for`.
 //
-// One object serves a parameter group and decides for each tensor: Muon for matrices, Adam for vectors and for what `adam_for`
-// names. DeepSpeed makes two groups of them. Here they share one learning rate for schedules, `lr`; a schedule that halves it
-// halves both rates:
+// One object serves a parameter group and decides per tensor: Muon for matrices, Adam for vectors
+// and for tensors that match `adam_for`. DeepSpeed makes two groups of them. Here both share the
+// learning rate `lr` for schedules; a schedule that halves it halves both rates:
 //
 //   Muon:  muon_lr if given, else lr                          times  lr of the step / lr of the config
 //   Adam:  adam_lr if given, else lr if given, else 3e-4      times  the same
@@ -14,7 +14,7 @@
 
 namespace gannet::rules {
 
-constexpr double kAdamLr = 3e-4;  // where the config gives neither lr nor adam_lr
+constexpr double kAdamLr = 3e-4;  // used if the config gives neither lr nor adam_lr
 
 class MuonConfig {
  public:
@@ -69,7 +69,7 @@ class MuonConfig {
   uint64_t ns_steps;
   bool gram, nesterov;
   std::string adam_for;
-  double muon_per_lr = 1, adam_per_lr = 1;  // the parts' rates over lr
+  double muon_per_lr = 1, adam_per_lr = 1;  // each optimizer's rate over lr
 };
 
 }  // namespace gannet::rules

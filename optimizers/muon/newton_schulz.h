@@ -1,10 +1,11 @@
-// The matrix with all singular values near 1 that is nearest in direction to a given one: five steps (by default) of the quintic
-// Newton-Schulz iteration, X <- a X + (b A + c A^2) X with A = X X^T (Jordan et al. 2024, Muon), in fp32.
+// Orthogonalizes a matrix: returns the nearest matrix in direction whose singular values are all
+// near 1. Runs five steps (by default) of the quintic Newton-Schulz iteration, X <- a X + (b A + c
+// A^2) X with A = X X^T (Jordan et al. 2024, Muon), in fp32.
 //
 //   NewtonSchulz<HostArithmetic> orthogonalize(host);
 //   const float* u = orthogonalize(x, rows, columns, {.steps = 5, .gram = true});      // x is overwritten
 //
-// Each device has its arithmetic:
+// Each device provides its arithmetic:
 //   float* floats(size_t slot, uint64_t count);      memory that is kept from one call to the next
 //   void multiply(const Product& product);
 //   void add_to_diagonal(const float* z, uint64_t n, float a, float* q);      q = z + a I, [n, n]
@@ -21,16 +22,17 @@ class NewtonSchulz {
  public:
   struct Options {
     uint64_t steps = 5;
-    // Iterates on R = X X^T, of the smaller dimension, and multiplies X once before the third step and once at the end: fewer
-    // products of the longer dimension. Equal to the plain iteration but for rounding. Square matrices take the plain one.
+    // Iterates on R = X X^T, of the smaller dimension, and multiplies X once before the third step
+    // and once at the end, which takes fewer products of the longer dimension. Equals the plain
+    // iteration up to rounding. Square matrices use the plain iteration.
     bool gram = true;
   };
   template <class... Arguments>
   explicit NewtonSchulz(Arguments&&... arguments) : arithmetic_(std::forward<Arguments>(arguments)...) {}
   Arithmetic& arithmetic() { return arithmetic_; }
 
-  // x [rows, columns] row-major, scratch of the caller; its norm is at most 1. The result is in x or in memory of this object,
-  // until the next call.
+  // x [rows, columns] is row-major and is overwritten; its norm is at most 1. The result is in x or
+  // in memory of this object, and valid until the next call.
   const float* operator()(float* x, uint64_t rows, uint64_t columns, const Options& options) {
     const Shape shape{rows, columns};
     float* y = arithmetic_.floats(kOther, rows * columns);
@@ -40,7 +42,7 @@ class NewtonSchulz {
 
  private:
   static constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
-  static constexpr uint64_t kRestart = 2;  // the step before which X is multiplied and its Gram matrix made again
+  static constexpr uint64_t kRestart = 2;  // the step before which X is multiplied and its Gram matrix recomputed
   enum Memory : size_t { kOther, kGram, kPolynomial, kProduct, kSpare };  // [rows, columns], and four of [small, small]
 
   struct Shape {
@@ -50,7 +52,7 @@ class NewtonSchulz {
     uint64_t large() const { return is_tall() ? rows : columns; }
   };
 
-  // X X^T, or X^T X where X is tall: of the smaller dimension.
+  // X X^T, or X^T X if X is tall: the smaller of the two.
   void make_gram(const float* x, const Shape& shape, float* r) {
     Product p{};
     p.rows = p.columns = shape.small();
@@ -63,7 +65,7 @@ class NewtonSchulz {
     arithmetic_.multiply(p);
   }
 
-  // Y = Q X + beta X, or X Q + beta X where X is tall; Q is symmetric.
+  // Y = Q X + beta X, or X Q + beta X if X is tall; Q is symmetric.
   void apply(const float* q, const float* x, const Shape& shape, float beta, float* y) {
     Product p{};
     p.rows = shape.rows;
@@ -79,7 +81,8 @@ class NewtonSchulz {
     arithmetic_.multiply(p);
   }
 
-  // C = alpha A B + beta D of polynomials of one symmetric matrix: they commute, so their products are symmetric.
+  // C = alpha A B + beta D, for polynomials of one symmetric matrix. They commute, so the products
+  // are symmetric.
   void symmetric(const float* a, const float* b, uint64_t n, float beta, const float* d, float* c, float alpha = 1) {
     Product p{};
     p.rows = p.columns = p.depth = n;

@@ -1,6 +1,6 @@
 #include "optimizers/muon/product.h"
 
-// The order of these is Highway's.
+// Highway prescribes the order of these.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE __BASE_FILE__
@@ -16,7 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace gannet::rules::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The innermost loop adds to a tile of kTileRows x kTileColumns that stays in registers: 24 vectors of 32, or 12 of 16.
+// The innermost loop accumulates a tile of kTileRows x kTileColumns in registers: 24 of 32 vector
+// registers, or 12 of 16.
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr uint64_t kLanes = hn::MaxLanes(D());
@@ -26,14 +27,16 @@ constexpr uint64_t kTileRows = 12;
 #else
 constexpr uint64_t kTileRows = 6;
 #endif
-// Blocks: of the depth, so that a panel of b (32 KiB at most) stays next to the core; of rows, so that a's block (96 KiB) stays
-// in the second cache; of columns, so that b's block (4 MiB) stays in the last.
+// Block sizes: of the depth, so that a panel of b (at most 32 KiB) stays in the first-level cache;
+// of the rows, so that a block of a (96 KiB) stays in the second level; of the columns, so that a
+// block of b (4 MiB) stays in the last level.
 constexpr uint64_t kDepth = kProductDepth, kRows = 96, kStrip = 512, kColumns = 4096;
 static_assert(kRows % kTileRows == 0 && kStrip % kTileColumns == 0 && kColumns % kStrip == 0);
 
 uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// `width` rows or columns of an operand as [depth][kWidth], zeros behind them. `step`: from one of them to the next.
+// Packs `width` rows or columns of an operand as [depth][kWidth], padded with zeros. `step`: the
+// distance between two of them.
 template <uint64_t kWidth>
 void pack_panel(const float* from, uint64_t step, uint64_t width, uint64_t depth_step, uint64_t depth, float* to) {
   for (uint64_t k = 0; k < depth; ++k, to += kWidth) {
@@ -47,7 +50,8 @@ void pack_panel(const float* from, uint64_t step, uint64_t width, uint64_t depth
   }
 }
 
-// The lines of an operand lie together along the depth: read them so, kWidth lines at a time.
+// For operands whose lines are contiguous along the depth: reads along the depth, kWidth lines at a
+// time.
 template <uint64_t kWidth>
 void pack_along_depth(const float* from, uint64_t step, uint64_t width, uint64_t depth, float* to) {
   for (uint64_t i = 0; i < kWidth; ++i) {
@@ -62,12 +66,12 @@ void pack(const float* from, uint64_t step, uint64_t width, uint64_t depth_step,
   pack_panel<kWidth>(from, step, width, depth_step, depth, to);
 }
 
-// How a tile enters c, in the first block of the depth and in the others.
+// How a tile is added to c, for the first block of the depth and for the others.
 struct Finish {
   float alpha, beta;
   const float* base;  // d or c; null: nothing is added
-  bool scales_base;   // by beta: d
-  uint64_t stride;    // of base, and of c
+  bool scales_base;   // whether base is scaled by beta: d
+  uint64_t stride;    // row stride of base and of c
 };
 
 HWY_INLINE void finish_row(const Finish& finish, V first, V second, const float* base, float* to) {
@@ -87,7 +91,8 @@ HWY_INLINE void finish_row(const Finish& finish, V first, V second, const float*
   hn::StoreU(hn::MulAdd(alpha, second, right), d, to + kLanes);
 }
 
-// A tile: a [depth][kTileRows], b [depth][kTileColumns]. `rows`, `columns`: of it, those that c has.
+// Computes a tile from a [depth][kTileRows] and b [depth][kTileColumns]. `rows`, `columns`: the
+// part of the tile inside c.
 void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t depth, const Finish& finish, const float* base,
           float* c, uint64_t rows, uint64_t columns) {
   const D d;
@@ -109,7 +114,7 @@ void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t dep
       finish_row(finish, sums[r][0], sums[r][1], base ? base + r * finish.stride : nullptr, c + r * finish.stride);
     return;
   }
-  // At the edges through a full row, by the same instructions.
+  // At the edges, through a full row in memory, with the same instructions.
   float all[kTileRows][kTileColumns];
 #pragma GCC unroll 12
   for (uint64_t r = 0; r < kTileRows; ++r) {
@@ -124,14 +129,15 @@ void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t dep
   }
 }
 
-// One block of the depth and of the columns; `packed`: b's panels of it.
+// One block of the depth and of the columns. `packed`: the packed panels of b.
 struct Block {
   const Product& product;
   uint64_t depth_begin, depth, column_begin;
   const float* packed;
   Finish finish;
 
-  // Rows [row, row + kRows) by columns [column, column + kStrip) of the block; `a`: the rows, packed.
+  // Rows [row, row + kRows) by columns [column, column + kStrip) of the block. `a`: the packed
+  // rows.
   void run(uint64_t row, uint64_t column, const float* a) const {
     const uint64_t row_end = std::min(row + kRows, product.rows), end = std::min(column + kStrip, product.columns);
     for (uint64_t j = column; j < end; j += kTileColumns) {
@@ -153,7 +159,8 @@ struct Block {
   }
 };
 
-// The lower half to the upper one, in squares of which two stay in the first cache.
+// Copies the lower triangle to the upper one, in squares small enough for two to fit the
+// first-level cache.
 void mirror(float* c, uint64_t size, const sdk::HostServices& host) {
   constexpr uint64_t kSquare = 32;
   host.parallel_for((size + kSquare - 1) / kSquare, 1, [&](uint64_t begin, uint64_t end) {

@@ -1,10 +1,10 @@
-// Products of matrices in fp32: blocks that fit the caches, packed, in SIMD.
+// Matrix products in fp32: packed cache blocks and SIMD.
 //
 //   Multiplier multiply(host);
 //   multiply({.rows = n, .columns = m, .depth = n, .a = row_major(q, n), .b = row_major(x, m), .c = y});      // y = q x
 //
-// An element is a sum over the depth in one order, by fused multiply-adds, in blocks of a fixed size: the result does not depend
-// on the number of threads, nor on the width of the SIMD.
+// Each element is a sum over the depth in a fixed order, by fused multiply-adds, in blocks of a
+// fixed size. The result depends neither on the number of threads nor on the SIMD width.
 #pragma once
 
 #include <gannet/sdk.hpp>
@@ -23,16 +23,16 @@ struct Operand {
   uint64_t row_stride, column_stride;
 };
 inline Operand row_major(const float* data, uint64_t columns) { return {data, columns, 1}; }
-inline Operand transposed(const float* data, uint64_t columns) { return {data, 1, columns}; }  // of a row-major one
+inline Operand transposed(const float* data, uint64_t columns) { return {data, 1, columns}; }  // of a row-major matrix
 
 // c = alpha a b + beta d.
 struct Product {
   uint64_t rows, columns, depth;
   Operand a, b;  // [rows, depth], [depth, columns]
-  float* c;      // [rows, columns] row-major; neither a nor b
+  float* c;      // [rows, columns] row-major; must not be a or b
   float alpha = 1, beta = 0;
   const float* d = nullptr;  // [rows, columns] row-major, may be c; null: no second term
-  // a b and d are symmetric: the lower half is computed and copied.
+  // a b and d are symmetric: only the lower half is computed, and copied to the upper.
   bool is_symmetric = false;
 };
 
@@ -41,14 +41,14 @@ class Multiplier {
   explicit Multiplier(const sdk::HostServices& host) : host_(host) {}
   void operator()(const Product& product);
 
-  // A block of rows by a strip of columns of c: what a thread computes at once.
+  // A block of rows by a strip of columns of c: the unit of work of a thread.
   struct Task {
     uint64_t row, column;
   };
 
  private:
   sdk::HostServices host_;
-  Scratch packed_;  // a block of b, in panels as wide as the innermost loop
+  Scratch packed_;  // a block of b, in panels of the tile's width
   std::vector<Task> tasks_;
 };
 

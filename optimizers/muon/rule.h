@@ -1,9 +1,10 @@
-// Muon (Jordan et al. 2024) but for the orthogonalization, by elements. Text for the CPU's loop: no include guard, no includes
-// and no namespace of its own; include it after step.h, where GANNET_DEVICE is defined, once per SIMD target.
+// Muon (Jordan et al. 2024) without the orthogonalization, as element-wise rules. Included by the
+// loops of each device after step.h, where GANNET_DEVICE is defined, once per SIMD target. No
+// include guard, no includes, no namespace.
 //
 //   M <- M + (1 - momentum) (g - M);  u <- M, or with Nesterov's momentum M - (1 - momentum) (M - g)
 //
-// u is written where the loop has its parameter: memory of the caller's.
+// The loop's parameter array is caller memory that receives u.
 template <class T, bool kNesterov>
 struct MuonDirectionRule : MuonNumbers<T> {
   using Number = T;
@@ -17,7 +18,8 @@ struct MuonDirectionRule : MuonNumbers<T> {
   }
 };
 
-// p <- (1 - lr decay) p;  p <- p - lr scale u, where u, orthogonalized, stands in the gradient's place.
+// p <- (1 - lr decay) p;  p <- p - lr scale u, where the orthogonalized u is passed as the
+// gradient.
 template <class T>
 struct MuonApplyRule : MuonNumbers<T> {
   template <class V>

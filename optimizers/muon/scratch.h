@@ -1,4 +1,4 @@
-// Memory that is kept from one call to the next and only grows. Contents do not survive growth.
+// Memory that is reused between calls and only grows. Growing discards the contents.
 //
 //   float* x = scratch.floats(rows * columns);      // aligned to 64 bytes
 #pragma once
@@ -21,7 +21,7 @@ class Scratch {
   };
   void* bytes(uint64_t count) {
     if (count > bytes_) {
-      memory_.reset();  // before the larger one is there
+      memory_.reset();  // frees the old memory before the larger allocation
       bytes_ = 0;
       memory_.reset(::operator new(count, kAlignment));
       bytes_ = count;

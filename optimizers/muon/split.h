@@ -1,4 +1,5 @@
-// Which tensors Muon orthogonalizes, and as what matrices; the others are Adam's.
+// Selects the tensors that Muon orthogonalizes, and splits them into matrices. Adam trains the
+// others.
 //
 //   matches_any("*embed*|*lm_head*", "transformer.embed.weight")      // true
 #pragma once
@@ -10,7 +11,7 @@
 
 namespace gannet::rules {
 
-// '*' is any text, '?' any one character; all else is itself.
+// '*' matches any text, '?' any one character, and any other character itself.
 inline bool matches(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0, star = std::string_view::npos, retry = 0;
   while (t < text.size()) {
@@ -20,7 +21,7 @@ inline bool matches(std::string_view pattern, std::string_view text) {
     } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
       ++p, ++t;
     } else if (star != std::string_view::npos) {
-      p = star + 1;  // the star takes one character more
+      p = star + 1;  // the star matches one more character
       t = ++retry;
     } else {
       return false;
@@ -40,14 +41,15 @@ inline bool matches_any(std::string_view patterns, std::string_view text) {
   return false;
 }
 
-// A tensor as matrices of one shape, one behind the other.
+// A tensor as consecutive matrices of one shape.
 struct Matrices {
   uint64_t count = 1, rows = 0, columns = 0;
-  double scale = 1;  // of the orthogonalized update
+  double scale = 1;  // factor of the orthogonalized update
 };
 
-// A convolution's four dimensions are one matrix [out, in * height * width]; otherwise the last two are the matrix, those before
-// count matrices (experts). As in DeepSpeed, the scale is that of the last two dimensions, of a convolution's too.
+// A 4-dimensional convolution weight is one matrix [out, in * height * width]. Otherwise the last
+// two dimensions form a matrix, and the leading ones count matrices (experts). As in DeepSpeed, the
+// scale is computed from the last two dimensions, for convolutions as well.
 inline Matrices matrices_of(const int64_t* shape, uint32_t dimensions) {
   Matrices m;
   const auto size = [&](uint32_t d) { return static_cast<uint64_t>(shape[d]); };

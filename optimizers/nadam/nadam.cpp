@@ -1,14 +1,15 @@
-// NAdam (Dozat 2016): the parameters and the semantics of torch.optim.NAdam.
+// NAdam (Dozat 2016) with the parameters and semantics of torch.optim.NAdam.
 #include <gannet/sdk_elementwise.hpp>
 
 GANNET_RULES_BEGIN
 
-//   g <- g + decay p, or p <- p (1 - lr decay) where it is decoupled
+//   g <- g + decay p, or p <- p (1 - lr decay) if decoupled
 //   m <- m + (1-b1) (g - m);  v <- b2 v + (1-b2) g^2;  d = sqrt(v / (1 - b2^t)) + eps
 //   mu_t = b1 (1 - 0.96^(t psi) / 2);  P_t = mu_1 ... mu_t
 //   p <- p - lr (1 - mu_t) / (1 - P_t) g / d - lr mu_(t+1) / (1 - P_t mu_(t+1)) m / d
 //
-// P_t is a function of t, so that it need not be kept: "betas" and "momentum_decay" are fixed during a run.
+// P_t is a function of t, so it is not a state. "betas" and "momentum_decay" are fixed during a
+// run.
 template <class T>
 struct NAdam {
   static constexpr gannet_param_spec kParams[] = {
@@ -27,7 +28,7 @@ struct NAdam {
     const double lr = s("lr"), beta1 = s("betas", 0), t = static_cast<double>(s.count());
     const bool decoupled = s.flag("decoupled_weight_decay");
     const auto mu = [&](double step) { return beta1 * (1 - 0.5 * std::pow(0.96, step * s("momentum_decay"))); };
-    // Beyond 1e-18 the product no longer changes a difference from 1.
+    // Below 1e-18 the product no longer changes its difference from 1.
     double product = 1;
     for (double step = 1; step <= t && product > 1e-18; ++step) product *= mu(step);
     keep = decoupled ? static_cast<T>(1 - lr * s("weight_decay")) : 1;

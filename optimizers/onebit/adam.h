@@ -1,5 +1,5 @@
-// OneBitAdam, as DeepSpeed's: Adam without bias correction for freeze_step updates; from then on every rank's momentum goes out
-// as signs, with the error of that compression kept for the next time.
+// DeepSpeed's OneBitAdam: Adam without bias correction for freeze_step updates. After them each
+// rank sends its momentum as signs, and carries the compression error over to the next step.
 #pragma once
 
 #include "optimizers/onebit/adam_kernel.h"

@@ -1,4 +1,4 @@
-// The element-wise half of 1-bit Adam, on the calling thread, with the widest SIMD of this CPU.
+// The element-wise part of 1-bit Adam, on the calling thread with the widest SIMD of this CPU.
 #pragma once
 
 #include <gannet/abi.h>
@@ -7,8 +7,8 @@
 
 namespace gannet::rules {
 
-// Updates elements [begin, end) of the range that args describes: in the warm-up; after it on one rank; and after it on several,
-// where the momentum is the ranks' average already.
+// Update elements [begin, end) of the range in args: in the warm-up; after it on one rank; and
+// after it on several ranks, where the momentum is already the average over ranks.
 void onebit_adam_warm_up_cpu(const OneBitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 void onebit_adam_frozen_cpu(const OneBitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 void onebit_adam_averaged_cpu(const OneBitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);

@@ -1,5 +1,5 @@
-// What the optimizers of the 1-bit family have in common: parameters of DeepSpeed's that say how it communicates, the moments,
-// the errors of the two compressions, and when the compressed phase begins.
+// Shared base of the 1-bit optimizers: DeepSpeed's communication parameters, the moments, the
+// errors of the two compressions, and the start of the compressed phase.
 #pragma once
 
 #include <gannet/sdk_rule.hpp>
@@ -25,7 +25,7 @@ constexpr gannet_param_spec comm_backend_name_param() {
 
 class OneBitBase : public sdk::OptimizerBase {
  public:
-  // `freeze_step`: the parameter that says how many updates the variance has.
+  // `freeze_step`: the name of the parameter with the number of variance updates.
   OneBitBase(const gannet_host& host, const sdk::Params& params, const char* freeze_step = "freeze_step")
       : OptimizerBase(host, params),
         freeze_step_(static_cast<uint64_t>(params.integer(freeze_step))),
@@ -42,9 +42,9 @@ class OneBitBase : public sdk::OptimizerBase {
   }
 
   uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION; }
-  // Bytes of signs begin where tensors do.
+  // Each tensor's signs begin at a byte.
   uint64_t range_alignment() const { return 32; }
-  // fp32 masters alone: what is compressed has no use for more digits.
+  // Only fp32 masters: compressed values do not benefit from more precision.
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const {
     return param == GANNET_FLOAT32 && sdk::elementwise_supports(param, grad, out);
   }

@@ -1,13 +1,13 @@
-// The error-compensated 1-bit average over ranks (Tang et al. 2021, 1-bit Adam; DeepSpeed's compressed all-reduce), of one piece
-// of a parameter group.
+// Error-compensated 1-bit averaging over ranks (Tang et al. 2021, 1-bit Adam; DeepSpeed's
+// compressed all-reduce) of one piece of a parameter group.
 //
 //   worker   y = x + e_w;  s_w = |y| / sqrt(numel);  sends sign(y) and s_w;  e_w <- y - s_w sign(y)
 //   server   z = mean over ranks of s_w sign(y), + e_s;  sends sign(z) and s_s = |z| / sqrt(numel);  e_s <- z - s_s sign(z)
 //   result   s_s sign(z), the same on every rank
 //
-// Each rank is a worker for the whole piece, and the server of its equal part of it. There is a scale for each tensor (of a
-// server: for what it has of each tensor), as DeepSpeed compresses tensor by tensor: a small tensor beside a large one keeps its
-// size.
+// Each rank is a worker for the whole piece and the server of an equal part of it. Each tensor has
+// its own scale (a server has one for its part of each tensor), because DeepSpeed compresses tensor
+// by tensor: a small tensor beside a large one keeps its magnitude.
 //
 //   each rank sends    numel / 8 * (ranks - 1) / ranks bytes of signs, twice, and two fp32 numbers per tensor and other rank
 #pragma once
@@ -24,8 +24,9 @@ class Compressor {
  public:
   explicit Compressor(const sdk::HostServices& host) : host_(host) {}
 
-  /// result <- C(beta momentum + (1 - beta) gradient), of the elements of tensors; it may be the momentum itself. `worker_error`
-  /// [numel], `server_error` [numel / ranks]. Every rank calls it for the same piece.
+  /// result <- C(beta momentum + (1 - beta) gradient) for the elements of tensors. `result` may be
+  /// the momentum. `worker_error` [numel], `server_error` [numel / ranks]. Every rank must call
+  /// this for the same piece.
   void average(const gannet_update_args& args, double beta, const float* momentum, float* worker_error, float* server_error,
                float* result);
 
@@ -33,7 +34,7 @@ class Compressor {
   struct Part {  // of a tensor, in the piece
     uint64_t begin, numel;
   };
-  struct Block {  // what a thread takes at once
+  struct Block {  // a thread's unit of work
     uint64_t part, begin, numel;
   };
   static void cut(const std::vector<Part>& parts, std::vector<Block>& blocks);
@@ -47,13 +48,14 @@ class Compressor {
 
   const sdk::HostServices& host_;
   uint32_t rank_ = 0, ranks_ = 1;
-  uint64_t chunk_ = 0;                     // elements that a rank serves
+  uint64_t chunk_ = 0;                     // elements that each rank serves
   std::vector<Part> tensors_;              // in the piece
-  std::vector<std::vector<Part>> served_;  // [ranks] the same in each rank's chunk
+  std::vector<std::vector<Part>> served_;  // [ranks] the parts of tensors in each rank's chunk
   std::vector<uint64_t> first_served_;     // [ranks] the first tensor of the chunk
   std::vector<Block> blocks_, served_blocks_;
-  std::vector<double> squares_;  // [blocks] of either
-  // Kept from one step to the next. Bits of the piece, of its chunk from every rank, of the chunk that is served.
+  std::vector<double> squares_;  // [blocks] or [served blocks]
+  // Reused between steps. Bits of the piece, of this rank's chunk from every rank, and of the
+  // served chunk.
   std::vector<uint8_t> sent_, received_, served_bits_;
   std::vector<float> scales_, all_scales_;                // [tensors], [ranks][tensors]
   std::vector<float> served_scales_, all_served_scales_;  // [most in a chunk], [ranks][...]

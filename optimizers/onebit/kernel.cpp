@@ -13,8 +13,8 @@ namespace gannet::rules::HWY_NAMESPACE {
 using Sign = hn::CappedTag<float, kGroup>;
 constexpr size_t kSigns = hn::MaxLanes(Sign());
 
-// Of a group of 16 elements: the mask of lanes [at, at + kSigns). LoadMaskBits and StoreMaskBits may touch 8 bytes, of which they
-// use as many as there are bits of lanes; narrow vectors have a part of a byte.
+// Mask of lanes [at, at + kSigns) of a group of 16 elements. LoadMaskBits and StoreMaskBits may
+// access 8 bytes but use only one bit per lane. Narrow vectors use part of a byte.
 HWY_INLINE hn::Mask<Sign> load_mask(const uint8_t* bits, size_t at) {
   uint8_t bytes[8];
   if constexpr (kSigns >= 8) {
@@ -35,7 +35,8 @@ HWY_INLINE void store_mask(hn::Mask<Sign> mask, uint8_t* bits, size_t at) {
   }
 }
 
-// What a loop of few operations reads, this many bytes ahead; past the end of a buffer a prefetch does nothing.
+// Prefetch distance of loops with few operations. A prefetch past the end of a buffer has no
+// effect.
 constexpr size_t kAheadBytes = 3072;
 HWY_INLINE void prefetch_ahead(const void* from) { hwy::Prefetch(static_cast<const char*>(from) + kAheadBytes); }
 

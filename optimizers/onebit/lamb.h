@@ -1,16 +1,18 @@
-// OneBitLamb (Li et al. 2021, 1-bit LAMB), as DeepSpeed's.
+// DeepSpeed's OneBitLamb (Li et al. 2021, 1-bit LAMB).
 //
-// In the warm-up LAMB without bias correction; c, a moving average of each tensor's trust ratio, is kept. After it the momentum
-// is the ranks' compressed average, the variance v in the denominator is frozen, and the trust ratio is c times a factor that
-// follows how far a fresh variance v' has moved from the frozen one. v' is made from the gradient that would have moved the
-// momentum so:
+// The warm-up is LAMB without bias correction, and c is a moving average of each tensor's trust
+// ratio. After the warm-up, the momentum is the compressed average over ranks, and the variance v
+// in the denominator is frozen. The trust ratio is c times a factor that tracks how far a fresh
+// variance v' has moved from the frozen one. v' is updated with the gradient that explains the
+// momentum's change:
 //
 //   g' = (m - b1 m_before) / (1 - b1);  v' <- b2 v' + (1-b2) g'^2;  u0 = m / (sqrt(v) + eps);  u = u0 + decay p
 //   factor = max((sqrt(v) + eps) / (sqrt(v') + eps));  with decay: r = min(1, |u0|/|u|), factor <- factor r + 1 - r
 //   factor within [factor_min, factor_max], then within factor_threshold of the last one;  p <- p - lr c factor u
 //
-// DeepSpeed compresses all momenta with one scale, and multiplies each tensor's by a constant first, so that they are of one
-// size. Here each tensor has a scale of its own (compressor.h), which serves the same purpose and needs no constants.
+// DeepSpeed compresses all momenta with one scale, and first multiplies each tensor's momentum by a
+// constant to equalize their magnitudes. Here each tensor has its own scale (compressor.h), which
+// serves the same purpose without constants.
 #pragma once
 
 #include <algorithm>
@@ -89,7 +91,8 @@ class OneBitLamb : public OneBitBase {
       });
   }
 
-  // Of the tensors that were updated: update() only reads what every rank has of them.
+  // Stores the results for updated tensors. update() only reads states that are replicated on all
+  // ranks.
   void end_step(const gannet_step_args& args) {
     for (uint64_t t = 0; t < args.tensor_count; ++t) {
       if (!next_[t].is_set) continue;
@@ -104,13 +107,14 @@ class OneBitLamb : public OneBitBase {
     double frozen_coeff = 0, factor = 1, coeff = 1;
     bool is_set = false;
   };
-  struct Block {  // what a thread takes at once, of one tensor
+  struct Block {  // a thread's unit of work, in one tensor
     uint64_t segment, begin, end;
     OneBitLambNorms norms;
     OneBitLambRatios ratios;
   };
 
-  // Blocks begin at multiples of sdk::kGrain of their tensor: sums over them depend on nothing else.
+  // Blocks begin at multiples of sdk::kGrain of their tensor, so that sums over them depend on
+  // nothing else.
   void cut(const gannet_update_args& args) {
     blocks_.clear();
     for (uint64_t s = 0; s < args.segment_count; ++s) {
@@ -146,7 +150,7 @@ class OneBitLamb : public OneBitBase {
     if (is_compressed(args.step)) {
       compressor_.average(args, step.beta1, exp_avg, static_cast<float*>(args.states[2]), static_cast<float*>(args.states[3]),
                           averaged_.data());
-    } else {  // alone: the momentum itself
+    } else {  // a single rank: the momentum itself
       const auto beta = static_cast<float>(step.beta1);
       const Momentum from{exp_avg, args.grad, args.grad_dtype, beta, 1 - beta, static_cast<float>(args.grad_scale)};
       parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {
@@ -180,8 +184,8 @@ class OneBitLamb : public OneBitBase {
   }
 
   const double max_coeff_, min_coeff_, coeff_beta_, factor_max_, factor_min_, factor_threshold_;
-  std::vector<Next> next_;     // [tensors of the group] of the step at hand
-  std::vector<Block> blocks_;  // of the last piece, kept so that a step allocates nothing
+  std::vector<Next> next_;     // [tensors of the group] of the current step
+  std::vector<Block> blocks_;  // of the last piece, reused so that a step allocates nothing
   std::vector<float> averaged_;
 };
 

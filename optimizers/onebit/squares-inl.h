@@ -10,8 +10,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace gannet::rules::HWY_NAMESPACE {
 
-// Squares are added in double, where those of fp32 numbers are exact. Element i always goes to sum i % kGroup, whatever the width
-// of a vector; two bytes of bits are a group.
+// Squares are added in double, in which squares of fp32 numbers are exact. Element i is always
+// added to sum i % kGroup, whatever the vector width. Two bytes of bits are a group.
 constexpr size_t kGroup = 16;
 using Wide = hn::CappedTag<double, 8>;
 using Narrow = hn::Rebind<float, Wide>;

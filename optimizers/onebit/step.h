@@ -1,4 +1,4 @@
-// One step's numbers of the 1-bit optimizers, from the hyperparameters, in double.
+// The numbers of one step of the 1-bit optimizers, in double, from the hyperparameters.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@ struct OneBitStep {
   double lr, beta1, beta2, eps, weight_decay;
 };
 
-// Of a part of one tensor in the warm-up of 1-bit LAMB: squares of the parameters, and of the direction.
+// Sums over part of a tensor in the warm-up of 1-bit LAMB: squares of the parameters and of the
+// direction.
 struct OneBitLambNorms {
   double weights = 0, update = 0;
 };
 
-// And after it: squares of the direction without and with decay, and the largest ratio of the frozen denominator to the current
-// one.
+// Results after the warm-up: sums of squares of the direction without and with decay, and the
+// largest ratio of the frozen denominator to the current one.
 struct OneBitLambRatios {
   double momentum = 0, update = 0, denominators = 0;
 };

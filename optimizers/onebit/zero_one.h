@@ -1,17 +1,19 @@
-// ZeroOneAdam (Lu et al. 2022, 0/1 Adam), as DeepSpeed's. Adam without bias correction, p <- p - lr (m / (sqrt(v) + eps) + decay
-// p), whose gradients are averaged
+// DeepSpeed's ZeroOneAdam (Lu et al. 2022, 0/1 Adam). Adam without bias correction,
+// p <- p - lr (m / (sqrt(v) + eps) + decay p), with gradients averaged
 //
-//   in the steps that update v      by the host, in full: m and v are updated
-//   in the others up to the freeze  as signs: m is updated with the result C(g), v is not
-//   after the freeze                not at all. Every rank takes local steps with its own gradient; then the way that each has
-//                                   gone from the last common parameters, times the denominator, is averaged as signs:
+//   in steps that update v          by the host, in full: m and v are updated
+//   in other steps up to the freeze as signs: m is updated with the result C(g), v is not
+//   after the freeze                not at all. Every rank takes local steps with its own gradient.
+//                                   Then each rank's displacement from the last common parameters,
+//                                   times the denominator, is averaged as signs:
 //
 //     c = C((p - p_common) (sqrt(v) + eps));   p <- p_common + c / (sqrt(v) + eps);   m <- -c / sum of the learning rates
 //
-// zero_one_plan.h says which step is which. DeepSpeed adds up the updates beside the parameters; here they are p - p_common,
-// which takes the same memory and gives every rank the common parameters to the bit.
+// zero_one_plan.h decides the kind of each step. DeepSpeed accumulates the updates beside the
+// parameters; here they are p - p_common, which takes the same memory and keeps the common
+// parameters bitwise equal on all ranks.
 //
-// An element whose v is zero stays where it is, but for decay, as in rule.h.
+// An element with v = 0 does not move, except for decay, as in rule.h.
 #pragma once
 
 #include <algorithm>
@@ -62,8 +64,9 @@ class ZeroOneAdam : public OneBitBase {
     return plan_.is_local(step) && !plan_.averages_updates(step) ? GANNET_REDUCED_LATER : GANNET_REDUCED_BY_UPDATE;
   }
 
-  // lr_sum says where a run of local steps stands, whatever plan an earlier part of the training had: kNone before the local
-  // phase, 0 after an average, else what the rates since then add up to.
+  // lr_sum tracks the current run of local steps, independently of the plan of an earlier part of
+  // the training: kNone before the local phase, 0 after an average, otherwise the sum of the rates
+  // since then.
   void begin_step(const gannet_step_args& args) {
     double& sum = *static_cast<double*>(args.states[kLrSum]);
     step_ = args.step;
@@ -76,7 +79,7 @@ class ZeroOneAdam : public OneBitBase {
   }
 
   void update(const gannet_update_args& args) {
-    if (begins_phase_) {  // what is left of gradients is nothing to add to updates
+    if (begins_phase_) {  // errors of compressed gradients must not be added to updates
       std::fill_n(state(args, kWorkerError), args.numel, 0.0f);
       std::fill_n(state(args, kServerError), args.numel / world_size(), 0.0f);
     }
@@ -87,7 +90,7 @@ class ZeroOneAdam : public OneBitBase {
     if (plan_.averages_updates(step_)) average_updates(args);
   }
 
-  // The common parameters, where a run of local steps is under way.
+  // Returns the common parameters during a run of local steps.
   void evaluate(const gannet_update_args& args) {
     const bool is_under_way = *static_cast<const double*>(args.states[kLrSum]) > 0;
     copy(args, is_under_way ? state(args, kCommon) : static_cast<const float*>(args.param), static_cast<float*>(args.out));
@@ -108,7 +111,7 @@ class ZeroOneAdam : public OneBitBase {
                  [&](uint64_t begin, uint64_t end) { std::memcpy(to + begin, from + begin, (end - begin) * sizeof(float)); });
   }
 
-  // The same arguments with the ranks' average in place of the gradient.
+  // The same arguments with the average over ranks instead of the gradient.
   gannet_update_args with_average(const gannet_update_args& args) {
     gannet_update_args averaged = args;
     if (world_size() == 1) return averaged;
@@ -121,7 +124,8 @@ class ZeroOneAdam : public OneBitBase {
     return averaged;
   }
 
-  // Where all rates since the last average are 0 nobody has moved: nothing is sent, and the momentum begins again at 0.
+  // If all rates since the last average are 0, no parameter has moved: nothing is sent, and the
+  // momentum restarts at 0.
   void average_updates(const gannet_update_args& args) {
     const double sum = *static_cast<const double*>(args.states[kLrSum]);
     const double minus_inverse = sum > 0 ? -1 / sum : 0;
@@ -137,9 +141,9 @@ class ZeroOneAdam : public OneBitBase {
   }
 
   const ZeroOnePlan plan_;
-  uint64_t step_ = 1;  // at hand, the group's
+  uint64_t step_ = 1;  // the group's current step
   bool begins_phase_ = false, begins_run_ = false;
-  std::vector<float> averaged_;  // gradient of the last piece
+  std::vector<float> averaged_;  // averaged gradient of the last piece
 };
 
 }  // namespace gannet::rules

@@ -6,8 +6,8 @@ GANNET_RULES_BEGIN
 
 enum class ZeroOneStage { kCollect, kApply, kAlone };
 
-// An element without variance had no gradient on any rank, so that its share of a compressed average is noise: it has gone the
-// same way on all ranks (its decay), and stays there.
+// An element without variance had no gradient on any rank, so its share of a compressed average is
+// noise. It moved equally on all ranks (by decay) and keeps its value.
 template <ZeroOneStage kStage>
 struct ZeroOneRule {
   using Number = float;

@@ -1,4 +1,5 @@
-// The element-wise steps of 0/1 Adam's average of updates, on the calling thread, with the widest SIMD of this CPU.
+// The element-wise steps of 0/1 Adam's averaging of updates, on the calling thread with the widest
+// SIMD of this CPU.
 #pragma once
 
 #include <gannet/abi.h>
@@ -12,13 +13,14 @@ struct ZeroOneAverage {
   double minus_inverse;  // -1 / the sum of the learning rates
 };
 
-// Elements [begin, end) of the range that args describes; d = sqrt(exp_avg_sq) + eps. What is to be sent:
+// For elements [begin, end) of the range in args; d = sqrt(exp_avg_sq) + eps. Computes the values
+// to send:
 //   exp_avg <- (param - common) d
 void zero_one_collect_cpu(const ZeroOneAverage& average, const gannet_update_args& args, uint64_t begin, uint64_t end);
-// What came back, in exp_avg:
+// Applies the received average, in exp_avg:
 //   param <- common + exp_avg / d;  exp_avg <- exp_avg minus_inverse
 void zero_one_apply_cpu(const ZeroOneAverage& average, const gannet_update_args& args, uint64_t begin, uint64_t end);
-// On one rank, which has nothing to send:
+// On a single rank, which sends nothing:
 //   exp_avg <- (param - common) d minus_inverse
 void zero_one_alone_cpu(const ZeroOneAverage& average, const gannet_update_args& args, uint64_t begin, uint64_t end);
 

@@ -1,10 +1,11 @@
-// What 0/1 Adam does in which step: functions of the step alone, so that a resume needs nothing but its number. Steps count
-// from 1.
+// The schedule of 0/1 Adam's steps. It depends only on the step number, so a resume needs no other
+// state. Steps count from 1.
 //
-//   variance phase    up to var_freeze_step. The variance has updates at multiples of an interval that begins at 1 and doubles
-//                     after every var_update_scaler of them
-//   local phase       after it. The ranks' updates are averaged at multiples of an interval that begins at 1, and doubles every
-//                     local_step_scaler steps up to local_step_clipper
+//   variance phase    up to var_freeze_step. The variance is updated at multiples of an interval
+//                     that begins at 1 and doubles after every var_update_scaler updates
+//   local phase       after it. The ranks' updates are averaged at multiples of an interval that
+//                     begins at 1 and doubles every local_step_scaler steps, up to
+//                     local_step_clipper
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ struct ZeroOnePlan {
 
   bool is_local(uint64_t step) const { return step > var_freeze_step; }
 
-  // At most log2(step) turns.
+  // At most log2(step) iterations.
   uint64_t var_interval(uint64_t step) const {
     uint64_t interval = 1, last = var_update_scaler;  // the step of the last update at this interval
     while (step > last) {

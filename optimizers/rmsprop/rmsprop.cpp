@@ -1,4 +1,5 @@
-// RMSprop (Hinton, lecture 6e; centered as in Graves 2013): the parameters and the semantics of torch.optim.RMSprop.
+// RMSprop (Hinton, lecture 6e; centered as in Graves 2013) with the parameters and semantics of
+// torch.optim.RMSprop.
 #include <gannet/sdk_elementwise.hpp>
 
 GANNET_RULES_BEGIN
@@ -6,7 +7,7 @@ GANNET_RULES_BEGIN
 //   g <- g + decay p;  v <- alpha v + (1-alpha) g^2
 //   centered:      a <- a + (1-alpha) (g - a);  d = sqrt(v - a^2) + eps;      else  d = sqrt(v) + eps
 //   with momentum: b <- momentum b + g / d;  p <- p - lr b;                   else  p <- p - lr g / d
-// What the four have in common.
+// Shared by the four variants.
 template <class T>
 struct RMSpropRule {
   T l2, alpha, one_minus_alpha, eps, minus_lr, momentum;

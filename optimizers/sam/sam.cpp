@@ -1,12 +1,12 @@
-// SAM around SGD with momentum (Foret et al. 2021; adaptive: Kwon et al. 2021). The gradient of a step is taken at w = p + e(p),
-// which perturb() writes; the update is SGD's, at p.
+// SAM around SGD with momentum (Foret et al. 2021; adaptive: Kwon et al. 2021). A step's gradient
+// is taken at w = p + e(p), which perturb() writes; the update is SGD's, at p.
 #include <cmath>
 #include <cstring>
 #include <gannet/sdk_elementwise.hpp>
 
 GANNET_RULES_BEGIN
 
-// w <- p + k g, where the gradient arrives multiplied by k = rho / ||g|| already.
+// w <- p + k g, with the gradient already multiplied by k = rho / ||g||.
 template <class T>
 struct SamMoveRule {
   explicit SamMoveRule(const Step&) {}
@@ -112,7 +112,7 @@ class Sam : public SamUpdateOptimizer {
   // Squares of the gradient or, with adaptive, of parameter * gradient.
   std::vector<gannet_sum_spec> wanted_sums() const { return {sdk::sum_to_perturb(GANNET_SUM_OF_MODEL)}; }
 
-  // The blocks of a tensor are added in their order.
+  // The blocks of a tensor are added in order.
   void sums(const gannet_update_args& args, uint32_t, double* sums) {
     blocks_.clear();
     for (uint64_t s = 0; s < args.segment_count; ++s) {
@@ -157,7 +157,7 @@ class Sam : public SamUpdateOptimizer {
     uint64_t segment, begin, end;  // elements of the range
     double squares;
   };
-  // In fp64, in lanes that a compiler turns into SIMD; in one order, whatever it does.
+  // In fp64, in lanes that a compiler can vectorize, and always in the same order.
   template <class G, class T>
   static double squares_of(const G* grad, const T* param, double scale, uint64_t begin, uint64_t end) {
     double lanes[8] = {};
@@ -171,7 +171,7 @@ class Sam : public SamUpdateOptimizer {
     for (; i < end; ++i) lanes[(i - begin) & 7] += value(i) * value(i);
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
-  std::vector<Block> blocks_;  // of the last call: kept, so that a step allocates nothing
+  std::vector<Block> blocks_;  // reused between calls, so that a step allocates nothing
 };
 
 }  // namespace gannet::rules

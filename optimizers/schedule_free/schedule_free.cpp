@@ -1,6 +1,7 @@
-// Schedule-Free AdamW (Defazio et al. 2024, "The Road Less Scheduled", algorithm 1): the parameters and the semantics of
-// AdamWScheduleFree of its authors' package. No schedule of the learning rate is needed: what is evaluated is an average of the
-// iterates, x, and gradients are taken between it and the last iterate z, at y. The parameter is y; eval() puts x in its place.
+// Schedule-Free AdamW (Defazio et al. 2024, "The Road Less Scheduled", algorithm 1) with the
+// parameters and semantics of AdamWScheduleFree from the authors' package. It needs no learning
+// rate schedule. Evaluation uses x, an average of the iterates. Gradients are taken at y, between x
+// and the last iterate z. The parameter is y; eval() replaces it by x.
 #include <cstring>
 #include <gannet/sdk_elementwise.hpp>
 
@@ -69,7 +70,7 @@ struct ScheduleFree {
   }
 };
 
-// x = y + (1 - 1/b1) (z - y), where z arrives in place of the gradient and y is in the copy that x replaces.
+// x = y + (1 - 1/b1) (z - y). z is passed as the gradient, and y is in the copy that x overwrites.
 template <class T>
 struct AverageRule {
   T share;
@@ -135,7 +136,7 @@ class AdamWScheduleFree : public ScheduleFreeOptimizer {
 
  private:
   bool has_warned_ = false;
-  // y to where x will be.
+  // Copies y into `out`, where x will be computed.
   void copy(const gannet_update_args& args) const {
     const uint64_t size = args.param_dtype == GANNET_FLOAT64 ? 8 : 4;
 #ifdef __CUDACC__

@@ -1,4 +1,5 @@
-// The weight of a step in Schedule-Free's average of iterates, and what of it is kept from step to step: in double, on the host.
+// The weight of a step in Schedule-Free's average of iterates, computed in double on the host, and
+// the values kept between steps.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 namespace gannet::rules {
 
-// States of the whole group, behind those of each element.
+// Indices of the states: two per element, then those of the whole group.
 enum ScheduleFreeState : uint64_t {
   kAverageBase = 0,
   kSecondMoment = 1,
@@ -18,12 +19,12 @@ enum ScheduleFreeState : uint64_t {
 };
 
 struct ScheduleFreeWeight {
-  double lr;            // with its warm-up
-  double weight_sum;    // of all steps, this one counted
+  double lr;            // including warm-up
+  double weight_sum;    // of all steps up to and including this one
   double largest_rate;  // so far
   double share;         // of this step's iterate in the average: weight / weight_sum
 
-  // `steps`, `weight_sum_before`, `largest_before`: of the steps before this one.
+  // `steps`, `weight_sum_before`, `largest_before`: values before this step.
   ScheduleFreeWeight(double rate, double warmup_steps, double power_of_step, double power_of_rate, int64_t steps,
                      double weight_sum_before, double largest_before) {
     const double step = static_cast<double>(steps) + 1;
@@ -35,7 +36,8 @@ struct ScheduleFreeWeight {
   }
 };
 
-// y and z have been made with it: another one in the config, in a run that resumes, would make another x of them.
+// y and z depend on the first beta, so a resumed run keeps it: a different one in the config would
+// compute a wrong x from them.
 inline double first_beta(double kept, double of_config) { return kept != 0 ? kept : of_config; }
 
 }  // namespace gannet::rules

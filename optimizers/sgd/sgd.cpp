@@ -1,9 +1,9 @@
-// SGD: the parameters and the semantics of torch.optim.SGD.
+// SGD with the parameters and semantics of torch.optim.SGD.
 #include <gannet/sdk_elementwise.hpp>
 
 GANNET_RULES_BEGIN
 
-// The gradient that a step takes: g <- +-g + decay p.
+// The effective gradient of a step: g <- +-g + decay p.
 template <class T>
 struct SgdGradient {
   T sign;  // -1 to maximize
@@ -31,8 +31,8 @@ template <class T, bool kNesterov>
 struct MomentumRule : SgdGradient<T> {
   using Number = T;
   static constexpr const char* kStates[] = {"momentum_buffer"};
-  T momentum;    // as Nesterov's step uses it
-  T keep, take;  // buffer <- keep buffer + take g; the first step makes the buffer the gradient
+  T momentum;    // in Nesterov's step
+  T keep, take;  // buffer <- keep buffer + take g; the first step sets the buffer to the gradient
 
   explicit MomentumRule(const Step& s) : SgdGradient<T>(s), momentum(static_cast<T>(s("momentum"))) {
     const bool first = s.count() <= 1;

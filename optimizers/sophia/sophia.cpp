@@ -1,10 +1,11 @@
-// Sophia-G (Liu et al. 2023, algorithms 2 and 3): the parameters and the semantics of the authors' SophiaG. The diagonal of the
-// Hessian comes from the gradient of a second loss, whose labels the program draws from the model's own output.
+// Sophia-G (Liu et al. 2023, algorithms 2 and 3) with the parameters and semantics of the authors'
+// SophiaG. The diagonal of the Hessian is estimated from the gradient of a second loss, for which
+// the program samples labels from the model's output.
 #include <gannet/sdk_elementwise.hpp>
 
 GANNET_RULES_BEGIN
 
-// h <- b2 h + (1-b2) s^2, where h is in the parameter's place and s, the second gradient, in the gradient's.
+// h <- b2 h + (1-b2) s^2, with h passed as the parameter and the second gradient s as the gradient.
 template <class T>
 struct SophiaHessianRule {
   T beta2, one_minus_beta2;

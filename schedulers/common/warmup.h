@@ -1,8 +1,8 @@
 // The warm-up curve: from 0 to 1 over warmup_num_steps, logarithmic or linear.
 //
-// DeepSpeed sets the first rate when a schedule is made, and once more at its first step: the first two updates both have it.
-// Without repeat_first_step every update has a rate of its own, as in transformers, whose warm-up may also be 0 or 1 updates
-// long.
+// DeepSpeed sets the first rate at construction and again at the first step, so the first two
+// updates use it. Without repeat_first_step every update has its own rate, as in transformers,
+// where the warm-up may also last 0 or 1 updates.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Warmup {
 
   int64_t steps() const { return steps_; }
   bool repeats_first_step() const { return repeats_; }
-  // i of the formulas from that of DeepSpeed, whose update after the first has i = 0.
+  // Converts DeepSpeed's i, which is 0 for the update after the first one, to the formulas' i.
   int64_t iteration(int64_t deepspeeds) const { return deepspeeds + (repeats_ ? 0 : 1); }
   bool is_over(int64_t i) const { return i >= steps_; }
   double at(int64_t i) const {

@@ -1,4 +1,5 @@
-// constant: each group's own learning rate, at every update. For programs that must name a schedule.
+// constant: every update uses each group's own learning rate. For programs that must name a
+// schedule.
 #include <gannet/sdk.hpp>
 
 namespace gannet::schedulers {

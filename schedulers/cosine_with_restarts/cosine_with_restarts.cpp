@@ -1,4 +1,5 @@
-// cosine_with_restarts: a linear warm-up, then num_cycles halves of a cosine, each of which begins at the group's own rate.
+// cosine_with_restarts: a linear warm-up, then num_cycles half cosines, each of which starts at the
+// group's own rate.
 #include "schedulers/common/scaled.h"
 
 namespace gannet::schedulers {

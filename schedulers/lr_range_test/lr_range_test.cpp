@@ -1,4 +1,4 @@
-// LRRangeTest (Smith 2017): lr_i = min (1 + rate x), x = (i + 1) / step_size, or its floor.
+// LRRangeTest (Smith 2017): lr_i = min (1 + rate x) with x = (i + 1) / step_size, or its floor.
 #include <cmath>
 
 #include "schedulers/common/schedule.h"

@@ -1,7 +1,9 @@
-// OneCycle (Smith 2018): the lr rises and falls once while beta1 falls and rises, then the lr decays.
+// OneCycle (Smith 2018): the lr rises and falls once while beta1 falls and rises, then the lr
+// decays.
 //
-// Kept as DeepSpeed has it, since tuned runs depend on it: cycle_momentum also sets beta2, to 0.99; construction sets beta1 to
-// cycle_min_mom although the first step is near cycle_max_mom; and the momentum grows, not falls, with decay_mom_rate.
+// Follows DeepSpeed, since tuned runs depend on it: cycle_momentum also sets beta2, to 0.99;
+// construction sets beta1 to cycle_min_mom although the first step is near cycle_max_mom; and
+// decay_mom_rate makes the momentum grow, not fall.
 #include <cmath>
 
 #include "schedulers/common/schedule.h"
@@ -47,7 +49,7 @@ class OneCycle : public Schedule {
     mom_rate_ = params.number("decay_mom_rate");
   }
 
-  // DeepSpeed's says that momentum is not cycled where the optimizer has none, and continues.
+  // If the optimizer has no momentum, DeepSpeed logs that it is not cycled, and continues.
   uint64_t optional_roles() const { return momentum_ ? sdk::bit_of(GANNET_ROLE_BETA1) | sdk::bit_of(GANNET_ROLE_BETA2) : 0; }
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const double min = min_lr_.at(query.group), max = max_lr_.at(query.group);
@@ -68,7 +70,7 @@ class OneCycle : public Schedule {
     return value.set(GANNET_ROLE_BETA1, momentum).set(GANNET_ROLE_BETA2, kBeta2);
   }
 
-  // How far up the cycle batch `b` stands: 0 at its ends, 1 at its top.
+  // The height of batch `b` in the cycle: 0 at its ends, 1 at its top.
   double height(double b, double total) const {
     const double in_cycle = std::fmod(b, total);
     const bool rising = in_cycle <= first_;

@@ -1,5 +1,6 @@
-// ReduceLROnPlateau: the parameters and the semantics of torch.optim.lr_scheduler.ReduceLROnPlateau. The learning rate falls by a
-// factor when what the program measures has not become better for a while: scheduler->step(metric), once per evaluation.
+// ReduceLROnPlateau with the parameters and semantics of
+// torch.optim.lr_scheduler.ReduceLROnPlateau. The learning rate is reduced by a factor when the
+// metric has stopped improving. The program calls scheduler->step(metric) once per evaluation.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -60,7 +61,7 @@ class ReduceLrOnPlateau : public sdk::SchedulerBase {
     state[kBad] = 0;
   }
 
-  // As many reductions of the group's own rate, each of which is left out where it is too small.
+  // Applies the reductions to the group's own rate, skipping those that are too small.
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     double rate = sdk::base_value(query, GANNET_ROLE_LEARNING_RATE);
     for (double done = 0; done < query.state[kReductions]; ++done) {

@@ -1,4 +1,4 @@
-// WarmupDecayLR: WarmupLR's warm-up, then a line that meets the minimum at total_num_steps.
+// WarmupDecayLR: WarmupLR's warm-up, then a linear decay to the minimum at total_num_steps.
 #include "schedulers/common/warmup.h"
 
 namespace gannet::schedulers {

@@ -1,4 +1,5 @@
-// warmup_stable_decay: three stages, each with a number of updates: up to the group's own rate, constant, down to min_lr_ratio.
+// warmup_stable_decay: three stages, each with its number of updates: warm-up to the group's own
+// rate, constant, decay to min_lr_ratio.
 #include <optional>
 
 #include "schedulers/common/scaled.h"
@@ -47,7 +48,7 @@ class WarmupStableDecay : public Scaled {
   }
 
  private:
-  // What the other stages leave of the run, unless it is given.
+  // The given number, or the updates that remain of the run after the other stages.
   int64_t stable_steps(const gannet_schedule_query& query) const {
     if (stable_) return *stable_;
     const int64_t total = total_of(total_, query);

@@ -1,4 +1,4 @@
-// What the tests of the device `checked` itself share.
+// Shared by the tests of the device `checked` itself.
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -9,7 +9,7 @@
 
 namespace gannet::test {
 
-// Opened anew for each test, as a second engine would; the device is registered with LibTorch once.
+// Opened again for each test, as for a second engine; the device is registered with LibTorch once.
 class CheckedDevice : public testing::Test {
  protected:
   void SetUp() override {

@@ -43,7 +43,7 @@ TEST_F(CheckedDevice, ConvolutionsAndTheirGradientsAreTheCpus) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(torch::allclose(grads[0][i], grads[1][i], 1e-5, 1e-5)) << i;
 }
 
-// A block of a transformer, and what stands around it.
+// A transformer block and the operators around it.
 TEST_F(CheckedDevice, AttentionAndItsGradientsAreTheCpus) {
   torch::manual_seed(3);
   const at::Tensor table = torch::randn({20, 16}), tokens = torch::randint(20, {2, 6}), gain = torch::ones({16});
@@ -75,7 +75,7 @@ TEST_F(CheckedDevice, TransformsOfFourierAndTheirGradientsAreTheCpus) {
     const at::Tensor x = leaf(signal), w = leaf(weight);
     const at::Tensor spectrum = torch::fft::rfft(x) * torch::view_as_complex(w);
     (torch::fft::irfft(spectrum).pow(2).sum() + torch::real(spectrum.conj() * spectrum).sum()).backward();
-    const at::Tensor negative = torch::imag(spectrum.conj());  // lazily, too
+    const at::Tensor negative = torch::imag(spectrum.conj());  // also lazily
     for (const at::Tensor& each : {x.grad(), w.grad(), spectrum.detach().conj().resolve_conj(), negative.detach().clone()})
       results[there].push_back(each.cpu());
   }

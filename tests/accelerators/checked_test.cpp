@@ -256,7 +256,8 @@ TEST_F(CheckedDevice, PinnedMemoryThatAQueueStillFillsMayNotBeGivenBack) {
   races_expected = 1;
 }
 
-// LibTorch's own pinned memory lives until the copies that nobody waits for are over.
+// LibTorch's own pinned memory lives until its pending copies are over, even if they are not
+// awaited.
 TEST_F(CheckedDevice, PinnedMemoryOfLibTorchsMayGoBehindItsCopy) {
   const at::Tensor there = torch::ones({100}).pin_memory().to(kChecked, /*non_blocking=*/true);
   EXPECT_EQ(there.sum().item<float>(), 100.f);

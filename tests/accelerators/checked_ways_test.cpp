@@ -91,7 +91,8 @@ void is_asked() {
   }
 }
 
-// A gradient comes once more when its bucket is on its way: at first nobody knows that it will.
+// A gradient arrives a second time while its bucket is in flight: at first it is not known that it
+// will.
 struct LateImpl : torch::nn::Module {
   LateImpl() {
     first = register_module("first", torch::nn::Linear(8, 16));
@@ -149,7 +150,8 @@ void partitions_activations() {
   train_with(*engine, 4, [](int64_t i) { return words_of(i, 4, 11); });
 }
 
-// What an optimizer's plugin may ask for, and kernels behind it. The Comm holds what it was given, whoever frees it.
+// Requests that an optimizer's plugin may make, followed by kernels. The Comm holds its buffers
+// even if the caller frees them.
 void asks_for_collectives() {
   const auto engine = gannet::initialize(make_net(), {.config = config_at(0)}).engine;
   gannet::RankContext& context = engine->impl();

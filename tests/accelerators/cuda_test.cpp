@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// What creating the accelerator said, or "" when it was created.
+// The error of creating the accelerator, or "" if it was created.
 std::string refusal_of(const std::string& name, ErrorCode& code) {
   plugin::Registry registry({});
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_ACCELERATOR, name);

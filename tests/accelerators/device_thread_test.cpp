@@ -1,5 +1,6 @@
-// Backward on a thread of its own, as autograd runs it on a device: LibTorch takes its thread's state along, and what is counted
-// beside that state stays behind. Parameters that are gathered on demand must come there, too, whatever is recomputed.
+// Backward on a separate thread, as autograd runs it on a device: LibTorch carries its thread-local
+// state over, but counters outside that state stay behind. Parameters that are gathered on demand
+// must also reach that thread when blocks are recomputed.
 #include <gannet/checkpointing.h>
 #include <gannet/layers.h>
 #include <gtest/gtest.h>

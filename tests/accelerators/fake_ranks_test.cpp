@@ -175,7 +175,7 @@ RANK_BODY(wrong_comms) {
   };
   refused({{"type", "cpu"}}, {{"type", "fake"}}, "comm plugin 'fake' moves memory of device 'fake'");
   refused({{"type", "fake"}}, {{"type", "fake"}, {"host", "fake"}}, "numbers and texts of the ranks lie in the host's");
-  // The store ends with rank 0, which waits until the other rank has read its refusal, too.
+  // The store ends with rank 0, which waits until the other rank has read its refusal as well.
   const std::filesystem::path is_done = std::getenv("IS_DONE");
   if (std::getenv("RANK") == std::string("1")) std::ofstream(is_done) << "done";
   for (int i = 0; i < 1200 && !std::filesystem::exists(is_done); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));

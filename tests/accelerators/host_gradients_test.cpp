@@ -85,7 +85,8 @@ TEST_P(HostGradientsTest, HoldsNoMoreOfTheDevicesMemoryThanIsAllowed) {
 
 INSTANTIATE_TEST_SUITE_P(Plugins, HostGradientsTest, kEveryAccelerator, [](const auto& info) { return info.param; });
 
-// A copy that fails is an error of whoever waits, and the memory that the others go to lives until they are over.
+// A failed copy is an error where it is awaited, and the memory of the other copies lives until
+// they are over.
 TEST(HostGradientsOnTheFake, ACopyThatFailsIsAnErrorWhereItIsAwaited) {
   Opened fake("fake", Dict{{"failing_copy", 2}, {"delay_us", 500}});
   HostGradients host(fake.accelerator, 0, 1 << 20, [] { return nullptr; });

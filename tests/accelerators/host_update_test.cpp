@@ -1,4 +1,4 @@
-// An update on the host of what lies on a device, piece by piece.
+// Updates device-resident tensors on the host, piece by piece.
 #include "update/host_update.h"
 
 #include <ATen/TensorOperators.h>
@@ -16,7 +16,7 @@ namespace {
 
 class HostUpdateTest : public EveryAccelerator {};
 
-// The last kernel that wrote the gradients was launched and nobody has waited for it.
+// The last kernel that wrote the gradients was launched and not awaited.
 TEST_P(HostUpdateTest, TakesWhatTheStreamHasJustWrittenAndBringsTheParametersBack) {
   constexpr int64_t kPieces = 5, kNumel = 1000;
   HostUpdate host(opened(), {.numel = kNumel, .grad_dtype = at::kFloat, .reads_param = true});

@@ -228,7 +228,7 @@ TEST_F(PlantedFault, WhatWasLeftOnTheHostIsNamedSo) {
               HasSubstr("the parameters are on checked:0"), HasSubstr("x.to(engine->device())"), Not(HasSubstr("frame #0"))));
 }
 
-// 9. The event is recorded before the last kernel that it is to stand for.
+// 9. The event is recorded before the last kernel that it should cover.
 TEST_F(PlantedFault, AnEventThatIsRecordedTooEarly) {
   const auto [x, y] = make_batch(1, 4);
   const at::Tensor there = x.to(kChecked), target = y.to(kChecked);
@@ -245,7 +245,7 @@ TEST_F(PlantedFault, AnEventThatIsRecordedTooEarly) {
               AllOf(HasSubstr(on_default + "reads bytes that 'aten::add"), HasSubstr(on_side + "writes")));
 }
 
-// 10. A node of the model computes on a stream of its own, and waits on the way in alone.
+// 10. A node of the model computes on its own stream, and waits only on the way in.
 struct OnItsOwnStream : torch::autograd::Function<OnItsOwnStream> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x, const c10::Stream& stream) {
     c10::Event is_there(kChecked.type());
@@ -279,7 +279,7 @@ TEST_F(PlantedFault, AGradientThatAHookReadsOnAnotherStream) {
               AllOf(HasSubstr("'aten::norm"), HasSubstr(on_side + "reads bytes that 'aten::"), HasSubstr(on_default + "writes")));
 }
 
-// 12. The host reads the loss where it lies; 13. the host reads a parameter.
+// 12. The host reads the loss in device memory; 13. the host reads a parameter.
 using PlantedFaultDeathTest = PlantedFault;
 TEST_F(PlantedFaultDeathTest, TheHostReadsALossOnTheDevice) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -1,5 +1,5 @@
-// What every accelerator's queues must do, on each one whose hardware is here: with queues of its own (fake, cuda), and without
-// (cpu), where the same calls copy at once.
+// Requirements on every accelerator's queues, tested on each one whose hardware is present: with
+// its own queues (fake, cuda), and without (cpu), where the same calls copy at once.
 #include "device/queue.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What a region may be given, and what it may return.
+// Allowed arguments and results of a region.
 #include <gtest/gtest.h>
 
 #include "activation/blocks.h"

@@ -234,7 +234,8 @@ TEST(Checkpointing, EachRegionIsComputedAgainOnceABackward) {
   EXPECT_EQ(inner_calls, 2);
   y.sum().backward();
   EXPECT_EQ(calls, 2);
-  // Of the outer recomputation one ends early, as all that the outer region saves itself is there; and each inner one is its own.
+  // One recomputation of the outer region ends early, once all tensors that the outer region saves
+  // itself exist; each inner one is separate.
   EXPECT_LE(inner_calls, 6);
 }
 

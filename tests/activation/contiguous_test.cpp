@@ -47,7 +47,7 @@ TEST_P(Contiguous, GradientsAreThoseOfThePlainRun) {
   }
 }
 
-// The buffer comes with the first region, and no region needs more; inputs lie side by side.
+// The buffer is allocated in the first region, and no region needs more; inputs are adjacent.
 TEST_P(Contiguous, InputsLieSideBySideInABufferThatIsAllocatedOnce) {
   use(kRegions);
   const at::Tensor x = torch::randn({kInput / 4}, torch::requires_grad());
@@ -110,7 +110,8 @@ TEST_P(Contiguous, AnotherShapeIsRefusedBetweenRegionsAndTakenBetweenSteps) {
   EXPECT_TRUE(at::equal(x.grad(), torch::autograd::grad({x.tanh().sum()}, {x})[0]));
 }
 
-// What a second order gradient's graph has saved of an input outlives the region: its slot is not given to the next.
+// An input that a second-order graph has saved outlives the region: its slot is not given to the
+// next.
 TEST_P(Contiguous, ASlotIsFreeWhenNobodyUsesItsInput) {
   const auto run = [](bool has_region) {
     const auto f = [](const at::Tensor& x) { return x.pow(3); };

@@ -1,4 +1,4 @@
-// What LibTorch's allocator gives out on the CPU, counted.
+// Counts the allocations of LibTorch's CPU allocator.
 #pragma once
 
 #include <c10/core/CPUAllocator.h>

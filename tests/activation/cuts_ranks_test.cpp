@@ -1,5 +1,5 @@
-// What the config and the engine's switch cut: at every ZeRO stage, on one and two ranks, the run is the one without, bit for
-// bit.
+// Cuts by the config and by the engine's switch: at every ZeRO stage, on one and two ranks, the run
+// equals the one without them, bit for bit.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// What programs do around regions: state that a region writes and reads, tensors that are changed between forward and backward,
-// modules that are switched, functions with a state, other threads.
+// Common code around regions: state that a region writes and reads, tensors changed between forward
+// and backward, modules that are switched, functions with state, other threads.
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

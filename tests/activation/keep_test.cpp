@@ -74,7 +74,7 @@ TEST_P(Keep, StepsAndRandomNumbersAreThoseOfThePlainRun) {
     return all;
   };
   const auto plain = run("device", Recompute::kNothing);
-  // Regions of the program's keep their inputs alone, and these on the tier.
+  // Regions of the program keep only their inputs, on the tier.
   for (const Recompute recompute : {Recompute::kNothing, Recompute::kBlocks, Recompute::kGroups}) {
     const auto found = run(GetParam(), recompute);
     ASSERT_EQ(found.size(), plain.size());
@@ -140,7 +140,7 @@ TEST_P(Keep, AStorageIsKeptOnceAndWhatHasAnOwnerNever) {
             uint64_t{kMatrix} + kMatrix / 2)
       << "y, and exp's own result of half its rows";
   EXPECT_EQ(on_tier([](const at::Tensor& x, const at::Tensor& w) { return (w.t() * w.narrow(1, 0, kSide)).sum(); }), 0u);
-  // Rows of a larger tensor of the program's: those alone.
+  // Only these rows of a larger tensor of the program.
   const at::Tensor data = torch::randn({16 * kSide, kSide});
   EXPECT_EQ(on_tier([&](const at::Tensor&, const at::Tensor& w) { return data.narrow(0, 3 * kSide, kSide).matmul(w).sum(); }),
             uint64_t{kMatrix});

@@ -1,4 +1,5 @@
-// What an estimate says that activations keep: against a walk through the events of a step, and against LibTorch's allocator.
+// The estimate of the activations that are kept, against a walk through a step's events and against
+// LibTorch's allocator.
 #include "activation/kept.h"
 
 #include <gannet/config.h>

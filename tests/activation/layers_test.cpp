@@ -103,7 +103,7 @@ TEST(Layers, ASequentialGivesItself) {
   const Tensor x = torch::randn({2, 8});
   EXPECT_TRUE(at::equal(run_layers(list, x), body->forward(x)));
 
-  // What returns a tuple hands one to the next.
+  // Layers that return a tuple pass it to the next.
   torch::nn::Sequential pairs{Masked(), OfTuple()};
   const Tensor y = torch::randn({2, 4}), mask = torch::ones({4});
   EXPECT_TRUE(at::equal(run_layers(layers_of(pairs), y, mask), pairs->forward(y, mask)));

@@ -1,4 +1,4 @@
-// What a forward keeps for its backward, counted by the allocator.
+// Memory that a forward keeps for its backward, counted by the allocator.
 #include <gtest/gtest.h>
 
 #include "activation/blocks.h"

@@ -64,7 +64,7 @@ RANK_BODY(partitioned) {
   }
 }
 
-// What a rank holds of an input, a remainder padded, and that it is the whole again.
+// The slice of an input that a rank holds, with a padded remainder; the slices make up the whole.
 RANK_BODY(slices) {
   auto group = world();
   const auto ranks = static_cast<int64_t>(group->size());
@@ -81,7 +81,7 @@ RANK_BODY(slices) {
   gannet::checkpointing::reset();
 }
 
-// A section of a config is in force within its engine's forwards alone.
+// The config section of an engine applies only within its own forwards.
 RANK_BODY(section_of_an_engine) {
   world();
   struct Seen : NetImpl {

@@ -1,4 +1,4 @@
-// What recomputation by operator keeps, counted by LibTorch's allocator.
+// Memory kept by recomputation by operator, counted by LibTorch's allocator.
 #include <gtest/gtest.h>
 
 #include "activation/selective_outcome.h"
@@ -33,7 +33,7 @@ TEST(SelectiveMemory, DropoutKeepsNoMask) {
   expect_same(dropped, plain, "dropout");
   // y, x.sin() and what the mask is multiplied with; the second sin's input.
   EXPECT_GE(plain.kept, 3 << 20);
-  // Of the dropout's input nobody keeps anything: nothing is spared.
+  // Nothing is kept of the dropout's input either way, so nothing is saved.
   EXPECT_LE(dropped.kept, plain.kept + (64 << 10));
   const Function kept_input = [](const at::Tensor& x) {
     const at::Tensor y = x * 2;

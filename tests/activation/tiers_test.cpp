@@ -131,7 +131,7 @@ TEST_P(Tiers, InputsWithVersionCountersOfTheirOwnAreKeptApart) {
     const auto f = [](const at::Tensor& x) { return x.tanh().exp(); };
     const at::Tensor z = (x * 2).add_(0);  // at version 1
     const at::Tensor first = has_regions ? checkpoint(f, z) : f(z);
-    const at::Tensor chunk = z.unsafe_chunk(1)[0].sigmoid_();  // its own counter is at 1, too
+    const at::Tensor chunk = z.unsafe_chunk(1)[0].sigmoid_();  // its own counter is also at 1
     const at::Tensor second = has_regions ? checkpoint(f, chunk) : f(chunk);
     return torch::autograd::grad({second.sum()}, {x})[0];
   };

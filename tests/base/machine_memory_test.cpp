@@ -1,4 +1,4 @@
-// What the machine says of its memory: limits of nested control groups, of `ulimit`, and the real one.
+// The machine's memory limits: nested control groups, `ulimit`, and the real one.
 #include "base/machine_memory.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What tests of files and of refusals share: texts of files, and the message of an Error.
+// Shared by tests of files and of errors: file contents, and the message of an Error.
 #pragma once
 
 #include <gannet/error.h>

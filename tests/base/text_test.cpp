@@ -1,4 +1,4 @@
-// What a terminal may show of a text that came from elsewhere.
+// Characters of untrusted text that may be shown on a terminal.
 #include "base/text.h"
 
 #include <gtest/gtest.h>

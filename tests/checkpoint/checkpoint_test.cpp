@@ -299,7 +299,7 @@ TEST_F(CheckpointTest, a_lock_that_a_dead_jobs_child_still_holds_is_taken_over) 
   char host[256], space[256] = "";
   ::gethostname(host, sizeof(host));
   (void)!::readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
-  // This very process id, but begun at another time: its number was given out anew.
+  // This very process id with another start time: the number was reused.
   write_text(lock, std::string("{\"host\":\"") + host + "\",\"pid\":" + std::to_string(::getpid()) +
                        ",\"started\":\"1\",\"pid_namespace\":\"" + space + "\",\"since\":\"then\"}");
   {

@@ -1,5 +1,5 @@
-// Damage: every flipped byte (one in five without GANNET_TEST_FULL) and every cut of a small checkpoint is found and named, and a
-// manifest that lies is not believed.
+// Damage: every flipped byte (one in five without GANNET_TEST_FULL) and every truncation of a small
+// checkpoint is found and named, and a false manifest is not believed.
 #include <gmock/gmock.h>
 #include <xxhash.h>
 
@@ -36,7 +36,7 @@ class Damage : public CheckpointTest {
     ASSERT_THAT(errors, ElementsAre("", ""));
   }
 
-  // What is said of step2, by opening it and reading all of it; "" where nothing is amiss.
+  // The error of opening step2 and reading all of it; "" if there is none.
   std::string complaint() const {
     try {
       const Opened opened = open(folder(), {.tag = "step2"});

@@ -1,4 +1,5 @@
-// Full disks, broken disks, short writes and kill -9: whatever happens to a save, the checkpoint before it is there.
+// Full disks, broken disks, short writes and kill -9: the previous checkpoint survives any fault of
+// a save.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>

@@ -4,8 +4,8 @@
 //   "pwrite short 1"    every pwrite does half of what was asked for, from the first on
 //   "fsync kill 3"      the process is killed before its third fsync
 //   "rename killed 1"   ... right after its first rename
-//   "pwrite stop 1"     the process stops before its first pwrite, until somebody sends SIGCONT
-//   "flock lies 1"      every flock succeeds, whoever holds the file: each machine has its own locks. GANNET_FLOCK_LIES says the
+//   "pwrite stop 1"     the process stops before its first pwrite, until SIGCONT
+//   "flock lies 1"      every flock succeeds, even on a locked file: each machine has its own locks. GANNET_FLOCK_LIES does the
 //                       same beside another fault
 //   "aio_write EIO 9"   the ninth asynchronous write (of libaio) and all after it fail; aio_read likewise
 //
@@ -57,7 +57,7 @@ int code_of(const char* name) {
   return 0;
 }
 
-// What is to happen to this call: nothing, or the action's name.
+// The action for this call: nothing, or the action's name.
 const char* strikes(const char* call, const std::string& path) {
   static std::atomic<int> count{0};
   const Fault& one = fault();

@@ -1,4 +1,5 @@
-// Which checkpoint a folder's `latest` leads to, what stands in its place, folders that vanish, and whose the lock is.
+// The checkpoint that a folder's `latest` leads to, other entries in its place, folders that
+// vanish, and the owner of the lock.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>

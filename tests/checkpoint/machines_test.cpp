@@ -17,7 +17,7 @@ class MachinesTest : public CheckpointTest {
  protected:
   std::string on(uint32_t machine) const { return (root_ / ("machine" + std::to_string(machine)) / "run").string(); }
 
-  // Ranks 0 and 1 on machine 0, 2 and 3 on machine 1, whatever the order of `machines` says instead.
+  // Ranks 0 and 1 on machine 0, 2 and 3 on machine 1, unless `machines` gives another order.
   std::vector<std::string> save(const std::string& tag, const std::vector<uint32_t>& machines = {0, 0, 1, 1}) {
     return ThreadRanks(4).run([&](const Ranks& ranks) {
       Ranks mine = ranks;

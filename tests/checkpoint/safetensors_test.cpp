@@ -145,7 +145,7 @@ TEST_F(Safetensors, a_missing_file_and_a_folder_are_told_apart) {
 
 TEST_F(Safetensors, a_failed_write_names_its_reason_and_keeps_the_old_file) {
   save_safetensors(path(), {{"a", at::ones({4})}});
-  // A limit on file sizes stands in for a full disk: write() fails half-way.
+  // A limit on file sizes simulates a full disk: write() fails half-way.
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);

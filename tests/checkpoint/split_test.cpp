@@ -1,4 +1,5 @@
-// Checkpoints of meshes: tensors that an axis splits into boxes, cut once more by ZeRO, loaded by any other mesh.
+// Checkpoints of meshes: tensors that an axis splits into boxes, sharded again by ZeRO, loaded by
+// any other mesh.
 #include <gannet/safetensors.h>
 #include <gmock/gmock.h>
 
@@ -66,7 +67,7 @@ const std::vector<Tensor>& model() {
   return tensors;
 }
 
-// What a rank of the tensor axis has: its boxes side by side.
+// The part of a rank of the tensor axis: its boxes side by side.
 at::Tensor local_of(const at::Tensor& whole, const Split& split) {
   if (split.is_whole()) return whole;
   std::vector<at::Tensor> parts;

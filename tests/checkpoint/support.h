@@ -1,4 +1,4 @@
-// What the tests of checkpoints share: a folder of their own, ranks that are threads, and errors as text.
+// Shared by the tests of checkpoints: a temporary folder, ranks as threads, and errors as text.
 #pragma once
 
 #include <ATen/ATen.h>

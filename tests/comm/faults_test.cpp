@@ -1,4 +1,4 @@
-// What a rank sees when another one dies, or does not come to a collective.
+// Errors on a rank when another rank dies or does not join a collective.
 #include <gannet/distributed.h>
 #include <gannet/error.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,7 @@
-// Starts copies of this test program by fork() alone. A process that execs pays 0.3 s for loading LibTorch before its first
-// line, more than most tests on ranks take. The server is forked from main() before any thread exists and never runs anything
-// but fork(), so that each copy begins as a program does whose libraries have just been loaded.
+// Starts copies of this test program only by fork(). A process that execs spends 0.3 s loading
+// LibTorch before its first line, more than most tests on ranks take. The server is forked from
+// main() before any thread exists and only ever runs fork(), so that each copy begins like a
+// program that has just loaded its libraries.
 //
 //   ForkServer server(run_body);                      // first thing in main()
 //   const pid_t pid = server.start("adds", environment, descriptor);

@@ -63,7 +63,7 @@ TEST_P(EveryComm, MessagesOfTwoRanksArriveInTheOrderOfTheirSends) { run("message
 RANK_BODY(exchanges) {
   const auto world = join();
   RawGroup group{world->links().device()};
-  constexpr size_t kNumel = 1'000'003;  // more than any buffer between the ranks: two sends alone would never end
+  constexpr size_t kNumel = 1'000'003;  // more than any buffer between the ranks: two sends without receives would never end
   std::vector<std::vector<float>> out(group.size(), std::vector<float>(kNumel)), in = out;
   for (int round = 0; round < 3; ++round) {
     std::vector<gannet_collective_args> batch;

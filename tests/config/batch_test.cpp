@@ -36,7 +36,8 @@ TEST(BatchTriad, EveryTripleItAcceptsMultipliesOut) {
         for (int64_t accumulation = 0; accumulation <= 5; ++accumulation) {
           const GivenBatch given{train, micro ? std::optional(micro) : std::nullopt,
                                  accumulation ? std::optional(accumulation) : std::nullopt};
-          // What DeepSpeed computes by floor divisions, and accepts if the product is right.
+          // DeepSpeed's computation by floor divisions; it accepts the result if the product is
+          // right.
           const int64_t g = accumulation ? accumulation : micro ? train / micro / world : 1;
           const int64_t m = micro ? micro : train / world / g;
           const bool is_legal = g > 0 && m > 0 && m * g * world == train;

@@ -59,7 +59,8 @@ Config config_of(const std::string& name, const json& expected) {
   return expected.contains("amended") ? Config(value_of(expected.at("amended")).as_dict()) : Config(kFolder + name + ".json");
 }
 
-// transformers 5 knows no amp any more. The documents' table: amp is on with fp16 by apex, at level O1 unless one is given.
+// transformers 5 has dropped amp. The documents' table: amp is on with fp16 by apex, at level O1
+// unless one is given.
 const std::map<std::string, Value> kAmp = {{"amp.enabled", false}, {"amp.opt_level", "O1"}};
 
 std::set<std::string> mismatches_of(const std::string& name, const json& expected) {

@@ -1,5 +1,5 @@
-// Error texts as data: each tests/configs/bad_NAME.json stands beside bad_NAME.expected, the whole text of its error; the
-// good_*.json are accepted.
+// Error texts as data: each tests/configs/bad_NAME.json has a bad_NAME.expected with the whole text
+// of its error; the good_*.json are accepted.
 #include <gmock/gmock.h>
 
 #include <filesystem>

@@ -77,7 +77,7 @@ Value with_member(const Key& key, Settings& settings, Use use) {
   return {};
 }
 
-// The value of the key that the member stands for.
+// The value of the key that the member represents.
 Value held(const Key& key, Settings& settings) {
   const Value value = with_member(key, settings, [](const auto& member) { return value_of(member); });
   if (key.member.kind == Kind::kEntry) {
@@ -89,7 +89,7 @@ Value held(const Key& key, Settings& settings) {
   return value.as_bool() ? choices.substr(choices.find('|') + 1) : choices.substr(0, choices.find('|'));
 }
 
-// What a member holds after null: nullopt, "", 0.
+// Value of a member after null: nullopt, "", 0.
 Value empty(const Key& key) {
   Settings settings;
   return with_member(key, settings, [](const auto& member) { return value_of(std::remove_cvref_t<decltype(member)>()); });

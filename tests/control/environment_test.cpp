@@ -131,7 +131,7 @@ TEST(Environment, SlurmNeedsAnAddressUnlessItStartedOneTask) {
 }
 
 TEST(Environment, ABatchScriptOfSlurmIsNoTask) {
-  // What sbatch gives its script: the job's numbers, and no step.
+  // The variables that sbatch gives its script: the job's numbers, and no step.
   const Variables script = {
       {"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_NNODES", "2"}, {"SLURM_LOCALID", "0"}};
   EXPECT_EQ(discover(script, {}).world_size, 1u);

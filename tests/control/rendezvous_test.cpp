@@ -97,7 +97,7 @@ RANK_BODY(signals_stay_with_the_program) {
     while (handled_on == 0) std::this_thread::yield();
     expect(handled_on == pthread_self(), "a signal of the process is handled on the program's own thread");
   }
-  // And with the program's only thread blocking it, nobody takes it.
+  // With the program's only thread blocking the signal, no thread takes it.
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGUSR1);

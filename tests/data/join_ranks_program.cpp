@@ -41,7 +41,7 @@ gannet::DataCursor train_joined(Engine& engine, int64_t limit, const gannet::Dat
     engine.step();
   }
   gannet::DataCursor stopped = loader->cursor();
-  loader.reset();  // its producer, if it waits, is told
+  loader.reset();  // wakes its producer if it waits
   producer.join();
   return stopped;
 }

@@ -19,7 +19,7 @@ Samples iota(size_t count) {
   return all;
 }
 
-// What rank `rank` reads in an epoch, end to end.
+// The samples that rank `rank` reads in an epoch, in order.
 Samples epoch_of(Cut cut, int64_t rank, const Samples& order) {
   cut.rank = rank;
   Samples all;
@@ -28,7 +28,7 @@ Samples epoch_of(Cut cut, int64_t rank, const Samples& order) {
   return all;
 }
 
-// What the ranks together read in one optimizer step.
+// The samples that all ranks together read in one optimizer step.
 std::multiset<size_t> step_of(Cut cut, int64_t accumulation, int64_t step, const Samples& order) {
   std::multiset<size_t> seen;
   for (cut.rank = 0; cut.rank < cut.world_size; ++cut.rank)

@@ -3,7 +3,7 @@
 Every block of C++ belongs to the file that the line before it names, or that its own comments name. What goes into a file of the
 tree is put into a copy of it.
 """
-import json
+import importlib.util
 import os
 import pathlib
 import re
@@ -14,6 +14,9 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["BUILD"])
+SPEC = importlib.util.spec_from_file_location("check_alone", ROOT / "scripts" / "check_alone.py")
+CHECK_ALONE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(CHECK_ALONE)
 PAGE = (ROOT / "docs" / "how_to_add.md").read_text()
 
 
@@ -35,22 +38,6 @@ def parts_of(block):
     return {file: (where, "\n".join(lines).strip("\n") + "\n") for file, (where, lines) in parts.items()}
 
 
-def flags_of(target):
-    """How the build compiles the target's C++, without what is about one file."""
-    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
-        if f"/{target}.dir/" in entry["command"] and entry["file"].endswith((".cpp", ".cxx")):
-            words = entry["command"].split()
-            compiler = next(i for i, word in enumerate(words) if re.search(r"(\+\+|clang\+\+)(-\d+)?$", word))
-            kept, skip = [words[compiler]], False
-            for word in words[compiler + 1:]:
-                if skip or word in ("-o", "-include", "-c", "-MF", "-MT"):
-                    skip = not skip
-                elif word not in ("-MD", "-Winvalid-pch") and not word.startswith("-fpch"):
-                    kept.append(word.replace('\\"', '"'))
-            return kept
-    raise AssertionError(f"{target} is not among the commands of the build")
-
-
 class HowToAdd(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gannet-how-to-"))
@@ -65,7 +52,7 @@ class HowToAdd(unittest.TestCase):
 
     def test_plugins(self):
         for name, target in (("signum", "gannet_optimizer_lion"), ("host", "gannet_accelerator_cpu"), ("one", "gannet_comm_gloo")):
-            self.compiles(flags_of(target), f"{name}.cpp", block_after(f"/{name}.cpp`"))
+            self.compiles(CHECK_ALONE.flags_of(BUILD, target), f"{name}.cpp", block_after(f"/{name}.cpp`"))
 
     def test_a_command(self):
         begin = PAGE.index("## A command")
@@ -77,7 +64,7 @@ class HowToAdd(unittest.TestCase):
         end = commands.rindex("}")
         (self.folder / "cli").mkdir()
         (self.folder / "cli" / "commands.h").write_text(commands[:end] + declaration + "\n" + commands[end:])
-        flags = flags_of("gannet_tools")
+        flags = CHECK_ALONE.flags_of(BUILD, "gannet_tools")
         self.compiles([flags[0], f"-I{self.folder}", *flags[1:]], "cli/batch.cpp", code)
 
     def test_a_config_key(self):
@@ -100,7 +87,7 @@ class HowToAdd(unittest.TestCase):
         for file, text in copies.items():
             (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / file).write_text(text)
-        flags = flags_of("gannet_core")
+        flags = CHECK_ALONE.flags_of(BUILD, "gannet_core")
         flags = [flags[0], f"-I{self.folder}/core", *flags[1:]]
         for file in ("core/config/keys_training.cpp", "core/engine/boundary.cpp"):
             self.compiles(flags, file, copies[file])

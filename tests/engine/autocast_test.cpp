@@ -48,7 +48,7 @@ std::vector<at::Tensor> values_of(MixedImpl& net) {
   return result;
 }
 
-// What a program writes by hand: autocast around forward, the loss times `scale`, gradients divided by it.
+// The hand-written loop: autocast around forward, the loss times `scale`, gradients divided by it.
 std::vector<at::Tensor> by_hand(at::ScalarType dtype, double scale, int steps) {
   auto net = std::make_shared<MixedImpl>();
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));

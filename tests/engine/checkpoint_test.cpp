@@ -232,7 +232,8 @@ TEST_F(Checkpoint, StrictnessStatesAndModuleOnlyAreTheCallersChoice) {
                                        HasSubstr("unexpected in the checkpoint, not used: parameter/second.weight")));
 }
 
-// Weights alone make another run of it: it keeps its own newest, and not in place of what it began from.
+// A run that loads only weights is a new run: it keeps its own newest checkpoints, and does not
+// remove the one it began from.
 TEST_F(Checkpoint, OnlyARunThatGoesOnCountsFormerCheckpointsAsItsOwn) {
   Dict config = busy_config("fp32");
   config["gannet"] = Dict{{"checkpoint", Dict{{"keep", 1}}}};

@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What the engine should do, said plainly: autograd, averaged and clipped gradients, AdamW in double.
+// Plain reference for the engine: autograd, averaged and clipped gradients, AdamW in double.
 struct Reference {
   explicit Reference(std::shared_ptr<NetImpl> net) : net(std::move(net)) {
     for (auto& parameter : this->net->parameters()) {
@@ -234,7 +234,7 @@ TEST(Engine, LogsDefaultsThatAPlainLoopDoesNotHave) {
   EXPECT_THAT(logged(bf16), HasSubstr("/bf16/check_grad_overflow = true   # default (a step whose gradients are not finite"));
 }
 
-// What torch.optim refuses: by the config, by a group in code, by the handle and by set_lr.
+// Numbers that torch.optim refuses: by the config, by a group in code, by the handle and by set_lr.
 TEST(Engine, RefusesNumbersThatNoOptimizerTakes) {
   using testing::HasSubstr;
   const auto message_of = [](const std::function<void()>& body) -> std::string {
@@ -402,7 +402,8 @@ TEST(Engine, DifferentiatesTwiceInDoublePrecision) {
   EXPECT_LT(last, first / 10);
 }
 
-// What LibTorch throws when memory or a device gives out, from the place that each name says.
+// Throws LibTorch's exceptions for failing memory or a failing device, at the place that each name
+// gives.
 struct FailingImpl : NetImpl {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& y, const std::string& how) {
     if (how == "host") at::empty({int64_t{1} << 55});

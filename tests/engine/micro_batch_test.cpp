@@ -1,4 +1,5 @@
-// A room above the engine, as a pipeline is one: micro-batches in flight through engine/micro_batch.h alone.
+// A layer above the engine, like a pipeline: micro-batches in flight, using only
+// engine/micro_batch.h.
 #include "engine/micro_batch.h"
 
 #include <gmock/gmock.h>

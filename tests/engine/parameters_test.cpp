@@ -74,8 +74,8 @@ TEST(Parameters, TheResultOfAnOperatorIsNoParameter) {
   EXPECT_THAT(refused({leaf * 2}), HasSubstr("parameter 'w0' is the result of an operator, not a leaf of the graph"));
 }
 
-// The trained ones go back into the engine's dtype, and those that were frozen then do, too. A part that the program converts by
-// itself stays as it is.
+// Trained parameters go back to the engine's dtype, and so do those that were frozen at that time.
+// A part that the program converts separately stays unchanged.
 TEST(Parameters, FrozenOnesGoBackWithTheTrainedOnesBehindAConversion) {
   for (const bool bf16 : {false, true}) {
     const auto net = make_net();

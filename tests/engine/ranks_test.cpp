@@ -86,7 +86,8 @@ TEST(Ranks, DifferentModelsAreToldBeforeTheFirstStep) {
   EXPECT_THAT(outcome.output, testing::HasSubstr("the model's parameters or the batch sizes"));
 }
 
-// What two ranks saved, one, two and four go on with: the same samples, and on two the same bits.
+// One, two and four ranks resume a checkpoint of two: the same samples, and on two ranks the same
+// bits.
 TEST(Ranks, ACheckpointOfTwoRanksIsResumedByOneTwoAndFour) {
   const std::string folder = "engine_ranks_checkpoint_" + std::to_string(getpid());
   std::filesystem::remove_all(folder);

@@ -1,4 +1,5 @@
-// Resuming in another precision, from weights alone, beside another job, and from numbers that cannot be; the model's file.
+// Resuming in another precision, from weights only, next to another job, and from impossible
+// numbers; the model's file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -156,7 +157,7 @@ TEST_F(Resume, a_scale_of_fp16_goes_on_where_it_was) {
   EXPECT_EQ(engine->loss_scale(), 128);
 }
 
-// ---- weights alone
+// ---- weights only
 
 // Two names of one parameter, a buffer.
 struct HeadImpl : torch::nn::Module {
@@ -234,7 +235,7 @@ TEST_F(Resume, weights_under_the_other_name_of_a_tied_parameter_are_found_and_ot
   fs::create_directories(root_);
   const TiedImpl other;
   NamedTensors tensors = weights_of(other, at::kFloat);
-  tensors.erase(tensors.begin());  // head.weight alone
+  tensors.erase(tensors.begin());  // only head.weight
   save_safetensors(path("one.safetensors"), tensors, {});
   convert::import_weights(path("one.safetensors"), path("run"), {.tag = "one"});
   tensors.emplace_back("embed.weight", tensors[1].second + 1);  // two that differ
@@ -343,7 +344,7 @@ TEST_F(Resume, a_run_that_resumes_owns_the_folder_from_the_load_on) {
   engine.reset();
   EXPECT_FALSE(fs::exists(path("run/.gannet.lock")));
   EXPECT_EQ(in_another_process({}), 0);
-  // A run that begins where nothing is yet has the folder, too.
+  // A run that begins in an empty place also owns the folder.
   auto fresh = initialize(make_net(), {.config = config_of("fp32")}).engine;
   EXPECT_FALSE(fresh->load_checkpoint(path("new"), {.if_present = true}));
   EXPECT_EQ(in_another_process({.if_present = true}, "new"), 9);

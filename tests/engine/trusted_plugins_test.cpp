@@ -33,7 +33,7 @@ struct Trusted {
     known.add(plugin::sha256(bytes), file);
     known.write();
   }
-  // What initialize says.
+  // The message of initialize.
   std::string initialize() const {
     try {
       gannet::initialize(test::make_net(), {.config = test::config_with({{"plugins", Dict{{"trusted", list()}}}})});

@@ -40,7 +40,7 @@ TEST(Adam8bitOnGpt2, EndsWhereAdamWDoesAlsoAfterASwapAndBack) {
   std::printf("after %d steps: AdamW %.4f, AdamW8bit %.4f, swapped for AdamW and back %.4f\n", static_cast<int>(kSteps), full,
               small, swapped);
   EXPECT_LT(full, 3.0) << "it learns";
-  // Roundings alone make runs of this size end 3% apart.
+  // Rounding differences let runs of this size end 3% apart.
   EXPECT_LT(small, 1.05 * full);
   EXPECT_LT(swapped, 1.05 * full);
 }

@@ -1,4 +1,4 @@
-// The samples' order, what is told of a step, and the texts of mistakes, without an engine.
+// The order of samples, the report of a step, and the texts of mistakes, without an engine.
 #include <ATen/Context.h>
 #include <gannet/error.h>
 #include <gmock/gmock.h>

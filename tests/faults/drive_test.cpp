@@ -20,7 +20,7 @@ struct DriveScenario {
   std::string call, code;  // which of faulty_io.cpp, on rank 1 from here on
   std::string where;
   std::string stage, tier;
-  std::string others;  // what rank 0 is told
+  std::string others;  // messages on rank 0
   bool asynchronous = false;
 };
 

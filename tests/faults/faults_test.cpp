@@ -1,4 +1,5 @@
-// What the other ranks do when one is killed, stopped, returns early, or calls something else: real processes, real faults.
+// Behaviour of the other ranks when one is killed, stopped, returns early, or calls something else:
+// real processes, real faults.
 #include <gannet/gannet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +51,7 @@ struct Played {
   Scenario scenario;
   std::vector<Outcome> outcomes;
   double seconds = 0;
-  std::string checkpoints;  // the folder's newest complete one, "" for none, and what else lies in it
+  std::string checkpoints;  // the folder's newest complete one, "" for none, and other entries in it
 };
 
 Played play(const Scenario& scenario) {
@@ -76,7 +77,7 @@ Played play(const Scenario& scenario) {
   std::string checkpoints;
   if (std::filesystem::exists(folder)) {
     checkpoints = gannet::checkpoint::open(folder, {}).tag();
-    // What the broken save left is cleared away by the next one.
+    // The next save clears the leftovers of the broken one.
     gannet::checkpoint::Content content;
     content.tag = "next";
     gannet::checkpoint::Saver(folder, {}).save(content, {});

@@ -1,4 +1,4 @@
-// Archives that lie, archives that were cut or flipped, and files that are something else.
+// Archives with false fields, truncated or flipped archives, and files that are something else.
 #include "files/pt_file.h"
 #include "files/support.h"
 
@@ -35,7 +35,7 @@ TEST_F(DamagedZip, lies_of_the_directory_are_found) {
   HandZip zip = good();
   zip.entries[2].claimed_bytes = 1 << 30;
   EXPECT_THAT(corrupted(zip), HasSubstr("another size here than in the directory"));
-  zip.entries[2].flags = 8;  // then the directory alone tells the sizes
+  zip.entries[2].flags = 8;  // then only the directory has the sizes
   EXPECT_THAT(corrupted(zip), HasSubstr("should have 1073741824 bytes"));
   zip.entries[2].claimed_bytes = 12;
   EXPECT_THAT(corrupted(zip), HasSubstr("has 12 bytes, the pickle says 16"));

@@ -1,4 +1,5 @@
-// What people give that is no model, or not one of Gannet's formats: named for what it is, by every reader, with the next step.
+// Inputs that are not a model, or not in one of Gannet's formats: every reader names their actual
+// type and the next step.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gannet/checkpoint.h>
@@ -255,7 +256,7 @@ TEST_F(Foreign, a_prefix_that_would_fit_all_names_is_said) {
   EXPECT_EQ(rename_that_fits({"module._orig_mod.a.w", "module._orig_mod.b.w"}, {"a.w", "b.w"}), "module._orig_mod.=");
   EXPECT_EQ(rename_that_fits({"module.a.w", "other.b.w"}, {"a.w", "b.w"}), "");
   EXPECT_EQ(rename_that_fits({"x.w"}, {}), "");
-  std::vector<std::string> in_file, in_model{"a.head.w"};  // one name in eleven is in the model alone
+  std::vector<std::string> in_file, in_model{"a.head.w"};  // one name in eleven is only in the model
   for (int i = 0; i < 10; ++i) in_model.push_back(in_file.emplace_back("a." + std::to_string(i) + ".w").substr(2));
   EXPECT_EQ(rename_that_fits(in_file, in_model), "a.=");
   in_model.push_back("b.head.w");
@@ -300,7 +301,8 @@ TEST_F(Foreign, a_shard_that_is_missing_is_named_with_the_index_that_lists_it) {
               HasSubstr("model-00002-of-00002.safetensors is missing, which " + file("model.safetensors.index.json") + " lists"));
 }
 
-// Beside the tags of a run lie folders of other programs, and a run that was cloned has pointers in place of its large files.
+// Folders of other programs next to the tags of a run, and a cloned run with pointers in place of
+// its large files.
 TEST_F(Foreign, a_run_with_other_programs_folders_and_with_pointers_is_read_as_what_it_is) {
   save_safetensors(file("x.safetensors"), {{"a.weight", at::zeros({64, 3})}}, {});
   command("import " + file("x.safetensors") + " " + file("run"));

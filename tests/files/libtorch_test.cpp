@@ -1,4 +1,5 @@
-// What LibTorch's torch::save writes in C++: parameters are read from its data, and none of its code is run or even unpacked.
+// Files of LibTorch's torch::save in C++: parameters are read from its data, and none of its code
+// is run or even unpacked.
 #include <ATen/ATen.h>
 #include <gannet/checkpoint.h>
 #include <torch/nn/modules/linear.h>

@@ -58,7 +58,7 @@ TEST(Pickle, code_is_never_run_and_its_name_is_told) {
       "builtins.getattr");
   is_record("c__builtin__\neval\n.", "builtins.eval");
   is_record("cdeepspeed.x;import os\nsystem\n.", "deepspeed.x;import os.system");
-  // What a call makes is called: functools.partial, a method that getattr found.
+  // The result of a call is called: functools.partial, a method that getattr found.
   EXPECT_EQ(is_record("cfunctools\npartial\n(cos\nsystem\ntR(I1\ntR.", "functools.partial"), 1u);
   EXPECT_TRUE(why_not_read("torch._utils._rebuild_sparse_tensor"));
   EXPECT_FALSE(why_not_read("os.system") || why_not_read("numpy.core.multiarray._reconstruct"));

@@ -158,7 +158,7 @@ TEST(PtFile, a_range_outside_of_the_tensor_or_another_dtype_is_refused) {
 }
 
 TEST(PtFile, what_may_not_be_read_is_named_with_the_next_step) {
-  // Beside a tensor, so that each lies where a weight would.
+  // Next to a tensor, in the position of a weight.
   const std::map<std::string, std::string> reasons = {
       {"quantised", "dequantize()"},
       {"conjugate", "resolve_conj()"},

@@ -1,4 +1,4 @@
-// What is written reads back with equal bits. (check_with_torch.py asks PyTorch itself.)
+// Written tensors read back with equal bits. (check_with_torch.py asks PyTorch itself.)
 #include "files/pt_writer.h"
 
 #include <ATen/ATen.h>

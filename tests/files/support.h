@@ -1,4 +1,4 @@
-// What the tests of files share: errors as text, pickles and zip archives written by hand.
+// Shared by the tests of files: errors as text, pickles and zip archives written by hand.
 #pragma once
 
 #include <gannet/error.h>
@@ -42,7 +42,7 @@ std::string le(Number number) {
   return std::string(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-// An archive with fields that a test may make lie.
+// An archive with fields that a test may falsify.
 struct HandEntry {
   std::string name, content;
   uint16_t method = 0, flags = 0;

@@ -1,5 +1,5 @@
-// Any bytes as a plugin's file: read_candidate never throws, and says of each whether and why it cannot be used. Where it is
-// an ELF file, whatever else is read from it before it is opened.
+// Arbitrary bytes as a plugin's file: read_candidate never throws, and reports whether and why each
+// cannot be used. For an ELF file, also everything else that is read from it before it is opened.
 #include <gannet/error.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What every pickle that is accepted has to keep: no null, a bounded depth, tensors that lie within their storages.
+// Invariants of every accepted pickle: no null, a bounded depth, tensors within their storages.
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -83,7 +83,8 @@ int main(int argc, char** argv) {
                                                  1e-8, false, false);
                                out.copy_(param);
                              }},
-                            // What a step reads and writes: in the sums, where there are any, and in the update.
+                            // Bytes that a step reads and writes: in the sums, if there are any,
+                            // and in the update.
                             {"gannet lamb@cuda, 8192 x 8192", lamb.numel(), 14 + 28, [&] { lamb.step(); }},
                             {"gannet adamw8bit@cuda, 8192 x 8192", adam8bit.numel(), 16, [&] { adam8bit.step(); }},
                             {"gannet adafactor@cuda, 8192 x 8192", adafactor.numel(), 8 + 2 + 12, [&] { adafactor.step(); }},

@@ -43,7 +43,7 @@ class WholeTensor {
       const bool is_cut = spec.extent == GANNET_STATE_PER_ELEMENT || spec.extent == GANNET_STATE_PER_BLOCK;
       const auto block = static_cast<int64_t>(spec.extent == GANNET_STATE_PER_BLOCK ? spec.block : 1);
       const auto options = at::TensorOptions().dtype(to_scalar_type(dtype)).device(is_cut ? fp32.device() : at::kCPU);
-      // Of the whole, rows and columns are the most that there are.
+      // For the whole tensor, rows and columns are the largest extents.
       states_.push_back(at::zeros({is_cut ? (numel_ + block - 1) / block : shape_[0] + shape_[1]}, options));
       pointers_.push_back(states_.back().data_ptr());
     }

@@ -118,7 +118,8 @@ ROW(a_kept_gradient_that_is_written, "found a gradient in `.grad` of 'first.weig
   t->step();
 }
 
-// What a later micro-batch leaves out counts as zeros, as where it was never used (program.md (d)).
+// A gradient that a later micro-batch omits counts as zeros, as if it was never used (program.md
+// (d)).
 ROW(cleared_before_a_micro_batch_without_it, "") {
   struct Turns : Net {
     Turns() { other = register_module("other", torch::nn::Linear(8, 16)); }
@@ -200,7 +201,7 @@ ROW(a_gradient_that_is_logged, kNotInGrad) {
   t->step();
 }
 
-// Where parameters are sharded it is told of those first.
+// With sharded parameters, the error about those comes first.
 ROW_WHERE(stepped_by_an_optimizer_of_the_program, kNotInGrad, [](const Setting& setting) { return !setting.is_sharded; }) {
   auto model = make<Net>(1);
   auto t = side.trainer(model);

@@ -50,7 +50,7 @@ struct Play {
     });
     t = side.trainer(model, {.accumulation = accumulation, .clipping = 1.0});
   }
-  // Of Net: a later layer comes behind them.
+  // Parameters of Net: a later layer comes after them.
   at::Tensor parameter(int64_t i) {
     const std::vector<at::Tensor> all = {model->first->weight, model->first->bias, model->second->weight, model->second->bias};
     return all[static_cast<size_t>(i)];

@@ -80,7 +80,7 @@ ROW_WHERE(an_average_swapped_in_and_out_without_a_guard, "", [](const Setting& s
   });
 }
 
-// A copy of the same values in other memory has no more digits than the parameter.
+// A copy of the same values in other memory has the precision of the parameter.
 ROW(a_copy_as_new_memory_between_small_updates, "") {
   between_small_updates(side, [](Trainer& t) {
     under_guard(t, t.model->parameters(), true, [&] {

@@ -75,7 +75,7 @@ void expect_no_third(int count, const std::string& stages, const std::string& dt
 
 TEST(Guest, HasAtLeastSixtyHabits) { EXPECT_GE(guest::rows().size(), 60u); }
 
-// What mutations.py wrote: a line for each row, `row: mutation, mutation` or `row: never (why)`.
+// The output of mutations.py: a line for each row, `row: mutation, mutation` or `row: never (why)`.
 std::map<std::string, std::string> seen_red() {
   std::ifstream in(GANNET_SOURCE_DIR "/tests/guest/seen_red.txt");
   std::map<std::string, std::string> seen;

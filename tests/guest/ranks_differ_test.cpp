@@ -29,7 +29,7 @@ void step(gannet::Engine<NetImpl>& engine, int64_t index) {
   engine.step();
 }
 
-// What rank 1 alone does.
+// Actions of only rank 1.
 std::map<std::string, std::function<void(gannet::Engine<NetImpl>&)>> deeds() {
   using Net = gannet::Engine<NetImpl>;
   return {
@@ -61,7 +61,8 @@ RANK_BODY(one_rank_differs) {
   auto world = gannet::test::world();
   const std::string deed = variable("DEED");
   auto engine = make_engine({{"gradient_accumulation_steps", deed == "batch" || deed == "boundary" ? 4 : 1},
-                             // The hashes of parameters would find what was written, too, and on a busy machine first.
+                             // The hashes of parameters would also find the write, and on a busy
+                             // machine first.
                              {"gannet", Dict{{"fingerprint_every", deed == "write" || deed == "load" ? 100 : 1}}}},
                             std::stoll(variable("STAGE")));
   const auto train = [&](int64_t first) {
@@ -110,8 +111,9 @@ TEST(RanksDiffer, InWhatTheProgramWrote) {
 }
 TEST(RanksDiffer, InWhatIsFrozen) { expect_told("freeze", {"0"}, HasSubstr("which parameters require a gradient")); }
 
-// Within a step of 2 micro-batches: rank 1 freezes a bias before the second one, rank 0 never, or before the first one. In the
-// second case it is frozen on both when the step is taken, and has a gradient on rank 1 alone.
+// Within a step of 2 micro-batches: rank 1 freezes a bias before the second one, rank 0 never, or
+// before the first one. In the second case it is frozen on both ranks when the step is taken, and
+// has a gradient only on rank 1.
 RANK_BODY(frozen_within_a_step) {
   auto world = gannet::test::world();
   auto engine = make_engine({{"gradient_accumulation_steps", 2}});
@@ -134,7 +136,7 @@ TEST(RanksDiffer, InWhatIsFrozenWithinAStep) {
   for (const std::string deed : {"never", "earlier"})
     ranks::expect_all_succeed(ranks::run_ranks("frozen_within_a_step", 2, {.environment = {{"DEED", deed}}}));
 }
-// Rank 1 clears `.grad` within a step, where nobody meets it before the step's end.
+// Rank 1 clears `.grad` within a step, where no other rank meets it before the step's end.
 RANK_BODY(cleared_on_one_rank) {
   auto world = gannet::test::world();
   auto engine = make_engine({}, std::stoll(variable("STAGE")));

@@ -14,7 +14,7 @@ namespace {
 using namespace gannet::test;
 using gannet::Dict;
 
-// Its gradient is `x`, whatever its weights.
+// Its gradient is `x` for any weights.
 struct OneImpl : torch::nn::Module {
   explicit OneImpl(int64_t numel) { w = register_parameter("w", torch::zeros({numel})); }
   at::Tensor forward(const at::Tensor& x) { return (w.to(torch::kFloat) * x).sum(); }
@@ -107,7 +107,7 @@ RANK_BODY(fp16_sum) {
     std::fflush(stdout);
     // fp16 has 11 bits: each of the ranks' additions rounds by at most 2^-11 of its result.
     ranks::expect(rms < std::exp2(-11), "the error is " + std::to_string(rms));
-    // What fits fp16 on each rank trains: 65,520 is the first number that rounds to infinity.
+    // Values that fit fp16 on each rank train: 65,520 is the first number that rounds to infinity.
     ranks::expect(static_cast<double>(trains + 1) * largest >= 65'520 * (1 - 1e-6),
                   "stage " + std::to_string(stage) + " trains with a scale of " + std::to_string(trains) + " at most, " +
                       std::to_string(65'520 / largest) + " is what each rank's gradient allows");

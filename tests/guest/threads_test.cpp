@@ -1,5 +1,6 @@
-// Programs that use an engine from several threads, that throw on one rank alone, or that hand in what LibTorch cannot train:
-// equal to the plain order, or an error with the calls, threads, ranks and parameters in it.
+// Programs that use an engine from several threads, throw on one rank only, or pass in something
+// that LibTorch cannot train: equal to the plain order, or an error with the calls, threads, ranks
+// and parameters in it.
 #include <c10/core/InferenceMode.h>
 #include <gannet/gannet.h>
 #include <gmock/gmock.h>
@@ -103,8 +104,8 @@ TEST(Threads, AfterAnErrorAnotherThreadMayCall) {
   EXPECT_EQ(engine->global_steps(), 1);
 }
 
-// Which calls win is chance. What loses one is told so, or is LibTorch's news of a loss whose parameters another step has
-// changed; none is a defect of ours or a lack of memory.
+// It is random which calls win. The loser gets an error of ours, or LibTorch's error for a loss
+// whose parameters another step has changed; none reports an internal defect or a lack of memory.
 TEST(Threads, TwoThatTrainOneEngineGetNoUntrueText) {
   for (const int64_t stage : {0, 3}) {
     auto engine = engine_at(stage);

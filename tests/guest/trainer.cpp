@@ -54,7 +54,8 @@ class Plain : public Trainer {
     scale(loss).backward({}, create_graph, create_graph);
     note_gradients();
   }
-  // What the program clears to none behind the last backward is left out of the update, as in torch.optim.
+  // Gradients that the program clears to none after the last backward are left out of the update,
+  // as in torch.optim.
   void note_gradients() {
     came_.clear();
     for (const auto& entry : model->named_parameters())
@@ -140,7 +141,7 @@ class Plain : public Trainer {
     const auto found = masters_.find(name);
     return found == masters_.end() ? parameter : found->second;
   }
-  // What the program wrote: an element that is not its master's rounding becomes the master.
+  // Adopts the program's writes: an element that is not its master's rounding becomes the master.
   void take_in() {
     torch::NoGradGuard no_grad;
     if (setting_.dtype != "bf16" && setting_.dtype != "fp16") return;

@@ -72,7 +72,7 @@ class Trainer {
   virtual void set_boundary(std::optional<bool> is_boundary) = 0;
   virtual void set_lr(double lr) = 0;
   virtual void each_gradient(const std::function<void(at::Tensor&)>& body) = 0;  // averaged, unscaled; written back
-  // What the program seeds LibTorch's own backward with.
+  // The scale with which the program seeds LibTorch's own backward.
   virtual at::Tensor scale(const at::Tensor& loss) = 0;
   virtual bool step_is_empty() const = 0;                  // no micro-batch of the next step has ended
   virtual std::map<std::string, at::Tensor> values() = 0;  // of trained parameters, fp64
@@ -84,7 +84,7 @@ class Trainer {
   void train(int64_t steps);  // whole steps
   int64_t accumulation = 1;
   gannet::EngineBase* engine = nullptr;  // null: plain
-  // Of micro-batch `index` on `rank`: 4 samples.
+  // Micro-batch `index` on `rank`: 4 samples.
   static std::pair<at::Tensor, at::Tensor> batch(int64_t index, int64_t rank, int64_t world);
 };
 
@@ -96,7 +96,7 @@ class Side {
   std::shared_ptr<Trainer> trainer(std::shared_ptr<Model> model = nullptr, const Options& options = {});
   gannet::Dict config(const Options& options) const;
   std::vector<std::shared_ptr<Trainer>> trainers;  // in the order of their making; their values are compared at the end
-  void drop(std::shared_ptr<Trainer>& trainer);    // ends it, and compares it no more
+  void drop(std::shared_ptr<Trainer>& trainer);    // ends it, and stops comparing it
 };
 
 // `body` under a zero::GatheredParameters guard where an engine trains, under NoGradGuard on both sides. `writes`: rank 0's
@@ -106,7 +106,7 @@ void under_guard(Trainer& trainer, const std::vector<at::Tensor>& parameters, bo
 // Seven micro-batches, two to a step; a tensor hook of the program throws in the fourth one's backward.
 void train_past_a_failing_backward(Side& side, const std::function<void(Trainer&)>& micro_batch);
 
-// What a row must end as. kTold rows name what the error must contain.
+// Expected outcome of a row. kTold rows name the text that the error must contain.
 struct Row {
   std::string name;
   std::string told;  // "": equal to plain LibTorch

@@ -1,4 +1,5 @@
-// What `gannet run` says and does when a rank fails: the cause in words, its consequences, the last lines, and restarts.
+// Reports and reactions of `gannet run` when a rank fails: the cause in words, its consequences,
+// the last lines, and restarts.
 #include <gmock/gmock.h>
 
 #include "launch/cause.h"
@@ -20,7 +21,7 @@ size_t count_of(const std::string& text, const std::string& part) {
 }
 
 TEST_F(GannetRunFault, ReportsTheFirstFailureAsTheCauseAndTheOthersAsWhatFollowed) {
-  Launched run(  // rank 1 writes to stderr alone: two pipes that are read at once have no order between them
+  Launched run(  // rank 1 writes only to stderr: two pipes that are read at once have no order between them
       {"--num_procs", "3", "sh", "-c",
        "case $RANK in 0) trap 'echo peer lost; exit 3' TERM; while :; do sleep 0.05; done;; "
        "1) sleep 0.4; exec >&2; for i in $(seq 30); do echo line $i; done; echo the reason; exit 7;; 2) exec sleep 60;; esac"});

@@ -39,8 +39,8 @@ class Launched {
   // The same without the binary: `gannet` takes some tenths of a second to load, which many cases need not pay.
   explicit Launched(const gannet::launch::Options& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5))
       : Launched([&] { return gannet::launch::run(options, failure_grace); }) {}
-  // A function as the whole program of a process; it returns the exit code. `reads` false: nobody reads its output until
-  // finish_reading(), and it goes through one pipe.
+  // A function as the whole program of a process; it returns the exit code. `reads` false: its
+  // output is not read until finish_reading(), and it goes through one pipe.
   explicit Launched(const std::function<int()>& body, bool reads = true) {
     int out[2], err[2];
     if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
@@ -59,11 +59,11 @@ class Launched {
     if (reads) readers_[0] = std::thread([this, fd = out[0]] { collect(fd, output_); });
     readers_[1] = std::thread([this, fd = err[0]] { collect(fd, error_); });
   }
-  // Of `gannet run`, with nobody who reads.
+  // For `gannet run` without a reader.
   struct Unread {};
   Launched(Unread, const gannet::launch::Options& options)
       : Launched([&] { return gannet::launch::run(options, std::chrono::seconds(2)); }, false) {}
-  // The first `bytes` of what nobody has read yet.
+  // The first `bytes` of unread output.
   std::string read_some(size_t bytes) {
     std::string text(bytes, '\0');
     size_t done = 0;

@@ -1,5 +1,5 @@
-// What a rank leaves behind is ended whatever its environment, its session and its name say, and whichever of gannet run's own
-// processes is killed.
+// Processes that a rank leaves behind are ended for any environment, session and name, and also if
+// one of gannet run's own processes is killed.
 #include <gmock/gmock.h>
 
 #include "launch/launched.h"

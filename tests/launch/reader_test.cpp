@@ -1,4 +1,4 @@
-// gannet run and the reader of its output: one that stands still, one that is slow, one that goes away.
+// gannet run and the reader of its output: one that pauses, one that is slow, one that goes away.
 #include <gannet/stop.h>
 #include <gmock/gmock.h>
 
@@ -12,7 +12,7 @@ using gannet::launch::Options;
 using testing::HasSubstr;
 using testing::Not;
 
-// How long nobody reads before something happens: 2 s, or GANNET_TEST_STILL_SECONDS.
+// Time without reads before something happens: 2 s, or GANNET_TEST_STILL_SECONDS.
 std::chrono::duration<double> still() {
   const char* seconds = std::getenv("GANNET_TEST_STILL_SECONDS");
   return std::chrono::duration<double>(seconds ? std::atof(seconds) : 2);

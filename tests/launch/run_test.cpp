@@ -1,4 +1,5 @@
-// What `gannet run` starts, how it forwards signals and output, and that nothing outlives it.
+// Processes that `gannet run` starts, how it forwards signals and output, and that nothing outlives
+// it.
 #include <gmock/gmock.h>
 
 #include "launch/launched.h"
@@ -237,7 +238,8 @@ Launched below(const std::vector<std::pair<std::string, std::string>>& variables
 }
 
 TEST_F(GannetRun, OneLauncherForEachNodeIsRefused) {
-  // `srun --ntasks-per-node 1 gannet run` on two nodes: each would train alone, and overwrite the other's checkpoints.
+  // `srun --ntasks-per-node 1 gannet run` on two nodes: each would train separately, and overwrite
+  // the other's checkpoints.
   for (const char* rank : {"0", "1"}) {
     Launched run([&] {
       const std::string command = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=" + std::string(rank) +

@@ -23,7 +23,7 @@ using ranks::expect_all_succeed;
 using ranks::run_ranks;
 using ranks::same;
 
-// What rank 0 printed of its own.
+// The figures that rank 0 printed.
 std::vector<std::string> printed_figures(const std::vector<ranks::Outcome>& outcomes) {
   std::vector<std::string> lines;
   std::istringstream output(outcomes.at(0).output);

@@ -1,5 +1,5 @@
-// What programs do with experts beside training them: divisors, values by name and under guards, frozen ones, meshes of their
-// own; and what is refused.
+// Uses of experts besides training: divisors, values by name and under guards, frozen experts, the
+// program's own meshes; and refused uses.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 

@@ -94,7 +94,7 @@ struct MixtureRun {
     const std::string text = variable(axis);
     return text.empty() ? 1 : static_cast<uint32_t>(std::stoul(text));
   }
-  // Of the environment's degrees, as the config's are laid out.
+  // Mesh of the environment's degrees, in the order of the config's.
   static MeshShape layout(uint32_t ranks) {
     const uint32_t expert = degree("EXPERT"), tensor = degree("TENSOR");
     return MeshShape({{"expert_data", ranks / expert / tensor}, {"expert", expert}, {"tensor", tensor}});

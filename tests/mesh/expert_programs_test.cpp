@@ -1,6 +1,6 @@
-// What a program with a mixture of experts meets: ranks without tokens for an expert, experts thawed later and in groups of their
-// own, engines beside each other, stages of a pipeline, files of weights, a gradient that is no number, a rank that declares
-// something else.
+// Programs with a mixture of experts: ranks without tokens for an expert, experts thawed later and
+// in groups of their own, several engines, stages of a pipeline, files of weights, a non-finite
+// gradient, a rank that declares something else.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,8 @@ RANK_BODY(idle_experts) {
       auto engine = gannet::initialize(model, {.config = config}).engine;
       for (int step = 0; step < 2; ++step) {
         for (int micro = 0; micro < 2; ++micro) {
-          // Ranks 0 and 2 hold one expert: rank 0 never has tokens for it, rank 2 in the first micro-batch alone.
+          // Ranks 0 and 2 hold one expert: rank 0 never has tokens for it, rank 2 only in the first
+          // micro-batch.
           const double factor = world->rank() == 0 || (world->rank() == 2 && micro == 1) ? 0 : world->rank();
           engine->backward(engine->forward(factor));
           if (micro == 0) engine->step();
@@ -96,7 +97,7 @@ RANK_BODY(groups_of_experts) {
 }
 TEST(ExpertPrograms, ExpertsTrainInSeveralGroups) { expect_as_whole("groups_of_experts", {{"EXPERTS", "3"}}, 3u * 4 * 2); }
 
-// Two engines with experts in turn: each as if it were alone.
+// Two engines with experts in turn: each behaves as if it were the only one.
 RANK_BODY(engines_of_experts) {
   for (const int64_t stage : {1, 3}) {
     MixtureRun alone(split_config(stage), /*seed=*/1);

@@ -62,7 +62,8 @@ TEST(UnevenExperts, TrainAsTheWholeModel) {
   }
 }
 
-// What stage 3 decides by sizes: which parameters stay, what is asked for ahead, what makes room. All ranks decide alike.
+// Decisions of stage 3 by size: which parameters stay, which are prefetched, which make room. All
+// ranks decide alike.
 RANK_BODY(gathers_uneven_experts) {
   Dict zero{{"stage", 3}, {"reduce_bucket_size", 300}, {"stage3_param_persistence_threshold", 0}};
   if (!variable("PERSISTENT").empty()) zero["stage3_param_persistence_threshold"] = 1000;

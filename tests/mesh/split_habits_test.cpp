@@ -1,4 +1,4 @@
-// Habits of programs whose parameters are split: each is right, or an error that says what is not.
+// Common programs with split parameters: each works, or gives an error that names the mistake.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ void expect_ranks_succeed(const std::string& body, int count, std::map<std::stri
   expect_all_succeed(run_ranks(body, count, {.environment = environment}));
 }
 
-// What a torch::optim::Optimizer serializes belongs to the parameters of its rank.
+// The state that a torch::optim::Optimizer serializes belongs to the parameters of its rank.
 RANK_BODY(own_optimizer_of_split) {
   const std::string folder = variable("FOLDER") + "/run";
   const auto how = [](int64_t seed) { return Run::How{.seed = seed, .has_own_optimizer = true}; };
@@ -179,7 +179,7 @@ TEST(SplitHabits, AFlippedBitIsToldOnAllRanksAndALoadHelps) {
   for (const char* where : {"split", "whole"}) expect_ranks_succeed("a_flipped_bit", 4, {{"FINGERPRINT", "1"}, {"WHERE", where}});
 }
 
-// A state of a whole group is one, although its split parameters lie apart.
+// A state of a whole group is a single one, although the group's split parameters are separate.
 RANK_BODY(a_state_of_the_group) {
   Dict config = split_config(0);
   config["optimizer"] = Dict{{"type", "Probe"}, {"params", Dict{{"lr", 0.01}}}};

@@ -197,7 +197,8 @@ TEST(Split, WeightsAreWrittenWholeAndLoadedByBoxes) {
   expect_all_succeed(run_ranks("weights_of_split", 4, {.environment = {{"TENSOR", "2"}, {"FOLDER", folder.string()}}}));
 }
 
-// What does not make up a tensor is refused on every rank, with the parameter and the elements.
+// Boxes that do not make up a tensor are refused on every rank, with the parameter and the
+// elements.
 RANK_BODY(refused_splits) {
   const auto world = gannet::init_distributed();
   const auto initialized = [&](const std::function<void(torch::nn::Module&)>& declare, int64_t degree, const Dict& with = {}) {
@@ -228,7 +229,7 @@ RANK_BODY(refused_splits) {
                        {{"optimizer", Dict{{"type", "Whole"}, {"params", Dict{{"lr", 0.1}}}}},
                         {"plugins", Dict{{"path", gannet::List{Value(WHOLE_PLUGIN)}}}}}),
            "needs whole tensors, and each rank has a part of 'first.weight'");
-  // What one rank has all of is not split.
+  // A tensor that is whole on one rank is not split.
   same(initialized([&](torch::nn::Module& net) { rows(16, 0)(net); }, 1), std::string(), "a box that is the whole tensor");
 }
 TEST(Split, BoxesThatDoNotMakeUpTheTensorAreRefused) { expect_all_succeed(run_ranks("refused_splits", 4)); }

@@ -1,5 +1,5 @@
-// What programs do with tied weights beside training them: frozen ones, names and orders of their own, several of them, writes
-// into one copy; and what is refused.
+// Uses of tied weights besides training: frozen ones, other names and orders, several of them,
+// writes into one copy; and refused uses.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,8 @@ RANK_BODY(several_ties) {
     auto engine = gannet::initialize(model, {.config = config}).engine;
     expect(engine->full_fp32_parameter("a").eq(1.0).all().item<bool>(), "the first stage's values of a");
     expect(engine->full_fp32_parameter("b").eq(3.0).all().item<bool>(), "the first stage's values of b");
-    // Of a: 1 and 3 on the two ranks of stage 0, 2 and 4 on those of stage 1: means of 2 and 3.
+    // Gradients of a: 1 and 3 on the two ranks of stage 0, 2 and 4 on those of stage 1: means of 2
+    // and 3.
     const double own = place + 1.0 + 2 * engine->rank();
     engine->backward(engine->forward(own, 10.0));
     engine->step();
@@ -130,7 +131,7 @@ RANK_BODY(ties_under_init) {
 }
 TEST(Ties, ZeroInitLeavesThemToInitialize) { expect_all_succeed(run_ranks("ties_under_init", 4, {.environment = kTwoStages})); }
 
-// The program writes into the copy of one stage alone.
+// The program writes only into the copy of one stage.
 RANK_BODY(differing_copies) {
   for (const int64_t stage : {0, 3}) {
     StagesRun run(split_config(stage));

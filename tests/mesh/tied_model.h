@@ -11,8 +11,8 @@
 
 namespace gannet::test {
 
-// first (words, a bias) -> middle -> last (words again, a matrix): the stage's ones of them. Cut in two, the second stage has the
-// last layer alone.
+// first (words, a bias) -> middle -> last (words again, a matrix): the layers of this stage. Cut in
+// two, the second stage has only the last layer.
 struct StagesImpl : torch::nn::Module {
   struct How {
     uint32_t stage = 0, stages = 1;

@@ -93,7 +93,7 @@ TEST(Classifier, LabelsThatDoNotFitAreNamed) {
   EXPECT_THAT(error_of([&] { BertForSequenceClassification{config}; }), HasSubstr("among 1 class"));
 }
 
-// A model of the pretraining has no such head: the rest is loaded, and the log says what is new.
+// A pretrained model has no such head: the rest is loaded, and the log reports the new head.
 TEST(Classifier, AFolderWithoutTheHeadSaysThatItIsNew) {
   std::vector<std::string> lines;
   gannet::set_log_sink([&](gannet::LogLevel, const std::string& line) { lines.push_back(line); });

@@ -1,5 +1,6 @@
-// min_length, min_new_tokens, max_length, repetition_penalty and no_repeat_ngram_size write what transformers writes;
-// generation_config.json is read, and what generate() does not have of it is told.
+// min_length, min_new_tokens, max_length, repetition_penalty and no_repeat_ngram_size write what
+// transformers writes; generation_config.json is read, and options that generate() lacks are
+// reported.
 #include <gannet/gannet.h>
 #include <gannet/models/gpt2.h>
 #include <gannet/models/llama.h>

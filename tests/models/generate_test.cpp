@@ -41,7 +41,7 @@ void expect_texts_of_transformers(const std::string& name) {
   EXPECT_TRUE(model->is_training()) << "as it was before";
 }
 
-// A prompt alone has the same text as beside longer ones.
+// A single prompt gives the same text as next to longer ones.
 template <class Model>
 void expect_padding_to_change_nothing(const std::string& name) {
   SCOPED_TRACE(name);
@@ -83,7 +83,7 @@ TEST(Generate, DrawsRepeatUnderASeedAndDoNotDependOnTheNeighbours) {
   EXPECT_NE(gannet::generate(model, {{5, 6, 7}, {8}}, other), texts);
 }
 
-// A model whose next token has these probabilities, whatever came before.
+// A model that gives the next token these probabilities after any text.
 struct Dice : torch::nn::Module {
   struct Cache {
     void reorder(const at::Tensor&) {}
@@ -170,7 +170,7 @@ TEST(Generate, MistakesAreNamed) {
   EXPECT_THAT(error_of({{1}}, {.num_beams = 2, .length_penalty = std::nan("")}), HasSubstr("length_penalty is nan"));
 }
 
-// The sum of both is no integer any more.
+// The sum of both overflows an integer.
 TEST(Generate, AsManyTokensAsThereAreIntegersAreTooMany) {
   EXPECT_THAT(error_of({{1, 2}}, {.max_new_tokens = std::numeric_limits<int64_t>::max()}),
               HasSubstr("that is more than the model's 64 positions"));

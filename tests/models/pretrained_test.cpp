@@ -1,4 +1,4 @@
-// from_pretrained and from_config on one rank: which files, which names, what is told.
+// from_pretrained and from_config on one rank: files, names and messages.
 #include <gannet/gannet.h>
 #include <gannet/models/gpt2.h>
 #include <gmock/gmock.h>
@@ -186,7 +186,7 @@ TEST_F(Folder, ANameThatTheModelDoesNotReadIsNoOverwrite) {
     return "";
   };
   EXPECT_EQ(error({{"n_layers", 1}}), "model_overwrite has 'n_layers', which the model does not read; did you mean 'n_layer'?");
-  // Of the file, or of the load, without an effect on the sizes.
+  // Settings of the file or of the load that do not affect the sizes.
   EXPECT_EQ(error({{"resid_pdrop", 0.0}, {"use_cache", false}, {"torch_dtype", "float32"}}), "");
 }
 
@@ -248,7 +248,7 @@ TEST_F(Folder, AFileThatWasCutIsCalledWhatItWas) {
   }
 }
 
-// The rank that tells is the one of the group, whatever a variable of that name says in a world of one.
+// The group's first rank reports; the variable RANK does not matter in a world of one.
 TEST_F(Folder, TheFirstRankOfTheGroupTellsWhatWasLoaded) {
   save();
   std::vector<std::string> lines;

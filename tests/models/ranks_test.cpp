@@ -107,7 +107,8 @@ TEST(PretrainedOnRanks, TakeAShardAndTheTensorThatIsBuilt) {
   std::filesystem::remove_all(folder);
 }
 
-// What only the arguments know is "auto" until the engine is made; ZeRO's sizes follow from config.json.
+// Values that only the arguments know are "auto" until the engine is made; ZeRO's sizes follow from
+// config.json.
 RANK_BODY(auto_values) {
   auto world = gannet::init_distributed({.timeout_seconds = 120});
   gannet::Config config(Dict{{"train_batch_size", "auto"},

@@ -34,7 +34,7 @@ Result by_operators(const nn::LayerCall& call, const Problem& of, const at::Tens
   return run(nn::layer_by_operators, call, of.x, mask, of.parameters, of.gradient, dtype);
 }
 
-// What other devices run, on the CPU.
+// The path of other devices, on the CPU.
 TEST(TransformerLayerByOperators, IsTheCompositionAndTheCpusKernels) {
   for (const bool is_pre_norm : {true, false})
     for (const bool is_tanh : {true, false})
@@ -97,7 +97,7 @@ TEST(TransformerLayer, GivesNothingToWordsThatMayLookAtNothing) {
   const Problem of = problem(1, 600);
   at::Tensor mask = torch::zeros({1, 1, 600, 600});
   mask.index_put_({0, 0, 3}, -std::numeric_limits<float>::infinity());
-  // In a tile of its own, and of words that look at the second tile alone.
+  // In a separate tile, and for words that attend only to the second tile.
   mask.index_put_({0, 0, 5, torch::indexing::Slice(0, 512)}, -std::numeric_limits<float>::infinity());
   const Result found = layer(call_of(true), of, mask);
   EXPECT_TRUE(found.y.isfinite().all().item<bool>());

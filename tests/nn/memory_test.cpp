@@ -1,5 +1,5 @@
-// What the transformer layer keeps for backward, counted by the allocator, and that options which keep less have the same
-// gradients.
+// Memory that the transformer layer keeps for backward, counted by the allocator; options that keep
+// less give the same gradients.
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -49,7 +49,8 @@ struct Options {
   bool is_pre_norm = true, gelu_checkpoint = false, is_invertible = false;
   double ratio = 0;
 };
-// Of a stack of two layers the second one's share, its output included, in batch * words * width numbers.
+// The second layer's share in a stack of two, its output included, in batch * words * width
+// numbers.
 double kept(const Options& options) {
   constexpr int64_t kBatch = 2, kWords = 512, kWidth = 192;
   nn::TransformerLayerConfig config;

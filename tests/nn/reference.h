@@ -115,7 +115,7 @@ inline Problem problem(int64_t batch, int64_t length, int64_t width = 24, int64_
   return made;
 }
 
-// Of the largest number of the expected one, at least 1.
+// Relative to the largest expected number, at least 1.
 inline double distance(const at::Tensor& found, const at::Tensor& expected) {
   const at::Tensor wanted = expected.to(torch::kDouble);
   const double size = std::max(1.0, wanted.abs().max().item<double>());

@@ -61,9 +61,10 @@ TEST_F(Runs, MemoryByKindShowsWhatOneLineOfConfigToRecomputeSpares) {
   EXPECT_LT(groups["activations"].get<int64_t>(), plain["activations"].get<int64_t>() - 2 * kRows * kWidth * 4);
 }
 
-// 12 blocks of width 256, 4 x 256 words, dropout in attention too, AdamW in fp32: all that LibTorch's allocator gives out in a
-// step but for gradients, which are whole from the start under an engine. Parameters, states and buckets do not come from it. The
-// peak is at the begin of backward: 12 inputs of 1 MiB, the 27.6 MiB that one block saves, and gradients of its activations.
+// 12 blocks of width 256, 4 x 256 words, dropout also in attention, AdamW in fp32: all allocations
+// of LibTorch's allocator in a step except for gradients, which exist from the start under an
+// engine. Parameters, states and buckets do not come from it. The peak is at the start of backward:
+// 12 inputs of 1 MiB, the 27.6 MiB that one block saves, and gradients of its activations.
 TEST_F(Runs, RecomputedBlocksUnderAnEngineKeepTheirInputsAlone) {
   const auto activations = [](const std::string& name, Recompute recompute) {
     Dict config = config_with({{"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-3}}}}}});

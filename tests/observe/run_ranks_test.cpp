@@ -1,4 +1,4 @@
-// What a run of two ranks tells, and what that costs.
+// Reports of a run of two ranks, and their cost.
 #include <gmock/gmock.h>
 
 #include <tuple>

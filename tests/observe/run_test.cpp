@@ -1,4 +1,5 @@
-// What a real run tells: the metrics file, the monitors, the log and the trace of an engine on one rank.
+// Reports of a real run: the metrics file, the monitors, the log and the trace of an engine on one
+// rank.
 #include <gmock/gmock.h>
 
 #include <cmath>

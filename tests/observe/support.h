@@ -1,4 +1,4 @@
-// What the tests of monitors over real runs share.
+// Shared by the tests of monitors over real runs.
 #pragma once
 
 #include <gannet/log.h>
@@ -59,7 +59,7 @@ std::vector<double> train(Engine<Model>& engine, int64_t steps) {
       mean += loss.template item<double>() / static_cast<double>(engine.gradient_accumulation_steps());
       engine.backward(loss);
       engine.count("tokens", 10 * (engine.rank() + 1));
-      if (engine.rank() == 1 && engine.global_steps() > 0) engine.count("images", 3);  // a name of this rank's alone, and late
+      if (engine.rank() == 1 && engine.global_steps() > 0) engine.count("images", 3);  // only this rank has the name, and late
       engine.record("accuracy", 0.5 + static_cast<double>(engine.rank()));
       engine.step();
     }

@@ -1,4 +1,5 @@
-// A drive that lies, fails, does half or is busy: each is either overcome or told with region, offset and reason.
+// A drive that corrupts data, fails, does half or is busy: the tier recovers, or reports region,
+// offset and reason.
 #include <atomic>
 
 #include "offload/faulty_calls.h"

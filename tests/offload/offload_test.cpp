@@ -1,4 +1,5 @@
-// What every offload tier owes: one suite over all of ours, with the settings that change how they work.
+// Requirements on every offload tier: one suite over all of ours, with the settings that change how
+// they work.
 #include <algorithm>
 #include <numeric>
 #include <thread>
@@ -90,7 +91,7 @@ TEST_P(OffloadTier, ManyWorksAreInFlightAndWaitedForInAnyOrder) {
     std::shuffle(order.begin(), order.end(), random);
     for (const uint64_t i : order) tier_->wait(works[i]);
 
-    // Odd parts are read while even ones are written anew.
+    // Odd parts are read while even ones are rewritten.
     got.clear();
     for (uint64_t i = 0; i < kParts; ++i) got.emplace_back(kPart, i % 2 ? 1000 : 100 * i + round);
     for (uint64_t i = 0; i < kParts; ++i)
@@ -129,7 +130,7 @@ TEST_P(OffloadTier, ReleasingAndEndingWaitForWhatIsInFlight) {
   tier_->wait(work);
   tier_->write(kept, 0, other.data(), other.size());
   tier_.reset();
-  other.clear();  // nothing reads the buffer any more
+  other.clear();  // no read of the buffer is pending
 }
 
 TEST_P(OffloadTier, ARangeOutsideTheRegionIsRefused) {

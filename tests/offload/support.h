@@ -1,4 +1,5 @@
-// What the offload tests share: a tier opened as the engine opens it, page-aligned buffers, folders on a disk.
+// Shared by the offload tests: a tier opened as the engine opens it, page-aligned buffers, folders
+// on a disk.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -132,7 +132,7 @@ TEST(Adafactor, RefusesParamsThatContradictOneAnother) {
   EXPECT_THAT(refusal_of(Dict{{"lr", 0.1}, {"warmup_init", true}}), HasSubstr("needs 'relative_step'"));
 }
 
-// What a schedule or the program sets is a factor of the relative step.
+// The rate from a schedule or the program is a factor of the relative step.
 TEST(Adafactor, ALearningRateThatIsSetScalesRelativeSteps) {
   Given whole({{37, 19}}, Dict{{"type", "Adafactor"}}), half({{37, 19}}, Dict{{"type", "Adafactor"}});
   EXPECT_EQ(half.engine->get_lr()[0], 1);

@@ -161,7 +161,7 @@ TEST(Adam8bit, LearnsAsAdamWDoes) {
   EXPECT_NEAR(small / full, 1, 0.01);
 }
 
-// Blocks of tensors that lie side by side would be one: the layout of the run has to leave them room.
+// Blocks of adjacent tensors would be shared: the layout of the run has to leave room between them.
 TEST(Adam8bit, IsRefusedWhereTheRunBeganWithoutRoomForItsBlocks) {
   Given given(kAdam8bitShapes, Dict{{"type", "SGD"}, {"params", Dict{{"lr", 0.1}}}});
   given.step();

@@ -1,4 +1,5 @@
-// What every element-wise optimizer of ours promises, whatever its rule: types, conversions, tails, cuts, threads.
+// Guarantees of every element-wise optimizer of ours, independent of its rule: types, conversions,
+// tails, cuts, threads.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -159,7 +160,7 @@ TEST(Elementwise, ReadsEverySixteenBitGradientExactly) {
   }
 }
 
-// SGD with lr 0 leaves the parameter alone and writes its copy. c10's conversions round to nearest even.
+// SGD with lr 0 keeps the parameter and writes its copy. c10's conversions round to nearest even.
 TEST(Elementwise, RoundsTheCopyToNearestEvenAndKeepsNaN) {
   TestHost host;
   OptimizerUnderTest sgd(LoadedPlugin("optimizer_sgd", "SGD"), Dict{{"lr", 0.0}}, host);
@@ -211,8 +212,8 @@ TEST(Elementwise, ANotANumberInTheGradientReachesParameterStatesAndCopyOfThatEle
   }
 }
 
-// Without Highway: the loop that a compiler vectorises, of the same files. Highway's targets below AVX2 have no fused
-// multiply-add, so that they round once more.
+// Without Highway: the loop that a compiler vectorises, from the same files. Highway's targets
+// below AVX2 have no fused multiply-add, so that they round one more time.
 TEST(Elementwise, PlainLoopsGiveTheBitsOfHighways) {
   if (!(hwy::SupportedTargets() & (HWY_AVX2 | HWY_NEON))) GTEST_SKIP() << "this processor has no fused multiply-add";
   TestHost host;

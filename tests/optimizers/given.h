@@ -43,7 +43,7 @@ class Given {
     for (const auto& [key, value] : more.entries()) config[key] = value;
     engine = initialize(module, {.config = config}).engine;
   }
-  // Of step number `count`, from 1: rows and columns of different sizes, some of them small.
+  // For step number `count`, from 1: rows and columns of different sizes, some of them small.
   void set_gradients(int64_t count) {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(100 + count));
     for (size_t i = 0; i < module->given.size(); ++i) {

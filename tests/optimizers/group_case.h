@@ -1,11 +1,12 @@
-// A parameter group of several tensors that lie one after the other in one range, run as the contract says: begin_step, the
-// rounds of sums, update, end_step; in one piece or cut into several.
+// A parameter group of several contiguous tensors in one range, run by the contract: begin_step,
+// the rounds of sums, update, end_step; in one piece or cut into several.
 //
 //   GroupCase group(lamb(), Dict{{"lr", 0.1}}, host, kAllTypes[0], {{"weight", {30, 7}}, {"bias", {30}}});
 //   group.step();                     // all in one piece
 //   group.step({0, 11, group.numel}); // in two
 //
-// Every extent of a state and every scope of a sum but those of the group and of the model.
+// Covers every extent of a state, and every scope of a sum except those of the group and of the
+// model.
 #pragma once
 
 #include <algorithm>
@@ -130,7 +131,7 @@ class GroupCase {
   double sum(uint64_t tensor, uint64_t which) const { return sums_[tensor * sum_count_ + which]; }
   bool same_result(const GroupCase& other) const { return same_arrays(other) && sums_ == other.sums_ && lines_ == other.lines_; }
   bool same_arrays(const GroupCase& other) const { return param == other.param && out == other.out && states == other.states; }
-  // Of a state, bytes that a piece of `piece_numel` elements has of it; 0: it is not cut, and in host memory.
+  // Bytes of a state for a piece of `piece_numel` elements; 0: it is not cut, and in host memory.
   uint64_t state_bytes(size_t s, uint64_t piece_numel) const {
     return cuts_[s].block == 0 ? 0 : (piece_numel + cuts_[s].block - 1) / cuts_[s].block * cuts_[s].bytes;
   }

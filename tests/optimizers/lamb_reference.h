@@ -5,8 +5,8 @@
 
 namespace gannet::test {
 
-// FusedLamb's formulas, one number after the other, in T. In fp32 with the plugin's order of roundings, so that what differs is
-// the order of the sums alone.
+// FusedLamb's formulas, one number after the other, in T. In fp32 with the plugin's order of
+// roundings, so that only the order of the sums differs.
 template <class T>
 struct LambReference {
   double lr = 1e-3, decay = 0, eps = 1e-8, beta1 = 0.9, beta2 = 0.999, max_coeff = 10, min_coeff = 0.01;

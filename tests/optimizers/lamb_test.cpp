@@ -67,7 +67,8 @@ TEST(Lamb, Follows200StepsOfAReferenceInFp32) {
   const double from_exact = relative_distance(group.values(), exact.values());
   std::printf("200 steps: %.2g from the reference in fp32, %.2g from that in fp64\n", from_same, from_exact);
   EXPECT_LT(from_same, 1e-6);
-  // Of 200 steps each rounds the parameter once, and its update by a few units of a number a hundred times smaller.
+  // Each of 200 steps rounds the parameter once, and its update by a few units of a number a
+  // hundred times smaller.
   EXPECT_LT(from_exact, 200 * 0x1p-24);
   EXPECT_GT(relative_distance(group.values(), std::vector<double>(group.numel, 1)), 0.1);
 }

@@ -1,5 +1,5 @@
-// A plugin's file opened by the C contract alone, without the core's loader: what the optimizers' and schedules' own tests
-// and benchmarks use.
+// A plugin's file opened through only the C contract, without the core's loader: used by the
+// optimizers' and schedules' own tests and benchmarks.
 //
 //   LoadedPlugin adam("optimizer_adam", "AdamW");
 //   auto object = OptimizerUnderTest(adam, gannet::Dict{{"lr", 1e-2}});
@@ -19,7 +19,7 @@
 
 namespace gannet::test {
 
-// Of the build, unless the tests were carried to another machine (scripts/gpu).
+// The build's folder, unless the tests were carried to another machine (scripts/gpu).
 inline std::string binary_folder() {
   const char* carried = std::getenv("GANNET_TEST_BINARY_DIR");
   return carried ? carried : GANNET_BINARY_DIR;

@@ -1,4 +1,5 @@
-// What Muon makes of a group's tensors: which are Adam's, which are several matrices, and the rates of both parts.
+// Muon's treatment of a group's tensors: which are Adam's, which are several matrices, and the
+// rates of both parts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -128,8 +128,8 @@ TEST(Muon, EveryShapeIsOrthogonalizedWhole) {
   }
 }
 
-// What the iteration promises: singular values between 0.68 and 1.14 for a matrix that is not nearly singular, so that the
-// update's squares add up to about the rank.
+// Guarantees of the iteration: singular values between 0.68 and 1.14 for a matrix that is not
+// nearly singular, so that the update's squares add up to about the rank.
 TEST(Muon, AnUpdatesSizeIsThatOfAnOrthogonalMatrix) {
   TestHost host;
   GroupCase group(muon(), Dict{{"lr", 1.0}}, host, kAllTypes[0], {{"weight", {40, 160}}});

@@ -116,7 +116,8 @@ class ThreadRanks {
   uint32_t size_;
 };
 
-// What all ranks had is what all got, and the errors that are left; every rank gets the same.
+// The inputs of all ranks equal the outputs of all plus the remaining errors; every rank gets the
+// same.
 TEST(Compressor, LosesNothingAndSendsTwoBitsAnElement) {
   for (const uint32_t ranks : {2u, 3u, 4u}) {
     const uint64_t numel = 96 * 32 * ranks;  // a tensor of 40,000 elements less or more is in blocks

@@ -188,7 +188,7 @@ TEST(ScheduleFree, BeginsAtTheWeightsOfAnotherOptimizersCheckpoint) {
   EXPECT_GT(distance(given.values(), before), 0);
 }
 
-// x is made of y and z with the beta1 that made them, whatever the config of the run that resumes says.
+// x is made of y and z with the beta1 that made them, not with that of the resuming run's config.
 TEST(ScheduleFree, ResumesWithTheFirstBetaOfItsCheckpoint) {
   const TemporaryFolder folder;
   Given given(kScheduleFreeShapes, schedule_free(Dict{{"lr", 0.01}}));

@@ -1,4 +1,4 @@
-// What every accelerator must do, on each one whose hardware is here.
+// Requirements on every accelerator, tested on each one whose hardware is present.
 #include "device/accelerator.h"
 
 #include <gmock/gmock.h>

@@ -60,7 +60,8 @@ TEST_F(PluginsCommand, InfoShowsTheParameters) {
               AllOf(HasSubstr("Sums 0.1"), ContainsRegex("every +an integer +required"), HasSubstr("needs sums")));
 }
 
-// What is opened runs: it may end the process, crash or never return, and says so in its row.
+// An opened plugin runs code: it may end the process, crash or never return, and its row reports
+// that.
 TEST_F(PluginsCommand, AFileThatEndsTheProcessIsARowAndTheOthersAreListed) {
   for (const char* name : {"exits.so", "crashes.so", "hangs.so"})
     std::filesystem::copy_file(BAD_FOLDER "/" + std::string(name), folder_ / name);

@@ -1,4 +1,4 @@
-// Work in flight: who waits, who frees, and what happens when nobody comes.
+// Work in flight: waiting, freeing, and ranks that never come.
 #include <gmock/gmock.h>
 
 #include "comm/raw_group.h"

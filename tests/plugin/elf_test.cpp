@@ -81,7 +81,7 @@ TEST(ElfFile, RefusesAnotherProcessorAndAnotherWordSize) {
   EXPECT_THAT(candidate_of(folder, bytes).rejected, StartsWith("is built for another kind of processor"));
 }
 
-// The section table ends the file, so that whatever is cut off is missed.
+// The section table ends the file, so that any truncation is detected.
 TEST(ElfFile, RefusesAFileTruncatedAnywhere) {
   const TemporaryFolder folder;
   const std::string bytes = test::read_file(PROBE_PLUGIN);

@@ -17,7 +17,7 @@ int32_t create(const gannet_host* host, const gannet_params* params, const ganne
   return gannet::sdk::guarded(error, [&] { *self = new Fake{host, gannet::sdk::Params(*params).text("fate")}; });
 }
 
-// What it saw goes to the host's log, where the test reads it.
+// Its observations go to the host's log, where the test reads them.
 void destroy(void* self) {
   auto& seen = fake(self);
   const std::string text = "probe comm: started " + std::to_string(seen.started) + ", waits " + std::to_string(seen.waits) +

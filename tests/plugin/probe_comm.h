@@ -1,4 +1,4 @@
-// A comm of one rank that counts, by the plain C table: what it is told to do stands in its parameter `fate`.
+// A comm of one rank that counts, by the plain C table; its parameter `fate` gives its behaviour.
 #pragma once
 
 #include <gannet/sdk.hpp>

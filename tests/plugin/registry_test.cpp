@@ -179,7 +179,7 @@ TEST(Registry, AFolderOnTheWayThatEveryUserMayWriteIsRefusedAStickyOneIsNot) {
   EXPECT_EQ(shared.refusal(), "");
 }
 
-// Whoever may write the folder of a link decides where it leads.
+// A user who may write the folder of a link decides where it leads.
 TEST(Registry, AFolderOfALinkCountsAsOneOnTheWay) {
   const Shared shared;
   fs::create_directories(shared.folder / "open");

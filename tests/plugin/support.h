@@ -1,4 +1,5 @@
-// What several tests of the loader share: a folder that goes away, a variable that is restored, the error of an action, the log.
+// Shared by several tests of the loader: a temporary folder, a variable that is restored, the error
+// of an action, the log.
 #pragma once
 
 #include <gannet/error.h>

@@ -82,7 +82,7 @@ TEST(Trust, AListedFileOpensFromACopyThatNobodyCanChange) {
   ASSERT_NE(dladdr(probe.descriptor->api, &info), 0);
   EXPECT_THAT(info.dli_fname, HasSubstr("/proc/self/fd/"));
   EXPECT_NE(truncate(info.dli_fname, 0), 0) << "the copy is sealed";
-  // What becomes of the file is of no interest to the code that runs.
+  // Later changes of the file do not affect the code that runs.
   test::write_file(home.file(), "gone");
   EXPECT_STREQ(probe.descriptor->name, "Probe");
 }

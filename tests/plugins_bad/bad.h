@@ -13,7 +13,7 @@ struct Good : OptimizerBase {
   void update(const gannet_update_args&) {}
 };
 
-// With a capability that nothing stands behind.
+// With a capability that it does not implement.
 template <uint64_t kCapability>
 constexpr gannet_optimizer_api kClaims = [] {
   auto api = detail::kOptimizerApi<Good>;
@@ -26,7 +26,8 @@ constexpr gannet_optimizer_api kClaims = [] {
 
 constexpr gannet_descriptor good_descriptor() { return optimizer<Good>("Bad", "cpu", "1.0", "an optimizer with a fault"); }
 
-// As GANNET_PLUGIN_NOTE writes it, but for the texts' room: of a fixed size, so that a note is a value.
+// As GANNET_PLUGIN_NOTE writes it, except that the texts have a fixed size, so that a note is a
+// value.
 struct Note {
   uint32_t name_bytes = 8, content_bytes = sizeof(gannet_note) + 512, type = GANNET_NOTE_TYPE;
   char name[8] = GANNET_NOTE_NAME;

@@ -1,4 +1,4 @@
-// Of a newer minor, and cannot do without something that this host does not have.
+// Has a newer minor, and requires a feature that this host does not have.
 #include "bad.h"
 
 BAD_NOTE([] {

@@ -1,4 +1,4 @@
-// A table without its null: what lies behind it is no table.
+// A table without its null: the memory after it is no table.
 #include "bad.h"
 
 BAD_NOTE(bad::good_note());

@@ -1,4 +1,5 @@
-// Built for the next major of the plugin ABI. It would crash whoever opened it: the note must stop the host before.
+// Built for the next major of the plugin ABI. It would crash any host that opens it: the note must
+// stop the host before.
 #include <cstdlib>
 
 #include "bad.h"

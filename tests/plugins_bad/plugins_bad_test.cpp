@@ -34,7 +34,7 @@ std::string expected(const std::string& name, const std::string& file) {
   return text.substr(0, text.find_last_not_of('\n') + 1);
 }
 
-// What a user does with a plugin: open it, give it params, make an object.
+// A user's steps with a plugin: open it, give it params, make an object.
 void use(const std::string& file) {
   Registry registry({});
   const Host host;
@@ -79,7 +79,8 @@ TEST(BadPlugins, AFolderOfThemHidesNoGoodPlugin) {
               HasSubstr("other_abi.so is built for plugin ABI 3.3"));
 }
 
-// What check_plugin.cmake says of a plugin that was just linked, and whether it is there for a later build to find.
+// The verdict of check_plugin.cmake on a plugin that was just linked, and whether a later build can
+// find it.
 void expect_refused_by_the_build(const std::string& name) {
   const TemporaryFolder folder;
   const auto copy = folder / (name + ".so");

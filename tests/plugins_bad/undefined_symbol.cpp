@@ -1,4 +1,4 @@
-// Calls a function that nobody defines; linked without -z defs, so that only opening it shows.
+// Calls an undefined function; linked without -z defs, so that only opening it shows.
 #include "bad.h"
 
 namespace moments {

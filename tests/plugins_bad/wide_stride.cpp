@@ -1,4 +1,4 @@
-// Parameters that lie so far apart that the second one is nowhere.
+// Parameters so far apart that the second one is out of range.
 #include "bad.h"
 
 BAD_NOTE(bad::good_note());

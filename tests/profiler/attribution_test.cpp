@@ -1,4 +1,4 @@
-// Whose an operator is, and that counting changes nothing.
+// Attribution of operators to modules; counting changes nothing.
 #include <gannet/error.h>
 #include <gannet/profile.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What each kind of operator counts, against formulas written out by hand.
+// Counts of each kind of operator, against formulas written out by hand.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gannet/profile.h>
@@ -11,7 +11,7 @@ namespace {
 using at::Tensor;
 using gannet::ModelProfile;
 
-// A model of whatever parameters and whatever forward.
+// A model of any parameters and any forward.
 struct Anything : torch::nn::Module {
   Tensor parameter(at::IntArrayRef shape) { return register_parameter("p" + std::to_string(count_++), at::randn(shape)); }
   size_t count_ = 0;
@@ -85,7 +85,7 @@ TEST(Counts, TheBiasOfAConvolutionIsASumInBackward) {
   const Tensor image = at::randn({2, 4, 10, 9}), filters = m.parameter({6, 4, 3, 3}), bias = m.parameter({6});
   const auto profile = count(m, [&] { return at::conv2d(image, filters, bias); });
   const int64_t places = 2 * 6 * 8 * 7;
-  EXPECT_EQ(profile.backward().macs, places * 4 * 9);  // of the weight alone
+  EXPECT_EQ(profile.backward().macs, places * 4 * 9);  // for only the weight
   EXPECT_EQ(profile.backward().flops, 2 * places * 4 * 9 + places);
 }
 

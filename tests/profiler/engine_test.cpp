@@ -57,7 +57,7 @@ Trained train(int64_t stage, const std::string& file, bool bf16 = false) {
   return trained;
 }
 
-// What is counted: between the heads of the operators and of the memory.
+// The counts: the text between the heads of the operators and of the memory.
 std::string counts(const std::string& text) {
   const size_t begin = text.find(" Operators "), end = text.find(" Memory ");
   expect(begin != std::string::npos && end != std::string::npos, "the report has tables: " + text);
@@ -92,7 +92,7 @@ RANK_BODY(stages_count_alike) {
   has(text, "Profile of step 1, its first micro-batch");
   has(text, "(up) Fc: 80 = ");
   value(text, "samples/second");
-  // 6 rows through 4x4, 4x16, 16x4 and 4x4; backward twice, but for the first layer's input.
+  // 6 rows through 4x4, 4x16, 16x4 and 4x4; backward twice, except for the first layer's input.
   same(value(text, "fwd MACs per GPU"), std::string("960 MACs"), "forward");
   same(value(text, "bwd MACs per GPU, counted"), std::string("1.82 KMACs"), "backward");
   for (const std::string& one : {text, narrow.text})

@@ -39,7 +39,7 @@ class ReportOfFile : public test::MetricsFolder {
   }
 };
 
-// What the page's script draws.
+// The data that the page's script draws.
 nlohmann::json data_of(const std::string& page) {
   const std::string before = "id=\"data\">";
   const size_t begin = page.find(before) + before.size();

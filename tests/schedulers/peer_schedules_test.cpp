@@ -54,7 +54,7 @@ TEST(SchedulesOfTransformers, GiveItsRatesAtEveryUpdate) {
   EXPECT_GT(compared, 500u);
 }
 
-// The trap: construction sets a rate, the first step sets it once more.
+// The trap: construction sets a rate, and the first step sets it again.
 TEST(SchedulesOfDeepSpeed, GiveTheRateThatEachUpdateOfItsEngineUses) {
   const json cases = read_json("deepspeed_schedules.json");
   for (const auto& [name, each] : cases.items()) {

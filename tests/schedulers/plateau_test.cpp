@@ -1,5 +1,5 @@
-// ReduceLROnPlateau beside torch::optim's, and a schedule with a state in an engine: by the program's call alone, saved and
-// resumed.
+// ReduceLROnPlateau against torch::optim's, and a stateful schedule in an engine: stepped only by
+// the program's call, saved and resumed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
@@ -72,7 +72,7 @@ TEST(Plateau, WithALargerMetricThatIsBetterTheThresholdIsAddedToTheBest) {
   }
 }
 
-// As torch's: the rate that is there is multiplied, whoever set it.
+// As in torch: multiplies the current rate, including one that the program set.
 TEST(Plateau, ReducesTheRateThatTheProgramSet) {
   auto [engine, optimizer, loader, scheduler] = engine_with(Dict{{"factor", 0.5}, {"patience", 0}});
   scheduler->step(1.0);

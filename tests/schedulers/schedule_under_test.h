@@ -1,4 +1,4 @@
-// A schedule of one of our plugins, opened by the C contract alone.
+// A schedule of one of our plugins, opened through only the C contract.
 //
 //   const ScheduleUnderTest schedule("WarmupLR", Dict{{"warmup_num_steps", 10}});
 //   schedule.lr(3);   // of the fourth update, where the group's own is 0.1

@@ -17,7 +17,7 @@ struct Row {
   std::vector<double> lrs;  // by index: 0 at construction, j after j steps
 };
 
-// What DeepSpeed's own classes gave. base lr 0.1.
+// The results of DeepSpeed's own classes. base lr 0.1.
 std::vector<Row> rows() {
   const Dict warm{{"warmup_max_lr", 0.1}, {"warmup_num_steps", 10}};
   const Dict linear{{"warmup_max_lr", 0.1}, {"warmup_num_steps", 10}, {"warmup_type", "linear"}};

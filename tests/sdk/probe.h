@@ -1,5 +1,5 @@
-// What a host sees of a plugin in use, as a text: two hosts, or two builds of one rule, are the same where the texts are.
-//
+// A host's view of a plugin in use, as a text: two hosts, or two builds of one rule, are the same
+// if the texts are.
 //   probe(plugin)   ->   "steady@cpu: parameters 12.345678901 of size 67.890123456"
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace gannet::sdk_tests {
 
-// Opened without a registry: a file is refused for what it is, not for where it lies. Throws Error(kPlugin).
+// Opened without a registry: a file is refused for its contents, not for its location. Throws
+// Error(kPlugin).
 const std::vector<const plugin::Plugin*>& open_file(const std::string& file);
 
 // An optimizer trains for 12 steps on 2 ranks in the kit's engine, in lists of 3 pieces where it takes lists: the sum of its

@@ -1,8 +1,8 @@
 // A host in one unit, to be compiled against a header in which some structs are longer: the loader, the objects of optimizers and
 // schedules, and the kit's engine. It prints what each plugin of the given files does (probe.h), a line each.
 //
-// Every source that looks into a struct of gannet/abi.h is included here; turns_test.py links the others, which are the same
-// whatever the header, and checks that they name none.
+// Every source that looks into a struct of gannet/abi.h is included here; turns_test.py links the
+// others, which are the same for any header, and checks that they name none.
 #include "plugin/ends.cpp"
 #include "plugin/handshake.cpp"
 #include "plugin/inside.cpp"

@@ -24,7 +24,7 @@ class Draw {
     for (int64_t& size : shape) size = from(1, 5);
     return shape;
   }
-  // Boxes of equal sizes but for one dimension, anywhere, also one over the other.
+  // Boxes of equal sizes in all dimensions except one, anywhere, possibly overlapping.
   Split split(const Shape& shape) {
     Split split;
     if (shape.empty() || from(0, 4) == 0) return split;
@@ -103,7 +103,7 @@ TEST(Boxes, overlaps_of_two_regions_are_those_of_their_elements) {
       for (int64_t i = 0; i < count; ++i) found.emplace(at_a + i, at_b + i);
       return true;
     });
-    // Boxes of one split may lie on one another here; equal splits then meet each in itself.
+    // Boxes of one split may overlap here; equal splits then meet each in itself.
     if (!(one == other)) ASSERT_EQ(found, expected) << round;
     if (of_a.numel > 0) ASSERT_EQ(first_element(shape, one, of_a.begin), a[of_a.begin]);
   }

@@ -38,7 +38,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Of transformers 5.23.0, written by tests/trainer/write_arguments.py.
+// Expected values are from transformers 5.23.0, written by tests/trainer/write_arguments.py.
 TEST(Arguments, NamesAndDefaultsAreThoseOfTransformers) {
   const auto expected = nlohmann::json::parse(text_of(GANNET_SOURCE_DIR "/tests/trainer/transformers_arguments.json"));
   ASSERT_GT(expected.size(), 110u);

@@ -160,7 +160,7 @@ TEST_F(BatchSize, SizesOfTheConfigFollow) {
   expect_same(run(a, 6), run(arguments(6, false), 6));
 }
 
-// Of samples that differ in length the largest micro-batch is tried.
+// With samples that differ in length, the largest micro-batch is tried.
 TEST_F(BatchSize, TheLargestOfTheFirstMicroBatchesIsTried) {
   auto a = arguments(2, true);
   a.train_sampling_strategy = "sequential";

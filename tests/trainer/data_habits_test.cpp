@@ -1,5 +1,5 @@
-// What users of Hugging Face's Trainer are used to, of data: labels that the model shifts or that are missing, dtypes, streams
-// that end early, functions of the program's own that throw.
+// Habits of Hugging Face Trainer users with data: labels that the model shifts or that are missing,
+// dtypes, streams that end early, user functions that throw.
 #include <gannet/models/gpt2.h>
 
 #include <csignal>

@@ -1,5 +1,5 @@
-// What users of Hugging Face's Trainer are used to, of runs that are stored: states of callbacks, folders that are moved or
-// shared, files that a killed run did not write, a second train().
+// Habits of Hugging Face Trainer users with stored runs: states of callbacks, folders that are
+// moved or shared, files that a killed run did not write, a second train().
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -155,7 +155,8 @@ TEST_F(Habits, FilesThatAKilledRunDidNotWriteAreWrittenByTheNext) {
   EXPECT_THAT(log(), HasSubstr("checkpoint-1 after update 1"));
 }
 
-// Whoever sees a checkpoint sees all of its files: a run that is killed at any moment leaves none without its config.json.
+// A visible checkpoint has all of its files: a run that is killed at any moment leaves none without
+// its config.json.
 TEST_F(Habits, ACheckpointGetsItsNameWhenAllOfItsFilesAreThere) {
   auto a = arguments(2);
   a.save_strategy = "steps";
@@ -233,7 +234,8 @@ TEST_F(Habits, WhatIsNoCheckpointToResumeFromIsNamedAsItWasGiven) {
               AllOf(HasSubstr("is a folder of checkpoints and not one of them"), HasSubstr("give " + run + "/step10, or")));
 }
 
-// The weights alone of another run, or a copy that was interrupted: found at the start, and not at that update.
+// Only weights of another run, or a copy that was interrupted: found at the start, and not at that
+// update.
 TEST_F(Habits, AFolderThatASaveCouldNotReplaceIsFoundBeforeTraining) {
   auto a = arguments(4);
   a.save_strategy = "steps";
@@ -251,7 +253,8 @@ TEST_F(Habits, AFolderThatASaveCouldNotReplaceIsFoundBeforeTraining) {
   EXPECT_EQ(trainer.train().global_step, 4);
 }
 
-// Folders of runs that were killed while they saved or removed a checkpoint: as large as a checkpoint, and nobody's.
+// Folders of runs that were killed while saving or removing a checkpoint: as large as a checkpoint,
+// and not in use.
 TEST_F(Habits, WhatKilledRunsLeftHiddenIsRemovedByTheNextSave) {
   for (const char* name : {".checkpoint-7.weights", ".checkpoint-3.old", ".checkpoint-5.tmp", ".mine.old"})
     fs::create_directories(folder / "run" / name / "within");

@@ -1,4 +1,4 @@
-// What the tests of users' habits share: a folder, arguments and the log.
+// Shared by the tests of users' habits: a folder, arguments and the log.
 #pragma once
 
 #include <gannet/trainer.h>

@@ -1,5 +1,5 @@
-// What users of Hugging Face's Trainer are used to, of arguments and the config: whose learning rate holds, numbers of schedules,
-// older commands.
+// Habits of Hugging Face Trainer users with arguments and the config: which learning rate applies,
+// numbers of schedules, older commands.
 #include "habits.h"
 
 namespace {
@@ -15,7 +15,7 @@ TEST_F(Habits, TheRateOfTheConfigsOptimizerIsTheBaseOfTheSchedule) {
     Trainer trainer(make_model(), a, {.train_dataset = make_samples(16)});
     expect_near(rates_of(trainer), {0.2, 0.15, 0.1, 0.05});
   }
-  // Of formulas that name a rate, too: down to 0.1 of 0.2.
+  // Also for formulas that name a rate: down to 0.1 of 0.2.
   a.lr_scheduler_type = "cosine_with_min_lr";
   a.lr_scheduler_kwargs = {{"min_lr", 0.1}};
   {

@@ -1,5 +1,5 @@
-// What the Trainer gives a model: inputs in the dtype of its parameters, labels to an encoder-decoder; and what cannot work is
-// found before the first update.
+// Inputs that the Trainer gives a model: in the dtype of its parameters, labels to an
+// encoder-decoder; impossible combinations are found before the first update.
 #include <gannet/models/t5.h>
 
 #include "habits.h"
@@ -164,7 +164,7 @@ TEST_F(Habits, LabelsThatDoNotFitTheModelAreNamedWithTheirValue) {
               AllOf(HasSubstr("update 1, forward of the model: LibTorch: "), HasSubstr("mat1 and mat2")));
   EXPECT_THAT(told(std::make_shared<LossAlone>(), {x, torch::tensor(7, at::kLong)}),
               HasSubstr("LibTorch: Target 7 is out of bounds"));
-  // An evaluation, too.
+  // Also in an evaluation.
   Trainer trainer(std::make_shared<Floats>(), arguments(1),
                   {.train_dataset = floats(false), .eval_dataset = std::vector<gannet::Example>{{torch::ones({5}), zero}}});
   EXPECT_THAT(error_of([&] { trainer.evaluate(); }), AllOf(HasSubstr("eval, batch 1: LibTorch: "), HasSubstr("mat1 and mat2")));

@@ -31,7 +31,7 @@ inline std::shared_ptr<TokensImpl> make_model() {
   return std::make_shared<TokensImpl>();
 }
 
-// Sample i: tokens that depend on i alone; its first i % 4 labels do not count.
+// Sample i: tokens that depend only on i; its first i % 4 labels do not count.
 inline std::vector<gannet::Example> make_samples(int64_t count, int64_t begin = 0) {
   std::vector<gannet::Example> samples;
   for (int64_t i = begin; i < begin + count; ++i) {

@@ -1,6 +1,6 @@
 // A program of the Trainer for tests over several processes.
 //   trainer_program --out FILE [--stage N] [--samples N] [--kill_at N | --term_at N] <training arguments>
-//   --ask_at N: the last rank's callback alone asks to stop, log, evaluate and save after update N; --stop_at N: its loop alone
+//   --ask_at N: only the last rank's callback asks to stop, log, evaluate and save after update N; --stop_at N: only its loop
 //   calls step.stop(). --limit N: the last rank is out of memory above N samples. --memory_mb N: each sample takes 64 MiB, and
 //   the process may have N MiB beyond what it has. --uneven N: a stream of `samples` samples, on the last rank of N. --throw_on
 //   N: that rank's metric throws. --fail_at N: the last rank's callback throws before the update after N; the program catches it
@@ -8,7 +8,7 @@
 //   --evaluate: evaluates and does not train;
 //   --term_in_evaluation N: the last rank gets SIGTERM in batch N of it.
 // Rank 0 writes the parameters and the losses as fp64; --kill_at ends the process by SIGKILL after that update, --term_at sends
-// itself SIGTERM on the last rank alone.
+// itself SIGTERM on the last rank only.
 #include <sys/resource.h>
 
 #include <chrono>

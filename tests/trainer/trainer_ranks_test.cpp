@@ -67,7 +67,8 @@ TEST(TrainerOnRanks, AnUpdateDoesNotDependOnHowItsBatchWasCut) {
   }
 }
 
-// auto_find_batch_size: one rank alone is out of memory in backward, all take the size that it has memory for.
+// auto_find_batch_size: only one rank is out of memory in backward; all take the size that it has
+// memory for.
 TEST(TrainerOnRanks, AllTakeTheBatchSizeThatEachHasMemoryFor) {
   Folder folder("find");
   const std::string rest = "--num_train_epochs 2 --gradient_accumulation_steps 2 --learning_rate 0.01 --warmup_steps 0.2 ";
@@ -272,7 +273,8 @@ TEST(TrainerOnRanks, StreamsOfUnequalLengthsGiveEachSampleOnce) {
   EXPECT_THAT(empty.output, testing::HasSubstr("gave no micro-batch on one rank at least"));
 }
 
-// A metric that draws, or that one rank alone measures: the ranks must not load different best models.
+// A random metric, or one that only one rank measures: the ranks must not load different best
+// models.
 TEST(TrainerOnRanks, TheMetricsOfTheFirstRankHoldForAll) {
   Folder folder("metrics");
   const Outcome run_of_two = run(folder, 2,
@@ -312,7 +314,7 @@ TEST(TrainerOnRanks, ARankThatTrainsAgainAfterAnErrorOfItsOwnIsAnErrorOnAll) {
   }
 }
 
-// A signal ends a program that only evaluates, after the batch at hand, though one rank alone got it.
+// A signal to only one rank ends a program that only evaluates, after the current batch.
 TEST(TrainerOnRanks, ASignalEndsAnEvaluationOutsideOfTraining) {
   for (const int ranks : {1, 2}) {
     Folder folder("term_in_evaluation");

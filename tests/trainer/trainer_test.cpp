@@ -31,8 +31,8 @@ struct Curve {
   at::Tensor weight;
 };
 
-// Updates of `samples_per_update` samples, the last of an epoch shorter; AdamW with decay of matrices alone, linear rate with
-// warm-up.
+// Updates of `samples_per_update` samples, the last of an epoch shorter; AdamW with decay only of
+// matrices, linear rate with warm-up.
 Curve reference(int64_t samples, int64_t samples_per_update, int64_t epochs, double smoothing, double decay, int64_t warmup) {
   auto model = make_model();
   const auto data = make_samples(samples);
@@ -106,8 +106,9 @@ struct Recorder {
   RECORD(epoch_begin)
   RECORD(step_begin)
   RECORD(substep_end)
-  RECORD(pre_optimizer_step) RECORD(optimizer_step) RECORD(step_end) RECORD(log) RECORD(evaluate) RECORD(prediction_step)
-      RECORD(save) RECORD(epoch_end) RECORD(train_end)
+  RECORD(pre_optimizer_step)
+  RECORD(optimizer_step) RECORD(step_end) RECORD(log) RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end)
+      RECORD(train_end)
 #undef RECORD
 };
 

@@ -1,5 +1,5 @@
-// What weight decay covers, beside transformers 5.23.0 alone and with DeepSpeed 0.19.6. Losses: `python
-// tests/trainer/write_decay.py`.
+// Parameters that weight decay covers, compared with transformers 5.23.0, without DeepSpeed and
+// with DeepSpeed 0.19.6. Losses: `python tests/trainer/write_decay.py`.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// What a trial must not do, each with its sentence.
+// Mistakes of a trial, each with its error text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a trial finds in its folder when it starts once more.
+// State that a trial finds in its folder when it starts again.
 #include "trial_fixture.h"
 
 namespace {

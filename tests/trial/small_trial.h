@@ -26,7 +26,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Sample i is a function of i alone.
+// Sample i is a function only of i.
 inline std::vector<gannet::Example> samples(int64_t count, int64_t begin = 0) {
   std::vector<gannet::Example> made;
   for (int64_t i = begin; i < begin + count; ++i) {
@@ -82,7 +82,7 @@ struct OneModel : gannet::Mpu {
   uint32_t rank, size;
 };
 
-// What a test changes, or looks at.
+// Switches that a test sets, and values that it reads.
 struct Hooks {
   std::function<void(gannet::TrialContext&)> on_construct, on_batch;
   std::function<std::optional<gannet::BatchMetrics>(const gannet::Example&, const at::Tensor& loss)> train_metrics;

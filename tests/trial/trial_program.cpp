@@ -1,6 +1,6 @@
 // SmallTrial as a program, for runs on several ranks and for runs that are ended.
-//   TRIAL_KILL_AT=N: SIGKILL in batch N;  TRIAL_TERM_AT=N: SIGTERM in batch N, on the last rank alone
-//   TRIAL_FAIL_AT=N: an exception in batch N on the last rank alone, which the program catches
+//   TRIAL_KILL_AT=N: SIGKILL in batch N;  TRIAL_TERM_AT=N: SIGTERM in batch N, on the last rank only
+//   TRIAL_FAIL_AT=N: an exception in batch N on the last rank only, which the program catches
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

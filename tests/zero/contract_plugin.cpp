@@ -29,8 +29,8 @@ struct Contract : OptimizerBase {
     return {state("momentum"), state("norm", GANNET_STATE_PER_TENSOR), state("seen", GANNET_STATE_PER_TENSOR, GANNET_INT64),
             state("count", GANNET_STATE_SCALAR, GANNET_INT64)};
   }
-  // Of the first round the tensor's squares, the group's largest element and the model's number of elements; of the second the
-  // group's sum of |g| / largest.
+  // In the first round: the tensor's squares, the group's largest element and the model's number of
+  // elements; in the second: the group's sum of |g| / largest.
   std::vector<gannet_sum_spec> wanted_sums() const {
     return {sum(GANNET_SUM_OF_TENSOR), sum(GANNET_SUM_OF_GROUP, GANNET_MAX), sum(GANNET_SUM_OF_MODEL),
             sum(GANNET_SUM_OF_GROUP, GANNET_SUM, 1)};

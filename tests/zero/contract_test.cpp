@@ -1,5 +1,6 @@
-// What the contract promises to optimizers, at every stage and on every tier: begin_step and end_step once a step, states that
-// are no element's the same on every rank, sums of tensors, groups and the model, collectives, alignment of ranges, roles.
+// Guarantees of the contract to optimizers, at every stage and on every tier: begin_step and
+// end_step once a step, non-element states the same on every rank, sums of tensors, groups and the
+// model, collectives, alignment of ranges, roles.
 #include <gannet/gannet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,7 +102,7 @@ RANK_BODY(contract_resume) {
   }
 }
 
-// States of a group belong to its tensors, whatever its number is; a group of other tensors has none.
+// States of a group follow its tensors, not its number; a group of other tensors has none.
 RANK_BODY(contract_groups) {
   auto world = gannet::test::world();
   const auto engine_of = [&](const gannet::List& groups) {
@@ -144,7 +145,7 @@ RANK_BODY(contract_join) {
   }
 }
 
-// Of a device with its own memory, whose optimizer works in the host's.
+// For a device with its own memory and an optimizer that works in host memory.
 RANK_BODY(contract_collective_on_the_host) {
   auto world = gannet::test::world();
   Dict config = contract_config("Contract", 2, "cpu");
@@ -156,7 +157,7 @@ RANK_BODY(contract_collective_on_the_host) {
          error.message());
 }
 
-// What fails is the collective: its error, and not one of the plugin, which passed on that it failed.
+// The collective fails: its error is reported, and not one of the plugin, which passed it on.
 RANK_BODY(lost_in_a_collective) {
   auto world = gannet::test::world();
   auto engine = gannet::initialize(make_uneven(), {.config = contract_config("Leaves")}).engine;

@@ -52,7 +52,7 @@ void expect_same(const Named& found, const Named& expected, const std::string& w
            where + ", " + name + ": off by " + std::to_string((found.at(name) - values).abs().max().item<double>()));
 }
 
-// What the model is between eval() and train(), and that train() leaves no trace.
+// The model between eval() and train(); train() leaves no trace.
 template <class Engine>
 Named average_of(Engine& engine, const std::string& where) {
   const Named before = masters_of(engine);
@@ -92,7 +92,8 @@ RANK_BODY(ema_by_hand) {
   }
 }
 
-// Its numbers after n updates are those that the options say, also of what joins, stands still or is not applied.
+// The averages after n updates follow from the options, also for parameters that join, do not
+// change or are not applied.
 RANK_BODY(ema_rules) {
   torch::set_num_threads(1);
   auto world = gannet::test::world();

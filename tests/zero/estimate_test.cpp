@@ -1,4 +1,4 @@
-// What a rank keeps against an obvious count of it, and the choice of the smallest change.
+// The memory of a rank against a plain count of it, and the choice of the smallest change.
 #include <gannet/estimate.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -55,7 +55,7 @@ TEST(Estimate, GradientsThatBackwardMakesAsItDropsActivationsAreNotAddedToAllOfT
 
 // ---- Bytes
 
-// Every kind of bytes apart: how many elements a rank has of it, and in which memory they lie.
+// Every kind of bytes separately: how many elements a rank has of it, and in which memory they are.
 Bytes counted(const Plan& plan) {
   const auto& m = plan.model;
   const auto& at = plan.placement;
@@ -311,7 +311,8 @@ TEST(Fit, SaysWhatLacksOfEachMemoryAndWhatToSet) {
   EXPECT_THAT(nvme.next_step(), HasSubstr("set zero_optimization.offload_optimizer.device to \"nvme\" and its nvme_path"));
 }
 
-// What stays in memory beside NVMe can go there too: no other placement is wanted for that.
+// Parameters that stay in memory next to NVMe can go there as well: no other placement is needed
+// for that.
 TEST(Fit, ParametersThatStayInMemoryBesideNvmeGoThereFirst) {
   Plan plan = billion(1, {.stage = 3, .offload_optimizer = Tier::kNvme, .offload_param = Tier::kNvme});
   plan.device_is_host = true;
@@ -322,7 +323,7 @@ TEST(Fit, ParametersThatStayInMemoryBesideNvmeGoThereFirst) {
   EXPECT_THAT(error.next_step(), Not(HasSubstr("device to")));
 }
 
-TEST(Fit, SaysWhereNoNumberOfRanksWouldDo) {  // the largest parameter alone is larger than the device
+TEST(Fit, SaysWhereNoNumberOfRanksWouldDo) {  // the largest parameter is larger than the device by itself
   Plan plan = billion(2, {});
   plan.model.largest = plan.model.parameters;
   EXPECT_FALSE(smallest_change(plan, room(1, 100, 100)));

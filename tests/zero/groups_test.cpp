@@ -54,7 +54,7 @@ at::Tensor reference(int64_t steps, uint32_t world) {
   return flat_parameters(*net);
 }
 
-// By the model's names, whatever the order of groups.
+// By the model's names, for any order of groups.
 at::Tensor in_model_order(gannet::EngineBase& engine) {
   std::map<std::string, at::Tensor> masters;
   for (const auto& [name, master] : engine.fp32_parameters()) masters[name] = master.to(torch::kDouble).flatten().clone();
@@ -104,7 +104,8 @@ RANK_BODY(groups_resume) {
     }
 }
 
-// What was frozen joins the group that it was given to; a new layer the one that its name matches.
+// A parameter that was frozen joins the group that it was given to; a new layer joins the one that
+// its name matches.
 RANK_BODY(groups_join) {
   auto world = gannet::test::world();
   for (const int64_t stage : {0, 2, 3}) {

@@ -154,8 +154,9 @@ RANK_BODY(reads_within_writes) {
 }
 TEST(Guards, ThatReadWithinOneThatWritesLeaveWhatIsWritten) { ranks::expect_all_succeed(run_ranks("reads_within_writes", 2)); }
 
-// set_data and torch::load, on the rank that writes alone; of trained and of frozen parameters. All of it is as if each rank had
-// done it: an engine whose ranks all did has the same parameters afterwards.
+// set_data and torch::load, only on the rank that writes; for trained and for frozen parameters.
+// The result is as if each rank had done it: an engine on which all ranks did has the same
+// parameters afterwards.
 RANK_BODY(new_memory_of_the_writer) {
   const std::string file = variable("FOLDER") + "/module.pt";
   auto saved = make_net(7, 37);
@@ -230,7 +231,7 @@ RANK_BODY(frozen_under_guards) {
 }
 TEST(Guards, WriteFrozenParametersAtEveryStage) { ranks::expect_all_succeed(run_ranks("frozen_under_guards", 2)); }
 
-// One rank alone counts them, too.
+// A single rank also counts them.
 RANK_BODY(guards_on_one_rank) {
   auto engine = gannet::initialize(make_net(1, 37), {.config = stage3(0)}).engine;
   contains(message_of([&] { GatheredParameters writes(*engine, {engine->module()->first->weight}, {.write_from = 9}); }),
@@ -238,7 +239,7 @@ RANK_BODY(guards_on_one_rank) {
 }
 TEST(Guards, OnOneRankKnowNoOther) { ranks::expect_all_succeed(run_ranks("guards_on_one_rank", 1)); }
 
-// A frozen parameter that one rank alone wrote: named at the next fingerprint, and at a save.
+// A frozen parameter that only one rank wrote: named at the next fingerprint, and at a save.
 RANK_BODY(frozen_and_written) {
   const bool at_a_save = variable("AT") == "save", on_one = variable("ON") == "one";
   Dict config = stage3(1);

@@ -129,7 +129,8 @@ struct Shampoo : OptimizerBase {
         result[r * columns + c] = sum;
       }
   }
-  // Of a symmetric positive matrix [n][n] into `root` [n][n], by Jacobi's rotations; behind it room for two more.
+  // Of a symmetric positive matrix [n][n] into `root` [n][n], by Jacobi rotations; `root` has room
+  // for two more after it.
   static void inverse_fourth_root(const float* matrix, uint64_t n, double* root) {
     double *a = root + n * n, *v = a + n * n;
     std::copy_n(matrix, n * n, a);
@@ -161,7 +162,7 @@ struct Shampoo : OptimizerBase {
   double eps_;
 };
 
-// What a description may not say.
+// Forbidden contents of a description.
 struct Wrong : OptimizerBase {
   static constexpr gannet_param_spec kParams[] = {learning_rate("1e-2"), text("what", "\"limit\"", nullptr, "what is wrong")};
   Wrong(const gannet_host& host, const Params& params) : OptimizerBase(host, params), what_(params.text("what")) {}

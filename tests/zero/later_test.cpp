@@ -1,5 +1,5 @@
-// What ABI 2.1 gives to optimizers: random numbers that do not depend on how the group is cut, a workspace, squares of a tensor's
-// rows and columns.
+// Features of ABI 2.1 for optimizers: random numbers that do not depend on how the group is cut, a
+// workspace, squares of a tensor's rows and columns.
 #include <gannet/gannet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ RANK_BODY(noisy_seeds) {
   expect(!one.equal(of({{"seed", 5}})), "another seed gives other numbers");
 }
 
-// From any stage to any; the run's seed is the checkpoint's, whatever the config says now.
+// From any stage to any; the run's seed is the checkpoint's, not that of the current config.
 void resumes(const std::string& optimizer) {
   auto world = gannet::test::world();
   const at::Tensor expected = trained(*engine_with(later_config(optimizer, 0, "none", {{"seed", 9}})), 6);
@@ -91,7 +91,7 @@ void resumes(const std::string& optimizer) {
 RANK_BODY(noisy_resumes) { resumes("Noisy"); }
 RANK_BODY(shampoo_resumes) { resumes("Shampoo"); }
 
-// Each rank keeps the squares of its own tensors alone.
+// Each rank keeps only the squares of its own tensors.
 RANK_BODY(shampoo_squares) {
   auto world = gannet::test::world();
   const auto count_of = [&](int64_t stage) {
@@ -106,7 +106,7 @@ RANK_BODY(shampoo_squares) {
     engine->impl().host_group->all_reduce(&all, 1);
     return std::pair(count, all);
   };
-  // 37x8 has both sides, 300x37 its columns' alone, 4x300 its rows' alone: 300 rows are more than 64.
+  // 37x8 has both sides, 300x37 only its columns', 4x300 only its rows': 300 rows are more than 64.
   const double whole = 37 * 37 + 8 * 8 + 37 * 37 + 4 * 4;
   expect(count_of(0).first == whole, "without sharding every rank has all");
   for (const int64_t stage : {1, 2, 3}) {

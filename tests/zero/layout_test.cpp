@@ -13,7 +13,7 @@ TEST(Layout, FillsBucketsFromTheEndAndPadsThemToEqualShards) {
   const Layout layout = lay_out({10, 100, 7}, 160, 2);
   EXPECT_EQ(layout.offsets, (std::vector<int64_t>{0, 64, 192}));
   ASSERT_EQ(layout.buckets.size(), 2u);
-  EXPECT_EQ(layout.buckets[0].numel, 64);   // the first alone: 10, padded to two shards of 32
+  EXPECT_EQ(layout.buckets[0].numel, 64);   // only the first: 10, padded to two shards of 32
   EXPECT_EQ(layout.buckets[1].offset, 64);  // 128 + 32 elements, padded to two shards of 96
   EXPECT_EQ(layout.buckets[1].numel, 192);
   EXPECT_EQ(layout.numel, 256);

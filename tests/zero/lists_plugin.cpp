@@ -29,7 +29,8 @@ struct Plain : OptimizerBase {
   }
   std::vector<gannet_state_spec> states() const {
     return {state("momentum"), state("norms", GANNET_STATE_PER_TENSOR, GANNET_FLOAT64),
-            // What the host did, no result of training: pieces of the longest list, calls for single pieces.
+            // The host's actions, not a result of training: pieces of the longest list, calls for
+            // single pieces.
             state("longest", GANNET_STATE_SCALAR, GANNET_FLOAT64), state("single", GANNET_STATE_SCALAR, GANNET_FLOAT64)};
   }
   std::vector<gannet_sum_spec> wanted_sums() const {

@@ -1,5 +1,5 @@
-// What ABI 2.3 gives to optimizers: several pieces in one call, and the step's numbers where the pieces are. Each result is, bit
-// for bit, that of the same rule without them.
+// Features of ABI 2.3 for optimizers: several pieces in one call, and the step's numbers next to
+// the pieces. Each result is, bit for bit, that of the same rule without them.
 #include <gannet/gannet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct Ran {
   double longest = 0, single = 0;  // pieces of the longest list; calls for single pieces
 };
 
-// The first layer joins after two of `steps`; the last one stands still in one of them.
+// The first layer joins after two of `steps`; the last one is not updated in one of them.
 Ran ran(const Dict& config, int64_t steps = 5) {
   auto model = make_uneven();
   for (auto& parameter : model->first->parameters()) parameter.requires_grad_(false);
@@ -126,7 +126,8 @@ RANK_BODY(lists_on_a_device) {
   }
 }
 
-// The moving average goes with a list's pieces, too, on the host and on a device that the host updates for.
+// The moving average also works with a list's pieces, on the host and on a device that the host
+// updates for.
 RANK_BODY(lists_average) {
   auto world = gannet::test::world();
   const Dict own{{"gannet", Dict{{"ema", Dict{{"decay", 0.9}}}}}};

@@ -1,5 +1,6 @@
-// Checkpoints of ZeroOneAdam: a resume continues bit for bit wherever it was saved, on as many ranks; on another number every
-// rank begins at the mean; and what is read as weights alone is the same on all ranks.
+// Checkpoints of ZeroOneAdam: a resume on the same number of ranks continues bit for bit from any
+// step; on another number every rank begins at the mean; weights that are loaded without states are
+// the same on all ranks.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 

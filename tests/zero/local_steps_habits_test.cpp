@@ -14,7 +14,8 @@ using gannet::List;
 using ranks::expect;
 using ranks::run_ranks;
 
-// What the program reads after a local step is the same on all ranks; train() puts back each rank's own.
+// Parameters that the program reads after a local step are the same on all ranks; train() restores
+// each rank's own.
 RANK_BODY(zero_one_weights_to_use) {
   auto world = gannet::test::world();
   for (const bool bf16 : {false, true}) {

@@ -20,7 +20,7 @@ using ranks::expect;
 using ranks::run_ranks;
 using ranks::same;
 
-// Both micro-batches of every rank, with autograd alone, at the rank's own parameters.
+// Both micro-batches of every rank, with only autograd, at the rank's own parameters.
 std::vector<std::vector<at::Tensor>> gradients_of(UnevenImpl& model, const ZeroOneReference& reference, int64_t step) {
   std::vector<std::vector<at::Tensor>> all;
   const auto ranks = static_cast<int64_t>(reference.masters.size());
@@ -101,8 +101,8 @@ void follow_zero_one(bool bf16, int64_t steps) {
     expect(std::abs(norm - reference.norm) <= (bf16 ? 1e-2 : 1e-4) * reference.norm,
            where + ": norm " + std::to_string(norm) + ", reference " + std::to_string(reference.norm));
     const at::Tensor found = own_masters(*engine), expected = torch::cat(reference.masters[engine->rank()]);
-    // What is compressed and within a rounding of zero may get the other sign, in a few elements: the runs part from there on,
-    // unless the reference takes over the engine's numbers.
+    // A compressed value within a rounding of zero may get the other sign, in a few elements: the
+    // runs diverge from there on, unless the reference takes over the engine's numbers.
     const double off = difference(found, expected);
     const double share = (found - expected).abs().gt(2e-5).to(torch::kDouble).mean().item<double>();
     const double anywhere = of_ranks(*engine, torch::full({1}, share)).max().item<double>();
@@ -204,7 +204,7 @@ RANK_BODY(zero_one_sends) {
   same(step, expected.size(), "steps in the metrics file");
 }
 
-// In local steps, too.
+// Also in local steps.
 RANK_BODY(zero_one_overflow) {
   auto world = gannet::test::world();
   const auto engine =

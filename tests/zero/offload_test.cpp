@@ -94,7 +94,7 @@ RANK_BODY(agree) {
         if (range.has_master_copy()) expect(range.master.is_here() == !paged, what + ": where the masters are");
         expect(range.param.is_here() == (std::string(one.parameters) != "nvme"), what + ": where the parameters are");
       }
-      // What was written under a guard, and masters refreshed from parameters, go through the tier too.
+      // Writes under a guard, and masters refreshed from parameters, also go through the tier.
       for (Run* run : {&plain, &offloaded}) {
         gannet::zero::GatheredParameters whole(*run->engine, run->engine->module()->parameters(), {.write_from = 0});
         torch::NoGradGuard no_grad;
@@ -287,7 +287,8 @@ TEST_F(Offload, ACheckpointLoadsAtEveryTier) {
   }
 }
 
-// ---- What cannot be -------------------------------------------------------------------------------------------------------
+// ---- Impossible requests
+// -------------------------------------------------------------------------------------------------------
 
 TEST_F(Offload, WhatCannotBeIsToldWithItsPlace) {
   const auto told = [&](const std::string& zero) -> std::string {

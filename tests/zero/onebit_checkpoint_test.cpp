@@ -1,4 +1,5 @@
-// What checkpoints of the 1-bit optimizers hold: the errors of the compression, with which a resume continues bit for bit.
+// Checkpoints of the 1-bit optimizers hold the errors of the compression, with which a resume
+// continues bit for bit.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,8 @@ using gannet::Dict;
 using ranks::expect;
 using ranks::run_ranks;
 
-// What all ranks had to send (momenta and errors of before) is what all got plus the errors that are left.
+// The inputs of all ranks (momenta and previous errors) equal their results plus the remaining
+// errors.
 RANK_BODY(nothing_is_lost) {
   auto world = gannet::test::world();
   const std::string folder = variable("FOLDER") + "/lost";

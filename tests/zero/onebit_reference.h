@@ -1,5 +1,6 @@
-// 1-bit Adam and 1-bit LAMB on N ranks in one process, tensor by tensor with LibTorch's operators: slow and plain. It shares
-// nothing with the plugin, and with the engine the numbers of its layout alone.
+// 1-bit Adam and 1-bit LAMB on N ranks in one process, tensor by tensor with LibTorch's operators:
+// slow and plain. It shares nothing with the plugin, and with the engine only the numbers of its
+// layout.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// What the tests of the 1-bit optimizers share.
+// Shared by the tests of the 1-bit optimizers.
 #pragma once
 
 #include <map>
@@ -12,7 +12,8 @@ namespace gannet::test {
 
 inline constexpr int64_t kFreezeStep = 3;
 
-// Buckets of 400 elements: tensors that lie in one with others, and tensors that ranks serve in parts.
+// Buckets of 400 elements: tensors that share one with others, and tensors that ranks serve in
+// parts.
 inline Dict config_of(bool bf16 = false, const Dict& params = {}, double clipping = 0.05,
                       const std::string& type = "OneBitAdam") {
   Dict config = config_with({{"zero_optimization", Dict{{"stage", 0}, {"reduce_bucket_size", 400}}},

@@ -20,7 +20,7 @@ using ranks::expect;
 using ranks::run_ranks;
 using ranks::same;
 
-// Both micro-batches of every rank, with autograd alone.
+// Both micro-batches of every rank, with only autograd.
 std::vector<std::vector<at::Tensor>> gradients_of(UnevenImpl& model, int64_t step, int64_t ranks) {
   std::vector<std::vector<at::Tensor>> all;
   for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -73,7 +73,8 @@ void follow_the_reference(bool bf16, bool lamb) {
            where + ": norm " + std::to_string(norm) + ", reference " + std::to_string(reference.norm));
     const at::Tensor found = parameters_of(*engine), expected = torch::cat(reference.masters);
     if (bf16) {
-      // What is compressed is within a rounding of zero, and may get the other sign, in a millionth of the elements.
+      // A compressed value within a rounding of zero may get the other sign, in a millionth of the
+      // elements.
       const double share = (found - expected).abs().gt(1e-6).to(torch::kDouble).mean().item<double>();
       expect(share < 1e-3, where + ": a share of " + std::to_string(share) + " of the elements is off");
     } else {  // roundings of some operations a step
@@ -125,7 +126,8 @@ RANK_BODY(sends) {
   }
 }
 
-// Of a run whose first steps, a share w of all, send bf16 gradients, and whose other steps send 1 bit for each of their 16.
+// For a run that sends bf16 gradients in its first steps, a share w of all, and 1 bit for each of
+// their 16 in the others.
 RANK_BODY(whole_run) {
   auto world = gannet::test::world();
   constexpr int64_t kSteps = 20, kWidth = 100'000;

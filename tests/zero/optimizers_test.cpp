@@ -1,5 +1,5 @@
-// Every optimizer of ours trains at each stage and on each tier as at stage 0: bitwise, but for Lamb and Adafactor, whose sums
-// are added in another order.
+// Every optimizer of ours trains at each stage and on each tier as at stage 0: bitwise, except for
+// Lamb and Adafactor, which add their sums in another order.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
@@ -70,7 +70,8 @@ RANK_BODY(every_optimizer_everywhere) {
   }
 }
 
-// eval() puts the averaged weights into the model wherever the masters lie, and train() the trained ones back, bit for bit.
+// eval() puts the averaged weights into the model for any placement of the masters, and train()
+// restores the trained ones, bit for bit.
 RANK_BODY(evaluation_everywhere) {
   auto world = gannet::test::world();
   const Type type{"AdamWScheduleFree", Dict{{"lr", 1e-2}}};

@@ -1,4 +1,4 @@
-// What the tests of steps with several passes share.
+// Shared by the tests of steps with several passes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace gannet::test {
 
 struct Place {
   int64_t stage;
-  std::string states;  // where they lie: "none", "cpu", "nvme"
+  std::string states;  // their placement: "none", "cpu", "nvme"
 };
 inline const std::vector<Place> kPlaces = {{0, "none"}, {1, "none"}, {1, "cpu"}, {2, "none"},
                                            {2, "nvme"}, {3, "none"}, {3, "cpu"}, {3, "nvme"}};
@@ -50,7 +50,7 @@ inline at::Tensor gradients_of(EngineBase& engine) {
   return torch::cat(parts);
 }
 
-// What operators read, in the order of the masters.
+// The values that operators read, in the order of the masters.
 template <class Model>
 at::Tensor used_by(Engine<Model>& engine) {
   std::vector<at::Tensor> parts;
@@ -87,7 +87,7 @@ void sam_step(Engine& engine, int64_t step) {
   engine.step();
 }
 
-// What the model has is what its masters are, rounded.
+// The model's values are its masters, rounded.
 template <class Engine>
 void expect_published(Engine& engine, const std::string& where) {
   std::map<std::string, at::Tensor> masters;

@@ -74,7 +74,8 @@ RANK_BODY(passes_join) {
         }
 }
 
-// The loss and the counts of a step are those of its first pass, whatever becomes of the second one.
+// The loss and the counts of a step are those of its first pass, even if the second one fails or is
+// abandoned.
 RANK_BODY(passes_count) {
   auto world = gannet::test::world();
   const std::string file = variable("FOLDER") + "/metrics.jsonl";
@@ -172,7 +173,7 @@ RANK_BODY(passes_resume_within) {
   }
 }
 
-// What the program does between the passes beside the two.
+// Actions of the program between the passes, besides the two.
 RANK_BODY(passes_meanwhile) {
   auto world = gannet::test::world();
   auto model = make_uneven();
@@ -254,7 +255,8 @@ RANK_BODY(second_overflows_while_perturbed) {
   }
 }
 
-// What a plugin's author does wrong in perturb(): an error says so, and a checkpoint brings everything back.
+// Mistakes of a plugin's author in perturb(): an error reports them, and a checkpoint restores
+// everything.
 RANK_BODY(mistakes_in_perturb) {
   auto world = gannet::test::world();
   for (const Place& place : {Place{0, "none"}, Place{1, "cpu"}, Place{2, "nvme"}, Place{3, "none"}})

@@ -1,4 +1,5 @@
-// What the passes of a step take: the masters that perturb() keeps and a second gradient, as the estimate says, and no copy more.
+// Memory of a step's passes: the masters that perturb() keeps and a second gradient, as the
+// estimate says, and no further copy.
 #include <gannet/estimate.h>
 #include <gannet/gannet.h>
 #include <gmock/gmock.h>
@@ -37,7 +38,7 @@ struct SquareImpl : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
 };
 
-// Of this process's open files in the folder, which have no names any more.
+// Bytes of this process's open unlinked files in the folder.
 int64_t bytes_on_drive() {
   int64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -71,7 +72,7 @@ gannet::zero::Tier tier_of(const Place& place) {
                                   : gannet::zero::Tier::kNone;
 }
 
-// What the estimate counts for passes, in memory and on the drive.
+// The estimate for passes, in memory and on the drive.
 std::pair<int64_t, int64_t> estimated(const Place& place, const std::string& dtype, bool is_sam, uint32_t ranks) {
   gannet::zero::Plan plan{.model = {.parameters = 2 * kWidth * kWidth,
                                     .largest = kWidth * kWidth,

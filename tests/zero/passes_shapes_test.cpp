@@ -205,7 +205,7 @@ RANK_BODY(caught_errors) {
         pass(*expected, step, last);
         backward(*engine, step, 0);
         last ? engine->step() : engine->perturb();
-        // the program's own exception in forward, caught; the pass once more
+        // the program's own exception in forward, caught; the pass is run again
         message_of([&] { engine->call([](auto&) -> at::Tensor { throw std::runtime_error("mine"); }); });
         auto [x, y] = batch_of(step, 1, engine->rank());
         auto loss = engine->forward(x, y);

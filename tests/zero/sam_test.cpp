@@ -225,7 +225,7 @@ RANK_BODY(sam_now_and_then) {
   if (world->rank() == 0) expect(log.text().find(line, at + 1) == std::string::npos, "once: " + log.text());
 }
 
-// What overflows in a pass moves nothing, and the step is skipped; the program does not ask.
+// An overflow in a pass changes nothing, and the step is skipped; the program does not check.
 RANK_BODY(sam_overflows) {
   auto world = gannet::test::world();
   for (const Place& place : kPlaces)

@@ -30,7 +30,7 @@ void agree_with_stage_0(const std::function<std::shared_ptr<Model>()>& make,
   expect(apart < (dtype == "fp32" ? 1e-6 : 2e-2), "stage 3 and stage 0 are " + std::to_string(apart * 1e9) + "e-9 apart");
 }
 
-// ---- What a module may do ------------------------------------------------------------------------------------------------
+// ---- Allowed in modules ------------------------------------------------------------------------------------------------
 
 struct MixedImpl : torch::nn::Module {
   MixedImpl() {
@@ -203,14 +203,14 @@ struct ExpertsImpl : torch::nn::Module {
   std::vector<torch::nn::Linear> experts;
 };
 
-// Same sizes: without the check the parts of two experts would be mixed, and nobody would know.
+// Same sizes: without the check the parts of two experts would be mixed silently.
 RANK_BODY(different_paths) {
   auto engine = gannet::initialize(std::make_shared<ExpertsImpl>(), {.config = stage3()}).engine;
   auto [x, y] = make_batch(engine->rank(), 4);
   engine->backward(engine->forward(x, y, 1));
   engine->step();
   const std::string message = message_of([&] { engine->forward(x, y, engine->rank()); });
-  // What rank 1 reads was gathered ahead by both.
+  // The parameters that rank 1 reads were prefetched by both.
   contains(message, "the ranks use parameters in different orders in forward of step 2: rank " +
                         std::string(engine->rank() == 0 ? "0 reads 'expert0.weight' where rank 1 is at the end of forward"
                                                         : "1 is at the end of forward where rank 0 reads 'expert0.weight'"));
@@ -265,7 +265,7 @@ RANK_BODY(peak_and_wire) {
     const double formula = 2 * 3 * total * (size - 1) / size;
     expect(sent >= formula && sent < 1.03 * formula, "sent " + std::to_string(sent) + " of " + std::to_string(formula));
   }
-  // What is used again soon stays: 2 P instead of 3 P travel.
+  // Parameters that are soon used again stay gathered: 2 P instead of 3 P travel.
   auto engine = gannet::initialize(std::make_shared<WideLayersImpl>(width),
                                    {.config = stage3(3, Dict{{"stage3_max_reuse_distance", 1'000'000'000}}, "bf16")})
                     .engine;

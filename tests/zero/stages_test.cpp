@@ -154,7 +154,7 @@ RANK_BODY(repeats) {
 }
 TEST(Stages, ARunRepeatsBitwise) { ranks::expect_all_succeed(run_ranks("repeats", 4)); }
 
-// An optimizer that needs sums over whole tensors, which lie on several ranks.
+// An optimizer that needs sums over whole tensors, which are spread over several ranks.
 RANK_BODY(tensor_sums) {
   const auto run = [](int64_t stage) {
     Dict config = zero_config(stage, 400, "fp32", 1);
@@ -270,7 +270,7 @@ TEST(Stages, WhatTheyCannotDoIsAnError) { ranks::expect_all_succeed(run_ranks("r
 // ---- Checkpoints ---------------------------------------------------------------------------------------------------------
 
 Dict checkpoint_config(int64_t stage) {
-  // The total batch stays the same whatever the ranks.
+  // The total batch is the same for any number of ranks.
   Dict config = zero_config(stage, 400, variable("DTYPE"), 1);
   config["train_batch_size"] = 24;
   config["train_micro_batch_size_per_gpu"] = 4;

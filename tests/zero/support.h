@@ -1,4 +1,4 @@
-// What the tests of ZeRO share.
+// Shared by the tests of ZeRO.
 #pragma once
 
 #include <cstdlib>
@@ -40,7 +40,7 @@ inline at::Tensor parameters_of(EngineBase& engine) {
   return torch::cat(parts);
 }
 
-// Of two models, by their 2-norms.
+// Relative difference of two models, by their 2-norms.
 inline double difference(const at::Tensor& a, const at::Tensor& b) {
   return ((a.to(torch::kDouble) - b.to(torch::kDouble)).norm() / b.to(torch::kDouble).norm()).item<double>();
 }

@@ -114,7 +114,8 @@ RANK_BODY(swap_keeps) {
   }
 }
 
-// Whatever is wrong: said on all ranks, and the former optimizer continues as if nothing had been asked.
+// Every mistake is reported on all ranks, and the former optimizer continues as if nothing had been
+// asked.
 RANK_BODY(swap_refused) {
   auto world = gannet::test::world();
   const bool is_first = world->rank() == 0;
@@ -228,7 +229,7 @@ RANK_BODY(swap_from_whole_tensors) {
   train(*whole, 2, 2);
 }
 
-// What is saved afterwards is the new optimizer's, and a config that names the former one is an error.
+// Later checkpoints hold the new optimizer, and a config that names the former one is an error.
 RANK_BODY(swap_saved) {
   auto world = gannet::test::world();
   const std::string folder = variable("FOLDER");

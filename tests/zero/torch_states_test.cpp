@@ -17,7 +17,8 @@ using gannet::Dict;
 using ranks::expect;
 using ranks::run_ranks;
 
-// A class of the program's own, whatever its rule: what the engine does not know, LibTorch's object serializes.
+// A class of the program's own with any rule: values that the engine does not know are serialized
+// by LibTorch's object.
 struct Own : torch::optim::AdamW {
   using AdamW::AdamW;
 };

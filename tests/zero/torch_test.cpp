@@ -195,7 +195,7 @@ RANK_BODY(torch_schedule) {
   ranks::same(run.optimizer->param_groups()[0].options().get_lr(), 0.02, "the engine's rate");
 }
 
-// A plugin's schedule sets what has a role: the betas, too.
+// A plugin's schedule sets all values that have a role, including the betas.
 RANK_BODY(torch_one_cycle) {
   torch::set_num_threads(1);
   auto world = gannet::test::world();

@@ -76,7 +76,7 @@ struct ByAddressImpl : torch::nn::Module {
   torch::Tensor weight;
 };
 
-// What `body` throws, as Gannet's, and whether it was LibTorch's own exception.
+// The exception of `body`, as Gannet's Error, and whether it was LibTorch's own.
 std::pair<gannet::Error, bool> thrown_by(const std::function<void()>& body) {
   try {
     body();
@@ -121,7 +121,7 @@ RANK_BODY(a_read_outside) {
         if (thrown) std::rethrow_exception(thrown);
       },
       true, "an operator of another thread");
-  // What reads no bytes goes through, and so does all that is no parameter.
+  // Operations that read no bytes pass, and so do all on other tensors than parameters.
   ranks::same(weight.to(torch::kFloat).detach().view({-1}).numel(), int64_t{4 * 37}, "shapes");
   expect(torch::ones({3}).sum().item<double>() == 3, "other tensors");
   train(*engine, 1, 1);  // it trains on

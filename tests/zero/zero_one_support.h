@@ -1,4 +1,4 @@
-// What the tests of ZeroOneAdam share.
+// Shared by the tests of ZeroOneAdam.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ inline Dict zero_one_config(bool bf16 = false, const Dict& params = {}, double c
   return config;
 }
 
-// Of every rank, [ranks][numel].
+// The values of every rank, [ranks][numel].
 inline at::Tensor of_ranks(EngineBase& engine, const at::Tensor& mine) {
   const auto ranks = static_cast<int64_t>(engine.world_size());
   at::Tensor all = torch::empty({ranks, mine.numel()}, mine.options());

@@ -16,7 +16,7 @@
 namespace gannet::cli {
 namespace {
 
-// The parser says of a misspelt command only that one is required.
+// For a misspelt command the parser reports only that a command is required.
 void check_commands(CLI::App* app, int argc, char** argv) {
   std::string so_far = "gannet";
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
@@ -40,7 +40,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
     check_commands(&app, argc, argv);
     std::vector<std::string> arguments(argv + 1, argv + argc);
     drop_separator(app, arguments);
-    std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
+    std::reverse(arguments.begin(), arguments.end());  // the parser takes them in reverse order
     app.parse(std::move(arguments));
   } catch (const CLI::RuntimeError& error) {  // a command's own exit code
     return error.get_exit_code();
@@ -55,7 +55,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::cerr << "gannet: this command needs more memory than is available\n";
     return Error(ErrorCode::kOutOfMemory, "").exit_code();
-  } catch (const std::exception& error) {  // a library's: no command ends by abort()
+  } catch (const std::exception& error) {  // from a library; no command may end in abort()
     std::cerr << "gannet: a defect of Gannet: an unexpected exception: " << error.what()
               << "\n  (please report it, with the command and `gannet doctor --report`)\n";
     return Error(ErrorCode::kInternal, "").exit_code();

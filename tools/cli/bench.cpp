@@ -1,4 +1,5 @@
-// gannet bench nvme PATH: the speed of a drive for the nvme offload, and the `aio` section to put into the config.
+// gannet bench nvme PATH: measures a drive for the nvme offload, and prints the `aio` section for
+// the config.
 #include <gannet/error.h>
 
 #include <cstdio>
@@ -27,7 +28,8 @@ std::vector<Number> given_or(const std::vector<Number>& given, std::vector<Numbe
 
 std::vector<NvmePoint> points_of(const BenchArguments& arguments) {
   const bool quick = arguments.quick;
-  // One fixed value of any of the three fixes the others at the config's defaults, unless they are given too.
+  // If one of the three options is given, the others take the config's defaults unless they are
+  // given as well.
   const bool fixed = !arguments.block_sizes.empty() || !arguments.queue_depths.empty() || !arguments.parallelisms.empty();
   const NvmePoint plain;
   std::vector<uint64_t> blocks{plain.block_size};

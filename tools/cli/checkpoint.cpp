@@ -32,11 +32,11 @@ struct CheckpointArguments {
   bool json = false, ema = false, exclude_frozen = false, safe_serialization = false;
 };
 
-constexpr int kBroken = 3;  // the exit code where a checkpoint is not whole
+constexpr int kBroken = 3;  // exit code if a checkpoint is not intact
 
 std::vector<Listed> listed(const std::string& folder) {
   std::vector<Listed> all = checkpoint::list(folder);
-  if (all.empty()) checkpoint::open(folder, {});  // says why in a sentence
+  if (all.empty()) checkpoint::open(folder, {});  // throws an error with the reason
   return all;
 }
 
@@ -51,7 +51,7 @@ void list(const CheckpointArguments& arguments) {
                one.bytes == 0 ? "-" : size_text(one.bytes), state});
   }
   std::cout << table.to_string() << std::flush;
-  if (!all_whole) throw CLI::RuntimeError(kBroken);  // the rows say why a load would pass one over
+  if (!all_whole) throw CLI::RuntimeError(kBroken);  // the rows say why a load would skip a checkpoint
   const Opened opened = checkpoint::open(arguments.folder, {});
   for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
 }
@@ -130,14 +130,14 @@ void show(const CheckpointArguments& arguments) {
   std::cout << '\n' << table.to_string();
 }
 
-// What a file's name says it is; "" for a folder.
+// The format that a file's name implies; "" for a folder.
 std::string format_of(const std::string& out) {
   if (files::kind_of(out).is_folder) return "";
   if (out.ends_with(".safetensors")) return "safetensors";
   return files::is_pt_name(out) ? "pt" : "";
 }
 
-// A folder of ours or of DeepSpeed's, into a folder or a file.
+// Exports a Gannet or DeepSpeed checkpoint folder to a folder or a file.
 void export_weights(const CheckpointArguments& arguments) {
   const std::map<std::string, c10::ScalarType> dtypes = {{"fp32", c10::kFloat}, {"bf16", c10::kBFloat16}, {"fp16", c10::kHalf}};
   const std::string by_name = format_of(arguments.out);
@@ -175,7 +175,7 @@ void export_weights(const CheckpointArguments& arguments) {
   for (const std::string& line : exported.left_out) std::cout << "  left out: " << line << '\n';
 }
 
-// DeepSpeed's script of that name, with its arguments.
+// DeepSpeed's script of the same name, with the same arguments.
 void add_zero_to_fp32(CLI::App& app) {
   auto arguments = std::make_shared<CheckpointArguments>();
   auto* command = app.add_subcommand(

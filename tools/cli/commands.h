@@ -7,9 +7,9 @@ namespace gannet::cli {
 
 void add_bench(CLI::App& app);                                       // bench nvme
 void add_checkpoint(CLI::App& app);                                  // checkpoint list | verify | show | export | import
-void add_import(CLI::App& checkpoint);                               // its import
-void show_pt(const std::string& path);                               // its show, of a file of torch.save
-bool show_foreign(const std::string& path, const std::string& tag);  // likewise; false: nothing that is known
+void add_import(CLI::App& checkpoint);                               // checkpoint import
+void show_pt(const std::string& path);                               // checkpoint show, for a torch.save file
+bool show_foreign(const std::string& path, const std::string& tag);  // checkpoint show, for other formats; false: unknown format
 void add_config(CLI::App& app);                                      // config check | resolve | keys
 void add_doctor(CLI::App& app);                                      // doctor: what would stop a run
 void add_estimate(CLI::App& app);                                    // estimate: memory for each ZeRO stage and offload

@@ -5,7 +5,7 @@
 namespace gannet::cli {
 namespace {
 
-// Inside single quotes of a shell.
+// Quotes text in single quotes for a shell.
 std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char letter : text) out += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
@@ -26,7 +26,8 @@ std::string names_of_options(const CommandInfo& command) {
   return join(names, " ");
 }
 
-// A word of the script for what a value is: the fixed choices, or what the shell itself can complete.
+// The scripts' word for the kind of a value: its fixed choices, or what the shell itself can
+// complete.
 std::string kind_of(const OptionInfo& option) {
   if (!option.choices.empty()) return "words:" + join(option.choices, " ");
   switch (option.takes) {
@@ -41,7 +42,7 @@ std::string kind_of(const OptionInfo& option) {
   }
 }
 
-// Tables that bash and zsh read alike: what may follow at each command.
+// Tables, shared by bash and zsh, of what may follow each command.
 //   _gannet_commands PATH, _gannet_options PATH, _gannet_value PATH OPTION, _gannet_positional PATH NUMBER
 std::string tables(const CommandInfo& root) {
   std::string commands, options, values, positionals;

@@ -1,4 +1,4 @@
-// Scripts that complete `gannet` in a shell, made of the tree of commands.
+// Shell completion scripts for `gannet`, generated from the command tree.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// gannet config check | resolve | keys: read a config without running anything, and print what is known of it.
+// gannet config check | resolve | keys: reads a config without running it, and prints its mistakes,
+// values or keys.
 #include <gannet/config.h>
 #include <gannet/error.h>
 #include <gannet/fill_auto.h>
@@ -23,10 +24,10 @@ namespace {
 
 struct Options {
   std::string file;
-  int64_t world_size = 0;  // 0: as the environment or the batch sizes say
+  int64_t world_size = 0;  // taken from the environment or the batch sizes
   std::vector<std::string> assignments;
   bool as_json = false, no_plugins = false;
-  std::string arguments_file, model_file;  // of `resolve`: what fills "auto"
+  std::string arguments_file, model_file;  // for `resolve`: the files that fill "auto" values
   std::string section;
   bool all_keys = false;
 };
@@ -56,13 +57,13 @@ void check(const Options& options) {
     std::cerr << "gannet: " << options.file << " has " << found.mistakes.size()
               << (found.mistakes.size() == 1 ? " mistake" : " mistakes")
               << (found.is_partial ? "; whether its values fit together is not checked until the keys are right" : "") << '\n';
-  // Where nothing is wrong but a plugin, the file is not at fault.
+  // If plugins cause all mistakes, the file is not at fault.
   const bool is_plugins = std::all_of(found.mistakes.begin(), found.mistakes.end(),
                                       [](const Error& mistake) { return mistake.code() == ErrorCode::kPluginFault; });
   throw CLI::RuntimeError(is_plugins ? found.mistakes.front().exit_code() : 2);
 }
 
-// What only the data of a run tells is no number yet.
+// A value that only the run's data determine is not a number yet.
 Value shown(const config::Effective& line) { return line.origin == kKnownLater ? Value("auto") : line.value; }
 
 void print_json(const config::Resolved& resolved) {
@@ -76,7 +77,7 @@ void print_json(const config::Resolved& resolved) {
   std::cout << "\n}\n";
 }
 
-// The config with its "auto" values filled from the files of arguments and of the model.
+// The config with its "auto" values filled from the arguments file and the model file.
 std::shared_ptr<const config::Document> filled(const Options& options, std::shared_ptr<const config::Document> document) {
   if (options.arguments_file.empty()) {
     if (options.model_file.empty()) return document;

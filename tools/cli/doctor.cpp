@@ -1,4 +1,5 @@
-// gannet doctor: this machine, this installation, every plugin, and what would stop a run.
+// gannet doctor: reports on this machine, this installation, every plugin, and what would stop a
+// run.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -32,7 +33,7 @@ Exit code: 0 when all is well, 1 when there is a problem.)";
 
 constexpr size_t kShownBytes = 64 << 10;
 
-// The value of keys such as "api_key" and "my_token".
+// Hides the values of keys such as "api_key" and "my_token".
 void hide_keys(std::string& text) {
   std::string folded = lower(text);
   for (const char* word : {"api_key", "apikey", "token", "password", "secret"})
@@ -47,7 +48,8 @@ void hide_keys(std::string& text) {
     }
 }
 
-// The file as it was written, for a report: without keys to other services, names and paths of this machine.
+// The config file's text for a report, without API keys and without names and paths of this
+// machine.
 std::string config_block(const doctor::Diagnosis& diagnosis, const std::string& file) {
   std::error_code failed;
   if (!std::filesystem::is_regular_file(file, failed)) return "";

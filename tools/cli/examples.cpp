@@ -1,4 +1,5 @@
-// Examples and exit codes of the commands that say nothing of them where they are made: the foot of their help.
+// Help footers, with examples and exit codes, for the commands that set none where they are
+// defined.
 #include "cli/help.h"
 
 namespace gannet::cli {

@@ -1,6 +1,7 @@
-// The program `gannet`: starts ranks and prints its version by itself, without LibTorch, whose libraries take a fifth of a second
-// to load; `gannet run` takes signals from its first millisecond. Checks of plugins are gannet-kit's, which needs no LibTorch
-// either; every other command is gannet-tools'. Both are in ../libexec/gannet.
+// The program `gannet`. It starts ranks and prints its version itself, without LibTorch, which
+// takes a fifth of a second to load, so `gannet run` handles signals from its first millisecond.
+// gannet-kit checks plugins and needs no LibTorch either; gannet-tools runs all other commands.
+// Both are in ../libexec/gannet.
 #include <gannet/error.h>
 #include <unistd.h>
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kWidth = 100, kColumn = 30;
 
-// `text` from column kColumn on, in lines of at most kWidth.
+// `text`, which starts at `column`, wrapped to lines of at most kWidth and indented to `column`.
 std::string wrapped(const std::string& text, size_t column) {
   std::istringstream words(text);
   std::string lines;
@@ -59,7 +59,7 @@ std::string usage_of(const CommandInfo& command) {
   return usage;
 }
 
-// A word at the head of a command's purpose is its subject; the rest of a sentence ends with a full stop.
+// Capitalizes the first letter and adds a full stop if there is none.
 std::string sentence(std::string text) {
   if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
   if (!text.empty() && text.back() != '.') text += '.';

@@ -1,4 +1,5 @@
-// gannet checkpoint import: a checkpoint that DeepSpeed wrote, or weights in files of PyTorch's or safetensors, as one of ours.
+// gannet checkpoint import: converts a DeepSpeed checkpoint, or weights in PyTorch or safetensors
+// files, to a Gannet checkpoint.
 #include <gannet/error.h>
 
 #include <iostream>
@@ -23,7 +24,7 @@ struct ImportArguments {
   convert::DeepSpeedOptions options;
 };
 
-// "transformer.=" takes a prefix away, "=transformer." puts one in front of every name.
+// "transformer.=" removes a prefix, "=transformer." adds one to every name.
 std::pair<std::string, std::string> parse_rename(const std::string& text) {
   const size_t at = text.find('=');
   if (at == text.npos)
@@ -32,7 +33,7 @@ std::pair<std::string, std::string> parse_rename(const std::string& text) {
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-// A file, or a folder as Hugging Face lays it out, holds weights alone.
+// A file, or a folder in Hugging Face's layout, holds only weights.
 void import_weights(const ImportArguments& arguments) {
   convert::WeightsImport options;
   if (!arguments.options.tag.empty()) options.tag = arguments.options.tag;
@@ -49,7 +50,7 @@ void import_checkpoint(const ImportArguments& arguments) {
       throw Error(ErrorCode::kArgument, formatted("{} is already a folder of Gannet checkpoints", arguments.from),
                   "load it directly");
     files::refuse_known_folder(arguments.from);
-    if (arguments.options.tag.empty()) convert::open_deepspeed(arguments.from, "");  // says why in a sentence
+    if (arguments.options.tag.empty()) convert::open_deepspeed(arguments.from, "");  // throws an error with the reason
   }
   convert::DeepSpeedOptions options = arguments.options;
   for (const auto& rename : arguments.renames) options.renames.push_back(parse_rename(rename));

@@ -1,6 +1,6 @@
-// The commands below `gannet plugins` that the program gannet-kit runs, since they need no LibTorch. They are declared once:
-// gannet-tools describes them in help and completion, gannet-kit parses and runs them, and the front knows by the table which
-// program to start.
+// The `gannet plugins` commands that gannet-kit runs, since they need no LibTorch. They are
+// declared once: gannet-tools describes them in help and completion, gannet-kit parses and runs
+// them, and the front (front.cpp) uses the table to choose the program.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,10 +11,11 @@
 
 namespace gannet::cli {
 
-// A new one is a name here and its options in add_kit_commands().
+// To add a command, add its name here and its options in add_kit_commands().
 inline constexpr std::array<std::string_view, 3> kKitCommands = {"check", "new", "trust"};
 
-// What runs them; those of a program that only describes them are null. Each returns the exit code.
+// The functions that run the commands; null in a program that only describes them. Each returns the
+// exit code.
 struct KitRunners {
   int (*check)(const kit::CheckOptions&) = nullptr;
   int (*new_plugin)(const kit::NewOptions&) = nullptr;

@@ -11,7 +11,8 @@
 #include "kit/run.h"
 #include "kit/trust.h"
 
-// `gannet-kit new ...` is `gannet-kit plugins new ...`: the word stands in the front's commands alone.
+// `gannet-kit new ...` means `gannet-kit plugins new ...`; only the front requires the word
+// `plugins`.
 int main(int argc, char** argv) {
   gannet::kit::count_every_block(argv);
   std::vector<char*> words(argv, argv + argc);

@@ -8,7 +8,8 @@
 namespace gannet::cli {
 namespace {
 
-// A hyphen is a minus, a backslash itself, and a line may not begin with a control character.
+// Escapes text for man: a hyphen prints as a minus, a backslash as itself, and no line begins with
+// a control character.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char letter : text) {

@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint64_t kRequestBytes = 64u << 20;
 
-// Page-aligned, in huge pages, as the engine's own buffers are; random, for drives that compress.
+// A page-aligned buffer in huge pages, like the engine's; its contents are random, since some
+// drives compress.
 class Buffer {
  public:
   explicit Buffer(uint64_t bytes) : bytes_(bytes) {
@@ -86,7 +87,7 @@ Dict NvmePoint::aio() const {
 
 NvmeSpeed measure_nvme(const plugin::Plugin& plugin, const Host& host, const NvmeRun& run, const NvmePoint& point) {
   Dict params = point.aio();
-  std::error_code failed;  // then the plugin says what is wrong with the folder as it was written
+  std::error_code failed;  // on failure the plugin reports what is wrong with the folder as written
   const std::filesystem::path whole = std::filesystem::absolute(run.folder, failed);
   params["nvme_path"] = failed ? run.folder : whole.lexically_normal().string();
   params["checksum"] = run.checksum;

@@ -31,14 +31,15 @@ struct NvmeRun {
   std::string folder;
   uint64_t bytes = 1u << 30;
   bool checksum = true;
-  int rounds = 1;  // of writing all and reading all; the median is the result
+  int rounds = 1;  // each writes everything and reads everything; the result is the median
 };
 
-// As the engine uses it: the plugin is opened through the registry, and two requests of up to 64 MiB are in flight at a time.
-// A warm-up pass writes the drive's blocks once.
+// Measures as the engine uses the plugin: opened through the registry, with two requests of up to
+// 64 MiB in flight. A warm-up pass first writes the drive's blocks once.
 NvmeSpeed measure_nvme(const plugin::Plugin& plugin, const Host& host, const NvmeRun& run, const NvmePoint& point);
 
-// The fastest in reading and writing together; among those within 3% of it the one with the fewest bytes in flight.
+// The fastest point for reads and writes together; among those within 3% of it, the one with the
+// fewest bytes in flight.
 const NvmeSpeed& best_of(const std::vector<NvmeSpeed>& speeds);
 
 }  // namespace gannet::cli

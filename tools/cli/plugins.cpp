@@ -25,7 +25,7 @@ using plugin::Candidate;
 using plugin::Plugin;
 using plugin::Registry;
 
-// What a file provides: a row each, as a request can reach it.
+// One plugin that a file provides, under the name that a request uses.
 struct Row {
   std::string kind, name, device, version, hash;
 };
@@ -41,7 +41,7 @@ std::vector<Row> promised(const Candidate& candidate) {
   return rows;
 }
 
-// In the child: opening a file runs its code.
+// Runs in the child process, because opening a file runs its code.
 std::string opened(Registry& registry, const Candidate& candidate) {
   List rows;
   try {
@@ -57,7 +57,7 @@ std::string opened(Registry& registry, const Candidate& candidate) {
   return Value(Dict{{"rows", std::move(rows)}}).to_json();
 }
 
-// Rows, or the reason why the file has none.
+// Adds the file's rows, or returns the reason why there are none.
 std::string look_inside(Registry& registry, const Candidate& candidate, std::chrono::seconds patience, std::vector<Row>& rows) {
   const doctor::Answer answer = doctor::ask_child([&] { return opened(registry, candidate); }, patience);
   if (!answer.failure.empty()) return formatted("was opened: {}", answer.failure);

@@ -36,7 +36,7 @@ Examples:
 Exit code: that of the first rank that failed, 128 + N when signal N killed it; 85 when the ranks were asked to stop and
 saved; 127 when PROGRAM is not found, 126 when it cannot be executed.)";
 
-// Options of DeepSpeed's launcher that are not built, or not needed; what to do instead.
+// Options of DeepSpeed's launcher that Gannet lacks or does not need, with what to do instead.
 struct Foreign {
   std::vector<std::string> names;
   const char* next_step;

@@ -26,7 +26,8 @@ struct ScheduleArguments {
   int64_t world_size = 0;  // 0: what the batch sizes imply
 };
 
-// The rates of a schedule do not depend on batch sizes: a config that leaves them to another program is enough.
+// The rates of a schedule do not depend on batch sizes, so a config that leaves those to another
+// program is enough.
 std::shared_ptr<const config::Document> with_batch_size(const std::shared_ptr<const config::Document>& document) {
   const config::GivenBatch given = config::given_batch(*document);
   if (given.train || given.micro) return document;
@@ -40,7 +41,7 @@ plugin::ParamSet params_of(const plugin::Plugin& plugin, const config::PluginCho
   });
 }
 
-// The lr that the config gives each parameter group, where it names an optimizer that has an lr.
+// The lr that the config gives each parameter group, if it names an optimizer with an lr.
 std::vector<std::optional<double>> group_lrs(plugin::Registry& registry, const config::Settings& settings,
                                              const config::Document& document) {
   const auto groups = config::param_groups_of(settings.optimizer.param_groups,
@@ -80,14 +81,15 @@ void print_schedule(const ScheduleArguments& arguments) {
                 formatted("{}: scheduler '{}' follows a number that the program measures, which no config knows",
                           arguments.config, settings.scheduler.type),
                 "engine->get_lr() tells its rates while it trains");
-  std::vector<std::vector<double>> states;  // of a schedule that has one, by step
+  std::vector<std::vector<double>> states;  // by step, if the schedule has state
   auto state_at = [&](uint64_t step) -> const std::vector<double>& {
     if (states.empty()) states.push_back(scheduler->first_state());
     while (states.size() <= step)
       states.push_back(scheduler->advanced(states.size(), std::numeric_limits<double>::quiet_NaN(), states.back()));
     return states[step];
   };
-  // Without an optimizer's lr, a schedule is still known where it does not depend on it: where any two give the same.
+  // Without an optimizer's lr, the rate is known only if it does not depend on that lr: if two of
+  // them give the same rate.
   auto at = [&](uint64_t step, uint32_t group) {
     const std::optional<double>& base_lr = base_lrs[group];
     const auto with_base = [&](double base) {

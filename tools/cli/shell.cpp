@@ -1,4 +1,4 @@
-// gannet completion SHELL, gannet help: the command tree as a shell's script and as text.
+// gannet completion SHELL, gannet help: print the command tree as a shell script and as text.
 #include <gannet/error.h>
 
 #include <iostream>

@@ -1,4 +1,5 @@
-// gannet checkpoint show FILE.pt: what is in a PyTorch file, as a tree. Reads the pickle, no tensor.
+// gannet checkpoint show FILE.pt: prints the contents of a PyTorch file as a tree. Reads the
+// pickle, no tensors.
 #include <c10/core/ScalarType.h>
 #include <gannet/value.h>
 
@@ -18,7 +19,7 @@ namespace {
 using files::Object;
 using Kind = Object::Kind;
 
-constexpr int kMostLines = 20'000;  // branches that are shared can be met any number of times
+constexpr int kMostLines = 20'000;  // shared branches can be visited any number of times
 constexpr size_t kMostItems = 8;
 
 bool is_plain(const Object& object) { return object.items.empty() && object.entries.empty() && object.kind != Kind::kTensor; }
@@ -56,7 +57,7 @@ std::string line_of(const Object& object) {
 
 class Printer {
  public:
-  // Returns whether there was room for all of it.
+  // Returns whether all of it fit.
   bool print(const std::string& name, const Object& object, size_t indent) {
     if (++lines_ > kMostLines) return false;
     std::cout << std::string(2 * indent, ' ') << name << (name.empty() ? "" : ": ") << line_of(object);

@@ -1,4 +1,5 @@
-// gannet checkpoint show of what its siblings read: safetensors, an index of shards, a folder of weights, a DeepSpeed checkpoint.
+// gannet checkpoint show for other formats: safetensors, an index of shards, a folder of weights, a
+// DeepSpeed checkpoint.
 #include <c10/core/ScalarType.h>
 
 #include <iostream>

@@ -15,11 +15,11 @@ namespace gannet::cli {
 enum class Takes { kNothing, kText, kFile, kFolder, kProgram };
 
 struct OptionInfo {
-  std::vector<std::string> names;  // "--num_gpus", "--num_accelerators"; of a positional its name: "FILE"
+  std::vector<std::string> names;  // "--num_gpus", "--num_accelerators"; for a positional, its name: "FILE"
   std::string value;               // placeholder of the value: "N"; "" for a flag
   std::string meaning;
-  std::string range;                 // "1 to 4096"; "" where any value will do
-  std::string fallback;              // the default, as text; "" where there is none
+  std::string range;                 // "1 to 4096"; "" if any value is valid
+  std::string fallback;              // the default, as text; "" if there is none
   std::vector<std::string> choices;  // the fixed values that it takes
   Takes takes = Takes::kNothing;
   bool is_required = false;

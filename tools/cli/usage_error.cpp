@@ -8,7 +8,7 @@
 namespace gannet::cli {
 namespace {
 
-// The command that the arguments had reached.
+// The innermost command that the arguments reached.
 const CLI::App& reached(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
   return parsed.empty() ? app : reached(*parsed.back());
@@ -32,7 +32,7 @@ const OptionInfo* find(const CommandInfo& command, const std::string& name) {
   return nullptr;
 }
 
-// Of an option with several names, the one that comes first and is no letter.
+// For an option with several names, the first one that is not a single letter.
 std::string name_of(const OptionInfo& option) {
   for (const std::string& name : option.names)
     if (name.starts_with("--")) return name;
@@ -52,7 +52,7 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CommandInfo command = describe(at, path_of(at));
   const std::string help = formatted("`{} --help` lists its arguments", command.path);
   const auto usage = [&](const std::string& what, const std::string& next) { return Error(ErrorCode::kArgument, what, next); };
-  // What the parser could not place comes first: what it misses beside may be just that, misspelt.
+  // Report unplaced arguments first: a missing argument may be one of them, misspelt.
   for (const std::string& left : command.runs_program ? std::vector<std::string>() : at.remaining()) {
     if (left.size() < 2 || left[0] != '-') continue;
     const std::string name = left.substr(0, left.find('='));

@@ -7,24 +7,25 @@
 namespace gannet::convert {
 namespace {
 
-constexpr size_t kMostStates = 1'000'000;  // beyond them the question counts as undecided
+constexpr size_t kMostStates = 1'000'000;  // beyond this the assignment counts as ambiguous
 constexpr int kLeftOver = -1;
 
-using Places = std::vector<int64_t>;  // [group] how far it is filled
+using Places = std::vector<int64_t>;  // [group]: how far the group is filled
 
 struct State {
-  std::vector<int> choices;  // groups that the candidate at hand can go to, and kLeftOver
-  int ways = 0;              // to fill all groups from here on: 0, 1, or 2 for more
+  std::vector<int> choices;  // groups that this candidate can go to, or kLeftOver
+  int ways = 0;              // number of ways to fill all groups from here: 0, 1, or 2 for more
 };
-using Layer = std::map<Places, State>;  // what the candidates before one can have filled
+using Layer = std::map<Places, State>;  // possible fills before one candidate
 
 Places after(Places places, int group, int64_t size) {
   if (group != kLeftOver) places[static_cast<size_t>(group)] += size;
   return places;
 }
 
-// [candidate], and one behind the last. Empty where there are more than kMostStates. Layer by layer, not by recursion: a file can
-// have more candidates than a stack has room for calls.
+// [candidate], and one more after the last. Empty if there are more than kMostStates states.
+// Iterates over layers instead of recursing, since a file can have more candidates than the stack
+// has room for calls.
 std::vector<Layer> layers_of(const std::vector<int64_t>& sizes, const Places& ends,
                              const std::function<bool(size_t, int64_t, size_t)>& fits) {
   int64_t left = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
@@ -37,7 +38,7 @@ std::vector<Layer> layers_of(const std::vector<int64_t>& sizes, const Places& en
     left -= size;
     for (auto& [places, state] : layers[candidate]) {
       const int64_t missing = wanted - std::accumulate(places.begin(), places.end(), int64_t{0});
-      // Only what those behind this candidate can still fill.
+      // Skip choices after which the remaining candidates could not fill the groups.
       for (size_t g = 0; g < ends.size() && missing - size <= left; ++g)
         if (size <= ends[g] - places[g] && fits(g, places[g], candidate)) state.choices.push_back(static_cast<int>(g));
       if (missing <= left) state.choices.push_back(kLeftOver);

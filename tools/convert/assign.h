@@ -1,4 +1,4 @@
-// Matches parameters by name to the entries of parameter groups by number.
+// Matches named parameters to the numbered entries of parameter groups.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,11 @@
 
 namespace gannet::convert {
 
-// Distributes candidates over the groups: each group takes candidates in their order, from place 0 of it to its end, and some may
-// be left over. `sizes`: how many places each takes. `fits(group, place, candidate)`: whether it matches there. Returns the group
-// of each candidate, -1 where it is left over, or nothing: `ambiguous` then says whether several ways fit, or none.
+// Distributes candidates over the groups. Each group takes candidates in their order and is filled
+// from place 0 to its end; some candidates may be left over. `sizes`: how many places each
+// candidate takes. `fits(group, place, candidate)`: whether the candidate matches there. Returns
+// the group of each candidate, -1 if it is left over. Returns no groups if no assignment fits, or
+// if several do; then `ambiguous` is true.
 struct Assignment {
   std::optional<std::vector<int>> groups;
   bool ambiguous = false;

@@ -1,4 +1,5 @@
-// Converts a checkpoint of DeepSpeed 0.19.6 (ZeRO stages 0 to 3) to one of ours, which loads at any stage, world size and tier.
+// Converts a checkpoint of DeepSpeed 0.19.6 (ZeRO stages 0 to 3) to a Gannet one, which loads at
+// any stage, world size and tier.
 //
 //   const DeepSpeedReceipt receipt = import_deepspeed("run", "imported", {});     // run/latest names the tag
 //   std::cout << receipt.to_string();                                             // what was taken, and what was not
@@ -14,7 +15,7 @@
 namespace gannet::convert {
 
 struct DeepSpeedOptions {
-  std::string tag;                                           // "": what `latest` names
+  std::string tag;                                           // "": the tag in `latest`
   std::vector<std::pair<std::string, std::string>> renames;  // prefix -> replacement
   bool weights_only = false;                                 // no optimizer states
 };
@@ -27,8 +28,8 @@ struct DeepSpeedReceipt {
   std::string to_string() const;
 };
 
-// Throws what open_deepspeed and sort_out do (deepspeed_folder.h, deepspeed_state.h), and checkpoint::Saver's errors. Nothing is
-// left behind in `out` then.
+// Throws the errors of open_deepspeed and sort_out (deepspeed_folder.h, deepspeed_state.h) and of
+// checkpoint::Saver. On an error nothing is left in `out`.
 DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out, const DeepSpeedOptions& options);
 
 }  // namespace gannet::convert

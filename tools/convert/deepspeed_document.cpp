@@ -46,14 +46,14 @@ int64_t counter(const files::Node& model, const char* key) {
   return found ? checkpoint::checked_count(found->integer(), place_of(*found)) : 0;
 }
 
-// A value of the config that the run had, as the file keeps it.
+// A value of the run's config, as stored in the file.
 std::optional<files::Node> of_config(const files::Node& model, std::initializer_list<const char*> path) {
   auto at = model.find("ds_config");
   for (const char* key : path) at = at && at->has_entries() ? at->find(key) : std::nullopt;
   return at;
 }
 
-// What the run trained in: the file's config says it; else the parameters' own dtype.
+// The precision of the training: from the config in the file, else the parameters' own dtype.
 std::string precision_of(const files::Node& model) {
   for (const char* section : {"fp16", "bf16", "bfloat16"})
     if (const auto enabled = of_config(model, {section, "enabled"});
@@ -101,7 +101,7 @@ Dict scaler_of(const files::Node& model, const DeepSpeedState& state, DeepSpeedR
               {"hysteresis_left", hysteresis}};
 }
 
-// Every step that was not skipped moved the schedule and the optimizer.
+// The schedule and the optimizer advance on every step that was not skipped.
 int64_t steps_taken(const files::Node& model) {
   const int64_t steps = counter(model, "global_steps"), skipped = counter(model, "skipped_steps");
   return checkpoint::checked_count(steps - skipped, formatted("{}global_steps less skipped_steps", place_of(model)));
@@ -172,7 +172,8 @@ int64_t applied_steps(const files::Node& model, const DeepSpeedState& state, Dee
   if (state.steps.empty()) return steps_taken(model);
   const double last = *state.steps.rbegin();
   receipt.taken.push_back(formatted("the optimizer's step, {}", static_cast<int64_t>(last)));
-  // Its fused Adam counts in one state of a group and leaves the others at zero; all use that count.
+  // DeepSpeed's fused Adam counts steps in one state of a group and leaves the others at zero; that
+  // count is valid for all.
   const double first =
       *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
   if (first != last)
@@ -217,7 +218,7 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
                  std::vector<checkpoint::Slice>& client) {
   const files::Node& model = folder.models[0];
   const int64_t steps = counter(model, "global_steps");
-  steps_taken(model);  // no more were skipped than there were
+  steps_taken(model);  // checks that no more steps were skipped than counted
   receipt.taken.push_back(formatted("step {}, {} skipped, {} samples seen", steps, counter(model, "skipped_steps"),
                                     counter(model, "global_samples")));
   const auto accumulation = of_config(model, {"gradient_accumulation_steps"});

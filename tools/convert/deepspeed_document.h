@@ -1,4 +1,5 @@
-// The numbers of a DeepSpeed checkpoint as the document of ours: counters, schedule, loss scale, hyperparameters, client_state.
+// Converts the numbers of a DeepSpeed checkpoint to a Gannet document: counters, schedule, loss
+// scale, hyperparameters, client_state.
 #pragma once
 
 #include <gannet/value.h>
@@ -9,7 +10,8 @@
 
 namespace gannet::convert {
 
-// Entries that were imported or left out are added to the receipt. `client`: the tensors of client_state, by name.
+// Adds to the receipt what was imported and what was left out. `client`: the tensors of
+// client_state, by name.
 Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt,
                  std::vector<checkpoint::Slice>& client);
 

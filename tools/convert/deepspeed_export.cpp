@@ -12,7 +12,8 @@
 namespace gannet::convert {
 namespace {
 
-// Stages 1 to 3 name their masters. Stage 0 does not: where they cannot be told apart, the model's own values are taken.
+// Stages 1 to 3 name their masters. Stage 0 does not; if they cannot be told apart, the model's own
+// values are used.
 DeepSpeedState weights_of(const DeepSpeedFolder& folder, std::vector<std::string>& notes) {
   if (!folder.optimizers.empty()) return sort_out(folder, /*weights_only=*/true);
   try {

@@ -37,7 +37,8 @@ bool holds_files(const fs::path& folder) {
   });
 }
 
-// "" where there is none. A FIFO would be waited for, a device has no end: only a small regular file is read.
+// "" if there is none. Reads only a small regular file: a FIFO would block, and a device has no
+// end.
 std::string latest(const fs::path& dir) {
   const fs::path path = dir / "latest";
   if (!is_there(path)) return "";
@@ -57,8 +58,8 @@ std::vector<std::string> tags_in(const fs::path& dir) {
   return tags;
 }
 
-// The folder of the tag. What names no tag is not guessed at: a folder without `latest` may be the rest of a save that never
-// ended.
+// The folder of the tag. Never guesses a tag: a folder without `latest` may be left over from a
+// save that did not finish.
 fs::path choose(const fs::path& dir, const std::string& asked) {
   if (!is_folder(dir))
     throw Error(ErrorCode::kNotFound, formatted("there is no folder or file {}", dir.string()),
@@ -99,7 +100,7 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
 using ByRank = std::map<int64_t, std::string>;
 
 struct Files {
-  std::string model;             // whole, of stages 0 to 2
+  std::string model;             // whole, at stages 0 to 2
   ByRank models, optimizers[2];  // [1]: with the prefix bf16_
 };
 
@@ -152,7 +153,7 @@ std::vector<files::Node> open_all(const fs::path& path, const ByRank& files) {
   return nodes;
 }
 
-// As many files as the save had ranks.
+// Checks that there are as many files as the save had ranks.
 void check_count(const fs::path& path, const std::vector<files::Node>& nodes, int64_t expected, const std::string& says,
                  const char* kind) {
   const auto found = static_cast<int64_t>(nodes.size());

@@ -1,4 +1,5 @@
-// The files of a DeepSpeed checkpoint: finds them, checks that they belong together, and refuses what is not imported.
+// The files of a DeepSpeed checkpoint: finds them, checks that they belong together, and refuses
+// what cannot be imported.
 //
 //   <dir>/latest                                                     the tag
 //   <dir>/<tag>/mp_rank_00_model_states.pt                           stages 0 to 2
@@ -16,17 +17,18 @@ namespace gannet::convert {
 struct DeepSpeedFolder {
   std::string path;  // <dir>/<tag>
   std::string tag;
-  std::vector<files::Node> models;      // one; at stage 3 one of each rank
+  std::vector<files::Node> models;      // one; at stage 3 one per rank
   std::vector<files::Node> optimizers;  // by rank; none at stage 0
 };
 
-// Whether there are files of these names in it, or in the folder that its `latest` names.
+// Whether `dir`, or the folder that its `latest` names, has files with these names.
 bool is_deepspeed_folder(const std::string& dir);
 
-// Reads the files' pickles, no tensors. `tag` "": what `latest` names. Error(kNotFound) where a folder or a rank's file is
-// missing, Error(kMismatch) where the files' own counts of ranks differ from the files that are there, Error(kUnsupported) for
-// pipelines, experts, tensor parallelism, universal checkpoints and states on a drive, Error(kCorrupt) for what is not readable.
-// `weights_only`: states on a drive are then ignored.
+// Reads the files' pickles, no tensors. `tag` "": the tag in `latest`. Throws Error(kNotFound) if a
+// folder or a rank's file is missing, Error(kMismatch) if the ranks counted in the files differ
+// from the files present, Error(kUnsupported) for pipelines, experts, tensor parallelism, universal
+// checkpoints and states on a drive, Error(kCorrupt) for unreadable files. `weights_only`: ignores
+// states on a drive.
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only = false);
 
 }  // namespace gannet::convert

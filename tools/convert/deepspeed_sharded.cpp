@@ -1,10 +1,11 @@
-// ZeRO's stages 1 to 3: flat buffers that the ranks share, cut back into parameters.
+// ZeRO stages 1 to 3: cuts the flat buffers that the ranks share back into parameters.
 //
-// Stages 1 and 2, and BF16_Optimizer: a group's parameters end to end in the order of param_shapes, padded, in `ranks` equal
-// parts: element e of the group is element e % part of rank e / part. Masters may lack the padding at the end, states have it:
-// of a group of 3 elements, padded to 8, four ranks store masters of 2, 1, 0 and 0 elements and states of 2 each.
-// Stage 3: of each parameter every rank has ceil(numel / ranks) elements, end to end over all sub-groups; the last ones are
-// padding.
+// Stages 1 and 2, and BF16_Optimizer: a group's parameters are concatenated in the order of
+// param_shapes, padded, and split into `ranks` equal parts: element e of the group is element e %
+// part of rank e / part. Masters may lack the padding at the end; states have it. For a group of 3
+// elements, padded to 8, four ranks store masters of 2, 1, 0 and 0 elements and states of 2 each.
+// Stage 3: every rank has ceil(numel / ranks) elements of each parameter, concatenated over all
+// sub-groups; the last ones are padding.
 #include <algorithm>
 
 #include "base/format.h"
@@ -32,13 +33,13 @@ std::vector<Shape> shapes_of(const files::Node& group) {
   throw Error(ErrorCode::kMismatch, formatted("{}: {}", place.file()->path(), what), "are the files of one save, and whole?");
 }
 
-// One flat buffer of every rank with its states: the same elements under each name.
+// One flat buffer over all ranks, with its states, which hold the same elements under each name.
 struct Flat {
   files::Concatenated masters;
   std::map<std::string, files::Concatenated> states;
   c10::ScalarType dtype = c10::kFloat;
 
-  // `numel`: of the buffer with what padding the states have.
+  // `numel`: of the buffer, with the padding that the states have.
   void add(const files::Node& master, const std::map<std::string, files::Node>& tensors, const std::set<std::string>& names,
            int64_t numel) {
     dtype = master_dtype(floating(master).dtype);
@@ -53,7 +54,7 @@ struct Flat {
   }
 };
 
-// DeepSpeed's own record of each parameter's offset in a rank's partition.
+// Checks against DeepSpeed's own record of each parameter's offset in a rank's partition.
 void check_places(const files::Node& optimizer, size_t group, const std::vector<Shape>& shapes, int64_t rank, int64_t part) {
   const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
   if (!mappings) return;
@@ -96,7 +97,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       if (indices.size() != 1)
         differ(optimizers[r].groups()[g], formatted("a group of {} tensors, where ZeRO has one flat buffer", indices.size()));
       const int64_t numel = partitions[r][g].tensor().numel();
-      // Padding lies at the end: on a rank that only empty ones follow.
+      // Padding is at the end: on a rank that is followed only by empty ones.
       const bool is_last = r + 1 == ranks || partitions[r + 1][g].tensor().numel() == 0;
       tensors[r] = optimizers[r].tensors(indices[0], numel, is_last ? numel + alignment - 1 : numel, state.steps);
       for (const auto& [name, tensor] : tensors[r]) names.insert(name);
@@ -186,7 +187,7 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
 void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
   const files::Node saved = folder.optimizers[0].at("optimizer_state_dict");
   const auto stage = saved.find("zero_stage");
-  state.stage = stage ? stage->integer() : 1;  // BF16_Optimizer, which is stage 1, does not say
+  state.stage = stage ? stage->integer() : 1;  // BF16_Optimizer is stage 1 and does not store it
   if (const auto scaler = saved.find("loss_scaler")) state.scaler = {*scaler};
   if (state.stage == 3)
     add_sub_groups(folder, weights_only, state);

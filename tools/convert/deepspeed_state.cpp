@@ -22,7 +22,7 @@ void add_buffers(const files::Node& model, DeepSpeedState& state, std::set<std::
   }
 }
 
-// Stage 3 shares frozen parameters out too; each rank's file has its fragment.
+// Stage 3 also shards frozen parameters; each rank's file has its fragment.
 void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std::string>& known) {
   const auto shapes = folder.models[0].find("frozen_param_shapes");
   if (!shapes) return;
@@ -42,7 +42,8 @@ void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, 
   }
 }
 
-// Two names of one place in a storage are one tensor. ZeRO's stages say it themselves too, in shared_params.
+// Two names for one place in a storage are one tensor. ZeRO stages also record ties in
+// shared_params.
 void add_ties(const files::Node& model, DeepSpeedState& state, std::set<std::string>& known) {
   if (const auto shared = model.find("shared_params"))
     for (const auto& [alias, name] : shared->entries())
@@ -57,7 +58,7 @@ void add_ties(const files::Node& model, DeepSpeedState& state, std::set<std::str
   }
 }
 
-// What the model's state_dict has beyond those: frozen parameters.
+// Adds the remaining tensors of the model's state_dict: the frozen parameters.
 void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std::string>& known) {
   for (const auto& [name, node] : folder.models[0].at("module").entries()) {
     if (known.count(name) || node.is_none()) continue;
@@ -68,7 +69,7 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
       state.notes.push_back(formatted("{} of the model: it is {}, not a tensor", name, node.object().kind_name()));
       continue;
     }
-    if (node.tensor().numel() == 0 && state.stage == 3) continue;  // placeholder of a parameter that is sharded over the ranks
+    if (node.tensor().numel() == 0 && state.stage == 3) continue;  // placeholder for a sharded parameter
     state.frozen.push_back({name, node.tensor().sizes, node.tensor().dtype, files::whole(node), {}});
   }
 }
@@ -95,9 +96,9 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
                             folder.path, tensor.name));
   if (state.stage == 3) add_frozen_fragments(folder, state, known);
   add_rest(folder, state, known);
-  // With exclude_frozen_parameters the files have no frozen ones. Stages 2 and 3 then have no frozen_param_shapes, which they
-  // have of a model without frozen parameters too. Stages 0 and 1 never have it: a save that left them out is not told from a
-  // model that has none.
+  // A save with exclude_frozen_parameters has no frozen parameters and, at stages 2 and 3, no
+  // frozen_param_shapes, which is present there even if the model has no frozen parameters. Stages
+  // 0 and 1 never have it, so such a save cannot be told from a model without frozen parameters.
   state.frozen_excluded = state.frozen.empty() && !model.find("frozen_param_shapes");
   return state;
 }

@@ -15,15 +15,15 @@ struct ImportedTensor {
   std::string name;
   std::vector<int64_t> shape;
   c10::ScalarType dtype;
-  files::Pieces pieces;                         // of a trained one: its fp32 (or fp64) master
-  std::map<std::string, files::Pieces> states;  // of a trained one: "exp_avg" ...
+  files::Pieces pieces;                         // of a trained tensor: its fp32 (or fp64) master
+  std::map<std::string, files::Pieces> states;  // of a trained tensor: "exp_avg" ...
 };
 
 struct DeepSpeedState {
   int64_t stage = 0;
   uint32_t ranks = 1;
   std::vector<ImportedTensor> trained, frozen, buffers;
-  std::vector<std::pair<std::string, std::string>> aliases;  // a tied tensor's other name, and the one it is stored under
+  std::vector<std::pair<std::string, std::string>> aliases;  // a tied tensor's other name, and the name it is stored under
   std::vector<files::Node> groups;                           // the optimizer's param_groups
   std::vector<files::Node> scaler;                           // the object with the loss scale; empty: none
   std::set<double> steps;                                    // the optimizer's step counts, of all its states
@@ -32,29 +32,30 @@ struct DeepSpeedState {
   bool frozen_excluded = false;  // the files have none: the save left them out, or, at stages 0 and 1, there were none
 };
 
-// Error(kMismatch) where sizes do not agree, Error(kUnsupported) for optimizer states that are not of the parameters' sizes,
-// unless `weights_only`.
+// Throws Error(kMismatch) if sizes disagree, and, unless `weights_only`, Error(kUnsupported) for
+// optimizer states with sizes other than the parameters'.
 DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only);
 
-// What is said of `frozen_excluded`.
+// The note for users about `frozen_excluded`.
 std::string frozen_note(const DeepSpeedState& state);
 
-// The parts of it: stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp), what is not trained
-// (deepspeed_state.cpp).
+// The parts of sort_out: stages 1 to 3 (deepspeed_sharded.cpp), stage 0 (deepspeed_whole.cpp),
+// untrained tensors (deepspeed_state.cpp).
 void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state);
-// `untrained`: names of the model's state_dict that are not parameters, or are the other name of a tied one.
+// `untrained`: names in the model's state_dict that are not parameters, or that are another name of
+// a tied one.
 void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state);
 
-// ---- for those
+// ---- shared by these
 
-// The elements of a shape; Error(kCorrupt) where they are more than any memory has.
+// The number of elements of a shape; throws Error(kCorrupt) if it is more than any memory holds.
 int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape);
-// fp64 masters and states stay, all others become fp32.
+// fp64 masters and states stay fp64; all others become fp32.
 c10::ScalarType master_dtype(c10::ScalarType saved);
-// A source tensor of masters; refuses one that is not floating-point.
+// The stored tensor of a master; throws if it is not floating-point.
 const files::StoredTensor& floating(const files::Node& tensor);
 
-// The states of a torch.optim state_dict: `state` by index, as its param_groups count.
+// The states of a torch.optim state_dict, by the indices that its param_groups use.
 class OptimizerStates {
  public:
   OptimizerStates() = default;
@@ -62,8 +63,9 @@ class OptimizerStates {
   const std::vector<files::Node>& groups() const { return groups_; }
   std::vector<int64_t> indices(size_t group) const;  // of the group's parameters
 
-  // The tensors of one parameter (or flat buffer) that have from `least` to `most` elements; steps are put apart. Refuses others
-  // by name.
+  // The state tensors of one parameter (or flat buffer); its step is added to `steps` instead.
+  // Throws an error with the state's name if it has fewer than `least` or more than `most`
+  // elements.
   std::map<std::string, files::Node> tensors(int64_t index, int64_t least, int64_t most, std::set<double>& steps) const;
 
  private:

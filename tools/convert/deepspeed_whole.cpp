@@ -1,9 +1,10 @@
-// Stage 0: one file, whole parameters. The optimizer counts its parameters and does not name them, so that they are found by the
-// model's order, by their shapes, and where it has flat fp32 masters, by their values.
+// Stage 0: one file, whole parameters. The optimizer numbers its parameters and does not name them,
+// so they are matched by the model's order, by their shapes, and, if there are flat fp32 masters,
+// by their values.
 //
 //   fp32                                    optimizer = torch's state_dict; the masters are the model's own tensors
 //   fp16, bf16                              optimizer.fp32_groups_flat, [groups] flat; optimizer.optimizer_state_dict
-//   the same, an optimizer not of DeepSpeed optimizer.fp32_groups, [groups][parameters]; optimizer.optimizer_state_dict
+//   fp16, bf16, with a foreign optimizer    optimizer.fp32_groups, [groups][parameters]; optimizer.optimizer_state_dict
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
@@ -48,7 +49,8 @@ std::vector<int> groups_of(const files::Node& optimizer, const std::vector<int64
   return *assignment.groups;
 }
 
-// fp32: a state of a parameter has its shape. A parameter without states got no gradient: it is frozen.
+// fp32: a parameter's state has the parameter's shape. A parameter without states had no gradient:
+// it is frozen.
 void add_by_number(const files::Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
   const OptimizerStates states(optimizer);
   struct Slot {
@@ -73,14 +75,14 @@ void add_by_number(const files::Node& optimizer, const std::vector<Named>& candi
     if (groups[i] < 0) continue;
     const auto& [name, node] = candidates[i];
     Slot& slot = slots[groups[i]][places[groups[i]]++];
-    if (slot.tensors.empty()) continue;  // left to the frozen ones
+    if (slot.tensors.empty()) continue;  // imported as a frozen parameter
     ImportedTensor& tensor = state.trained.emplace_back(
         ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), files::whole(node), {}});
     for (const auto& [key, value] : slot.tensors) tensor.states.emplace(key, files::whole(value));
     state.has_states = true;
   }
   if (state.has_states) return;
-  for (size_t i = 0; i < candidates.size(); ++i)  // an optimizer without states, or before its first step
+  for (size_t i = 0; i < candidates.size(); ++i)  // the optimizer has no states, or made no step yet
     if (groups[i] >= 0)
       state.trained.push_back({candidates[i].first,
                                candidates[i].second.tensor().sizes,
@@ -89,7 +91,8 @@ void add_by_number(const files::Node& optimizer, const std::vector<Named>& candi
                                {}});
 }
 
-// fp16, bf16: the model's tensors are the rounded masters, which identifies the master of each.
+// fp16, bf16: the model's tensors are the rounded masters, so each master is identified by its
+// values.
 void add_by_value(const files::Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
   const OptimizerStates states(optimizer.at("optimizer_state_dict"));
   const auto flat_groups = optimizer.find("fp32_groups_flat");

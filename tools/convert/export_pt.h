@@ -1,5 +1,5 @@
-// Weights as pytorch_model.bin, or shards pytorch_model-00001-of-0000N.bin with pytorch_model.bin.index.json: what torch.load
-// reads.
+// Exports weights for torch.load: pytorch_model.bin, or shards pytorch_model-00001-of-0000N.bin
+// with pytorch_model.bin.index.json.
 #pragma once
 
 #include "checkpoint/export.h"

@@ -1,7 +1,8 @@
-// Imports weights, of torch.save or safetensors, as one of our checkpoints: tensors "parameter/<name>", buffers among them,
-// without an optimizer's states or counters; its document has "contents": "weights". An engine loads it as it loads with
-// load_module_only, gannet::load_weights reads it too. Tensors are read while the checkpoint is written: in memory are the files'
-// pickles.
+// Imports weights from torch.save or safetensors files as a Gannet checkpoint: tensors
+// "parameter/<name>", buffers included, without optimizer states or counters; its document has
+// "contents": "weights". An engine loads it as with load_module_only; gannet::load_weights reads it
+// as well. Tensors are read while the checkpoint is written: only the files' pickles are held in
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ struct WeightsReceipt {
   std::string to_string() const;
 };
 
-// `from`: what open_weight_files reads. Throws what it and checkpoint::Saver throw.
+// `from`: a path that open_weight_files reads. Throws the errors of open_weight_files and
+// checkpoint::Saver.
 WeightsReceipt import_weights(const std::string& from, const std::string& out, const WeightsImport& options);
 
 }  // namespace gannet::convert

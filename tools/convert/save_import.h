@@ -14,7 +14,7 @@ inline checkpoint::SaveResult save_import(const std::string& out, const checkpoi
   try {
     return checkpoint::Saver(out, {}).save(content, {});
   } catch (...) {
-    std::error_code failure;  // a folder that is not empty stays
+    std::error_code failure;  // a folder that is not empty remains
     if (is_new) std::filesystem::remove(out, failure);
     throw;
   }

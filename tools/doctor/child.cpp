@@ -18,12 +18,12 @@
 namespace gannet::doctor {
 namespace {
 
-constexpr char kEnd = '\0';  // behind the answer: no text has it
+constexpr char kEnd = '\0';  // ends the answer; no text contains it
 constexpr size_t kLargestAnswer = size_t{16} << 20;
 
 [[noreturn]] void run_child(const std::function<std::string()>& body, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::setsid();  // a group of its own, which can be ended as a whole
+  ::setsid();  // its own process group, which can be killed as a whole
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   const int nowhere = ::open("/dev/null", O_WRONLY);
@@ -46,7 +46,8 @@ constexpr size_t kLargestAnswer = size_t{16} << 20;
 
 enum class Reading { kWhole, kBroken, kTooLate, kTooLong };
 
-// Reads to kEnd, not to the pipe's end: a process that the body has started may hold that open.
+// Reads up to kEnd, not to the end of the pipe: a process started by the body may hold the pipe
+// open.
 Reading read_answer(int from, std::string& text, std::chrono::steady_clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
@@ -66,8 +67,8 @@ Reading read_answer(int from, std::string& text, std::chrono::steady_clock::time
   }
 }
 
-// Waits for a child that has closed its end of the pipe, which is its end or nearly so. False at the deadline. The child stays
-// to be reaped: until then its number is its own.
+// Waits for the exit of a child that has closed its end of the pipe. Returns false at the deadline.
+// The child is not reaped, so that its process id is not reused.
 bool await_end(pid_t child, std::chrono::steady_clock::time_point deadline) {
   for (;;) {
     siginfo_t ended{};
@@ -97,10 +98,10 @@ Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds 
   const auto until = std::chrono::steady_clock::now() + deadline;
   Reading reading = read_answer(ends[0], answer.text, until);
   ::close(ends[0]);
-  // Its own exit code or signal says more than ours would.
+  // Wait for the child's own exit code or signal: it says more than ours would.
   if (reading == Reading::kBroken && !await_end(child, until)) reading = Reading::kTooLate;
-  ::kill(-child, SIGKILL);  // the group, before its number can be another's
-  ::kill(child, SIGKILL);   // it may not have come to setsid
+  ::kill(-child, SIGKILL);  // the group, while its id cannot be reused
+  ::kill(child, SIGKILL);   // it may not have reached setsid
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

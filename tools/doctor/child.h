@@ -15,9 +15,9 @@ struct Answer {
   std::string failure;  // why there is no text
 };
 
-// `body` runs in a fork of this process, without stdout and stderr. Its text ends with the answer: a body that ends the process,
-// with whatever exit code, or that writes without an end has given none. What it started ends with it. Call it before this
-// process has threads that hold locks.
+// `body` runs in a fork of this process, without stdout and stderr. A body that ends the process,
+// with any exit code, or that writes without end gives no answer. Processes that it started are
+// killed when it ends. Call ask_child before this process has threads that hold locks.
 Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds deadline);
 
 }  // namespace gannet::doctor

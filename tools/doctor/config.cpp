@@ -1,4 +1,4 @@
-// A config with the plugins that it names, as findings.
+// Checks a config and the plugins that it names, and adds the findings.
 #include "base/format.h"
 #include "config/parse.h"
 #include "doctor/child.h"
@@ -12,7 +12,7 @@ std::string count_text(int64_t count, const std::string& noun, const std::string
   return formatted("{} {}", count, count == 1 ? noun : nouns);
 }
 
-// In the child, since the config may name a plugin that crashes.
+// Runs in the child process, since the config may name a plugin that crashes.
 std::string checked(const std::string& file) {
   ConfigCheck check;
   try {

@@ -46,7 +46,8 @@ class PluginCheck {
   }
 
  private:
-  // The params against the schema; nullopt where one is wrong, or an "auto" that is reported elsewhere.
+  // Checks the params against the schema; nullopt if one is wrong, or is an "auto" that is reported
+  // elsewhere.
   std::optional<plugin::ParamSet> params(const plugin::Plugin& plugin, const std::string& block, const Dict& given) {
     if (has_auto(given)) return std::nullopt;
     const auto where = position_in(document_, block);
@@ -55,7 +56,7 @@ class PluginCheck {
     return mistakes.empty() ? std::optional(plugin::parse_params(plugin, given, where)) : std::nullopt;
   }
 
-  // Params that the schema takes one by one and the plugin refuses together.
+  // Reports params that the schema accepts one by one but the plugin refuses together.
   template <typename Make>
   void make(const std::string& block, Make&& make) {
     try {
@@ -69,7 +70,7 @@ class PluginCheck {
     }
   }
 
-  // True where the device is usable here.
+  // True if the device is usable here.
   bool open(const std::string& name) {
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_ACCELERATOR, name, "", document_, "accelerator");
     device_ = lower(name);
@@ -100,7 +101,7 @@ class PluginCheck {
     }
   }
 
-  // As the files' notes say: a plugin for a device that is not here may not load.
+  // Decided by the files' notes: a plugin for a device that is missing here may not load.
   bool has_comm_for(const std::string& device) const {
     const auto& candidates = registry_->candidates();
     return std::any_of(candidates.begin(), candidates.end(), [&](const plugin::Candidate& candidate) {
@@ -123,7 +124,7 @@ class PluginCheck {
     }
     std::string name = given_.comm.type;
     if (lower(name) == "auto") name = check_.world_size == 1 ? "local" : accelerator_ ? accelerator_->default_comm() : "";
-    if (name.empty()) return;  // the accelerator says which one, and is not here
+    if (name.empty()) return;  // the accelerator names it, and is not usable here
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_COMM, name, "", document_, "comm");
     params(plugin, "comm", given_.comm.params);
   }
@@ -143,7 +144,7 @@ class PluginCheck {
 
   void optimizer() {
     const std::string& type = given_.optimizer.type;
-    if (type.empty()) return;  // none is given, or an "auto" that is reported elsewhere
+    if (type.empty()) return;  // none is given, or it is an "auto" that is reported elsewhere
     const bool on_host =
         settings_ && settings_->zero.offload_optimizer && accelerator_ && accelerator_->has(GANNET_ACCELERATOR_SEPARATE_MEMORY);
     const std::string device = on_host ? "cpu" : device_;
@@ -155,8 +156,8 @@ class PluginCheck {
     for (size_t g = 0; g < groups.size(); ++g) param_group(plugin, g, groups[g], is_made);
   }
 
-  // What of the config's parameter groups is wrong in itself is reported elsewhere. Which parameters the patterns match is known
-  // to the program alone.
+  // Faults within the config's parameter groups are reported elsewhere. Only the program knows
+  // which parameters the patterns match.
   std::vector<config::ParamGroup> groups_of_names() const {
     try {
       return config::param_groups_of(given_.optimizer.param_groups, [](const std::string&) { return std::string(); });
@@ -189,7 +190,8 @@ class PluginCheck {
       make("scheduler", [&] { schedule(plugin, static_cast<uint64_t>(given_.total_steps)); });
   }
 
-  // A schedule that lacks nothing but the length of the run is right: the Trainer knows that length, from its data.
+  // A schedule that lacks only the length of the run is accepted: the Trainer knows that length
+  // from its data.
   void schedule(const plugin::Plugin& plugin, uint64_t total_steps) {
     constexpr uint64_t kSomeLength = 1'000'000;
     const std::optional<Error> wrong = first_value(plugin, total_steps);
@@ -201,7 +203,8 @@ class PluginCheck {
                   document_.origin_of("/scheduler").to_string(), given_.scheduler.type));
   }
 
-  // What the schedule says to its params and to the first update: some find out with the first value what they lack.
+  // The schedule's error for its params or for the first update; some schedules notice only there
+  // what they lack.
   std::optional<Error> first_value(const plugin::Plugin& plugin, uint64_t total_steps) const {
     auto set = plugin::parse_params(plugin, given_.scheduler.params, position_in(document_, "scheduler"));
     const auto groups = static_cast<uint32_t>(1 + groups_of_names().size());
@@ -215,13 +218,13 @@ class PluginCheck {
   }
 
   const Document& document_;
-  const config::Settings given_;  // as the rows alone give them
+  const config::Settings given_;  // only the values of the rows, not resolved
   ConfigCheck& check_;
-  const config::Settings* settings_;  // null where the config could not be resolved
+  const config::Settings* settings_;  // null if the config could not be resolved
   const Host host_;
   std::unique_ptr<plugin::Registry> registry_;
-  std::unique_ptr<Accelerator> accelerator_;  // null where it is not usable here
-  std::string device_;                        // that optimizers and schedules are for; "": any
+  std::unique_ptr<Accelerator> accelerator_;  // null if it is not usable here
+  std::string device_;                        // the device of optimizers and schedules; "": any
 };
 
 }  // namespace

@@ -18,20 +18,20 @@ namespace gannet::doctor {
 struct ConfigCheckOptions {
   int64_t world_size = 0;    // 0: from WORLD_SIZE or the batch sizes
   bool with_plugins = true;  // also open the plugins that the config names, and check their params
-  Dict overrides = {};       // of --set
+  Dict overrides = {};       // from --set
 };
 
 struct ConfigCheck {
   int64_t world_size = 1;
-  std::vector<Error> mistakes;       // all that do not follow from one another, keys first, then plugins
+  std::vector<Error> mistakes;       // all independent ones, keys first, then plugins
   std::vector<std::string> notices;  // legal, but worth knowing
-  bool is_partial = false;           // values were not compared with one another, since some of them are mistakes
+  bool is_partial = false;           // values were not compared with one another, since some are mistakes
 };
 
 // Throws if the config cannot be checked: no such file, text that is not JSON.
 ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options);
 
-// From the options, else from WORLD_SIZE, else implied by the batch sizes.
+// The world size from the options, else from WORLD_SIZE, else implied by the batch sizes.
 int64_t world_size_of(const ConfigCheckOptions& options, const config::Document& document);
 
 }  // namespace gannet::doctor

@@ -1,5 +1,5 @@
-// The findings of `gannet doctor`: facts in sections, the plugins one by one, and the problems. A value type; the commands' text,
-// Markdown and JSON are made of it (report.h).
+// The findings of `gannet doctor`: facts in sections, the plugins one by one, and the problems. A
+// value type; the command's text, Markdown and JSON are generated from it (report.h).
 #pragma once
 
 #include <gannet/value.h>
@@ -35,7 +35,7 @@ struct PluginFound {
   std::string kind, name, device, version, tier, file;
   PluginState state = PluginState::kUsable;
   std::string remark;     // why it is not usable, or a remark: "2 x NVIDIA H100"
-  std::string next_step;  // "" where there is none
+  std::string next_step;  // "" if there is none
 };
 
 struct Finding {

@@ -1,4 +1,4 @@
-// The machine: processor, memory, limits, folders, network.
+// Examines the machine: processor, memory, limits, folders, network.
 #include "base/machine.h"
 
 #include <pwd.h>
@@ -21,11 +21,11 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// What a plain run takes at the least; below it a finding says so.
+// The least that a plain run needs; less is a finding.
 constexpr uint64_t kLeastMemory = 512 * kMiB;  // LibTorch, a small model, its states
 constexpr uint64_t kLeastFiles = 128;          // libraries, sockets of a few ranks, a checkpoint's files
 constexpr uint64_t kLeastDisk = 256 * kMiB;
-constexpr uint64_t kLeastShared = 64 * kMiB;  // containers often give no more than that
+constexpr uint64_t kLeastShared = 64 * kMiB;  // many containers give only this much
 constexpr uint64_t kPlainAioRequests = 1024;  // ranks x aio.intra_op_parallelism x aio.queue_depth of an ordinary run
 
 std::string number_text(double number) {

@@ -28,7 +28,8 @@ using plugin::Registry;
 
 constexpr std::chrono::seconds kPatience{60};
 
-// Of an optimizer: those of an object with the default params. An accelerator's are known only once it has opened its device.
+// An optimizer's capabilities, from an object with the default params. An accelerator's are known
+// only once it has opened its device.
 std::string capabilities_of(const Plugin& plugin) {
   if (plugin.kind() != GANNET_KIND_OPTIMIZER) return "";
   try {
@@ -52,7 +53,7 @@ std::string capabilities_of(const Plugin& plugin) {
   }
 }
 
-// A plugin's own words, as a terminal may show them.
+// A plugin's text, made printable on a terminal.
 std::string shown(const char* text) { return text ? printable(text) : ""; }
 
 std::string default_text(const gannet_param_spec& spec) {
@@ -95,8 +96,8 @@ std::string info_of(const Plugin& found) {
   return out.str();
 }
 
-// A path says that it is one: it begins with / or ., or has a slash and is no "kind/name". A bare name is never looked for in the
-// current folder, whatever it contains.
+// A path begins with /, ./ or ../, ends with .so, or has a slash and is no "kind/name". A bare name
+// is never looked up in the current folder.
 bool is_path(const std::string& text) {
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return false;
@@ -107,7 +108,7 @@ bool is_path(const std::string& text) {
   return true;
 }
 
-// A name of any kind: "AdamW", "optimizer/adamw", "optimizer/adamw@cuda"; or a path.
+// Looks up a name of any kind: "AdamW", "optimizer/adamw", "optimizer/adamw@cuda"; or a path.
 std::vector<const Plugin*> look_up(Registry& registry, const std::string& text) {
   if (is_path(text)) return registry.open_file(text);
   std::vector<const Plugin*> found;
@@ -133,7 +134,8 @@ std::vector<const Plugin*> look_up(Registry& registry, const std::string& text) 
   return found;
 }
 
-// In a child too: a file whose code ends the process must not end this one in silence.
+// Also runs in a child process: a file with code that ends the process must not end this one
+// silently.
 std::string info(const std::string& text, bool as_json) {
   Registry registry({});
   std::string all;

@@ -1,5 +1,5 @@
-// What a plugin declares, for machines: `gannet plugins info NAME --json`, and the pages docs/optimizers.md and
-// docs/schedules.md.
+// A plugin's declarations as JSON: for `gannet plugins info NAME --json`, and for the pages
+// docs/optimizers.md and docs/schedules.md.
 #pragma once
 
 #include <gannet/value.h>
@@ -8,9 +8,10 @@
 
 namespace gannet::doctor {
 
-// {"kind", "name", "version", "doc", "device", "tier", "abi", "file", "hash", "params": [{"name", "type", "range", "default",
-// "doc", "required", "nullable", "dynamic", "deprecated", "roles"}]}; of an optimizer also its "description": that of an object
-// with the default params, null where there is none (a param is required).
+// {"kind", "name", "version", "doc", "device", "tier", "abi", "file", "hash", "params": [{"name",
+// "type", "range", "default", "doc", "required", "nullable", "dynamic", "deprecated", "roles"}]}.
+// An optimizer also has a "description", taken from an object with the default params; null if
+// there is none (a param is required).
 Value plugin_json(const plugin::Plugin& plugin);
 
 }  // namespace gannet::doctor

@@ -1,4 +1,4 @@
-// Every plugin that the search finds, usable or not, and what "auto" would pick of them.
+// Reports every plugin that the search finds, usable or not, and which of them "auto" would pick.
 #include <gannet/error.h>
 
 #include <array>
@@ -66,7 +66,8 @@ class Look {
     return false;
   }
 
-  // An optimizer for a device is as usable as the device: the engine asks for it only where its accelerator was opened.
+  // An optimizer for a device is as usable as the device: the engine asks for it only if its
+  // accelerator was opened.
   void tell_devices_that_are_not_here() {
     for (PluginFound& found : diagnosis_.plugins) {
       const std::string device = lower(found.device);
@@ -79,7 +80,7 @@ class Look {
   }
 
   void tell_findings() {
-    std::set<std::string> told;  // a file is reported once, whatever it provides
+    std::set<std::string> told;  // a file is reported once, even if it provides several plugins
     for (const PluginFound& found : diagnosis_.plugins) {
       const bool is_accelerator = found.kind == "accelerator" && found.state == PluginState::kNotHere;
       if (found.state == PluginState::kBroken) {
@@ -134,8 +135,8 @@ class Look {
   Diagnosis& diagnosis_;
   plugin::Registry& registry_;
   std::chrono::seconds patience_;
-  std::map<std::string, First> first_;                    // what a request reaches -> the file that answers
-  std::map<std::string, std::string> comms_;              // a usable accelerator -> the comm that it asks for
+  std::map<std::string, First> first_;                    // request -> the file that provides the plugin
+  std::map<std::string, std::string> comms_;              // usable accelerator -> the comm that it asks for
   std::set<std::pair<int64_t, std::string>> best_first_;  // usable accelerators that "auto" may take: (-priority, name)
 };
 

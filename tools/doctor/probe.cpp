@@ -20,7 +20,7 @@
 namespace gannet::doctor {
 namespace {
 
-// Libraries that come with a driver and are not there on a machine without the device.
+// Libraries that come with a driver and are missing on a machine without the device.
 constexpr const char* kDriverLibraries[] = {"libcuda.so", "libnvidia-", "libamdhip64.so", "libhsa-runtime64.so"};
 
 bool is_for_a_driver(const std::string& message) {
@@ -29,7 +29,8 @@ bool is_for_a_driver(const std::string& message) {
   });
 }
 
-// What a run would give the plugin where the config says nothing; a folder where it asks for one. False: it needs more.
+// The params that a run gives the plugin if the config sets none, with a folder for nvme_path.
+// False: it requires others.
 bool plain_params(const plugin::Plugin& plugin, Dict& params) {
   for (const auto* spec : plugin::specs_of(*plugin.descriptor)) {
     if (!(spec->flags & GANNET_PARAM_REQUIRED)) continue;
@@ -40,12 +41,13 @@ bool plain_params(const plugin::Plugin& plugin, Dict& params) {
   return true;
 }
 
-// Throws what making it throws. Comms are not made: they would wait for other ranks.
+// Throws the errors of creating the object. Does not create Comms, which would wait for other
+// ranks.
 void make(const plugin::Plugin& plugin, Dict& out) {
   static const Host host;
   Dict given;
   if (plugin.kind() == GANNET_KIND_COMM || !plain_params(plugin, given)) return;
-  // An optimizer for a device that may not be here: its accelerator is asked instead.
+  // An optimizer's device may be missing here, so its accelerator is asked instead.
   if (plugin.kind() == GANNET_KIND_OPTIMIZER && !plugin.device().empty() && lower(plugin.device()) != "cpu") return;
   plugin::ParamSet params = plugin::parse_params(plugin, given, {});
   switch (plugin.kind()) {
@@ -84,7 +86,7 @@ Dict line_of(const plugin::Plugin& plugin) {
   try {
     make(plugin, line);
   } catch (const Error& error) {
-    // What needs a param that only a user knows is no defect; what is not on this machine is none either.
+    // A missing param that only a user knows is no defect, and neither is a missing device.
     if (error.code() == ErrorCode::kArgument || error.code() == ErrorCode::kConfig) return line;
     const bool is_absent = error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kUnsupported;
     line[is_absent ? "not_here" : "broken"] = error.message();
@@ -93,7 +95,7 @@ Dict line_of(const plugin::Plugin& plugin) {
   return line;
 }
 
-// In the child: a list of plugins, or one line about the file.
+// Runs in the child process. Returns a list of plugins, or one line about the file.
 std::string describe(plugin::Registry& registry, const plugin::Candidate& candidate) {
   set_log_sink([](LogLevel, const std::string&) {});
   List lines;
@@ -112,7 +114,7 @@ std::string text_in(const Dict& line, const char* key) {
   return found && found->is_string() ? found->as_string() : "";
 }
 
-// What a file's note promises: "optimizer/adam@cpu".
+// The plugins listed in a file's note: "optimizer/adam@cpu".
 std::vector<PluginFound> promised(const plugin::Candidate& candidate) {
   std::vector<PluginFound> plugins;
   for (const std::string& text : candidate.provides) {
@@ -130,8 +132,8 @@ std::vector<PluginFound> promised(const plugin::Candidate& candidate) {
   return plugins;
 }
 
-// Who it is about stands in columns of its own: "plugin FILE needs ..." is "needs ...", "optimizer plugin X 1.0 (FILE), in
-// create: ..." what follows.
+// Removes the subject, which has its own columns: "plugin FILE needs ..." becomes "needs ...", and
+// "optimizer plugin X 1.0 (FILE), in create: ..." becomes the text after the file.
 std::string without_file(const std::string& message, const std::string& file) {
   const std::string head = formatted("plugin {} ", printable(file)), who = formatted("({})", file);
   if (message.starts_with(head)) return message.substr(head.size());

@@ -11,8 +11,8 @@
 namespace gannet::doctor {
 
 struct Probed {
-  std::vector<PluginFound> plugins;  // at least one: for a file that cannot be opened, those of its note, or one without a name
-  // Of an accelerator that is usable; "" otherwise.
+  std::vector<PluginFound> plugins;  // at least one; if the file cannot be opened, those in its note, or one without a name
+  // Only for a usable accelerator; "" otherwise.
   std::string default_comm, plugin_device;
   int64_t priority = GANNET_PRIORITY_UNSAID;
 };

@@ -78,7 +78,7 @@ std::string without_secrets(std::string text, const std::vector<std::pair<std::s
       if (is_whole) text.replace(at, secret.size(), placeholder);
       at += is_whole ? placeholder.size() : 1;
     }
-  // Another user's home, as in a path of a shared plugin.
+  // Also replace other users' homes, as in the path of a shared plugin.
   for (size_t at = 0; (at = text.find("/home/", at)) != std::string::npos;) {
     at += 6;
     const size_t end = std::min(text.find_first_of("/ :,;)\n", at), text.size());

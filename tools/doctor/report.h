@@ -1,4 +1,4 @@
-// A diagnosis for a terminal, for an issue, for a program.
+// Formats a diagnosis for a terminal, an issue or a program.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 #include "doctor/vector_target.h"
 
-// The order of these is Highway's.
+// Highway requires this order.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "doctor/vector_target.cpp"

@@ -1,4 +1,4 @@
-// The instruction set that the loops of optimizers and norms run with here: what Highway picks at run time.
+// The instruction set that Highway picks at run time for the loops of optimizers and norms.
 #pragma once
 
 namespace gannet::doctor {

@@ -1,9 +1,10 @@
-// One check of a plugin, and what comes of it.
+// One check of a plugin, and its result.
 //
 //   const Check kCheck{"gradients-untouched", "the gradient is only read", "copy it before you change it", 30, run};
 //   void run(Subject& subject) { ...; throw Failed("it wrote to element 3", "step 2, tensor 'odd'"); }
 //
-// A check runs in a process of its own (child.h): it may crash and hang, and nothing that it leaves is seen by another one.
+// A check runs in its own process (child.h): it may crash or hang, and the other checks see nothing
+// that it leaves behind.
 #pragma once
 
 #include <gannet/value.h>
@@ -15,20 +16,20 @@
 
 namespace gannet::kit {
 
-// What a check is given: the plugin, opened in this very process, and the params of its objects.
+// The input of a check: the plugin, opened in this process, and the params of its objects.
 struct Subject {
   const plugin::Plugin* plugin = nullptr;
-  std::vector<const plugin::Plugin*> of_file;  // it, and the others of its file
+  std::vector<const plugin::Plugin*> of_file;  // this plugin, and the others in its file
   Dict params;
-  // Another plugin of the same kind whose results are right (--reference); null: none.
+  // Another plugin of the same kind, known to be right (--reference); null: none.
   const plugin::Plugin* reference = nullptr;
   Dict reference_params;
-  double tolerance = 1e-6;  // relative, of the 2-norm, between the two
+  double tolerance = 1e-6;  // relative, in the 2-norm, between the two
 
   plugin::ParamSet parsed() const { return plugin::parse_params(*plugin, params, {}); }
 };
 
-// Thrown by a check. `to_do` and `expected` replace what the table says where they are not "".
+// Thrown by a check. `to_do` and `expected` replace the table's texts unless they are "".
 struct Failed {
   std::string found, where = "", expected = "", to_do = "";
 };
@@ -37,14 +38,14 @@ struct Skipped {
 };
 
 struct Check {
-  const char* name;      // "halves-equal-whole", as exclusions name it
-  const char* expected;  // what holds of a plugin that passes
-  const char* to_do;     // what its author should do where it does not
-  int seconds;           // that it may take
+  const char* name;      // "halves-equal-whole", also used by exclusions
+  const char* expected;  // what a plugin that passes does
+  const char* to_do;     // what the plugin's author should do if it fails
+  int seconds;           // its time limit
   void (*run)(Subject&);
 };
 
-// In the order in which they run: those of every kind first.
+// In the order in which they run: the checks of every kind first.
 std::vector<Check> checks_of(gannet_kind kind);
 
 std::vector<Check> common_checks();
@@ -60,7 +61,7 @@ struct Result {
   std::string check = "";
   Verdict verdict = Verdict::kPassed;
   double seconds = 0;
-  std::string expected = "", found = "", where = "", to_do = "";  // of a failure
+  std::string expected = "", found = "", where = "", to_do = "";  // for a failure
   std::string reason = "";                                        // why it was skipped or excluded
 };
 

@@ -23,7 +23,7 @@ namespace gannet::kit {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr char kEnd = '\0';  // behind the answer: no text has it
+constexpr char kEnd = '\0';  // ends the answer; no text contains it
 constexpr size_t kMostPrinted = 2000;
 int printed_to = -1;  // in the child
 
@@ -36,8 +36,8 @@ std::string start_of(int file) {
 
 [[noreturn]] void run_child(const std::function<std::string()>& body, int out, int printed, Places* places) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // what a plugin starts and leaves is this process's child
-  ::setsid();                          // a group of its own, which can be ended as a whole
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans of processes that a plugin started become children of this process
+  ::setsid();                          // its own process group, which can be killed as a whole
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   ::dup2(printed, STDOUT_FILENO);
@@ -60,7 +60,8 @@ std::string start_of(int file) {
   ::_exit(0);
 }
 
-// True where the answer came whole. It reads to kEnd, not to the pipe's end, which a process that the body has started holds.
+// True if the answer is complete. Reads up to kEnd, not to the end of the pipe, which a process
+// started by the body holds open.
 bool read_answer(int from, std::string& text, Clock::time_point until, bool& is_late) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
@@ -85,7 +86,7 @@ bool read_answer(int from, std::string& text, Clock::time_point until, bool& is_
 
 std::string where_of(const Places& places) {
   if (places.faulting >= 0) return text_of(places.all[places.faulting]);
-  for (const Place& each : places.all)  // a hang or an end: whoever is in a call
+  for (const Place& each : places.all)  // a hang or an exit: the thread that is in a call
     if (*each.call) return text_of(each);
   return text_of(places.all[0]);
 }
@@ -121,15 +122,15 @@ Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds 
   const auto until = began + limit;
   const bool is_whole = read_answer(ends[0], answer.text, until, is_late);
   ::close(ends[0]);
-  // Its own exit code or signal says more than ours would.
+  // Wait for the child's own exit code or signal: it says more than ours would.
   siginfo_t ended{};
   while (!is_whole && !is_late &&
          !(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT | WNOHANG) == 0 && ended.si_pid == child)) {
     is_late = Clock::now() > until;
     ::usleep(1000);
   }
-  ::kill(-child, SIGKILL);  // the group, before its number can be another's
-  ::kill(child, SIGKILL);   // it may not have come to setsid
+  ::kill(-child, SIGKILL);  // the group, while its id cannot be reused
+  ::kill(child, SIGKILL);   // it may not have reached setsid
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -13,15 +13,16 @@ namespace gannet::kit {
 struct Answer {
   std::string text;     // what the body returned
   std::string failure;  // why there is no text
-  std::string where;    // what it was doing then (place.h)
-  std::string printed;  // on stdout and stderr, the first of it
+  std::string where;    // what it was doing at that time (place.h)
+  std::string printed;  // on stdout and stderr, its beginning
   double seconds = 0;
 };
 
-// Call it while this process has one thread. Processes that the body has started end with it.
+// Call it while this process has one thread. Processes that the body has started are killed with
+// it.
 Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds limit);
 
-// In the child: what it has printed so far.
+// In the child: the text that it has printed so far.
 std::string printed_so_far();
 
 }  // namespace gannet::kit

@@ -1,4 +1,5 @@
-// What holds of a plugin of any kind: it opens and creates quietly, its params are checked, and it leaves nothing behind.
+// Checks of a plugin of any kind: it opens and creates quietly, checks its params, and leaves
+// nothing behind.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -19,10 +20,10 @@ bool has_child() {
   return ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-// One rule for all kinds: a Comm or a tier may have threads, an update rule and a schedule have the host's.
+// A Comm or a tier may have threads; an update rule and a schedule use the host's.
 bool may_have_threads(gannet_kind kind) { return kind != GANNET_KIND_OPTIMIZER && kind != GANNET_KIND_SCHEDULER; }
 
-// A device or a driver that is not here is no finding.
+// A missing device or driver is not a failure.
 void require_made(const Outcome& outcome) {
   require_explained("create", outcome);
   if (outcome.status == GANNET_UNAVAILABLE) throw Skipped(formatted("it is not to be had here: {}", outcome.message));
@@ -35,7 +36,7 @@ void create_quietly(Subject& subject) {
   const auto params = subject.parsed();
   Outcome outcome;
   const Object object(*subject.plugin, params.view(), host.table(), outcome);
-  // Opening the file is part of this process, too.
+  // This process has also opened the file.
   if (const std::string text = printed_so_far(); !text.empty())
     throw Failed(formatted("it printed: {}", printable(text.substr(0, 200), Lines::kMany)), "opening the file, or create", "",
                  "use the host's log (gannet_host::log), which knows the rank and the user's sink");
@@ -47,7 +48,7 @@ void create_quietly(Subject& subject) {
                  "use the host's threads (gannet_host::parallel_for)");
 }
 
-// A value of the spec's type beside its limit: on it, or just outside.
+// A value of the spec's type at a limit, or just outside it.
 struct Limit {
   const gannet_param_spec* spec;
   double value;
@@ -93,7 +94,7 @@ void require_refused(const Subject& subject, const Dict& params, const std::stri
   throw Failed(formatted("{} is accepted", what), "params", "the schema refuses it");
 }
 
-// The object is made with it, or says in a sentence why not: "nesterov needs a momentum".
+// The object is created, or gives the reason in a sentence: "nesterov needs a momentum".
 void require_answer(const Subject& subject, const Dict& params, const std::string& what) {
   set_config(what);
   const Host host;

@@ -1,4 +1,5 @@
-// The checks that a partial plugin does not pass, and why, from a file of lines "check-name  reason"; # begins a comment.
+// The checks that a partial plugin does not pass, with reasons, from a file of lines "check-name
+// reason"; # begins a comment.
 #pragma once
 
 #include <map>
@@ -7,7 +8,8 @@
 
 namespace gannet::kit {
 
-// By the check's name. Error(kArgument): no such file, a line without a reason, a name that is none of `known`.
+// Reasons by check name. Throws Error(kArgument) if there is no such file, a reason is missing, or
+// a name is not in `known`.
 std::map<std::string, std::string> read_exclusions(const std::string& path, const std::vector<std::string>& known);
 
 }  // namespace gannet::kit

@@ -27,7 +27,8 @@ Held held() {
   return {info.uordblks + info.hblkhd, entries_in("/proc/self/fd"), entries_in("/proc/self/task"), mappings};
 }
 
-// "" where it is less than the smallest object for each time, and no more than the allocator keeps for itself.
+// "" if it has grown by less than the smallest object each time, plus what the allocator keeps for
+// itself.
 std::string growth_of(const Held& before, const Held& now, size_t times) {
   const auto told = [](size_t then, size_t count, const char* what) {
     return formatted("{} {}, and {} before", count, what, then);
@@ -47,7 +48,7 @@ void count_every_block(char** arguments) {
   const std::string before = found ? found : "";
   if (before.find("tcache_count") != std::string::npos) return;
   ::setenv(kVariable, (before.empty() ? std::string(kTunable) : before + ":" + kTunable).c_str(), 1);
-  ::execv("/proc/self/exe", arguments);  // where it cannot, the counts are rougher
+  ::execv("/proc/self/exe", arguments);  // if this fails, the counts are less exact
 }
 
 size_t entries_in(const char* folder) {
@@ -59,7 +60,7 @@ size_t entries_in(const char* folder) {
 
 void require_no_growth(const std::function<void()>& body, int times, const std::string& where, Blocks blocks) {
   for (int i = 0; i < times / 10; ++i) body();
-  held();  // what looking itself takes is taken before
+  held();  // allocates what held() itself needs
   std::string grown;
   bool is_settled = false;
   for (int block = 0; blocks == Blocks::kAll ? block < 8 : block < 3 && !is_settled; ++block) {

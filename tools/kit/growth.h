@@ -1,4 +1,5 @@
-// What a body leaves behind in this process when it is run many times: memory, files, threads, mappings.
+// Detects what a body leaves behind in this process when it is run many times: memory, files,
+// threads, mappings.
 #pragma once
 
 #include <functional>
@@ -6,19 +7,21 @@
 
 namespace gannet::kit {
 
-// Runs it some times, then `times` more in each of some blocks, and throws Failed where something has grown in every block: what
-// is made once, and a record of the last calls, end to grow. `where`: "1000 objects".
+// Runs the body some times, then `times` more in each of several blocks, and throws Failed if there
+// is growth in every block: objects that are created once, and records of the last calls, stop
+// growing. `where`: "1000 objects".
 enum class Blocks {
   kUntilSettled,  // at most 3
-  kAll            // 8, whatever is found: for ranks, which must do the same
+  kAll            // always 8: for ranks, which must all do the same
 };
 void require_no_growth(const std::function<void()>& body, int times, const std::string& where,
                        Blocks blocks = Blocks::kUntilSettled);
 
-// Starts the program anew, once, with an allocator that counts what is freed as free at once: glibc keeps small blocks for the
-// thread that freed them, and counts them as allocated. To be called first in main().
+// Restarts the program, once, with an allocator that counts freed memory as free at once: glibc
+// keeps small blocks for the thread that freed them, and counts them as allocated. Call it first in
+// main().
 void count_every_block(char** arguments);
 
-size_t entries_in(const char* folder);  // of /proc/self: "task" are threads, "fd" open files
+size_t entries_in(const char* folder);  // entries in a folder of /proc/self: "task" counts threads, "fd" open files
 
 }  // namespace gannet::kit

@@ -1,4 +1,5 @@
-// The host that the kit is to plugins: the core's own table (interfaces/host.h), and one whose services fail on request.
+// The hosts that the kit gives to plugins: the core's own table (interfaces/host.h), and one with
+// services that fail on request.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +10,19 @@
 
 namespace gannet::kit {
 
-// What a plugin has logged since the last call, a line each; the kit prints none of it.
+// The lines that a plugin has logged since the last call; the kit does not print them.
 std::vector<std::string> take_log();
 void capture_log();
 
-// Services of a host that fails. They belong to the process: one FailingHost at a time.
+// A host with a failing service. The services belong to the process: use one FailingHost at a time.
 class FailingHost {
  public:
   enum class Service { kAllocate, kParallelFor, kCollective };
-  // Every call of that service fails from now on.
+  // Every call of that service fails from here on.
   explicit FailingHost(Service service);
   const gannet_host* table() const { return &table_; }
   Host& host() { return host_; }
-  uint64_t failures() const;  // that it has given
+  uint64_t failures() const;  // how many calls have failed
 
  private:
   Host host_;

@@ -1,4 +1,4 @@
-// JSON text as a Value: what options say, and what a check's process answers.
+// Parses JSON text to a Value, for options and for the answers of a check's process.
 #pragma once
 
 #include <gannet/value.h>
@@ -7,7 +7,7 @@
 
 namespace gannet::kit {
 
-// Throws Error(kArgument) where it is no JSON.
+// Throws Error(kArgument) if it is not JSON.
 Value parse_json(const std::string& text);
 
 }  // namespace gannet::kit

@@ -24,8 +24,8 @@ size_t page_size() {
   return size;
 }
 
-// What the handler knows of all buffers, in a table that never moves. Entries are reused; a handler may read beside a writer,
-// and reads at worst an old name.
+// The handler's data about all buffers, in a table that never moves. Entries are reused; a handler
+// may read during a write, and at worst reads an old name.
 struct Entry {
   char* memory;  // null: free
   size_t length;
@@ -67,7 +67,7 @@ const char* verb_of(const void* context) {
 #endif
 }
 
-// Its own stack: a plugin may have used up the thread's.
+// Runs on its own stack: a plugin may have used up the thread's.
 void handle(int, siginfo_t* info, void* context) {
   const auto* address = static_cast<const char*>(info->si_addr);
   Places& all = places();
@@ -85,14 +85,14 @@ void handle(int, siginfo_t* info, void* context) {
     else
       std::snprintf(here.fault, sizeof(here.fault), "it %s memory %zu bytes behind the end of %s", verb_of(context),
                     static_cast<size_t>(address - (entry.data + entry.bytes)), entry.name);
-    return;  // and the access is made again, with the default action
+    return;  // the access is then repeated with the default action
   }
 }
 
 }  // namespace
 
 Buffer::Buffer(size_t bytes, const std::string& name, bool tight) : bytes_(bytes) {
-  const size_t page = page_size(), used_bytes = (bytes + 63) / 64 * 64 + 128;  // 64 on either side at least
+  const size_t page = page_size(), used_bytes = (bytes + 63) / 64 * 64 + 128;  // at least 64 bytes on either side
   const size_t inner = (used_bytes + page - 1) / page * page;
   length_ = inner + 2 * page;
   void* memory = ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

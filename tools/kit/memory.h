@@ -1,5 +1,5 @@
-// Memory that notices what a plugin does to it: pages that it may not read around each buffer, canaries in between, and a right
-// to write that is taken away where the contract says "never written".
+// Memory that detects wrong accesses by a plugin: inaccessible pages around each buffer, canaries
+// in between, and write protection where the contract says "never written".
 //
 //   Buffer grad(numel * 4, "the gradient");
 //   { const ReadOnly held(grad); api->update(...); }      // a write ends the process, and the report names the buffer
@@ -14,8 +14,9 @@ namespace gannet::kit {
 
 class Buffer {
  public:
-  // Aligned to 64 bytes, zeroed. `tight`: it ends where the memory ends, so that the first byte behind its last 64 is a fault;
-  // else there is room behind it, so that a check of something else does not fail by it.
+  // Aligned to 64 bytes, zeroed. `tight`: it ends at the end of the memory, so that an access after
+  // its last 64 bytes faults; otherwise there is room after it, so that checks of something else do
+  // not fail by it.
   Buffer() = default;
   Buffer(size_t bytes, const std::string& name, bool tight = false);
   ~Buffer();
@@ -28,10 +29,11 @@ class Buffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  // Nothing was written to the room before it and behind it. `where`: how many bytes before or behind, where it was.
+  // Whether nothing was written just before and after it. `where`: how many bytes before or after
+  // it a write was.
   bool is_intact(std::string* where = nullptr) const;
   void set_writable(bool on) const;
-  // Neither read nor write from here on: what was kept of its address is a fault.
+  // Forbids reads and writes from here on: any use of a kept address faults.
   void forbid() const;
 
  private:
@@ -54,7 +56,8 @@ class ReadOnly {
   const Buffer* buffer_;
 };
 
-// From here on an access to memory of a Buffer that is not allowed is told in place().fault before the process ends by it.
+// From here on a forbidden access to a Buffer's memory is described in place().fault before it ends
+// the process.
 void report_bad_accesses();
 
 }  // namespace gannet::kit

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 64;
 
-// What README.md says of each kind: what it is, and the line of the config that uses it.
+// The texts for README.md by kind: a description, and the config line that uses the plugin.
 struct Kind {
   const char* name;
   const char* what;
@@ -47,7 +47,7 @@ const Template* find(const std::string& file) {
 
 std::string extension_of(const std::string& language) { return language == "c99" ? "c" : "cpp"; }
 
-// The name stands in C++ class names, file names, a target of CMake and the ELF note.
+// The name is used in C++ class names, file names, a CMake target and the ELF note.
 void check_name(const std::string& name) {
   const auto is_letter = [](char c) {
     return std::isalpha(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 128;
@@ -70,7 +70,7 @@ void check_name(const std::string& name) {
               repaired.empty() ? "choose another, as 'mine'" : formatted("'{}' would do", repaired));
 }
 
-// "my_lion" -> "MyLion": never a word of the language.
+// "my_lion" -> "MyLion": never a keyword of the language.
 std::string class_name(const std::string& name) {
   std::string result;
   for (const std::string& part : split(name, '_')) {
@@ -120,7 +120,8 @@ void write(const fs::path& path, const std::string& text) {
   if (!file) cannot_write(path, errno ? std::strerror(errno) : "the disk refused it");
 }
 
-// " -DCMAKE_PREFIX_PATH=/opt/gannet" where this program is part of an installed SDK, "" where CMake finds that by itself.
+// " -DCMAKE_PREFIX_PATH=/opt/gannet" if this program is part of an installed SDK, "" if CMake finds
+// that by itself.
 std::string prefix_option() {
   std::error_code failed;
   const fs::path self = fs::read_symlink("/proc/self/exe", failed);
@@ -157,7 +158,7 @@ int new_plugin(const NewOptions& options) {
       {"kind", options.kind},
       {"source", formatted("{}.{}", name, extension)},
       {"cmake_language", extension == "c" ? "C" : "CXX"},
-      // An element-wise rule: compiled for each of these devices.
+      // An element-wise rule is compiled for each of these devices.
       {"devices", is_rule ? " DEVICES cpu" : ""},
       {"what", kind->what},
   };

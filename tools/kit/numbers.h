@@ -19,7 +19,7 @@ inline double get(const void* data, size_t i, gannet_dtype dtype) {
   return value;
 }
 
-// Rounded to the nearest, to even from the middle.
+// Rounds to nearest, ties to even.
 inline void put(void* data, size_t i, gannet_dtype dtype, double value) {
   sdk::detail::with_type(dtype, [&](auto type) {
     using T = decltype(type);
@@ -30,7 +30,7 @@ inline void put(void* data, size_t i, gannet_dtype dtype, double value) {
   });
 }
 
-// From bits alone: the same on every machine. Uniform in [0, 2^64).
+// A hash of integers, the same on every machine. Uniform in [0, 2^64).
 inline uint64_t mixed(uint64_t seed, uint64_t a, uint64_t b = 0, uint64_t c = 0) {
   uint64_t x = seed * 0x9e3779b97f4a7c15 + a * 0xbf58476d1ce4e5b9 + b * 0x94d049bb133111eb + c * 0xd6e8feb86659fd93;
   for (int round = 0; round < 2; ++round) {

@@ -1,4 +1,5 @@
-// A plugin's object of any kind, created through its C table alone, and what a call of a plugin came to.
+// A plugin's object of any kind, created only through its C table, and the outcome of a plugin
+// call.
 #pragma once
 
 #include <gannet/abi.h>
@@ -19,7 +20,8 @@ struct Outcome {
   bool ok() const { return status == GANNET_OK; }
 };
 
-// function(arguments..., gannet_error*). Throws Failed where the plugin throws across the contract.
+// Calls function(arguments..., gannet_error*). Throws Failed if the plugin throws across the
+// contract.
 template <class Function, class... Arguments>
 Outcome call(const char* name, const plugin::Plugin& plugin, Function function, Arguments... arguments) {
   const Calling calling(name, place().step, place().detail);
@@ -35,15 +37,15 @@ Outcome call(const char* name, const plugin::Plugin& plugin, Function function, 
   return outcome;
 }
 
-// Throws Failed unless a failure comes with a code of the contract and a sentence.
+// Throws Failed unless a failure has a code of the contract and a sentence.
 void require_explained(const char* name, const Outcome& outcome);
 // Throws Failed unless the call succeeded.
 void require_ok(const char* name, const Outcome& outcome);
 
-// Destroys what it holds.
+// Owns the object and destroys it.
 class Object {
  public:
-  // `outcome` says whether there is one. A Comm is alone in its world.
+  // `outcome` says whether the object was created. A Comm is the only rank of its world.
   Object(const plugin::Plugin& plugin, const gannet_params& params, const gannet_host* host, Outcome& outcome);
   ~Object();
   Object(const Object&) = delete;
@@ -54,7 +56,7 @@ class Object {
   void* self_ = nullptr;
 };
 
-// The device whose memory the plugin works on is host memory: the kit has no other.
+// Whether the plugin works on a device with host memory: the kit has no other.
 bool works_on_host(const plugin::Plugin& plugin);
 
 }  // namespace gannet::kit

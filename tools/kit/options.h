@@ -1,4 +1,4 @@
-// What `gannet plugins check`, `new` and `trust` are asked for.
+// The options of `gannet plugins check`, `new` and `trust`.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@ namespace gannet::kit {
 
 struct CheckOptions {
   std::string file;
-  std::string plugin;               // the name of one of the file's; "": all
+  std::string plugin;               // the name of one plugin in the file; "": all
   std::vector<std::string> checks;  // only these; empty: all
   std::string params;               // JSON text
   std::string exclusions;           // a file; "": none
   std::string reference;            // another plugin's file; "": none
   std::string reference_params;
   double tolerance = 1e-6;
-  int limit_seconds = 0;  // of each check; 0: its own
+  int limit_seconds = 0;  // for each check; 0: its own
   bool json = false;
 };
 

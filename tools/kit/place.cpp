@@ -47,7 +47,7 @@ Calling::Calling(const char* function, uint64_t step, const std::string& detail)
   place().step = step;
   put(place().call, function);
 }
-// The rest stays: a failure that is found after a call is of that call.
+// The other fields stay: a failure that is found after a call belongs to that call.
 Calling::~Calling() { place().call[0] = 0; }
 
 std::string text_of(const Place& place) {

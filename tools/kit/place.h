@@ -1,6 +1,6 @@
-// Where a check is at, in memory that its parent shares: what a crash or a hang leaves to be reported.
+// Where a check is, in memory shared with its parent, so that a crash or a hang can be reported.
 //
-//   place().config = "3 ranks, pages of 64 elements";       // at the begin of a part of a check
+//   place().config = "3 ranks, pages of 64 elements";       // at the start of a part of a check
 //   const Calling call("update", step, "tensor 'odd'");     // around each call of the plugin
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace gannet::kit {
 
-// Fixed in size: it lies in shared memory, and a signal handler reads it.
+// Fixed in size: it is in shared memory, and a signal handler reads it.
 struct Place {
   char config[160];
   char call[48];     // the plugin's function that is running; "" between calls
@@ -19,12 +19,12 @@ struct Place {
   char fault[240];   // written by the handler of a bad access: "wrote to the gradient of ..."
 };
 
-// That of the calling thread. Until share_places() it is in memory of this process alone.
+// The place of the calling thread. Until share_places() it is in memory of this process only.
 Place& place();
-// The threads of a simulated run have places of their own: 0 is the check's, the others count from 1.
+// The threads of a simulated run have their own places: 0 is the check's, the others count from 1.
 void use_place(size_t number);
 void set_config(const std::string& text);
-// What the next calls are about.
+// The subject of the next calls.
 void set_detail(const std::string& text);
 
 class Calling {
@@ -38,14 +38,14 @@ class Calling {
 std::string text_of(const Place& place);
 
 constexpr size_t kPlaces = 8;
-// All of them, in memory that forks of this process share with it.
+// All places, in memory that forks of this process share with it.
 struct Places {
   Place all[kPlaces];
-  int32_t faulting;  // whose fault it was, -1: none
+  int32_t faulting;  // index of the place that faulted, -1: none
 };
 Places* share_places();
 void unshare_places(Places* places);
-// In the child: its places are these from here on.
+// In the child: uses these places from here on.
 void take_places(Places* places);
 // The number of the calling thread's place.
 size_t place_number();

@@ -15,7 +15,7 @@
 
 namespace gannet::kit {
 namespace {
-constexpr uint64_t kMark = 1;  // seed of what two calls must have in common
+constexpr uint64_t kMark = 1;  // seed of the mark that matching calls must share
 }
 
 void Ranks::barrier() {
@@ -125,7 +125,7 @@ void run_ranks(uint32_t size, const std::function<void(Ranks&, uint32_t)>& body)
       place() = given;
       try {
         body(ranks, rank);
-      } catch (const Ranks::Aborted&) {  // whose reason another one has
+      } catch (const Ranks::Aborted&) {  // another rank has the reason
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();

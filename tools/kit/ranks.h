@@ -1,4 +1,4 @@
-// N ranks in this process, a thread each, and the host's collectives among them.
+// N ranks in this process, one thread each, and the host's collectives among them.
 //
 //   run_ranks(3, [&](Ranks& ranks, uint32_t rank) { ranks.all_reduce(rank, values, count, GANNET_SUM); ... });
 #pragma once
@@ -17,16 +17,17 @@ class Ranks {
  public:
   explicit Ranks(uint32_t size) : given_(size) {}
   uint32_t size() const { return static_cast<uint32_t>(given_.size()); }
-  // In the order of the ranks, so that it is the same on all of them and in every run.
+  // Reduces in the order of the ranks, so that the result is the same on all of them and in every
+  // run.
   void all_reduce(uint32_t rank, double* values, size_t count, gannet_reduce_op op);
   void collective(uint32_t rank, const gannet_host_collective& args);
-  // Another rank has failed: whoever waits returns with an exception.
+  // A rank has failed: waiting ranks leave with an exception.
   void abort();
 
  private:
   struct Aborted {};
   friend void run_ranks(uint32_t, const std::function<void(Ranks&, uint32_t)>&);
-  // Everyone's pointer is known to all until release().
+  // Makes this rank's pointer known to all ranks; it stays valid until the next barrier().
   void publish(uint32_t rank, const void* pointer, uint64_t mark);
   void barrier();
 
@@ -45,7 +46,7 @@ class Ranks {
 // The first exception of a rank ends all of them and is thrown here. One rank runs on the calling thread.
 void run_ranks(uint32_t size, const std::function<void(Ranks& ranks, uint32_t rank)>& body);
 
-// Of one rank, for Host::Open.
+// The collectives of one rank, for Host::Open.
 class RankCollectives : public HostCollectives {
  public:
   RankCollectives(Ranks& ranks, uint32_t rank) : ranks_(ranks), rank_(rank) {}

@@ -1,4 +1,4 @@
-// What the checks came to, for a person and for a machine.
+// The results of the checks, as text and as JSON.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ struct PluginReport {
   std::vector<Result> results;
 };
 
-// One line for a check that passed; of a failure what was expected, what was found, where, and what to do.
+// One line for a check that passed; for a failure, what was expected, what was found, where, and
+// what to do.
 std::string text_of(const Result& result);
 // The last line: how many passed, failed, were skipped or excluded.
 std::string summary_of(const std::vector<PluginReport>& reports);

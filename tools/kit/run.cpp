@@ -42,12 +42,12 @@ namespace {
 constexpr const char* kHandshake = "handshake";
 constexpr int kLongest = 3600;
 
-// A file that may be opened here; what can be known of it without running any of its code.
+// A file that may be opened here, with what is known of it without running its code.
 plugin::Candidate candidate_of(const std::string& path) {
   std::error_code failed;
   const auto real = std::filesystem::canonical(path, failed);
   if (failed) throw Error(ErrorCode::kNotFound, formatted("there is no plugin file '{}': {}", printable(path), failed.message()));
-  // Of the pinned tier, too: the loader finds its LibTorch, or says what is missing.
+  // Also accepts the pinned tier: the loader finds its LibTorch, or reports what is missing.
   return plugin::read_candidate(real.string(), plugin::Fingerprint::kAny);
 }
 
@@ -61,12 +61,12 @@ Dict dict_of(const std::string& json, const char* option) {
   }
 }
 
-struct Known {  // of an opened plugin, told by a child
+struct Known {  // about an opened plugin, reported by a child
   std::string name, provided;
   gannet_kind kind = GANNET_KIND_OPTIMIZER;
 };
 
-// In a child: opening a file runs its code.
+// Runs in a child process, because opening a file runs its code.
 Result shake_hands(const plugin::Candidate& candidate, std::vector<Known>& plugins) {
   Result result{.check = kHandshake};
   const Answer answer = ask_child(
@@ -120,7 +120,7 @@ struct Plan {
   Dict params, reference_params;
 };
 
-// What the child says of a check: "" passed; a dictionary otherwise.
+// The child's verdict on a check: "" passed; a dictionary otherwise.
 std::string verdict_of(const Plan& plan, const Known& known, const Check& check) {
   const auto failed = [](const Failed& failure) {
     return Value(Dict{{"found", failure.found},
@@ -145,7 +145,7 @@ std::string verdict_of(const Plan& plan, const Known& known, const Check& check)
     return failed(failure);
   } catch (const Skipped& skipped) {
     return Value(Dict{{"skipped", skipped.reason}}).to_json();
-  } catch (const std::exception& error) {  // a call that is to succeed
+  } catch (const std::exception& error) {  // a call that must succeed
     const auto* ours = dynamic_cast<const Error*>(&error);
     return failed({ours ? ours->message() : std::string(error.what())});
   }
@@ -178,8 +178,9 @@ Result run(const Plan& plan, const Known& known, const Check& check) {
   return result;
 }
 
-// Of a plugin for a device's memory most checks are skipped, for one reason: one child tells which, where each check would have
-// one that opens the file again. Reasons by check; none where the child did not end well.
+// For a plugin that works on a device's memory most checks are skipped for the same reason. One
+// child finds these, so that not every check needs a child that opens the file again. Returns
+// reasons by check; none if the child failed.
 std::map<std::string, std::string> skipped_together(const Plan& plan, const Known& known) {
   const Answer answer = ask_child(
       [&] {
@@ -198,7 +199,8 @@ std::map<std::string, std::string> skipped_together(const Plan& plan, const Know
   return reasons;
 }
 
-// A schedule that lacks nothing but the length of the run: every check would fail on it in the same way.
+// Refuses a schedule that lacks only the length of the run: every check would fail on it in the
+// same way.
 void require_length(const plugin::Plugin& plugin, const Dict& params) {
   if (plugin.kind() != GANNET_KIND_SCHEDULER) return;
   constexpr uint64_t kSomeLength = 1'000'000;
@@ -225,7 +227,7 @@ void require_length(const plugin::Plugin& plugin, const Dict& params) {
               formatted("give it one, for example --params '{{\"{}\": 1000}}'", name));
 }
 
-// Params that do not fit are a mistake of who asks, and no finding.
+// Params that do not fit are a mistake of the user, not of the plugin.
 void require_params(const Plan& plan, const Known& known) {
   const Answer answer = ask_child(
       [&]() -> std::string {

@@ -1,4 +1,5 @@
-// Checks of a schedule: a pure function of the query, finite, that writes what it declared and stays near its base.
+// Checks of a schedule: a pure function of the query, finite, writes the roles that it declares,
+// and keeps to its base.
 #include <gannet/error.h>
 
 #include <cmath>
@@ -23,7 +24,7 @@ Values base_of(double rate) {
   return base;
 }
 
-// Near the beginning every step, then further and further apart.
+// Every step near the beginning, then increasingly far apart.
 std::vector<uint64_t> steps() {
   std::vector<uint64_t> all;
   for (uint64_t step = 0; step < 300; ++step) all.push_back(step);
@@ -58,7 +59,8 @@ void require_equal(const Values& found, const Values& expected, uint64_t step, c
                  formatted("step {}", step));
 }
 
-// In order, again, from behind, on a second object, and while another object is asked other steps.
+// Queries in order, again, in reverse, on a second object, and while another object is queried for
+// other steps.
 void pure(Subject& subject) {
   const Made first(subject), second(subject), third(subject);
   const Values base = base_of(0.01);
@@ -75,7 +77,7 @@ void pure(Subject& subject) {
   }
 }
 
-// Scheduler::at refuses what is not finite.
+// Scheduler::at throws for values that are not finite.
 void finite(Subject& subject) {
   const Made made(subject);
   for (const double rate : {0.0, 1e-6, 0.01, 10.0})
@@ -84,7 +86,8 @@ void finite(Subject& subject) {
         throw Failed(formatted("the learning rate is {}", *value), formatted("step {}, base {}", step, rate));
 }
 
-// Scheduler::at refuses a role that is not declared; what the optimizer must have is there for a reason.
+// Scheduler::at throws for an undeclared role; a role that the optimizer must have must also be
+// written.
 void roles(Subject& subject) {
   const Made made(subject);
   uint64_t written = 0;
@@ -99,8 +102,8 @@ void roles(Subject& subject) {
                    "steps 0 to 1000000");
 }
 
-// A group's own value says what it is scheduled from; a schedule with values of its own does not read it. Never may it be the
-// base of one group that another one gets.
+// A group's rate depends on its own base; a schedule with values of its own does not read it. A
+// group's base must never affect another group.
 void base(Subject& subject) {
   Values none;
   const Made made(subject);
@@ -117,13 +120,15 @@ void base(Subject& subject) {
   }
 }
 
-// What a program measures: better for a while, then no more, then worse, with an error in it.
+// A metric that a program measures: it improves for a while, stays level, then worsens, with some
+// noise.
 double metric_at(uint64_t step) {
   return 1 / (1 + 0.1 * static_cast<double>(std::min<uint64_t>(step, 40))) + 1e-3 * static_cast<double>(step % 3) +
          (step > 150 ? 1e-3 * static_cast<double>(step - 150) : 0);
 }
 
-// It depends on the state that the host keeps, and on nothing in the object: a new one continues from what was saved.
+// The result depends only on the state that the host keeps, not on the object: a new object
+// continues from saved state.
 void keeps_its_state(Subject& subject) {
   const Made first(subject);
   if (first.scheduler.first_state().empty()) throw Skipped("it is a function of the step alone");

@@ -1,4 +1,5 @@
-// The files of tools/kit/templates as they are embedded: without ".in" in their names, with @name@ and its like in their texts.
+// The embedded files of tools/kit/templates: names without ".in", texts with placeholders such as
+// @name@.
 #pragma once
 
 #include <string_view>

@@ -24,7 +24,8 @@ std::string canonical_of(const std::string& path) {
   return real.string();
 }
 
-// Of a folder all files that end in ".so", as the loader searches it; libraries that are no plugins are left out.
+// In a folder, all files that end in ".so", which the loader would search; libraries that are not
+// plugins are left out.
 std::vector<std::string> plugins_of(const std::string& path) {
   const std::string real = canonical_of(path);
   if (!fs::is_directory(real)) return {real};
@@ -41,7 +42,8 @@ std::vector<std::string> plugins_of(const std::string& path) {
   return files;
 }
 
-// Its hash; what it provides goes to `provides`. A file that only another host can open (the pinned tier) may be trusted, too.
+// Returns its hash, and sets `provides`. A file that only another host can open (the pinned tier)
+// may be trusted as well.
 std::string hash_of(const std::string& file, std::string& provides) {
   if (printable(file) != file)
     throw Error(ErrorCode::kArgument, formatted("'{}' has characters that cannot stand in a list", printable(file)), "rename it");
@@ -61,7 +63,7 @@ void print(const plugin::TrustList& list) {
     bool is_same = false;
     try {
       is_same = is_there && plugin::sha256(plugin::ElfFile(one.file).bytes()) == one.hash;
-    } catch (const Error&) {  // no library any more: it has changed
+    } catch (const Error&) {  // not a library now: it has changed
     }
     const char* state = is_same ? "" : is_there ? "  (has changed since: it would be refused)" : "  (no longer there)";
     std::cout << formatted("  {}  {}{}\n", one.hash, printable(one.file), state);

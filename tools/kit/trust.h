@@ -5,8 +5,8 @@
 
 namespace gannet::kit {
 
-// Adds and removes files, and prints the list where that is asked for. No code of a file runs. Returns 0; throws Error where a
-// file is no plugin or the list cannot be used, and has changed nothing then.
+// Adds and removes files, and prints the list if asked for. Runs no code of the files. Returns 0.
+// Throws Error if a file is no plugin or the list cannot be used; the list is then unchanged.
 int trust_files(const TrustOptions& options);
 
 }  // namespace gannet::kit

@@ -1,4 +1,4 @@
-// The kit's process has no LibTorch, so that it has no vendor's half of one.
+// The kit's process has no LibTorch, so the vendor's half of its fingerprint is empty.
 #include "plugin/note.h"
 
 namespace gannet::plugin {

@@ -50,11 +50,13 @@ void Attempt::start() {
   start.file = find_program(options_.command.at(0), path ? path : "/usr/local/bin:/usr/bin:/bin");
   start.command = options_.command;
   const bool terminal = isatty(0) == 1;
-  // One rank inherits what has no reader. What has one goes through the launcher, as it is, so that a reader's end is a stop.
+  // One rank inherits streams without a reader. A stream with a reader passes through the launcher
+  // unchanged, so that the reader's end stops the run.
   start.prefixed = options_.procs > 1;
   for (const int i : {0, 1}) start.piped[i] = options_.procs > 1 || session_.output.is_pipe(i + 1);
   start.merged = options_.procs == 1 && start.piped[0] && session_.output.are_one();
-  // One rank on a terminal joins the group of the process in front, which is the terminal's: it may read.
+  // One rank on a terminal joins the front process's group, which is the terminal's, so that it may
+  // read.
   start.own_group = options_.procs > 1 || !terminal;
   start.group = getpgid(getppid());
   std::vector<std::string> inherited;
@@ -75,7 +77,7 @@ bool Attempt::done() {
   if (!all_ended()) return false;
   if (gave_up_) return true;
   if (std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->group_alive(); })) return false;
-  const auto left = left_behind();  // what left its rank's group, as daemons do
+  const auto left = left_behind();  // processes that left their rank's group, as daemons do
   if (left.empty()) return true;
   if (!asked_leftovers_) {
     asked_leftovers_ = true;
@@ -143,16 +145,19 @@ void Attempt::reap() {
     if (!rank->ended() && rank->reap()) ended.push_back(rank.get());
   reap_adopted();
   if (ended.empty()) return;
-  // Of several that ended together, a signal is the cause, and the environment's fault (a lost peer is one) the consequence.
+  // If several ended together, a signal counts as the cause, and the environment's fault (such as a
+  // lost peer) as the consequence.
   const auto weight = [](const Rank* rank) { return rank->killed_by_signal() ? 0 : rank->exit_code() == 3 ? 2 : 1; };
   std::stable_sort(ended.begin(), ended.end(), [&](const Rank* a, const Rank* b) { return weight(a) < weight(b); });
   ended_.insert(ended_.end(), ended.begin(), ended.end());
   for (Rank* rank : ended) judge(*rank);
-  // What they left behind may be the program itself, still saving: a shell script in front of it ends at once on SIGTERM.
+  // Leftover processes may be the program itself, still saving: a shell script in front of it ends
+  // at once on SIGTERM.
   if (all_ended()) set_deadline(stop_ || stopped_by_ != 0 ? stop_grace() : failure_grace_, "SIGTERM");
 }
 
-// Reaps leftover processes of the ranks that have ended. A rank that ends meanwhile is left to the next turn.
+// Reaps leftover processes of the ranks that have ended. A rank that ends meanwhile is handled in
+// the next turn.
 void Attempt::reap_adopted() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {

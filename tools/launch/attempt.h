@@ -22,19 +22,19 @@ struct Session {
   Session(std::string mark, int channel) : mark(std::move(mark)), signals(channel) {}
   // The next signal to act on. If the front process has ended, this ends all descendants, and then this process.
   bool next(Signal& signal);
-  // Waits for a signal, for the reader of the output, or for the time.
+  // Waits for a signal, for the output's reader, or until `time` has passed.
   void wait(std::vector<pollfd> waiting, std::chrono::milliseconds time);
   std::string mark;
-  Signals signals;  // before any rank starts: no end of one is missed
+  Signals signals;  // created before any rank starts, so that no rank's end is missed
   Output output;
 };
 
 struct Outcome {
   int code = 0;
-  bool failed = false;          // false too when the ranks ended because they were asked to stop
+  bool failed = false;          // also false if the ranks ended because they were asked to stop
   bool was_stopped = false;     // a stop came, however the ranks ended
   std::string why = {};         // "rank 1 was killed by SIGKILL (Killed)"
-  std::string no_restart = {};  // the reason, where there is one
+  std::string no_restart = {};  // the reason, if there is one
 };
 
 class Attempt {
@@ -49,7 +49,7 @@ class Attempt {
   std::vector<pid_t> left_behind() const;
   void wait();
   void take_signals();
-  void stop_by(int number, const std::string& why, bool ranks_have_it);  // why: the signal's name, or a substitute for one
+  void stop_by(int number, const std::string& why, bool ranks_have_it);  // why: the signal's name, or its substitute
   bool must_not_wait() const;
   bool has_room(const Rank& rank, int pipe) const;
   bool read_ranks();
@@ -78,18 +78,18 @@ class Attempt {
   const MemoryWatch memory_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<const Rank*> ended_;  // in the order of their ends
-  const Rank* first_ = nullptr;     // of those that did not end with 0: the others follow from it
+  const Rank* first_ = nullptr;     // the first that did not end with 0; the others are consequences
   bool stop_ = false;               // first_ ended because it was asked to
-  std::string why_killed_;          // first_, by SIGKILL
+  std::string why_killed_;          // why first_ was killed by SIGKILL
   int stopped_by_ = 0;
   bool stopped_by_reader_ = false;  // the output's reader has ended; a later signal counts as the first one
-  bool is_over_ = false;            // no process of the ranks runs any more
-  size_t first_to_read_ = 0;        // takes turns, so that one rank's flood leaves room for the others
+  bool is_over_ = false;            // none of the ranks' processes is running
+  size_t first_to_read_ = 0;        // rotates, so that one rank's output does not starve the others
   std::set<int> forwarded_;         // signals that were forwarded to the ranks
   std::string last_forwarded_;
   std::set<const Rank*> ended_by_us_;
   bool sent_term_ = false, sent_kill_ = false, asked_leftovers_ = false;
-  bool gave_up_ = false;                       // what is left after SIGKILL cannot be ended
+  bool gave_up_ = false;                       // processes that are left after SIGKILL cannot be ended
   std::optional<Clock::time_point> deadline_;  // then SIGKILL
   std::string ignored_;                        // "SIGTERM", for the line that says who is killed
   std::chrono::milliseconds patience_{0};

@@ -1,4 +1,4 @@
-// What a signal or an exit code usually means, in words for the report of a failed rank.
+// The usual meaning of a signal or an exit code, in words for the report of a failed rank.
 #pragma once
 
 #include <string>

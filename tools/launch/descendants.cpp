@@ -16,7 +16,7 @@
 namespace gannet::launch {
 namespace {
 
-// The parent of a process that runs; 0 when it has ended.
+// The parent of a running process; 0 if it has ended.
 pid_t parent_of(pid_t pid) {
   char text[512];
   const int descriptor = open((formatted("/proc/{}/stat", pid)).c_str(), O_RDONLY | O_CLOEXEC);

@@ -11,7 +11,7 @@
 
 namespace gannet::launch {
 
-// The descendants of `root` that have not ended, without `excluded` and the descendants of these.
+// The descendants of `root` that have not ended, without `excluded` and their descendants.
 std::vector<pid_t> descendants_of(pid_t root, const std::vector<pid_t>& excluded);
 
 // Kills all descendants of this process and all processes with the mark (launch/marked.h), until none is left, or for 1 s.

@@ -52,10 +52,11 @@ void report(int channel, int kind, int code, const std::string& what, const std:
   _exit(code);
 }
 
-// Until the launcher has ended. Signals are relayed, whoever sent them.
+// Waits until the launcher has ended. Relays all signals to it.
 int wait_for(pid_t launcher, int channel, Signals& signals, Failure& failure) {
   for (;;) {
-    // Signals first: the SIGCHLD of an end that waitpid has not seen stays in the descriptor, and wakes the poll.
+    // Read signals first: the SIGCHLD of an end that waitpid has not seen stays in the descriptor
+    // and wakes the poll.
     Signal signal;
     while (signals.next(signal)) send(channel, &signal, sizeof signal, MSG_NOSIGNAL);
     int status = 0;
@@ -77,10 +78,10 @@ int run_guarded(const std::string& mark, const std::function<int(int)>& launcher
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(ErrorCode::kIo, std::string("cannot make a socket: ") + std::strerror(errno));
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  Signals signals;  // before the fork: none is missed
+  Signals signals;  // created before the fork, so that none is missed
   const pid_t pid = fork();
   if (pid == 0) {
-    setpgid(0, 0);  // kill -9 of the group in front leaves it, to end the rest
+    setpgid(0, 0);  // survives a kill -9 of the front process's group, to end the rest
     close(ends[0]);
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // is not inherited
     be_the_launcher(ends[1], mark, launcher);

@@ -1,10 +1,12 @@
-// gannet run is two processes, so that the end of either, kill -9 included, leaves no process running.
+// Runs `gannet run` as two processes, so that the end of either, kill -9 included, leaves no
+// process running.
 //
 //   the one in front   has the process id that a shell and a batch system know; it relays signals and waits
 //   the launcher       its child, in a process group of its own: starts the ranks and looks after them
 //
-// Both adopt what becomes an orphan below them (PR_SET_CHILD_SUBREAPER). When the launcher is killed, the one in front ends all
-// that it adopts; when the one in front is killed, the launcher reads the end of their channel and ends all below itself.
+// Both adopt orphans below them (PR_SET_CHILD_SUBREAPER). If the launcher is killed, the front
+// process ends all processes that it adopts. If the front process is killed, the launcher reads the
+// end of their channel and ends all processes below itself.
 #pragma once
 
 #include <functional>
@@ -12,8 +14,9 @@
 
 namespace gannet::launch {
 
-// Runs `launcher` in the child and returns its result; its exceptions (StartError, Error) are rethrown here. It gets its end of
-// the channel, for launch/signals.h. Call it from a process without other threads.
+// Runs `launcher` in the child and returns its result; its exceptions (StartError, Error) are
+// rethrown here. The launcher gets its end of the channel, for launch/signals.h. Call this from a
+// process without other threads.
 int run_guarded(const std::string& mark, const std::function<int(int channel)>& launcher);
 
 }  // namespace gannet::launch

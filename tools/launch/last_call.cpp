@@ -22,13 +22,13 @@ LastCall::~LastCall() {
   if (file_ >= 0) close(file_);
 }
 
-// By the launcher's own descriptor: the rank inherits none.
+// Names the launcher's own descriptor; the rank inherits none.
 std::string LastCall::variable() const { return memory_ ? formatted("{}=/proc/{}/fd/{}", kRecordVariable, getpid(), file_) : ""; }
 
 std::string LastCall::text(pid_t process) const {
   if (!memory_ || memory_->version.load() != RecordMemory::kVersion) return "";
   if (memory_->process.load() != process || memory_->has_ended.load() != 0) return "";
-  // In the order in which the threads came to plugins: the program's own is the first.
+  // Threads are in the order of their first plugin calls; the program's own thread is the first.
   for (const CallRecord& record : memory_->threads) {
     if (record.is_taken.load() == 0 || record.is_inside.load() == 0) continue;
     return text_of(record);

@@ -1,5 +1,6 @@
-// Which call of a plugin a rank's process was in when it ended: memory that the rank writes its calls to (base/call_record.h),
-// and that outlives it. So an _exit() and a signal are told, too, which run no code of the rank's.
+// The plugin call that a rank's process was in when it ended. The rank writes its calls to memory
+// that outlives it (base/call_record.h), so that an _exit() or a signal, which run no code of the
+// rank, are reported as well.
 #pragma once
 
 #include <sys/types.h>
@@ -14,13 +15,14 @@ namespace gannet::launch {
 
 class LastCall {
  public:
-  LastCall();  // where the machine has no memfd nothing is known, and all else works
+  LastCall();  // without memfd the calls are unknown; everything else works
   ~LastCall();
   LastCall(const LastCall&) = delete;
 
-  // For the rank's environment: "GANNET_CALL_RECORD=/proc/12/fd/9"; "" where there is no memory.
+  // For the rank's environment: "GANNET_CALL_RECORD=/proc/12/fd/9"; "" if there is no memory.
   std::string variable() const;
-  // "inside of optimizer plugin X 1.2, update, step 3", of a process that has ended; "": it was in no plugin, or said goodbye.
+  // For a process that has ended: "inside of optimizer plugin X 1.2, update, step 3"; "": it was in
+  // no plugin, or it ended by exit() or by returning from main.
   std::string text(pid_t process) const;
 
  private:

@@ -38,7 +38,7 @@ bool may_restart(const Options& options, Session& session, const Outcome& outcom
   return true;
 }
 
-// Stops only where a stop signal comes, which it says.
+// Returns whether a stop signal came, and reports it.
 bool stop_came(Session& session, const std::string& instead_of) {
   Signal signal;
   while (session.next(signal))
@@ -49,8 +49,8 @@ bool stop_came(Session& session, const std::string& instead_of) {
   return false;
 }
 
-// Between restarts that fail at once: none before the first, then 1 s, 2 s, 4 s ... up to 60 s. A program that ran longer than
-// that begins at none.
+// The pause between restarts that fail at once: none before the first, then 1 s, 2 s, 4 s ... up to
+// 60 s. After a program that ran longer than that, it starts from none.
 class Pause {
  public:
   explicit Pause(double seconds) : first_(milliseconds(static_cast<int64_t>(seconds * 1000))) {}
@@ -82,8 +82,9 @@ void report_dropped(Session& session) {
         formatted("{} of the ranks' output were dropped: nobody read it while the ranks were being ended", size_text(bytes)));
 }
 
-// After a failure or a stop, a reader that takes nothing for `patience` holds nobody up any more: a batch system waits for the
-// exit code. What has ended well waits for its reader as any program does, until it is asked to stop.
+// After a failure or a stop, gives up on a reader that reads nothing for `patience`, since a batch
+// system waits for the exit code. After a success, waits for the reader as any program does, until
+// a stop is requested.
 void finish_output(Session& session, milliseconds patience) {
   auto last_progress = Clock::now();
   for (size_t before = session.output.pending(); before > 0;) {
@@ -99,7 +100,7 @@ void finish_output(Session& session, milliseconds patience) {
     session.output.say(formatted("the last {} of output were dropped: its reader has stalled", size_text(left)));
 }
 
-// A stdout or stderr that was closed (`>&-`) would be the number of the next file that is opened.
+// A closed stdout or stderr (`>&-`) would give its number to the next file that is opened.
 void keep_descriptors_apart() {
   for (const int stream : {1, 2}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
@@ -111,7 +112,8 @@ void keep_descriptors_apart() {
   }
 }
 
-// A launcher for each node, or each rank: every one of them would train the whole model alone, into one checkpoint folder.
+// Refuses to be one of several launchers, one for each node or rank: each would train the whole
+// model by itself, into the same checkpoint folder.
 void refuse_to_be_one_of_several() {
   const auto claim = control::claim_of_several(control::variables_of_this_process());
   if (!claim) return;

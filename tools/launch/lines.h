@@ -23,11 +23,12 @@ class LastLines {
   std::deque<std::string> lines_;
 };
 
-// Without a prefix text passes as it is, and is only remembered line by line.
+// Without a prefix, text passes unchanged and is only remembered line by line.
 class LinePrefixer {
  public:
   LinePrefixer(std::string prefix, LastLines& last) : prefix_(std::move(prefix)), last_(last) {}
-  // What can be written now. A carriage return ends a line too, so that progress bars show; a line of more than 64 KiB is cut.
+  // Returns the text that can be written now. A carriage return also ends a line, so that progress
+  // bars show; a line of more than 64 KiB is cut.
   std::string add(std::string_view text);
   std::string finish();
 

@@ -19,11 +19,12 @@ class MemoryWatch {
   // `root`: where cgroups are mounted; `membership`: the file that says which cgroup this process is in.
   explicit MemoryWatch(const std::string& root = "/sys/fs/cgroup", const std::string& membership = "/proc/self/cgroup");
 
-  // The likely reason of a SIGKILL since this object was made: one or two clauses without a full stop.
+  // The likely reason for a SIGKILL since this object was made: one or two clauses without a full
+  // stop.
   std::string why_killed() const;
-  // The smallest limit of the cgroup and of those above it; nullopt when there is none.
+  // The smallest limit of the cgroup and of those above it; nullopt if there is none.
   std::optional<uint64_t> limit_bytes() const;
-  const std::string& counter_file() const { return file_; }  // "" when this machine has none
+  const std::string& counter_file() const { return file_; }  // "" if this machine has none
 
  private:
   std::optional<uint64_t> kills() const;

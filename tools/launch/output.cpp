@@ -14,7 +14,7 @@
 namespace gannet::launch {
 namespace {
 
-// What a terminal that is not full takes without waiting, and a pipe too: PIPE_BUF is 4096.
+// Bytes that a terminal or a pipe with room takes without waiting: PIPE_BUF is 4096.
 constexpr size_t kSmall = 256;
 constexpr size_t kPart = 64 * 1024;
 
@@ -43,7 +43,7 @@ void Output::open(Sink& sink, int descriptor) {
              : S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) ? Way::kPolled
                                                                    : Way::kPlain;
   if (sink.way != Way::kPolled) return;
-  // An open file of our own: O_NONBLOCK on the one that we were given would be the shell's too.
+  // Open the file again: O_NONBLOCK on the given descriptor would also affect the shell.
   const std::string name = formatted("/proc/self/fd/{}", descriptor);
   const int own = ::open(name.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (own < 0) return;

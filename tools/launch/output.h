@@ -5,9 +5,10 @@
 //   output.flush();                          // writes what the reader takes now
 //   if (!output.has_room(1)) ...             // leave it in the rank's pipe: the rank waits, the launcher does not
 //
-// A reader that stalls (Ctrl-S, `less`, a blocked log collector) fills the queue; then ranks wait as they would for a pipe
-// of their own. While they are being stopped they must not: drop_when_full() makes room by dropping, which is counted and
-// reported. The end of a reader is detected even while nothing is written.
+// A reader that stalls (Ctrl-S, `less`, a blocked log collector) fills the queue; then ranks wait
+// as they would for a pipe of their own. While ranks are being stopped they must not wait:
+// drop_when_full() then drops output, which is counted and reported. The end of a reader is
+// detected even while nothing is written.
 #pragma once
 
 #include <poll.h>

@@ -21,8 +21,8 @@ void Session::wait(std::vector<pollfd> waiting, std::chrono::milliseconds time) 
   poll(waiting.data(), waiting.size(), static_cast<int>(time.count()));
 }
 
-// Ranks that are asked to stop, or follow one that failed, must get to their end: a full pipe would hold them up before the
-// checkpoint is written. Output that then finds no room is dropped.
+// Ranks that were asked to stop, or that follow a failed one, must reach their end: a full pipe
+// would block them before the checkpoint is written. Output is then dropped if there is no room.
 bool Attempt::must_not_wait() const { return stopped_by_ != 0 || first_ || forwarded_.count(SIGUSR1) != 0; }
 
 bool Attempt::has_room(const Rank& rank, int pipe) const {
@@ -37,7 +37,7 @@ void Attempt::wait() {
   session_.wait(std::move(waiting), std::chrono::milliseconds(deadline_ ? 100 : -1));
 }
 
-// One part of each pipe. False when nothing was read.
+// Reads one part of each pipe. Returns false if nothing was read.
 bool Attempt::read_ranks() {
   bool has_read = false;
   session_.output.drop_when_full(must_not_wait());
@@ -50,7 +50,8 @@ bool Attempt::read_ranks() {
   return has_read;
 }
 
-// All ranks have ended, so their pipes hold all remaining output; a process that could not be ended may still write for ever.
+// All ranks have ended, so their pipes hold all remaining output; a process that could not be ended
+// may still write forever.
 void Attempt::read_what_is_left() {
   for (int part = 0; part < 256; ++part) {
     const bool has_read = read_ranks();
@@ -69,7 +70,7 @@ void Attempt::read_what_is_left() {
   for (auto& rank : ranks_) rank->finish_output(session_.output);
 }
 
-// `gannet run ... | head`: nobody reads further output, but the training must not be lost.
+// `gannet run ... | head`: further output has no reader, but the training must not be lost.
 void Attempt::notice_a_lost_reader() {
   if (session_.output.lost_its_reader() && stopped_by_ == 0 && !first_) stop_by(SIGTERM, "the end of its output's reader", false);
 }

@@ -125,7 +125,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
   std::vector<std::string> entries;
   for (const auto& entry : inherited) {
     const std::string name = name_of(entry);
-    // A launcher that is itself a rank's program: its ranks are the outer one's too.
+    // If this launcher is itself a rank's program, its ranks also belong to the outer launcher.
     if (name == kMarkVariable) own[name] = formatted("{}/{}", entry.substr(name.size() + 1), start.mark);
     // Variables that an outer torchrun set for its own ranks are wrong for these.
     if (!own.count(name) && name.rfind("TORCHELASTIC_", 0) != 0) entries.push_back(entry);

@@ -13,7 +13,7 @@ struct Options {
   uint32_t procs = 1;
   uint32_t master_port = 0;  // 0: a free one is chosen
   bool bind_cores_to_rank = false;
-  uint32_t max_restarts = 0;         // how often all ranks are started again after a failure
+  uint32_t max_restarts = 0;         // how many times all ranks are started again after a failure
   double restart_pause_seconds = 1;  // before the second restart in a row that fails at once; doubled for each one after it
   double grace_seconds = 30;         // from forwarding a stop to the ranks until SIGKILL: time to write a checkpoint
   std::vector<std::string> command;  // PROGRAM ARGS...
@@ -31,11 +31,12 @@ class StartError : public Error {
   int code_;
 };
 
-// The file that `program` names: as it is when it has a slash, else from `path` (PATH). Throws StartError.
+// The file that `program` names: unchanged if it has a slash, else searched in `path` (PATH).
+// Throws StartError.
 std::string find_program(const std::string& program, const std::string& path);
 
-// The i-th of `procs` slices of `cores`, equal in size; left-over cores are used by none. Throws Error(kArgument) when there
-// are fewer cores than ranks.
+// The i-th of `procs` slices of `cores`, equal in size; leftover cores are unused. Throws
+// Error(kArgument) if there are fewer cores than ranks.
 std::vector<int> core_slice(const std::vector<int>& cores, uint32_t procs, uint32_t index);
 
 // The cores that this process may run on.
@@ -44,7 +45,7 @@ std::vector<int> available_cores();
 // A port of this machine that nothing listens on, outside the range of ephemeral ports.
 uint16_t free_port();
 
-// What all ranks of one start have in common.
+// Values shared by all ranks of one start.
 struct Start {
   uint16_t port = 0;
   size_t cores = 1;      // of the machine
@@ -52,7 +53,7 @@ struct Start {
   std::string mark;      // see launch/marked.h
 };
 
-// `inherited` ("NAME=value") with the rank's own variables over it.
+// `inherited` ("NAME=value"), overridden by the rank's own variables.
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const Options& options, uint32_t rank,
                                           const Start& start);
 

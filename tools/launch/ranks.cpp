@@ -47,7 +47,7 @@ struct Prepared {
   };
   setpgid(0, prepared.group);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != prepared.launcher) _exit(127);  // it ended before the line above
+  if (getppid() != prepared.launcher) _exit(127);  // the launcher ended before the line above
   if (prepared.bind && sched_setaffinity(0, sizeof prepared.cores, &prepared.cores) != 0) give_up();
   if (prepared.input >= 0 && dup2(prepared.input, 0) < 0) give_up();
   if (prepared.output >= 0 && dup2(prepared.output, 1) < 0) give_up();
@@ -88,7 +88,7 @@ Rank::Rank(uint32_t rank, const StartOptions& options)
   const auto argv = pointers(options.command);
   auto environment = options.environment;
   if (const std::string entry = calls_.variable(); !entry.empty()) {
-    const std::string name = entry.substr(0, entry.find('=') + 1);  // an outer launcher's is not this rank's
+    const std::string name = entry.substr(0, entry.find('=') + 1);  // drops the entry of an outer launcher
     std::erase_if(environment, [&](const std::string& other) { return other.starts_with(name); });
     environment.push_back(entry);
   }
@@ -117,7 +117,7 @@ Rank::Rank(uint32_t rank, const StartOptions& options)
   pid_ = fork();
   if (pid_ == 0) become(prepared);
   const int fork_failure = pid_ < 0 ? errno : 0;
-  if (pid_ > 0 && own_group_) setpgid(pid_, pid_);  // here as well: whoever comes first
+  if (pid_ > 0 && own_group_) setpgid(pid_, pid_);  // also set here: parent or child may be first
   for (const int unused : {input, ends[0][1], ends[1][1], ends[2][1]})
     if (unused >= 0) close(unused);
   for (const int i : {0, 1}) {
@@ -152,7 +152,7 @@ bool Rank::reap() {
   if (ended_) return true;
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) return false;
-  // Before the process id is given back: until then the group's number cannot be another's.
+  // Before the process id is released: until then the group's id cannot be reused.
   if (own_group_) kill(-pid_, SIGTERM);
   waitpid(pid_, &status_, 0);
   ended_ = true;
@@ -179,7 +179,7 @@ std::string Rank::how_it_ended() const {
 
 bool Rank::group_alive() {
   if (!ended_ || !own_group_) return !ended_;
-  while (waitpid(-pid_, nullptr, WNOHANG) > 0) {  // orphans that came to the launcher: see PR_SET_CHILD_SUBREAPER
+  while (waitpid(-pid_, nullptr, WNOHANG) > 0) {  // orphans that the launcher adopted: see PR_SET_CHILD_SUBREAPER
   }
   return kill(-pid_, 0) == 0;
 }

@@ -19,8 +19,8 @@ struct StartOptions {
   std::vector<std::string> command;  // argv
   std::vector<std::string> environment;
   std::vector<int> cores;        // to bind to; empty: no binding
-  bool own_group = true;         // its own process group, so that all it starts can be signalled together
-  pid_t group = 0;               // else the one to join
+  bool own_group = true;         // its own process group, so that all processes that it starts can be signalled together
+  pid_t group = 0;               // else the group to join
   bool piped[2] = {true, true};  // stdout, stderr come through pipes, else the launcher's own are inherited
   bool merged = false;           // both through one pipe, in the order in which they are written
   bool prefixed = true;          // prefix lines with the rank, else pass them unchanged
@@ -35,21 +35,22 @@ class Rank {
 
   uint32_t rank() const { return rank_; }
   pid_t pid() const { return pid_; }
-  pid_t target() const { return own_group_ ? -pid_ : pid_; }  // as kill(2) takes it
+  pid_t target() const { return own_group_ ? -pid_ : pid_; }  // the argument for kill(2)
 
   // Checks whether it has ended, without waiting. Then asks the remaining processes of its group to end as well.
   bool reap();
   bool ended() const { return ended_; }
   bool killed_by_signal() const;
-  int exit_code() const;             // the shell's: 128 + signal for a signal; 71 for an end inside of a plugin that says 0
-  int signal_number() const;         // that killed it, or, as a shell reports it, what it had started; 0: none
+  int exit_code() const;             // the shell's: 128 + signal for a signal; 71 if it ended inside a plugin with code 0
+  int signal_number() const;         // that killed it, or, as a shell reports it, a program that it started; 0: none
   std::string how_it_ended() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
   const std::string& last_call() const { return last_call_; }  // "inside of optimizer plugin X 1.2, update, step 3"; "": of none
-  bool group_alive();                                          // it, or another process of its group, still runs
+  bool group_alive();                                          // whether it, or another process of its group, still runs
   void signal(int number) const;
 
-  // The pipes: -1 when closed or not piped. read_output() takes one part of what has come, from pipe 0 or 1, and gives it to the
-  // launcher's own stdout and stderr; false when there is nothing now.
+  // The pipes: -1 if closed or not piped. read_output() copies one part of the available output
+  // from pipe 0 or 1 to the launcher's own stdout and stderr; returns false if nothing is
+  // available.
   const int* pipes() const { return pipes_; }
   bool read_output(int pipe, Output& output);
   void finish_output(Output& output);

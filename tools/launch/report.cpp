@@ -35,7 +35,7 @@ std::vector<std::string> Attempt::meanings() const {
   if (number && !first_->killed_by_signal())
     lines.push_back(formatted("as reported by a shell: a program that it started was killed by {}", signal_name(number)));
   const std::string& call = first_->last_call();
-  // A signal from outside says nothing of where it came.
+  // A signal from outside says nothing about where it came.
   const bool is_fault = number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT ||
                         number == SIGTRAP || number == SIGSYS;
   if (!call.empty() && is_fault) lines.push_back(formatted("{}: it came {}", signal_name(number), call));

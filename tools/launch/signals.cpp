@@ -12,7 +12,8 @@ namespace gannet::launch {
 Signals::Signals(int channel) : channel_(channel) {
   sigset_t taken;
   sigemptyset(&taken);
-  // SIGPIPE: a reader that has ended is an error of write(). SIGTTOU: a launcher behind a terminal's foreground may still speak.
+  // SIGPIPE: a reader that has ended is an error of write(). SIGTTOU: a launcher in a terminal's
+  // background may still write.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE, SIGTTOU}) sigaddset(&taken, number);
   sigprocmask(SIG_BLOCK, &taken, &before_);
   descriptor_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -25,7 +26,7 @@ Signals::~Signals() {
   for (const int number : {SIGPIPE, SIGTTOU})
     if (!sigismember(&before_, number)) sigaddset(&ours, number);
   const timespec now{0, 0};
-  while (sigtimedwait(&ours, nullptr, &now) > 0) {  // caused by our own writing, and not for the caller
+  while (sigtimedwait(&ours, nullptr, &now) > 0) {  // caused by our own writes, not meant for the caller
   }
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }

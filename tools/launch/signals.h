@@ -14,7 +14,7 @@ namespace gannet::launch {
 
 struct Signal {
   int number = 0;
-  bool is_from_terminal = false;  // Ctrl-C: every process of the foreground group has it
+  bool is_from_terminal = false;  // Ctrl-C: every process of the foreground group receives it
 };
 
 class Signals {
@@ -24,10 +24,11 @@ class Signals {
   ~Signals();
   Signals(const Signals&) = delete;
 
-  // The next one that is to be acted on; false when there is none now. SIGCHLD and SIGPIPE only wake poll() up.
+  // Returns the next signal to act on; false if there is none now. SIGCHLD and SIGPIPE only wake
+  // poll() up.
   bool next(Signal& signal);
   void add_to(std::vector<pollfd>& waiting) const;
-  // The front process was killed with -9: nobody waits for this launch any more.
+  // The front process was killed with -9: no process waits for this launch.
   bool is_abandoned() const { return is_abandoned_; }
 
   static bool is_stop(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }

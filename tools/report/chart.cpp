@@ -5,7 +5,7 @@
 namespace gannet::report {
 namespace {
 
-// For readers who cannot see the plot.
+// A description for readers who cannot see the plot.
 std::string description(const Chart& chart) {
   std::string text =
       chart.title + (chart.unit.empty() ? "" : " in " + chart.unit) + (chart.is_stack ? ", stacked" : "") + " by step. ";

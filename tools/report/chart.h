@@ -1,4 +1,4 @@
-// One chart of the report: what is drawn of which values. report.js draws it, with dygraphs.
+// One chart of the report: its values and how they are drawn. charts.js draws it, with dygraphs.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace gannet::report {
 
 struct ChartLine {
-  std::string name;  // "" where the chart has one line
+  std::string name;  // "" if the chart has one line
   int colour = 0;    // of the page's palette
   Series series;
   std::vector<Point> smooth;  // by bucket; empty: none. The series itself is then drawn faintly
@@ -19,7 +19,7 @@ struct Chart {
   enum class Scale { kLinear, kFromZero, kPowersOfTwo };
 
   std::string id{}, title{}, unit{};
-  std::string note{};  // a few words behind the title
+  std::string note{};  // a few words after the title
   Scale scale = Scale::kLinear;
   bool is_stack = false;
   bool is_wide = false;
@@ -28,7 +28,7 @@ struct Chart {
   std::vector<double> thresholds{};  // dashed, where the axis reaches them
 };
 
-// A figure with a caption that has places for the values under the pointer, and an empty plot.
+// A figure with an empty plot; its caption has places for the values under the pointer.
 std::string chart_html(const Chart& chart);
 
 }  // namespace gannet::report

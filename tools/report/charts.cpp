@@ -11,7 +11,7 @@ namespace gannet::report {
 namespace {
 
 constexpr size_t kMaxGroups = 7;         // of different learning rates: one colour each
-constexpr size_t kMaxCounts = 4;         // charts of what the program counted
+constexpr size_t kMaxCounts = 4;         // charts of the program's counts
 constexpr size_t kMaxValues = 16;        // charts of the program's own values
 constexpr int64_t kWorthSmoothing = 20;  // steps
 constexpr int kOther = 7;                // the palette's grey
@@ -146,7 +146,7 @@ class Builder {
     return static_cast<int>(found != known.end() ? static_cast<size_t>(found - known.begin()) : index % kOther);
   }
 
-  // What the phases leave of the wall time is the program's own: data, evaluation, checkpoints.
+  // Wall time outside the phases is the program's own: data, evaluation, checkpoints.
   void step_time() {
     const Extract seconds = [](const Step& step) { return step.seconds; };
     const Series whole = series(buckets_, seconds);
@@ -202,7 +202,8 @@ class Builder {
         times(bytes, is_large ? 1 / gib : 1024 / gib));
   }
 
-  // Each kind at its own peak of the step, which together are a little more than the peak of all.
+  // Each kind is drawn at its own peak in the step; together these are slightly more than the
+  // overall peak.
   void memory_by_kind() {
     const auto bytes_of = [](size_t kind) { return [kind](const Step& step) { return in(step.memory, kind); }; };
     double high = 0;

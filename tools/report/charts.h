@@ -1,4 +1,4 @@
-// The charts of a run: those that its records have values for.
+// The charts of a run, for the values that its records have.
 #pragma once
 
 #include <vector>
@@ -14,9 +14,9 @@ struct Charts {
 
 Charts charts_of(const Records& records, const Buckets& buckets);
 
-// What is counted or measured by step, for the tiles and the tables too.
+// Values by step; the tiles and the tables use them as well.
 Extract loss_of();
-Extract rate_of(size_t count);  // of the counts' names, a second
+Extract rate_of(size_t count);  // per second; count: an index into the counts' names
 Extract samples_rate();
 double half_life(const Records& records);  // of the smoothed loss, in steps
 

@@ -1,20 +1,20 @@
 "use strict";
-// The charts, drawn by dygraphs, on one axis of steps: a zoom or a pointer in one of them is one in all.
+// The charts, drawn by dygraphs, on one axis of steps: zooming or pointing in one applies to all.
 const root = document.documentElement;
 const byId = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-const pixels = (name) => parseFloat(css(name)) * parseFloat(getComputedStyle(root).fontSize);  // of a length in rem
+const pixels = (name) => parseFloat(css(name)) * parseFloat(getComputedStyle(root).fontSize);  // a length in rem as pixels
 const make = (parent, tag, className, text = "") => {
   const element = Object.assign(document.createElement(tag), { className, textContent: text });
   return parent.appendChild(element);
 };
 
 let shown = whole;   // the window of steps
-let groups = [];     // in it and around it
-let isMoving = false;  // by view(), not by the library
+let groups = [];     // groups of places in the window and around it
+let isMoving = false;  // view() is moving the charts, not the library
 let moving = 0;        // a timer: the library has moved a chart, and the others follow
 
-// A window as the charts take it: within the run, and at least two steps wide.
+// A window that the charts accept: within the run, and at least two steps wide.
 function windowOf([low, high]) {
   const more = Math.max(0, 2 - (high - low)) / 2;
   return [Math.max(low - more, whole[0]), Math.min(high + more, whole[1])];
@@ -54,7 +54,7 @@ class Chart {
     plot.addEventListener("blur", () => show(null));
   }
 
-  // The library's curves and rows: of a line itself, and of its smoothed values.
+  // The library's curves and rows: one curve for each line, and one for its smoothed values.
   gather() {
     this.points = this.lines.map((line) => pointsOf(line, groups));
     this.curves = this.lines.flatMap((line, index) => {
@@ -67,11 +67,12 @@ class Chart {
       return [own, { line, values: line.smoothed.map((value) => [value, value, value]) }];
     });
     this.rows = groups.map((group, row) => [group.x, ...this.curves.map((curve) => curve.values[row])]);
-    // One step alone is a bar.
+    // A single step is a bar.
     if (this.stack && groups.length === 1) this.rows = [-0.2, 0.2].map((by) => [this.rows[0][0] + by, ...this.rows[0].slice(1)]);
   }
 
-  // Of the vertical axis. One from zero leaves out a few values far above all others: they are marked at the top.
+  // The range of the vertical axis. An axis from zero leaves out a few values far above the others;
+  // they are marked at the top.
   range() {
     const inside = groups.map((group, row) => ({ group, row })).filter(({ group }) => group.x >= shown[0] && group.x <= shown[1]);
     const highs = inside.map(({ row }) => {
@@ -123,7 +124,7 @@ class Chart {
     return ticks;
   }
 
-  // Skipped steps, resumes, thresholds, and values that the axis cannot show. Over the curves.
+  // Draws skipped steps, resumes, thresholds, and values that the axis cannot show, over the curves.
   marks(context, area, graph) {
     const right = area.x + area.w, bottom = area.y + area.h;
     const x = (step) => graph.toDomXCoord(step);
@@ -157,11 +158,12 @@ class Chart {
     if (isFirst || isMoving) return;
     const range = graph.xAxisRange();
     if (Math.abs(range[0] - shown[0]) + Math.abs(range[1] - shown[1]) < 1e-6 * (shown[1] - shown[0])) return;
-    clearTimeout(moving);  // of several drawings in a row, the last
+    clearTimeout(moving);  // only the last of several drawings in a row counts
     moving = setTimeout(() => view(range));
   }
 
-  // The name of each line at its end, or its last value; moved apart where they would overlap.
+  // Puts the name of each line at its end, or its last value; moves them apart if they would
+  // overlap.
   endLabels(graph) {
     for (const old of this.plot.querySelectorAll(".end")) old.remove();
     const area = graph.getArea(), ends = [];
@@ -188,7 +190,8 @@ class Chart {
     }
   }
 
-  // The library's own; but a double click is for all charts, and a single finger scrolls the page and shows values.
+  // The library's interaction, except that a double click is for all charts, and a single finger
+  // scrolls the page and shows values.
   interaction() {
     const usual = Dygraph.defaultInteractionModel;
     return {
@@ -221,7 +224,7 @@ class Chart {
       const value = readout(this.points[index][row], hasRange);
       return line.smooth ? [value, readout({ mean: line.smoothed[row] }, false)] : [value];
     });
-    if (this.stack) texts.reverse();  // the caption has them from the lowest
+    if (this.stack) texts.reverse();  // the caption lists them from the lowest
     texts.flat().forEach((text, index) => { this.values[index].textContent = text; });
     const x = this.graph.toDomXCoord(groups[row].x);
     this.cursor.style.left = this.cursorStep.style.left = `${x}px`;
@@ -253,7 +256,8 @@ function show(row, pointed = null) {
   }
 }
 
-// The strip above the charts, on the same axis: its places are parts of the way from the first step to the last.
+// The strip above the charts, on the same axis: its places are fractions of the way from the first
+// step to the last.
 function moveStrip() {
   const width = shown[1] - shown[0], first = begin[0], length = end[places - 1] - first || 1;
   for (const track of document.querySelectorAll(".track > div")) {

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool, int64_t, uint64_t, float>;
 
 constexpr size_t kExactNumbers = 2'500'000;  // up to here, a place for each step
-constexpr size_t kPlaces = 20'000;           // of a longer run: three numbers a line
+constexpr size_t kPlaces = 20'000;           // of a longer run, with three numbers per line
 constexpr size_t kReasons = 500;
 constexpr size_t kShownReason = 200;
 
@@ -25,7 +25,8 @@ std::string clipped_reason(const std::string& reason) {
   return reason.substr(0, end) + " ...";
 }
 
-// To five digits, one more than the page shows; and no whole number below 1e7, which it shows whole, is changed.
+// Rounds to five digits, one more than the page shows. Whole numbers below 1e7, which it shows in
+// full, stay exact.
 Json rounded(double value) {
   if (value == 0 || !std::isfinite(value)) return 0.0f;
   const double size = std::fabs(value), digits = std::pow(10.0, std::floor(std::log10(size)) - 4);

@@ -1,6 +1,6 @@
-// What the page's script draws, as JSON. docs/report.md says how many steps it keeps.
+// The data that the page's script draws, as JSON. docs/report.md says how many steps it keeps.
 //
-//   {"begin": [1, 1, 1],          the first step of each place, as differences; "end" too, where a place has several steps
+//   {"begin": [1, 1, 1],          the first step of each place, as differences; also "end" if a place has several steps
 //    "time": [0, 3, 5],           seconds since the start of its run, at its last step
 //    "runs": [[0, 1], [2, 2]],    from this place on, this run
 //    "skipped": [[1, 1, 0]],      place, how many steps of it, and the reason of the first: an index into "reasons", or -1
@@ -9,8 +9,8 @@
 //    "charts": {"loss": {"scale": "linear", "stack": false, "thresholds": [],
 //      "lines": [{"name": "", "colour": 0, "mean": [5.1, null, 3.2], "bad": [1], "smooth": [5.0, 4.1, 3.2]}]}}}
 //
-// A place has one step, or several steps in a long run: its line has "low" and "high" too then. null: no finite value; "bad": the
-// places with values that are NaN or infinite.
+// A place is one step, or several steps in a long run; its line then also has "low" and "high".
+// null: no finite value; "bad": the places with values that are NaN or infinite.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ std::string printed(const char* format, Args... args) {
   return text;
 }
 
-// Sound UTF-8: what is none becomes U+FFFD.
+// Valid UTF-8: invalid bytes become U+FFFD.
 std::string repaired(std::string_view text) {
   const std::string json = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return nlohmann::json::parse(json).get<std::string>();

@@ -1,4 +1,4 @@
-// Numbers and texts as the report shows them.
+// Formats numbers and texts for the report.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ std::string plural(int64_t count, std::string_view word);  // "1 step", "2 steps
 
 // For text and attributes of HTML; bytes that are not UTF-8 or are control characters become U+FFFD.
 std::string html_text(std::string_view text);
-// JSON that may stand in a script element: '<', '>' and '&', which occur only in its strings, are escaped.
+// JSON that is safe in a script element: '<', '>' and '&', which occur only in its strings, are
+// escaped.
 std::string script_json(const std::string& json);
 
 }  // namespace gannet::report

@@ -145,7 +145,7 @@ void read_step(const OrderedJson& json, Line& line) {
     step.applied = applied->get<bool>();
   }
   step.reason = text(json, "reason");
-  const std::string said = "step " + std::to_string(step.step) + " skipped: ";  // once is enough: the step stands beside it
+  const std::string said = "step " + std::to_string(step.step) + " skipped: ";  // the step is shown beside it, so remove it here
   if (step.reason.starts_with(said)) step.reason.erase(0, said.size());
   line.phases = named(json, "phases");
   line.counts = named(json, "counts");
@@ -153,7 +153,7 @@ void read_step(const OrderedJson& json, Line& line) {
   line.memory = named(json, "memory");
 }
 
-// OrderedJson's own parser takes any depth, but what walks the result recurses.
+// OrderedJson's own parser accepts any depth, but the code that walks the result recurses.
 void check_depth(const std::string& text) {
   int depth = 0;
   bool in_string = false;

@@ -10,7 +10,7 @@
 
 namespace gannet::report {
 
-constexpr int64_t kSchema = 1;  // the newest that is understood
+constexpr int64_t kSchema = 1;  // the newest supported schema
 
 // The fault of a line, as the end of a sentence that begins with its number: "is not JSON".
 class BadLine : public std::runtime_error {
@@ -23,7 +23,7 @@ struct Line {
   Kind kind = Kind::kOther;
   int64_t schema = 0;  // of a run record
   Run run;
-  Step step;  // without phases, counts and values: these are here, by name
+  Step step;  // without phases, counts and values; these are below, by name
   std::vector<std::pair<std::string, double>> phases, counts, values, memory;
   Event event;
 };

@@ -1,4 +1,5 @@
-// The page: its template filled in. What comes from the file is escaped where it becomes HTML or a script's data.
+// Fills in the page's template. Text from the file is escaped where it becomes HTML or a script's
+// data.
 #include <filesystem>
 #include <map>
 
@@ -14,7 +15,7 @@
 namespace gannet::report {
 namespace {
 
-// {{name}} by the value of that name, once: what is put in is not looked at again.
+// Replaces each {{name}} by its value, once: inserted text is not searched again.
 std::string filled(std::string_view page, const std::map<std::string, std::string, std::less<>>& values) {
   std::string text;
   for (size_t at; (at = page.find("{{")) != std::string_view::npos;) {

@@ -41,7 +41,7 @@ class Reader {
   void read(std::istream& in) {
     std::string line;
     for (int64_t number = 1; std::getline(in, line); ++number) {
-      const bool is_cut = in.eof();  // no newline behind it
+      const bool is_cut = in.eof();  // no newline after it
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
       add_line(line, number, is_cut);
     }
@@ -66,7 +66,7 @@ class Reader {
         records_.notes.push_back("the last line was cut short, as by a crash; the report ends with the one before it");
         return;
       }
-      // A crash may have cut a line short, and the next run have written on behind it.
+      // A crash may have cut a line short, and the next run may have appended to it.
       size_t at = 0;
       for (int tries = 0; tries < kMaxTries && (at = line.find("{\"kind\"", at + 1)) != std::string::npos; ++tries) {
         try {

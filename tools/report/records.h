@@ -4,8 +4,9 @@
 //   records.steps.back().loss;   // of the last step
 //   records.notes;               // "line 57 was left out: ..."
 //
-// Where a run was resumed, its steps go back. A step record replaces every record of that step or a later one that
-// precedes it in the file: the steps of a run after the checkpoint from which the next run resumed are not part of the training.
+// When a run is resumed, its steps go back. A step record replaces every earlier record in the file
+// of that step or a later one: the steps of a run after the checkpoint from which the next run
+// resumed are not part of the training.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct Run {
   std::vector<PluginRow> plugins;
   std::vector<std::pair<std::string, std::string>> machine;
 
-  // Of the lines behind it:
+  // From the lines that follow it:
   int64_t first_step = 0, last_step = 0;
   int64_t steps = 0;        // step records
   int64_t left_behind = 0;  // of these, the ones that a later record replaced
@@ -65,12 +66,12 @@ struct Records {
   std::vector<Step> steps;  // ascending, each once
   std::vector<Event> events;
   std::vector<std::string> phase_names, count_names, value_names, memory_names;  // in the order in which they were met
-  std::vector<std::string> notes;  // one sentence each: what of the file could not be used
+  std::vector<std::string> notes;  // one sentence for each part of the file that could not be used
 };
 
-// `path` is a file, or a folder with one file *.jsonl in it. Throws Error(kNotFound) where there is none, kIo where it cannot
-// be read, kCorrupt where nothing in it is a record of a run, kUnsupported where a newer Gannet wrote it. Single lines that are
-// no record are left out, and a note names them.
+// `path` is a file, or a folder with one file *.jsonl in it. Throws Error(kNotFound) if there is
+// none, kIo if it cannot be read, kCorrupt if no line is a record of a run, kUnsupported if a newer
+// Gannet wrote it. Single lines that are no record are left out, and a note names them.
 Records read_records(const std::string& path);
 
 }  // namespace gannet::report

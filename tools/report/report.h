@@ -1,12 +1,12 @@
-// The report of a training run: one HTML file that needs nothing but itself, or a summary for the terminal.
+// The report of a training run: one self-contained HTML file, or a summary for the terminal.
 //
 //   const Report report("run1/metrics.jsonl");
 //   write_file("report.html", report.html());
 //   std::cout << report.text();
 //
-// It is made of a reader of the metrics file (records.h), series over buckets of steps (series.h), the list of charts (charts.h),
-// one chart as HTML (chart.h), tables (tables.h), and the page's own files report.html.in, report.css, charts.js, search.js and
-// view.js, which the build embeds.
+// Its parts are a reader of the metrics file (records.h), series over buckets of steps (series.h),
+// the list of charts (charts.h), one chart as HTML (chart.h), tables (tables.h), and the page's own
+// files report.html.in, report.css, charts.js, search.js and view.js, which the build embeds.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ namespace gannet::report {
 
 class Report {
  public:
-  // Throws what read_records() does.
+  // Throws the errors of read_records().
   explicit Report(const std::string& path) : records_(read_records(path)) {}
 
   const Records& records() const { return records_; }

@@ -1,5 +1,5 @@
 "use strict";
-// A search in the config, and a switch for its defaults.
+// Searches the config, and switches its defaults on and off.
 (() => {
   const table = document.querySelector("table.config");
   if (!table) return;

@@ -6,7 +6,7 @@
 namespace gannet::report {
 namespace {
 
-constexpr double kLargest = 1e300;  // what is beyond counts as infinite: sums and differences of the others stay finite
+constexpr double kLargest = 1e300;  // larger values count as infinite, so that sums and differences of the others stay finite
 
 }  // namespace
 
@@ -16,7 +16,7 @@ Buckets::Buckets(const std::vector<Step>& steps, size_t limit) : steps_(&steps) 
   last_ = steps.back().step;
   const double width = std::max(1.0, static_cast<double>(last_ - first_ + 1) / static_cast<double>(limit));  // in steps
   of_.resize(steps.size());
-  double end = -1;  // the first step behind the current bucket, as an offset
+  double end = -1;  // the first step after the current bucket, as an offset
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto offset = static_cast<double>(steps[i].step - first_);
     if (offset >= end) {
@@ -85,7 +85,7 @@ std::vector<std::optional<double>> smoothed(const std::vector<Step>& steps, cons
     const auto value = extract(steps[i]);
     return value && std::fabs(*value) < kLargest ? value : std::nullopt;
   };
-  std::vector<Sums> before(steps.size());  // with the step itself
+  std::vector<Sums> before(steps.size());  // including the step itself
   Sums sums;
   for (size_t i = 0; i < steps.size(); ++i) {
     sums.shift(-1, keep);

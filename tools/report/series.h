@@ -1,10 +1,11 @@
-// The steps of a run cut into buckets of the picture's width, and a series over them: mean, smallest and largest per bucket.
+// The steps of a run in buckets for the width of a picture, and a series over them: mean, smallest
+// and largest per bucket.
 //
 //   const Buckets buckets(records.steps, 600);
 //   const Series loss = series(buckets, [](const Step& step) { return step.loss; });
 //   loss.points[3].mean;
 //
-// A run of no more steps than buckets has each step in one of its own.
+// If a run has no more steps than there are buckets, each step has a bucket of its own.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ struct Point {
 
 struct Series {
   std::vector<Point> points;  // by bucket
-  // Of single steps, finite ones:
+  // Over single steps; finite values, except for `bad`:
   int64_t known = 0, bad = 0;
   double first = 0, last = 0, low = 0, high = 0, sum = 0;
   int64_t first_step = 0, last_step = 0, low_step = 0, high_step = 0;
@@ -59,12 +60,12 @@ using Extract = std::function<std::optional<double>(const Step&)>;
 
 Series series(const Buckets& buckets, const Extract& extract);
 
-// At each step the value there of the straight line that fits best, the weight of its neighbours on both sides halved every
-// `half_life` steps (local linear regression): it does not lag behind, and is not drawn inwards at the ends. Values that are not
-// finite are skipped.
+// For each step, the value there of the best-fitting straight line; the weights of the neighbours
+// on both sides halve every `half_life` steps (local linear regression). The result does not lag,
+// and is not drawn inwards at the ends. Values that are not finite are skipped.
 std::vector<std::optional<double>> smoothed(const std::vector<Step>& steps, const Extract& extract, double half_life);
 
-// The `q` quantile of all points.
+// The `q` quantile of `values`.
 double quantile(std::vector<double> values, double q);
 
 }  // namespace gannet::report

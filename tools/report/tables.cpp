@@ -8,7 +8,7 @@
 namespace gannet::report {
 namespace {
 
-constexpr size_t kMaxRows = 200;  // of a table that grows with the run: as many of its beginning as of its end
+constexpr size_t kMaxRows = 200;  // of a table that grows with the run: half from its beginning, half from its end
 constexpr size_t kSampledSteps = 50;
 constexpr size_t kMaxChanges = 8;
 
@@ -78,7 +78,7 @@ std::string skipped_table(const Records& records) {
 std::string events_table(const Records& records) {
   std::vector<const Event*> events;
   for (const Event& event : records.events)
-    if (event.what != "skip") events.push_back(&event);  // these have a table of their own
+    if (event.what != "skip") events.push_back(&event);  // skips have their own table
   if (events.empty()) return "";
   Table table({"#step", "#run", "#time", "what", "text"});
   add_some(events, table, [&](const Event* event, size_t) {

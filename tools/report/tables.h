@@ -1,4 +1,4 @@
-// The tables of the report, and the words that it shares with the terminal.
+// The tables of the report, and the texts that it shares with the terminal.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kColumns = 60;
 constexpr size_t kShownSkips = 5;
 
-// One block a bucket, its height from the smallest mean to the largest.
+// One block per bucket; its height is the bucket's mean, between the smallest and the largest.
 std::string sparkline(const Series& series) {
   const char* const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   double low = 0, high = 0;
@@ -34,14 +34,14 @@ std::string sparkline(const Series& series) {
   return line;
 }
 
-// Padded on the right to `width` columns; a character that is not ASCII counts as one.
+// Pads on the right to `width` columns; a character that is not ASCII counts as one.
 std::string padded(std::string text, size_t width) {
   const auto columns = static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char letter) { return (static_cast<unsigned char>(letter) & 0xC0) != 0x80; }));
   return columns < width ? text + std::string(width - columns, ' ') : text;
 }
 
-// A terminal acts on control characters, and the file's texts are anyone's.
+// Replaces control characters, which a terminal acts on: the file's texts are not trusted.
 std::string plain(std::string text) {
   for (char& letter : text)
     if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F) letter = '?';

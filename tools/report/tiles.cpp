@@ -1,4 +1,4 @@
-// What the run was and how it went, in few words.
+// The tiles at the head of the report: what the run was and how it went.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

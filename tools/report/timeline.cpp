@@ -9,7 +9,7 @@
 namespace gannet::report {
 namespace {
 
-constexpr size_t kMaxBarRows = 6;    // of runs that overlap: their steps went back
+constexpr size_t kMaxBarRows = 6;    // for runs with overlapping steps
 constexpr size_t kMaxEventRows = 5;  // kinds of events
 constexpr double kApart = 0.0005;    // events nearer than this to each other are one mark
 
@@ -23,7 +23,7 @@ std::string row(const std::string& label, const std::string& inside) {
   return "<div class=\"row\"><span>" + html_text(label) + "</span><div class=\"track\"><div>" + inside + "</div></div></div>\n";
 }
 
-// Each run's bar in the first row where it does not cover another.
+// Draws each run's bar in the first row where it does not cover another.
 std::string run_rows(const Records& records, const Buckets& places) {
   std::vector<std::string> rows;
   std::vector<int64_t> ends;  // the last step in each row

@@ -1,17 +1,18 @@
 "use strict";
-// What is on show: the page's places (see data.h) within a window of steps, gathered into as many groups as a chart has pixels, so
-// that a run of any length draws fast, and a zoom shows its single steps.
+// The visible data: the page's places (see data.h) within a window of steps, gathered into as many
+// groups as a chart has pixels. A run of any length then draws fast, and a zoom shows its single
+// steps.
 const data = JSON.parse(document.getElementById("data").textContent);
 
 const summed = (gaps) => { let sum = 0; return gaps.map((gap) => (sum += gap)); };
 const begin = summed(data.begin), end = data.end ? summed(data.end) : begin;
 const places = begin.length;
-const isExact = !data.end;  // one step a place
+const isExact = !data.end;  // one step per place
 const room = places > 1 ? Math.max(0.5, 0.005 * (end[places - 1] - begin[0])) : 1;  // for marks at the ends
 const whole = [begin[0] - room, end[places - 1] + room];
 
-// Groups of places, from the first place to the one before the last of each: fine within the window, coarse around it, where the
-// library must know that the run continues.
+// Groups of places, each from its first place to the one before `to`: fine within the window,
+// coarse around it, where the library only needs to know that the run continues.
 function groupsOf([low, high], wanted = 600) {
   const groups = [];
   const fine = Math.max(1, (high - low + 1) / wanted), coarse = Math.max(1, (whole[1] - whole[0] + 1) / wanted);
@@ -31,8 +32,8 @@ function groupsOf([low, high], wanted = 600) {
   return groups;
 }
 
-// A line in each group: the mean of its places, their smallest and largest value; mean is null where nothing is known, NaN where
-// what is recorded is not finite.
+// A line's values by group: the mean of the places, their smallest and largest value; mean is null
+// if no value is known, NaN if the recorded values are not finite.
 function pointsOf(line, groups) {
   const bad = line.badPlaces ??= new Set(line.bad);
   return groups.map(({ from, to }) => {
@@ -51,7 +52,7 @@ function pointsOf(line, groups) {
 
 const smoothOf = (line, groups) => groups.map(({ to }) => line.smooth[to - 1]);
 
-// The first index from which on `holds` is true.
+// The first index from which `holds` is always true.
 function firstOf(count, holds) {
   let low = 0, high = count;
   while (low < high) {
@@ -69,7 +70,7 @@ function skippedIn({ from, to }) {
   return { count, reason: count > 0 ? data.reasons[data.skipped[at][2]] ?? "" : "" };
 }
 
-// ---- numbers and words, as the tables have them ----------------------------------------------------------------------
+// ---- numbers and words, as in the tables -----------------------------------------------------------------------------
 const integers = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 
@@ -81,7 +82,7 @@ function numberText(value) {
   return Number(mantissa) + "e" + Number(exponent);
 }
 
-// "2.31", or "2.31 (2.1–2.6)" where several values are one point.
+// "2.31", or "2.31 (2.1–2.6)" if one point stands for several values.
 function readout(point, hasRange) {
   if (point.mean === null) return "–";
   if (Number.isNaN(point.mean)) return "not finite";

@@ -1,4 +1,5 @@
-// load_checkpoint: the ranks choose a checkpoint together, each loads its part (loading.h), and all believe in it or none.
+// load_checkpoint: the ranks choose a checkpoint together, each loads its part (loading.h), and all
+// ranks accept it or none.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 
@@ -31,7 +32,7 @@ std::string newest_in(const std::string& folder) {
   }
 }
 
-// A new machine is no reason to start over without the others.
+// A new machine must not start over while others have a checkpoint.
 void refuse_if_others_have_one(const std::string& folder, const std::vector<std::string>& newest) {
   for (size_t rank = 0; rank < newest.size(); ++rank)
     if (!newest[rank].empty())
@@ -41,15 +42,16 @@ void refuse_if_others_have_one(const std::string& folder, const std::vector<std:
           formatted("start with the ranks on the machines that they were on; to start over, remove {} on all of them", folder));
 }
 
-// A run that resumes from a folder saves into it, hours later perhaps: now is the time to find another job there. Weights that
-// are only read are anybody's. `found`: what rank 0 chose, null where there is none yet.
+// A run that resumes from a folder saves into it, perhaps hours later, so another job there must be
+// detected now. Weights that are only read need no lock. `found`: rank 0's choice; null if there is
+// none yet.
 bool should_lock(const std::string& folder, const LoadOptions& options, const Opened* found) {
   if (!options.lock_folder || options.load_module_only || checkpoint::is_locked_here(folder)) return false;
   return found ? !holds_weights_alone(*found) : options.if_present;
 }
 
-// What all ranks' entries are called in the checkpoint. Ranks along the data axis have the same; along others they are asked.
-// None where a rank could not compare its own.
+// Returns the names of all ranks' entries in the checkpoint. Ranks along the data axis have the
+// same ones; along other axes they are gathered. nullopt: a rank could not compare its own.
 std::optional<std::set<std::string>> expected_by_all(
     const checkpoint::Ranks& ranks, const Loading* loading,
     const std::function<std::vector<std::string>(const std::string&, const std::string&)>& everyone) {
@@ -68,7 +70,7 @@ std::optional<std::set<std::string>> expected_by_all(
   return all;
 }
 
-// On all ranks. A folder that cannot be written is read all the same.
+// Called by all ranks. A folder that cannot be written is still read.
 std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
   impl.writer().saver(folder);
   return "";
@@ -77,19 +79,19 @@ std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
   return formatted("the folder was not locked, and saving into it will fail: {}", error.message());
 }
 
-// What rank 0 chose for all ranks.
+// Rank 0's choice for all ranks.
 struct Choice {
   enum class Kind : char {
     kCheckpoint = 't',  // `text` is its tag
-    kLock = 'l',        // the folder is to be locked first, and then looked at again
-    kNone = 'n',        // there is none, and none is required; `text` says so
+    kLock = 'l',        // the folder must be locked first, and then checked again
+    kNone = 'n',        // there is none, and none is required; `text` explains it
   };
   Kind kind;
   std::string text;
 };
 
-// The rounds of a load, each of them on all ranks: rank 0 chooses a checkpoint, all compare and load it, and all believe in it or
-// pass it over for an older one.
+// The rounds of a load. All ranks take part in each of them: rank 0 chooses a checkpoint, all
+// compare and load it, and all accept it or pass it over for an older one.
 class LoadRounds {
  public:
   LoadRounds(EngineBase::Impl& impl, const std::string& folder, const LoadOptions& options)
@@ -100,7 +102,7 @@ class LoadRounds {
       found_.reset();
       const Choice choice = agreed_choice();
       switch (choice.kind) {
-        case Choice::Kind::kLock:  // another job may have saved until now
+        case Choice::Kind::kLock:  // another job may have saved in the meantime
           if (std::string problem = lock(impl_, folder_); !problem.empty()) passed_over_.push_back(std::move(problem));
           lock_is_settled_ = true;
           break;
@@ -134,7 +136,7 @@ class LoadRounds {
     return {static_cast<Choice::Kind>(text.at(0)), text.substr(1)};
   }
 
-  // Rank 0's.
+  // Called on rank 0.
   Choice chosen() {
     std::string none;
     try {
@@ -151,7 +153,8 @@ class LoadRounds {
     return {Choice::Kind::kCheckpoint, found_->tag()};
   }
 
-  // Every rank's part of a checkpoint, or why all pass it over.
+  // Loads every rank's part of a checkpoint. Returns why all ranks pass it over; "" if they accept
+  // it.
   std::string load(const std::string& tag) {
     std::optional<Loading> loading;
     std::string mine = outcome_of([&] {
@@ -175,7 +178,7 @@ class LoadRounds {
       const auto error = error_in(outcomes[rank]);
       if (!error) continue;
       const Error named = of_rank(rank, outcomes.size(), *error);
-      // Where each machine has a folder of its own, a save that was cut short may be on some of them only.
+      // If each machine has its own folder, a save that was cut short may be on only some of them.
       const bool is_missing_there = named.code() == ErrorCode::kNotFound && impl_.settings().checkpoint_on_each_machine;
       if ((named.code() != ErrorCode::kCorrupt && !is_missing_there) || !options_.tag.empty()) throw named;
       if (why.empty()) why = named.message();
@@ -183,7 +186,8 @@ class LoadRounds {
     return why;
   }
 
-  // Only now do parameters go out: no rank waits for the others' parts while one of them has none to give.
+  // Parameters are published only now, so that no rank waits for the part of a rank that has none
+  // to give.
   LoadReceipt loaded() {
     const at::NoGradGuard no_grad;
     impl_.store.publish_all();
@@ -211,7 +215,7 @@ class LoadRounds {
   const std::string& folder_;
   const LoadOptions& options_;
   const checkpoint::Ranks ranks_;
-  std::optional<Opened> found_;  // the checkpoint of this round; on ranks other than 0 once it has been chosen
+  std::optional<Opened> found_;  // the checkpoint of this round; on ranks other than 0 set once it was chosen
   std::vector<std::string> avoid_, passed_over_;
   bool lock_is_settled_ = false;
   LoadReceipt receipt_;
@@ -224,7 +228,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
   const Entered entered(impl, Call::kLoadCheckpoint);
   forget_earlier_passes(impl);  // of a step that left parameters undefined
   wait_for_checkpoint();
-  if (impl.reducer && impl.progress.is_whole()) impl.audit();  // parameters that were thawed are part of the checkpoint
+  if (impl.reducer && impl.progress.is_whole()) impl.audit();  // unfrozen parameters are part of the checkpoint
   if (impl.reducer) impl.module_audit->reclaim();
   auto call = impl.process_group->world()->enter(*impl.world_group, "load_checkpoint", impl.progress.global_steps, folder);
   Timers::Scope timed(impl.timers, Timed::kCheckpoint);

@@ -1,4 +1,4 @@
-// The tensors of a load: what is wanted of the checkpoint, and where it goes.
+// The tensors of a load: which of the checkpoint's are read, and where they go.
 #include "engine/checkpoint/loading.h"
 
 #include <ATen/ops/empty.h>
@@ -78,7 +78,7 @@ std::vector<StateEntry> Loading::entries() const {
   return all;
 }
 
-// Before checkpoints named their optimizer, their config did.
+// Older checkpoints name their optimizer only in their config.
 std::string Loading::other_optimizer() const {
   if (!wants_states() || !impl_.reducer) return "";
   const Value* saved = found_.document().find("optimizer");
@@ -107,12 +107,12 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   }
   at::NoGradGuard no_grad;
   impl_.progress.tear(formatted("a load of {} failed partway", found_.path()));
-  if (!module_only_) impl_.restart_step();  // sums of the step so far may still be on their way, to where the saved ones go
+  if (!module_only_) impl_.restart_step();  // sums of the step so far may be in flight into the memory of the saved ones
   read();
   if (options_.custom_load_fn) hand_to_program();
   start_averages();
   if (!module_only_) restore();
-  if (wants_states())  // the step says whether the ranks are to differ
+  if (wants_states())  // the step determines whether the ranks should differ
     if (std::string text = read_rank_states(impl_, found_, ranks_, !options_.custom_load_fn); !text.empty())
       note(std::move(text));
   if (!is_weights_) receipt_.client_state.document = dict("client_state");
@@ -137,12 +137,14 @@ bool Loading::has_same_parts() const {
   return impl_.splits == (there ? there->as_string() : "");
 }
 
-// Checkpoints of one of LibTorch's had it too, before its states were the engine's.
+// Older checkpoints have it for LibTorch's optimizers as well, because their states were not the
+// engine's then.
 bool Loading::reads_user_optimizer() const {
   return wants_states() && (impl_.user_optimizer || (impl_.torch_optimizer && is_there("optimizer/user")));
 }
 
-// What a torch::optim::Optimizer serializes belongs to the parameters in their order: it cannot be cut for other parts.
+// The data that a torch::optim::Optimizer serializes follows the order of its parameters: it cannot
+// be split for other parts.
 void Loading::compare_user_optimizer() const {
   if (!reads_user_optimizer()) return;
   if (is_there("optimizer/user/") == keeps_model_parts(impl_) && (!keeps_model_parts(impl_) || has_same_parts())) return;
@@ -155,13 +157,14 @@ void Loading::compare_user_optimizer() const {
       "the config, whose states fit any mesh");
 }
 
-// Micro-batches between two boundaries: their gradients belong to the ranks that computed them, or are sums over those.
+// Micro-batches between two boundaries: their gradients belong to the ranks that computed them, or
+// are sums over those ranks.
 void Loading::compare_accumulation() {
   if (!is_there("gradient/")) return;
   const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
   holds_sums_ = is_there("gradient/sum/");
   if (!is_same_mesh_ || accumulation != saved) {
-    const bool are_numbers = found_.world_size() != ranks_.size;  // else the meshes differ in their axes
+    const bool are_numbers = found_.world_size() != ranks_.size;  // otherwise the meshes differ in their axes
     throw Error(
         ErrorCode::kMismatch,
         formatted("checkpoint {} was saved between two steps, by {} with {} accumulation steps: its gradients "

@@ -1,4 +1,4 @@
-// Parameters that are NaN or infinite: what a save and a loss that is not finite say of them.
+// Describes parameters that are NaN or infinite, for saves and for a loss that is not finite.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace gannet {
 
-// "2 parameters are not finite: 'h.0.weight' (12 elements), ..."; "": none. `counts`: by the names that tensors have in a
-// checkpoint; those that are no parameters are passed over.
+// "2 parameters are not finite: 'h.0.weight' (12 elements), ..."; "": none. `counts`: by tensor
+// names in a checkpoint; tensors that are not parameters are skipped.
 std::string not_finite_text(const std::map<std::string, uint64_t>& counts);
 
-// The same of what this rank has of the parameters, in memory. Reads all of them: for an error that is on its way.
+// The same for this rank's parts of the parameters in memory. Reads all of them: use it only for an
+// error.
 std::string not_finite_text(const ParameterStore& store);
 
 }  // namespace gannet

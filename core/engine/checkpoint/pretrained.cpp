@@ -1,4 +1,4 @@
-// from_pretrained: which tensor of the files belongs to which parameter, and its elements from the one to the other.
+// from_pretrained: maps the files' tensors to parameters, and copies their elements.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DefaultDtype.h>
@@ -32,7 +32,7 @@ namespace {
 
 using files::WeightTensor;
 
-// Elements that are converted at a time, where the file has them in another dtype.
+// Number of elements that are converted at a time if the file has another dtype.
 constexpr int64_t kAtOnce = 1 << 17;
 
 at::ScalarType dtype_named(const std::string& name, const ModelConfig& json) {
@@ -50,7 +50,8 @@ struct Place {
   uint32_t rank = 0, size = 1;
 };
 
-// Among the ranks of the load: of the group that the program gave, of the world, or of the world that there will be.
+// Returns the rank and the number of ranks in the load: in the program's group, in the world, or in
+// the future world.
 Place place_of(const PretrainedOptions& options) {
   if (options.process_group) return {options.process_group->rank(), options.process_group->size()};
   if (is_distributed_initialized()) {
@@ -71,7 +72,8 @@ std::string some_of(const std::vector<std::string>& names) {
   return join(first, ", ") + (names.size() > kMost ? formatted(" and {} more", names.size() - kMost) : "");
 }
 
-// Elements [begin, begin + to.numel()) of the file's tensor into `to`, flat. `spare` is memory for those of another dtype.
+// Copies elements [begin, begin + to.numel()) of the file's tensor into `to`, flat. `spare`: memory
+// for elements of another dtype.
 void copy_elements(const WeightTensor& from, int64_t begin, const at::Tensor& to, const at::Tensor& spare) {
   const uint64_t size = c10::elementSize(from.dtype);
   if (to.scalar_type() == from.dtype && to.device().is_cpu()) {
@@ -91,7 +93,7 @@ class PretrainedLoading {
  public:
   PretrainedLoading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights);
 
-  // Names and shapes first: nothing is written where they do not fit.
+  // Compares names and shapes: nothing is written if they do not fit.
   void compare(const PretrainedOptions& options);
   void fill();
   PretrainedReceipt receipt;
@@ -108,7 +110,7 @@ class PretrainedLoading {
   void add(const std::string& in_file, const WeightTensor& tensor);
   void check_tied(const WeightTensor& one, const WeightTensor& other) const;
   void fill(const Wanted& one, const at::Tensor& spare) const;
-  // What tied tensors share, whether or not their bytes are here.
+  // The storage that tied tensors share, whether or not its bytes are here.
   static const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
   const PretrainedNames& names_;
@@ -164,7 +166,7 @@ void PretrainedLoading::add(const std::string& in_file, const WeightTensor& tens
   if (!is_ignored) receipt.unexpected.push_back(in_file);
 }
 
-// Two names of one parameter, each with values of its own in the file.
+// Two names of one parameter have separate values in the file: throws if these differ.
 void PretrainedLoading::check_tied(const WeightTensor& one, const WeightTensor& other) const {
   bool are_equal = one.shape == other.shape && one.dtype == other.dtype;
   const uint64_t bytes = static_cast<uint64_t>(one.numel) * c10::elementSize(one.dtype);
@@ -216,7 +218,7 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
         rename.empty() ? "load them into the model that they are of"
                        : rename + "; `gannet checkpoint export OUT FOLDER` writes them, and config.json is to lie beside them");
   if (!options.allow_missing && !options.strict) {
-    // A head that the files lack is a new one, to be trained: only what lies under the base counts.
+    // A head that the files lack is a new one, to be trained: only names under the base count.
     const auto counts = [&](const std::string& name) { return names_.base.empty() || name.starts_with(names_.base + "."); };
     const auto of_base = std::count_if(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return counts(one.name); });
     const auto missing = std::count_if(receipt.missing.begin(), receipt.missing.end(), counts);
@@ -239,7 +241,7 @@ void PretrainedLoading::fill(const Wanted& one, const at::Tensor& spare) const {
     copy_from_whole(*one.split, whole, one.tensor);
     return;
   }
-  // Shared out already: each rank reads its own part.
+  // Already sharded: each rank reads its own part.
   const auto read = [&](int64_t begin, const at::Tensor& to) { copy_elements(*one.from, begin, to, spare); };
   if (zero::write_at_source(one.tensor.storage().unsafeGetStorageImpl(), read)) return;
   if (one.tensor.is_contiguous()) return copy_elements(*one.from, 0, one.tensor.view({-1}), spare);
@@ -313,7 +315,8 @@ Building::Building(const ModelConfig& json, const PretrainedOptions& options) : 
         "the model is built whole on every rank: from_pretrained and from_config were given no config, whose ZeRO stage 3 "
         "would share it out as it is built");
   if (!options.config.empty()) {
-    // ZeRO's sizes are needed while the model is built. The other "auto"s are left to what fills the engine's config.
+    // ZeRO's sizes are needed while the model is built. Other "auto"s are left to the code that
+    // fills the engine's config.
     Config config = options.config;
     if (!options.overwrite.empty()) config.overwrite(options.overwrite);
     if (const auto hidden_size = hidden_size_of(json.values())) fill_auto_sizes(config, *hidden_size);

@@ -14,22 +14,22 @@
 namespace gannet {
 namespace {
 
-// One state of one parameter, or its master: `state` is null.
+// One state of one parameter or, if `state` is null, its master.
 struct Own {
   const Optimizer::State* state;
   std::string parameter;
   size_t group;
-  at::Tensor values;  // where it lives
+  at::Tensor values;  // in place
   std::string name_of(const std::string& rank) const {
     return state ? formatted("rank_state/{}/{}/{}", rank, state->name, parameter)
                  : formatted("rank_parameter/{}/{}", rank, parameter);
   }
   std::string described() const { return state ? state->name : std::string("parameters"); }
-  bool is_local() const { return !state || state->is_local(); }  // it differs after local steps alone
+  bool is_local() const { return !state || state->is_local(); }  // differs only after local steps
 };
 using IsLocal = std::function<bool(const Range& range, const std::string& parameter)>;
 
-// Of every range. `differ`: whether the ranks have different parameters.
+// Collects those of all ranges. `differ`: whether the ranks have different parameters.
 std::vector<Own> all_own(const EngineBase::Impl& impl, const IsLocal& differ) {
   std::vector<Own> all;
   for (const Range& range : impl.store.ranges()) {
@@ -47,10 +47,10 @@ std::vector<Own> all_own(const EngineBase::Impl& impl, const IsLocal& differ) {
   return all;
 }
 
-// Of the ranks that saved it, those whose values are taken.
+// State to read from the ranks with the values to take.
 struct Wanted {
   Own own;
-  bool is_there;  // each of them has it
+  bool is_there;  // each of those ranks has it
 };
 
 std::vector<Wanted> wanted_from(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks,
@@ -64,7 +64,7 @@ std::vector<Wanted> wanted_from(const checkpoint::Opened& found, const std::vect
   return wanted;
 }
 
-// One rank's at a time in memory, in the order of the ranks.
+// Holds one rank's values at a time in memory, in the order of the ranks.
 void read_mean(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks, const std::vector<Wanted>& all) {
   for (size_t r = 0; r < saved_ranks.size(); ++r) {
     std::vector<std::pair<const Wanted*, at::Tensor>> read;
@@ -144,7 +144,7 @@ std::string read_rank_states(const EngineBase::Impl& impl, const checkpoint::Ope
     for (const Wanted& one : all) {
       if (one.is_there) {
         taken.insert(one.own.described());
-      } else if (one.own.state) {  // a parameter has the weights to use
+      } else if (one.own.state) {  // a parameter keeps the weights to use
         one.own.values.fill_(one.own.state->initial_value);
         missing.insert(one.own.described());
       }

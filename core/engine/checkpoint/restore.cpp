@@ -1,4 +1,5 @@
-// The numbers of a load: counters, the loss scale, the optimizer's, the schedule's, random numbers, the program's states.
+// The numbers of a load: counters, the loss scale, those of the optimizer and the schedule, random
+// numbers, the program's states.
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/input-archive.h>
 
@@ -22,7 +23,7 @@ void Loading::restore() {
   impl_.progress.caught_errors = 0;
   restore_accumulation();
   restore_loss_scale();
-  if (options_.load_lr_scheduler_states) restore_schedule();  // before the rates, which are the schedule's
+  if (options_.load_lr_scheduler_states) restore_schedule();  // before the rates, which the schedule sets
   if (wants_states()) {
     restore_optimizer();
   } else {
@@ -56,11 +57,11 @@ void Loading::restore_schedule() {
 
 void Loading::restore_optimizer() {
   impl_.progress.applied_steps = value("applied_steps").as_int();
-  // Older checkpoints have none: no optimizer has drawn a random number yet.
+  // Older checkpoints have none: optimizers drew no random numbers then.
   if (const Value* const seed = found_.document().find("optimizer_seed"); seed && seed->is_int())
     impl_.updater.run_seed = seed->as_int();
   std::vector<const Value*> lags = {found_.document().find("missed_updates")};  // older checkpoints have none
-  for (uint32_t rank = 0; rank < found_.world_size(); ++rank)                   // stages have parameters of their own
+  for (uint32_t rank = 0; rank < found_.world_size(); ++rank)                   // stages own different parameters
     lags.push_back(found_.rank_document(rank).find("missed_updates"));
   std::erase(lags, nullptr);
   for (auto& range : impl_.store.ranges())
@@ -77,7 +78,7 @@ void Loading::restore_user_optimizer() {
   std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
-  std::vector<double> rates;  // of the next step, where a schedule has set them: the archive has those of the last one
+  std::vector<double> rates;  // of the next step, if a schedule has set them: the archive has those of the last one
   for (Group& group : impl_.groups) rates.push_back(*group.find(GANNET_ROLE_LEARNING_RATE));
   impl_.torch_optimizer ? load_torch_optimizer(archive) : load_user_optimizer(archive);
   if (rates_are_restored_ && impl_.schedule.exists())
@@ -94,7 +95,7 @@ void Loading::load_torch_optimizer(torch::serialize::InputArchive& archive) {
   optimizer.state().clear();  // the archive has no entry of a parameter without updates
   try {
     optimizer.load(archive);
-  } catch (const c10::Error&) {  // whose text is of LibTorch's own archive
+  } catch (const c10::Error&) {  // its text is about LibTorch's archive
     throw Error(ErrorCode::kMismatch,
                 formatted("checkpoint {} has the states of another optimizer of the program than {}", found_.path(),
                           impl_.optimizer_name()),
@@ -103,7 +104,7 @@ void Loading::load_torch_optimizer(torch::serialize::InputArchive& archive) {
   impl_.torch_optimizer->take_all(impl_.store, impl_.groups, impl_.progress.applied_steps);
 }
 
-// A scale belongs to a precision: 1, which fp32 and bf16 have, would lose fp16's small gradients.
+// A scale belongs to a precision: 1, the scale of fp32 and bf16, would lose fp16's small gradients.
 void Loading::restore_loss_scale() {
   if (!impl_.skip_policy.is_fp16 || !impl_.scaler.is_dynamic()) return;
   const std::string precision = precision_of(found_);
@@ -135,9 +136,10 @@ void Loading::restore_accumulation() {
   }
 }
 
-// What this run's schedule sets is the schedule's, and not the checkpoint's, whose run may have had another one, another length
-// or another rate. Where it is the same schedule the checkpoint's value stays: the program may have set it since. `then`: what
-// the schedule said there; null in an older checkpoint.
+// A hyperparameter that this run's schedule sets comes from the schedule and not from the
+// checkpoint: the saved run may have had another schedule, length or rate. If the schedule is the
+// same, the checkpoint's value stays, since the program may have set it afterwards. `then`: the
+// schedule's value at the save; null in an older checkpoint.
 double Loading::scheduled_now(const std::string& name, const std::string& group, double due, double saved, const Value* then) {
   const bool is_same = then ? then->as_number() == due : impl_.schedule.is_by_hand();
   if (is_same || saved == due) return saved;
@@ -148,13 +150,14 @@ double Loading::scheduled_now(const std::string& name, const std::string& group,
   return due;
 }
 
-// False where some group is none of the checkpoint's: its hyperparameters are the config's, and the schedule's.
+// Returns false if some group has no counterpart in the checkpoint: its hyperparameters are those
+// of the config and the schedule.
 bool Loading::restore_hyperparameters() {
   const List& saved = value("groups").as_list();
   const Schedule::Values scheduled = impl_.schedule.now(impl_.groups);
   for (size_t g = 0; g < impl_.groups.size(); ++g) {
     Group& group = impl_.groups[g];
-    if (!groups_.saved[g]) {  // it counts from its first parameter's updates on
+    if (!groups_.saved[g]) {  // its updates count from those of its first parameter on
       group.lag = impl_.progress.applied_steps;
       for (const TrainedParameter* parameter : impl_.store.parameters_of(g)) group.lag = std::min(group.lag, parameter->lag);
       continue;
@@ -204,7 +207,7 @@ void Loading::restore_program_states() {
     if (!states) throw Error(ErrorCode::kCorrupt, formatted("{}: rank {}'s document has no 'states'", found_.path(), rank));
     return states->as_dict();
   };
-  // Along the data axis: a cursor of the data is made from those of all ranks that had other data.
+  // Along the data axis: a data cursor is made from those of all ranks that had different data.
   const std::vector<uint32_t> ranks = found_.mesh().group(kDataAxis, source_rank(found_.mesh(), ranks_.mesh, ranks_.rank));
   for (auto& state : impl_.program_states) {
     std::vector<Value> saved;

@@ -1,4 +1,5 @@
-// save_checkpoint: what of the engine goes into a checkpoint, and which rank gives which part of it.
+// save_checkpoint: collects what the engine puts into a checkpoint, and decides which rank gives
+// which part.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gannet/cursor.h>
@@ -48,7 +49,7 @@ List tensors_in_group(const EngineBase::Impl& impl, size_t group) {
   return names;
 }
 
-// Of parameters that joined late or were frozen for a while.
+// The updates that parameters missed because they joined late or were frozen for a while.
 Dict missed_updates(const EngineBase::Impl& impl) {
   Dict lags;
   for (const auto& range : impl.store.ranges())
@@ -57,7 +58,8 @@ Dict missed_updates(const EngineBase::Impl& impl) {
   return lags;
 }
 
-// One sentence on every rank, where the tags that the ranks gave differ and the config does not take that lightly.
+// Returns rank 0's tag. If the ranks gave different tags, all throw the same error or rank 0 warns,
+// as configured.
 std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag,
                        const std::string& validation) {
   if (!ranks.gather) return tag;
@@ -78,7 +80,8 @@ std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder
 
 std::string real_path(const std::string& folder) {
   std::error_code failure;
-  // Absolute first: of a relative name that nothing exists under, the canonical one would be relative, and another one later.
+  // Absolute first: the canonical path of a relative name that does not exist would be relative,
+  // and would change later.
   const auto absolute = std::filesystem::absolute(folder, failure);
   const auto path = failure ? absolute : std::filesystem::weakly_canonical(absolute, failure);
   return failure ? folder : path.string();
@@ -87,7 +90,7 @@ std::string real_path(const std::string& folder) {
 Dict EngineBase::Impl::document(const SaveOptions& options) const {
   const char* const precision = skip_policy.is_fp16       ? "fp16"
                                 : settings().bf16.enabled ? "bf16"
-                                                          : "fp32";  // a scale is of one of them
+                                                          : "fp32";  // a scale belongs to one of them
   Dict scale{{"precision", precision},
              {"dynamic", scaler.is_dynamic()},
              {"scale", scaler.state().scale},
@@ -101,7 +104,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
     Dict hyper, of_schedule;
     for (size_t h = 0; h < group.hyper.size(); ++h) {
       hyper[group.hyper_names[h]] = group.hyper[h];
-      // By it a load knows whether the schedule is still the same one.
+      // A load uses it to tell whether the schedule is still the same.
       if (const auto value = scheduled_value(scheduled, g, group.hyper_roles[h])) of_schedule[group.hyper_names[h]] = *value;
     }
     group_list.push_back(Dict{{"name", group.name},
@@ -137,7 +140,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
 
 namespace {
 
-// The content of one save while it is put together, and what its slices depend on.
+// The content of one save while it is assembled, and what its slices depend on.
 struct SaveContext {
   const EngineBase::Impl& impl;
   const SaveOptions& options;
@@ -169,11 +172,11 @@ void add_entries(SaveContext& save) {
 void add_gradients(SaveContext& save) {
   const EngineBase::Impl& impl = save.impl;
   if (impl.reducer && impl.reducer->holds_sums()) {
-    const auto trained = trained_entries(save.entries);  // a sum is cut as its parameter is
+    const auto trained = trained_entries(save.entries);  // a sum is split like its parameter
     for (const auto& range : impl.store.ranges())
       for (const auto& part : range.parts) {
         StateEntry entry = *trained.at(range.parameters[part.tensor].name);
-        entry.is_given_here = true;  // of tied ones each stage has a sum of its own
+        entry.is_given_here = true;  // each stage has its own sum of a tied one
         if (gives_part(entry, impl.mesh->refined(), save.ranks.rank))
           save.content.slices.push_back(
               {saved_sum_name(impl, entry.name), entry.shape, part.begin, range.grad_of(part), nullptr, false, entry.split});
@@ -186,7 +189,8 @@ void add_gradients(SaveContext& save) {
             whole(formatted("gradient/{}/{}", save.mine, parameter.name), parameter.held.view(parameter.shape)));
 }
 
-// What the program's own optimizer serializes: of others the keeper has all states.
+// Adds what the program's own optimizer serializes. If ranks keep no parts of the model, the keeper
+// has all states.
 void add_user_optimizer(SaveContext& save) {
   const EngineBase::Impl& impl = save.impl;
   const bool keeps_part = keeps_model_parts(impl);
@@ -214,7 +218,7 @@ Dict rank_document(const EngineBase::Impl& impl) {
     if (Value value = state.save(); !value.is_null()) states[state.name] = std::move(value);
   Dict document{{"states", std::move(states)}};
   if (!impl.splits.empty()) document["splits"] = impl.splits;
-  if (impl.mesh->has_pipe_stages()) {  // each stage's; the document of all has the first's
+  if (impl.mesh->has_pipe_stages()) {  // of each stage; the common document has the first stage's
     List of_stage;
     for (size_t g = 0; g < impl.groups.size(); ++g) of_stage.emplace_back(tensors_in_group(impl, g));
     document["group_tensors"] = std::move(of_stage);
@@ -243,7 +247,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   return std::move(save.content);
 }
 
-// The ranks of this engine, for texts.
+// The ranks of this engine, with the gathering of texts.
 checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   checkpoint::Ranks ranks{world_group->rank(), world_group->size(), nullptr};
   ranks.mesh = mesh->shape();
@@ -254,7 +258,8 @@ checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   return ranks;
 }
 
-// A write in the background runs beside what the engine's thread sends, so it has a group of its own.
+// A background write runs at the same time as what the engine's thread sends, so it has its own
+// group.
 CheckpointWriter& EngineBase::Impl::writer() {
   if (settings().checkpoint_async && !saving.group && world_group->size() > 1)
     saving.group = std::make_unique<HostGroup>(process_group->world()->host_comm(), world_group->ranks(),
@@ -294,7 +299,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (is_async) {
     writer.snapshot(content.slices);
     writer.start([&saver, &impl, how, step = impl.progress.global_steps, content = std::move(content)] {
-      std::optional<control::Watch::Call> watched;  // who is late is named here, too
+      std::optional<control::Watch::Call> watched;  // it names late ranks here as well
       if (impl.saving.group)
         watched.emplace(impl.process_group->world()->watch(), *impl.saving.group, "save_checkpoint in the background", step,
                         content.tag, control::Watch::Call::kAtOnce);
@@ -333,7 +338,7 @@ void EngineBase::add_state(const std::string& name, std::function<Value()> save,
                     }});
 }
 
-// The loader stays the program's: one that it let go of has no place to keep.
+// The program owns the loader: nothing is saved of one that it has released.
 void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader) {
   const std::weak_ptr<ResumableLoader> known = loader;
   const auto load = [known, rank = impl_->comm->rank(), world = impl_->comm->size()](const std::vector<Value>& saved) {

@@ -1,4 +1,4 @@
-// The weights of a running engine, whole: in memory, or in one file for other programs.
+// Whole weights of a running engine: in memory, or in one file for other programs.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <torch/nn/module.h>
@@ -23,8 +23,9 @@
 namespace gannet {
 namespace {
 
-// A whole tensor from the boxes of the ranks along the axis tensor or expert, which send theirs one after another, through host
-// memory. Those ranks call it; those that do not keep it get an undefined one.
+// Assembles a whole tensor from the boxes of the ranks along the tensor or expert axis, which send
+// theirs one after another through host memory. All of those ranks call it; those that do not keep
+// it get an undefined one.
 at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSplit& split, bool keeps) {
   at::Tensor whole = keeps ? at::empty(split.shape, local.scalar_type()) : at::Tensor();
   const std::vector<std::string> splits = ranks.gather_texts(to_text(split));
@@ -38,7 +39,8 @@ at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSp
   return whole;
 }
 
-// In place of what this rank has of tensors that the axis of these ranks splits, the whole ones.
+// Replaces this rank's part of tensors that are split along the axis of `ranks` by the whole
+// tensors.
 void assemble(const EngineBase::Impl& impl, HostGroup& ranks, NamedTensors& tensors, bool keeps) {
   std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;
   for (const auto& entry : impl.module->named_parameters())
@@ -49,7 +51,7 @@ void assemble(const EngineBase::Impl& impl, HostGroup& ranks, NamedTensors& tens
       tensor = assembled(ranks, tensor, *split->second, keeps);
 }
 
-// Frozen parameters and buffers.
+// Adds frozen parameters and buffers.
 void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exclude_frozen, bool keeps) {
   if (!exclude_frozen)
     for (const auto& range : impl.store.frozen())
@@ -61,7 +63,8 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
       tensors.emplace_back(kept.name, kept.whole);
 }
 
-// A tied parameter under its other names too: torch.load's programs look for each, and its files store them once.
+// Adds a tied parameter under its other names as well: programs that use torch.load expect each of
+// them, and the files store the values once.
 void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
   std::map<std::string, at::Tensor> known(tensors.begin(), tensors.end());
   std::map<const void*, at::Tensor> values;
@@ -86,7 +89,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
   auto call = impl.process_group->world()->enter(*impl.world_group, name, impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
-  // Split tensors are put together by the ranks beside the one that writes, along the axis tensor or expert.
+  // The ranks next to the one that writes, along the tensor or expert axis, assemble split tensors.
   std::vector<HostGroup*> beside;
   for (HostGroup* ranks : {impl.tensor_group, impl.expert_group})
     if (ranks && !impl.splits.empty() &&
@@ -95,7 +98,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   const bool keeps = impl.is_first() || !beside.empty();
   NamedTensors tensors;
   if (masters)
-    tensors = engine.fp32_parameters();  // every rank's part, where they have parts
+    tensors = engine.fp32_parameters();  // gathers every rank's part if parameters are sharded
   else
     for (const auto& range : impl.store.ranges())
       for (size_t p = 0; p < range.parameters.size(); ++p) {

@@ -1,4 +1,4 @@
-// What an engine's saves hold between two of them.
+// State that an engine keeps between two saves.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace gannet {
 
 struct Saving {
   std::set<std::string> loaded_folders;      // that this run resumed from
-  std::unique_ptr<HostGroup> group;          // of writes in the background: beside what the engine's thread sends
-  std::unique_ptr<CheckpointWriter> writer;  // null: nothing was saved. It dies first, and waits for its write
+  std::unique_ptr<HostGroup> group;          // for background writes: they run beside what the engine's thread sends
+  std::unique_ptr<CheckpointWriter> writer;  // null: nothing was saved. Destroyed first; its destructor waits for the write
 };
 
 }  // namespace gannet

@@ -1,4 +1,4 @@
-// Slices of a checkpoint that several ranks could give: each of them gives an equal share of the bytes.
+// Slices of a checkpoint that several ranks could give: each gives an equal share of the bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace gannet {
 
-// Tensors that every holder has: what all ranks have, the neighbours share, so that each folder gets it once; what the ranks
-// differ in along some axes, its holders share wherever they are.
+// Tensors that several holders have. If all ranks have a tensor, the neighbours share it, so that
+// each folder gets it once. If it differs along some axes, its holders share it wherever they are.
 class SharedSlices {
  public:
   SharedSlices(const MeshShape& mesh, uint32_t rank, const checkpoint::Neighbours& neighbours)
       : mesh_(mesh), rank_(rank), neighbours_(neighbours) {}
 
   void add(const StateEntry& entry, std::string name);
-  /// This rank's share of all that was added, behind `slices`.
+  /// Appends this rank's share of everything that was added.
   void give(std::vector<checkpoint::Slice>& slices) const;
 
  private:
@@ -30,7 +30,7 @@ class SharedSlices {
   const MeshShape& mesh_;  // refined
   uint32_t rank_;
   const checkpoint::Neighbours& neighbours_;
-  std::map<std::vector<std::string>, Group> groups_;  // by the axes that they differ along
+  std::map<std::vector<std::string>, Group> groups_;  // by the axes along which the tensors differ
 };
 
 }  // namespace gannet

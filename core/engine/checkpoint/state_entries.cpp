@@ -23,7 +23,7 @@ StateEntry whole_of(StateEntry::Kind kind, const std::string& name, const at::Te
   return {kind, name, tensor.sizes().vec(), tensor.scalar_type(), tensor, {}};
 }
 
-// Elements of a parameter, or of a state with one for each of them, that is boxes of a larger tensor.
+// For elements of a parameter, or of a per-element state, that are boxes of a larger tensor.
 StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSplit>& split) {
   if (!split) return entry;
   entry.shape = split->shape;
@@ -32,7 +32,7 @@ StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSpli
   return entry;
 }
 
-// Elements of an array, from `place` on, that are a part of a tensor.
+// For elements of an array, from `place` on, that are a part of a tensor.
 StateEntry part_of(StateEntry::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array,
                    int64_t place, const zero::Part& part) {
   StateEntry kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin};
@@ -46,7 +46,7 @@ StateEntry part_of(StateEntry::Kind kind, const std::string& name, const Trained
   return kept;
 }
 
-// Values of blocks, of which a rank has those that its part of the parameter consists of.
+// Values of blocks: a rank has those for the blocks in its part of the parameter.
 StateEntry blocks_of(const std::string& name, const Optimizer::State& state, const Range& range,
                      const TrainedParameter& parameter, const Array& array, const zero::Part& part) {
   const zero::Part values = Range::values_in(part, state);
@@ -60,7 +60,8 @@ StateEntry blocks_of(const std::string& name, const Optimizer::State& state, con
           values.begin};
 }
 
-// The squares of a tensor's rows or columns: on the rank that has the tensor; where all have it, all have the same.
+// The squares of a tensor's rows or columns: on the rank that has the tensor. If all ranks have it,
+// all have the same squares.
 void add_square(std::vector<StateEntry>& all, const std::string& name, const Group& group, size_t s,
                 const TrainedParameter& parameter, bool has_every_tensor) {
   const Optimizer::State& state = group.optimizer->states()[s];
@@ -77,7 +78,7 @@ void add_square(std::vector<StateEntry>& all, const std::string& name, const Gro
   all.push_back(std::move(entry));
 }
 
-// Of each parameter the part that lies on this rank, and an empty one where none does.
+// Returns for each parameter the part that is on this rank, or an empty part.
 std::vector<zero::Part> part_of_each(const Range& range, const std::vector<zero::Part>& here) {
   std::vector<zero::Part> parts(range.parameters.size());
   for (const auto& part : here) parts[part.tensor] = part;
@@ -85,7 +86,7 @@ std::vector<zero::Part> part_of_each(const Range& range, const std::vector<zero:
 }
 std::vector<zero::Part> part_of_each(const Range& range) { return part_of_each(range, range.parts); }
 
-// The same of states SERVED, which lie as ZeRO's shards do.
+// The same for SERVED states, which are distributed like ZeRO's shards.
 std::vector<zero::Part> served_parts(const Range& range) {
   if (!range.averages_itself) return {};
   return part_of_each(
@@ -103,7 +104,7 @@ void refuse_late_declarations(const EngineBase::Impl& impl) {
 
 using EntryKind = StateEntry::Kind;
 
-// A per-element array of a parameter: whole where this rank has all of it, else the part that it has.
+// A per-element array of a parameter: whole if this rank has all of it, else the part that it has.
 StateEntry elements_of(EntryKind kind, const std::string& name, const Range& range, const TrainedParameter& parameter,
                        const Array& array, const zero::Part& part) {
   return with_split(range.has_all_of(array) ? whole_of(kind, name, range.slice(array.here(), parameter))
@@ -143,7 +144,7 @@ void add_values(const EngineBase::Impl& impl, std::vector<StateEntry>& all) {
       all.push_back(whole_of(EntryKind::kBuffer, entry.key(), entry.value().detach()));
 }
 
-// State `s` of every parameter of a range, which is none of the whole group's.
+// Adds state `s` of every parameter of a range. The state is not one of the whole group.
 void add_state(const Range& range, const Group& group, size_t s, const Differs& differs, std::vector<StateEntry>& all) {
   const Optimizer::State& state = group.optimizer->states()[s];
   const auto parts = part_of_each(range), served = served_parts(range);
@@ -179,7 +180,7 @@ void add_states(const EngineBase::Impl& impl, const Differs& differs, std::vecto
     const auto& specs = group.optimizer->states();
     for (size_t s = 0; s < specs.size(); ++s) {
       if (specs[s].is_of_rank()) continue;           // rank_states.cpp
-      if (specs[s].extent == GANNET_STATE_SCALAR) {  // of the group: the first of its ranges gives it
+      if (specs[s].extent == GANNET_STATE_SCALAR) {  // of the group: its first range gives it
         const std::string name = formatted("{}/@{}", specs[s].name, range.group);
         if (given.insert(name).second) all.push_back(whole_of(EntryKind::kState, name, group.own_states[s].view({})));
       } else {
@@ -189,8 +190,8 @@ void add_states(const EngineBase::Impl& impl, const Differs& differs, std::vecto
   }
 }
 
-// Stages of a pipeline have tensors of their own, but for tied ones, which the first of their stages gives; an optimizer's
-// numbers of a group are the same on all.
+// Pipeline stages have different tensors, except for tied ones, which the first of their stages
+// gives. An optimizer's numbers of a group are the same on all stages.
 void mark_stages(const EngineBase::Impl& impl, std::vector<StateEntry>& all) {
   if (impl.mesh->has_pipe_stages())
     for (StateEntry& entry : all)

@@ -1,15 +1,17 @@
-/// Checkpoints of an engine, and weights without one.
+/// Checkpoints of an engine, and weights files without an engine.
 ///
 ///   engine->save_checkpoint("run1");                                  // every rank; tag "global_step<N>"
 ///   auto receipt = engine->load_checkpoint("run1", {.if_present = true});
 ///   std::cout << receipt.to_string() << '\n';                         // what was loaded, from where, and what was passed over
 ///
-///   gannet::load_weights(*model, "run1");                             // a plain module, to infer with
+///   gannet::load_weights(*model, "run1");                             // a plain module, for inference
 ///
-/// A checkpoint is written beside the others and renamed when it is whole, so that a crash at any moment leaves the former ones;
-/// every byte of it is checksummed. It is loaded at any number of ranks. Resuming is exact: weights, fp32 masters, optimizer
-/// states, loss scale, schedule, hyperparameters, random numbers of every rank, the loader's position, counters, batch-norm
-/// statistics of every rank, and what the program adds (ClientState, EngineBase::add_state).
+/// A checkpoint is written beside the others and renamed when it is complete, so that a crash at
+/// any moment leaves the former ones intact; every byte of it is checksummed. It can be loaded at
+/// any number of ranks. Resuming is exact: weights, fp32 masters, optimizer states, loss scale,
+/// schedule, hyperparameters, random numbers of every rank, the loader's position, counters,
+/// batch-norm statistics of every rank, and what the program adds (ClientState,
+/// EngineBase::add_state).
 #pragma once
 
 #include <gannet/safetensors.h>
@@ -27,7 +29,7 @@ class Module;
 
 namespace gannet {
 
-/// What the program keeps in a checkpoint beside the engine's own: rank 0's is saved, every rank gets it back.
+/// The program's own data in a checkpoint: rank 0's is saved, and every rank gets it back.
 struct ClientState {
   Dict document;
   NamedTensors tensors;
@@ -38,34 +40,37 @@ struct SaveOptions {
   ClientState client_state = {};
   bool save_latest = true;  ///< whether the file `latest` names it afterwards
   bool exclude_frozen_parameters = false;
-  /// Adds files of the program's own to the checkpoint: given the folder before it gets its name, so that nobody ever sees the
-  /// checkpoint without them. Called on rank 0 (with a file system for each machine, on the first rank of each). With an
-  /// asynchronous save it is called in the background. What it throws is the save's error.
+  /// Adds the program's own files to the checkpoint. It gets the folder before the folder has its
+  /// final name, so that the checkpoint is never visible without them. Called on rank 0 (if each
+  /// machine has its own file system, on the first rank of each). With an asynchronous save it is
+  /// called in the background. An exception that it throws is the save's error.
   std::function<void(const std::string& folder)> add_files = {};
 };
 
 struct LoadOptions {
   std::string tag = {};            ///< default: the newest complete one
-  bool load_module_strict = true;  ///< false: parameters and buffers may be missing on either side, which the receipt tells
+  bool load_module_strict = true;  ///< false: parameters and buffers may be missing on either side; the receipt lists them
   bool load_optimizer_states = true;
   bool load_lr_scheduler_states = true;
   bool load_module_only = false;  ///< weights and buffers only; counters start at 0
-  bool if_present = false;        ///< no checkpoint there is a fresh start, told by the receipt; else an error
-  /// A run that resumes owns the folder from the load on: another living job that resumes from it, or saves into it, is an error.
-  /// false: this engine only reads, and another job may save there. load_module_only never locks.
+  bool if_present = false;        ///< no checkpoint there is a fresh start, which the receipt reports; else an error
+  /// A run that resumes owns the folder from the load on: it is an error if another living job
+  /// resumes from it or saves into it. false: this engine only reads, and another job may save
+  /// there. load_module_only never locks.
   bool lock_folder = true;
-  /// Puts the weights into the module instead: given every parameter (fp32, or fp64) and buffer by name.
+  /// Puts the weights into the module in place of the engine. It gets every parameter (fp32, or
+  /// fp64) and buffer by name.
   std::function<void(const std::map<std::string, at::Tensor>& source, torch::nn::Module& destination)> custom_load_fn = {};
 };
 
-/// What a load did.
+/// Result of a load.
 struct LoadReceipt {
-  bool loaded = false;       ///< false: nothing was there (with if_present)
-  bool module_only = false;  ///< weights and buffers alone: load_module_only, or the checkpoint holds nothing else
+  bool loaded = false;       ///< false: there was no checkpoint (with if_present)
+  bool module_only = false;  ///< only weights and buffers: load_module_only, or the checkpoint has nothing else
   std::string path, tag;
   int64_t parameters = 0, buffers = 0, states = 0;  ///< tensors of each kind that were loaded
   int64_t global_steps = 0, global_samples = 0;
-  std::vector<double> lr;  ///< of each group, what the next step uses
+  std::vector<double> lr;  ///< for each group, the rate of the next step
   int64_t saved_by_ranks = 0;
   std::vector<std::string> notes;  ///< broken checkpoints that were passed over, values that differ from the config's, ...
   ClientState client_state;
@@ -73,13 +78,14 @@ struct LoadReceipt {
   explicit operator bool() const { return loaded; }
 };
 
-/// What a save did. `bytes` and `seconds` are those of an asynchronous save's copy until it has ended.
+/// Result of a save.
 struct SaveReceipt {
   std::string path;
   uint64_t bytes = 0;  ///< of all ranks' files; 0 while the background write is in progress
-  double seconds = 0;  ///< the call's
-  /// "2 parameters are not finite: 'h.0.weight' (12 elements) ...", which is in the log, too; "": all are finite, or the
-  /// background write is in progress. The checkpoint is complete, and holds them as they are.
+  double seconds = 0;  ///< duration of the call
+  /// "2 parameters are not finite: 'h.0.weight' (12 elements) ...", which is also logged. "": all
+  /// are finite, or the background write is in progress. The checkpoint is complete, and holds the
+  /// values as they are.
   std::string warning = {};
 };
 
@@ -88,11 +94,12 @@ struct WeightsOptions {
   bool strict = true;    ///< false: names may be missing on either side
 };
 
-/// Fills a module's parameters and buffers by name, converting to their dtype and device. `path`: a checkpoint folder of
-/// save_checkpoint, a safetensors file, a state dict of torch.save (.pt, .pth, .bin; at its root or under "module", "model" ...:
-/// the log tells), or a folder of either as Hugging Face lays it out. Nothing of a PyTorch file is run. Returns how many tensors
-/// were filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape), Error(kNotFound),
-/// Error(kCorrupt).
+/// Fills a module's parameters and buffers by name, converting to their dtype and device. `path`: a
+/// checkpoint folder of save_checkpoint, a safetensors file, a state dict of torch.save (.pt, .pth,
+/// .bin; at its root or under "module", "model" ...: the log says which), or a folder of either in
+/// Hugging Face's layout. No code of a PyTorch file is run. Returns the number of tensors that were
+/// filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape),
+/// Error(kNotFound), Error(kCorrupt).
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options = {});
 /// Writes parameters and buffers as one safetensors file.
 void save_weights(const torch::nn::Module& module, const std::string& path);

@@ -1,5 +1,6 @@
-/// Activation checkpointing: a part of the model, a region, keeps its inputs alone; what its backward needs is computed again
-/// when backward comes to it. Memory for time: a region's forward runs twice.
+/// Activation checkpointing: a part of the model, a region, keeps only its inputs; what its
+/// backward needs is recomputed when backward reaches it. This trades time for memory: a region's
+/// forward runs twice.
 ///
 ///   torch::Tensor forward(torch::Tensor x) {
 ///     for (const auto& block : *blocks)
@@ -7,13 +8,15 @@
 ///     return x;
 ///   }
 ///
-/// Gradients are those of the plain call, bit for bit: dropout draws the same numbers again, and the statistics of a batch norm
-/// move once. It needs no engine, and works under every ZeRO stage. Regions nest: an outer one then keeps less, and runs the
-/// inner ones again. `create_graph`, several backwards through one graph, autograd::grad and regions whose inputs need no
-/// gradient work as without.
+/// Gradients are those of the plain call, bit for bit: dropout draws the same numbers again, and
+/// the statistics of a batch norm are updated once. No engine is needed, and every ZeRO stage
+/// works. Regions nest: an outer one then keeps less, and runs the inner ones again.
+/// `create_graph`, several backwards through one graph, autograd::grad, and regions with inputs
+/// that need no gradient work as without checkpointing.
 ///
-/// What is computed again must be what was computed: a region reads its arguments and what it captures, which the program leaves
-/// as they are until backward. A recomputation that saves other tensors than the forward did is an Error(kMismatch).
+/// The recomputation must repeat the forward: a region reads its arguments and its captures, which
+/// the program must not change until backward. A recomputation that saves other tensors than the
+/// forward did is an Error(kMismatch).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,26 +42,33 @@
 namespace gannet::checkpointing {
 
 struct Options {
-  /// Of the region, in errors.
+  /// Name of the region in errors.
   std::string name = "";
-  /// Random operators draw the same numbers again: of the default generators of the CPU and of the tensor arguments' devices, and
-  /// of every generator that the region gives to an operator, the states at the forward are put in place for the recomputation.
-  /// Without it a region that draws random numbers has wrong gradients. Generators are the process's: a thread that draws from a
-  /// default generator while another one recomputes gets other numbers, and changes those of the recomputation.
+  /// Random operators draw the same numbers again: for the recomputation, the states at the forward
+  /// are restored in the default generators of the CPU and of the tensor arguments' devices, and in
+  /// every generator that the region passes to an operator. Without it a region that draws random
+  /// numbers has wrong gradients. Generators are shared by the process: a thread that draws from a
+  /// default generator while another one recomputes gets other numbers, and changes those of the
+  /// recomputation.
   bool preserve_rng_state = true;
-  /// Ends the recomputation by an exception as soon as it has what backward needs: nothing after that runs, as code that switches
-  /// a module back to train() or counts down. For functions without such code; for nested regions it saves the last ones.
+  /// Ends the recomputation by an exception as soon as it has what backward needs. Code after that
+  /// point, such as code that switches a module back to train() or decrements a counter, does not
+  /// run, so use it only for functions without such code. With nested regions it avoids recomputing
+  /// the last ones.
   bool early_stop = false;
-  /// DeepSpeed's form: the region is one node of the graph, whose backward computes it again with a graph of its own and runs a
-  /// backward within. It works where another autograd engine is installed, too. Refused, with Error(kUnsupported): autograd::grad
-  /// and other backwards that ask for some gradients alone, create_graph, a region none of whose inputs requires a gradient, a
-  /// result without tensors. Parameters that two such regions share get their gradients in two parts. `early_stop` has no effect.
+  /// DeepSpeed's variant: the region is one node of the graph; its backward recomputes it with a
+  /// separate graph and runs a backward inside. It also works with another autograd engine
+  /// installed. Refused with Error(kUnsupported): autograd::grad and other backwards that ask for
+  /// only some of the gradients, create_graph, a region without an input that requires a gradient,
+  /// a result without tensors. Parameters that two such regions share get their gradients in two
+  /// parts. `early_stop` has no effect.
   bool use_reentrant = false;
 };
 
 namespace detail {
 
-// Calls f(tensor) for each tensor of a value: of a container of them too, and of a type that has for_each_tensor(f).
+// Calls f(tensor) for each tensor of a value, including those in containers and in types that have
+// for_each_tensor(f).
 template <class T, class F>
 void for_each_tensor(T& value, const F& f);
 
@@ -66,7 +76,7 @@ template <class T, class F>
 concept HasTensors = requires(T& value, const F& f) { value.for_each_tensor(f); };
 
 template <class T>
-struct Parts {  // of a value that has none
+struct Parts {  // for a value without tensors
   template <class F>
   static void each(T& value, const F& f) {
     if constexpr (HasTensors<T, F>) value.for_each_tensor(f);
@@ -136,7 +146,8 @@ void for_each_tensor(T& value, const F& f) {
   Parts<T>::each(value, f);
 }
 
-// What is kept of an argument: a copy; of what only refers to values, those.
+// The stored form of an argument: a copy; for views (ArrayRef, span, string_view), a copy of the
+// values.
 template <class T>
 T stored(const T& value) {
   return value;
@@ -151,7 +162,8 @@ std::vector<std::remove_const_t<T>> stored(const std::span<T>& value) {
 }
 inline std::string stored(const std::string_view& value) { return std::string(value); }
 
-// A call to be made again: copies of the function and its arguments, without the arguments' tensors, which are kept elsewhere.
+// A call that can be repeated: copies of the function and its arguments, without the arguments'
+// tensors, which are kept elsewhere.
 template <class Function, class... Args>
 class Call {
  public:
@@ -159,11 +171,12 @@ class Call {
   explicit Call(F&& function, const As&... arguments) : function_(std::forward<F>(function)), arguments_(stored(arguments)...) {
     for_each_tensor(arguments_, [&](at::Tensor& tensor) { tensors_.push_back(std::exchange(tensor, at::Tensor())); });
   }
-  /// The arguments' tensors, once.
+  /// The arguments' tensors; may be taken once.
   std::vector<at::Tensor> take_tensors() { return std::move(tensors_); }
   Function& function() { return function_; }
 
-  /// With these tensors. What the function does to itself or to its arguments is in no later call.
+  /// Runs the call with these tensors. Changes that the function makes to itself or to its
+  /// arguments do not affect later calls.
   void operator()(const std::vector<at::Tensor>& tensors) {
     std::tuple<Args...> arguments = arguments_;
     size_t next = 0;
@@ -175,7 +188,7 @@ class Call {
       static_cast<void>(call(function_, arguments));
     }
   }
-  /// The same; the result's tensors.
+  /// The same; returns the result's tensors.
   std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& tensors) {
     std::tuple<Args...> arguments = arguments_;
     size_t next = 0;
@@ -212,35 +225,40 @@ using Again = std::function<void(const std::vector<at::Tensor>&)>;
 using AgainWithOutputs = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 using ForwardWithOutputs = std::function<std::vector<at::Tensor*>()>;
 
-// Whether what runs here is recorded for a backward.
+// Whether operators that run now are recorded for a backward.
 bool is_recorded();
-// Runs `forward` with nothing kept but the tensors, and keeps `again`, which makes the same call on other tensors, for backward.
+// Runs `forward` and keeps only the tensors, and for backward `again`, which makes the same call on
+// other tensors.
 void run_region(const Options& options, const std::vector<at::Tensor>& tensors, const std::function<void()>& forward,
                 Again again);
-// The same as one node of the graph. `forward` returns the places of its results' tensors, which become the node's.
+// The same as one node of the graph. `forward` returns pointers to its results' tensors, which
+// become the node's.
 void run_reentrant(const Options& options, const std::vector<at::Tensor>& tensors, const ForwardWithOutputs& forward,
                    AgainWithOutputs again);
-// Error(kUnsupported): nothing that backward could come to.
+// Throws Error(kUnsupported): backward could not reach the region.
 [[noreturn]] void refuse_reentrant_without_result(const Options& options);
 
 }  // namespace detail
 
-/// function(arguments...), as a region. Every tensor among the arguments, in vectors, optionals, arrays, maps, pairs and tuples
-/// too, is an input of the region (a type of yours may offer them by a template member `for_each_tensor(f)`). Function and
-/// arguments are copied for the recomputation, which runs on whatever thread backward runs: pass a module by std::ref, or capture
-/// it; what is captured or passed by reference must outlive backward and be what it was. Any result, by value. Under
-/// torch::NoGradGuard it is a plain call.
+/// Runs function(arguments...) as a region. Every tensor among the arguments, including those in
+/// vectors, optionals, arrays, maps, pairs and tuples, is an input of the region (your own type may
+/// offer its tensors by a template member `for_each_tensor(f)`). Function and arguments are copied
+/// for the recomputation, which runs on the thread that runs backward: pass a module by std::ref,
+/// or capture it. Objects that are captured or passed by reference must outlive backward and stay
+/// unchanged. The result may have any type, and is returned by value. Under torch::NoGradGuard it
+/// is a plain call.
 ///
-/// Throws Error(kUnsupported) where the region changes one of its input tensors in place, and where another autograd engine than
-/// LibTorch's is installed (a Python interpreter in the process). At backward: Error(kOrder) where a tensor that the region reads
-/// was changed in place since, Error(kMismatch) where the recomputation differs from the forward.
+/// Throws Error(kUnsupported) if the region changes one of its input tensors in place, or if
+/// another autograd engine than LibTorch's is installed (a Python interpreter in the process). At
+/// backward: Error(kOrder) if a tensor that the region reads was changed in place since,
+/// Error(kMismatch) if the recomputation differs from the forward.
 template <class Function, class... Args>
   requires(!std::is_same_v<std::decay_t<Function>, Options>)
 auto checkpoint(const Options& options, Function&& function, Args&&... arguments) {
   static_assert((std::is_copy_constructible_v<std::decay_t<Args>> && ...),
                 "the arguments of a region are kept until backward: each must be copyable (capture what is not)");
   using Again = detail::Call<std::decay_t<Function>, decltype(detail::stored(std::as_const(arguments)))...>;
-  // As it is given, or where that cannot be called (a const module), a copy.
+  // Called as given, or, if that is impossible (a const module), as a copy.
   constexpr bool kIsCalled = std::is_invocable_v<Function, Args...>,
                  kCopies = std::is_copy_constructible_v<std::decay_t<Function>>;
   using Result = std::decay_t<std::invoke_result_t<std::conditional_t<kIsCalled, Function, std::decay_t<Function>&>, Args...>>;

@@ -4,8 +4,8 @@
 ///   gannet::Config config(gannet::Dict{{"train_batch_size", 8}});   // a dictionary made in code
 ///   config.overwrite(gannet::Dict{{"optimizer", gannet::Dict{{"params", gannet::Dict{{"lr", 1e-4}}}}}}, "command line");
 ///
-/// Reading checks syntax, keys, types and ranges (Error(kConfig) with file:line:column); what depends on the number of ranks
-/// is checked by gannet::initialize. Every value knows where it came from.
+/// Reading checks syntax, keys, types and ranges (Error(kConfig) with file:line:column); checks
+/// that depend on the number of ranks are done by gannet::initialize. Every value has its origin.
 #pragma once
 
 #include <gannet/value.h>
@@ -25,45 +25,49 @@ class Document;
 /// A value of the config, as `Config::get` and `Config::resolve` give it.
 struct ConfigEntry {
   std::string path;    ///< "zero_optimization.stage"
-  Value value;         ///< "auto" stays the text "auto" where nothing has filled it
-  std::string type;    ///< of the key's row ("integer"); of the value itself inside `params`
+  Value value;         ///< "auto" stays the text "auto" until it is filled
+  std::string type;    ///< of the key's table row ("integer"); inside `params` the type of the value itself
   std::string origin;  ///< "ds_config.json:3:5", "command line", "default"
 };
 
 class Config {
  public:
-  Config() = default;  ///< nothing given: initialize says so
+  Config() = default;  ///< no config, which initialize reports
   Config(const char* path_or_json) : Config(std::string(path_or_json)) {}
   Config(const std::string& path_or_json);
   Config(const Dict& dictionary);
-  /// For the core's own rooms.
+  /// For other parts of the core.
   explicit Config(std::shared_ptr<const config::Document> document) : document_(std::move(document)) {}
 
-  /// Merges `dictionary` over what is there, key by key and deep; `origin` is named as provenance ("code", "command line").
+  /// Merges `dictionary` into the config recursively, key by key; `origin` is named as provenance
+  /// ("code", "command line").
   Config& overwrite(const Dict& dictionary, const std::string& origin = "code");
 
   static Config from_dict(const Dict& dictionary, const std::string& origin = "code");
 
-  /// Sets one value: fill("zero_optimization.stage", 3, "program"). The key and the value are checked as those of a file are.
+  /// Sets one value: fill("zero_optimization.stage", 3, "program"). Key and value are checked like
+  /// those of a file.
   Config& fill(const std::string& path, const Value& value, const std::string& origin);
 
-  /// One value by its path, parts separated by dots or slashes; the default where the config has none. Error(kConfig) where
-  /// the key table has no such key. A Config is a value: no object must stay alive for what was read from it.
+  /// Returns one value by its path, parts separated by dots or slashes; the default if the config
+  /// has none. Error(kConfig) if the key table has no such key. A Config is a value: what was read
+  /// from it depends on no object's lifetime.
   ConfigEntry get(const std::string& path) const;
   bool is_auto(const std::string& path) const;
-  /// The ZeRO stage. Known before the model is built, so that a program can choose zero::Init.
+  /// The ZeRO stage. It is known before the model is built, so that a program can choose
+  /// zero::Init.
   int64_t stage() const;
   bool is_zero3() const { return stage() == 3; }
-  /// ZeRO offloads the optimizer or, at stage 3, the parameters.
+  /// Whether ZeRO offloads the optimizer or, at stage 3, the parameters.
   bool is_offload() const;
 
-  /// Every value that Gannet acts on with its origin, batch sizes computed. Throws what initialize would.
+  /// Every effective value with its origin, batch sizes computed. Throws what initialize would.
   std::vector<ConfigEntry> resolve(int64_t world_size) const;
-  /// Whether the values fit together; each mistake as a sentence goes to `mistakes`.
+  /// Whether the values fit together; each mistake goes to `mistakes` as a sentence.
   bool is_valid(int64_t world_size, std::vector<std::string>* mistakes = nullptr) const;
 
   bool empty() const { return document_ == nullptr; }
-  /// For the core's own rooms.
+  /// For other parts of the core.
   const std::shared_ptr<const config::Document>& document() const { return document_; }
 
  private:

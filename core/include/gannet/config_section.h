@@ -1,4 +1,4 @@
-/// A section of the program's own in the config, checked by a table as Gannet's own are.
+/// Sections of the program's own in the config, checked by a table as Gannet's own are.
 ///
 ///   const gannet::ConfigSection kCorpus("corpus", {
 ///       {.name = "path", .type = "string", .doc = "folder of the samples"},
@@ -7,9 +7,9 @@
 ///   gannet::Config config = gannet::read_config("ds_config.json", {kCorpus});
 ///   double mix = config.get("corpus.mix").value.as_number();
 ///
-/// An unknown key, a wrong type and a value out of range are Error(kConfig) with file:line:column, as anywhere in the config;
-/// `get` gives the default where the config has none; `resolve`, `is_valid` and the log at the start of a run have the section
-/// too.
+/// An unknown key, a wrong type and a value out of range are Error(kConfig) with file:line:column,
+/// as anywhere in the config. `get` gives the default if the config has none. `resolve`, `is_valid`
+/// and the log at the start of a run include the section.
 #pragma once
 
 #include <gannet/config.h>
@@ -23,14 +23,15 @@ namespace gannet {
 struct ConfigRow {
   std::string name;          ///< inside the section; "filter.language" is a key of an inner section
   std::string type;          ///< boolean, integer, size ("2GB" too), number, string, choice, list, strings, objects, any
-  Value fallback = nullptr;  ///< what holds where the config gives nothing; null: nothing
-  std::string range = "";    ///< of numbers ">=0", ">0", "0..1" (both ends belong to it); of a choice "en|de"
-  std::string doc = "";      ///< one line, which errors show as well
+  Value fallback = nullptr;  ///< the default; null: none
+  std::string range = "";    ///< of numbers ">=0", ">0", "0..1" (both ends included); of a choice "en|de"
+  std::string doc = "";      ///< one line, which errors also show
 };
 
 class ConfigSection {
  public:
-  /// Error(kArgument) where a row has an unknown type, a malformed range, a default that is out of it, or stands twice.
+  /// Throws Error(kArgument) if a row has an unknown type, a malformed range, a default that is out
+  /// of range, or is in the table twice.
   ConfigSection(std::string name, std::vector<ConfigRow> rows);
 
   const std::string& name() const { return name_; }
@@ -41,8 +42,8 @@ class ConfigSection {
   std::vector<ConfigRow> rows_;
 };
 
-/// A config that also has these sections: what Config's constructors read, a path, JSON text or a dictionary. The result keeps
-/// the table, also where it is copied, overwritten or filled.
+/// Reads a config that also has these sections, from what Config's constructors take: a path, JSON
+/// text or a dictionary. The result keeps the table when it is copied, overwritten or filled.
 Config read_config(const std::string& path_or_json, const std::vector<ConfigSection>& sections);
 Config read_config(const Dict& dictionary, const std::vector<ConfigSection>& sections);
 

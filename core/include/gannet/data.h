@@ -1,4 +1,5 @@
-/// Batches for training: sharded over the ranks, shuffled by a seed, prepared ahead by worker threads, on the device.
+/// Batches for training: sharded over the ranks, shuffled by a seed, prepared ahead by worker
+/// threads, and moved to the device.
 ///
 ///   auto loader = gannet::make_loader(gannet::Dataset<>(dataset), {.batch_size = 8, .rank = rank, .world_size = size});
 ///   for (int epoch = 0; epoch < 10; ++epoch) {
@@ -7,14 +8,16 @@
 ///   gannet::RepeatingLoader endless(loader);
 ///   auto& batch = endless.next();                                    // no end: continues with the next epoch
 ///
-/// gannet::initialize makes a loader from `training_data` and the config. dataset.h says what a dataset can be.
+/// gannet::initialize makes a loader from `training_data` and the config. dataset.h lists what a
+/// dataset can be.
 ///
-/// Which samples, and in which order, is a pure function of (seed, epoch, number of samples, rank, world size), the same on every
-/// platform and whatever the number of workers. The order of an epoch is dealt in runs of batch_size: rank r of W takes runs r,
-/// r + W, ...; so runs of the program with equal total batch see the same samples in a step and, with equal batch_size, the same
-/// ones in each micro-batch (which batch norm sees). Ranks get equal counts: the first samples of the order are taken again at
-/// its end or, with drop_last, its last ones are left out. A stream (a dataset without random access) is not sharded or shuffled:
-/// each rank gives its own.
+/// The choice and order of samples is a pure function of (seed, epoch, number of samples, rank,
+/// world size), the same on every platform and for any number of workers. The order of an epoch is
+/// dealt in runs of batch_size: rank r of W takes runs r, r + W, ...; so program runs with equal
+/// total batch see the same samples in a step and, with equal batch_size, the same ones in each
+/// micro-batch (which batch norm sees). Ranks get equal counts: the first samples of the order are
+/// taken again at its end or, with drop_last, its last ones are left out. A stream (a dataset
+/// without random access) is not sharded or shuffled: each rank gives its own.
 #pragma once
 
 #include <gannet/cursor.h>
@@ -38,28 +41,31 @@ struct LoaderOptions {
   /// Leave out a last micro-batch that is not full, and samples that do not divide by the ranks.
   bool drop_last = false;
   int64_t rank = 0, world_size = 1;
-  /// Threads that prepare batches, each using one core; 0: on the caller's thread. A stream has one at most.
+  /// Number of threads that prepare batches, each using one core; 0: the caller's thread does it. A
+  /// stream has at most one.
   int64_t workers = 1;
   int64_t prefetch = 2;  ///< batches that each worker keeps ready
   /// An epoch gives a multiple of this many micro-batches; the rest is left out, see leftover_micro_batches().
   int64_t micro_batches_multiple = 1;
-  at::Device device = at::kCPU;  ///< where batches are when they are given
-  /// Run by the worker on every tensor of a batch: to copy it into pinned memory, say.
+  at::Device device = at::kCPU;  ///< device of the batches that are given
+  /// The worker runs it on every tensor of a batch, for example to copy it into pinned memory.
   std::function<void(at::Tensor&)> on_worker = {};
 };
 
 namespace loading {
 
-/// The loader without the batch's type (core/data/loader.cpp).
+/// The loader with the batch's type erased (core/data/loader.cpp).
 class Loader {
  public:
   Loader(const Source& source, const Collator& collator, const LoaderOptions& options, std::function<void(void*)> on_batch);
   ~Loader();
 
-  /// Where nothing is left of the epoch that a cursor names, the next one begins; without `skip_empty_rest`, next() then ends it.
+  /// If nothing is left of the epoch of the cursor, this begins the next one; without
+  /// `skip_empty_rest`, next() then ends the epoch.
   void begin_epoch(bool skip_empty_rest);
   Any next();  ///< null at the epoch's end
-  /// After an end: whether this epoch is not over yet for other ranks, so that the cursor stays there.
+  /// After an end: whether this epoch is still running on other ranks, so that the cursor stays in
+  /// it.
   void hold_end(bool held);
 
   bool sized() const;
@@ -83,11 +89,11 @@ class Loader {
 template <class Batch>
 class Join;
 
-/// One rank's batches. Not copied: shared by pointer. Read by one thread at a time.
+/// One rank's batches. Not copyable: shared by pointer. Read by one thread at a time.
 template <class Batch = Example>
 class DataLoader : public ResumableLoader {
  public:
-  /// Goes through one epoch, once: a batch lives until the next one is asked for.
+  /// Iterates over one epoch, once: a batch lives until the next one is requested.
   class Iterator {
    public:
     using iterator_category = std::input_iterator_tag;
@@ -119,9 +125,10 @@ class DataLoader : public ResumableLoader {
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
-  /// Starts the next epoch (the first, after construction; where the cursor says, after seek). An epoch that was left early is
-  /// over, but a stream that nothing restarts (a callable with a cursor, a SampleQueue) continues where it stopped. What get()
-  /// or the collate function throws comes out of here and of the iterator, as an Error that names the sample.
+  /// Starts the next epoch (the first one after construction; the cursor's position after seek). An
+  /// epoch that was left early is over, except that a stream that cannot restart (a callable with a
+  /// cursor, a SampleQueue) continues where it stopped. An exception from get() or from the collate
+  /// function is thrown here and by the iterator, as an Error that names the sample.
   Iterator begin() {
     batch_.reset();
     loader_.begin_epoch(true);
@@ -130,20 +137,20 @@ class DataLoader : public ResumableLoader {
   Iterator end() { return Iterator(nullptr); }
 
   bool sized() const override { return loader_.sized(); }  ///< false for a stream
-  /// Micro-batches of a whole epoch, on each rank. 0 for a stream: not known.
+  /// Micro-batches of a whole epoch, on each rank. 0 for a stream, where it is unknown.
   int64_t size() const { return loader_.size(); }
-  /// Micro-batches that an epoch leaves out for the sake of micro_batches_multiple; of a stream, those of the last epoch that
-  /// ended.
+  /// Micro-batches that an epoch leaves out because of micro_batches_multiple; for a stream, those
+  /// of the last epoch that ended.
   int64_t leftover_micro_batches() const { return loader_.leftover_micro_batches(); }
 
   std::optional<int64_t> micro_batches_left() const override { return loader_.micro_batches_left(); }
 
   void set_epoch(int64_t epoch) { loader_.set_epoch(epoch); }  ///< the epoch that the next begin() starts
-  /// What was given counts, the batch in hand included; what workers hold ready does not. After an epoch's end: the next one's
-  /// start.
+  /// Counts what was given, including the current batch, but not what workers have ready. After an
+  /// epoch's end: the start of the next one.
   DataCursor cursor() const override { return loader_.cursor(); }
-  /// The next begin() resumes at `cursor`, with its seed; at an epoch's end that is the next epoch. Throws Error(kMismatch) on
-  /// the cursor of another dataset.
+  /// The next begin() resumes at `cursor`, with its seed; if that is an epoch's end, in the next
+  /// epoch. Throws Error(kMismatch) on the cursor of another dataset.
   void seek(const DataCursor& cursor) override { loader_.seek(cursor); }
   const LoaderOptions& options() const { return loader_.options(); }
 
@@ -156,7 +163,7 @@ class DataLoader : public ResumableLoader {
   }
 
   loading::Loader loader_;
-  std::shared_ptr<Batch> batch_;  // the one in hand
+  std::shared_ptr<Batch> batch_;  // the current batch
 };
 
 template <class Batch>
@@ -169,12 +176,13 @@ std::shared_ptr<DataLoader<Batch>> make_loader(const Dataset<Batch>& dataset, co
   return make_loader(dataset, Collate<Batch>(), options);
 }
 
-/// A loader (any range that can be gone through again) without an end. Nothing at all in it is Error(kArgument), not a spin.
+/// Repeats a loader (any range that can be iterated again) without end. An empty loader is
+/// Error(kArgument), not an infinite loop.
 template <class Loader>
 class RepeatingLoader {
  public:
   explicit RepeatingLoader(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
-  /// `loader` outlives this one.
+  /// `loader` must outlive this one.
   explicit RepeatingLoader(Loader& loader) : loader_(&loader, [](Loader*) {}) {}
 
   decltype(auto) next() {
@@ -201,7 +209,7 @@ class RepeatingLoader {
    private:
     RepeatingLoader* loader_;
   };
-  /// Continues where next() is: `for (auto& batch : endless) if (enough) break;`
+  /// Continues at next()'s position: `for (auto& batch : endless) if (enough) break;`
   Iterator begin() {
     next();
     return Iterator(this);

@@ -1,25 +1,30 @@
-/// What a DataLoader can read: Dataset, any source of samples with its type erased, and Collate, samples to batch.
+/// Dataset and Collate, the inputs of a DataLoader. A Dataset is any source of samples with its
+/// type erased; a Collate turns samples into a batch.
 ///
 ///   gannet::Dataset<> images = torch::data::datasets::MNIST("data");              // a torch dataset, with .map(...) too
 ///   gannet::Dataset<> mine = std::make_shared<Mine>();                            // has size() and get(i); shared, not copied
 ///   gannet::Dataset<> in_memory = std::vector<gannet::Example>{...};              // anything with random access
 ///   gannet::Dataset<> stream = Frames{};                                          // has begin() and end(): no random access
-///   gannet::Dataset<> solver = [&]() -> std::optional<gannet::Example> { ... };   // nullopt: this epoch is over
+///   gannet::Dataset<> solver = [&]() -> std::optional<gannet::Example> { ... };   // nullopt: end of the epoch
 ///   gannet::Dataset<> ready = gannet::Batched(Frames{});                          // a stream whose items are batches already
 ///   gannet::Dataset<> pushed = queue;                                             // a SampleQueue that the program fills
 ///
-/// A stream is resumed by reading again what it gave, unless it offers two functions, which take its place instead:
+/// A stream is resumed by reading again the items that it already gave, unless it offers these two
+/// functions:
 ///
-///   gannet::Value cursor() const;         // where it stands, behind all that it has given; asked after each micro-batch
-///   void seek(const gannet::Value&);      // go on there
+///   gannet::Value cursor() const;         // position after all that it has given; called after each micro-batch
+///   void seek(const gannet::Value&);      // resume at that position
 ///
-/// A range offers them itself (the next begin() resumes where seek() put it, any other begin() restarts), and so does what a
-/// callable without samples returns to open an epoch. A callable that gives samples is never restarted: its state lives on
-/// from epoch to epoch, and seek() is called at once, not when the next epoch begins. Such a callable that waits for others may
-/// offer `void interrupt(bool on)` too: while it is on, a call that waits throws, so that a loader can end.
+/// A range offers them itself: the next begin() resumes at the position that seek() set, and any
+/// other begin() restarts. With a callable that opens an epoch, the object that it returns offers
+/// them. A callable that gives samples is never restarted: its state persists across epochs, and
+/// seek() is called at once, not when the next epoch begins. If such a callable waits for others,
+/// it may also offer `void interrupt(bool on)`: while it is on, a call that waits throws, so that a
+/// loader can end.
 ///
-/// The batch is torch::data::Example<> unless named. Samples are stacked by default where a sample is a tensor, or has tensors
-/// as `data` and `target`; another kind of sample needs a Collate, which is any callable that names its sample type:
+/// The batch is torch::data::Example<> unless another type is named. Samples are stacked by default
+/// if a sample is a tensor, or has tensors as `data` and `target`; another kind of sample needs a
+/// Collate, which is any callable that names its sample type:
 ///
 ///   gannet::Collate<Tokens> pad = [](std::vector<std::string> lines) { return Tokens(lines); };
 ///
@@ -35,7 +40,7 @@
 #include <type_traits>
 #include <utility>
 
-// Defined by torch/torch.h, whose 13 s of compile time this header does not ask for.
+// Defined by torch/torch.h, which is not included here because it takes 13 s to compile.
 namespace torch::data {
 template <typename Data, typename Target>
 struct Example;
@@ -57,7 +62,7 @@ struct Batched {
 template <class Batch = Example>
 class Dataset {
  public:
-  Dataset() = default;  ///< none given
+  Dataset() = default;  ///< no dataset
   template <class D>
     requires(!std::same_as<std::remove_cvref_t<D>, Dataset> && !std::same_as<std::remove_cvref_t<D>, loading::Source>)
   Dataset(D&& dataset) {
@@ -78,7 +83,8 @@ class Dataset {
     }
   }
 
-  /// Of a Source that the program made, as from source() of another: a part of it, or another order.
+  /// Wraps a Source that the program made, for example from another dataset's source(): a subset,
+  /// or another order.
   explicit Dataset(loading::Source source) : source_(std::move(source)) {}
 
   explicit operator bool() const { return source_.read || source_.open; }  ///< whether one was given
@@ -89,8 +95,9 @@ class Dataset {
   loading::Source source_;
 };
 
-/// Samples to batch, run by the loader's workers. From a callable Batch(std::vector<Sample>) that names Sample, or from a
-/// torch::data::transforms collation (Stack<> and its like).
+/// Turns samples into a batch; the loader's workers run it. It is made from a callable
+/// Batch(std::vector<Sample>) that names Sample, or from a torch::data::transforms collation (such
+/// as Stack<>).
 template <class Batch = Example>
 class Collate {
  public:

@@ -1,5 +1,5 @@
-/// What a type offers as a dataset, told from its members: samples by index, a range, a torch::data dataset, a stream with a
-/// state. Part of dataset.h, which says what can be given.
+/// Determines from a type's members what kind of dataset it is: samples by index, a range, a
+/// torch::data dataset, or a stream with a state. Part of dataset.h, which lists the kinds.
 #pragma once
 
 #include <gannet/value.h>
@@ -76,13 +76,14 @@ concept Range = requires(D& dataset) {
   dataset.begin() != dataset.end();
   *dataset.begin();
 };
-// A stream that can say where it stands and be put there.
+// A stream that can report its position and be moved to one.
 template <class T>
 concept HasCursor = requires(T& stream, const T& as_const, const Value& where) {
   { as_const.cursor() } -> std::convertible_to<Value>;
   stream.seek(where);
 };
-// A torch Dataset that left get_batch as it is: reading it sample by sample can say which one failed.
+// A torch Dataset that does not override get_batch: reading it sample by sample tells which one
+// failed.
 template <class D>
 constexpr bool reads_singly() {
   if constexpr (requires {

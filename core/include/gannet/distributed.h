@@ -25,18 +25,19 @@ class World;
 }  // namespace control
 
 struct DistributedOptions {
-  /// A Comm plugin's name: "gloo", "nccl". One for a device's memory is opened by the first engine that trains there. "auto":
-  /// the best for one or several processes; an engine on a device opens the device's own beside it.
+  /// Name of a Comm plugin: "gloo", "nccl". A plugin for device memory is opened by the first
+  /// engine that trains on such a device. "auto": the best one for one or for several processes; an
+  /// engine on a device also opens the device's own.
   std::string comm = "auto";
-  Dict comm_params;  ///< the plugin's own, as the config's "comm": {"params": {...}}
-  /// The Comm plugin for numbers and texts of the host, as the config's "comm": {"host": "gloo"}. It must serve host memory;
-  /// "auto": `comm` itself where that does, else gloo.
+  Dict comm_params;  ///< the plugin's own parameters, as the config's "comm": {"params": {...}}
+  /// The Comm plugin for numbers and texts of the host, as the config's "comm": {"host": "gloo"}.
+  /// It must serve host memory. "auto": `comm` itself if it does, else gloo.
   std::string host_comm = "auto";
-  std::optional<double> timeout_seconds;  ///< of the rendezvous and of each collective; default 600, or DEEPSPEED_TIMEOUT minutes
-  std::optional<double> deadline_seconds;         ///< how long a call may wait for a rank that is late; default: timeout_seconds
-  std::string init_method;                        ///< "env://" (default) or "tcp://host:port"
-  std::optional<int> rank, world_size;            ///< instead of the environment's
-  std::vector<std::string> plugin_paths;          ///< as in the config's "plugins": {"path": [...]}
+  std::optional<double> timeout_seconds;   ///< for the rendezvous and each collective; default 600, or DEEPSPEED_TIMEOUT minutes
+  std::optional<double> deadline_seconds;  ///< how long a call may wait for a late rank; default: timeout_seconds
+  std::string init_method;                 ///< "env://" (default) or "tcp://host:port"
+  std::optional<int> rank, world_size;     ///< override those of the environment
+  std::vector<std::string> plugin_paths;   ///< as in the config's "plugins": {"path": [...]}
   std::vector<std::string> plugins_allowed = {};  ///< as in the config's "plugins": {"allow": [...]}
   std::string plugins_trusted = "";  ///< as in the config's "plugins": {"trusted": ...}: "true", a path, or "" for any
 };
@@ -45,15 +46,17 @@ class ProcessGroup {
  public:
   uint32_t rank() const;  ///< in this group
   uint32_t size() const;
-  uint32_t local_rank() const;     ///< on this machine: which device to take
+  uint32_t local_rank() const;     ///< on this machine: selects the device
   std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
   void barrier();
-  /// Tells the group that this rank has left `call` by an exception, `error`, that the program may catch: "train()". A rank that
-  /// then waits for this one, or makes its next collective call without having left likewise, gets Error(kPeerLost) with this
-  /// rank and `error` within seconds, and so do all. Nothing follows where all ranks leave. The Trainer and generate() call it.
+  /// Reports to the group that this rank has left `call` by an exception, `error`, that the program
+  /// may catch: "train()". A rank that then waits for this one, or makes its next collective call
+  /// without having left likewise, gets Error(kPeerLost) with this rank and `error` within seconds,
+  /// and so do all others. If all ranks leave, nothing follows. The Trainer and generate() call it.
   void report_failure(const std::string& call, const std::string& error) noexcept;
-  /// A group of these ranks of this one, in this order. All ranks of this group call it; non-members get null.
-  /// Throws Error(kArgument) on a rank that the group does not have, or names twice.
+  /// A group of these ranks of this group, in this order. All ranks of this group call it;
+  /// non-members get null. Throws Error(kArgument) on a rank that the group does not have, or that
+  /// is named twice.
   std::shared_ptr<ProcessGroup> subset(const std::vector<uint32_t>& ranks);
 
   ProcessGroup(std::shared_ptr<control::World> world, std::unique_ptr<control::Links> links);
@@ -76,7 +79,7 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
 /// Whether init_distributed was called, by the program or by initialize.
 bool is_distributed_initialized();
 
-/// Ends the world that init_distributed made; every engine of it must be gone.
+/// Destroys the world that init_distributed made; all its engines must already be destroyed.
 void destroy_distributed();
 
 }  // namespace gannet

@@ -3,8 +3,9 @@
 ///   try { gannet::initialize(model, {.config = "ds_config.json"}); }
 ///   catch (const gannet::Error& error) { std::cerr << error.what() << '\n'; return error.exit_code(); }
 ///
-/// A user's mistake carries what happened, where (file:line:column, rank, parameter), what was found, and the next step to
-/// take. A defect of Gannet itself is thrown as code kInternal with file and line by GANNET_CHECK (core/base/check.h).
+/// A user's mistake carries what happened, where (file:line:column, rank, parameter), what was
+/// found, and the next step to take. A defect of Gannet itself is thrown as kInternal with file and
+/// line by GANNET_CHECK (core/base/check.h).
 #pragma once
 
 #include <optional>
@@ -14,16 +15,16 @@
 namespace gannet {
 
 enum class ErrorCode {
-  kConfig,              ///< the config is malformed or says something illegal
+  kConfig,              ///< the config is malformed or has an illegal value
   kArgument,            ///< an argument of an API call is wrong
   kOrder,               ///< forward, backward, step called in the wrong order
   kPlugin,              ///< a plugin is missing, broken or was refused
   kPluginFault,         ///< a plugin failed in a way that is its own fault: it threw, or gave a status that explains nothing
-  kUnavailable,         ///< hardware or driver is not here
+  kUnavailable,         ///< hardware or driver is missing
   kUnsupported,         ///< legal, but Gannet does not do it (yet)
   kNotFound,            ///< a file, folder, key or checkpoint is missing
   kIo,                  ///< reading or writing failed
-  kCorrupt,             ///< a file's content is not what it should be
+  kCorrupt,             ///< a file's content is invalid
   kMismatch,            ///< ranks, a model and its file, a checkpoint and a run differ
   kTimeout,             ///< a deadline passed
   kPeerLost,            ///< another rank died
@@ -56,9 +57,11 @@ class Error : public std::runtime_error {
   std::string next_step_;
 };
 
-/// What an exception says of Gannet: a gannet::Error as it is. LibTorch throws an exception of its own where the address of a
-/// parameter is asked for (`data_ptr()`) that is not in memory (ZeRO stage 3, outside of forward): here it is an Error(kOrder)
-/// with the parameter's name. nullopt for all others. For a program's last catch:
+/// Converts an exception to a gannet::Error, which is returned as it is if it is one already.
+/// LibTorch throws its own exception if a program asks for the address (`data_ptr()`) of a
+/// parameter that is not in memory (ZeRO stage 3, outside of forward); this becomes an
+/// Error(kOrder) with the parameter's name. Returns nullopt for all others. For a program's last
+/// catch:
 ///   catch (const std::exception& error) {
 ///     const auto ours = gannet::error_of(error);
 ///     std::cerr << (ours ? ours->what() : error.what()) << '\n';

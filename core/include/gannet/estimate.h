@@ -1,4 +1,5 @@
-/// Will it fit? What training a module takes on each rank, for every ZeRO stage and offload, and what this machine has.
+/// Estimates the memory that training a module takes on each rank, for every ZeRO stage and
+/// offload, and compares it with the memory of this machine.
 ///
 ///   auto arguments = gannet::take_config_arguments(argc, argv);          // knows --estimate and --estimate=RANKS
 ///   auto model = std::make_shared<Gpt>(options);
@@ -31,15 +32,16 @@ namespace gannet {
 struct EstimateOptions {
   uint32_t ranks = 0;           ///< 0: those of this run (WORLD_SIZE), else 1
   uint32_t ranks_per_host = 0;  ///< 0: LOCAL_WORLD_SIZE where `ranks` is 0, else all
-  /// The loss of one micro-batch of so many samples, made by the module's forward. Where it is given, the bytes that
-  /// activations keep are measured, by layer (gannet/layers.h), for the settings of the config and for those that keep less.
-  /// It runs once, once more where the config's `recompute` names operators, and no backward follows. Call estimate before
-  /// initialize.
+  /// The loss of one micro-batch of that many samples, made by the module's forward. If it is
+  /// given, the bytes that activations keep are measured by layer (gannet/layers.h), for the
+  /// settings of the config and for those that keep less. It runs once, or twice if the config's
+  /// `recompute` names operators, and no backward follows. Call estimate before initialize.
   std::function<at::Tensor(int64_t samples)> forward{};
 };
 
-/// A table, and for the config's own row whether it fits or the smallest change with which it would. Throws Error(kConfig)
-/// without a config, Error(kArgument) for a module without parameters that are trained.
+/// Returns a table. For the config's own row it says whether training fits, or the smallest change
+/// with which it would. Throws Error(kConfig) without a config, Error(kArgument) for a module
+/// without trained parameters.
 std::string estimate(const torch::nn::Module& module, const Config& config, const EstimateOptions& options = {});
 
 }  // namespace gannet

@@ -1,8 +1,9 @@
-/// A folder that a run will write into, looked at before the run begins.
+/// Checks a folder that a run will write into, before the run begins.
 ///
 ///   gannet::check_folder("run1", 12 * parameters);   // weights and two optimizer states in fp32
 ///
-/// A mistyped path or a full disk is then an error at the start, and not at the first checkpoint, hours later.
+/// A mistyped path or a full disk is then an error at the start, not at the first checkpoint hours
+/// later.
 #pragma once
 
 #include <cstdint>

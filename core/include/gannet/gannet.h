@@ -9,7 +9,7 @@
 ///     engine->step();
 ///   }
 ///
-/// Everything throws gannet::Error, and nothing else of ours.
+/// All errors of Gannet are thrown as gannet::Error.
 #pragma once
 
 #include <gannet/config.h>

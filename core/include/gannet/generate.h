@@ -1,21 +1,22 @@
-/// Text from a model, a token at a time.
+/// Generates text with a model, one token at a time.
 ///
 ///   std::vector<std::vector<int64_t>> prompts = {{15496, 995}, {1212, 318, 257}};
 ///   const auto texts = gannet::generate(engine, prompts, {.max_new_tokens = 50, .stop_tokens = {50256}});
 ///   const auto drawn = gannet::generate(model, prompts, {.sample = true, .temperature = 0.8, .top_p = 0.95, .seed = 7});
 ///   const auto best = gannet::generate(engine, prompts, {.max_new_tokens = 50, .num_beams = 4});
-///   auto options = gannet::GenerateOptions::from_pretrained("t5-small");   // what its generation_config.json says
+///   auto options = gannet::GenerateOptions::from_pretrained("t5-small");   // from its generation_config.json
 ///
-/// texts[i] is what follows prompts[i], with the stop token that ended it. The first argument is an Engine, a model, or a
-/// std::shared_ptr to either. With an engine, at every ZeRO stage, every rank calls it with prompts of its own, as many as it
-/// has, none included; at stage 3 it returns when the last rank has finished.
+/// texts[i] is the continuation of prompts[i], with the stop token that ended it. The first
+/// argument is an Engine, a model, or a std::shared_ptr to either. With an engine, at every ZeRO
+/// stage, every rank calls it with its own prompts, of any number, including none; at stage 3 it
+/// returns when the last rank has finished.
 ///
-/// A model can be asked if it has
-///   using Cache = gannet::KvCache;                                // or a struct of its own: default-made, with reorder(rows)
+/// A model must have
+///   using Cache = gannet::KvCache;                                // or its own struct: default-made, with reorder(rows)
 ///   at::Tensor next_logits(const gannet::GenerationInput& input, Cache& cache);                      // [rows, vocabulary]
-/// and, as it likes,
+/// and may have
 ///   int64_t encode(const gannet::GenerationInput& prompts, Cache& cache);   // an encoder's: returns the decoder's first token
-///   int64_t positions() const;                                             // that prompt and text together may take
+///   int64_t positions() const;                                             // limit of prompt and text together
 ///   int64_t vocabulary() const;                      // ids from 0 up to it are tokens; default: its config().vocab_size
 #pragma once
 
@@ -36,38 +37,42 @@
 
 namespace gannet {
 
-/// What next_logits gets. Rows of unequal length are padded on their left, so that the last token of each is at the end.
+/// Input of next_logits. Rows of unequal length are padded on the left, so that the last token of
+/// each is at the end.
 struct GenerationInput {
   at::Tensor tokens = {};  ///< [rows, T] int64: those after the cache's `length` ones, or without a cache all S so far
-  at::Tensor mask = {};    ///< [rows, S] bool, false where a row is padded; undefined where none is
-  bool uses_cache = true;  ///< the model appends to its cache; else it only reads there what encode() left
+  at::Tensor mask = {};    ///< [rows, S] bool, false for padding; undefined if there is none
+  bool uses_cache = true;  ///< the model appends to its cache; else it only reads what encode() stored there
 };
 
 /// Names and meanings are Hugging Face's.
 struct GenerateOptions {
   int64_t max_new_tokens = 20;
   std::vector<int64_t> stop_tokens = {};  ///< each of them ends a text
-  bool sample = false;                    ///< draw the next token, instead of the likeliest one (do_sample)
+  bool sample = false;                    ///< draw the next token, instead of taking the likeliest one (do_sample)
   double temperature = 1.0;               ///< divides the logits before a draw
-  int64_t top_k = 0;                      ///< draw among so many likeliest tokens; 0: all
+  int64_t top_k = 0;                      ///< draw among this many likeliest tokens; 0: all
   double top_p = 1.0;                     ///< draw among the likeliest tokens that together have this probability
-  /// Of the draws. Each prompt has its own random numbers, made of the seed and its place in `prompts`: those beside it do not
-  /// matter. Without one, another text each time.
+  /// Seed of the sampling. Each prompt has its own random numbers, derived from the seed and its
+  /// index in `prompts`, and independent of the other prompts. Without a seed, each call gives
+  /// another text.
   std::optional<uint64_t> seed = {};
   int64_t num_beams = 1;        ///< more than 1: beam search, which returns the text with the highest score
   double length_penalty = 1.0;  ///< a beam's score is the sum of its log-probabilities over (its length to this power)
   bool early_stopping = false;  ///< stop a prompt when it has num_beams whole texts, though a running beam may still be better
-  bool use_cache = true;        ///< false: each token costs a pass over all before it
-  /// Of prompt and text together, or of an encoder-decoder's first token and text; 0: none. The smaller limit holds.
+  bool use_cache = true;        ///< false: each token costs a pass over all tokens before it
+  /// Limit of prompt and text together, or of an encoder-decoder's first token and text; 0: none.
+  /// The smaller limit applies.
   int64_t max_length = 0;
   int64_t min_length = 0;            ///< counted as max_length is: no stop token before it
-  int64_t min_new_tokens = 0;        ///< the same of the text alone; above 0, min_length has no effect
-  double repetition_penalty = 1;     ///< divides positive logits of tokens that were there, and multiplies negative ones
-  int64_t no_repeat_ngram_size = 0;  ///< no sequence of so many tokens twice, the prompt's included; 0: any
+  int64_t min_new_tokens = 0;        ///< the same for the text only; above 0, min_length has no effect
+  double repetition_penalty = 1;     ///< divides positive logits of tokens that already occurred, and multiplies negative ones
+  int64_t no_repeat_ngram_size = 0;  ///< no sequence of this many tokens occurs twice, including the prompt's; 0: no restriction
 
-  /// What the folder's generation_config.json says; without one, what its config.json does. What neither says is as in
-  /// transformers 5: among others top_k 50. Keys that would change the text and are not taken are logged, and listed in
-  /// `not_taken`. Throws Error(kNotFound) without either file, Error(kConfig) for a value of another type.
+  /// Options of the folder's generation_config.json or, without one, of its config.json. Defaults
+  /// are those of transformers 5: among others top_k 50. Keys that would change the text and are
+  /// not supported are logged, and listed in `not_taken`. Throws Error(kNotFound) without either
+  /// file, Error(kConfig) for a value of another type.
   static GenerateOptions from_pretrained(const std::string& folder, std::vector<std::string>* not_taken = nullptr);
 };
 
@@ -75,19 +80,20 @@ using TokenLists = std::vector<std::vector<int64_t>>;
 
 namespace detail {
 
-// A model as generate() sees it. The cache is behind these functions.
+// A model as generate() uses it. The cache is behind these functions.
 struct TextModel {
   std::function<at::Tensor(const GenerationInput&)> next_logits;
   std::function<void(const at::Tensor& rows)> reorder;
-  std::function<int64_t(const GenerationInput&)> encode;  // empty: a decoder alone
+  std::function<int64_t(const GenerationInput&)> encode;  // empty: a model with only a decoder
   int64_t positions = 0;                                  // 0: no limit
-  int64_t vocabulary = 0;                                 // 0: not known
+  int64_t vocabulary = 0;                                 // 0: unknown
   at::Device device = at::kCPU;
 };
 TokenLists generate(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options);
-// Throws Error(kArgument). `positions` and `vocabulary` as TextModel's.
+// Throws Error(kArgument). `positions` and `vocabulary` as in TextModel.
 void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary, bool has_encoder);
-// At ZeRO stage 3, where all ranks generate together, a mistake of one is an Error(kArgument) on all, before any has begun.
+// At ZeRO stage 3, where all ranks generate together, one rank's mistake is an Error(kArgument) on
+// all, before any has begun.
 void agree_on_prompts(EngineBase& engine, const std::optional<Error>& mistake);
 template <class Model>
 int64_t positions_of(const Model& model) {
@@ -112,7 +118,7 @@ constexpr bool has_encoder() {
 at::Device device_of(const torch::nn::Module& module);
 bool is_training(const torch::nn::Module& module);
 void set_evaluation(torch::nn::Module& module);
-// Of a module and all within it, some of which a program may have frozen by eval().
+// Modes of a module and of all modules in it, some of which a program may have frozen by eval().
 class TrainingModes {
  public:
   explicit TrainingModes(torch::nn::Module& module);
@@ -150,13 +156,14 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
 
 }  // namespace detail
 
-/// By the engine's model, put into eval() meanwhile, and back after an error too; modules in it that were in eval() stay there.
-/// Throws Error(kArgument) for an empty prompt, one that leaves no room for max_new_tokens in the model's positions, a token of a
-/// prompt or a stop token that is not of its vocabulary, and options that contradict each other; Error(kNonFinite) where the
+/// Generates with the engine's model, in eval() meanwhile, and restored after an error as well;
+/// modules in it that were in eval() stay there. Throws Error(kArgument) for an empty prompt, one
+/// that leaves no room for max_new_tokens in the model's positions, a token of a prompt or a stop
+/// token outside its vocabulary, and options that contradict each other; Error(kNonFinite) if the
 /// model's logits are NaN.
 template <class Model>
 TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const GenerateOptions& options = {}) {
-  // A mistake leaves the engine as it was.
+  // A mistake leaves the engine unchanged.
   std::optional<Error> mistake;
   try {
     detail::check(options, prompts, detail::positions_of(*engine.module()), detail::vocabulary_of(*engine.module()),
@@ -170,7 +177,7 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
         : engine(engine), modes(*engine.module()), was_training(detail::is_training(*engine.module())) {
       if (was_training) engine.eval();
     }
-    // After an exception, which stays the one that is thrown.
+    // After an exception: errors of end() are ignored, so that the first exception propagates.
     ~Evaluating() {
       try {
         end();
@@ -201,7 +208,7 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
   evaluating.end();
   return texts;
 }
-/// By a model of this process alone, which is in evaluation mode meanwhile.
+/// Generates with a model of only this process, which is in evaluation mode meanwhile.
 template <class Model>
   requires std::is_base_of_v<torch::nn::Module, Model>
 TokenLists generate(Model& model, const TokenLists& prompts, const GenerateOptions& options = {}) {
@@ -217,7 +224,7 @@ template <class Pointed>
 TokenLists generate(const std::shared_ptr<Pointed>& asked, const TokenLists& prompts, const GenerateOptions& options = {}) {
   return generate(*asked, prompts, options);
 }
-/// Of what TORCH_MODULE made.
+/// Generates with a model in a TORCH_MODULE holder.
 template <class Holder>
   requires requires(const Holder& holder) {
     typename Holder::ContainedType;

@@ -1,4 +1,4 @@
-/// From a model and a config to what trains it.
+/// Makes an engine, an optimizer, a loader and a scheduler from a model and a config.
 ///
 ///   auto [engine, optimizer, loader, scheduler] =
 ///       gannet::initialize(model, {.config = "ds_config.json", .training_data = dataset});
@@ -40,17 +40,21 @@ struct InitializeOptions {
   Dataset<Batch> training_data = {};
   Collate<Batch> collate_fn = {};
   std::vector<ParameterGroup> model_parameters = {};  ///< default: one group of all parameters that require a gradient
-  /// The program's own optimizer instead of the config's. torch::optim::Adam, AdamW, SGD, Adagrad and RMSprop themselves work at
-  /// every ZeRO stage and with offload; any other class steps whole fp32 masters at stage 0 (docs/program.md).
+  /// The program's own optimizer instead of the config's. Objects of exactly torch::optim::Adam,
+  /// AdamW, SGD, Adagrad and RMSprop work at every ZeRO stage and with offload; any other class
+  /// steps whole fp32 masters at stage 0 (docs/program.md).
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};                      ///< a callable step -> lr instead of the config's scheduler
   std::shared_ptr<ProcessGroup> process_group = {};  ///< a subset of ranks; default: all
-  /// An engine that only runs forward: no masters, gradients or states. At ZeRO stage 3 a model larger than one device's memory
-  /// answers. The config's optimizer and scheduler have no effect, which is logged.
+  /// Makes an engine that only runs forward, without masters, gradients and states. At ZeRO stage 3
+  /// it can run a model larger than one device's memory. The config's optimizer and scheduler have
+  /// no effect, which is logged.
   bool inference = false;
-  /// How the ranks are laid out over the axes pipe, data and tensor; default: the config's gannet.mesh, else all along data.
+  /// Layout of the ranks over the axes pipe, data and tensor; default: the config's gannet.mesh,
+  /// else all along data.
   std::optional<MeshShape> mesh = {};
-  /// The same from a program's own groups, as DeepSpeed's `mpu` argument. Asked during initialize alone.
+  /// The same from a program's own groups, as DeepSpeed's `mpu` argument. It is used only during
+  /// initialize.
   std::shared_ptr<const Mpu> mpu = {};
 };
 
@@ -102,7 +106,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
 /// the rest:
 ///   --deepspeed --deepspeed_config FILE    or    --deepspeed FILE    or    --deepspeed_config FILE
 ///   --set optimizer.params.lr=3e-4         overrides a value of the config; may be repeated
-///   --estimate    or    --estimate=RANKS   the program is asked what it would take (gannet/estimate.h), and not to train
+///   --estimate    or    --estimate=RANKS   print the memory that training takes (gannet/estimate.h) instead of training
 ///
 ///   auto arguments = gannet::take_config_arguments(argc, argv);
 ///   gannet::initialize(model, {.config = arguments.config, .overwrite = arguments.overrides});
@@ -110,10 +114,10 @@ struct ConfigArguments {
   bool enabled = false;              ///< --deepspeed or a config was given
   std::string config;                ///< the file, or ""
   Dict overrides;                    ///< from --set
-  std::optional<uint32_t> estimate;  ///< --estimate: on so many ranks; 0: those of this run
+  std::optional<uint32_t> estimate;  ///< --estimate: for this many ranks; 0: those of this run
   /// The config with its overrides.
   Config whole_config() const;
-  /// What a program's --help should say about these flags.
+  /// Text about these flags for a program's --help.
   static const char* help();
 };
 ConfigArguments take_config_arguments(int& argc, char** argv);

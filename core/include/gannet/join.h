@@ -1,4 +1,5 @@
-/// One epoch over ranks that have different numbers of batches: a rank that is out takes part with zero weight until all are.
+/// Runs an epoch over ranks that have different numbers of batches: a rank that is out of data
+/// takes part with zero weight until all ranks are.
 ///
 ///   gannet::Join join(engine, loader);
 ///   while (auto* batch = join.next()) {
@@ -7,17 +8,19 @@
 ///     engine->step();
 ///   }                                           // null on all ranks at once; the next call begins the next epoch
 ///
-/// Every rank does the same forwards, backwards and steps, as its collectives must: one that is out of data runs its last batch
-/// again, and scale() is then 0. On the others scale() is world size / ranks that have data, so that the engine's average over
-/// all ranks is the average over those: a step equals that of a single process that takes the mean of these ranks' losses. Under
-/// gradient accumulation each micro-batch is scaled by its own count. With Options::weight (the number of samples, say) it is
-/// the weighted mean: scale() = own weight / mean weight.
+/// Every rank does the same forwards, backwards and steps, as its collectives require. A rank that
+/// is out of data runs its last batch again, and its scale() is then 0. On the others scale() is
+/// world size / ranks that have data, so that the engine's average over all ranks is the average
+/// over those: a step equals that of a single process that takes the mean of these ranks' losses.
+/// Under gradient accumulation each micro-batch is scaled by its own count. With Options::weight
+/// (the number of samples, say) it is the weighted mean: scale() = own weight / mean weight.
 ///
-/// What repeats on a rank that is out, though it weighs nothing: random numbers are drawn, and statistics such as batch norm's
-/// see its last batch again. A loss that is not finite stays so, whatever its weight. Leave the batch as it was: it may come
-/// again.
+/// A rank that is out of data still draws random numbers, and statistics such as batch norm's see
+/// its last batch again, although its weight is 0. A loss that is not finite stays so at any
+/// weight. Leave the batch unmodified, since it may be used again.
 ///
-/// A checkpoint between two steps knows which ranks are out: resume it by a Join too.
+/// A checkpoint between two steps records which ranks are out of data, so resume it with a Join as
+/// well.
 #pragma once
 
 #include <gannet/data.h>
@@ -47,13 +50,15 @@ void check_join_weight(double weight);
 
 template <class Batch>
 struct JoinOptions {
-  std::function<double(const Batch&)> weight = {};  ///< of a batch against the other ranks' in the same step, above 0; default: 1
-  /// What a rank that never got a batch runs with zero weight: one whose stream was empty, or had ended before a resume.
+  std::function<double(const Batch&)> weight = {};  ///< relative to the other ranks' in the same step; above 0; default: 1
+  /// Batch that a rank runs with zero weight if it never got one: its stream was empty, or had
+  /// ended before a resume.
   std::shared_ptr<Batch> spare = {};
 };
 
-/// See the top of the file. The engine is anything with `double mean(double)` over the ranks. Engine and loader outlive the Join,
-/// or are shared with it. Every rank makes one and calls next() in step with its engine.
+/// See the top of the file. The engine is anything with `double mean(double)` over the ranks. Engine
+/// and loader must outlive the Join, or be shared with it. Every rank makes one and calls next() in
+/// step with its engine.
 template <class Batch>
 class Join {
  public:
@@ -68,13 +73,13 @@ class Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  /// The batch of the next step, null at the end of every rank's epoch. Collective. What reading throws comes out of here, and
-  /// the other ranks get Error(kPeerLost) instead of a hang.
+  /// Returns the batch of the next step, or null when every rank's epoch has ended. Collective. It
+  /// throws what reading throws; the other ranks then get Error(kPeerLost) instead of a hang.
   Batch* next() {
     const double weight = advance();
     double mean = mean_(weight);
     if (std::isnan(mean)) loading::fail_joining_elsewhere();
-    const bool some_have_none = std::isinf(mean);  // then no batch at all is an error, unless all are out
+    const bool some_have_none = std::isinf(mean);  // then a missing batch is an error, unless all ranks are out of data
     if (some_have_none) mean = mean_(has_data_ ? 1 : 0);
     if (mean == 0) {
       in_epoch_ = false;
@@ -87,11 +92,12 @@ class Join {
     return batch_.get();
   }
 
-  double scale() const { return scale_; }      ///< what this rank's loss is multiplied by in this step
+  double scale() const { return scale_; }      ///< factor of this rank's loss in this step
   bool has_data() const { return has_data_; }  ///< false: the batch is a repeated one, and scale() is 0
 
  private:
-  // The weight of this rank's next batch: 0 where it is out, minus infinity where it has nothing to repeat either.
+  // The weight of this rank's next batch: 0 if it is out of data, minus infinity if it also has
+  // nothing to repeat.
   double advance() {
     try {
       if (!in_epoch_) {
@@ -112,7 +118,7 @@ class Join {
       in_epoch_ = false;
       try {
         mean_(std::numeric_limits<double>::quiet_NaN());
-      } catch (...) {  // what happened here first is the news
+      } catch (...) {  // the first exception is the one to report
       }
       throw;
     }
@@ -121,7 +127,7 @@ class Join {
   std::function<double(double)> mean_;
   std::shared_ptr<DataLoader<Batch>> loader_;
   JoinOptions<Batch> options_;
-  std::shared_ptr<Batch> batch_;  // the last that this rank got
+  std::shared_ptr<Batch> batch_;  // the last batch that this rank got
   double scale_ = 0;
   bool in_epoch_ = false, has_data_ = false;
 };

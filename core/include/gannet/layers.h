@@ -1,5 +1,5 @@
-/// Where a model may be cut: the list of its layers, one after another. With activation checkpointing on, run_layers makes
-/// regions of them.
+/// Divides a model into a list of layers that run one after another. With activation checkpointing
+/// on, run_layers makes regions of them.
 ///
 ///   struct NetImpl : torch::nn::Module {
 ///     std::vector<gannet::Layer> layers() {
@@ -12,9 +12,11 @@
 ///     at::Tensor forward(at::Tensor ids) { return gannet::run_layers(layers(), ids); }
 ///   };
 ///
-/// Tensors alone pass from a layer to the next: a tensor, several, tuples, pairs, arrays, optionals and vectors of them. Between
-/// layers they are a flat list, the wire: a layer that returns {x, mask} fits one that takes (x, mask) or a tuple of two. What
-/// is no tensor (a number, a flag) the function of a layer captures. A module may be in the list twice, and in two layers.
+/// Only tensors pass from one layer to the next: a tensor, several, tuples, pairs, arrays,
+/// optionals and vectors of them. Between layers they are a flat list, the wire: a layer that
+/// returns {x, mask} fits one that takes (x, mask) or a tuple of two. Values that are not tensors
+/// (a number, a flag) are captured by the layer's function. A module may be in the list twice, and
+/// in two layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,23 +42,23 @@ namespace gannet {
 class Layer {
  public:
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
-  /// Numbers of tensors that a layer may be called with.
+  /// The numbers of tensors that a layer may be called with.
   struct Takes {
-    std::vector<size_t> numbers = {};  ///< rising; none: not known before the call
-    bool is_open = false;              ///< any number from the last one on, too
+    std::vector<size_t> numbers = {};  ///< ascending; empty: not known before the call
+    bool is_open = false;              ///< also any number above the last one
     bool has(size_t count) const;
     std::string to_string() const;  ///< "1 or 2 tensors"
   };
 
   Layer(std::string name, Modules modules, Takes takes, std::function<Wire(const Wire&)> call);
 
-  /// In errors, profiles and traces; by custom the module's name in the state dict.
+  /// Name in errors, profiles and traces; by convention the module's name in the state dict.
   const std::string& name() const { return name_; }
-  /// Whose parameters it uses; a function may have none, or several.
+  /// The modules whose parameters it uses; a function may have none, or several.
   const Modules& modules() const { return modules_; }
   std::shared_ptr<torch::nn::Module> module() const { return modules_.empty() ? nullptr : modules_.front(); }
   const Takes& takes() const { return takes_; }
-  /// Throws Error(kArgument) where it does not take as many tensors.
+  /// Throws Error(kArgument) if it does not take that many tensors.
   Wire operator()(const Wire& inputs) const;
 
  private:
@@ -89,7 +91,8 @@ struct SignatureOf<R (C::*)(A...) noexcept> : Parameters<R, A...> {};
 template <class R, class C, class... A>
 struct SignatureOf<R (C::*)(A...) const noexcept> : Parameters<R, A...> {};
 
-// A call by the wire of what takes the parameters of `List`, or the first of them where the others have default arguments.
+// Calls, with the wire, a function that has the parameters of `List`, or only the first of them if
+// the others have default arguments.
 template <class Function, class Result, class List>
 struct CallByWire;
 template <class Function, class Result, class... A>
@@ -189,13 +192,14 @@ auto pointer_to(const Holder& holder) -> decltype(holder.ptr()) {
 }
 
 Wire run_layers(const std::vector<Layer>& layers, Wire wire);
-// Throws Error(kArgument) where the last layer's results are not as many.
+// Throws Error(kArgument) if the last layer's results have another number of tensors.
 void check_results(const std::vector<Layer>& layers, size_t found, size_t least, bool is_open);
 
 }  // namespace detail
 
-/// A module with the call of its forward, whose parameters are deduced: tensors, or tuples and such of them. Parameters with
-/// default arguments may be left out from the end on, so that TransformerEncoderLayer takes 1, 2 or 3 tensors.
+/// A layer that calls a module's forward. The parameters are deduced: tensors, or tuples and the
+/// like of tensors. Parameters with default arguments may be left out at the end, so that
+/// TransformerEncoderLayer takes 1, 2 or 3 tensors.
 template <class Module>
 Layer layer_of(std::string name, const Module& module) {
   const auto pointer = detail::pointer_to(module);
@@ -207,8 +211,8 @@ Layer layer_of(std::string name, const Module& module) {
   return detail::layer<typename Signature::Result, typename Signature::List>(std::move(name), {pointer}, call);
 }
 
-/// The same by another member function, or by a function that takes the module first: for a forward that is overloaded, or that
-/// takes more than tensors.
+/// A layer that calls another member function, or a function that takes the module first: for a
+/// forward that is overloaded, or that does not take only tensors.
 ///   gannet::layer_of("encoder", encoder, &EncoderImpl::encode)
 ///   gannet::layer_of("h.3", block, [causal](BlockImpl& block, at::Tensor x) { return block.forward(x, causal); })
 template <class Module, class How>
@@ -226,14 +230,15 @@ Layer layer_of(std::string name, const Module& module, How how) {
         std::move(name), {pointer}, call);
 }
 
-/// A function of tensors, its parameters' types written out (no `auto`). What it captures by reference, `this` too, must live
-/// until backward.
+/// A layer from a function of tensors; its parameter types must be written out (no `auto`).
+/// Anything that it captures by reference, including `this`, must live until backward.
 template <class Function>
 Layer function(std::string name, Function function) {
   using Signature = detail::SignatureOf<std::decay_t<Function>>;
   return detail::layer<typename Signature::Result, typename Signature::List>(std::move(name), {}, std::move(function));
 }
-/// One that uses parameters of these modules, as an output layer that is tied to the embeddings.
+/// A layer from a function that uses parameters of these modules, such as an output layer that is
+/// tied to the embeddings.
 template <class Function>
 Layer function(std::string name, Layer::Modules modules, Function function) {
   using Signature = detail::SignatureOf<std::decay_t<Function>>;
@@ -241,20 +246,24 @@ Layer function(std::string name, Layer::Modules modules, Function function) {
                                                                              std::move(function));
 }
 
-/// The modules of a Sequential, named as in its state dict: "0", "1", ... `prefix`: "features" names them "features.0", ... A
-/// module of it that returns what is no tensor is Error(kUnsupported), which names the type.
+/// The modules of a Sequential, named as in its state dict: "0", "1", ... `prefix`: "features"
+/// names them "features.0", ... If one of its modules returns something other than tensors, that is
+/// Error(kUnsupported), which names the type.
 std::vector<Layer> layers_of(const std::shared_ptr<torch::nn::SequentialImpl>& sequential, const std::string& prefix = "");
 template <class Holder>
 auto layers_of(const Holder& sequential, const std::string& prefix = "") -> decltype(layers_of(sequential.ptr(), prefix)) {
   return layers_of(sequential.ptr(), prefix);
 }
 
-/// The layers, one after another: what the last one returns, a tensor unless another type is named.
+/// Runs the layers one after another and returns the result of the last one, a tensor unless
+/// another type is named.
 ///   at::Tensor y = gannet::run_layers(layers(), ids);
 ///   auto [y, mask] = gannet::run_layers<std::tuple<at::Tensor, at::Tensor>>(layers(), x, mask);
-/// Where their parameters belong to an engine with activation checkpointing on (docs/activation.md), groups of them are regions
-/// of checkpointing::checkpoint; without, under torch::NoGradGuard and inside a region they are called, and nothing else happens.
-/// Same bits either way. Throws Error(kArgument) where a layer takes another number of tensors than the one before it gave.
+/// If their parameters belong to an engine with activation checkpointing on (docs/activation.md),
+/// groups of layers become regions of checkpointing::checkpoint. Without it, under
+/// torch::NoGradGuard and inside a region, they are simply called. The results have the same bits
+/// either way. Throws Error(kArgument) if a layer takes another number of tensors than the one
+/// before it gave.
 template <class Result = at::Tensor, class... Inputs>
 Result run_layers(const std::vector<Layer>& layers, const Inputs&... inputs) {
   static_assert((detail::Wired<Inputs> && ...), "run_layers passes tensors, and tuples, pairs, arrays and vectors of them");

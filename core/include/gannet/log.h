@@ -1,4 +1,5 @@
-/// Where Gannet's own lines go. The library is a guest: it writes to stderr through one sink, which the program may replace.
+/// Gannet's own log lines. The library writes to stderr through one sink, which the program may
+/// replace.
 ///
 ///   gannet::set_log_sink([](gannet::LogLevel level, const std::string& line) { my_logger(line); });
 ///   gannet::set_log_level(gannet::LogLevel::kWarning);

@@ -1,12 +1,12 @@
-/// How the ranks of a run are laid out over the axes of parallelism, as a value.
+/// Layout of the ranks of a run over the axes of parallelism, as a value.
 ///
 ///   const gannet::MeshShape mesh({{"pipe", 2}, {"data", 2}, {"tensor", 1}});   // slowest axis first, as DeepSpeed counts
 ///   mesh.text();                       // "pipe 2 x data 2 x tensor 1"
 ///   mesh.coordinate(3, "pipe");        // 1
-///   mesh.group("pipe", 3);             // {1, 3}: the ranks that differ from rank 3 in their pipe coordinate alone
+///   mesh.group("pipe", 3);             // {1, 3}: the ranks that differ from rank 3 only in their pipe coordinate
 ///   mesh.groups("data");               // {{0, 1}, {2, 3}}
 ///
-///   // replicate x shard: the data axis in two; data x sequence: two axes as one
+///   // replicate x shard: the data axis split in two; data x tensor: two axes as one
 ///   mesh.refine("data", {{"replicate", 2}, {"shard", 1}}).group("replicate", 0);   // {0, 1}
 ///   mesh.combine({"data", "tensor"}, "batch").size("batch");                         // 2
 ///
@@ -21,13 +21,13 @@
 
 namespace gannet {
 
-/// Names that Gannet gives to axes; a MeshShape takes others too.
+/// Gannet's names of axes; a MeshShape also takes others.
 inline constexpr const char* kPipeAxis = "pipe";
 inline constexpr const char* kDataAxis = "data";
 inline constexpr const char* kTensorAxis = "tensor";
 inline constexpr const char* kSequenceAxis = "sequence";
-inline constexpr const char* kExpertAxis = "expert";           // refines data: ranks side by side hold different experts
-inline constexpr const char* kExpertDataAxis = "expert_data";  // and what is left of data: ranks that hold the same ones
+inline constexpr const char* kExpertAxis = "expert";           // refines data: neighbouring ranks hold different experts
+inline constexpr const char* kExpertDataAxis = "expert_data";  // the rest of data: ranks that hold the same experts
 
 struct MeshAxis {
   std::string name;
@@ -39,35 +39,40 @@ class MeshShape {
  public:
   /// One rank, no axes.
   MeshShape() = default;
-  /// Ranks count through the last axis first. `ranks`: the rank at each place of that count, where it is another one; each of
-  /// 0 to world_size - 1 once. Throws Error(kArgument) on an axis without a name, named twice or of size 0, on more than
-  /// 2^31 - 1 ranks, and on `ranks` that are not a permutation.
+  /// Ranks are numbered with the last axis fastest. `ranks`: the rank at each place of that
+  /// numbering, if it differs; each of 0 to world_size - 1 once. Throws Error(kArgument) on an axis
+  /// without a name, named twice or of size 0, on more than 2^31 - 1 ranks, and on `ranks` that are
+  /// not a permutation.
   explicit MeshShape(std::vector<MeshAxis> axes, std::vector<uint32_t> ranks = {});
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
   uint32_t world_size() const { return world_size_; }
   bool has(std::string_view axis) const;
-  /// 1 where there is no such axis: a degree that nobody asked for.
+  /// 1 if there is no such axis.
   uint32_t size(std::string_view axis) const;
 
   /// One coordinate per axis, in their order. Throws Error(kArgument) on a rank that is not in the mesh.
   std::vector<uint32_t> coordinates(uint32_t rank) const;
-  /// 0 where there is no such axis.
+  /// 0 if there is no such axis.
   uint32_t coordinate(uint32_t rank, std::string_view axis) const;
   /// The rank at these coordinates, one per axis. Throws Error(kArgument) naming the axis that has no such coordinate.
   uint32_t rank(const std::vector<uint32_t>& coordinates) const;
-  /// The rank at a place of the count through all coordinates, the last axis first; `place` is below world_size().
+  /// The rank at a place of the numbering of all coordinates, the last axis fastest; `place` is
+  /// below world_size().
   uint32_t rank_at(uint32_t place) const { return ranks_.empty() ? place : ranks_[place]; }
 
-  /// The ranks that differ from `rank` in this coordinate alone, by that coordinate; `rank` itself without such an axis.
+  /// The ranks that differ from `rank` only in this coordinate, ordered by it; only `rank` itself
+  /// if there is no such axis.
   std::vector<uint32_t> group(std::string_view axis, uint32_t rank) const;
-  /// All groups of an axis; every rank is in one. In the order of the other coordinates.
+  /// All groups of an axis, in the order of the other coordinates; every rank is in one.
   std::vector<std::vector<uint32_t>> groups(std::string_view axis) const;
 
-  /// These axes as one, in the place of the slowest of them; its coordinate counts through the last of `axes` first. Ranks
-  /// stay who they are. Throws Error(kArgument) on an axis that is not there or named twice, and on a name that is taken.
+  /// Combines these axes into one, at the position of the slowest of them; in its coordinate the
+  /// last of `axes` is fastest. Ranks keep their numbers. Throws Error(kArgument) on an axis that
+  /// does not exist or is named twice, and on a name that is taken.
   MeshShape combine(const std::vector<std::string>& axes, const std::string& name) const;
-  /// An axis cut into several, slowest first. Throws Error(kArgument) where the parts do not multiply to it.
+  /// Splits an axis into several, slowest first. Throws Error(kArgument) if the sizes of the parts
+  /// do not multiply to its size.
   MeshShape refine(std::string_view axis, const std::vector<MeshAxis>& parts) const;
 
   /// "pipe 2 x data 2 x tensor 1"; "1 rank" without axes.
@@ -78,14 +83,14 @@ class MeshShape {
   bool operator==(const MeshShape&) const = default;
 
  private:
-  size_t index(std::string_view axis) const;  // axes_.size() where it is not there
-  uint32_t stride(size_t axis) const;         // of a place, between neighbours along the axis
+  size_t index(std::string_view axis) const;  // axes_.size() if there is no such axis
+  uint32_t stride(size_t axis) const;         // in places, between neighbours along the axis
   uint32_t place_of(uint32_t rank) const;
 
   std::vector<MeshAxis> axes_;
   uint32_t world_size_ = 1;
   std::vector<uint32_t> ranks_;   // [world_size] the rank at each place; empty: each is its own place
-  std::vector<uint32_t> places_;  // [world_size] and back
+  std::vector<uint32_t> places_;  // [world_size] the inverse: the place of each rank
 };
 
 }  // namespace gannet

@@ -1,4 +1,5 @@
-/// The config.json beside a model's weights, as Hugging Face writes it: what a model's own struct of sizes is read from.
+/// The config.json beside a model's weights, as Hugging Face writes it. A model reads its own
+/// struct of sizes from it.
 ///
 ///   const auto json = gannet::ModelConfig::read("gpt2-folder");
 ///   json.require_type({"gpt2"});
@@ -20,15 +21,15 @@ namespace gannet {
 
 class ModelConfig {
  public:
-  /// `where` heads errors: a file's path.
+  /// `where` begins the error texts: a file's path.
   explicit ModelConfig(Dict values, std::string where = "the model's config");
   /// `folder`/config.json, or the file itself. Throws Error(kNotFound), and Error(kConfig) with line and column.
   static ModelConfig read(const std::string& folder);
 
   /// Replaces values at the top level.
   ModelConfig& overwrite(const Dict& values);
-  /// After a model has read its sizes. Throws Error(kArgument) for a name in `overwritten` that the file does not have and the
-  /// model did not ask for: a misspelt one.
+  /// Call it after a model has read its sizes. Throws Error(kArgument) for a name in `overwritten`
+  /// that the file does not have and the model did not ask for, which is a misspelt one.
   void require_known(const Dict& overwritten) const;
   /// Error(kUnsupported) unless model_type is one of `types`; a config without one passes.
   void require_type(std::initializer_list<const char*> types) const;
@@ -42,10 +43,10 @@ class ModelConfig {
   double number(std::string_view key, double fallback) const;
   bool flag(std::string_view key, bool fallback) const;
   std::string text(std::string_view key, const std::string& fallback) const;
-  /// A dictionary in it; empty where there is none.
+  /// A nested dictionary; empty if the key is missing.
   ModelConfig section(std::string_view key) const;
 
-  const Dict& values() const;  ///< all of them; every name counts as asked for
+  const Dict& values() const;  ///< all values; every name then counts as asked for
   const std::string& where() const { return where_; }
 
  private:

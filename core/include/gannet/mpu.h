@@ -1,5 +1,5 @@
-/// A program's own division of the ranks: the six calls by which Megatron's `mpu` tells DeepSpeed which ranks share a model and
-/// which its data. Groups are lists of ranks.
+/// A program's own division of the ranks: the six calls of Megatron's `mpu`, which define for
+/// DeepSpeed the ranks that share a model and those that share its data. Groups are lists of ranks.
 ///
 ///   struct MyMpu : gannet::Mpu {                       // two ranks share a model, of four
 ///     uint32_t get_model_parallel_rank() const override { return rank % 2; }
@@ -24,13 +24,13 @@ class Mpu {
   virtual ~Mpu() = default;
   virtual uint32_t get_model_parallel_rank() const = 0;
   virtual uint32_t get_model_parallel_world_size() const = 0;
-  virtual std::vector<uint32_t> get_model_parallel_group() const = 0;  ///< ranks of the world, by their rank in the group
+  virtual std::vector<uint32_t> get_model_parallel_group() const = 0;  ///< world ranks, ordered by their rank in the group
   virtual uint32_t get_data_parallel_rank() const = 0;
   virtual uint32_t get_data_parallel_world_size() const = 0;
   virtual std::vector<uint32_t> get_data_parallel_group() const = 0;
 };
 
-/// What one rank's mpu says.
+/// Answers of one rank's mpu.
 struct MpuAnswers {
   uint32_t model_rank = 0, model_size = 1;
   std::vector<uint32_t> model_group;
@@ -40,9 +40,10 @@ struct MpuAnswers {
 };
 MpuAnswers answers_of(const Mpu& mpu);
 
-/// The mesh of axes data and tensor that the mpus of all ranks describe, given by rank. Its ranks may lie in any order. Throws
-/// Error(kArgument), naming a rank and what it says, where the groups do not tile the world: each rank is in one model group and
-/// one data group, and a model group and a data group have one rank in common.
+/// The mesh of axes data and tensor that the mpus of all ranks describe; `by_rank` has one entry
+/// per rank. Its ranks may be in any order. Throws Error(kArgument), with a rank and its answers,
+/// if the groups do not tile the world: each rank must be in one model group and one data group,
+/// and a model group and a data group must have one rank in common.
 MeshShape mesh_of(const std::vector<MpuAnswers>& by_rank);
 
 }  // namespace gannet

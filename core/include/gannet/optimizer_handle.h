@@ -1,8 +1,8 @@
-/// An engine's optimizer and schedule as the program holds them.
+/// Handles by which the program accesses an engine's optimizer and schedule.
 ///
 ///   auto [engine, optimizer, loader, scheduler] = gannet::initialize(model, {.config = "ds_config.json"});
 ///   optimizer->group(0).set("lr", 1e-4);
-///   scheduler->step(engine->mean(validation_loss));    // of a schedule that follows a metric
+///   scheduler->step(engine->mean(validation_loss));    // for a schedule that follows a metric
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ namespace gannet {
 /// A learning rate per update: lr(step) for update number step + 1.
 using LrFunction = std::function<double(int64_t step)>;
 
-/// How the learning rate is chosen when the config's scheduler is not what is wanted.
+/// Replaces the learning rate of the config's scheduler.
 struct LrSchedule {
   LrSchedule() = default;
   template <class Function>
@@ -32,7 +32,8 @@ struct LrSchedule {
   bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update
 };
 
-/// What a handle holds of its engine. Every call of a handle whose engine has ended throws Error(kOrder).
+/// A handle's reference to its engine. Every call of a handle whose engine has ended throws
+/// Error(kOrder).
 using EngineReference = std::weak_ptr<void>;
 
 /// The optimizer as the program sees it: its groups and their hyperparameters, readable and writable between steps.
@@ -67,11 +68,12 @@ class OptimizerHandle {
 class SchedulerHandle {
  public:
   void step();  ///< advances by one and sets the groups' learning rates
-  /// Of a schedule that follows what the program measures (ReduceLROnPlateau), which does not advance by itself. Every rank gives
-  /// the same number; Error(kArgument) where it is not finite, and from a schedule that follows none.
+  /// For a schedule that follows a metric that the program measures (ReduceLROnPlateau) and that
+  /// does not advance by itself. Every rank passes the same number. Error(kArgument) if it is not
+  /// finite, or if the schedule follows no metric.
   ///   scheduler->step(engine->mean(validation_loss));
   void step(double metric);
-  void step_to(int64_t step);  ///< sets the position; Error(kUnsupported) of a schedule that depends on what came before
+  void step_to(int64_t step);  ///< sets the position; Error(kUnsupported) for a schedule that depends on earlier values
   int64_t position() const;
   std::vector<double> get_last_lr() const;
   std::string type() const;  ///< the plugin's name, "user", or "none"

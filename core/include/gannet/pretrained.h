@@ -1,5 +1,5 @@
-/// A model from a folder as Hugging Face lays it out: config.json, and the weights in safetensors or .bin files, one or several
-/// with an index.
+/// Loads a model from a Hugging Face folder: config.json, and the weights in safetensors or .bin
+/// files, one file or several with an index.
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::Gpt2>("gpt2-folder", {.config = "ds_config.json"});
 ///   auto [engine, optimizer, loader, scheduler] = gannet::initialize(model, {.config = "ds_config.json"});
@@ -11,8 +11,9 @@
 /// With the run's config, at ZeRO stage 3, the model is built under zero::Init, and each rank reads the elements of its own
 /// shards from the files: a rank never holds more than its shards and the tensor that is being built.
 ///
-/// Any module will do that has a struct `Config` with `static Config from(const gannet::ModelConfig&)` and is constructed from
-/// it. A function `PretrainedNames pretrained_names() const` says what else its files may hold. gannet/models/ has some models.
+/// Any module works that has a struct `Config` with `static Config from(const
+/// gannet::ModelConfig&)` and a constructor that takes it. An optional function `PretrainedNames
+/// pretrained_names() const` describes other names in its files. gannet/models/ has some models.
 #pragma once
 
 #include <gannet/config.h>
@@ -31,45 +32,48 @@
 namespace gannet {
 
 struct PretrainedOptions {
-  Config config = {};         ///< the run's: its ZeRO stage decides how the model is built. Without one it is built whole
-  Dict overwrite = {};        ///< merged over `config`, as initialize's
-  Dict model_overwrite = {};  ///< over config.json: {{"resid_pdrop", 0.0}}. A name that the model does not know is an error
-  /// Of the model's parameters: "float32", "bfloat16", "float16", "float64", or "auto", what config.json names. With the sections
-  /// fp16 or bf16 the engine makes 16-bit copies itself, and fp32 keeps all bits of the file for the masters.
+  Config config = {};         ///< the run's config: its ZeRO stage decides how the model is built; without one it is built whole
+  Dict overwrite = {};        ///< merged over `config`, as in initialize
+  Dict model_overwrite = {};  ///< replaces values of config.json: {{"resid_pdrop", 0.0}}. A name unknown to the model is an error
+  /// Dtype of the model's parameters: "float32", "bfloat16", "float16", "float64", or "auto" for
+  /// the one that config.json names. With the sections fp16 or bf16 the engine makes 16-bit copies
+  /// itself, and fp32 keeps all bits of the file for the masters.
   std::string dtype = "float32";
-  bool strict = false;                   ///< missing and unexpected names are errors, too
-  bool ignore_mismatched_sizes = false;  ///< a tensor of another shape stays as it was initialised, instead of being an error
+  bool strict = false;                   ///< missing and unexpected names are also errors
+  bool ignore_mismatched_sizes = false;  ///< a tensor of another shape keeps its initial values instead of being an error
   std::shared_ptr<ProcessGroup> process_group = {};
-  std::optional<MeshShape> mesh = {};   ///< as initialize's
-  std::shared_ptr<const Mpu> mpu = {};  ///< likewise
-  /// More than a tenth of the model's names missing in the files (of the part under PretrainedNames::base, where it has one) is
-  /// an error, since that many random weights are mostly a mistake; with this they stay as they were initialised.
+  std::optional<MeshShape> mesh = {};   ///< as in initialize
+  std::shared_ptr<const Mpu> mpu = {};  ///< as in initialize
+  /// It is an error if more than a tenth of the model's names are missing in the files (of the part
+  /// under PretrainedNames::base, if it has one), since that many random weights are usually a
+  /// mistake. With this option they stay as they were initialised.
   bool allow_missing = false;
 };
 
-/// What a load did. Names are the module's, `unexpected` the file's.
+/// Result of a load. Names are the module's; those in `unexpected` are the file's.
 struct PretrainedReceipt {
-  std::string taken_from;               ///< the file, or the index of several
+  std::string taken_from;               ///< the file, or the index if there are several files
   int64_t loaded = 0;                   ///< tensors that were filled
   std::vector<std::string> missing;     ///< in no file: initialised as the model does it
-  std::vector<std::string> unexpected;  ///< in a file, and not in the module
+  std::vector<std::string> unexpected;  ///< in a file but not in the module
   std::vector<std::string>
-      mismatched;  ///< of another shape there, with ignore_mismatched_sizes: "name: [2, 3] there, [3, 3] here"
+      mismatched;  ///< another shape in the file, with ignore_mismatched_sizes: "name: [2, 3] there, [3, 3] here"
   std::string to_string() const;
 };
 
-/// What a model's files hold beside its parameters, and under which other names.
+/// Names in a model's files that differ from its parameters' names, and names to ignore.
 struct PretrainedNames {
-  std::string base = {};                  ///< files of the model without its head lack it: "transformer"
-  std::vector<std::string> ignored = {};  ///< patterns (`*`, `?`) of names to pass over: "*.attn.masked_bias"
-  /// Another name of a parameter, and the parameter: files may have either, or both with equal values.
+  std::string base = {};                  ///< prefix that files of the model without its head lack: "transformer"
+  std::vector<std::string> ignored = {};  ///< patterns (`*`, `?`) of names to ignore: "*.attn.masked_bias"
+  /// Another name of a parameter, and the parameter. Files may have either, or both with equal
+  /// values.
   std::vector<std::pair<std::string, std::string>> tied = {};
-  std::vector<std::pair<std::string, std::string>> renamed = {};  ///< ends of older names: {".gamma", ".weight"}
+  std::vector<std::pair<std::string, std::string>> renamed = {};  ///< older suffix, current suffix: {".gamma", ".weight"}
 };
 
 namespace detail {
 
-// While it lives, parameters are made in the dtype, and at stage 3 shared out.
+// While an object of it exists, parameters are made in the dtype and, at stage 3, sharded.
 class Building {
  public:
   Building(const ModelConfig& json, const PretrainedOptions& options);
@@ -81,12 +85,13 @@ class Building {
   std::unique_ptr<State> state_;
 };
 
-// Throws Error(kUnsupported) where config.json says that the files hold codes of quantised weights.
+// Throws Error(kUnsupported) if config.json says that the files hold quantised weights.
 void refuse_quantized(const ModelConfig& json);
-// Names folders of adapters and others that hold no config.json for what they are.
+// Throws an error that identifies a folder without config.json, such as a folder of adapters.
 void refuse_other_folder(const std::string& folder);
 
-// The files of a folder, opened and checked before the model is built: that one is missing or cut is said at once.
+// The files of a folder. They are opened and checked before the model is built, so that a missing
+// or truncated file is reported at once.
 class Weights {
  public:
   explicit Weights(const std::string& folder);
@@ -99,10 +104,11 @@ class Weights {
   std::unique_ptr<Files> files_;
 };
 
-// One line of the log where the folder has a generation_config.json that says anything: generate() has the program's options.
+// Logs one line if the folder's generation_config.json has an effect, since generate() uses only
+// the options that the program passes.
 void tell_generation_config(const std::string& folder, const PretrainedOptions& options);
 
-// Of a holder that TORCH_MODULE made: what it holds.
+// The module type inside a TORCH_MODULE holder; any other type is its own.
 template <class Model>
 struct ModuleOf {
   using type = Model;
@@ -115,7 +121,8 @@ struct ModuleOf<Holder> {
 
 }  // namespace detail
 
-/// A model of the sizes in config.json, initialised at random. `json` may be read or made in code.
+/// Builds a model with the sizes in config.json, initialised at random. `json` may be read from a
+/// file or made in code.
 template <class Model>
 auto from_config(ModelConfig json, const PretrainedOptions& options = {}) {
   using Module = typename detail::ModuleOf<Model>::type;

@@ -1,12 +1,13 @@
-/// What a model costs: operations counted as they run, in forward and in backward, by module and by operator; on the CPU their
-/// time too.
+/// The cost of a model: operations counted as they run, in forward and in backward, by module and
+/// by operator; on the CPU also their time.
 ///
 ///   gannet::ModelProfile cost = gannet::profile(model, tokens, targets);   // one forward, and its backward
 ///   std::cout << cost.forward().macs << '\n' << cost.to_string({.module_depth = 2});
 ///
-/// Modules are not changed and not wrapped: operators are intercepted, and belong to the module whose parameters they read. In
-/// training the config's "flops_profiler" section does the same for one step. docs/profiler.md has the rules of counting and of
-/// whose an operator is.
+/// Modules are not changed and not wrapped: operators are intercepted, and belong to the module
+/// whose parameters they read. In training the config's "flops_profiler" section does the same for
+/// one step. docs/profiler.md has the rules for counting operations and for assigning operators to
+/// modules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,7 +45,7 @@ struct ModelProfile {
   struct Memory {
     int64_t parameters = 0, buffers = 0;
     int64_t gradients = 0, masters = 0, states = 0;  ///< of an engine
-    int64_t activations = 0;                         ///< what operators of the module made and is alive when backward begins
+    int64_t activations = 0;                         ///< tensors made by the module's operators and alive when backward begins
     int64_t total() const { return parameters + buffers + gradients + masters + states + activations; }
     Memory& operator+=(const Memory& other);
   };
@@ -70,9 +71,9 @@ struct ModelProfile {
 
   std::vector<Module> modules;                       ///< the model, then each module followed by those below it
   std::vector<Operator> operators;                   ///< those with the most operations first
-  std::vector<Unknown> not_counted;                  ///< operators without a rule: what they did is in no figure
+  std::vector<Unknown> not_counted;                  ///< operators without a rule; no figure includes them
   bool is_timed = false;                             ///< false on a device whose queue runs operators later
-  double forward_seconds = 0, backward_seconds = 0;  ///< from call to return (of a device with a queue: until it has done them)
+  double forward_seconds = 0, backward_seconds = 0;  ///< from call to return; on a device with a queue, until the device is done
 
   const Work& forward() const { return modules.front().forward; }
   const Work& backward() const { return modules.front().backward; }
@@ -92,7 +93,7 @@ struct ProfileOptions {
 ModelProfile profile_forward(const torch::nn::Module& model, const std::function<at::Tensor()>& forward,
                              const ProfileOptions& options = {});
 
-/// The model's own forward with these inputs; what returns no tensor is counted forward only.
+/// The model's own forward with these inputs. If it returns no tensor, only the forward is counted.
 template <class Model, class... Inputs>
 ModelProfile profile(const ProfileOptions& options, const std::shared_ptr<Model>& model, const Inputs&... inputs) {
   return profile_forward(

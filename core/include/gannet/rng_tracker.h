@@ -1,5 +1,6 @@
-/// Streams of random numbers by name, beside the default generators', for models whose layers are split over ranks: dropout of a
-/// whole tensor must be the same on the ranks that share it, and dropout of a split one must differ.
+/// Named streams of random numbers in addition to the default generators', for models with layers
+/// that are split over ranks: dropout of a whole tensor must be the same on the ranks that share
+/// it, and dropout of a split one must differ.
 ///
 ///   gannet::checkpointing::model_parallel_manual_seed(1234);     // the default's, and "model-parallel-rng"
 ///   {
@@ -7,8 +8,9 @@
 ///     attended = torch::dropout(attended, 0.1, true);
 ///   }                                                                  // and from the default's stream again
 ///
-/// The tracker is the process's, as the default generators are. Regions of activation checkpointing put its states in place for
-/// their recomputation, and checkpoints of an engine have them.
+/// The tracker belongs to the process, as the default generators do. Regions of activation
+/// checkpointing restore its states for their recomputation, and checkpoints of an engine contain
+/// them.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -29,17 +31,17 @@ inline constexpr const char* kModelParallelRng = "model-parallel-rng";
 
 class RngTracker {
  public:
-  /// States of the streams: by name, and for each device that one was drawn from ("cpu", "cuda:0").
+  /// States of the streams, by name and by device that the stream was drawn from ("cpu", "cuda:0").
   using States = std::map<std::string, std::map<std::string, at::Tensor>>;
 
   RngTracker() = default;
   RngTracker(const RngTracker&) = delete;
 
-  /// A new stream. Throws Error(kArgument) where the name or the seed is another stream's.
+  /// Adds a stream. Throws Error(kArgument) if another stream has the name or the seed.
   void add(const std::string& name, uint64_t seed);
 
-  /// While it lives, the default generators of the CPU and of the current device stand in the stream's states. They nest, each
-  /// with a name of its own, and end on any thread.
+  /// While it exists, the default generators of the CPU and of the current device have the stream's
+  /// states. Forks of different names may nest, and may end on any thread.
   class Fork {
    public:
     Fork(RngTracker& tracker, const std::string& name);
@@ -51,19 +53,20 @@ class RngTracker {
     const std::string name_;
     std::vector<std::pair<at::Generator, at::Tensor>> before_;
   };
-  /// Throws Error(kArgument) where no stream has the name, Error(kOrder) where a fork of it lives already.
+  /// Throws Error(kArgument) if no stream has the name, Error(kOrder) if a fork of it exists
+  /// already.
   [[nodiscard]] Fork fork(const std::string& name = kModelParallelRng) { return Fork(*this, name); }
 
-  /// Tensors in it are the tracker's: they are never written.
+  /// The tensors in it belong to the tracker, and are never written.
   States get_states() const;
-  /// Streams that are not there yet are made.
+  /// Creates the streams that do not exist yet.
   void set_states(const States& states);
   /// Forgets all streams.
   void reset();
 
  private:
   struct Stream {
-    std::optional<uint64_t> seed;  // none: it came by set_states
+    std::optional<uint64_t> seed;  // none: added by set_states
     std::map<std::string, at::Tensor> states;
     bool is_forked = false;
   };
@@ -73,12 +76,13 @@ class RngTracker {
   std::map<std::string, Stream> streams_;
 };
 
-/// The process's. Never destroyed.
+/// The process's tracker. Never destroyed.
 RngTracker& rng_tracker();
 
-/// Resets the tracker; the default generators start at `seed`, which is to be the same on the ranks of one model, and the stream
-/// "model-parallel-rng" at seed + 2718 + `tensor_rank`. Without a rank: this one's in configure()'s group, else along the tensor
-/// axis of the engine that was made last, else 0.
+/// Resets the tracker. The default generators start at `seed`, which must be the same on the ranks
+/// of one model, and the stream "model-parallel-rng" at seed + 2718 + `tensor_rank`. Default of
+/// `tensor_rank`: this rank in configure()'s group, else its rank along the tensor axis of the
+/// engine that was made last, else 0.
 void model_parallel_manual_seed(uint64_t seed, std::optional<uint32_t> tensor_rank = std::nullopt);
 
 }  // namespace gannet::checkpointing

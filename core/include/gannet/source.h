@@ -1,8 +1,9 @@
-/// How any dataset and any collate function lose their types, so that the loader itself is compiled once, in the core. Part of
-/// dataset.h, which says what can be given.
+/// Erases the types of any dataset and any collate function, so that the loader itself is compiled
+/// once, in the core. Part of dataset.h, which lists what can be given.
 ///
-/// make_source looks at a dataset's members and fills a Source: random access (`read`) or a stream (`open`). make_collator does
-/// the same for a collate function. Both remember the types they saw, and the loader refuses two that do not fit.
+/// make_source looks at a dataset's members and fills a Source: random access (`read`) or a stream
+/// (`open`). make_collator does the same for a collate function. Both record the types that they
+/// saw, and the loader refuses two that do not fit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,21 +32,21 @@ using Indices = std::span<const size_t>;
 /// One epoch of a stream, read by one thread at a time.
 struct Reading {
   std::function<Any(size_t count)> next;   ///< up to count samples, then null
-  std::function<bool()> over;              ///< the end was already met by the last next(), whatever that gave
+  std::function<bool()> over;              ///< whether the last next() already reached the end, whatever it returned
   std::function<Value()> cursor;           ///< null: the stream has no state
-  std::function<void(const Value&)> seek;  ///< before the first next(); null: none, or see Source::seek
+  std::function<void(const Value&)> seek;  ///< called before the first next(); null: none, or see Source::seek
 };
 
 /// A dataset without its types. An item is a vector of samples or, where `sample` is null, a batch.
 struct Source {
   std::function<std::optional<size_t>()> size;        ///< null in a stream; nullopt: has no size
   std::function<Any(Indices)> read;                   ///< random access
-  std::function<Reading()> open;                      ///< stream: called once an epoch
+  std::function<Reading()> open;                      ///< stream: called once per epoch
   bool has_cursor = false;                            ///< stream: its Readings have a cursor
-  std::function<Value()> cursor;                      ///< stream whose state outlives an epoch; null: it does not
+  std::function<Value()> cursor;                      ///< stream with a state that outlives an epoch; else null
   std::function<void(const Value&)> seek;             ///< likewise
-  std::function<void(bool on)> interrupt;             ///< while on, a next() that waits throws; null: nothing waits
-  std::function<Any(void* samples)> default_collate;  ///< null: none for this sample and batch
+  std::function<void(bool on)> interrupt;             ///< while on, a waiting next() throws; null: nothing waits
+  std::function<Any(void* samples)> default_collate;  ///< null: this sample and batch have none
   std::function<size_t(const void* samples)> count;   ///< how many samples an item holds
   const std::type_info* sample = nullptr;
   const std::type_info* batch = nullptr;
@@ -59,7 +60,8 @@ struct Collator {
 /// Stacks tensors of one shape along a new first dimension; Error(kArgument) names `member` and the shapes that differ.
 at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member);
 
-/// In a catch block: throws the current exception again as an Error that names these samples, the cause nested inside.
+/// Call it in a catch block: throws the current exception again as an Error that names these
+/// samples, with the cause nested inside.
 [[noreturn]] void rethrow_with_samples(Indices samples);
 
 template <class Sample, class Batch>
@@ -102,7 +104,7 @@ void describe_samples(Source& source) {
   if constexpr (stacks<Sample, Batch>()) source.default_collate = &stack_samples<Sample, Batch>;
 }
 
-// get(index) -> Sample, for every index; a failure names its sample.
+// Reads with get(index) -> Sample, for every index; a failure names its sample.
 template <class Batch, class Get>
 void read_singly(Source& source, Get get) {
   using Sample = std::remove_cvref_t<std::invoke_result_t<Get&, size_t>>;
@@ -130,7 +132,7 @@ void read_torch(Source& source, const std::shared_ptr<D>& dataset) {
       kReady || requires { typename VectorElement<Item>::type; },
       "this torch dataset gives batches of another type than the loader's: name it, as in gannet::Dataset<YourBatch>");
   if constexpr (!kReady) describe_samples<typename VectorElement<Item>::type, Batch>(source);
-  if constexpr (std::is_integral_v<Request>) {  // StreamDataset, StatefulDataset: asked for a number of samples
+  if constexpr (std::is_integral_v<Request>) {  // StreamDataset, StatefulDataset: the request is a number of samples
     source.open = [dataset] {
       if constexpr (requires { dataset->reset(); }) dataset->reset();
       Reading reading;
@@ -201,7 +203,8 @@ void read_stream(Source& source, Start start) {
   };
 }
 
-// next() over a range; the first increment waits until the second item is asked for, so that nothing is made ahead of its use.
+// next() over a range. The iterator is incremented only when the following item is requested, so
+// that no item is made ahead of its use.
 template <class R>
 struct RangeWalk {
   using Iterator = decltype(std::declval<R&>().begin());
@@ -229,7 +232,8 @@ struct RangeWalk {
   }
 };
 
-// A stream is a range, a callable that opens an epoch, or a callable that gives samples, whose state outlives an epoch.
+// A stream is a range, a callable that opens an epoch, or a callable that gives samples and has a
+// state that outlives an epoch.
 template <class Batch, bool kReady, class D>
 void read_stream_of(Source& source, const std::shared_ptr<D>& stream) {
   if constexpr (Range<D>) {
@@ -276,7 +280,7 @@ Source make_source(std::shared_ptr<D> dataset) {
   return source;
 }
 
-// The Sample of a callable Batch(std::vector<Sample>).
+// The type Sample of a callable Batch(std::vector<Sample>).
 template <class F>
 struct FirstArgument {};
 template <class R, class A>

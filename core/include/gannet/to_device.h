@@ -1,12 +1,13 @@
-/// Moves everything that is a tensor inside a batch, however it is nested, to a device.
+/// Moves every tensor inside a batch, however it is nested, to a device.
 ///
 ///   std::map<std::string, std::vector<at::Tensor>> batch = ...;
 ///   batch = gannet::to_device(std::move(batch), at::Device(at::kCUDA, 0));
 ///
-/// Looked into: at::Tensor; std::vector, array, list and deque; std::pair and tuple; std::map and unordered_map (the values);
-/// std::optional; anything with a member `data` (and `target`), as torch::data::Example. A type of your own takes part by
-/// offering `T to(at::Device) const`. Everything else (numbers, strings, other structs) passes unchanged.
-/// A tensor that is there already is not copied; from pinned memory the copy does not block the caller.
+/// It looks into: at::Tensor; std::vector, array, list and deque; std::pair and tuple; std::map and
+/// unordered_map (the values); std::optional; anything with a member `data` (and `target`), such as
+/// torch::data::Example. Your own type takes part if it has `T to(at::Device) const`. Everything
+/// else (numbers, strings, other structs) passes unchanged. A tensor that is already on the device
+/// is not copied; from pinned memory the copy does not block the caller.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,8 +48,9 @@ struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
-// Calls on_tensor for every tensor and on_movable for every object with its own to(). True where there can be one at all:
-// known when compiling, so that a vector of a million integers is not walked.
+// Calls on_tensor for every tensor and on_movable for every object with its own to(). Returns
+// whether there can be any of these. This is known at compile time, so that a vector of a million
+// integers is not walked.
 template <class T, class OnTensor, class OnMovable>
 constexpr bool walk(T& value, const OnTensor& on_tensor, const OnMovable& on_movable);
 

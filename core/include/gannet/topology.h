@@ -38,7 +38,8 @@ class ProcessTopology {
   std::vector<std::vector<uint32_t>> get_axis_comm_lists(std::string_view axis) const;
   /// The ranks that have all of these coordinates. Throws on an unknown axis.
   std::vector<uint32_t> filter_match(const Coord& coord) const;
-  /// "model_01": the coordinates of a rank but for `omit_axes`, as DeepSpeed's checkpoints name their files.
+  /// "model_01": the coordinates of a rank without `omit_axes`, as in the file names of DeepSpeed's
+  /// checkpoints.
   std::string get_rank_repr(uint32_t rank, const std::vector<std::string>& omit_axes = {"data", "pipe"},
                             const std::string& inner_sep = "_", const std::string& outer_sep = "-") const;
 

@@ -1,4 +1,5 @@
-/// A value of a config given in code: null, boolean, integer, number, string, list or dictionary, nested at will.
+/// A value of a config given in code: null, boolean, integer, number, string, list or dictionary,
+/// with any nesting.
 ///
 ///   gannet::Value config = gannet::Dict{
 ///       {"train_micro_batch_size_per_gpu", 4},
@@ -30,10 +31,10 @@ class Dict {
   Dict() = default;
   Dict(std::initializer_list<Entry> entries);
 
-  /// The value, or null.
+  /// The value, or null if the key is missing.
   const Value* find(std::string_view key) const;
   Value* find(std::string_view key);
-  /// Inserts null where the key is missing.
+  /// Inserts null if the key is missing.
   Value& operator[](std::string_view key);
   bool erase(std::string_view key);
   const std::vector<Entry>& entries() const { return entries_; }
@@ -65,7 +66,7 @@ class Value {
   bool is_list() const { return std::holds_alternative<List>(data_); }
   bool is_dict() const { return std::holds_alternative<Dict>(data_); }
 
-  /// These throw Error(kArgument) naming the type found when it is another one.
+  /// These throw Error(kArgument), which names the type found, if the value has another type.
   bool as_bool() const;
   int64_t as_int() const;
   double as_number() const;
@@ -79,7 +80,8 @@ class Value {
 
   /// "a boolean", "an integer", "a number", "a string", "a list", "a dictionary", "null".
   const char* type_name() const;
-  /// JSON text on one line; numbers in the shortest form that reads back equal. Bytes that are no UTF-8 become U+FFFD.
+  /// JSON text on one line; numbers in the shortest form that reads back equal. Bytes that are not
+  /// UTF-8 become U+FFFD.
   std::string to_json() const;
 
   bool operator==(const Value& other) const;
@@ -88,7 +90,7 @@ class Value {
   std::variant<std::monostate, bool, int64_t, double, std::string, List, Dict> data_;
 };
 
-// Down here, where Value is complete.
+// Here, where Value is complete.
 inline Dict::Dict(std::initializer_list<Entry> entries) : entries_(entries) {}
 inline bool Dict::empty() const { return entries_.empty(); }
 

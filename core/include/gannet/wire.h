@@ -1,5 +1,6 @@
-/// The tensors of a value as a flat list, the wire, and back: a tensor, an optional one (nullopt is an undefined tensor), a
-/// vector of tensors, and tuples, pairs and arrays of such values. Layers (gannet/layers.h) pass their results so.
+/// Converts a value of tensors to a flat list, the wire, and back. A value is a tensor, an optional
+/// one (nullopt is an undefined tensor), a vector of tensors, or a tuple, pair or array of such
+/// values. Layers (gannet/layers.h) pass their results this way.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +18,8 @@ using Wire = std::vector<at::Tensor>;
 
 namespace detail {
 
-// Tensors of a value, in their order: how many it has at least, whether it takes any number more, and both ways.
+// Tensors of a value, in order: the minimum number of them, whether it takes any number above that,
+// and both conversions.
 template <class T>
 struct OnWire;
 template <class T>
@@ -50,7 +52,8 @@ struct OnWire<Wire> {
   static void give(Wire& wire, const Wire& value) { wire.insert(wire.end(), value.begin(), value.end()); }
 };
 
-// What takes any number must be the last: nobody could tell where it ends.
+// A type that takes any number of tensors must be the last, since its end could not be determined
+// otherwise.
 template <class... Ts>
 constexpr bool is_open_at_its_end_alone() {
   [[maybe_unused]] size_t left = sizeof...(Ts);

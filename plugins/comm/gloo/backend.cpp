@@ -18,7 +18,7 @@ at::Tensor bytes_at(const void* pointer, uint64_t count) {
   return at::from_blob(const_cast<void*>(pointer), {static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kByte));
 }
 
-// What a thread of ours waits for without a limit.
+// A transfer that one of our threads waits for without a timeout.
 class Sent : public Transfer {
  public:
   explicit Sent(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
@@ -51,7 +51,8 @@ std::string text_of(const std::exception_ptr& thrown) {
   }
 }
 
-// Gloo has one exception type for all input and output: only its text tells a late peer from a lost one.
+// Gloo has one exception type for all I/O errors. Only its text distinguishes a timeout from a lost
+// peer.
 Failure failure_of(const std::string& doing, const std::string& said) {
   const bool late = said.find("imed out") != std::string::npos || said.find("imeout") != std::string::npos;
   if (late) return {GANNET_TIMEOUT, doing + " timed out; Gloo says: " + said};
@@ -60,7 +61,7 @@ Failure failure_of(const std::string& doing, const std::string& said) {
 
 c10::intrusive_ptr<Backend> connect(const GroupOptions& options) {
   c10::intrusive_ptr<Backend> backend;
-  // Gloo's own threads, started there, inherit the mask.
+  // Gloo's own threads, which start here, inherit the signal mask.
   gannet::sdk::without_signals([&] {
     const milliseconds time_out(options.timeout_ms);
     auto backend_options = c10d::ProcessGroupGloo::Options::create(time_out);
@@ -71,7 +72,8 @@ c10::intrusive_ptr<Backend> connect(const GroupOptions& options) {
     auto store = c10::make_intrusive<HostStore>(options.store, options.name + "/", time_out);
     backend =
         c10::make_intrusive<Backend>(store, static_cast<int>(options.rank), static_cast<int>(options.size), backend_options);
-    // The caller's deadline in wait() comes first: there the sentence is ours and the work stays pending.
+    // The caller's deadline in wait() expires first: the message is then ours, and the work stays
+    // pending.
     backend->setTimeout(time_out + milliseconds(10'000));
   });
   return backend;

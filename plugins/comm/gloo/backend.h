@@ -1,5 +1,5 @@
-// c10d's ProcessGroupGloo as the plugin uses it. Of the plugin's headers the only one that includes c10d's, which cost many
-// seconds to compile.
+// The plugin's wrapper of c10d's ProcessGroupGloo. The only header of the plugin that includes
+// c10d's headers, which take many seconds to compile.
 #pragma once
 
 #include <exception>
@@ -22,12 +22,12 @@ class Backend : public c10d::ProcessGroupGloo {
 
 c10::intrusive_ptr<Backend> connect(const GroupOptions& options);
 
-// What c10d threw, without the stack of addresses that it adds.
+// The text of an exception from c10d, without the backtrace that c10d adds.
 std::string text_of(const std::exception_ptr& thrown);
-// As a failure of the contract; `doing` begins its sentence.
+// Converts it to a failure of the contract; `doing` begins its sentence.
 gannet::sdk::Failure failure_of(const std::string& doing, const std::string& said);
 
-// c10d counts its operations without a lock: `issuing` is held by whoever starts one.
+// c10d counts its operations without a lock, so every start of an operation holds `issuing`.
 class BackendMail : public Mail {
  public:
   BackendMail(Backend& backend, std::mutex& issuing) : backend_(backend), issuing_(issuing) {}
@@ -39,13 +39,14 @@ class BackendMail : public Mail {
   std::mutex& issuing_;
 };
 
-// What c10d started, and what remains to do on this rank when it is complete.
+// An operation started by c10d, and this rank's work after its completion.
 struct Launched {
   c10::intrusive_ptr<c10d::Work> work;
   std::function<void()> then = nullptr;
 };
 
-// An all_reduce, a broadcast, an all_gather or all_to_all of equal or counted parts, a barrier.
+// Starts an all_reduce, a broadcast, an all_gather or all_to_all of equal or counted parts, or a
+// barrier.
 Launched launch(Backend& backend, const Collective& collective);
 
 }  // namespace gannet_gloo

@@ -1,4 +1,4 @@
-// The collectives that c10d's Gloo has.
+// The collectives that c10d's Gloo supports.
 #include <ATen/ops/from_blob.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@ namespace {
 
 using gannet::sdk::Failure;
 
-// Reductions need the type; Gloo has all of the contract's but int16.
+// Reductions need the type. Gloo supports all of the contract's types except int16.
 at::ScalarType reducible_type(uint32_t dtype) {
   switch (dtype) {
     case GANNET_FLOAT32:
@@ -67,7 +67,7 @@ Launched launch_sum(Backend& backend, const Collective& c) {
   return launched;
 }
 
-// 16-bit elements travel and are added as floats, and are rounded once.
+// 16-bit elements are sent and added as floats, and rounded once.
 Launched launch_wide_sum(Backend& backend, const Collective& c) {
   auto wide = std::make_shared<std::vector<float>>(c.count);
   gannet::sdk::widen(wide->data(), c.send, c.count, c.dtype);
@@ -87,7 +87,7 @@ Launched launch_wide_sum(Backend& backend, const Collective& c) {
 
 Launched launch(Backend& backend, const Collective& c) {
   const uint64_t size = c.size, bytes = c.bytes();
-  // What only moves data moves bytes, so that it takes every type.
+  // Operations that only move data move bytes, so they support every type.
   switch (c.op) {
     case GANNET_ALL_REDUCE:
       return c.sums_in_float() ? launch_wide_sum(backend, c) : launch_sum(backend, c);

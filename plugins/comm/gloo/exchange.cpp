@@ -11,10 +11,10 @@ std::vector<Message> messages_of(const Collective& c, Mail& mail) {
   } else if (c.op == GANNET_RECV) {
     messages.push_back(mail.received(c.recv, c.bytes(), c.peer, kMessages));
   } else {
-    for (uint32_t other = 0; other < c.size; ++other)  // every part of the others straight to its place
+    for (uint32_t other = 0; other < c.size; ++other)  // receive every part directly into place
       if (other != c.rank && c.recv_count(other) > 0)
         messages.push_back(mail.received(c.recv_part(other), c.recv_count(other) * c.element_bytes(), other, kParts));
-    for (uint32_t step = 1; step < c.size && c.count > 0; ++step)  // each rank begins with another receiver
+    for (uint32_t step = 1; step < c.size && c.count > 0; ++step)  // each rank starts with a different receiver
       messages.push_back(mail.sent(c.send, c.bytes(), (c.rank + step) % c.size, kParts));
     if (c.count > 0 && c.send != c.recv_part(c.rank)) std::memmove(c.recv_part(c.rank), c.send, c.bytes());
   }
@@ -30,7 +30,7 @@ std::unique_ptr<Work> exchange_and_sum(const Collective& c, const std::string& d
     gannet::sdk::scale(scaled->data(), all, c.dtype, c.first_factor());
     sent.send = scaled->data();
   }
-  const auto arrived = std::make_shared<std::vector<char>>(c.bytes() * c.size);  // by rank; this rank's own place stays empty
+  const auto arrived = std::make_shared<std::vector<char>>(c.bytes() * c.size);  // by rank; this rank's slot is unused
   std::vector<Message> parts;
   for (uint32_t other = 0; other < c.size; ++other)
     if (other != c.rank && c.count > 0)

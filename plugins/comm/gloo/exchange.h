@@ -1,4 +1,4 @@
-// Collectives made of messages: SEND and RECV themselves, and what c10d's Gloo has no collective for.
+// Collectives made of messages: SEND, RECV, and those that c10d's Gloo lacks.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,13 @@
 
 namespace gannet_gloo {
 
-// The messages of a SEND, a RECV, or an all_gather of parts that differ in size; the copy of this rank's own part is done.
+// The messages of a SEND, a RECV, or an all_gather of parts of different sizes. Copies this rank's
+// own part.
 std::vector<Message> messages_of(const Collective& collective, Mail& mail);
 
-// A reduce-scatter whose parts go straight to their ranks: the same bytes on the wire as the ring's, this rank's part of every
-// rank in memory at once, and one sum, in the order of the ranks, that is rounded once.
+// A reduce-scatter that sends parts directly to their ranks. It sends as many bytes as the ring,
+// holds all ranks' versions of this rank's part in memory at once, and computes one sum in rank
+// order, rounded once.
 std::unique_ptr<Work> exchange_and_sum(const Collective& collective, const std::string& doing, Mail& mail, Messages& messages);
 
 }  // namespace gannet_gloo

@@ -1,5 +1,5 @@
-// Comm plugin "gloo": collectives on host memory over TCP, by c10d's ProcessGroupGloo. Here is the table of the contract;
-// group.cpp talks to c10d, wire.h counts the bytes.
+// Comm plugin "gloo": collectives on host memory over TCP, by c10d's ProcessGroupGloo. This file
+// holds the plugin's table; group.cpp calls c10d, wire.h counts the bytes.
 #include <atomic>
 #include <cstdlib>
 #include <gannet/sdk_comm.hpp>
@@ -15,7 +15,7 @@ namespace {
 using gannet::sdk::Collective;
 using gannet::sdk::Failure;
 
-// Groups that abort() can reach from another thread. Outlives them.
+// The groups, for abort() from another thread. Outlives them.
 struct Groups {
   std::mutex mutex;
   std::set<gannet_gloo::Group*> all;
@@ -39,7 +39,7 @@ class Gloo : public gannet::sdk::CommBase {
         const std::lock_guard lock(groups.mutex);
         groups.all.erase(group.get());
       }
-      if (groups.left_pending) group->abort();  // else the destructor would wait for what no rank will answer
+      if (groups.left_pending) group->abort();  // otherwise the destructor would wait for messages that never arrive
     }
     Groups& groups;
     std::unique_ptr<gannet_gloo::Group> group;
@@ -69,7 +69,7 @@ class Gloo : public gannet::sdk::CommBase {
     if (rendezvous.host_address) defaults_.address = rendezvous.host_address;
     if (given.has("interface"))
       defaults_.interface = given.text("interface");
-    else if (const char* named = std::getenv("GLOO_SOCKET_IFNAME"))  // as PyTorch users know it
+    else if (const char* named = std::getenv("GLOO_SOCKET_IFNAME"))  // the same variable as in PyTorch
       defaults_.interface = named;
   }
 

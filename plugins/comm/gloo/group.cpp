@@ -31,7 +31,8 @@ class Pending : public Work {
         aborted_(std::move(aborted)) {}
 
   bool wait(uint64_t timeout_ms) override {
-    // In slices: closing Gloo's connections does not wake who waits on this side, so abort() is seen here.
+    // Waits in slices: closing Gloo's connections does not wake a waiter on this rank, so the loop
+    // checks for abort().
     constexpr milliseconds kSlice{100};
     const auto deadline = steady_clock::now() + milliseconds(timeout_ms);
     while (!work_->isCompleted()) {
@@ -40,7 +41,7 @@ class Pending : public Work {
       if (left.count() <= 0) return false;
       try {
         work_->wait(std::min(left, kSlice));
-      } catch (...) {  // the slice is over, or the work failed: the loop and the line after it tell which
+      } catch (...) {  // the slice expired or the work failed, which the code below distinguishes
       }
     }
     if (auto thrown = work_->exception()) throw failure_of(doing_, text_of(thrown));
@@ -56,7 +57,7 @@ class Pending : public Work {
   std::shared_ptr<std::atomic<bool>> aborted_;
 };
 
-// The ring's two links.
+// The ring's links to both neighbours.
 class Neighbours : public Link {
  public:
   Neighbours(Mail& mail, uint32_t rank, uint32_t size)
@@ -82,7 +83,8 @@ class Connected : public Group {
   }
 
   ~Connected() override {
-    // A thread of an aborted backend may sit in Gloo until Gloo's own time-out, and the destructor would join it.
+    // A thread of an aborted backend may block in Gloo until Gloo's timeout, and the destructor
+    // would join it.
     if (*aborted_) backend_.release();
   }
 
@@ -147,7 +149,7 @@ class Connected : public Group {
     return c.op != GANNET_BARRIER && c.count == 0 && !c.send_counts && !c.recv_counts;
   }
 
-  // What c10d throws, as a sentence.
+  // Turns exceptions of c10d into failures.
   template <class Body>
   std::unique_ptr<Work> begin(const std::string& doing, Body&& body) {
     if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
@@ -170,13 +172,13 @@ class Connected : public Group {
   }
 
   GroupOptions options_;
-  std::shared_ptr<std::atomic<bool>> aborted_;  // shared with the works: they may outlive the group
+  std::shared_ptr<std::atomic<bool>> aborted_;  // shared with the works, which may outlive the group
   c10::intrusive_ptr<Backend> backend_;
-  std::mutex issuing_;  // the ring's thread starts operations beside the caller's
+  std::mutex issuing_;  // needed because the ring's thread also starts operations
   BackendMail mail_;
-  std::mutex making_ring_;      // against abort(), which another thread calls
-  std::unique_ptr<Ring> ring_;  // made by the first reduce_scatter; it ends before what it sends by
-  Messages messages_;           // likewise
+  std::mutex making_ring_;      // against abort() from another thread
+  std::unique_ptr<Ring> ring_;  // made by the first reduce_scatter; destroyed before mail_, which it uses
+  Messages messages_;           // also destroyed before mail_
 };
 
 class Alone : public Group {

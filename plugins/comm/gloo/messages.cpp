@@ -15,19 +15,19 @@ using gannet::sdk::Failure;
 struct Messages::Batch {
   std::string doing;
   std::function<void()> then;
-  std::vector<std::unique_ptr<Transfer>> transfers;  // this and the next two: guarded by Messages::mutex_
+  std::vector<std::unique_ptr<Transfer>> transfers;  // this and the next two members: guarded by Messages::mutex_
   size_t pending = 0;
   std::exception_ptr failure;
 
   std::mutex mutex;
   std::condition_variable changed;
-  bool is_over = false;        // guarded by mutex, as the next one
-  std::exception_ptr outcome;  // null: all went well
+  bool is_over = false;        // this and outcome: guarded by mutex
+  std::exception_ptr outcome;  // null: success
 };
 
 namespace {
 
-// The current exception as a failure of the batch, in its words.
+// Turns the current exception into a failure of the batch.
 std::exception_ptr failure_of(const std::string& doing, bool aborted) {
   if (aborted) return std::make_exception_ptr(Failure(GANNET_PEER_LOST, doing + " was aborted by this rank"));
   try {
@@ -121,7 +121,7 @@ void Messages::serve(Waiter& waiter) {
       thrown = std::current_exception();
     }
     lock.lock();
-    if (thrown && !batch->failure) {  // the first failure ends the batch: a peer that failed as well would never send the rest
+    if (thrown && !batch->failure) {  // the first failure ends the batch: a peer that also failed would never send the rest
       try {
         std::rethrow_exception(thrown);
       } catch (...) {
@@ -130,7 +130,7 @@ void Messages::serve(Waiter& waiter) {
       for (auto& other : batch->transfers) other->abort();
     }
     if (--batch->pending == 0) {
-      batch->transfers.clear();  // Gloo lets go of the caller's memory here
+      batch->transfers.clear();  // Gloo releases the caller's memory here
       lock.unlock();
       finish(*batch);
       lock.lock();

@@ -1,8 +1,10 @@
-// Messages between two ranks, and what is made of them: SEND, RECV, and exchanges of parts that differ in size.
+// Messages between two ranks, and the operations made of them: SEND, RECV, and exchanges of parts
+// of different sizes.
 //
-// Gloo moves a message by itself once it has been given, but reports its end only to a thread that waits for it, without a limit:
-// a wait that times out closes all of the group's connections. Messages from one rank to another complete in the order in which
-// they were given, so one thread per direction waits for them in that order, however many are in flight.
+// Once posted, Gloo moves a message on its own, but it reports completion only to a thread that
+// waits without a timeout: a wait that times out closes all connections of the group. Messages from
+// one rank to another complete in the order in which they were posted. So one thread per direction
+// waits for them in that order, however many are in flight.
 #pragma once
 
 #include <condition_variable>
@@ -21,15 +23,15 @@
 
 namespace gannet_gloo {
 
-// One message under way. Its memory stays until it is over.
+// A message in flight. Its memory must stay valid until it is over.
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  virtual void wait() = 0;   // throws when the peer is lost or abort() was called
-  virtual void abort() = 0;  // from another thread; a wait that begins later ends at once, too
+  virtual void wait() = 0;   // throws if the peer is lost or abort() was called
+  virtual void abort() = 0;  // from another thread; a later wait also ends immediately
 };
 
-// The direction of a message, and the numbering that it is part of: messages of one route complete in order.
+// The direction and lane of a message. Messages of one route complete in order.
 struct Route {
   uint32_t peer;
   bool is_sent;
@@ -47,16 +49,17 @@ struct Message {
 class Messages {
  public:
   Messages() = default;
-  ~Messages();  // waits for what is in flight, unless aborted
+  ~Messages();  // waits for messages in flight, unless aborted
 
-  // `doing` begins the sentence of a failure. `then` runs when all have arrived, on the thread that saw the last one.
+  // `doing` begins the sentence of a failure. `then` runs once all have arrived, on the thread that
+  // saw the last one.
   std::unique_ptr<Work> watch(std::vector<Message> messages, const std::string& doing, std::function<void()> then = {});
-  void abort();  // when it returns, no memory of the caller's is touched any more
+  void abort();  // on return, the caller's memory is no longer accessed
 
  private:
   struct Batch;
   struct Waiter {                                                        // of one route
-    std::deque<std::pair<Transfer*, std::shared_ptr<Batch>>> in_flight;  // the first is waited for. Guarded by mutex_
+    std::deque<std::pair<Transfer*, std::shared_ptr<Batch>>> in_flight;  // waits for the first one. Guarded by mutex_
     std::thread thread;
   };
   void serve(Waiter& waiter);

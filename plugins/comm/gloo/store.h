@@ -1,4 +1,5 @@
-// The host's key-value store as c10d's Store, which Gloo exchanges its addresses through. Every key gets the group's prefix.
+// Adapts the host's key-value store to c10d's Store, through which Gloo exchanges addresses. Every
+// key gets the group's prefix.
 #pragma once
 
 #include <gannet/abi.h>
@@ -47,7 +48,7 @@ class HostStore : public c10d::Store {
     for (const auto& key : keys)
       call([&](gannet_error* error) { return store_.wait(store_.context, full(key).c_str(), timeout.count(), error); });
   }
-  // The contract's store has neither; c10d's Gloo asks for neither.
+  // The contract's store has neither, and c10d's Gloo calls neither.
   bool deleteKey(const std::string&) override { return false; }
   int64_t getNumKeys() override { TORCH_CHECK(false, "the host's store does not count its keys"); }
 

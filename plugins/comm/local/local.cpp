@@ -1,5 +1,6 @@
-// Comm plugin "local": a world of one process. Every collective is a copy from send to recv, or nothing when they are the
-// same buffer; it is complete when the call returns, and no byte ever reaches a wire.
+// Comm plugin "local": a world of one process. Every collective is a copy from send to recv, or
+// nothing if they are the same buffer. It is complete when the call returns, and sends nothing over
+// a network.
 #include <array>
 #include <gannet/sdk_comm.hpp>
 

@@ -1,5 +1,5 @@
-// Offload plugin "cpu": regions are host memory that the core works on in place; read and write are copies, done when the call
-// returns.
+// Offload plugin "cpu": regions are host memory, which the core uses in place. read and write are
+// copies, complete when the call returns.
 #include <array>
 #include <cstring>
 #include <gannet/sdk_offload.hpp>
@@ -13,7 +13,8 @@ namespace {
 
 using gannet::sdk::Failure;
 
-// A copy of this size is worth the host's threads, in chunks that a thread's cache does not notice.
+// Copies of at least this size use the host's threads, in chunks too small to disturb a thread's
+// cache.
 constexpr uint64_t kParallelBytes = 1u << 20;
 constexpr uint64_t kGrainBytes = 256u << 10;
 
@@ -67,7 +68,7 @@ struct Cpu : gannet::sdk::OffloadBase {
   std::mutex mutex_;
   std::unordered_map<Region*, std::unique_ptr<Region>> regions_;  // guarded by mutex_
   uint64_t allocated_ = 0;                                        // guarded by mutex_
-  Work done_;  // every call's work: it is over before there is anything to wait for
+  Work done_;  // shared by all calls: a copy is complete before it can be waited for
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A stretch of host memory: zeroed, on a page boundary, in huge pages where it is large and the kernel has them.
+// A block of host memory: zeroed, page-aligned, with huge pages if it is large and the kernel has
+// them.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +7,10 @@
 
 class Memory {
  public:
-  // `turn`: 0, 1, 2 ... for buffers that are read in step. mmap gives equal page offsets to equal sizes, and buffers at
-  // equal offsets fall on the same cache sets; each turn starts another odd number of pages into its mapping.
-  Memory(uint64_t bytes, uint64_t turn);  // std::bad_alloc
+  // `turn`: 0, 1, 2 ... for buffers that are read together. mmap gives equal sizes equal page
+  // offsets, and buffers at equal offsets fall on the same cache sets. So each turn begins another
+  // odd number of pages into its mapping.
+  Memory(uint64_t bytes, uint64_t turn);  // throws std::bad_alloc
   ~Memory();
   Memory(const Memory&) = delete;
 

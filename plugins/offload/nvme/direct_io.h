@@ -1,4 +1,4 @@
-// Whether the files of a job can be read and written past the page cache.
+// Tests whether a job's files can be read and written past the page cache.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace nvme {
 
 struct DirectIo {
   bool possible = true;
-  std::string warning;  // why not, and what it means
+  std::string warning;  // the reason, and its consequences
 };
 DirectIo try_direct_io(const JobFolder& folder);
 

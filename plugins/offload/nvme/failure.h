@@ -1,4 +1,4 @@
-// The sentences of this plugin's failures: what was attempted, where, what the system said, what to do next.
+// Error messages of this plugin: the attempt, the place, the system's error, the next step.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ using gannet::sdk::Failure;
 
 std::string bytes_text(uint64_t bytes);               // "1.5 GB"
 std::string errno_text(int code);                     // "No space left on device (errno 28)"
-uint64_t free_bytes(const std::string& path);         // 0 where it cannot be told
+uint64_t free_bytes(const std::string& path);         // 0 if unknown
 std::string free_text(const std::string& nvme_path);  // "12.3 GB are free in '/local/nvme'"
 
-// A system call failed: GANNET_IO_ERROR (GANNET_OUT_OF_MEMORY for ENOMEM) of "<attempt> failed: <errno>; <free space>: <next
-// step>".
+// The failure of a system call: GANNET_IO_ERROR (GANNET_OUT_OF_MEMORY for ENOMEM) with the text
+// "<attempt> failed: <errno>; <free space>: <next step>".
 Failure system_failure(const std::string& attempt, int code, const std::string& nvme_path);
 
 }  // namespace nvme

@@ -1,4 +1,4 @@
-// An open file descriptor that closes itself.
+// An owned file descriptor.
 #pragma once
 
 #include <unistd.h>

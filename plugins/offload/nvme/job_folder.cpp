@@ -53,13 +53,14 @@ bool is_job_folder(const std::string& name) {
          static_cast<size_t>(end) == name.size();
 }
 
-// Opens and locks `folder`'s lock. Closed when someone else holds it or has just removed it.
+// Opens and locks the lock file of `folder`. Returns a closed handle if another process holds it or
+// has just removed it.
 FileHandle take_lock(const std::string& folder, int flags) {
   const std::string path = folder + "/" + kLock;
   FileHandle lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
   struct stat locked{}, there{};
   if (!lock.is_open() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  // Between open and flock another job may have taken the folder for a dead one's.
+  // Between open and flock another job may have removed the folder as a left-over.
   if (::fstat(lock.get(), &locked) != 0 || ::stat(path.c_str(), &there) != 0 || locked.st_ino != there.st_ino) {
     errno = ENOENT;
     return {};
@@ -67,7 +68,8 @@ FileHandle take_lock(const std::string& folder, int flags) {
   return lock;
 }
 
-// Removes what jobs left whose lock is free. A folder that cannot be removed (another user's) stays: it holds no data.
+// Removes folders of dead jobs, whose lock is free. A folder that cannot be removed (another
+// user's) stays: it holds no data.
 uint64_t remove_left_overs(const std::string& nvme_path) {
   uint64_t removed = 0;
   std::error_code ignored;
@@ -76,7 +78,7 @@ uint64_t remove_left_overs(const std::string& nvme_path) {
     const FileHandle lock = take_lock(entry.path(), 0);
     if (lock.is_open())
       removed += fs::remove_all(entry.path(), ignored) > 0;
-    else if (errno == ENOENT)  // being made or unmade, or its maker died at once: removed only if empty, and a maker retries
+    else if (errno == ENOENT)  // its maker may be alive (it retries) or dead: removed only if empty
       ::rmdir(entry.path().c_str());
   }
   return removed;
@@ -88,7 +90,7 @@ JobFolder::JobFolder(const std::string& nvme_path, uint32_t rank) : nvme_path_(n
   while (nvme_path_.size() > 1 && nvme_path_.back() == '/') nvme_path_.pop_back();
   check_path(nvme_path_);
   removed_ = remove_left_overs(nvme_path_);
-  constexpr int kAttempts = 16;  // each is lost only to another job that starts in the same moment
+  constexpr int kAttempts = 16;  // an attempt fails only if another job starts at the same moment
   for (int attempt = 1;; ++attempt) {
     path_ = nvme_path_ + "/gannet-" + new_id() + "-rank" + std::to_string(rank);
     if (::mkdir(path_.c_str(), 0700) != 0) {
@@ -115,7 +117,7 @@ FileHandle JobFolder::create_file(const std::string& name, int flags) const {
   const std::string path = path_ + "/" + name;
   FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | flags, 0600));
   const int code = errno;
-  // A file system that refuses O_DIRECT may do so after making the file.
+  // A file system that refuses O_DIRECT may still have created the file.
   if (::unlink(path.c_str()) != 0 && file.is_open()) throw system_failure("unlinking '" + path + "'", errno, nvme_path_);
   errno = code;
   return file;

@@ -1,7 +1,7 @@
-// The folder `<nvme_path>/gannet-<id>-rank<r>` that a job's swap files are made in.
+// The folder of a job's swap files: `<nvme_path>/gannet-<id>-rank<r>`.
 //
-// A file `lock` in it is locked (flock) for as long as the process lives, whichever way it dies. The swap files are unlinked as
-// soon as they are open, so a dead job leaves no data, only its folder; the next job removes it.
+// Its file `lock` stays locked (flock) as long as the process lives, however it dies. Swap files
+// are unlinked once opened, so a dead job leaves only its folder, which the next job removes.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace nvme {
 
 class JobFolder {
  public:
-  // Throws Failure(GANNET_INVALID_ARGUMENT) with a sentence where nvme_path is not a folder that can be written in.
+  // Throws Failure(GANNET_INVALID_ARGUMENT) if nvme_path is not a writable folder.
   JobFolder(const std::string& nvme_path, uint32_t rank);
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;
 
   const std::string& nvme_path() const { return nvme_path_; }
   const std::string& path() const { return path_; }
-  uint64_t removed() const { return removed_; }  // left-over folders of dead jobs
+  uint64_t removed() const { return removed_; }  // number of left-over folders of dead jobs
 
-  // A new file without a name. `flags`: O_DIRECT or 0.
+  // Creates an unlinked file. `flags`: O_DIRECT or 0.
   FileHandle create_file(const std::string& name, int flags) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the config's `aio` section and `offload_*` block say, as the parts of this plugin read it.
+// The options of this plugin, from the config's `aio` section and `offload_*` block.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 
 namespace nvme {
 
-// Of buffers, offsets and sizes: what direct I/O asks for on every drive in use, and a page.
+// Alignment of buffers, offsets and sizes: enough for direct I/O on every drive in use, and a page.
 constexpr uint64_t kAlignment = 4096;
 
 struct Options {
   std::string nvme_path;
   uint64_t block_size = 1u << 20;  // bytes of a piece, the largest single transfer
-  uint32_t queue_depth = 8;        // pieces that a worker has in flight
-  bool single_submit = false;      // a system call for each piece instead of one for all that are ready
-  bool overlap_events = true;      // false: queue_depth pieces are started, and all awaited before the next
+  uint32_t queue_depth = 8;        // pieces in flight per worker
+  bool single_submit = false;      // one system call per piece instead of one for all ready pieces
+  bool overlap_events = true;      // false: start queue_depth pieces and wait for all of them before the next
   uint32_t workers = 1;            // intra_op_parallelism
   bool checksum = true;
 };

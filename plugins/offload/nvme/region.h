@@ -1,4 +1,4 @@
-// A region: a file of reserved length, and the checksums of what was written into it.
+// A region: a file of reserved length, and the checksums of its contents.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,8 @@
 
 namespace nvme {
 
-// One checksum for each block that was last written whole; none for the others. Workers touch different blocks at once.
+// One checksum for each block that was last written as a whole; none for other blocks. Workers may
+// access different blocks concurrently.
 class BlockSums {
  public:
   explicit BlockSums(uint64_t blocks) : sums_(new std::atomic<uint64_t>[blocks]()) {}
@@ -28,23 +29,24 @@ class BlockSums {
 };
 
 struct Region {
-  // Reserves the space: throws GANNET_IO_ERROR with the free space where there is too little.
+  // Reserves the space. Throws GANNET_IO_ERROR with the free space if there is too little.
   // `direct`: O_DIRECT. Workers read block_size and checksum of `options`.
   Region(const JobFolder& folder, const Options& options, const std::string& name, uint64_t wanted_bytes, uint64_t number,
          bool direct);
 
-  // Index of the block that [offset, offset + count) is all of, else -1 (or where checksums are off).
+  // Index of the block that [offset, offset + count) covers exactly, or -1 (also if checksums are
+  // off).
   int64_t whole_block(uint64_t offset, uint64_t count) const;
 
   std::string name;
   uint64_t bytes;  // rounded up to the alignment
   std::string nvme_path;
-  std::string path;  // where the file was until it was unlinked
+  std::string path;  // path of the file before it was unlinked
   FileHandle file;
   uint64_t block_size;
   bool checksum;
   BlockSums sums;
-  uint64_t requests_open = 0;  // requests not done yet; guarded by Requests
+  uint64_t requests_open = 0;  // requests not yet done; guarded by Requests
 };
 
 }  // namespace nvme

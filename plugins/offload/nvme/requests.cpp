@@ -5,7 +5,7 @@
 namespace nvme {
 namespace {
 
-// Pieces that [offset, offset + bytes) is cut into.
+// Number of pieces of [offset, offset + bytes).
 uint64_t piece_count(const Region& region, uint64_t offset, uint64_t bytes) {
   if (bytes == 0) return 0;
   return (offset + bytes - 1) / region.block_size - offset / region.block_size + 1;
@@ -74,7 +74,7 @@ bool Requests::finish(const Outcome& outcome) {
   Work& work = *outcome.piece.work;
   if (outcome.failure && !work.failure) {
     work.failure = outcome.failure;
-    // The rest of a request that failed is not begun.
+    // Drop the rest of a failed request.
     const auto rest = std::find_if(queue_.begin(), queue_.end(), [&](const Piece& left) { return left.work == &work; });
     if (rest != queue_.end()) {
       work.pieces_open -= piece_count(*rest->region, rest->offset, rest->bytes);

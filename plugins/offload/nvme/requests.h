@@ -1,7 +1,8 @@
-// What was asked for and is not done: the callers put requests in and wait for them, the workers take pieces out.
+// The open requests. Callers add requests and wait for them; workers take pieces.
 //
-// A request is cut at the multiples of the block size in the region, so that a piece is a block or a part of one. Pieces are
-// handed out in order, to whichever worker has room. One lock for all of it: it is taken per batch of pieces, not per byte.
+// A request is cut at multiples of the block size in the region, so that a piece is a block or a
+// part of one. Pieces are handed out in order, to any worker with a free slot. One lock guards
+// everything; it is taken per batch of pieces, not per byte.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +20,7 @@
 namespace nvme {
 
 struct Work {
-  uint64_t pieces_open = 0;        // not done yet, taken or not
+  uint64_t pieces_open = 0;        // not done yet, taken by a worker or not
   std::optional<Failure> failure;  // the first one
 };
 
@@ -38,24 +39,24 @@ struct Outcome {
 
 class Requests {
  public:
-  // ---- by the callers, any thread
+  // ---- Callers, any thread
   Work* add(Region& region, uint64_t offset, char* buffer, uint64_t bytes, bool is_write);
-  void wait(Work* work);                // and forgets it; throws its failure
-  void wait_for(const Region& region);  // until nothing is open on it
+  void wait(Work* work);                // deletes the work; throws its failure
+  void wait_for(const Region& region);  // until the region has no open requests
 
-  // ---- by the workers
-  // Appends up to `limit` pieces. With `may_sleep` it waits for one; it comes back without when close() was called and all is
-  // taken.
+  // ---- Workers
+  // Appends up to `limit` pieces. With `may_sleep`, waits for one; returns none once close() was
+  // called and all pieces are taken.
   void take(size_t limit, bool may_sleep, std::vector<Piece>& pieces);
   void done(const std::vector<Outcome>& outcomes);
   void close();
 
  private:
-  bool finish(const Outcome& outcome);  // true when its work is over
+  bool finish(const Outcome& outcome);  // true if its work is over
 
   std::mutex mutex_;
   std::condition_variable arrived_, finished_;
-  std::deque<Piece> queue_;  // what of each request is not taken
+  std::deque<Piece> queue_;  // the remaining range of each request
   std::unordered_map<Work*, std::unique_ptr<Work>> works_;
   bool closed_ = false;
 };

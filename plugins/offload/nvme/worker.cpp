@@ -72,7 +72,7 @@ void Worker::start() {
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "gannet-nvme");
     run();
-    io_destroy(std::exchange(context_, nullptr));  // takes tens of milliseconds: here, all workers' at once
+    io_destroy(std::exchange(context_, nullptr));  // takes tens of milliseconds; here the workers do it in parallel
   });
 }
 
@@ -91,7 +91,7 @@ void Worker::run() {
   }
 }
 
-// Takes a piece for each idle slot; sleeps only when there is nothing else to do.
+// Takes a piece for each idle slot. Sleeps only if there is nothing else to do.
 void Worker::fill() {
   const bool busy = in_flight_ > 0 || !ready_.empty();
   if (idle_.empty() || (busy && !options_.overlap_events)) return;
@@ -103,7 +103,7 @@ void Worker::fill() {
     slot.piece = piece;
     slot.bytes_done = 0;
     if (piece.is_write && options_.checksum) {
-      piece.region->sums.forget(piece.offset / options_.block_size);  // unknown until the write has succeeded
+      piece.region->sums.forget(piece.offset / options_.block_size);  // no checksum until the write has succeeded
       if (piece.region->whole_block(piece.offset, piece.bytes) >= 0) unsummed_.push_back(&slot);
     }
     prepare(slot);
@@ -134,9 +134,9 @@ void Worker::submit() {
     for (int i = 0; i < accepted; ++i) ready_[submitted++]->in_flight = true;
     in_flight_ += static_cast<size_t>(std::max(accepted, 0));
     if (accepted > 0 || accepted == -EINTR) continue;
-    if (accepted == 0 || accepted == -EAGAIN) {  // the kernel has no room: what is in flight makes some
+    if (accepted == 0 || accepted == -EAGAIN) {  // the kernel queue is full; completing our own transfers makes room
       if (in_flight_ > 0) break;
-      if (++pauses <= kPauses) {  // others' transfers fill it
+      if (++pauses <= kPauses) {  // full of other processes' transfers
         std::this_thread::sleep_for(kPause);
         continue;
       }
@@ -147,7 +147,7 @@ void Worker::submit() {
   ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(submitted));
 }
 
-// While the drive works: checksums, and word to the waiters.
+// While the drive works, computes and verifies checksums and reports outcomes to waiters.
 void Worker::settle() {
   for (Slot* slot : unsummed_) slot->sum = BlockSums::of(slot->piece.buffer, slot->piece.bytes);
   unsummed_.clear();
@@ -182,7 +182,7 @@ void Worker::advance(Slot& slot, long result) {
   if (result < 0) return complete(slot, failure_of(slot.piece, static_cast<int>(-result)));
   const uint64_t done = slot.bytes_done + static_cast<uint64_t>(result);
   if (done == slot.piece.bytes) return complete(slot, std::nullopt);
-  // A short transfer resumes at the last aligned byte; one that moves nothing would never end.
+  // A short transfer resumes at the last aligned byte. One without progress would never end.
   const uint64_t resumed = done / kAlignment * kAlignment;
   if (resumed <= slot.bytes_done || done > slot.piece.bytes) return complete(slot, short_transfer(slot.piece, done));
   slot.bytes_done = resumed;
@@ -198,13 +198,14 @@ void Worker::complete(Slot& slot, std::optional<Failure> failure) {
   idle_.push_back(&slot);
 }
 
-// The kernel does not tell what became of the transfers: io_destroy waits until none touches its buffer, and all count as failed.
+// The kernel does not report the outcome of the transfers. io_destroy waits until none accesses its
+// buffer; all count as failed.
 void Worker::lose_context(int code) {
   io_destroy(context_);
   for (Slot& slot : slots_)
     if (std::exchange(slot.in_flight, false)) complete(slot, failure_of(slot.piece, code));
   in_flight_ = 0;
-  set_up(options_.queue_depth, context_);  // if it fails, so does each submission, with its own sentence
+  set_up(options_.queue_depth, context_);  // if it fails, each submission fails with its own message
 }
 
 }  // namespace nvme

@@ -1,7 +1,8 @@
-// A worker: one thread with one kernel I/O context and up to queue_depth pieces in it.
+// A worker: a thread with one kernel I/O context and up to queue_depth pieces in flight.
 //
-// The thread sleeps in the kernel (for a completion) or on Requests (for a request), and never polls. While pieces are in flight
-// it computes checksums: of the writes just begun, of the reads just done after others have taken their place.
+// The thread sleeps in the kernel (for a completion) or in Requests (for a request) and never
+// polls. While pieces are in flight, it computes checksums: of writes that have just begun, and of
+// reads that are done, once other pieces have taken their slots.
 #pragma once
 
 #include <libaio.h>
@@ -17,9 +18,9 @@ namespace nvme {
 
 class Worker {
  public:
-  Worker(Requests& requests, const Options& options);  // sets the context up; start() starts the thread
+  Worker(Requests& requests, const Options& options);  // creates the I/O context; start() starts the thread
   void start();
-  ~Worker();  // after Requests::close(): what was asked for is finished first
+  ~Worker();  // after Requests::close(): finishes open requests first
   Worker(const Worker&) = delete;
 
  private:
@@ -27,7 +28,7 @@ class Worker {
     iocb control{};
     Piece piece;
     uint64_t bytes_done = 0;
-    uint64_t sum = BlockSums::kNone;  // of a whole block that is written
+    uint64_t sum = BlockSums::kNone;  // of a block that is written as a whole
     bool in_flight = false;
   };
 
@@ -46,10 +47,10 @@ class Worker {
   const Options& options_;
   io_context_t context_ = nullptr;
   std::vector<Slot> slots_;        // [queue_depth]
-  std::vector<Slot*> idle_;        // hold no piece
+  std::vector<Slot*> idle_;        // without a piece
   std::vector<Slot*> ready_;       // to be submitted
   std::vector<Slot*> unsummed_;    // writes of this round whose checksum is to be computed
-  std::vector<Outcome> finished_;  // to be verified and told
+  std::vector<Outcome> finished_;  // to be verified and reported
   size_t in_flight_ = 0;
   std::vector<Piece> taken_;
   std::vector<iocb*> batch_;

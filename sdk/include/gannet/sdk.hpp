@@ -1,5 +1,6 @@
-/// The comfort of C++ over gannet/abi.h, compiled into the plugin: typed parameters, the host's services, and the wall that
-/// turns exceptions into codes. Header-only; needs C++17 and nothing of LibTorch.
+/// A C++ layer over gannet/abi.h that is compiled into the plugin: typed parameters, the host's
+/// services, and the wall that turns exceptions into codes. Header-only; needs C++17 and nothing of
+/// LibTorch.
 ///
 ///   #include <gannet/sdk.hpp>
 ///
@@ -69,8 +70,8 @@ constexpr gannet_descriptor scheduler(const char* name, const char* version, con
 
 }  // namespace gannet::sdk
 
-/// Set by gannet_add_plugin() for the pinned tier: LibTorch's version, string ABI and compiler family; and, with VENDOR, which
-/// vendor's half of it is used.
+/// Set by gannet_add_plugin() for the pinned tier: LibTorch's version, string ABI and compiler
+/// family; and, with VENDOR, the vendor whose half of LibTorch is used.
 #ifndef GANNET_FINGERPRINT
 #define GANNET_FINGERPRINT ""
 #endif
@@ -97,7 +98,8 @@ constexpr Table<kCount> table_of(const gannet_descriptor (&descriptors)[kCount])
 ///   GANNET_PLUGINS("optimizer/adam@cpu optimizer/adamw@cpu", GANNET_TIER_STABLE, descriptor, descriptor)
 /// `provides_` names each descriptor as kind/name@device (no @device where it is ""), lower case.
 #define GANNET_PLUGINS(provides_, tier_, ...) GANNET_PLUGINS_THAT_NEED(0, provides_, tier_, __VA_ARGS__)
-/// The same of plugins that cannot do without some features of newer hosts, bits of gannet_note::required_features.
+/// The same for plugins that require features of newer hosts, bits of
+/// gannet_note::required_features.
 #define GANNET_PLUGINS_THAT_NEED(features_, provides_, tier_, ...)                                          \
   GANNET_PLUGIN_NOTE(tier_, features_, GANNET_FINGERPRINT, GANNET_VENDOR, provides_);                       \
   static constexpr gannet_descriptor gannet_descriptors_[] = {__VA_ARGS__};                                 \

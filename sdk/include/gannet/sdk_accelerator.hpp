@@ -10,8 +10,8 @@
 ///   GANNET_PLUGINS("accelerator/cpu", GANNET_TIER_STABLE,
 ///                  gannet::sdk::accelerator<Cpu>("cpu", GANNET_TIER_STABLE, "", "1.0", "the host's processor"))
 ///
-/// One with queues beside the compute streams (see gannet/abi.h for what they promise) has these as well; capabilities() need
-/// not tell:
+/// An accelerator with queues beside the compute streams (see gannet/abi.h for their guarantees)
+/// also has the following; capabilities() need not include them:
 ///   class Event {                                            movable
 ///     bool is_over();
 ///     void wait();
@@ -33,8 +33,9 @@
 
 namespace gannet::sdk {
 
-/// A derived class may also have set_device, synchronize, native_stream, default_comm and plugin_device; these are a host without
-/// streams. And kPriority: what "auto" prefers (gannet_accelerator_priority).
+/// A derived class may also have set_device, synchronize, native_stream, default_comm and
+/// plugin_device; the defaults are those of a host without streams. It may also have kPriority, the
+/// preference of "auto" (gannet_accelerator_priority).
 class AcceleratorBase : public HostServices {
  public:
   static constexpr int32_t kPriority = GANNET_PRIORITY_UNSAID;
@@ -43,7 +44,7 @@ class AcceleratorBase : public HostServices {
   void synchronize(uint32_t) {}
   void* native_stream(uint32_t, int64_t) { return nullptr; }
   const char* default_comm() const { return "gloo"; }
-  const char* plugin_device() const { return nullptr; }  // its own name
+  const char* plugin_device() const { return nullptr; }  // default: its own name
 };
 
 namespace detail {

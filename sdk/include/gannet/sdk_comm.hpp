@@ -25,8 +25,8 @@
 ///   void* allocate(Group&, uint64_t bytes); void deallocate(Group&, void*);
 ///   void register_buffer(Group&, void*, uint64_t bytes); void unregister_buffer(Group&, void*);   all four or none
 ///
-/// The wall has checked what start is given: a known operation and type, buffers where there are elements, ranks of the group,
-/// counts that agree with one another.
+/// The wall has already checked the arguments of start: a known operation and type, buffers if
+/// there are elements, ranks of the group, counts that agree with one another.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ inline const char* name_of_collective(uint32_t op) {
   return op >= GANNET_ALL_REDUCE && op <= GANNET_RECV ? kNames[op] : "an unknown operation";
 }
 
-/// The arguments of one collective, checked, and what follows from them.
+/// The checked arguments of one collective, and values derived from them.
 struct Collective : gannet_collective_args {
   uint32_t rank = 0, size = 1;  // of this rank in the group, and of the group
 
@@ -53,16 +53,17 @@ struct Collective : gannet_collective_args {
   bool sums_in_float() const { return reduces() && sum_dtype == GANNET_FLOAT32 && is_16_bit_float(dtype); }
   uint64_t element_bytes() const { return op == GANNET_BARRIER ? 0 : bytes_of(dtype); }
   uint64_t bytes() const { return count * element_bytes(); }
-  /// Elements of rank i's part of send and recv, and where it begins, in operations that have parts.
+  /// Number of elements of rank i's part of send and recv, and its offset, in operations with
+  /// parts.
   uint64_t send_count(uint32_t i) const { return send_counts ? send_counts[i] : count; }
   uint64_t recv_count(uint32_t i) const { return recv_counts ? recv_counts[i] : count; }
   uint64_t send_offset(uint32_t i) const { return offset(send_counts, i); }
   uint64_t recv_offset(uint32_t i) const { return offset(recv_counts, i); }
   const char* send_part(uint32_t i) const { return static_cast<const char*>(send) + send_offset(i) * bytes_of(dtype); }
   char* recv_part(uint32_t i) const { return static_cast<char*>(recv) + recv_offset(i) * bytes_of(dtype); }
-  /// What the sum over ranks is multiplied by at its end.
+  /// Factor of the sum over ranks at its end.
   double final_factor() const { return reduces() && reduce_op == GANNET_AVERAGE ? 1.0 / size : 1.0; }
-  /// What every rank's elements are multiplied by before they are added.
+  /// Factor of every rank's elements before they are added.
   double first_factor() const { return reduces() && reduce_op == GANNET_PREMULTIPLIED_SUM ? factor : 1.0; }
 
  private:
@@ -117,7 +118,7 @@ inline Collective checked(const gannet_collective_args& given, uint32_t rank, ui
   return c;
 }
 
-/// A collective of a group of one, done at once in host memory.
+/// Does a collective of a group of one, at once, in host memory.
 inline void do_alone(const Collective& c) {
   const bool copies = c.op != GANNET_BARRIER && c.op != GANNET_BROADCAST;
   const uint64_t count = c.send_count(0);
@@ -136,7 +137,7 @@ class CommBase : public HostServices {
   uint64_t timeout_ms() const { return timeout_ms_; }
   uint32_t sum_dtype(uint32_t dtype) const { return dtype; }
 
-  /// Bytes on the wire; calls are counted by the wall.
+  /// Counts the bytes on the wire; the wall counts the calls.
   void count_traffic(uint64_t sent, uint64_t received) {
     bytes_sent_.fetch_add(sent, std::memory_order_relaxed);
     bytes_received_.fetch_add(received, std::memory_order_relaxed);
@@ -175,7 +176,7 @@ struct CommGroupHolder {
   uint32_t rank, size;
 };
 
-/// The works of one call: one, or a batch that was started one by one.
+/// The works of one call: one work, or a batch that was started one by one.
 template <class Derived>
 struct CommWorkHolder {
   std::vector<std::unique_ptr<typename Derived::Work>> works;
@@ -304,7 +305,8 @@ inline constexpr gannet_comm_api kCommApi = [] {
 
 }  // namespace detail
 
-/// `device`: whose memory it moves. `fingerprint`: GANNET_FINGERPRINT for the pinned tier, "" for the stable one.
+/// `device`: the device whose memory it moves. `fingerprint`: GANNET_FINGERPRINT for the pinned
+/// tier, "" for the stable one.
 template <class Derived>
 constexpr gannet_descriptor comm(const char* name, const char* device, gannet_tier tier, const char* fingerprint,
                                  const char* version, const char* doc) {

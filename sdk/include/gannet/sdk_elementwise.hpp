@@ -1,6 +1,7 @@
-/// An optimizer from the rule of one element: the SDK brings the loop. The same text is compiled for a CPU (every SIMD width
-/// that Highway knows, with threads; without Highway, plain loops with the same bits) and, by nvcc, for CUDA. For HIP the rules
-/// are device functions, which a plugin's own kernel calls.
+/// Builds an optimizer from the rule of one element; the SDK provides the loop. The same source is
+/// compiled for a CPU (every SIMD width that Highway supports, with threads; without Highway, plain
+/// loops with the same bits) and, by nvcc, for CUDA. For HIP the rules are device functions, which
+/// a plugin's own kernel calls.
 ///
 ///   // lion.cpp: Lion (Chen et al. 2023, algorithm 2).
 ///   #include <gannet/sdk_elementwise.hpp>
@@ -25,17 +26,19 @@
 /// fma(a, b, c) = a * b + c rounded once, select(condition, a, b). `g` is the gradient, already averaged, unscaled and clipped.
 /// Every operation is rounded by itself.
 ///
-/// The file is compiled once per target, so it includes this header first, nothing with side effects, and keeps its rules between
-/// GANNET_RULES_BEGIN and GANNET_RULES_END. A rule may also have
-///   static std::vector<gannet_state_spec> states(const RuleParams&);      in place of what kStates say
+/// The file is compiled once per target, so it includes this header first, nothing with side
+/// effects, and keeps its rules between GANNET_RULES_BEGIN and GANNET_RULES_END. A rule may also
+/// have
+///   static std::vector<gannet_state_spec> states(const RuleParams&);      in place of kStates
 ///   static void check(const RuleParams&, const HostServices&);            throws Failure for params that do not fit
-/// A struct that picks one of several rules by the params is a family: kParams, states(), perhaps check(), and
+/// A struct that selects one of several rules by the params is a family. It has kParams, states(),
+/// optionally check(), and
 ///   template <class T, class Run> static void with_rule(const Step& s, Run&& run) { run(SomeRule<T>(s)); }
 /// named with GANNET_ELEMENTWISE_FAMILY(Family). Several optimizers in a file: GANNET_ELEMENTWISE(Rule) for each, then
 ///   GANNET_ELEMENTWISE_PLUGINS("optimizer/a@" GANNET_RULE_DEVICE " optimizer/b@" GANNET_RULE_DEVICE,
 ///                              GANNET_ELEMENTWISE_OPTIMIZER(A, "A", "1.0.0", "..."), ...)
 //
-// There is no include guard: the file is read once per target.
+// There is no include guard, since the file is read once per target.
 #include <gannet/sdk_rule.hpp>
 
 #if defined(__CUDACC__)
@@ -75,7 +78,7 @@
   GANNET_RULE_KERNEL(Rule_##Family, Rule_)
 #define GANNET_ELEMENTWISE_FAMILY(Family_) GANNET_RULE_KERNEL(Family_, Family_)
 
-// Only the last reading of the file exports.
+// Only the last pass over the file exports.
 #if GANNET_RULE_IS_LAST
 #define GANNET_ELEMENTWISE_OPTIMIZER(Rule_, name_, version_, doc_) \
   gannet::sdk::optimizer<gannet::rules::Rule_##Optimizer>(name_, GANNET_RULE_DEVICE, version_, doc_)

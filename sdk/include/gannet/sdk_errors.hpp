@@ -1,4 +1,5 @@
-/// The wall between a plugin's C++ and the contract: exceptions become codes with a text. Part of gannet/sdk.hpp.
+/// The wall between a plugin's C++ and the ABI: exceptions become codes with a text. Part of
+/// gannet/sdk.hpp.
 ///
 ///   int32_t create(..., gannet_error* error) noexcept {
 ///     return gannet::sdk::guarded(error, [&] {
@@ -17,7 +18,7 @@
 
 namespace gannet::sdk {
 
-/// An error with a code of the contract. The text should say what was found and what to do next.
+/// An error with a code of the ABI. The text should say what was found and what to do next.
 class Failure : public std::exception {
  public:
   Failure(gannet_status status, std::string message) : status_(status), message_(std::move(message)) {}
@@ -39,7 +40,8 @@ inline int32_t report(gannet_error* error, int32_t status, const char* message) 
   return status;
 }
 
-/// Runs `body`; whatever it throws becomes a status and a message. Nothing passes this wall.
+/// Runs `body`, and converts any exception to a status and a message. No exception passes this
+/// wall.
 template <class Body>
 int32_t guarded(gannet_error* error, Body&& body) noexcept {
   try {

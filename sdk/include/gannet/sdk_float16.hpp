@@ -12,7 +12,8 @@
 
 namespace gannet::sdk {
 
-/// bfloat16 and IEEE binary16 as their bits. Arithmetic is that of float; narrowing rounds to nearest even and keeps NaN.
+/// bfloat16 and IEEE binary16 as their bits. Arithmetic is done in float; narrowing rounds to
+/// nearest even and keeps NaN.
 struct BFloat16 {
   uint16_t bits;
   BFloat16() = default;
@@ -32,8 +33,9 @@ struct BFloat16 {
 struct Float16 {
   uint16_t bits;
   Float16() = default;
-  // A float's exponent is 8 bits around 127, a half's 5 around 15. Adding a number whose last bit weighs what the half's last bit
-  // does lets the float addition round, normal or subnormal alike.
+  // A float's exponent is 8 bits around 127, a half's 5 around 15. Adding a number whose last bit
+  // has the weight of the half's last bit makes the float addition do the rounding, for normal and
+  // subnormal numbers alike.
   explicit Float16(float value) {
     uint32_t wide;
     std::memcpy(&wide, &value, sizeof(wide));
@@ -50,7 +52,7 @@ struct Float16 {
       std::memcpy(&half, &shifted, sizeof(half));
       half -= 0x3f000000;
     } else {
-      half = (magnitude - 0x38000000 + 0x0fff + (magnitude >> 13 & 1)) >> 13;  // may carry into infinity, as it should
+      half = (magnitude - 0x38000000 + 0x0fff + (magnitude >> 13 & 1)) >> 13;  // a carry into infinity is correct
     }
     bits = static_cast<uint16_t>(sign | half);
   }
@@ -72,7 +74,7 @@ struct Float16 {
   }
 };
 
-/// 16-bit floating-point elements as floats, and back, rounded to nearest even.
+/// Converts 16-bit floating-point elements to floats and back, rounded to nearest even.
 inline void widen(float* to, const void* from, uint64_t count, uint32_t dtype) {
   if (dtype == GANNET_BFLOAT16)
     for (uint64_t i = 0; i < count; ++i) to[i] = static_cast<const BFloat16*>(from)[i];

@@ -1,4 +1,5 @@
-/// The host's services as a plugin in C++ has them: log, threads, ranks, collectives. Part of gannet/sdk.hpp.
+/// The host's services for plugins in C++: log, threads, ranks, collectives. Part of
+/// gannet/sdk.hpp.
 #pragma once
 
 #include <gannet/abi.h>
@@ -11,7 +12,7 @@
 
 namespace gannet::sdk {
 
-/// What every plugin object of ours holds: the host table.
+/// Base of every plugin object: holds the host table.
 class HostServices {
  public:
   explicit HostServices(const gannet_host& host) : host_(&host) {}
@@ -23,7 +24,7 @@ class HostServices {
   /// Among the ranks that share the work on the same parameters.
   uint32_t rank() const { return host_->rank(host_->context, GANNET_GROUP_DATA); }
   uint32_t world_size() const { return host_->world_size(host_->context, GANNET_GROUP_DATA); }
-  /// A collective of these ranks, where gannet_host::collective says that it is legal.
+  /// A collective of these ranks, at the points where gannet_host::collective allows it.
   void collective(gannet_host_collective args) const {
     char text[1024] = "";
     gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
@@ -32,14 +33,15 @@ class HostServices {
     if (status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), text);
   }
 
-  /// body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of `grain`. What the body throws is
-  /// thrown again here, as a Failure with its code and its text; of several, the first in time.
+  /// Runs body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of
+  /// `grain`. An exception of the body is thrown again here, as a Failure with its code and its
+  /// text; if there are several, the first in time.
   template <class Body>
   void parallel_for(uint64_t count, uint64_t grain, Body&& body) const {
     struct Loop {
       std::remove_reference_t<Body>* body;
       std::atomic<bool> has_failed{false};
-      int32_t status = GANNET_OK;  // these two: of the one chunk that set has_failed, read behind the loop's end
+      int32_t status = GANNET_OK;  // status and text are set by the chunk that set has_failed, and read after the loop
       char text[1024] = "";
     } loop{&body};
     auto run = [](void* argument, uint64_t begin, uint64_t end) -> int32_t {

@@ -15,9 +15,10 @@
 ///   };
 ///   GANNET_PLUGINS("offload/tape", GANNET_TIER_STABLE, gannet::sdk::offload<Tape>("tape", "1.0", "slow but large"))
 ///
-/// read and write may return before the transfer is done; the buffer belongs to the tier until wait has returned. Several works
-/// are in flight together and are waited for in any order. Those whose bytes overlap, where one of them writes, are ordered by
-/// the host: it waits for the first before it asks for the second. The wall has checked alignment and range already.
+/// read and write may return before the transfer is done; the buffer belongs to the tier until wait
+/// has returned. Several works may be in flight together, and are waited for in any order. Works
+/// with overlapping bytes, at least one of them a write, are ordered by the host, which waits for
+/// the first before it starts the second. The wall has already checked alignment and range.
 #pragma once
 
 #include <gannet/sdk.hpp>
@@ -33,7 +34,7 @@ class OffloadBase : public HostServices {
   uint32_t rank_;
 };
 
-/// Refuses a request that is not aligned or leaves the region.
+/// Refuses a request that is not aligned or exceeds the region.
 inline void check_request(const char* what, uint64_t alignment, const std::string& region, uint64_t region_bytes, uint64_t offset,
                           const void* buffer, uint64_t bytes) {
   const auto refuse = [&](const std::string& why) {

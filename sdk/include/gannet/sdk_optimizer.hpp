@@ -10,7 +10,8 @@
 
 namespace gannet::sdk {
 
-/// A state the optimizer wants: `state("exp_avg")` is one per element, in the master's dtype, from zero.
+/// A state of the optimizer: `state("exp_avg")` has one value per element, in the master's dtype,
+/// initially zero.
 constexpr gannet_state_spec state(const char* name, gannet_state_extent extent = GANNET_STATE_PER_ELEMENT,
                                   gannet_dtype dtype = GANNET_DTYPE_NONE, double initial_value = 0) {
   gannet_state_spec spec{};
@@ -22,14 +23,15 @@ constexpr gannet_state_spec state(const char* name, gannet_state_extent extent =
   return spec;
 }
 
-/// A state whose first value is the parameter's: `state_from_parameter("z")`.
+/// A state that is initialised with the parameter's values: `state_from_parameter("z")`.
 constexpr gannet_state_spec state_from_parameter(const char* name, gannet_dtype dtype = GANNET_DTYPE_NONE) {
   gannet_state_spec spec = state(name, GANNET_STATE_PER_ELEMENT, dtype);
   spec.flags = GANNET_STATE_FROM_PARAMETER;
   return spec;
 }
 
-/// One value per `block` elements: `state_per_block("exp_avg_scale", 256)`. range_alignment() is a multiple of the block then.
+/// One value per `block` elements: `state_per_block("exp_avg_scale", 256)`. range_alignment() must
+/// then be a multiple of the block.
 constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, gannet_dtype dtype = GANNET_FLOAT32,
                                             double initial_value = 0) {
   gannet_state_spec spec = state(name, GANNET_STATE_PER_BLOCK, dtype, initial_value);
@@ -38,8 +40,10 @@ constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, ga
 }
 
 #if GANNET_TARGET_MINOR >= 1
-/// Squares of a tensor's rows (GANNET_STATE_ROW_SQUARE) or columns (GANNET_STATE_COLUMN_SQUARE), with NEEDS_WHOLE_TENSOR:
-/// `square_state("left", GANNET_STATE_ROW_SQUARE, 2048, 1e-6)` has 1e-6 on its diagonals, and none of more than 2048 rows.
+/// Square matrices for a tensor's rows (GANNET_STATE_ROW_SQUARE) or columns
+/// (GANNET_STATE_COLUMN_SQUARE), with NEEDS_WHOLE_TENSOR: `square_state("left",
+/// GANNET_STATE_ROW_SQUARE, 2048, 1e-6)` has 1e-6 on its diagonals, and no matrix of more than 2048
+/// rows.
 constexpr gannet_state_spec square_state(const char* name, gannet_state_extent extent, uint64_t limit, double diagonal = 0,
                                          gannet_dtype dtype = GANNET_FLOAT32) {
   gannet_state_spec spec = state(name, extent, dtype, diagonal);
@@ -48,7 +52,8 @@ constexpr gannet_state_spec square_state(const char* name, gannet_state_extent e
 }
 #endif
 
-/// A number of whole tensors, of the group or of the model: `sum(GANNET_SUM_OF_TENSOR)`.
+/// A number reduced over a whole tensor, over the group or over the model:
+/// `sum(GANNET_SUM_OF_TENSOR)`.
 constexpr gannet_sum_spec sum(gannet_sum_scope scope, gannet_reduce_op reduce_op = GANNET_SUM, uint32_t round = 0) {
   gannet_sum_spec spec{};
   spec.struct_size = sizeof(gannet_sum_spec);
@@ -59,7 +64,7 @@ constexpr gannet_sum_spec sum(gannet_sum_scope scope, gannet_reduce_op reduce_op
 }
 
 #if GANNET_TARGET_MINOR >= 2
-/// A number that perturb() wants to know: `sum_to_perturb(GANNET_SUM_OF_MODEL)`.
+/// A reduced number that perturb() needs: `sum_to_perturb(GANNET_SUM_OF_MODEL)`.
 constexpr gannet_sum_spec sum_to_perturb(gannet_sum_scope scope, gannet_reduce_op reduce_op = GANNET_SUM, uint32_t round = 0) {
   gannet_sum_spec spec = sum(scope, reduce_op, round);
   spec.pass = GANNET_PASS_PERTURB;
@@ -67,7 +72,7 @@ constexpr gannet_sum_spec sum_to_perturb(gannet_sum_scope scope, gannet_reduce_o
 }
 #endif
 
-/// The i-th of an array of structs that comes with its stride.
+/// The i-th element of an array of structs with an explicit stride.
 template <class T>
 const T& element(const T* first, uint64_t stride, uint64_t i) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * stride);
@@ -80,7 +85,8 @@ inline const gannet_tensor& tensor(const gannet_step_args& args, uint64_t i) {
 }
 
 #if GANNET_TARGET_MINOR >= 1
-/// The squares of segment `s` in the state number `state`, [matrices][rows][rows]; null where its tensor has none.
+/// The square matrices of segment `s` in the state with index `state`, [matrices][rows][rows]; null
+/// if its tensor has none.
 template <class T>
 T* square(const gannet_update_args& args, uint64_t s, uint64_t state) {
   return static_cast<T*>(args.squares[s * args.state_count + state]);
@@ -123,8 +129,9 @@ class Pieces {
 #else
 #define GANNET_NUMBERS_FUNCTION
 #endif
-/// The numbers of a call wherever they lie: in its arguments or, with TAKES_DEVICE_NUMBERS, where the piece's arrays are. Made on
-/// the host from `args`, which reads none of them, and passed by value to a kernel, which does:
+/// The numbers of a call, from its arguments or, with TAKES_DEVICE_NUMBERS, from the piece's device
+/// arrays. It is made on the host from `args` without reading the numbers, and passed by value to a
+/// kernel, which reads them:
 ///
 ///   const StepNumbers numbers(args);
 ///   if (numbers.is_skipped()) return;
@@ -146,24 +153,24 @@ class StepNumbers {
 #undef GANNET_NUMBERS_FUNCTION
 #endif
 
-/// Base of an optimizer in C++: an object for each parameter group. A derived class has
-///   static constexpr gannet_param_spec kParams[];              what the config may say
+/// Base of an optimizer in C++: one object per parameter group. A derived class has
+///   static constexpr gannet_param_spec kParams[];              the parameters in the config
 ///   Derived(const gannet_host&, const Params&)                  or `using OptimizerBase::OptimizerBase`
 ///   void update(const gannet_update_args&);
 /// and may have
 ///   bool supports(param_dtype, grad_dtype, out_dtype) const;    default: fp32 master and gradient, no copy
-///   void prepare(const gannet_optimizer_context&);              which tensors it is for: before the next four are asked
+///   void prepare(const gannet_optimizer_context&);              the tensors that it is for; called before the next four
 ///   uint64_t capabilities() const;                              default: ELEMENTWISE
 ///   std::vector<gannet_state_spec> states() const;              default: none
 ///   std::vector<gannet_sum_spec> wanted_sums() const;           default: none
 ///   uint64_t range_alignment() const;                           default: any
 ///   void sums(const gannet_update_args&, uint32_t round, double* sums);
 ///   void begin_step(const gannet_step_args&); void end_step(const gannet_step_args&);
-///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, where they are not those trained
+///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, if they are not the trained ones
 ///   uint32_t reduces_gradients(uint64_t step) const;            with OWNS_GRAD_REDUCTION: a gannet_gradient_reduction
-///   uint64_t workspace_bytes() const;                           with USES_WORKSPACE: of a piece, whatever its length
+///   uint64_t workspace_bytes() const;                           with USES_WORKSPACE: per piece, independent of its length
 ///   uint64_t workspace_bytes_per_element() const;               and for each of its elements
-///   void perturb(const gannet_update_args&);                    with PERTURBS: where the step's gradient is to be taken
+///   void perturb(const gannet_update_args&);                    with PERTURBS: moves to where the step's gradient is taken
 ///   bool wants_second_gradient(uint64_t step) const;            with SECOND_GRADIENT: update() of this step takes one
 ///   void update_many(const Pieces&);                            with TAKES_LISTS; default: update() of each
 ///   void sums_many(const Pieces&, uint32_t round, double* const* sums);   likewise
@@ -201,7 +208,7 @@ struct OptimizerHolder {
   std::vector<gannet_sum_spec> sums;
 };
 
-// Whether a class has a function of its own in place of OptimizerBase's.
+// Whether a class overrides a function of OptimizerBase.
 template <class OfDerived, class OfBase>
 inline constexpr bool kIsOwn = !std::is_same_v<OfDerived, OfBase>;
 

@@ -1,4 +1,5 @@
-/// What a plugin's section of the config may say, and what it said. Part of gannet/sdk.hpp.
+/// Declares the parameters of a plugin's section of the config, and reads their values. Part of
+/// gannet/sdk.hpp.
 ///
 ///   static constexpr gannet_param_spec kParams[] = {
 ///       gannet::sdk::above(gannet::sdk::dynamic_number("lr", "1e-3", "learning rate"), 0),
@@ -27,7 +28,7 @@ constexpr gannet_param_spec param(gannet_param_type type, const char* name, cons
   spec.default_json = default_json;
   return spec;
 }
-/// `default_json` null and no REQUIRED flag: the value is optional, see Params::has.
+/// If `default_json` is null and there is no REQUIRED flag, the value is optional; see Params::has.
 constexpr gannet_param_spec boolean(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
   return param(GANNET_PARAM_BOOL, name, default_json, doc, flags);
 }
@@ -73,8 +74,9 @@ namespace detail {
 template <uint32_t... kRoles>
 inline constexpr uint32_t kRoleList[] = {kRoles...};
 }
-/// What a dynamic parameter is, for schedules, whatever its name: role<GANNET_ROLE_LEARNING_RATE>(dynamic_number("lr", ...)). Of
-/// a list one role for each number: role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(dynamic_numbers("betas", 2, ...)).
+/// The role of a dynamic parameter for schedules, independent of its name:
+/// role<GANNET_ROLE_LEARNING_RATE>(dynamic_number("lr", ...)). A list has one role for each number:
+/// role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(dynamic_numbers("betas", 2, ...)).
 template <uint32_t... kRoles>
 constexpr gannet_param_spec role(gannet_param_spec spec) {
   static_assert(sizeof...(kRoles) > 0);
@@ -102,7 +104,7 @@ constexpr gannet_param_spec below(gannet_param_spec spec, double maximum) {
   return spec;
 }
 
-/// At least 0, as torch.optim's.
+/// At least 0, as in torch.optim.
 constexpr gannet_param_spec learning_rate(const char* default_json, const char* name = "lr") {
   return role<GANNET_ROLE_LEARNING_RATE>(at_least(dynamic_number(name, default_json, "learning rate"), 0));
 }

@@ -1,5 +1,5 @@
-/// Random numbers of elements for rules that draw some: stochastic rounding, noise. Part of the SDK, included by those that use
-/// it.
+/// Per-element random numbers for rules that need them: stochastic rounding, noise. Part of the
+/// SDK; rules include it themselves.
 ///
 ///   uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_USES_SEED; }
 ///   void update(const gannet_update_args& args) {
@@ -8,9 +8,9 @@
 ///       const ElementRandom random(args, part);
 ///       for (uint64_t i = part.offset; i < part.offset + part.numel; ++i) ... random.uniform(i) ...
 ///
-/// A number is a function of the run's seed (the config's gannet.seed), the step, the tensor and the element's place in it. So
-/// the results do not depend on the number of ranks, the ZeRO stage, pieces and threads, and a run that resumes has the same
-/// bits.
+/// A number is a function of the run's seed (the config's gannet.seed), the step, the tensor and
+/// the element's index in it. So the results do not depend on the number of ranks, the ZeRO stage,
+/// pieces and threads, and a run that resumes has the same bits.
 #pragma once
 
 #include <gannet/abi.h>
@@ -30,13 +30,13 @@ constexpr uint64_t mixed_bits(uint64_t bits) {
   return bits ^ (bits >> 31);
 }
 
-/// Of the elements of one segment in one step.
+/// Random numbers of the elements of one segment in one step.
 class ElementRandom {
  public:
-  /// `stream`: 0, 1 ... for rules that draw several numbers for an element.
+  /// `stream`: 0, 1 ... for rules that need several numbers for an element.
   ElementRandom(const gannet_update_args& args, const gannet_segment& segment, uint64_t stream = 0)
       : key_(mixed_bits(args.seed ^ mixed_bits(segment.seed + stream))), first_(segment.tensor_offset - segment.offset) {}
-  /// 64 random bits. `i`: the element's place in the piece, as in args.param.
+  /// 64 random bits. `i`: the element's index in the piece, as in args.param.
   uint64_t bits(uint64_t i) const { return mixed_bits(key_ ^ mixed_bits(first_ + i)); }
   /// In [0, 1), a multiple of 2^-53.
   double uniform(uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }
@@ -45,8 +45,9 @@ class ElementRandom {
   uint64_t key_, first_;
 };
 
-/// The finite `value`, rounded up or down to 16 bits: to either neighbour with the probability that makes the mean the value.
-/// `random`: at least 16 random bits, of which the lowest are used.
+/// The finite `value`, stochastically rounded to 16 bits: to either neighbour, with probabilities
+/// that make the mean equal to the value. `random`: at least 16 random bits, of which the lowest
+/// are used.
 inline uint16_t stochastic_bfloat16(float value, uint64_t random) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));

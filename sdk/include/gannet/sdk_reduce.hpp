@@ -1,5 +1,5 @@
-/// Reductions of host memory, for Comm plugins: element sizes, typed sums, and the conversions that 16-bit floating-point types
-/// need. No dependency; plain loops that a compiler turns into SIMD.
+/// Reductions in host memory, for Comm plugins: element sizes, typed sums, and the conversions that
+/// 16-bit floating-point types need. No dependency; plain loops that a compiler vectorises.
 ///
 ///   gannet::sdk::combine(mine, theirs, count, GANNET_BFLOAT16, GANNET_SUM);      mine[i] += theirs[i], rounded to nearest even
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace gannet::sdk {
 
-/// Of one element. Throws Failure on a number that is not one of gannet_dtype.
+/// Size of one element. Throws Failure on a number that is not one of gannet_dtype.
 inline uint64_t bytes_of(uint32_t dtype) {
   switch (dtype) {
     case GANNET_FLOAT64:
@@ -37,7 +37,7 @@ inline bool is_float(uint32_t dtype) { return is_16_bit_float(dtype) || dtype ==
 
 namespace detail {
 
-/// body(T{}) with the C++ type of the dtype; a bool is a byte.
+/// Calls body(T{}) with the C++ type of the dtype; a bool is a byte.
 template <class Body>
 void with_type(uint32_t dtype, Body&& body) {
   switch (dtype) {
@@ -82,7 +82,8 @@ inline void combine(void* into, const void* other, uint64_t count, uint32_t dtyp
   });
 }
 
-/// data[i] *= factor, in double for float64 and in float for the others. Floating-point types alone.
+/// data[i] *= factor, in double for float64 and in float for the others. Only for floating-point
+/// types.
 inline void scale(void* data, uint64_t count, uint32_t dtype, double factor) {
   if (factor == 1.0) return;
   if (!is_float(dtype)) throw Failure(GANNET_INVALID_ARGUMENT, "only floating-point types are multiplied by a factor");
@@ -96,8 +97,8 @@ inline void scale(void* data, uint64_t count, uint32_t dtype, double factor) {
   });
 }
 
-/// The whole reduction of one part of every rank, in the order of the ranks: result may be one of them. `in_float`: elements of
-/// 16 bits are added as floats and rounded once.
+/// Reduces the same part of every rank, in the order of the ranks; result may be one of them.
+/// `in_float`: 16-bit elements are added as floats and rounded once.
 inline void reduce_parts(void* result, const std::vector<const void*>& parts, uint64_t count, uint32_t dtype, uint32_t op,
                          bool in_float, double final_factor) {
   if (count == 0) return;

@@ -1,4 +1,5 @@
-/// What an element-wise rule is given of a step, and the optimizer around it. Part of gannet/sdk_elementwise.hpp.
+/// Inputs of an element-wise rule in a step, and the optimizer that runs the rule. Part of
+/// gannet/sdk_elementwise.hpp.
 #pragma once
 
 #include <gannet/abi.h>
@@ -13,7 +14,7 @@
 
 namespace gannet::rules {
 
-// The type of a rule's numbers: T of Rule<T>, or what it calls Number.
+// The number type of a rule: T of Rule<T>, or its member type Number.
 template <class Rule>
 struct RuleNumber {
   using type = typename Rule::Number;
@@ -27,7 +28,7 @@ struct RuleNumber<Rule<T>> {
 
 namespace gannet::sdk {
 
-/// The config's values of a plugin's params, kept for as long as its object lives.
+/// The config's values of a plugin's params, kept while its object exists.
 class RuleParams {
  public:
   RuleParams(const gannet_param_spec* specs, size_t count, const Params& params) {
@@ -51,9 +52,9 @@ class RuleParams {
   bool given(std::string_view name) const { return find(name).is_given; }
   bool flag(std::string_view name) const { return number(name) != 0; }
   const std::string& text(std::string_view name) const { return find(name).text; }
-  /// What the config says; see Step for today's value of a dynamic one.
+  /// The config's value; see Step for the current value of a dynamic parameter.
   double number(std::string_view name, size_t i = 0) const { return at(find(name), i); }
-  /// The value of a step.
+  /// The value in a step.
   double number_in(const gannet_update_args& args, std::string_view name, size_t i) const {
     const Value& value = find(name);
     return value.first_hyper == kStatic ? at(value, i) : args.hyper[value.first_hyper + i];
@@ -64,9 +65,9 @@ class RuleParams {
   struct Value {
     std::string_view name;
     bool is_set, is_given;
-    std::vector<double> list;  // of a number or a flag: one
+    std::vector<double> list;  // one element for a number or a flag
     std::string text;
-    uint64_t first_hyper;  // where it stands in gannet_update_args::hyper, kStatic where it does not
+    uint64_t first_hyper;  // index in gannet_update_args::hyper; kStatic if it is not there
   };
   static double at(const Value& value, size_t i) { return i < value.list.size() ? value.list[i] : 0; }
   const Value& find(std::string_view name) const {
@@ -77,7 +78,8 @@ class RuleParams {
   std::vector<Value> values_;
 };
 
-/// One step's numbers, by the names of kParams: `step("lr")`, `step("betas", 1)`, `step.flag("nesterov")`. In double.
+/// One step's numbers in double, by the names of kParams: `step("lr")`, `step("betas", 1)`,
+/// `step.flag("nesterov")`.
 class Step {
  public:
   Step(const RuleParams& params, const gannet_update_args& args) : params_(params), args_(args) {}
@@ -86,14 +88,14 @@ class Step {
   const std::string& text(std::string_view name) const { return params_.text(name); }
   bool given(std::string_view name) const { return params_.given(name); }
   const RuleParams& params() const { return params_; }
-  /// Updates of these elements, this one counted: 1 at the first.
+  /// Number of updates of these elements, including this one: 1 at the first.
   uint64_t count() const { return args_.step; }
-  /// A SCALAR state, by its place among the states: as the last step left it.
+  /// A SCALAR state, by its index among the states, as the last step left it.
   template <class T>
   T kept(uint64_t state) const {
     return *static_cast<const T*>(args_.states[state]);
   }
-  /// 1 - beta^count(): what a moving average that began at zero is divided by.
+  /// 1 - beta^count(), the divisor of a moving average that began at zero.
   double bias_correction(double beta) const { return 1 - std::pow(beta, static_cast<double>(count())); }
 
  private:
@@ -101,7 +103,8 @@ class Step {
   const gannet_update_args& args_;
 };
 
-/// Types that the loops take: fp32 masters with gradients and copies in any 16-bit type, and fp64 masters alone.
+/// Types that the loops support: fp32 masters with fp32 or 16-bit gradients and an optional 16-bit
+/// copy, and fp64 masters with fp64 gradients and no copy.
 inline bool elementwise_supports(uint32_t param, uint32_t grad, uint32_t out) {
   const bool half_out = out == GANNET_DTYPE_NONE || out == GANNET_BFLOAT16 || out == GANNET_FLOAT16;
   const bool float_grad = grad == GANNET_FLOAT32 || grad == GANNET_BFLOAT16 || grad == GANNET_FLOAT16;
@@ -109,13 +112,14 @@ inline bool elementwise_supports(uint32_t param, uint32_t grad, uint32_t out) {
          (param == GANNET_FLOAT64 && grad == GANNET_FLOAT64 && out == GANNET_DTYPE_NONE);
 }
 
-/// Chunks that threads get are multiples of this many elements (but for the last): whole pages of every buffer.
+/// Threads get chunks that are multiples of this many elements (except the last one): whole pages
+/// of every buffer.
 inline constexpr uint64_t kGrain = 16384;
 
 namespace detail {
 
-// How many states a rule has: the extent of its kStates, 0 where it has none. (By sizeof, which makes a compiler complete the
-// type of an array in a template.)
+// Number of states of a rule: the extent of its kStates, 0 if it has none. (It uses sizeof, which
+// makes a compiler complete the type of an array in a template.)
 template <class Rule, class = void>
 struct StateCount : std::integral_constant<size_t, 0> {};
 template <class Rule>
@@ -175,7 +179,7 @@ constexpr gannet_param_spec betas(const char* default_json) {
   return role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(
       below(at_least(dynamic_numbers("betas", 2, default_json, "decay rates of the two moments"), 0), 1));
 }
-/// At least 0, as torch.optim's, and so are momentum and eps.
+/// At least 0, as in torch.optim; so are momentum and eps.
 constexpr gannet_param_spec weight_decay(const char* default_json = "0.0", const char* doc = "weight decay") {
   return role<GANNET_ROLE_WEIGHT_DECAY>(at_least(dynamic_number("weight_decay", default_json, doc), 0));
 }
@@ -185,7 +189,8 @@ constexpr gannet_param_spec momentum(const char* default_json, const char* doc =
 constexpr gannet_param_spec eps(const char* default_json) {
   return at_least(number("eps", default_json, "added to the denominator"), 0);
 }
-/// DeepSpeed's optimizers take it for granted that nobody gives this one: refuse_max_grad_norm says where clipping is set.
+/// A parameter that DeepSpeed's optimizers declare but expect to be unset; refuse_max_grad_norm
+/// names the key that sets clipping.
 constexpr gannet_param_spec max_grad_norm() {
   return number("max_grad_norm", nullptr, "refused: gradient_clipping does this", GANNET_PARAM_NULLABLE);
 }

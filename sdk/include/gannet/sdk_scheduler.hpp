@@ -9,7 +9,7 @@
 
 namespace gannet::sdk {
 
-/// The values that a schedule gives, by role: `ScheduleValues().set(GANNET_ROLE_LEARNING_RATE, 0.1)`.
+/// The values of a schedule by role: `ScheduleValues().set(GANNET_ROLE_LEARNING_RATE, 0.1)`.
 class ScheduleValues {
  public:
   ScheduleValues& set(gannet_param_role role, double value) {
@@ -32,27 +32,29 @@ class ScheduleValues {
 
 constexpr uint64_t bit_of(gannet_param_role role) { return uint64_t{1} << role; }
 
-/// What the optimizer's params say for the query's group; `otherwise` where it has no such parameter.
+/// The value in the optimizer's params for the query's group; `otherwise` if it has no such
+/// parameter.
 inline double base_value(const gannet_schedule_query& query, gannet_param_role role, double otherwise = 0) {
   const double value = static_cast<uint32_t>(role) < query.base_count ? query.base[role] : otherwise;
   return value == value ? value : otherwise;
 }
 
 #if GANNET_TARGET_MINOR >= 1
-/// Updates that the run is planned to apply; 0: not known, or a host of 2.0.
+/// Number of updates that the run is planned to apply; 0 if unknown, or for a host of version 2.0.
 inline uint64_t total_steps(const gannet_schedule_query& query) {
   return GANNET_HAS(&query, gannet_schedule_query, total_steps) ? query.total_steps : 0;
 }
 #endif
 
-/// Base of a schedule in C++: Derived(HostServices, Params, uint32_t group_count) and
-/// `ScheduleValues value(const gannet_schedule_query&) const`, a pure function. It may hide these.
+/// Base of a schedule in C++. A derived class has a constructor Derived(HostServices, Params,
+/// uint32_t group_count) and `ScheduleValues value(const gannet_schedule_query&) const`, a pure
+/// function. It may hide the following.
 class SchedulerBase : public HostServices {
  public:
   explicit SchedulerBase(const HostServices& host) : HostServices(host) {}
-  uint64_t roles() const { return bit_of(GANNET_ROLE_LEARNING_RATE); }  // that the optimizer must have
-  uint64_t optional_roles() const { return 0; }                         // set where it has them
-  uint64_t state_count() const { return 0; }                            // numbers kept from step to step: query.state
+  uint64_t roles() const { return bit_of(GANNET_ROLE_LEARNING_RATE); }  // roles that the optimizer must have
+  uint64_t optional_roles() const { return 0; }                         // roles that are set if the optimizer has them
+  uint64_t state_count() const { return 0; }                            // numbers kept across steps: query.state
   bool needs_metric() const { return false; }                           // it advances by scheduler->step(metric)
   void advance(const gannet_schedule_advance&) const {}                 // writes args.state
 };

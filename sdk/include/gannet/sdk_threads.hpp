@@ -1,7 +1,8 @@
-/// Threads of a library: they take no signals, which are the program's. For plugins, and the core itself.
+/// Starts threads that receive no signals, so that these go to the program. For plugins and the
+/// core.
 ///
 ///   const gannet::sdk::BlockSignals blocked;
-///   worker_ = std::thread(...);                      // where it throws, the mask is restored as well
+///   worker_ = std::thread(...);                      // the mask is also restored if this throws
 #pragma once
 
 #include <pthread.h>
@@ -12,8 +13,8 @@
 
 namespace gannet::sdk {
 
-/// A thread inherits the signal mask of its creator: those that are made while this lives never run the program's handlers.
-/// Signals that a fault of the thread itself raises stay as they are.
+/// Threads inherit the signal mask of their creator, so threads created while this exists never run
+/// the program's handlers. Signals that a fault of the thread itself raises are not blocked.
 class BlockSignals {
  public:
   BlockSignals() {
@@ -30,8 +31,8 @@ class BlockSignals {
   sigset_t before_;
 };
 
-/// Runs `body` on a thread that takes no signals, as do the threads that it starts, while the caller waits and still takes them.
-/// Throws what the body throws.
+/// Runs `body` on a thread that receives no signals, like the threads that it starts; meanwhile the
+/// caller waits and still receives them. Throws what the body throws.
 template <class Body>
 void without_signals(Body&& body) {
   BlockSignals blocked;

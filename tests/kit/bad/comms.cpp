@@ -16,7 +16,7 @@ struct SoundComm : FakeComm {
   using FakeComm::FakeComm;
 };
 
-// Of works of another type, which hold the fake's as `work`.
+// For works of another type, which hold the fake's as `work`.
 template <class Its>
 struct OtherWorks : FakeComm {
   using FakeComm::FakeComm;
@@ -44,7 +44,7 @@ struct OtherWork {
   bool is_over() { return !work || work->is_over(); }
 };
 
-// What a collective did is changed when it is waited for.
+// Changes a collective's result when it is waited for.
 template <class Late>
 struct ThenWork : OtherWork {
   bool wait(uint64_t timeout_ms) {

@@ -96,7 +96,7 @@ struct OwnNorm : Perturbing {  // the norm of the piece: that of one rank, of on
     for (uint64_t i = 0; i < a.numel; ++i) move(a, i, squares);
   }
 };
-struct MovesParameter : Perturbing {  // in place: nobody can put it back
+struct MovesParameter : Perturbing {  // in place: it cannot be undone
   using Perturbing::Perturbing;
   void perturb(const gannet_update_args& a) {
     Perturbing::perturb(a);

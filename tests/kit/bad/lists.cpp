@@ -81,7 +81,7 @@ struct OnDevice : Momentum {  // sound
     }
   }
 };
-struct NeverSkips : OnDevice {  // updates whatever the first number says
+struct NeverSkips : OnDevice {  // updates regardless of the first number
   using OnDevice::OnDevice;
   void update(const gannet_update_args& a) { update_with(a, StepNumbers(a).hyper(0)); }
 };

@@ -30,7 +30,7 @@ struct SoundTier : OffloadBase {
 
   uint64_t alignment_bytes() const { return 1; }
   static std::shared_ptr<char[]> memory_of(uint64_t bytes) {
-    // 64: arrays of an update lie at multiples of it.
+    // 64: arrays of an update are aligned to it.
     const uint64_t room = bytes + 64;
     if (bytes > uint64_t{1} << 40) throw Failure(GANNET_OUT_OF_MEMORY, "out of memory: " + std::to_string(bytes) + " bytes");
     auto* memory = static_cast<char*>(std::aligned_alloc(64, (room + 63) / 64 * 64));
@@ -84,7 +84,7 @@ struct ByName : SoundTier {  // equal names are one place
   }
   std::map<std::string, std::pair<uint64_t, std::shared_ptr<char[]>>> places_;
 };
-struct OneAtATime : SoundTier {  // the next request takes the place of one that nobody waited for
+struct OneAtATime : SoundTier {  // the next request replaces one that was not awaited
   using SoundTier::SoundTier;
   Work* write(Region& region, uint64_t offset, const void* buffer, uint64_t bytes) {
     pending_ = [this, &region, offset, buffer, bytes] { delete SoundTier::write(region, offset, buffer, bytes); };

@@ -1,4 +1,4 @@
-// What an accelerator says of itself and of its devices, and the table of its checks.
+// Checks of an accelerator's description of itself and of its devices, and the table of its checks.
 #include "kit/accelerator/checks.h"
 
 #include <algorithm>
@@ -105,7 +105,7 @@ void describe_itself(Subject& subject) {
   if (printable(comm) != comm) fail("default_comm has control characters");
   if (const char* plugins = api.plugin_device(device.self()); plugins && !*plugins)
     fail("plugin_device is empty", "a device's name, or null for its own");
-  // Its default stream, on every device; what it is, is the vendor's.
+  // Check the default stream on every device; what the handle points to is up to the vendor.
   for (uint32_t d = 0; d < device.count(); ++d) {
     const Calling calling("native_stream", 0);
     void* stream = api.native_stream(device.self(), d, 0);

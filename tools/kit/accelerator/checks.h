@@ -1,4 +1,4 @@
-// The checks of an accelerator, by what they are about; checks.cpp has their table.
+// The checks of an accelerator, by subject; checks.cpp has their table.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace gannet::kit {
 
-// An accelerator's object; Skipped with its reason where there is no such device here.
+// An accelerator's object; throws Skipped with the reason if there is no such device here.
 class Device {
  public:
   explicit Device(const Subject& subject);

@@ -1,4 +1,5 @@
-// Queues and events. Copies are between places of host memory, which every device's queues must do.
+// Checks of queues and events. Copies are within host memory, which the queues of every device must
+// support.
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -123,7 +124,7 @@ void copy_in_order(Subject& subject) {
   uint64_t at = 0;
   for (uint64_t i = 0; at < from.bytes(); ++i) {
     const uint64_t part = std::min(from.bytes() - at, mixed(5, i) % 3001);
-    queue.copy(to.as<char>() + at, from.as<char>() + at, part);  // some of them of 0 bytes
+    queue.copy(to.as<char>() + at, from.as<char>() + at, part);  // some of them have 0 bytes
     at += part;
   }
   queue.record().wait();
@@ -134,7 +135,7 @@ void order_by_events(Subject& subject) {
   const Device device(subject);
   require_queues(device);
   Queue in(device, "in"), out(device, "out");
-  {  // of a queue that was given nothing
+  {  // a queue without any work
     const Event idle = in.record();
     idle.wait();
     if (!idle.is_over()) throw Failed("event_query says that an event is not over behind event_wait", text_of(place()));
@@ -207,7 +208,7 @@ void outlive_queues(Subject& subject) {
     require_same(to, from, "behind queue_destroy");
     if (!last.is_over()) throw Failed("the event of a destroyed queue is not over", text_of(place()));
     last.wait();
-    // What another queue waits for is over.
+    // Another queue that waits for this event proceeds.
     Queue other(device, "other");
     other.wait(last);
     other.record().wait();

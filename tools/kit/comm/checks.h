@@ -1,11 +1,11 @@
-// The checks of a Comm, by what they are about; checks.cpp has their table.
+// The checks of a Comm, by subject; checks.cpp has their table.
 #pragma once
 
 #include "kit/check.h"
 
 namespace gannet::kit {
 
-// data_checks.cpp: what is moved and computed.
+// data_checks.cpp: data that is moved and computed.
 void serve_worlds(Subject& subject);
 void move_data(Subject& subject);
 void reduce_data(Subject& subject);
@@ -17,7 +17,7 @@ void keep_messages_in_order(Subject& subject);
 void progress_in_a_batch(Subject& subject);
 void keep_groups_apart(Subject& subject);
 
-// completion_checks.cpp: query, wait, block, time-outs, abort, a rank that dies.
+// completion_checks.cpp: query, wait, block, time-outs, abort, a rank that is killed.
 void complete(Subject& subject);
 void stay_pending(Subject& subject);
 void abort_from_outside(Subject& subject);

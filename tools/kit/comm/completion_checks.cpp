@@ -1,4 +1,5 @@
-// When a work is over, for who asks, who waits, and who has lost a rank.
+// Checks of when a work is over: for a rank that queries, one that waits, and one that has lost a
+// peer.
 #include <unistd.h>
 
 #include <csignal>
@@ -17,7 +18,7 @@ using std::chrono::milliseconds;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A collective that another rank has to come to, and a message that it has to send.
+// A collective that another rank must join, or a message that it must send.
 Wanted waiting(bool message, uint32_t other, uint64_t count) {
   if (message) return {.op = GANNET_RECV, .count = count, .peer = other};
   return {.count = count};
@@ -27,8 +28,8 @@ Wanted waiting(bool message, uint32_t other, uint64_t count) {
   throw Failed(found, text_of(place()), expected);
 }
 
-// The last rank starts its part of a collective, and of a message to rank 0, when the others have run `early` on theirs, which
-// returns how they end it.
+// The last rank starts its part of a collective, and of a message to rank 0, after the others have
+// run `early` on theirs. `early` returns the function that ends the work.
 template <class Early>
 void with_a_late_rank(Peer& peer, Early&& early) {
   Group world = peer.world();
@@ -116,7 +117,7 @@ void abort_from_outside(Subject& subject) {
     on_ranks(subject, 2, message ? "abort of a recv" : "abort of an all_reduce", [message](Peer& peer) {
       Group world = peer.world();
       world.barrier();
-      if (world.rank() == 1) {  // never comes
+      if (world.rank() == 1) {  // never joins
         peer.await("the aborted rank has ended", 1);
         return;
       }
@@ -140,7 +141,7 @@ void abort_from_outside(Subject& subject) {
       if (outcome.status == GANNET_TIMEOUT || seconds_since(start) > 3)
         fail(formatted("work_wait returned status {} after {:.1f} s: {}", outcome.status, seconds_since(start), outcome.message),
              "an error of the aborted collective, at once");
-      // What is legal from here on must not wait for the other rank.
+      // Calls that are legal from here on must not wait for the other rank.
       const auto freeing = Clock::now();
       work.free();
       {
@@ -168,7 +169,7 @@ void lose_a_peer(Subject& subject) {
             const Trial trial(world.rank(), world.size(), {.count = count});
             if (world.rank() == 1) {
               Work work;
-              std::thread ending([count] {  // somewhere in the middle of a large one; before a small one
+              std::thread ending([count] {  // in the middle of a large one; before a small one
                 std::this_thread::sleep_for(count > 10'000 ? std::chrono::microseconds(500) : std::chrono::microseconds(0));
                 ::kill(::getpid(), SIGKILL);
               });
@@ -176,7 +177,7 @@ void lose_a_peer(Subject& subject) {
               std::this_thread::sleep_for(milliseconds(10'000));
               ending.join();
             }
-            // It may be whole on this rank; then the next one is not.
+            // It may complete on this rank; then the next one does not.
             const auto start = Clock::now();
             for (int tries = 0;; ++tries) {
               const Trial next(world.rank(), world.size(), {.count = count});

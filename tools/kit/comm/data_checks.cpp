@@ -1,4 +1,5 @@
-// Every collective, dtype and reduction against the plain loop of trial.cpp; counts around lanes and transport buffers.
+// Checks every collective, dtype and reduction against the plain loop of trial.cpp, with counts
+// around SIMD lanes and transport buffers.
 #include <array>
 #include <cstring>
 
@@ -11,11 +12,11 @@
 namespace gannet::kit {
 namespace {
 
-constexpr uint64_t kLarge = 300'001;  // more than the buffer of any socket
+constexpr uint64_t kLarge = 300'001;  // more than any socket's buffer
 constexpr std::array kDtypes = {GANNET_FLOAT32, GANNET_FLOAT64, GANNET_FLOAT16, GANNET_BFLOAT16, GANNET_INT8,
                                 GANNET_UINT8,   GANNET_INT16,   GANNET_INT32,   GANNET_INT64,    GANNET_BOOL};
 
-// The most in sums of fp32, an odd one in the other types.
+// Most counts for sums of fp32; a few odd ones for the other types.
 std::vector<uint64_t> counts_of(const Wanted& wanted) {
   if (wanted.dtype != GANNET_FLOAT32) return {1, 129};
   if (wanted.reduce_op != GANNET_SUM) return {0, 1, 17, 4099};
@@ -27,7 +28,7 @@ std::vector<uint64_t> counts_of(const Wanted& wanted) {
                "every collective is served in fp32, which no training does without");
 }
 
-// fp32 must be served, and one count as another.
+// fp32 must be served, and either all counts of a dtype or none.
 void run_all(Group& group, Wanted wanted) {
   bool is_served = true;
   const auto counts = counts_of(wanted);
@@ -35,7 +36,7 @@ void run_all(Group& group, Wanted wanted) {
     wanted.count = count;
     const bool runs = run(group, wanted);
     if (!runs && wanted.dtype == GANNET_FLOAT32) fail_unserved(wanted, group);
-    // One that moves nothing may end before the dtype is looked at.
+    // A collective that moves nothing may end before the dtype is checked.
     if (count == counts[0])
       is_served = runs;
     else if (runs != is_served)
@@ -92,7 +93,8 @@ void move_uneven_parts(Subject& subject) {
   });
 }
 
-// A large number and ones: each partial sum that is rounded loses its one, a sum that is rounded once does not.
+// Adds ones to a large number: each rounding of a partial sum loses its one; a sum that is rounded
+// once loses none.
 void sum_honestly(Subject& subject) {
   on_every_world(subject, 1, "sums of 16-bit types", [](Peer& peer) {
     Group world = peer.world();
@@ -129,7 +131,7 @@ void sum_honestly(Subject& subject) {
           put(rounded, 0, dtype, large + (world.size() - 1));
           const double once = get(rounded, 0, dtype), found = get(trial.received(), 0, dtype);
           const bool is_once = sum_dtype == GANNET_FLOAT32 || said == GANNET_FLOAT32;
-          // The others lose at most all of the ones.
+          // Other sums lose at most all of the ones.
           if (found == once || (!is_once && found >= large && found <= once)) continue;
           throw Failed(formatted("{}, and {} + {} ones is {}, not {}", of_type, large, world.size() - 1, found, once),
                        text_of(place()));

@@ -1,4 +1,4 @@
-// Many collectives in flight: messages between two ranks, batches, groups beside each other.
+// Checks of many collectives in flight: messages between two ranks, batches, several groups.
 #include <algorithm>
 #include <numeric>
 
@@ -10,9 +10,9 @@
 namespace gannet::kit {
 namespace {
 
-constexpr uint64_t kSizes[] = {1, 100'000, 3, 0, 300'001, 7};  // around the transports' buffers
+constexpr uint64_t kSizes[] = {1, 100'000, 3, 0, 300'001, 7};  // around the sizes of the transports' buffers
 
-// What a rank has in flight.
+// A rank's collectives in flight.
 struct Flight {
   std::vector<Trial> trials;
   std::vector<Work> works;
@@ -20,7 +20,7 @@ struct Flight {
     trials.emplace_back(group.rank(), group.size(), wanted);
     works.push_back(group.start(trials.back().args(), trials.back().name()));
   }
-  // In another order than they were started.
+  // Ends them in another order than they were started.
   void end() {
     for (size_t i = works.size(); i-- > 0;) works[i].must_end();
     for (const Trial& trial : trials) trial.check();
@@ -41,7 +41,7 @@ void keep_messages_in_order(Subject& subject) {
           flight.start(world, {.op = GANNET_SEND, .dtype = GANNET_INT32, .count = kSizes[m], .peer = to, .seed = m});
         if (world.rank() == to)
           flight.start(world, {.op = GANNET_RECV, .dtype = GANNET_INT32, .count = kSizes[m], .peer = from, .seed = m});
-        if (m == 2) run(world, {.dtype = GANNET_FLOAT32, .count = 5});  // among them
+        if (m == 2) run(world, {.dtype = GANNET_FLOAT32, .count = 5});  // between the messages
       }
       flight.end();
     }
@@ -84,14 +84,14 @@ void keep_groups_apart(Subject& subject) {
     std::vector<uint32_t> backwards(size);
     std::iota(backwards.rbegin(), backwards.rend(), 0);
     Group reversed = peer.group(backwards, "backwards");
-    std::vector<uint32_t> half;  // the even ranks from the largest, or the odd ones
+    std::vector<uint32_t> half;  // the even ranks from the largest down, or the odd ones
     for (uint32_t r = size; r-- > 0;)
       if (r % 2 == rank % 2) half.push_back(r);
     Group mine = peer.group(half, rank % 2 ? "odd" : "even");
     Group alone = peer.group({rank}, formatted("alone {}", rank));
     for (uint64_t round = 0; round < 3; ++round) {
       Flight flight;
-      // Three groups in flight, the sizes of their messages apart.
+      // Several groups in flight, with messages of different sizes.
       for (Group* group : {&world, &reversed, &mine, &alone}) {
         const uint64_t seed = round * 4 + group->size();
         flight.start(*group, {.count = 50'001, .seed = seed});
@@ -99,7 +99,7 @@ void keep_groups_apart(Subject& subject) {
         flight.start(*group, {.op = GANNET_BROADCAST, .count = 5, .peer = group->size() - 1, .seed = seed});
         flight.start(*group, {.op = GANNET_REDUCE_SCATTER, .count = 1001, .seed = seed});
       }
-      // Many of one group.
+      // Many collectives of one group.
       for (uint64_t i = 0; i < 10; ++i) flight.start(round % 2 ? world : reversed, {.count = 1 + 1000 * i, .seed = i});
       flight.end();
     }

@@ -155,7 +155,7 @@ Work Group::start(const gannet_collective_args& args, const std::string& name) {
 
 Work Group::start_many(const std::vector<gannet_collective_args>& batch, const std::string& name) {
   set_detail(name);
-  // A stride of the caller's own: the plugin must not count on its struct's size.
+  // Use a stride other than the struct's size: the plugin must not assume its own struct size.
   struct Wide {
     gannet_collective_args args;
     uint64_t more[2];

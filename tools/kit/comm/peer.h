@@ -1,4 +1,4 @@
-// A rank's object of a Comm plugin, its groups and works, through the C table alone.
+// A rank's object of a Comm plugin, its groups and works, used only through the C table.
 //
 //   Peer peer(subject, rank, 3, store, timeout);
 //   Group world = peer.world();
@@ -23,7 +23,7 @@ class Group;
 
 class Peer {
  public:
-  // `outcome` says whether there is an object.
+  // `outcome` says whether the object was created.
   Peer(const Subject& subject, uint32_t rank, uint32_t size, const gannet_store* store, std::chrono::milliseconds timeout,
        Outcome& outcome);
   ~Peer();
@@ -37,12 +37,13 @@ class Peer {
   const plugin::Plugin& plugin() const { return plugin_; }
 
   Group world();
-  // Of these ranks of the world, of which this one is a member.
+  // A group of these ranks of the world; this rank must be a member.
   Group group(const std::vector<uint32_t>& ranks, const std::string& name);
   Outcome try_group(const std::vector<uint32_t>& ranks, const std::string& name, void** handle);
   gannet_comm_counters counters() const;
   void abort();
-  // By the store, beside the plugin: this rank has come to a point; `of` ranks have.
+  // Use the store, not the plugin: announce that this rank has reached a point; wait until `of`
+  // ranks have.
   void announce(const std::string& point);
   void await(const std::string& point, uint32_t of);
 
@@ -57,7 +58,8 @@ class Peer {
   void* self_ = nullptr;
 };
 
-// A collective in flight. Behind an exception nothing of the plugin is called any more: it might wait for who never comes.
+// A collective in flight. After an exception no function of the plugin is called: it might wait for
+// a rank that never comes.
 class Work {
  public:
   Work() = default;

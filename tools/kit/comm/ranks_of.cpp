@@ -10,7 +10,8 @@
 namespace gannet::kit {
 namespace {
 
-// A device of the same file whose memory is the host's: its Comm can be checked here.
+// Whether the device is in the same file and its memory is host memory, so that its Comm can be
+// checked here.
 bool is_made_of_host_memory(const Subject& subject, const std::string& device) {
   for (const plugin::Plugin* other : subject.of_file) {
     if (other->kind() != GANNET_KIND_ACCELERATOR || lower(other->name()) != lower(device)) continue;
@@ -27,7 +28,7 @@ bool is_made_of_host_memory(const Subject& subject, const std::string& device) {
   return false;
 }
 
-// Whether a world of `size` ranks is made; all of them say the same.
+// Whether a world of `size` ranks can be created; all ranks must agree.
 bool serves(const Subject& subject, uint32_t size) {
   struct Counts {
     int32_t made, refused;

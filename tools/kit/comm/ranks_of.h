@@ -1,4 +1,4 @@
-// On how many ranks a Comm is checked, and what every check of one begins with.
+// The numbers of ranks on which a Comm is checked, and the start of every such check.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,17 @@
 
 namespace gannet::kit {
 
-// Throws Skipped where its memory is a device's that the kit does not have.
+// Throws Skipped if it works on a device's memory that the kit does not have.
 void require_host_memory(const Subject& subject);
 
-// The worlds of 1 to kMostRanks that it serves; Failed where the ranks disagree, or none is served.
+// The worlds of 1 to kMostRanks that it serves; throws Failed if the ranks disagree, or if none is
+// served.
 std::vector<uint32_t> sizes_of(const Subject& subject);
 
-// Runs the body on the ranks of every world that it serves and that has at least `least` ranks; Skipped where there is none.
+// Runs the body on the ranks of every served world with at least `least` ranks; throws Skipped if
+// there is none.
 void on_every_world(const Subject& subject, uint32_t least, const std::string& what, const std::function<void(Peer&)>& body);
-// In one world, of `size` ranks; Skipped where it does not serve so many.
+// Runs it in one world, of `size` ranks; throws Skipped if that size is not served.
 void on_ranks(const Subject& subject, uint32_t size, const std::string& what, const std::function<void(Peer&)>& body,
               const WorldOptions& options = {});
 

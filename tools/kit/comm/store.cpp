@@ -16,8 +16,8 @@
 
 namespace gannet::kit {
 
-// Records, one behind the other: of a key the last one counts. A record exists once `used` includes it, so a rank that is killed
-// while it writes leaves none.
+// Records, one after another; the last one of a key is valid. A record exists once `used` includes
+// it, so a rank that is killed while it writes leaves none.
 struct SharedStore::Memory {
   static constexpr size_t kBytes = size_t{16} << 20;
   struct Record {
@@ -38,7 +38,7 @@ struct Calls {
   class Lock {
    public:
     explicit Lock(Memory& memory) : memory_(memory) {
-      // The rank that had it was killed: what it left is whole.
+      // The rank that held the lock was killed; the records that it left are complete.
       if (::pthread_mutex_lock(&memory_.mutex) == EOWNERDEAD) ::pthread_mutex_consistent(&memory_.mutex);
     }
     ~Lock() { ::pthread_mutex_unlock(&memory_.mutex); }
@@ -76,7 +76,7 @@ struct Calls {
     memory.used += bytes;
   }
 
-  // Copies the value, so that nobody waits for who reads.
+  // Copies the value, so that writers do not wait for the reader.
   static std::string wait_for(Memory& memory, const char* key, std::chrono::milliseconds limit) {
     const auto until = Clock::now() + limit;
     for (;;) {

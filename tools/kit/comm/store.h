@@ -1,7 +1,7 @@
-// The ranks' key-value store of a check: in memory that all processes forked from here share.
+// The key-value store of a check's ranks, in memory shared by all processes forked from here.
 //
 //   SharedStore store(std::chrono::seconds(10));
-//   rendezvous.store = store.table();          // in every rank, behind the fork
+//   rendezvous.store = store.table();          // in every rank, after the fork
 #pragma once
 
 #include <gannet/abi.h>
@@ -13,7 +13,7 @@ namespace gannet::kit {
 
 class SharedStore {
  public:
-  // `timeout`: of get.
+  // `timeout`: the limit of `get`.
   explicit SharedStore(std::chrono::milliseconds timeout);
   ~SharedStore();
   SharedStore(const SharedStore&) = delete;

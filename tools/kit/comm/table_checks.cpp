@@ -1,4 +1,5 @@
-// The other functions of a Comm's table: counters, memory of its own, what it refuses, what it leaves.
+// Checks of the other functions of a Comm's table: counters, its own memory, refusals, and what it
+// leaves behind.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -187,7 +188,7 @@ uint32_t two_ranks_or_one(const Subject& subject) {
 
 }  // namespace
 
-// The same number of rounds on every rank: it is over when they are.
+// The same number of rounds on every rank, since a rank's collectives end only with the others'.
 void leave_nothing_of_collectives(Subject& subject) {
   on_ranks(subject, two_ranks_or_one(subject), "many collectives", [](Peer& peer) {
     Group world = peer.world();

@@ -14,7 +14,7 @@
 namespace gannet::kit {
 namespace {
 
-constexpr unsigned char kUnwritten = 0x5a;  // in what is received, before
+constexpr unsigned char kUnwritten = 0x5a;  // contents of receive buffers before the collective
 
 const char* name_of_op(uint32_t op) {
   constexpr const char* kNames[] = {"",           "all_reduce", "broadcast", "all_gather", "reduce_scatter",
@@ -28,14 +28,15 @@ const char* name_of_reduction(uint32_t op) {
 
 bool reduces(const Wanted& wanted) { return wanted.op == GANNET_ALL_REDUCE || wanted.op == GANNET_REDUCE_SCATTER; }
 
-// What a rank multiplies its elements by: exact in every type.
+// A rank's factor for its elements: exact in every type.
 double factor_of(uint32_t rank) { return 0.5 * (rank + 1); }
 
-// Uneven parts: of rank r in a gather and a scatter, and what r sends to s in an exchange. Some are empty.
+// Sizes of uneven parts: rank r's in a gather and a scatter, and from r to s in an exchange. Some
+// are empty.
 uint64_t part_of(uint32_t rank, uint64_t seed) { return (rank + seed) % 3 * 1001; }
 uint64_t part_between(uint32_t from, uint32_t to) { return from == to ? 2 : (3 * from + 5 * to) % 7 * 11; }
 
-// Of one rounding in the type; an average has two: that of 1 / size, and that of the product.
+// One rounding in the type. An average has two: of 1 / size, and of the product.
 double tolerance_of(const Wanted& wanted) {
   if (wanted.reduce_op != GANNET_AVERAGE || !reduces(wanted)) return 0;
   switch (wanted.dtype) {
@@ -95,7 +96,7 @@ Trial::Trial(uint32_t rank, uint32_t size, const Wanted& wanted) : wanted_(wante
   if (wanted.sum_dtype != GANNET_DTYPE_NONE) name_ += formatted(", sum_dtype {}", name_of(wanted.sum_dtype));
 
   const uint64_t count = wanted.uneven ? part_of(rank, wanted.seed) : wanted.count;
-  std::vector<uint64_t> parts(size, wanted.count);  // of the ranks, where there are some
+  std::vector<uint64_t> parts(size, wanted.count);  // per rank, for operations that have parts
   for (uint32_t r = 0; wanted.uneven && r < size; ++r) parts[r] = part_of(r, wanted.seed);
   const uint64_t before = std::accumulate(parts.begin(), parts.begin() + rank, uint64_t{0});
   uint64_t received = count;
@@ -121,7 +122,7 @@ Trial::Trial(uint32_t rank, uint32_t size, const Wanted& wanted) : wanted_(wante
     case GANNET_ALL_TO_ALL:
       for (uint32_t r = 0; r < size; ++r) {
         const auto sends = [&](uint32_t to) { return wanted.uneven ? part_between(r, to) : wanted.count; };
-        uint64_t begin = 0;  // of what r sends here, in its own buffer
+        uint64_t begin = 0;  // start of r's part for this rank in r's send buffer
         for (uint32_t to = 0; to < rank; ++to) begin += sends(to);
         add_expected(r, begin, sends(rank));
         if (!wanted.uneven) continue;

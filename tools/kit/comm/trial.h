@@ -1,9 +1,10 @@
-// One collective on one rank: its buffers, what it is asked for, and what must come of it by a plain loop over ranks.
+// One collective on one rank: its buffers, its arguments, and its expected result from a plain loop
+// over ranks.
 //
 //   Trial trial(group.rank(), group.size(), {.op = GANNET_ALL_REDUCE, .dtype = GANNET_BFLOAT16, .count = 17});
 //   Work work = group.start(trial.args(), trial.name());
 //   work.must_end();
-//   trial.check();                         // Failed where an element, a byte beside the buffer, or the input is wrong
+//   trial.check();                         // Failed if an element, a byte beside the buffer, or the input is wrong
 #pragma once
 
 #include <gannet/abi.h>
@@ -25,7 +26,7 @@ struct Wanted {
   uint64_t count = 0;
   uint32_t peer = 0;
   bool in_place = false;
-  bool uneven = false;  // parts of other sizes, some of them empty, in place of `count`
+  bool uneven = false;  // parts of different sizes, some of them empty, in place of `count`
   uint64_t seed = 0;    // of the elements; the same on all ranks
   gannet_dtype sum_dtype = GANNET_DTYPE_NONE;
 };
@@ -41,7 +42,7 @@ class Trial {
   void* received() const { return args_.recv; }
   void* sent() const { return const_cast<void*>(args_.send); }
   void check() const;
-  // Before it is over: who writes to it now is found by check().
+  // Before it is over: whether recv is still unwritten; check() finds wrong writes.
   bool is_untouched() const;
 
  private:
@@ -57,12 +58,13 @@ class Trial {
   Buffer send_, recv_;
   std::vector<uint64_t> send_counts_, recv_counts_;
   uint64_t sent_ = 0;             // elements of send
-  std::vector<double> expected_;  // of recv, or of the part of it that is ours
+  std::vector<double> expected_;  // for recv, or for this rank's part of it
   void* result_ = nullptr;
   gannet_collective_args args_{};
 };
 
-// Starts it, waits, checks. False where the plugin does not serve it: UNSUPPORTED with a sentence, on every rank alike.
+// Starts it, waits and checks it. Returns false if the plugin does not serve it: UNSUPPORTED with a
+// sentence, on all ranks.
 bool run(Group& group, const Wanted& wanted);
 
 }  // namespace gannet::kit

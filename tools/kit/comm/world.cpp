@@ -22,14 +22,14 @@ namespace gannet::kit {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kGrace{1500};  // for the others, once a rank has failed
+constexpr std::chrono::milliseconds kGrace{1500};  // for the others to end, once a rank has failed
 
 enum class State : int32_t { kRunning, kDone, kFailed, kSkipped };
 
-// What a rank says, in memory that it shares with the check.
+// A rank's result, in memory that it shares with the check.
 struct Said {
   std::atomic<State> state;
-  std::atomic<int32_t> order;  // 1: the first that failed
+  std::atomic<int32_t> order;  // 1: the first rank that failed
   char found[800], where[500], expected[300], to_do[300];
 };
 struct Shared {
@@ -80,7 +80,8 @@ struct Ranks {
   bool is_any_running() const {
     return std::any_of(processes.begin(), processes.end(), [](pid_t one) { return one > 0; });
   }
-  // At once: whether a rank has died is seen by its process number, which it keeps until it is waited for.
+  // Reap at once: a rank's death is detected by its process number, which it keeps until it is
+  // waited for.
   void reap() {
     for (size_t rank = 0; rank < processes.size(); ++rank)
       if (processes[rank] > 0 && ::waitpid(processes[rank], &ends[rank], WNOHANG) == processes[rank]) processes[rank] = 0;
@@ -95,8 +96,8 @@ struct Ranks {
       was_ended = true;
     }
   }
-  std::vector<pid_t> processes;  // 0: it is over
-  std::vector<int> ends;         // as waitpid says
+  std::vector<pid_t> processes;  // 0: it has ended
+  std::vector<int> ends;         // from waitpid
   bool was_ended = false;
 };
 
@@ -143,7 +144,7 @@ void run_world(uint32_t size, const std::string& what, const std::function<void(
       if (shared.ranks[rank].state >= State::kFailed || is_crash(rank)) return true;
     return false;
   };
-  // A hang is for the check's own time limit to end, which names the call.
+  // A hang is left to the check's own time limit, which names the call.
   auto until = Clock::time_point::max();
   for (;;) {
     ranks.reap();

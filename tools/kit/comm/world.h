@@ -1,4 +1,4 @@
-// N ranks of a Comm, a process each: forked from the check's own, and judged by it.
+// Runs N ranks of a Comm, one process each, forked from the check's process and judged by it.
 //
 //   run_world(3, "an all_reduce of fp32", [&](uint32_t rank, const gannet_store& store) { ...; throw Failed(...); });
 #pragma once
@@ -15,17 +15,17 @@ namespace gannet::kit {
 
 struct WorldOptions {
   std::chrono::milliseconds timeout{10000};  // of the rendezvous and of the store
-  std::vector<uint32_t> dying = {};          // ranks that end by a signal: the check wants it so
+  std::vector<uint32_t> dying = {};          // ranks that the check kills by a signal
 };
 
 constexpr uint32_t kMostRanks = 4;
 
-// Returns when every rank's body has returned. What the first rank found is thrown here; a rank that crashed goes before those
-// that noticed it. `what` goes into the report.
+// Returns when every rank's body has returned. Throws the failure of the first rank that failed; a
+// rank that crashed takes precedence over those that noticed it. `what` goes into the report.
 void run_world(uint32_t size, const std::string& what, const std::function<void(uint32_t rank, const gannet_store& store)>& body,
                const WorldOptions& options = {});
 
-// What a failure says of a rank: "rank 1 of 3, ...".
+// Sets the description of a rank in a failure: "rank 1 of 3, ...".
 void set_rank_config(uint32_t rank, uint32_t size, const std::string& what);
 
 }  // namespace gannet::kit

@@ -1,11 +1,11 @@
-// The checks of an offload tier, by what they are about; checks.cpp has their table.
+// The checks of an offload tier, by subject; checks.cpp has their table.
 #pragma once
 
 #include "kit/check.h"
 
 namespace gannet::kit {
 
-// data_checks.cpp: what is written is read.
+// data_checks.cpp: reads return what was written.
 void align(Subject& subject);
 void read_back(Subject& subject);
 void begin_with_zeros(Subject& subject);
@@ -15,7 +15,7 @@ void take_any_name(Subject& subject);
 void tell_the_address(Subject& subject);
 void serve_two_objects(Subject& subject);
 
-// failure_checks.cpp: what is refused, what fails, what is left.
+// failure_checks.cpp: refusals, failures, and what is left behind.
 void refuse_ranges(Subject& subject);
 void fail_with_a_sentence(Subject& subject);
 void survive_host_failures(Subject& subject);

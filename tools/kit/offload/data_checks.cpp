@@ -1,4 +1,4 @@
-// What is written is read: sizes, places, orders, regions, objects.
+// Checks that reads return what was written: sizes, places, orders, regions, objects.
 #include <algorithm>
 #include <barrier>
 #include <cstring>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kMany = uint64_t{33} << 20;  // larger than blocks, queues and caches
 
-// A model of a region: the bytes that it must hold.
+// A model of a region: its expected bytes.
 struct Model {
   Model(Tier& tier, uint64_t bytes, const std::string& name)
       : region(tier.allocate(bytes, name)), expected(tier.bytes(tier.rounded(bytes), 0)) {}
@@ -60,7 +60,8 @@ void align(Subject& subject) {
   const uint64_t again = tier.api().alignment_bytes(tier.self());
   if (again != tier.alignment())
     throw Failed(formatted("alignment_bytes is {}, and then {}", tier.alignment(), again), "alignment_bytes");
-  // No more than it says is needed: a buffer at the smallest multiple, an offset and a size of one alignment.
+  // Use exactly the alignment: a buffer at the smallest multiple, an offset and a size of one
+  // alignment.
   set_config(formatted("alignment {}", tier.alignment()));
   Model model(tier, 8 * tier.alignment(), "aligned");
   for (uint64_t i = 0; i < 8; ++i) model.write(tier, i * tier.alignment(), tier.alignment(), i);
@@ -91,7 +92,7 @@ void read_back(Subject& subject) {
 void begin_with_zeros(Subject& subject) {
   Tier tier(subject, 0);
   const uint64_t bytes = tier.rounded(300'000);
-  for (int round = 0; round < 3; ++round) {  // also where a region was before
+  for (int round = 0; round < 3; ++round) {  // also where an earlier region was
     void* region = tier.allocate(bytes, "zeros");
     if (!tier.read(region, 0, bytes).is_zero())
       throw Failed("a region that was never written holds other bytes than zeros", text_of(place()));
@@ -121,7 +122,7 @@ void be_in_flight_together(Subject& subject) {
     }
     shuffle(round);
     for (const uint64_t i : order) tier.wait(works[i]);
-    // Odd parts are read while even ones are written again.
+    // Odd parts are read while even ones are overwritten.
     got.clear();
     for (uint64_t i = 0; i < kParts; ++i) {
       got.push_back(tier.bytes(part, 100 * round + i + 50));
@@ -134,7 +135,7 @@ void be_in_flight_together(Subject& subject) {
       if (i % 2 == 0) require_same(tier.read(region, i * part, part), got[i], formatted("part {}", i));
     }
   }
-  // The host waits for a write before it asks for a read of the same bytes: then it is there.
+  // The host waits for a write before it reads the same bytes; the data must then be there.
   for (uint64_t i = 0; i < 50; ++i) {
     written[0].fill(i);
     tier.write(region, 0, written[0]);
@@ -192,7 +193,7 @@ void tell_the_address(Subject& subject) {
 }
 
 void serve_two_objects(Subject& subject) {
-  std::barrier both(2);  // in every other round each reads when both have written; in the others they run free
+  std::barrier both(2);  // every other round each thread reads only when both have written; in the others they run free
   const auto rounds = [&](uint32_t rank) {
     Tier tier(subject, rank);
     for (uint64_t round = 0; round < 15; ++round) {
@@ -211,7 +212,7 @@ void serve_two_objects(Subject& subject) {
     try {
       rounds(rank);
     } catch (...) {
-      both.arrive_and_drop();  // the other thread must not wait for this one
+      both.arrive_and_drop();  // so that the other thread does not wait for this one
       throw;
     }
   };

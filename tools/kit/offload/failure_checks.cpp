@@ -1,4 +1,4 @@
-// What a tier refuses, how it fails, and what it leaves behind.
+// Checks of what a tier refuses, how it fails, and what it leaves behind.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -13,11 +13,11 @@
 namespace gannet::kit {
 namespace {
 
-// A larger file than `bytes` cannot be written: what a full drive is to a process, without one.
+// Files larger than `bytes` cannot be written: a process sees this like a full drive.
 class FileLimit {
  public:
   explicit FileLimit(uint64_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);  // else it ends the process before a call can fail
+    std::signal(SIGXFSZ, SIG_IGN);  // otherwise it ends the process before a call can fail
     ::getrlimit(RLIMIT_FSIZE, &before_);
     const rlimit limit{bytes, before_.rlim_max};
     ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -48,7 +48,7 @@ void refuse_ranges(Subject& subject) {
   tier.write(region, 0, whole);
   struct Range {
     const char* what;
-    uint64_t offset, bytes, shift;  // shift: of the buffer
+    uint64_t offset, bytes, shift;  // shift: of the buffer's address
     bool is_null;
   };
   std::vector<Range> wrong = {{"a range that ends behind the region", region_bytes - a, 2 * a, 0, false},
@@ -89,7 +89,8 @@ void fail_with_a_sentence(Subject& subject) {
   }
   require_working(tier, "behind a region that was refused");
   {
-    // A tier that writes no files has room. One that does must say that it has none, at whichever call it notices.
+    // A tier that writes no files has room. One that does must report the missing room in whichever
+    // call notices it.
     constexpr uint64_t kRoom = 64 << 10;
     set_config("files may have 64 KiB, the region has 1 MiB");
     const Bytes bytes = tier.bytes(tier.rounded(1 << 20), 5);
@@ -147,7 +148,7 @@ void release_in_flight(Subject& subject) {
     tier.write(region, 0, bytes);
     void* work = reads ? tier.start_read(region, 0, bytes) : tier.start_write(region, 0, bytes);
     tier.release(region);
-    bytes.fill(5);  // its memory is the host's again
+    bytes.fill(5);  // the memory belongs to the host again
     tier.wait(work);
     require_same(bytes, tier.bytes(bytes.size(), 5), "the buffer of a work whose region is released");
     tier.write(kept, 0, small);

@@ -11,7 +11,7 @@
 
 namespace gannet::kit {
 
-// An alignment of 1 means any address: an odd one.
+// An alignment of 1 allows any address, so use an odd one.
 Bytes::Bytes(uint64_t alignment, uint64_t count, uint64_t seed)
     : buffer_(count + 2 * std::max<uint64_t>(alignment, 64), "the buffer of a read or a write"), count_(count) {
   const auto begin = reinterpret_cast<uintptr_t>(buffer_.data());

@@ -1,4 +1,5 @@
-// An Offload plugin's object through its C table, buffers as a tier wants them, and what a region must hold.
+// An Offload plugin's object through its C table, buffers aligned for a tier, and checks of a
+// region's contents.
 //
 //   Tier tier(subject, 0);
 //   void* region = tier.allocate(bytes, "moments");
@@ -18,7 +19,7 @@
 
 namespace gannet::kit {
 
-// Memory between canaries, aligned as the tier wants it and, for an alignment of 1, at an odd address.
+// Memory between canaries, with the tier's alignment; for an alignment of 1, at an odd address.
 class Bytes {
  public:
   Bytes(uint64_t alignment, uint64_t count, uint64_t seed);
@@ -55,17 +56,17 @@ class Tier {
   void* allocate(uint64_t bytes, const std::string& name);
   void release(void* region);
   void* address(void* region);
-  // Asynchronous: a work.
+  // Asynchronous: these return a work.
   Outcome try_read(void* region, uint64_t offset, void* buffer, uint64_t bytes, void** work);
   Outcome try_write(void* region, uint64_t offset, const void* buffer, uint64_t bytes, void** work);
   void* start_read(void* region, uint64_t offset, const Bytes& into);
   void* start_write(void* region, uint64_t offset, const Bytes& from);
   Outcome try_wait(void* work);
   void wait(void* work);
-  // And waited for.
+  // These also wait.
   Bytes read(void* region, uint64_t offset, uint64_t count);
   void write(void* region, uint64_t offset, const Bytes& from);
-  void destroy();  // before its time
+  void destroy();  // before the destructor does
 
  private:
   const plugin::Plugin& plugin_;
@@ -76,7 +77,7 @@ class Tier {
   uint64_t alignment_ = 1;
 };
 
-// What lies in the folders that the params name, with all that is below them.
+// All files in the folders that the params name, and below them.
 std::vector<std::string> files_of(const Subject& subject);
 
 }  // namespace gannet::kit

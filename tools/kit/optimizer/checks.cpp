@@ -1,4 +1,5 @@
-// The table of an optimizer's checks, and those of its description and of the memory that it is given.
+// The table of an optimizer's checks, and the checks of its description and of the memory that it
+// gets.
 #include <cmath>
 
 #include "base/format.h"
@@ -18,7 +19,8 @@
 namespace gannet::kit {
 namespace {
 
-// Again on one object, on another, and when parameters have joined: Optimizer refuses a different answer.
+// Describes again on one object, on another, and after parameters have joined: Optimizer throws if
+// an answer differs.
 void description(Subject& subject) {
   const Problem problem = many_shapes({});
   const Host host;
@@ -65,7 +67,7 @@ void sums(Subject& subject) {
 }
 void kept_pointers(Subject& subject) { guarded(subject, {.moves_buffers = true}); }
 
-// Where a service of the host fails, so does what the plugin needed it for, with a sentence.
+// If a service of the host fails, the plugin's call that needed it fails as well, with a sentence.
 void host_failures(Subject& subject) {
   const Types types = usual_types(subject);
   constexpr uint64_t kNumel = 70001;  // enough for the host's threads
@@ -99,7 +101,7 @@ void host_failures(Subject& subject) {
     description.struct_size = sizeof(description);
     if (!look("describe", call("describe", *subject.plugin, api->describe, object.self(), &context, &description))) continue;
     const Described described = describe(subject, many_shapes(types));
-    // Element by element, with room for fp64; states per tensor and per group take less.
+    // Room for fp64 per element; states per tensor and per group need less.
     std::vector<Buffer> memory;
     for (size_t i = 0; i < described.states.size() + 3; ++i) memory.emplace_back(kNumel * sizeof(double), "an array");
     const auto aligned = [&](size_t i) { return memory[i].data(); };
@@ -108,7 +110,7 @@ void host_failures(Subject& subject) {
       states.push_back(described.states[s].is_square() ? nullptr : aligned(s + 3));
       own_states.push_back(described.states[s].is_of_group() ? states.back() : nullptr);
     }
-    std::vector<void*> squares(states.size());  // a vector has none
+    std::vector<void*> squares(states.size());  // a vector has no squares
     const uint64_t workspace_bytes = description.workspace_bytes + kNumel * description.workspace_bytes_per_element;
     const Buffer workspace = workspace_bytes > 0 ? Buffer(workspace_bytes, "the workspace") : Buffer();
     std::vector<double> sum_values(description.sum_count, 1.0);

@@ -47,7 +47,7 @@ void require_near(const Bytes& found, const Bytes& expected, gannet_dtype dtype,
                  formatted("{}, element {}", where, worst));
 }
 
-// compare(found, expected, dtype, name, where) of all arrays.
+// Calls compare(found, expected, dtype, name, where) for all arrays.
 template <class Compare>
 void for_all(const Trained& found, const Trained& expected, const Problem& problem, const std::string& what, bool with_states,
              const Compare& compare) {

@@ -1,18 +1,19 @@
-// Whether two runs left the same, and where they differ first.
+// Compares the results of two runs, and finds their first difference.
 #pragma once
 
 #include "kit/optimizer/engine.h"
 
 namespace gannet::kit {
 
-// Bit for bit. Throws Failed with tensor, element, both values; `what` says what was compared: "3 ranks against one".
+// Bitwise. Throws Failed with the tensor, the element and both values; `what` says what was
+// compared: "3 ranks against one".
 void require_same(const Trained& found, const Trained& expected, const Problem& problem, const std::string& what);
-// Of every tensor the 2-norm of the difference, relative to that of the expected one.
+// Compares, for every tensor, the 2-norm of the difference relative to that of the expected tensor.
 void require_close(const Trained& found, const Trained& expected, const Problem& problem, double tolerance,
                    const std::string& what);
 // No parameter is NaN or infinite.
 void require_finite(const Trained& found, const Problem& problem);
-// Every rank has the same in its states that are no element's.
+// All ranks have the same values in states that are not per element.
 void require_ranks_agree(const Trained& found);
 
 }  // namespace gannet::kit

@@ -19,8 +19,8 @@ std::vector<size_t> tensors_of(const Problem& problem, uint32_t group) {
 
 uint64_t padded(uint64_t numel, uint64_t alignment = zero::kAlignment) { return (numel + alignment - 1) / alignment * alignment; }
 
-// Pieces of tensors with different numbers of updates behind them are cut apart, and what lies between them is left out: as
-// cut_by_lag() of core/params/pieces.h does.
+// Separates pieces where tensors have missed different numbers of updates, and leaves out the gaps
+// between them, like cut_by_lag() of core/params/pieces.h.
 Cut cut_by_lag(const Problem& problem, Cut cut) {
   const bool is_needed =
       std::any_of(problem.tensors.begin(), problem.tensors.end(), [](const TensorSpec& tensor) { return tensor.joins != 0; });
@@ -45,7 +45,7 @@ Cut cut_by_lag(const Problem& problem, Cut cut) {
   return cut;
 }
 
-// Where pages end: at multiples of `page`, or where tensors do.
+// The ends of pages: multiples of `page`, or the ends of tensors.
 std::vector<int64_t> page_ends(const std::vector<zero::Part>& parts, int64_t numel, int64_t page, bool whole_tensors) {
   std::vector<int64_t> ends;
   if (whole_tensors)
@@ -117,7 +117,7 @@ Cut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed) {
   for (uint32_t group = 0; group < problem.groups(); ++group)
     for (const size_t t : tensors_of(problem, group)) {
       const uint64_t numel = problem.tensors[t].numel;
-      // In halves, or in pieces of different lengths.
+      // Cut in halves, or in pieces of different lengths.
       for (uint64_t begin = 0, k = 0; begin < numel; ++k) {
         uint64_t length = seed == 0 ? numel / 2 : 1 + mixed(seed, t, k) % (numel / 3 + 2);
         length = std::max((length + rules.alignment - 1) / rules.alignment * rules.alignment, rules.alignment);

@@ -1,5 +1,5 @@
-// How a simulated run cuts a problem: which pieces of which tensors each rank has. What core/params does, by its own layout, and
-// cuts that it does not make and the contract allows.
+// How a simulated run cuts a problem: which pieces of which tensors each rank has. Includes the
+// cuts of core/params, made by its own layout code, and other cuts that the contract allows.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Part {  // of a tensor, in a piece
 };
 struct CutPiece {
   uint32_t group;
-  uint64_t numel;  // with what lies between tensors, which stays zero
+  uint64_t numel;  // including gaps between tensors, which stay zero
   std::vector<Part> parts;
 };
 struct Cut {
@@ -32,9 +32,10 @@ struct CutRules {  // of the plugin's description
 
 Cut uncut(const Problem& problem, const CutRules& rules);  // one rank, one piece for each group
 Cut by_tensor(const Problem& problem);                     // one rank, one piece for each tensor
-// As ZeRO does: buckets of `bucket_numel`, a shard of each for every rank, in pages.
+// The cut of ZeRO: buckets of `bucket_numel`, a shard of each for every rank, in pages.
 Cut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel);
-// One rank, every tensor cut where the contract allows it: at odd places unless the rules say otherwise.
+// One rank, every tensor cut where the contract allows it: at odd places unless the rules forbid
+// that.
 Cut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed);
 
 }  // namespace gannet::kit

@@ -1,4 +1,5 @@
-// A simulated engine for an optimizer: what core/update does in a step, on plain memory, with N ranks in this process.
+// A simulated engine for an optimizer: the steps of core/update on plain memory, with N ranks in
+// this process.
 //
 //   const Trained whole = train(subject, problem, uncut(problem, rules), {.steps = 200});
 //   const Trained cut = train(subject, problem, sharded(problem, rules, 3, 512, 64), {.steps = 200});
@@ -20,49 +21,51 @@ namespace gannet::kit {
 
 using Bytes = std::vector<char>;
 
-// What a run leaves, by tensor, whatever its cut.
+// The results of a run, by tensor, independent of its cut.
 struct Trained {
   std::vector<Bytes> params, outs;         // [tensors]
-  std::vector<Bytes> evaluated;            // [tensors] the weights to evaluate with, where the run asks for them
-  std::vector<Bytes> perturbed;            // [tensors] where a next step would take its gradient, likewise
+  std::vector<Bytes> evaluated;            // [tensors] the weights to evaluate with, if the run asks for them
+  std::vector<Bytes> perturbed;            // [tensors] where a next step would take its gradient, if the run asks for it
   std::vector<std::vector<Bytes>> states;  // [tensors][states], those per element, and squares
-  // [ranks][groups][states], those that are no element's; empty for the others.
+  // [ranks][groups][states], the states that are not per element; empty for the others.
   std::vector<std::vector<std::vector<Bytes>>> own_states;
   std::vector<Optimizer::State> described;
 };
 
-// Of the random numbers that optimizers draw, where a check does not choose it.
+// Seed of the random numbers that optimizers draw, unless a check chooses another.
 inline constexpr uint64_t kRunSeed = 11;
 
 struct RunOptions {
   int64_t steps = 200;
   int64_t applied = 0;            // updates before the first one
-  const Trained* from = nullptr;  // it continues from there
+  const Trained* from = nullptr;  // the run continues from there
   // The hyperparameters of a step, counted from 1: [hyper] are those of the params.
   std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
   uint64_t run_seed = kRunSeed;
-  // What may not be written while a function runs that may not write it.
+  // Write-protects inputs while a function runs that must not write them.
   bool guards_gradients = false, guards_own_states = false, guards_sums = false, guards_inputs = false;
-  bool is_tight = false;        // buffers end where their memory ends, and canaries are looked at
-  bool moves_buffers = false;   // they are at other addresses in every call, and gone after it
-  bool may_fail = false;        // a failed update ends the run, if it comes with a sentence
+  bool is_tight = false;        // buffers end where their memory ends, and canaries are checked
+  bool moves_buffers = false;   // buffers move to other addresses for every call; the old ones are gone
+  bool may_fail = false;        // a failed update ends the run, if it has an error sentence
   bool uses_reference = false;  // subject.reference in place of the plugin
-  bool perturbs = false;     // in the end it asks where a next step takes its gradient; what that comes from may not be written
-  uint64_t second_seed = 3;  // of the second gradients
-  // Of optimizers that take lists: pieces in each, 0: calls for single pieces. And the last piece comes first.
+  bool perturbs = false;        // at the end, asks where a next step takes its gradient; the inputs of that are write-protected
+  uint64_t second_seed = 3;     // of the second gradients
+  // For optimizers that take lists: pieces per list; 0: one call per piece. `reverses_lists`: the
+  // last piece comes first.
   size_t list_length = 0;
   bool reverses_lists = false;
-  // Of those that read device numbers: from this many updates on they say that the step is skipped; and begin_step and end_step
-  // are given other numbers than update() is.
+  // For optimizers that read device numbers. `skipped_from`: from this many updates on, the numbers
+  // say that the step is skipped. `alters_edges`: begin_step and end_step get other numbers than
+  // update().
   int64_t skipped_from = std::numeric_limits<int64_t>::max();
   bool alters_edges = false;
-  bool evaluates = false;  // in the end it asks for the weights to evaluate with; what they come from may not be written
+  bool evaluates = false;  // at the end, asks for the weights to evaluate with; the inputs of that are write-protected
 };
 
 Trained train(const Subject& subject, const Problem& problem, const Cut& cut, const RunOptions& options);
 
-// What the plugin says of itself, for such a problem.
+// The plugin's description of itself, for such a problem.
 struct Described {
   CutRules rules;
   bool is_elementwise = false, has_sums = false, has_own_states = false, has_evaluation_weights = false,
@@ -77,7 +80,7 @@ struct Described {
 Described describe(const Subject& subject, const Problem& problem);
 inline CutRules rules_of(const Subject& subject, const Problem& problem) { return describe(subject, problem).rules; }
 
-// The tensors of a group as the host tells them.
+// The tensors of a group, as the host describes them.
 Optimizer::Context context_of(const Problem& problem, uint32_t group, uint32_t rank, uint32_t ranks);
 
 }  // namespace gannet::kit

@@ -11,7 +11,7 @@ namespace {
 
 double nothing(gannet_reduce_op op) { return op == GANNET_MAX ? -INFINITY : op == GANNET_MIN ? INFINITY : 0; }
 
-// A NaN of either side stays one.
+// A NaN on either side stays NaN.
 double combined(gannet_reduce_op op, double a, double b) {
   if (op == GANNET_SUM) return a + b;
   if (std::isnan(a) || std::isnan(b)) return NAN;

@@ -1,5 +1,6 @@
-// What lies outside of a simulated run's elements: the optimizer's states by their extent, and its sums. The one place of the
-// kit that knows extents and scopes; core/update/group_states.cpp and sums.cpp are what it does again, without LibTorch.
+// State of a simulated run outside its elements: the optimizer's states by extent, and its sums.
+// Only this part of the kit knows extents and scopes; it repeats core/update/group_states.cpp and
+// sums.cpp without LibTorch.
 #pragma once
 
 #include <string>
@@ -12,16 +13,17 @@
 
 namespace gannet::kit {
 
-// As the host makes it: the master's type where the plugin leaves it open, fp32 for states that are no element's.
+// The type that the host chooses: the master's type if the plugin leaves it open, fp32 for states
+// that are not per element.
 gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master);
-// Of a part of a tensor, the values of a state that is cut.
+// The values of a cut state that belong to a part of a tensor.
 Part values_in(const Part& part, const Optimizer::State& state);
 Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel, bool tight);
 
-// Those of a tensor, by its index in the group; an empty buffer where it has none.
+// The square of a tensor, given by its index in the group; an empty buffer if it has none.
 Buffer new_square(const Optimizer::State& state, const Optimizer& optimizer, uint64_t tensor, gannet_dtype dtype, bool tight);
 
-// Of one group on one rank: [tensors][sums].
+// The sums of one group on one rank: [tensors][sums].
 class GroupSums {
  public:
   GroupSums(const Optimizer& optimizer, size_t tensors, gannet_pass pass = GANNET_PASS_UPDATE);
@@ -45,7 +47,8 @@ class GroupSums {
   std::vector<double*> line_places_;
 };
 
-// A round's sums of this rank's pieces become those of whole tensors, of groups and of the model. Every rank calls it.
+// Completes a round: this rank's sums become those of whole tensors, of groups and of the model.
+// Every rank calls it.
 void complete(std::vector<GroupSums>& groups, uint32_t round, Ranks& ranks, uint32_t rank);
 
 }  // namespace gannet::kit

@@ -10,7 +10,7 @@
 namespace gannet::kit {
 namespace {
 
-constexpr double kCloseInLines = 1e-6;  // relative, of the 2-norm: of sums over lines, which a list adds up in its own order
+constexpr double kCloseInLines = 1e-6;  // relative, in the 2-norm: for sums over lines, which a list adds up in its own order
 
 // Two tensors joined later, so that a list has pieces with different numbers of updates.
 Problem with_lags(Subject& subject) {
@@ -29,7 +29,7 @@ void lists(Subject& subject) {
   const Problem problem = with_lags(subject);
   const Described described = describe(subject, problem);
   if (!described.takes_lists) throw Skipped("it does not claim GANNET_OPTIMIZER_TAKES_LISTS");
-  // What it may not write is held while it runs, and every array ends where its memory ends.
+  // Inputs are write-protected during a call, and every array ends where its memory ends.
   const auto options = [](size_t length, bool reverses) {
     RunOptions run{.steps = 12};
     run.guards_gradients = run.guards_own_states = run.guards_sums = run.guards_inputs = run.is_tight = length > 0;
@@ -66,9 +66,9 @@ void device_numbers(Subject& subject) {
     const Trained before = train(subject, problem, cut, half);
     require_finite(before, problem);
     Trained skipped = train(subject, problem, cut, {.steps = 10, .list_length = length, .skipped_from = 6});
-    skipped.own_states = before.own_states;  // end_step's, which is not skipped
+    skipped.own_states = before.own_states;  // from end_step, which is not skipped
     require_same(skipped, before, problem, formatted("{} with a skip of 1 in steps 7 to 10, against 6 steps", calls));
-    if (described.has_own_states) continue;  // those are made of begin_step's numbers, and what comes of them may be
+    if (described.has_own_states) continue;  // they are computed from begin_step's numbers, so results may depend on those
     require_same(train(subject, problem, cut, {.steps = 6, .list_length = length, .alters_edges = true}), before, problem,
                  formatted("{} beside other numbers in begin_step and end_step", calls));
   }

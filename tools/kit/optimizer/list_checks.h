@@ -1,4 +1,5 @@
-// The checks of what ABI 2.3 adds: several pieces in one call, and the step's numbers where the pieces are.
+// The checks of the features of ABI 2.3: several pieces in one call, and the step's numbers in the
+// memory of the pieces.
 #pragma once
 
 #include "kit/check.h"

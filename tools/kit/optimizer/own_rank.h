@@ -1,5 +1,6 @@
-// One rank of a simulated run at stage 0 with an optimizer that averages gradients itself: it has all buckets and, in the steps
-// that the plugin names, gradients of its own. What core/params/place.cpp and core/update/updater.cpp do with such a group.
+// One rank of a simulated run at stage 0 with an optimizer that averages gradients itself: the rank
+// has all buckets and, in the steps that the plugin names, unreduced gradients. Repeats
+// core/params/place.cpp and core/update/updater.cpp for such a group.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +25,11 @@
 
 namespace gannet::kit {
 
-// What a rank has after a run, byte for byte.
+// The results of a rank after a run, byte for byte.
 struct Left {
   std::vector<std::vector<Bytes>> buckets;  // [buckets] parameters, copies, then states
-  std::vector<std::vector<Bytes>> groups;   // [groups][states] those that are no element's
-  std::vector<Bytes> weights;               // [buckets] to use, where the ranks have different parameters
+  std::vector<std::vector<Bytes>> groups;   // [groups][states] the states that are not per element
+  std::vector<Bytes> weights;               // [buckets] the weights to use, if the ranks have different parameters
   bool operator==(const Left&) const = default;
 };
 
@@ -41,7 +42,7 @@ struct OwnRun {
   uint32_t ranks = 2;
   int64_t bucket_numel = 256, steps = 40, applied = 0;
   const std::vector<Left>* from = nullptr;  // [ranks]
-  bool alters_last = false;                 // the last rank's gradients are others
+  bool alters_last = false;                 // changes the last rank's gradients
 };
 
 class OwnRank {
@@ -79,7 +80,7 @@ class OwnRank {
     }
     for (PieceMemory& bucket : buckets_) fill_gradient(bucket, step);
     edges(&Optimizer::begin_step, step, sums, false);
-    Ranks alone(1);  // every rank has the whole of every sum
+    Ranks alone(1);  // one rank only: every rank already has the whole of every sum
     for (uint32_t round = 0; round < rounds; ++round) {
       for (PieceMemory& bucket : buckets_)
         if (sums[bucket.cut->group].has_round(round)) work(bucket, step, sums[bucket.cut->group], &round);
@@ -105,7 +106,8 @@ class OwnRank {
     }
     return all;
   }
-  // What two ranks, which must have the same but for their own states, have different: "the parameters"; "": nothing.
+  // Names a difference between two ranks, which must agree except for per-rank states: "the
+  // parameters"; "": none.
   std::string difference(const Left& one, const Left& other) const {
     for (size_t b = 0; b < buckets_.size(); ++b) {
       const bool is_apart = are_apart(buckets_[b]);
@@ -135,10 +137,10 @@ class OwnRank {
     std::unique_ptr<Optimizer> optimizer;
     size_t tensors = 0;
     std::vector<Buffer> states;
-    gannet_gradient_reduction reduction = GANNET_REDUCED_BY_HOST;  // in the step at hand, or the last one
+    gannet_gradient_reduction reduction = GANNET_REDUCED_BY_HOST;  // in the current step, or the last one
   };
 
-  // As core/params cuts ranges whose optimizer averages: buckets that divide among the ranks.
+  // Like core/params for an optimizer that averages: buckets of sizes that the ranks divide.
   void make_buckets(uint32_t g) {
     const Optimizer& optimizer = *groups_[g].optimizer;
     std::vector<size_t> tensors;
@@ -174,7 +176,7 @@ class OwnRank {
 
   bool are_apart(const PieceMemory& bucket) const { return groups_[bucket.cut->group].reduction == GANNET_REDUCED_LATER; }
 
-  // As core/update/evaluation.cpp asks for them: nothing but `out` is written, and there is no gradient.
+  // Calls it like core/update/evaluation.cpp: only `out` is written, and there is no gradient.
   Bytes weights_to_use(PieceMemory& bucket) {
     Group& group = groups_[bucket.cut->group];
     const Buffer out(bucket.param.bytes(), "the weights to use", true);
@@ -221,7 +223,7 @@ class OwnRank {
       }
   }
 
-  // Random numbers and memory to work in, for gannet_step_args or gannet_update_args of `numel` elements.
+  // Sets the seed and the workspace in gannet_step_args or gannet_update_args of `numel` elements.
   template <class Args>
   void give_workspace(Args& args, const Optimizer& optimizer, uint64_t numel, int64_t step) {
     args.seed = optimizer.uses_seed() ? step_seed(kRunSeed, step - 1) : 0;
@@ -252,7 +254,7 @@ class OwnRank {
     }
   }
 
-  // The sums of a round, or the update where there is none.
+  // Computes the sums of a round, or the update if `round` is null.
   void work(PieceMemory& bucket, int64_t step, GroupSums& sums, const uint32_t* round) {
     Group& group = groups_[bucket.cut->group];
     std::vector<void*> states;
@@ -311,9 +313,9 @@ class OwnRank {
   int64_t last_step_ = 0;
   Host host_;
   RankCollectives collectives_;
-  std::vector<Problem> of_ranks_;  // [ranks] each has gradients of its own
+  std::vector<Problem> of_ranks_;  // [ranks] each with its own gradients
   std::vector<Group> groups_;
-  std::deque<CutPiece> cuts_;  // keep their addresses
+  std::deque<CutPiece> cuts_;  // a deque: elements keep their addresses
   std::vector<PieceMemory> buckets_;
   WorkMemory workspace_;
 };

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kSearched = 40;
 
-// Every rank's, after a run in which all ranks left the same where they must.
+// The results of all ranks after a run; throws Failed if ranks differ where they must agree.
 std::vector<Left> left_by(const Subject& subject, const Problem& problem, const OwnRun& run) {
   set_config(formatted("{} ranks at stage 0, buckets of {}; {}", run.ranks, run.bucket_numel, text_of(problem.types)));
   std::vector<Left> all(run.ranks);
@@ -34,7 +34,7 @@ std::vector<Left> left_by(const Subject& subject, const Problem& problem, const 
   return all;
 }
 
-// Skipped where the plugin does not claim it, or not under these params.
+// Throws Skipped if the plugin does not claim it, or averages no step under these params.
 void require_own_steps(const Subject& subject) {
   const Host host;
   Optimizer optimizer(*subject.plugin, subject.parsed(), host);
@@ -45,7 +45,8 @@ void require_own_steps(const Subject& subject) {
   throw Skipped(formatted("none of the first {} updates averages gradients: give --params under which one does", kSearched));
 }
 
-// Updates that runs end with: the last one of `kSearched` after which the ranks have the same parameters, and the last local one.
+// Last steps for runs: the last of `kSearched` updates after which the ranks have the same
+// parameters, and the last local one.
 std::vector<int64_t> last_steps(const Subject& subject) {
   const Host host;
   Optimizer optimizer(*subject.plugin, subject.parsed(), host);
@@ -67,7 +68,7 @@ void reduction_plan(Subject& subject) {
   std::vector<gannet_gradient_reduction> first;
   for (int object = 0; object < 2; ++object) {
     Host host;
-    host.set_ranks(0, object + 1);  // the number of ranks is no part of it
+    host.set_ranks(0, object + 1);  // the answer must not depend on the number of ranks
     Optimizer optimizer(*subject.plugin, subject.parsed(), host);
     optimizer.describe(context_of(problem, 0, 0, host.size()));
     if (!optimizer.owns_grad_reduction()) throw Skipped("it does not claim GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION");

@@ -1,5 +1,6 @@
-// Checks of optimizers that average gradients themselves (OWNS_GRAD_REDUCTION), on N ranks in this process: stage 0, where every
-// rank has all pieces and, in the steps that the plugin names, gradients of its own.
+// Checks of optimizers that average gradients themselves (OWNS_GRAD_REDUCTION), on N ranks in this
+// process at stage 0, where every rank has all pieces and, in the steps that the plugin names,
+// unreduced gradients.
 #pragma once
 
 #include "kit/check.h"
@@ -8,10 +9,10 @@ namespace gannet::kit {
 
 // The answer of reduces_gradients is a function of the params and the step.
 void reduction_plan(Subject& subject);
-// After such steps all ranks have the same parameters, which depend on every rank's gradients; after local steps the same weights
-// to use.
+// After such steps all ranks have the same parameters, which depend on every rank's gradients;
+// after local steps they have the same weights to use.
 void own_reduction(Subject& subject);
-// Saved states, each rank's own among them, continue bit for bit.
+// A run resumed from saved states, per-rank states included, continues bit for bit.
 void own_reduction_resumes(Subject& subject);
 
 }  // namespace gannet::kit

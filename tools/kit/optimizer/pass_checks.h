@@ -1,4 +1,5 @@
-// The checks of what ABI 2.2 adds: parameters that are perturbed for a second pass, and second gradients.
+// The checks of the features of ABI 2.2: parameters that are perturbed for a second pass, and
+// second gradients.
 #pragma once
 
 #include "kit/check.h"

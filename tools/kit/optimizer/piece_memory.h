@@ -1,4 +1,4 @@
-// A piece's arrays and segments, as a simulated run hands them to the plugin.
+// A piece's arrays and segments, as passed to the plugin in a simulated run.
 #pragma once
 
 #include <gannet/abi.h>
@@ -15,15 +15,15 @@ namespace gannet::kit {
 
 struct PieceMemory {
   PieceMemory(const Problem& problem, const CutPiece& cut, const Optimizer& optimizer, bool is_tight);
-  // States FROM_PARAMETER, before the first update.
+  // Copies the parameters to states FROM_PARAMETER, before the first update.
   void copy_first_values(const Optimizer& optimizer, gannet_dtype master);
 
-  const CutPiece* cut;  // outlives it
+  const CutPiece* cut;  // must outlive this object
   Buffer param, grad, out;
-  Buffer second;                // the second gradient, where the optimizer takes some
-  std::vector<Buffer> states;   // those that are cut
-  std::vector<Buffer> squares;  // [parts][states], empty where a tensor has none; none at all where no state is a square
-  // visit(tensor, state, square) of those that are there.
+  Buffer second;                // the second gradient, if the optimizer takes one
+  std::vector<Buffer> states;   // the cut states
+  std::vector<Buffer> squares;  // [parts][states], empty if a tensor has none; no entries if no state is a square
+  // Calls visit(tensor, state, square) for all existing squares.
   template <class Visit>
   void for_squares(const Visit& visit) const {
     for (size_t i = 0; i < squares.size(); ++i)
@@ -31,7 +31,7 @@ struct PieceMemory {
   }
   std::vector<gannet_segment> segments;
   int64_t lag = 0;
-  std::string names;  // of the tensors in it, for reports
+  std::string names;  // the tensors in it, for reports
 };
 
 }  // namespace gannet::kit

@@ -39,7 +39,7 @@ double Problem::gradient(size_t tensor, uint64_t i, int64_t step) const {
     return bits / 64 % 3 == 0   ? std::numeric_limits<double>::quiet_NaN()
            : bits / 64 % 3 == 1 ? std::numeric_limits<double>::infinity()
                                 : -std::numeric_limits<double>::infinity();
-  // Tensors differ in scale, as layers do; one gradient in 32 is zero.
+  // Tensors differ in scale, like layers; one gradient in 32 is zero.
   return bits % 32 == 0 ? 0 : uniform(bits) * std::ldexp(1.0, -static_cast<int>(seed_of[tensor] % 4));
 }
 

@@ -1,4 +1,5 @@
-// What a simulated run trains: tensors of many shapes in two groups, their first values and their gradients, all from a seed.
+// The problem that a simulated run trains: tensors of many shapes in two groups, their first values
+// and gradients, all from a seed.
 #pragma once
 
 #include <gannet/abi.h>
@@ -19,7 +20,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;
   uint64_t numel = 1;
   uint32_t group = 0;
-  int64_t joins = 0;  // updates of the group that it has missed: it was frozen in the first ones
+  int64_t joins = 0;  // updates of the group that it has missed, since it was frozen at first
 };
 
 struct Problem {
@@ -27,7 +28,8 @@ struct Problem {
   Types types;
   uint64_t seed = 1;
   bool has_nonfinite = false;  // some gradients are NaN or infinite
-  // Gradients are those of `seed_of[t]` in place of t, and of step - delay[t]: for a tensor that is trained elsewhere, too.
+  // Gradients are those of tensor `seed_of[t]` at step - delay[t], so that a problem can repeat a
+  // tensor of another run.
   std::vector<uint64_t> seed_of;
   std::vector<int64_t> delay;
 
@@ -36,7 +38,8 @@ struct Problem {
   double gradient(size_t tensor, uint64_t i, int64_t step) const;
 };
 
-// One element, odd numbers, whole lanes of SIMD and one more, vectors, matrices, and one of thousands.
+// One element, odd sizes, whole SIMD lanes and one more, vectors, matrices, and one tensor of
+// thousands.
 Problem many_shapes(const Types& types);
 // The same few tensors and one that is large enough for the host's threads.
 Problem with_a_large_one(const Types& types);

@@ -1,4 +1,5 @@
-// Checks of what an optimizer computes: finite, repeatable, the same however the model is cut, resumed and scheduled.
+// Checks of an optimizer's results: finite, repeatable, and the same for every cut of the model,
+// resumed and scheduled.
 #include "kit/optimizer/result_checks.h"
 
 #include <thread>
@@ -13,7 +14,7 @@
 namespace gannet::kit {
 namespace {
 
-constexpr double kTolerance = 1e-6;  // relative, of the 2-norm: of runs whose sums are added in another order
+constexpr double kTolerance = 1e-6;  // relative, in the 2-norm: for runs that add their sums in another order
 
 Problem usual(const Subject& subject) { return many_shapes(usual_types(subject)); }
 
@@ -27,7 +28,7 @@ void repeat(Subject& subject) {
                "a second run with a new object");
 }
 
-// At every place that the description allows, also inside of a lane of SIMD.
+// Cuts at every place that the description allows, including inside a SIMD lane.
 void halves(Subject& subject) {
   const Problem problem = usual(subject);
   const Described described = describe(subject, problem);
@@ -57,12 +58,12 @@ void any_cut(Subject& subject) {
   const Trained whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), options);
   std::vector<Cut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
   for (const uint32_t ranks : {2u, 3u, 4u}) {
-    if (described.owns_grad_reduction) break;  // at stage 0 alone: own_reduction.cpp
+    if (described.owns_grad_reduction) break;  // only at stage 0: own_reduction.cpp
     cuts.push_back(sharded(problem, described.rules, ranks, 1 << 20, 1 << 20));
     cuts.push_back(sharded(problem, described.rules, ranks, 256, 64));
   }
   for (const Cut& cut : cuts) compare(problem, train(subject, problem, cut, options), whole, cut.name);
-  const Problem large = with_a_large_one(problem.types);  // on the host's threads
+  const Problem large = with_a_large_one(problem.types);  // uses the host's threads
   const Trained whole_large = train(subject, large, uncut(large, rules_of(subject, large)), {.steps = 3});
   const Cut cut = sharded(large, described.rules, described.owns_grad_reduction ? 1 : 2, 1 << 20, 8192);
   compare(large, train(subject, large, cut, {.steps = 3}), whole_large, cut.name);
@@ -94,11 +95,12 @@ void lag(Subject& subject) {
   const Trained lagging = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 40});
   require_finite(lagging, problem);
   if (described.has_sums || described.has_own_states || described.uses_seed || described.takes_second_gradients) {
-    // Other tensors, or the group's number of steps, may have a share in it: it must be the same in every cut.
+    // Other tensors, or the group's number of steps, may affect the result, so only compare
+    // different cuts.
     require_close(train(subject, problem, by_tensor(problem), {.steps = 40}), lagging, problem, kTolerance, "one piece a tensor");
     return;
   }
-  // The same tensors in a run of their own, which begins when they joined.
+  // Train the same tensors in their own run, which begins when they joined.
   Problem alone = problem;
   for (size_t t = 0; t < alone.tensors.size(); ++t) {
     alone.tensors[t].joins = 0;
@@ -184,7 +186,7 @@ void nonfinite(Subject& subject) {
   train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 5, .may_fail = true});
 }
 
-// Objects of the same plugin know nothing of one another.
+// Objects of the same plugin are independent of each other.
 void two_at_once(Subject& subject) {
   const Problem problem = usual(subject);
   Problem other = problem;

@@ -1,4 +1,5 @@
-// The calls of a simulated rank (simulated_rank.h) with pieces: sums and updates, one by one or in lists.
+// The calls of a simulated rank (simulated_rank.h) with pieces: sums and updates, singly or in
+// lists.
 #include "kit/optimizer/simulated_rank.h"
 
 namespace gannet::kit {
@@ -66,7 +67,8 @@ std::vector<std::vector<PieceMemory*>> SimulatedRank::calls_in(int64_t applied) 
   return calls;
 }
 
-// Numbers of begin_step and end_step that no update() has: what it takes from them shows.
+// Numbers for begin_step and end_step that no update() gets: if update() uses them, its results
+// change.
 Buffer SimulatedRank::other_hyper(const Group& group) const {
   if (!options_.alters_edges || group.hyper.bytes() == 0) return {};
   Buffer other(group.hyper.bytes(), "the hyperparameters of begin_step and end_step");
@@ -74,7 +76,7 @@ Buffer SimulatedRank::other_hyper(const Group& group) const {
   return other;
 }
 
-// To new addresses; the old ones are gone.
+// Moves the buffers to new addresses; accesses to the old ones fault.
 void SimulatedRank::move_buffers(PieceMemory& piece, Group& group) {
   const auto move = [&](Buffer& buffer, const char* name) {
     if (!buffer.data()) return;
@@ -94,7 +96,8 @@ void SimulatedRank::move_buffers(PieceMemory& piece, Group& group) {
   for (Buffer& square : piece.squares) move(square, "a square");
 }
 
-// While it lives nothing writes to what a call of this kind only reads, as far as the run looks at that.
+// Write-protects the inputs of such a call, as far as the run's options ask for it, for the
+// lifetime of the result.
 std::vector<std::unique_ptr<ReadOnly>> SimulatedRank::held_in(const Call& call, const Group& group, bool is_sums) const {
   std::vector<std::unique_ptr<ReadOnly>> held;
   const auto hold = [&](const Buffer& buffer, bool on) { held.push_back(std::make_unique<ReadOnly>(buffer, on)); };
@@ -148,7 +151,7 @@ void SimulatedRank::add_sums(const std::vector<PieceMemory*>& list, int64_t appl
 
 void SimulatedRank::add_parts(const PieceMemory& piece, uint32_t round) {
   const auto found = parts_.find(&piece);
-  if (found == parts_.end()) return;  // the round has none of its group
+  if (found == parts_.end()) return;  // the round has no sums of its group
   GroupSums& sums = sums_[piece.cut->group];
   for (size_t k = 0; k < piece.segments.size(); ++k)
     sums.add(piece.segments[k].tensor_index, round, found->second.as<double>() + k * sums.width());

@@ -1,4 +1,4 @@
-// One rank of a simulated run (engine.h): what core/update does in a step, on plain memory.
+// One rank of a simulated run (engine.h): the steps of core/update on plain memory.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class SimulatedRank {
     if (options.from) restore(*options.from);
   }
 
-  // In the order of Updater::update().
+  // One step, in the order of Updater::update().
   void step(int64_t applied) {
     const int64_t step = applied + 1;
     sums_.clear();
@@ -73,10 +73,11 @@ class SimulatedRank {
     edges("end_step", &Optimizer::end_step, step, true);
   }
 
-  // Where the step after these updates would take its gradient, and the weights to evaluate with, of this rank's pieces.
+  // For this rank's pieces: where the step after these updates would take its gradient, and the
+  // weights to evaluate with.
   void perturb(int64_t applied, Trained& trained);
   void evaluate(int64_t applied, Trained& trained);
-  // This rank's part of what is left.
+  // Adds this rank's part of the results.
   void give(Trained& trained) const;
   const Optimizer& optimizer() const { return *groups_[0].optimizer; }
 
@@ -90,7 +91,7 @@ class SimulatedRank {
     for (uint32_t round = 0; round < rounds; ++round) {
       for (const std::vector<PieceMemory*>& list : calls_in(applied))
         if (sums_[list[0]->cut->group].has_round(round)) add_sums(list, applied, round, pass);
-      for (PieceMemory& piece : pieces_) add_parts(piece, round);  // in one order, whatever that of the calls
+      for (PieceMemory& piece : pieces_) add_parts(piece, round);  // in one order, independent of that of the calls
       complete(sums_, round, ranks_, rank_);
     }
   }
@@ -153,7 +154,7 @@ class SimulatedRank {
     return group.optimizer->uses_seed() ? step_seed(options_.run_seed, applied) : 0;
   }
 
-  // What one piece's arguments point to, until the call has returned.
+  // Memory that one piece's arguments point to, until the call has returned.
   struct Call {
     explicit Call(PieceMemory* of) : piece(of) {}
     PieceMemory* piece;
@@ -161,12 +162,13 @@ class SimulatedRank {
     std::vector<void*> states, squares;
     Buffer rows, numbers;  // the sums so far, the device numbers
     WorkMemory workspace;
-    std::vector<gannet_segment> segments;  // as they were
+    std::vector<gannet_segment> segments;  // their original values
   };
 
-  // Into `call`, which stays where it is. Those of evaluate() have no sums and the host's own numbers.
+  // Fills `call`, which must not move. The calls of evaluate() have no sums and use the host's own
+  // numbers.
   void prepare(Call& call, int64_t applied, bool evaluates = false);
-  // Pieces that are handed over together: one each, or lists of a group's in an order of their own.
+  // Pieces per call: one each, or lists of a group's pieces in their own order.
   std::vector<std::vector<PieceMemory*>> calls_in(int64_t applied);
   Buffer other_hyper(const Group& group) const;
   void move_buffers(PieceMemory& piece, Group& group);
@@ -196,7 +198,7 @@ class SimulatedRank {
   std::vector<GroupSums> sums_;
   std::vector<Buffer> gone_;
   std::map<const PieceMemory*, Buffer> parts_;  // [segments][sums] that the round's calls have added to
-  WorkMemory workspace_;                        // of begin_step and end_step
+  WorkMemory workspace_;                        // for begin_step and end_step
 };
 
 }  // namespace gannet::kit

@@ -1,16 +1,16 @@
-// What a simulated rank (simulated_rank.h) has in the end, and where it begins again.
+// The results of a simulated rank (simulated_rank.h), and their restoration.
 #include "kit/optimizer/simulated_rank.h"
 
 namespace gannet::kit {
 
-// A piece's part of each tensor, in the master's type.
+// Copies a piece's part of each tensor, in the master's type.
 void SimulatedRank::gather(const PieceMemory& piece, const Buffer& from, std::vector<Bytes>& tensors) const {
   const size_t size = bytes_of(problem_.types.param);
   for (const Part& part : piece.cut->parts)
     std::memcpy(tensors[part.tensor].data() + part.begin * size, from.as<char>() + part.offset * size, part.numel * size);
 }
 
-// While it lives nothing writes to what a piece's new weights come from.
+// Write-protects the inputs of a piece's new weights for the lifetime of the result.
 std::vector<std::unique_ptr<ReadOnly>> SimulatedRank::held_inputs(const PieceMemory& piece, const Group& group) {
   std::vector<std::unique_ptr<ReadOnly>> held;
   for (const Buffer* each : {&piece.param, &group.hyper}) held.push_back(std::make_unique<ReadOnly>(*each));
@@ -20,7 +20,8 @@ std::vector<std::unique_ptr<ReadOnly>> SimulatedRank::held_inputs(const PieceMem
   return held;
 }
 
-// Where the step after these updates would take its gradient, of this rank's pieces. Into memory of NaN.
+// Asks, for this rank's pieces, where the step after these updates would take its gradient. The
+// output is first set to NaN.
 void SimulatedRank::perturb(int64_t applied, Trained& trained) {
   sums_.clear();
   for (Group& group : groups_) sums_.emplace_back(*group.optimizer, group.tensors, GANNET_PASS_PERTURB);
@@ -48,7 +49,7 @@ void SimulatedRank::perturb(int64_t applied, Trained& trained) {
   }
 }
 
-// The weights to evaluate with, of this rank's pieces.
+// Asks for the weights to evaluate with, for this rank's pieces.
 void SimulatedRank::evaluate(int64_t applied, Trained& trained) {
   for (PieceMemory& piece : pieces_) {
     Group& group = groups_[piece.cut->group];
@@ -74,7 +75,7 @@ void SimulatedRank::evaluate(int64_t applied, Trained& trained) {
   }
 }
 
-// This rank's part of what is left.
+// Adds this rank's part of the results.
 void SimulatedRank::give(Trained& trained) const {
   const gannet_dtype master = problem_.types.param;
   for (const PieceMemory& piece : pieces_)

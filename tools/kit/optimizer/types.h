@@ -1,4 +1,4 @@
-// Which types an optimizer takes, as it says.
+// The types that an optimizer says it takes.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace gannet::kit {
 
-// All that supports() accepts, fp32 without a copy first. `is_strict`: throws Failed where it contradicts itself
-// or refuses without a sentence.
+// All types that supports() accepts, fp32 without a copy first. `is_strict`: throws Failed if it
+// contradicts itself or refuses without a sentence.
 std::vector<Types> supported_types(const Subject& subject, bool is_strict = false);
-// The one that checks of something else use. Throws Failed where there is none, Skipped where the plugin's memory is no host
-// memory.
+// The types for checks of other properties. Throws Failed if there are none, Skipped if the plugin
+// does not work on host memory.
 Types usual_types(const Subject& subject);
 
 }  // namespace gannet::kit

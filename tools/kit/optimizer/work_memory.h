@@ -11,7 +11,8 @@ namespace gannet::kit {
 
 class WorkMemory {
  public:
-  // Other contents in every call and every run, NaN as floats in every second: nothing may depend on them.
+  // Contents differ in every call and every run, and are NaN as floats in every second call:
+  // results must not depend on them.
   void* of(uint64_t bytes, bool is_tight) {
     buffer_ = bytes > 0 ? Buffer(bytes, "the workspace", is_tight) : Buffer();
     static std::atomic<uint64_t> calls{0};
@@ -22,7 +23,7 @@ class WorkMemory {
   const Buffer& buffer() const { return buffer_; }
 
  private:
-  Buffer buffer_;  // of the call at hand
+  Buffer buffer_;  // of the current call
 };
 
 }  // namespace gannet::kit

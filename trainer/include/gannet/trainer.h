@@ -5,19 +5,21 @@
 ///   gannet::Trainer trainer(model, arguments, {.train_dataset = train, .eval_dataset = held_out, .compute_metrics = accuracy});
 ///   trainer.train();                                  // or: for (auto& step : trainer.steps()) ...
 ///
-/// The loss of an update is that of its whole batch: summed over micro-batches and ranks and divided once by the items that count
-/// (labels other than -100), so that value and gradient are independent of how the batch was cut.
+/// The loss of an update is the loss of its whole batch: summed over micro-batches and ranks, and
+/// divided once by the number of items that count (labels other than -100). Value and gradient
+/// therefore do not depend on how the batch was split.
 ///
-/// By default a batch has `data` and `target`. Its loss is the model's forward(data, target), a mean over the labels that count
-/// (or a pair or struct with loss and logits); where logits are needed (label smoothing, metrics) or that forward does not exist,
-/// the cross entropy of the model's logits(data) or forward(data). Anything else is a compute_loss:
+/// By default a batch has `data` and `target`. Its loss is the model's forward(data, target), a
+/// mean over the labels that count (or a pair or struct with loss and logits). If logits are needed
+/// (label smoothing, metrics) or that forward does not exist, the loss is the cross entropy of the
+/// model's logits(data) or forward(data). For anything else, give a compute_loss:
 ///
 ///   .compute_loss = [](gannet::Engine<Net>& engine, Batch& batch) -> gannet::BatchLoss {
 ///     return torch::mse_loss(engine.forward(batch.x), batch.y);          // the mean over the batch's items
 ///   },
-///   .count_items = [](const Batch& batch) { return batch.y.size(0); },  // how many those are
+///   .count_items = [](const Batch& batch) { return batch.y.size(0); },  // the number of items
 ///
-/// Every rank makes the Trainer and calls the same of its functions. docs/trainer.md has the whole.
+/// Every rank constructs the Trainer and makes the same calls. See docs/trainer.md.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -25,7 +27,7 @@
 #include <gannet/trainer_base.h>
 #include <gannet/trainer_loss.h>
 #include <gannet/trainer_parts.h>
-#include <torch/data/example.h>  // what a sample is unless the program says otherwise
+#include <torch/data/example.h>  // Example, the default sample type
 
 #include <algorithm>
 #include <memory>
@@ -56,17 +58,18 @@ class Trainer : public TrainerBase {
     initialize();
   }
 
-  /// Made at the first use: by train, steps, evaluate, predict, save_model and this. Its schedule is that of training.
+  /// Created on first use, by train, steps, evaluate, predict, save_model or this function. Has the
+  /// schedule of training.
   Engine<Model>& engine() {
     ensure_engine();
     return *typed_engine_;
   }
   const std::shared_ptr<Model>& model() const { return model_; }
-  /// What evaluate() and predict() go by from here on: a test set.
+  /// Replaces the data set of evaluate() and predict(), for example by a test set.
   void set_eval_dataset(Dataset<Batch> samples) { parts_.eval_dataset = std::move(samples); }
 
-  /// Of another data set than eval_dataset; its samples may lack labels (a target that is an undefined tensor): then there are
-  /// predictions alone. Every rank calls it.
+  /// Predicts for `dataset` in place of eval_dataset. Its samples may lack labels (the target is an
+  /// undefined tensor); then only predictions are returned. Every rank calls it.
   EvalLoopOutput predict(const Dataset<Batch>& dataset, const std::string& prefix = "test") {
     struct Replaced {
       Replaced(Dataset<Batch>& place, const Dataset<Batch>& dataset) : place(place), former(std::exchange(place, dataset)) {}
@@ -77,7 +80,7 @@ class Trainer : public TrainerBase {
     return TrainerBase::predict(prefix);
   }
   using TrainerBase::predict;
-  EvalLoopOutput predict(const char* prefix) { return TrainerBase::predict(prefix); }  // a text is no data set
+  EvalLoopOutput predict(const char* prefix) { return TrainerBase::predict(prefix); }  // a string is not a data set
 
  protected:
   EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups) override {
@@ -137,7 +140,7 @@ class Trainer : public TrainerBase {
     const Dataset<Batch> data = train_data();
     iterator_.reset();
     batches_.clear();
-    if (!loader_) {  // else a second train(): its checkpoints keep the place in this one
+    if (!loader_) {  // kept in a second train(): checkpoints record the position in this loader
       loader_ =
           parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
       typed_engine_->add_loader("training_data", loader_);
@@ -151,7 +154,7 @@ class Trainer : public TrainerBase {
     is_first_of_epoch_ = true;
   }
   std::vector<double> read_micro_batches(int64_t count) override {
-    // One stays, for a rank that is out of batches before the others are.
+    // Keeps one batch, which this rank repeats if it runs out before the others.
     if (batches_.size() > 1) {
       std::vector<Batch> last;
       last.push_back(std::move(batches_.back()));
@@ -193,7 +196,7 @@ class Trainer : public TrainerBase {
     samples_left_.reset();
     if (const auto samples = detail::samples_of(source)) {
       if (*samples == 0) detail::fail_without("eval_dataset", "evaluate");
-      // A rank without samples runs along with the first ones, which then do not count.
+      // A rank without samples runs the first batch of the data set without counting it.
       auto spare = make_eval_loader(detail::first_samples(source, std::min(*samples, own.batch_size)), own);
       auto first = spare->begin();
       join.spare = std::make_shared<Batch>(std::move(*first));
@@ -268,18 +271,18 @@ class Trainer : public TrainerBase {
     } else if constexpr (std::same_as<Batch, at::Tensor>) {
       return batch.size(0);
     } else {
-      // A batch of the program's own does not say how many samples it has.
+      // The sample count of a program-defined batch is unknown.
       const int64_t full = eval_loader_ ? eval_loader_->options().batch_size : 1;
       return samples_left_ ? std::min(full, *samples_left_) : full;
     }
   }
-  // Of the labels those that the model predicts.
+  // Returns the labels that the model predicts.
   at::Tensor counted_labels(const at::Tensor& labels) const {
     if constexpr (detail::shifts_labels<Model>())
       if (labels.defined()) return detail::predicted_labels(labels);
     return labels;
   }
-  // Summed over the batch's items; zero where it does not count.
+  // Measures a batch. The loss is summed over its items; it is zero if the batch does not count.
   Measured measure(Batch& batch, bool with_predictions, bool counts) {
     using detail::summed;
     const double items = counts ? items_of(batch) : 0;
@@ -315,7 +318,7 @@ class Trainer : public TrainerBase {
         if (!measured.predictions.defined()) measured.predictions = logits_of(batch, labels);
         at::Tensor logits = measured.predictions;
         if constexpr (detail::shifts_labels<Model>()) logits = detail::predicting_logits(logits);
-        // A model whose loss is no cross entropy of its logits says which it is.
+        // A model with a loss other than cross entropy of its logits provides loss_of_logits().
         constexpr bool kHasLossOfLogits = requires(const Model& model, const at::Tensor& some) {
           { model.loss_of_logits(some, some) } -> std::convertible_to<at::Tensor>;
         };
@@ -327,7 +330,7 @@ class Trainer : public TrainerBase {
     }
     return kept(std::move(measured), with_predictions);
   }
-  // Predictions where they are wanted, as compute_metrics gets them.
+  // Keeps predictions only on request, in the form that compute_metrics gets.
   Measured kept(Measured measured, bool with_predictions) const {
     if (with_predictions && measured.predictions.defined()) {
       measured.predictions = measured.predictions.detach();
@@ -358,11 +361,11 @@ class Trainer : public TrainerBase {
   std::shared_ptr<DataLoader<Batch>> loader_, eval_loader_;
   std::optional<typename DataLoader<Batch>::Iterator> iterator_, eval_iterator_;
   bool is_first_of_epoch_ = false;
-  std::vector<Batch> batches_;           // of the update at hand; where this rank got none, the last one that it got
-  size_t counted_ = 0;                   // of them, those that were read for this update
+  std::vector<Batch> batches_;           // of the current update; if this rank got none, its last one
+  size_t counted_ = 0;                   // how many of batches_ were read for this update
   std::optional<int64_t> samples_left_;  // of this rank's share of an evaluation
   std::shared_ptr<Batch> probe_;         // of auto_find_batch_size
-  std::shared_ptr<Batch> spare_;         // of the evaluation: the last batch, which a rank that is out runs again
+  std::shared_ptr<Batch> spare_;         // last batch of the evaluation, which a rank without data repeats
   bool has_share_ = true, is_eval_over_ = false, with_predictions_ = false;
 };
 

@@ -26,17 +26,17 @@ namespace gannet {
 
 class ProgressBar;
 
-/// One update, after it was made, with its events.
+/// A completed update; its events have fired.
 class TrainerStep {
  public:
   int64_t global_step() const;
   double epoch() const;
-  bool applied() const { return applied_; }  ///< false: skipped, after an overflow of fp16
+  bool applied() const { return applied_; }  ///< false if skipped after an fp16 overflow
   const std::string& reason() const { return reason_; }
   std::optional<double> grad_norm() const;
-  double learning_rate() const { return learning_rate_; }  ///< that this update used
+  double learning_rate() const { return learning_rate_; }  ///< used by this update
   double loss() const;                                     ///< of the whole batch. Every rank calls it
-  void stop();                                             ///< training ends here, as control.should_training_stop
+  void stop();                                             ///< ends training, like control.should_training_stop
 
  private:
   friend class TrainerBase;
@@ -54,12 +54,12 @@ struct TrainOutput {
   bool stopped = false;  ///< by a signal, after a checkpoint
 };
 
-/// The predictions of an evaluation and what they should have been, of all samples in the order of the data set, on the CPU; with
-/// batch_eval_metrics those of one batch of all ranks. The same on every rank.
+/// Predictions and labels of all samples of an evaluation, in the order of the data set, on the
+/// CPU. With batch_eval_metrics they cover one batch of all ranks. The same on every rank.
 struct EvalPrediction {
-  at::Tensor predictions;  ///< logits, or what compute_loss gave; undefined with is_last_call
+  at::Tensor predictions;  ///< logits, or the predictions of compute_loss; undefined with is_last_call
   at::Tensor label_ids;
-  bool is_last_call = false;  ///< with batch_eval_metrics, after the last batch: the metrics of all of them are asked for
+  bool is_last_call = false;  ///< with batch_eval_metrics, after the last batch: return the metrics of all batches
 };
 
 struct EvalLoopOutput {
@@ -115,16 +115,17 @@ class TrainerBase {
   Steps steps() { return Steps(*this); }
   const TrainOutput& output() const { return output_; }
 
-  /// Evaluates the evaluation data set now. Every sample counts once, however the ranks share them: loss is the mean over all
-  /// items that count. Names begin with `prefix` and '_'. Every rank calls it. A signal (arguments.stop) outside of train() ends
-  /// it after the batch at hand, and the process with kStoppedExitCode; with exit_when_stopped false it is Error(kStopped).
+  /// Evaluates the evaluation data set. Every sample counts once for any number of ranks: loss is
+  /// the mean over all items that count. Metric names begin with `prefix` and '_'. Every rank calls
+  /// it. A signal (arguments.stop) outside of train() ends it after the current batch, and ends the
+  /// process with kStoppedExitCode; with exit_when_stopped false it is Error(kStopped).
   Metrics evaluate(const std::string& prefix = "eval");
-  /// Evaluates and gives the predictions of all samples too.
+  /// Evaluates, and also returns the predictions of all samples.
   EvalLoopOutput predict(const std::string& prefix = "test");
 
-  /// The weights as `folder`/model.safetensors. Every rank calls it.
+  /// Writes the weights to `folder`/model.safetensors. Every rank calls it.
   void save_model(const std::string& folder = "");
-  /// trainer_state.json in output_dir.
+  /// Writes trainer_state.json in output_dir.
   void save_state();
 
   const TrainingArguments& arguments() const { return arguments_; }
@@ -135,10 +136,10 @@ class TrainerBase {
  protected:
   explicit TrainerBase(TrainingArguments arguments);
 
-  // ---- what the typed Trainer does
+  // ---- implemented by the typed Trainer
   struct Measured {                  // of a batch of this rank
     at::Tensor loss;                 // summed over its items
-    at::Tensor predictions, labels;  // where asked for
+    at::Tensor predictions, labels;  // if requested
   };
   struct TrainSize {
     std::optional<int64_t> micro_batches;  // of an epoch, on each rank; nullopt: a stream
@@ -146,19 +147,19 @@ class TrainerBase {
   virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups) = 0;
   virtual torch::nn::Module& module() = 0;
   virtual bool is_inference() const = 0;
-  virtual bool has_schedule() const = 0;                     // of the program's own
-  virtual std::optional<int64_t> train_samples() const = 0;  // nullopt: a stream, or a loader of the program's own
+  virtual bool has_schedule() const = 0;                     // supplied by the program
+  virtual std::optional<int64_t> train_samples() const = 0;  // nullopt: a stream, or a loader supplied by the program
   virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // of an epoch of such a loader
-  virtual std::optional<int64_t> hidden_size() = 0;                                    // where the model says it
+  virtual std::optional<int64_t> hidden_size() = 0;                                    // if the model has one
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
-  virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: where the loader's cursor is
+  virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: at the loader's cursor
   virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each; fewer at the epoch's end
-  virtual int64_t samples_read() const = 0;                           // in the last ones
+  virtual int64_t samples_read() const = 0;                           // in the micro-batches read last
   virtual bool has_micro_batch() const = 0;  // at least one was read, which this rank may repeat without weight
-  // Beyond those read: a repeated one, whose loss is 0.
+  // An index beyond those read repeats a micro-batch, with a loss of 0.
   virtual Measured measure_micro_batch(size_t index) = 0;
-  // Evaluation: begins, then a batch at a time until nullopt. Every rank gets the same number of batches; `items` and `samples`
-  // are 0 on a rank that is out.
+  // Evaluation: begin_evaluation(), then evaluate_batch() until nullopt. Every rank gets the same
+  // number of batches; `items` and `samples` are 0 on a rank without data.
   struct EvalBatch {
     double items = 0;
     int64_t samples = 0;
@@ -171,7 +172,8 @@ class TrainerBase {
   virtual void end_evaluation() = 0;  // also after an exception
   virtual Metrics compute_metrics(const EvalPrediction& prediction) = 0;
   virtual void release_engine() = 0;
-  // auto_find_batch_size: the largest of the first micro-batches of this rank, of a loader of its own, and its loss.
+  // auto_find_batch_size: finds the largest of this rank's first micro-batches, from a separate
+  // loader, and measures its loss.
   virtual bool has_train_dataset() const = 0;
   virtual bool has_own_optimizer() const = 0;
   virtual void open_probe(const LoaderOptions& options) = 0;
@@ -183,7 +185,7 @@ class TrainerBase {
   bool some_rank_evaluates(bool counts);  // and no signal ended the evaluation. Every rank calls it
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
-  std::optional<at::ScalarType> input_dtype_;  // of parameters in 16 bits: what floating-point inputs are cast to
+  std::optional<at::ScalarType> input_dtype_;  // if parameters have 16 bits: floating-point inputs are cast to this
   bool exit_when_stopped_ = true;
   std::function<void(const std::string& folder)> checkpoint_files_;
   std::vector<TrainerCallback> callbacks_;
@@ -209,13 +211,13 @@ class TrainerBase {
   bool advance_steps();
   void end_steps(bool is_thrown_out);
   void plan_run(const TrainSize& size);
-  int64_t updates_of(int64_t micro_batches) const;  // of the run, by those of an epoch
+  int64_t updates_of(int64_t micro_batches) const;  // in the run, from those of an epoch
   std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers);
   LoaderOptions train_loader_options(LoaderOptions of_engine) const;
   int64_t samples_in_update() const;  // of all ranks
   void end_epoch();
   void warn_of_missing_updates() const;
-  // label_count.cpp: averages over nothing
+  // label_count.cpp: updates without labels
   void count_labels_of_update(double total, int64_t micro_batches);
   void check_labels_of_epoch(bool is_whole) const;
   void check_steps_of_best_model() const;  // flow.cpp
@@ -226,7 +228,7 @@ class TrainerBase {
   void flow_step_end();
   void flow_epoch_end();
   void fire(TrainerEventKind kind, const Dict& logs = {}, const Metrics& metrics = {});
-  // stopping.cpp: what an exception and a signal end
+  // stopping.cpp: exceptions and signals
   void report_failure(const char* call) noexcept;
   [[noreturn]] void exit_after_stop();
   [[noreturn]] void stop_evaluation(const std::string& done);
@@ -268,25 +270,25 @@ class TrainerBase {
   int64_t updates_per_epoch_ = 0;
   int64_t micro_batch_size_ = 0;  // per_device_train_batch_size, or what auto_find_batch_size found
   int64_t zero_stage_ = 0;
-  std::optional<int64_t> scheduled_updates_;  // that the schedule of lr_scheduler_type was made for
+  std::optional<int64_t> scheduled_updates_;  // for which the schedule of lr_scheduler_type was made
   int64_t epoch_ = 0;                         // the current one
-  int64_t micro_in_epoch_ = 0;                // given
-  int64_t micro_batches_left_ = 0;            // of the update at hand
+  int64_t micro_in_epoch_ = 0;                // micro-batches done
+  int64_t micro_batches_left_ = 0;            // in the current update
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
-  bool is_epoch_end_due_ = false;         // a checkpoint of the epoch's last update: its end comes after it
-  std::string stop_checkpoint_;           // the one that a signal made, which the next regular one replaces
-  std::vector<std::string> checkpoints_;  // that this run has saved and kept, oldest first: names in output_dir
+  bool is_epoch_end_due_ = false;         // the epoch's last update is done, and end_epoch() has not run yet
+  std::string stop_checkpoint_;           // saved after a signal; the next regular one replaces it
+  std::vector<std::string> checkpoints_;  // saved and kept by this run, oldest first: names in output_dir
   bool is_stop_agreed_ = false;           // all ranks end training here
-  bool is_signal_agreed_ = false;         // one of them got a signal
+  bool is_signal_agreed_ = false;         // a rank got a signal
   bool is_evaluation_stopped_ = false;    // by a signal to one of them
   bool has_trained_ = false;
-  bool has_told_of_metrics_ = false;  // that they differ among the ranks
+  bool has_told_of_metrics_ = false;  // has warned that they differ between ranks
   int64_t last_logged_ = 0;
   int64_t last_saved_ = -1;
   int64_t begun_at_step_ = 0;
   at::Tensor loss_since_log_;                  // fp64, this rank's part
-  int64_t losses_since_log_ = 0, losses_ = 0;  // updates with a label that counted: since the last log, logged before it
-  std::optional<int64_t> restored_losses_;     // of a checkpoint: the former
+  int64_t losses_since_log_ = 0, losses_ = 0;  // updates with a label that counted: since the last log; before it
+  std::optional<int64_t> restored_losses_;     // losses_since_log_ of a checkpoint
   double labels_in_epoch_ = 0;
   bool is_epoch_seen_from_start_ = false, has_warned_of_labels_ = false;
   double total_loss_ = 0;  // logged so far, of all ranks

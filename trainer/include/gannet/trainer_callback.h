@@ -1,4 +1,4 @@
-/// Callbacks are plain structs: whatever of these members one has is called.
+/// Callbacks of the Trainer are plain structs. Each of these members that a struct has is called.
 ///
 ///   struct StopAt {
 ///     int64_t step;
@@ -11,8 +11,9 @@
 ///   on_init_end  on_train_begin  on_epoch_begin  on_step_begin  on_substep_end  on_pre_optimizer_step  on_optimizer_step
 ///   on_step_end  on_log  on_evaluate  on_prediction_step  on_save  on_epoch_end  on_train_end
 ///
-/// The order of events is Hugging Face's. Every rank's callbacks are called; what one rank's ask of `control` is done on all.
-/// State that a resume gives back: `gannet::Value save() const` and `void load(const gannet::Value&)`.
+/// The order of events is Hugging Face's. Callbacks are called on every rank; a request through
+/// `control` on one rank takes effect on all. State to restore on resume:
+/// `gannet::Value save() const` and `void load(const gannet::Value&)`.
 #pragma once
 
 #include <gannet/trainer_state.h>
@@ -97,7 +98,8 @@ void call_callback(C& callback, TrainerEventKind which, const TrainerEvent& even
 
 }  // namespace detail
 
-/// Any callback, with its type erased. From a value, which is copied, or from a std::shared_ptr, which is shared.
+/// Type-erased callback, made from a value, which is copied, or from a std::shared_ptr, which is
+/// shared.
 class TrainerCallback {
  public:
   template <class C>
@@ -125,7 +127,7 @@ class TrainerCallback {
   }
 
  private:
-  std::string name_;  // of the type: under it a checkpoint keeps the state
+  std::string name_;  // of the type; the key of its state in checkpoints
   std::function<void(TrainerEventKind, const TrainerEvent&, TrainerControl&)> call_;
   std::function<Value()> save_;
   std::function<void(const Value&)> load_;

@@ -13,8 +13,9 @@
 
 namespace gannet {
 
-/// What a compute_loss of the program's returns: the mean over the items of the batch that count, and where metrics are wanted
-/// what the model predicts and the labels, [samples, ...]. A tensor alone is the mean.
+/// Result of a program's compute_loss: the mean over the items of the batch that count. If metrics
+/// are wanted, also the model's predictions and the labels, [samples, ...]. A single tensor is the
+/// mean.
 struct BatchLoss {
   BatchLoss(at::Tensor mean) : mean(std::move(mean)) {}
   BatchLoss(at::Tensor mean, at::Tensor predictions, at::Tensor labels)
@@ -22,23 +23,24 @@ struct BatchLoss {
   at::Tensor mean, predictions, labels;
 };
 
-/// Cross entropy summed over the labels that are not -100, each with `smoothing` of its weight spread over all classes:
-/// (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). Computed in fp32, of fp64 logits in fp64.
-/// logits [..., classes], labels [...] integers.
-/// With labels of floating point: the squared error, summed over rows and averaged within each.
+/// Cross entropy summed over the labels that are not -100, each with `smoothing` of its weight
+/// spread over all classes: (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016).
+/// Computed in fp32, or in fp64 for fp64 logits. logits [..., classes], labels [...] integers. For
+/// floating-point labels: the squared error, summed over rows and averaged within each.
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
-/// Labels that are not -100; of floating point, the rows; of undefined ones 0.
+/// Number of labels that are not -100; rows for floating-point labels; 0 for undefined labels.
 int64_t count_labels(const at::Tensor& labels);
 
 namespace detail {
 
-// The labels as LibTorch's losses take them, int64; without `some_count`, class 0 in place of -100: a mean over nothing is NaN,
-// and so are its gradients, whatever they are multiplied by.
+// Converts labels to int64 for LibTorch's losses. Without `some_count`, replaces -100 by class 0: a
+// mean over no labels is NaN, and so are its gradients, even multiplied by 0.
 at::Tensor usable_labels(const at::Tensor& labels, bool some_count);
-// The mean of `items` as their sum, in fp32 or fp64: 16 bits would lose digits of it.
+// Turns the mean over `items` into their sum, in fp32 or fp64: 16 bits would lose digits.
 at::Tensor summed(const at::Tensor& mean, double items);
-// A causal language model predicts each label by the logits before it: forward(data, target) shifts the labels itself, and the
-// first one counts for nothing. It says so by `static constexpr bool kShiftsLabels = true;`.
+// A causal language model predicts each label from the logits before it: forward(data, target)
+// shifts the labels itself, and the first label does not count. Such a model declares
+// `static constexpr bool kShiftsLabels = true;`.
 template <class Model>
 constexpr bool shifts_labels() {
   if constexpr (requires { bool{Model::kShiftsLabels}; })
@@ -66,7 +68,7 @@ concept ForwardsData = requires(Model& model, Batch& batch) {
   { model.forward(batch.data) } -> std::convertible_to<at::Tensor>;
 };
 
-// An encoder-decoder: its decoder reads what shifted(labels) makes of the labels.
+// An encoder-decoder model; its decoder reads shifted(labels).
 template <class Model, class Batch>
 concept HasLogitsOfLabels = requires(Model& model, Batch& batch, const at::Tensor& labels) {
   { model.logits(batch.data, model.shifted(labels)) } -> std::convertible_to<at::Tensor>;
@@ -86,7 +88,8 @@ template <class Model, class Batch>
 concept GivesLogits =
     HasLogits<Model, Batch> || HasLogitsOfLabels<Model, Batch> || ForwardsData<Model, Batch> || ForwardsLogits<Model, Batch>;
 
-// A tensor of floating point as the model's parameters are, in 16 bits; anything else as it is.
+// Casts a floating-point tensor to `dtype`, that of 16-bit parameters; returns anything else
+// unchanged.
 template <class T>
 decltype(auto) as_input(T& value, const std::optional<at::ScalarType>& dtype) {
   if constexpr (std::same_as<std::remove_cv_t<T>, at::Tensor>)
@@ -95,7 +98,8 @@ decltype(auto) as_input(T& value, const std::optional<at::ScalarType>& dtype) {
     return (value);
 }
 
-/// Loss and logits out of what a forward(data, target) returned: a tensor, a pair or tuple, or a struct with `loss`.
+/// Extracts loss and logits from the result of forward(data, target): a tensor, a pair or tuple, or
+/// a struct with `loss`.
 template <class Output>
 std::pair<at::Tensor, at::Tensor> loss_and_logits(Output&& output) {
   if constexpr (std::convertible_to<Output, at::Tensor>) {
@@ -112,7 +116,8 @@ std::pair<at::Tensor, at::Tensor> loss_and_logits(Output&& output) {
   }
 }
 
-// Puts labels that a mean can be taken over into a batch none of whose labels count.
+// While alive, replaces the labels of a batch in which none counts, so that a mean over them is
+// finite.
 template <class Batch>
 struct PatchedLabels {
   PatchedLabels(Batch& batch, bool on) : batch(batch) {

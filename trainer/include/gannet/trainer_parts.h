@@ -1,4 +1,5 @@
-/// What a Trainer is given beside model and arguments: data, loss, metrics, callbacks, and what replaces parts of it.
+/// Inputs of a Trainer besides model and arguments: data, loss, metrics, callbacks, and
+/// replacements of its parts.
 #pragma once
 
 #include <gannet/gannet.h>
@@ -18,16 +19,17 @@ template <class M>
 struct TrainedModule {
   using type = typename decltype(module_pointer(std::declval<M>()))::element_type;
 };
-// The first `limit` samples of a dataset with random access, and of those the ones that `keep` lists.
+// The first `limit` samples of a dataset with random access, and one rank's share of a dataset.
 loading::Source first_samples(loading::Source source, int64_t limit);
 loading::Source share_of(loading::Source source, int64_t batch_size, int64_t rank, int64_t world_size);
 std::optional<int64_t> samples_of(const loading::Source& source);  // nullopt: a stream
-// -1: there is no data set.
+// Number of samples; -1 without a data set, nullopt for a stream.
 template <class Batch>
 std::optional<int64_t> samples_given(const Dataset<Batch>& data) {
   return data ? samples_of(data.source()) : std::optional<int64_t>(-1);
 }
-// The width that "auto" goes by: the model's hidden_size(), or what its config() names it.
+// The width used for "auto": the model's hidden_size(), or the corresponding member of its
+// config().
 template <class Model>
 std::optional<int64_t> hidden_size_of_model(const Model& model) {
   if constexpr (requires { int64_t{model.hidden_size()}; })
@@ -48,7 +50,7 @@ std::optional<int64_t> hidden_size_of_model(const Model& model) {
 [[noreturn]] void fail_without_logits();
 [[noreturn]] void fail_without_decoder_labels();
 void warn_without_predictions();
-// Of all tensors in a batch.
+// Number of elements in all tensors of a batch.
 template <class Batch>
 int64_t elements_of(Batch& batch) {
   int64_t elements = 0;
@@ -62,26 +64,28 @@ struct TrainerParts {
   Dataset<Batch> train_dataset = {};
   Dataset<Batch> eval_dataset = {};
   Collate<Batch> data_collator = {};
-  /// Of the predictions of an evaluation; names get the prefix "eval_". On every rank with the same tensors; what it returns on
-  /// rank 0 holds for all.
+  /// Computes metrics from the predictions of an evaluation; names get the prefix "eval_". Called
+  /// on every rank with the same tensors; the result of rank 0 is used on all ranks.
   std::function<Metrics(const EvalPrediction&)> compute_metrics = {};
-  /// What of the logits is kept for compute_metrics: an argmax, say, in place of a whole vocabulary.
+  /// Reduces the logits that are kept for compute_metrics, for example to an argmax over the
+  /// vocabulary.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};
   std::vector<TrainerCallback> callbacks = {};
   std::function<BatchLoss(Engine<Model>&, Batch&)> compute_loss = {};
   std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};
-  /// Loaders of the program's own, made with the Trainer's options; evaluation's is asked with rank 0 of 1, for this rank's
-  /// share. Where no max_steps is given, train_loader is asked once more, as rank 0, for the length of the schedule.
+  /// Factories of the program's own loaders, called with the Trainer's options. eval_loader is
+  /// called with this rank's share, as rank 0 of 1. Without max_steps, train_loader is called a
+  /// second time, as rank 0, for the length of the schedule.
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
   /// The engine only evaluates and predicts: no masters, gradients or optimizer states, and at ZeRO stage 3 a model larger than
   /// one device's memory. train() is then an error.
   bool inference = false;
   bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
-  /// Adds files to each checkpoint (config.json, a vocabulary), given its folder on rank 0 before the checkpoint is in place: a
-  /// run that is killed leaves no checkpoint without them.
+  /// Adds files to each checkpoint (config.json, a vocabulary). Called on rank 0 with its folder
+  /// before the checkpoint is in place, so that a killed run leaves no checkpoint without them.
   std::function<void(const std::string& folder)> checkpoint_files = {};
 };
 

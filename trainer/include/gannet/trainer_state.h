@@ -1,4 +1,4 @@
-/// What a run of the Trainer knows of itself, and what callbacks may ask of it. Hugging Face's names.
+/// State of a Trainer run, and the requests that callbacks may make. Names follow Hugging Face.
 #pragma once
 
 #include <gannet/value.h>
@@ -11,10 +11,10 @@
 
 namespace gannet {
 
-/// Numbers by name: of an evaluation, of a log.
+/// Numbers by name, of an evaluation or a log.
 using Metrics = std::map<std::string, double>;
 
-/// As trainer_state.json has it. The same on every rank.
+/// As stored in trainer_state.json. The same on every rank.
 struct TrainerState {
   double epoch = 0;         ///< passes so far, with the part of the current one
   int64_t global_step = 0;  ///< updates so far, skipped ones included
@@ -22,7 +22,7 @@ struct TrainerState {
   int64_t num_train_epochs = 0;
   int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;  ///< fractions resolved
   int64_t train_batch_size = 0;                               ///< of one rank's micro-batch
-  std::vector<Dict> log_history;                              ///< without times, so that a resumed run's is the undisturbed one's
+  std::vector<Dict> log_history;                              ///< without times, so that a resumed run has the same
   std::optional<double> best_metric;
   std::optional<int64_t> best_global_step;
   std::string best_model_checkpoint;  ///< "" before the first
@@ -32,7 +32,8 @@ struct TrainerState {
   static TrainerState from_dict(const Dict& values);
 };
 
-/// What happens next. The Trainer sets the first three by its strategies, and a callback may change any.
+/// Actions to take next. The Trainer sets the first three by its strategies; a callback may change
+/// any.
 struct TrainerControl {
   bool should_log = false, should_evaluate = false, should_save = false;
   bool should_epoch_stop = false;     ///< the epoch ends after this update

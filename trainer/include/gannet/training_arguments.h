@@ -3,8 +3,9 @@
 ///   auto arguments = gannet::parse_training_arguments(argc, argv);     // --output_dir out --learning_rate 3e-4 ...
 ///   gannet::TrainingArguments arguments{.output_dir = "out", .learning_rate = 3e-4, .deepspeed = "ds_config.json"};
 ///
-/// One table (trainer/argument_rows.cpp) has a row for each: range, meaning, and whether it works, is refused or has no effect
-/// here. From it come the parser, --help, the files of arguments, completion and docs/training_arguments.md.
+/// One table (trainer/argument_rows.cpp) has a row for each argument: range, meaning, and whether
+/// it works, is refused or has no effect. The parser, --help, argument files, completion and
+/// docs/training_arguments.md are derived from it.
 #pragma once
 
 #include <gannet/stop.h>
@@ -66,7 +67,7 @@ struct TrainingArguments {
   std::string include_num_input_tokens_seen = "no";
   std::string log_level = "passive";
   std::string log_level_replica = "warning";
-  std::optional<bool> disable_tqdm = {};  ///< default: whether the standard error output is no terminal
+  std::optional<bool> disable_tqdm = {};  ///< default: whether stderr is not a terminal
   std::vector<std::string> report_to = {"none"};
   std::string run_name = "";
   std::string project = "huggingface";
@@ -99,7 +100,7 @@ struct TrainingArguments {
   std::string hub_revision = "";
   bool load_best_model_at_end = false;
   std::string metric_for_best_model = "";      ///< default: "loss" where load_best_model_at_end needs one
-  std::optional<bool> greater_is_better = {};  ///< default: unless the metric's name ends in "loss"
+  std::optional<bool> greater_is_better = {};  ///< default: true unless the metric's name ends in "loss"
   bool ignore_data_skip = false;
   bool restore_callback_states_from_checkpoint = false;
   bool full_determinism = false;
@@ -136,56 +137,62 @@ struct TrainingArguments {
   std::string resume_from_checkpoint = "";  ///< the path of a checkpoint-N, or "last": the newest, else a fresh start
   int64_t local_rank = -1;
 
-  // Of the example scripts that the documents call.
+  // Arguments of transformers' example scripts.
   std::optional<int64_t> max_train_samples = {};
   std::optional<int64_t> max_eval_samples = {};
 
-  // Of this library alone.
+  // Specific to Gannet.
   std::optional<double> ema_decay = {};
 
-  // Of older commands: "apex" makes fp16 the config's amp section, with this level.
+  // From older commands: "apex" maps fp16 to the config's amp section, with this level.
   std::string fp16_backend = "";
   std::string fp16_opt_level = "";
 
-  /// Names of arguments that were given, also at their defaults: a command line, a file and a dictionary name them here, and a
-  /// program that fills this struct may. Such an argument contradicts another value of the config; one that is not named does
-  /// so where it differs from its default.
+  /// Names of arguments that were given, even at their defaults. A command line, a file and a
+  /// dictionary fill this in; a program that fills this struct may do so. Such an argument
+  /// conflicts with any other value in the config; one that is not named here conflicts only if it
+  /// differs from its default.
   std::vector<std::string> given = {};
 
-  // Not arguments: what parse_training_arguments found beside them.
+  // Not arguments: set by parse_training_arguments.
   Dict config_overrides = {};                    ///< from --set, merged over the config
   std::shared_ptr<const StopSignals> stop = {};  ///< null: signals end the process as they would without a Trainer
 
   /// Throws Error(kArgument) or Error(kUnsupported) that lists every mistake: values out of range, refused arguments, strategies
   /// that contradict one another.
   void check() const;
-  /// Those that differ from their defaults, by name.
+  /// Arguments that differ from their defaults, by name.
   Dict changed() const;
-  /// Those, and the ones that `given` names: what fill_auto compares with the config.
+  /// The same plus those in `given`; fill_auto compares them with the config.
   Dict given_values() const;
-  /// The model is built for the run's config: gannet::from_pretrained<Gpt>("folder", arguments).
+  /// For gannet::from_pretrained<Gpt>("folder", arguments), which builds the model for the run's
+  /// config.
   operator PretrainedOptions() const;
 };
 
 struct ParseOptions {
-  /// Options of the program's own, as "--text": they and what follows them up to the next option stay in argv.
+  /// The program's own options, such as "--text". They and their values, up to the next option,
+  /// stay in argv.
   std::vector<std::string> leave = {};
   /// SIGTERM and SIGUSR1 end training after a checkpoint (gannet/stop.h).
   bool handle_signals = true;
 };
 
-/// Takes the arguments out of the command line: `--name value`, `--name=value`, `--flag`, `--no_flag`; dashes and underscores
-/// alike. `--arguments FILE` (or a first word that ends in .json, .yaml or .yml) reads a file; what is on the command line wins.
-/// `--deepspeed FILE` and `--set key=value` are those of take_config_arguments. `--help` and `--completion bash` print and end
-/// the process. Throws Error(kArgument) that lists all mistakes, and says what an unknown name may have meant.
+/// Takes the arguments out of the command line: `--name value`, `--name=value`, `--flag`,
+/// `--no_flag`; dashes and underscores are equivalent. `--arguments FILE` (or a first word that
+/// ends in .json, .yaml or .yml) reads a file; the command line takes precedence.
+/// `--deepspeed FILE` and `--set key=value` are those of take_config_arguments. `--help` and
+/// `--completion bash` print and end the process. Throws Error(kArgument) that lists all mistakes,
+/// with suggestions for unknown names.
 TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOptions& options = {});
 /// The same from a dictionary or a JSON or YAML file.
 TrainingArguments training_arguments_from(const Dict& values);
 TrainingArguments training_arguments_from_file(const std::string& path);
 
-/// What a file gives for gannet::fill_auto: its arguments under today's names, older spellings among them. Mistakes are those of
-/// training_arguments_from_file, but two things are notes: an argument that the Trainer refuses, since a program with a loop of
-/// its own may take it, and the arguments for model and data that transformers' example scripts read from the same file.
+/// Arguments from a file for gannet::fill_auto, under their current names; older spellings are
+/// converted. Mistakes are those of training_arguments_from_file, except that two things are only
+/// notes: an argument that the Trainer refuses, since a program with its own loop may accept it,
+/// and the model and data arguments that transformers' example scripts read from the same file.
 struct GivenArguments {
   Dict values;
   std::vector<std::string> notes;

@@ -9,8 +9,8 @@
 /// A value that is missing or of another type is Error(kArgument) that names the hyperparameter, the type that was asked for,
 /// what was found, and where it came from ("hparams.yaml:3", "command line"). An integer is a number too.
 ///
-/// What is read is remembered: a name given on the command line that the trial never reads is an error, not a hyperparameter
-/// without effect.
+/// Reads are recorded: a name given on the command line that the trial never reads is an error, not
+/// a hyperparameter without effect.
 #pragma once
 
 #include <gannet/value.h>
@@ -26,28 +26,29 @@ namespace gannet {
 class Hparams {
  public:
   Hparams() : Hparams(Dict()) {}
-  /// `where` heads errors: a file's path. `origins`: where a value came from, by its path, when that is not `where`.
+  /// `where` starts error texts, for example a file's path. `origins` maps a value's path to its
+  /// source if that is not `where`.
   explicit Hparams(Dict values, std::string where = "code", std::map<std::string, std::string> origins = {});
 
   /// T: bool, int, int64_t, float, double, std::string, a std::vector of those, Dict, List or Value.
   template <class T>
   T get(const std::string& name) const;
-  /// `fallback` where there is none, or null.
+  /// Returns `fallback` if the value is missing or null.
   template <class T>
   T get(const std::string& name, T fallback) const {
     return has(name) ? get<T>(name) : fallback;
   }
   bool has(const std::string& name) const;  ///< and is not null
-  /// A dictionary among them, with the same errors and the same memory of what was read.
+  /// Returns a nested dictionary, with the same errors and the same record of reads.
   Hparams section(const std::string& name) const;
-  /// All of them; everything counts as read.
+  /// All values; everything counts as read.
   const Dict& values() const;
 
   std::string origin(const std::string& name) const;  ///< "hparams.yaml:3", "command line"
   const std::string& where() const;
   bool was_read(const std::string& name) const;  ///< it, a dictionary around it, or something in it
-  std::vector<std::string> asked_for() const;    ///< names that the trial asked for, whether they were there or not
-  const Dict& peek() const;                      ///< all of them; nothing counts as read
+  std::vector<std::string> asked_for() const;    ///< names that the trial asked for, present or not
+  const Dict& peek() const;                      ///< all values; nothing counts as read
 
  private:
   struct State;

@@ -1,5 +1,6 @@
-/// A trial: a program that says how one batch is trained and evaluated, and leaves the loop, the averages of its metrics,
-/// checkpoints and resume to the library. The interface is that of Determined's DeepSpeedTrial.
+/// A trial: a program that defines how one batch is trained and evaluated, and leaves the loop, the
+/// averages of its metrics, checkpoints and resume to the library. The interface is that of
+/// Determined's DeepSpeedTrial.
 ///
 ///   class MyTrial : public gannet::Trial<> {
 ///    public:
@@ -27,8 +28,8 @@
 ///
 ///   gannet run --num_procs 2 ./my_trial --hparams hparams.yaml --hparam lr=1e-3 --max_length "3 epochs"
 ///
-/// A batch of the trial is an update: train_batch is called gradient_accumulation_steps times for it, each time for a
-/// micro-batch. docs/trials.md has the whole.
+/// A batch of the trial is an update: train_batch is called gradient_accumulation_steps times for
+/// it, once per micro-batch. See docs/trials.md.
 #pragma once
 
 #include <gannet/gannet.h>
@@ -58,16 +59,18 @@ class Trial : public TrialBase {
   /// Null: the trial has no validation.
   virtual ValidationLoader build_validation_data_loader() { return nullptr; }
 
-  /// One micro-batch: draw, forward, backward, step. The loss, or metrics by name. `epoch` and `batch` count from 0.
+  /// Trains one micro-batch: draw, forward, backward, step. Returns the loss, or metrics by name.
+  /// `epoch` and `batch` count from 0.
   virtual BatchMetrics train_batch(Iterator& iterator, int64_t epoch, int64_t batch) = 0;
-  /// One batch of the validation loader, without gradients, with all engines in evaluation mode. A rank that is out of data runs
-  /// along with its last batch, which does not count.
+  /// Evaluates one batch of the validation loader, without gradients, with all engines in
+  /// evaluation mode. A rank without data repeats its last batch, which does not count.
   virtual BatchMetrics evaluate_batch(ValidationIterator& iterator, int64_t batch) {
     (void)iterator, (void)batch;
     detail::fail_without_evaluation();
   }
-  /// Replaces evaluate_batch: the metrics of the whole loader of this rank. Ranks are averaged, weighted by of_samples(). The
-  /// collective calls of all ranks must be the same ones, as in any loop over a loader.
+  /// Replaces evaluate_batch: returns the metrics of this rank's whole loader. They are averaged
+  /// over ranks, weighted by of_samples(). All ranks must make the same collective calls, as in any
+  /// loop over a loader.
   virtual BatchMetrics evaluate_full_dataset(DataLoader<ValidationBatch>& loader) {
     (void)loader;
     has_full_evaluation_ = false;
@@ -139,7 +142,7 @@ class Trial : public TrialBase {
   std::optional<Join<ValidationBatch>> join_;
   ValidationBatch* prepared_ = nullptr;
   bool is_prepared_ = false;
-  bool has_full_evaluation_ = true;  // until the function above says otherwise
+  bool has_full_evaluation_ = true;  // cleared by the default evaluate_full_dataset()
 };
 
 namespace detail {
@@ -155,8 +158,8 @@ TrialResult run_trial(TrialSettings settings) {
       typeid(T).name(), [](TrialContext& context) { return std::make_unique<T>(context); }, std::move(settings));
 }
 
-/// The same as a program: settings from the command line, errors on stderr. Returns the exit code: 0, kStoppedExitCode after a
-/// signal, or that of the error.
+/// The same for a main function: settings come from the command line, errors go to stderr. Returns
+/// the exit code: 0, kStoppedExitCode after a signal, or that of the error.
 template <class T>
 int run_trial(int argc, char** argv, const TrialOptions& options = {}) {
   return detail::run_trial(

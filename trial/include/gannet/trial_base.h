@@ -18,7 +18,7 @@ class EngineBase;
 
 namespace detail {
 
-// How many samples a batch says that it has.
+// Number of samples in a batch, if its type provides one.
 template <class Batch>
 std::optional<double> samples_of_batch(const Batch& batch) {
   if constexpr (requires {
@@ -36,10 +36,10 @@ std::optional<double> samples_of_batch(const Batch& batch) {
   }
 }
 
-// What one call drew from its iterator.
+// Batches and samples that one call drew from its iterator.
 struct Drawn {
   int64_t batches = 0;
-  std::optional<double> samples = 0;  // nullopt: a batch did not say
+  std::optional<double> samples = 0;  // nullopt: unknown for a batch
   bool counts = true;                 // false: this rank was out of data, and ran its last batch again
 };
 
@@ -48,8 +48,8 @@ struct Drawn {
 
 }  // namespace detail
 
-/// Batches of a loader, one at a time. What train_batch draws never ends: epochs follow one another. What evaluate_batch draws
-/// ends with the loader; drawing beyond that is Error(kArgument).
+/// Draws the batches of a loader one at a time. For train_batch they never end: epochs follow one
+/// another. For evaluate_batch they end with the loader; drawing beyond that is Error(kArgument).
 template <class Batch>
 class BatchIterator {
  public:
@@ -89,12 +89,12 @@ class TrialBase {
   virtual std::optional<Opened> open_training() = 0;
   virtual std::optional<Opened> open_validation() = 0;
   virtual Called call_train_batch(int64_t epoch, int64_t batch) = 0;
-  // Validation: the whole dataset at once where the trial does that, else begin, and a batch at a time while there is one on any
-  // rank. The engine is what ranks agree by.
+  // Validation: the whole dataset at once if the trial implements that, else begin_validation() and
+  // one batch at a time while any rank has one. The ranks agree through `engine`.
   virtual std::optional<BatchMetrics> call_evaluate_full_dataset() = 0;
   virtual void begin_validation(EngineBase& engine) = 0;
   virtual bool prepare_validation_batch() = 0;
-  virtual bool has_validation_data() const = 0;  // false: what was prepared is a repeated batch
+  virtual bool has_validation_data() const = 0;  // false: the prepared batch is a repeated one
   virtual Called call_evaluate_batch(int64_t batch) = 0;
 };
 

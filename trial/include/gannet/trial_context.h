@@ -1,4 +1,5 @@
-/// What a trial is given: its hyperparameters, the ranks, and the places to register engines and reducers.
+/// Context of a trial: its hyperparameters, the ranks, and the registration of engines and
+/// reducers.
 ///
 ///   explicit MyTrial(gannet::TrialContext& context) : context_(context) {
 ///     const auto& hparams = context.get_hparams();
@@ -8,8 +9,9 @@
 ///     engine_ = context.wrap_model_engine(gannet::initialize(model, {.config = config}).engine);
 ///   }
 ///
-/// The ranks have met before the trial is constructed. A registered engine is put into training and evaluation mode, saved and
-/// restored, its optimizer and schedule included. A trial may register several, of equal micro-batch and accumulation.
+/// The process group exists before the trial is constructed. A registered engine is switched
+/// between training and evaluation mode, saved and restored, including its optimizer and schedule.
+/// A trial may register several, with equal micro-batch size and accumulation.
 #pragma once
 
 #include <gannet/gannet.h>
@@ -27,7 +29,8 @@
 
 namespace gannet {
 
-/// The config of a path, of JSON text or of the dictionary itself, with `arguments` merged over it, key by key and deep.
+/// Returns the config from a path, JSON text or a dictionary, with `arguments` merged over it
+/// recursively.
 Config overwrite_deepspeed_config(const Value& base, const Dict& arguments);
 
 namespace detail {
@@ -35,7 +38,8 @@ struct ShareOfSamples {
   loading::Source source;
   int64_t samples;
 };
-// Samples rank, rank + ranks, ... of a dataset with random access; a stream as it is, with samples -1.
+// Samples rank, rank + ranks, ... of a dataset with random access; a stream unchanged, with samples
+// -1.
 ShareOfSamples validation_share(loading::Source source, int64_t rank, int64_t ranks);
 }  // namespace detail
 
@@ -50,36 +54,40 @@ class TrialContext {
   T get_hparam(const std::string& name) const {
     return settings_.hparams.get<T>(name);
   }
-  /// overwrite_deepspeed_config of the hyperparameters deepspeed_config and overwrite_deepspeed_args: what a file, --hparam,
-  /// --deepspeed_config and --set say together. Error(kArgument) where none of them gives a config.
+  /// Applies overwrite_deepspeed_config to the hyperparameters deepspeed_config and
+  /// overwrite_deepspeed_args, which combine a file, --hparam, --deepspeed_config and --set.
+  /// Error(kArgument) if none of them gives a config.
   Config deepspeed_config() const;
 
   // ---- engines
-  /// Registers an engine and returns it. The first one says how many micro-batches a batch has, and where batches go. `name` is
-  /// its folder in checkpoints; default: "engine", then "engine_1" ...
+  /// Registers an engine and returns it. The first one determines the number of micro-batches in a
+  /// batch and the device of batches. `name` is its folder in checkpoints; default: "engine", then
+  /// "engine_1" ...
   template <class Model>
   std::shared_ptr<Engine<Model>> wrap_model_engine(std::shared_ptr<Engine<Model>> engine, const std::string& name = "") {
     add_engine(engine, name);
     return engine;
   }
-  /// The program's own division of the ranks, for loaders and metrics; give it to `initialize` as .mpu, too.
+  /// Sets the program's own partition of the ranks, for loaders and metrics. Pass it to
+  /// `initialize` as .mpu as well.
   std::shared_ptr<const Mpu> wrap_mpu(std::shared_ptr<const Mpu> mpu);
-  /// Tensors of a batch, however nested, onto the first engine's device.
+  /// Moves all tensors of a batch, including nested ones, to the first engine's device.
   template <class Batch>
   Batch to_device(Batch batch) const {
     return gannet::to_device(std::move(batch), device());
   }
   at::Device device() const;
-  /// train_batch is called once for each batch, and does its accumulation itself.
+  /// Makes train_batch run once per batch; it accumulates gradients itself.
   void disable_auto_grad_accumulation() { accumulates_ = false; }
-  /// Takes a training loader that does not share its samples out over the ranks.
+  /// Allows a training loader that does not distribute its samples over the ranks.
   void disable_dataset_reproducibility_checks() { checks_loader_ = false; }
 
   // ---- loaders
-  LoaderOptions loader_options() const;             ///< of the training loader: batch, shuffling, share of the ranks, device
-  LoaderOptions validation_loader_options() const;  ///< the same in the order of the dataset, nothing left out
-  /// A loader of this rank's part of a dataset, in which each sample is there once over all ranks; plain loaders take the first
-  /// ones again to give every rank as many. Error(kArgument) for fewer samples than ranks.
+  LoaderOptions loader_options() const;             ///< of the training loader: batch size, shuffling, this rank's share, device
+  LoaderOptions validation_loader_options() const;  ///< the same in the order of the dataset, with no sample dropped
+  /// Loader of this rank's share of a dataset, in which each sample occurs once over all ranks;
+  /// plain loaders repeat the first samples to give every rank the same number. Error(kArgument)
+  /// for fewer samples than ranks.
   template <class Batch = Example>
   std::shared_ptr<DataLoader<Batch>> make_validation_loader(const Dataset<Batch>& dataset,
                                                             const Collate<Batch>& collate = {}) const {
@@ -97,12 +105,13 @@ class TrialContext {
     add_reducer(reducer, name, use);
     return reducer;
   }
-  /// Without a name the function returns a dictionary, each of whose numbers is a metric.
+  /// Without a name, the function returns a dictionary; each of its numbers is a metric.
   std::shared_ptr<FunctionReducer> wrap_reducer(std::function<Value(const List& values)> function, const std::string& name = "",
                                                 ReducerUse use = {});
 
-  // ---- where the trial is
-  /// Of the batch at hand, in train_batch: the first and the last of an epoch. Always false for a stream without --epoch_length.
+  // ---- progress
+  /// In train_batch: whether the current batch is the first or the last of an epoch. Always false
+  /// for a stream without --epoch_length.
   bool is_epoch_start() const { return is_epoch_start_; }
   bool is_epoch_end() const { return is_epoch_end_; }
   int64_t current_train_batch() const { return batch_; }  ///< as the argument of train_batch

@@ -1,13 +1,15 @@
-/// What a trial measures: numbers of a batch, and reducers for what is no mean over batches.
+/// Metrics of a trial: numbers per batch, and reducers for metrics that are not means over batches.
 ///
 ///   return {{"loss", loss}, {"accuracy", correct / total}};   // of train_batch and evaluate_batch
 ///   return loss;                                              // the same as {{"loss", loss}}
 ///   return gannet::BatchMetrics{{"loss", loss}}.of_samples(12);
 ///
-/// Metrics are averaged over batches and ranks, weighted by samples. How many a batch has is known where the batch is a tensor,
-/// or has a tensor `data`, or a `samples()`; of_samples() says it for all others. Where nothing says it every batch weighs 1.
+/// Metrics are averaged over batches and ranks, weighted by samples. The number of samples is known
+/// if the batch is a tensor, or has a tensor `data` or a `samples()`; of_samples() sets it for all
+/// others. Without a number every batch has weight 1.
 ///
-/// A reducer collects what it likes in each rank, and makes one number, or a dictionary of them, of all ranks' parts:
+/// A reducer collects values on each rank, and combines the parts of all ranks into one number or a
+/// dictionary of numbers:
 ///
 ///   struct F1 : gannet::MetricReducer {
 ///     void update(const at::Tensor& guess, const at::Tensor& truth) { ... }                  // by train_batch, evaluate_batch
@@ -32,7 +34,7 @@
 
 namespace gannet {
 
-/// A number, or a tensor of one element, which is read when it is reported and not before.
+/// A number, or a one-element tensor that is read only when it is reported.
 class MetricValue {
  public:
   MetricValue(at::Tensor tensor) : tensor_(std::move(tensor)) {}
@@ -58,7 +60,7 @@ class BatchMetrics {
   BatchMetrics(std::initializer_list<std::pair<const std::string, MetricValue>> values) : values_(values) {}
   BatchMetrics(std::map<std::string, MetricValue> values) : values_(std::move(values)) {}
 
-  /// How many samples they are the mean of.
+  /// Sets the number of samples that the metrics are the mean of.
   BatchMetrics& of_samples(double samples) {
     samples_ = samples;
     return *this;
@@ -75,8 +77,8 @@ class BatchMetrics {
 /// Averages over batches and ranks, by name.
 using TrialMetrics = std::map<std::string, double>;
 
-/// See the top of the file. A slot is a rank. reset() comes at the start of each period: training's ends with a report,
-/// validation's with the last batch.
+/// See the top of the file. A slot is a rank. reset() is called at the start of each period: a
+/// training period ends with a report, a validation period with the last batch.
 class MetricReducer {
  public:
   virtual ~MetricReducer() = default;
@@ -84,13 +86,13 @@ class MetricReducer {
   virtual Value per_slot_reduce() = 0;
   /// Called on every rank with the same values: a number, or a dictionary of numbers.
   virtual Value cross_slot_reduce(const List& per_slot) = 0;
-  /// What a checkpoint within a period keeps of this rank. Null: nothing, so that a resume loses what came since the last report,
-  /// which is logged.
+  /// This rank's state for a checkpoint within a period. Null: no state, so that a resume loses the
+  /// values since the last report, which is logged.
   virtual Value save() const { return {}; }
   virtual void load(const Value&) {}
 };
 
-/// Collects values, and makes a number of all of them by a function: `per_slot` are the values of all ranks, one after another.
+/// Collects values and reduces those of all ranks, concatenated, with a function.
 class FunctionReducer : public MetricReducer {
  public:
   explicit FunctionReducer(std::function<Value(const List& values)> function) : function_(std::move(function)) {}

@@ -1,4 +1,5 @@
-/// How long a trial runs, and what it does meanwhile. run_trial reads them from the command line.
+/// Settings of a trial: its length, periods and outputs. run_trial reads them from the command
+/// line.
 #pragma once
 
 #include <gannet/hparams.h>
@@ -21,7 +22,7 @@ struct TrialLength {
 
   static TrialLength batches(int64_t count) { return {count, Unit::kBatches}; }
   static TrialLength epochs(int64_t count) { return {count, Unit::kEpochs}; }
-  /// Error(kArgument), headed by `name`, where the text is no length above 0.
+  /// Error(kArgument), starting with `name`, if the text is not a length above 0.
   static TrialLength parse(const std::string& text, const std::string& name);
   explicit operator bool() const { return count > 0; }
   std::string to_string() const;
@@ -32,24 +33,24 @@ struct TrialSettings {
   std::vector<std::string> given = {};  ///< names of hyperparameters on the command line, which the trial must read
   TrialLength max_length = {};          ///< required
   TrialLength validation_period = {};   ///< default: an epoch, where its length is known; there is always one at the end
-  TrialLength checkpoint_period = {};   ///< default: none but that of each best validation and the last
+  TrialLength checkpoint_period = {};   ///< default: only at each best validation and at the end
   int64_t report_period = 100;          ///< batches between two reports of the training metrics
   int64_t epoch_length = 0;             ///< batches that count as an epoch; 0: those of the loader, and a stream has no epochs
   std::string output_dir = "trial_output";
-  std::string metric = {};        ///< of validation, by which the best is chosen; default: "loss" or "validation_loss"
+  std::string metric = {};        ///< of validation, selects the best checkpoint; default: "loss" or "validation_loss"
   bool smaller_is_better = true;  ///< of that metric
   int64_t seed = 0;  ///< of LibTorch's generators: `seed` in the constructor, from then on seed + 1 + data parallel rank
-  int64_t keep_checkpoints = 0;            ///< newest ones to keep, the best one beside them; 0: all
+  int64_t keep_checkpoints = 0;            ///< newest ones to keep, plus the best one; 0: all
   bool allow_changed_hparams = false;      ///< resume although hyperparameters differ from those of the checkpoint
   std::shared_ptr<StopSignals> stop = {};  ///< after a signal the trial saves, and ends with kStoppedExitCode
   /// Throws Error(kArgument) that lists every value out of range.
   void check() const;
 };
 
-/// What a program gives beside its Trial.
+/// Options of a program besides its Trial.
 struct TrialOptions {
-  /// Defaults of the hyperparameters. Where there are any, a name that is neither here nor in the file is an error, and so is a
-  /// value of another type.
+  /// Defaults of the hyperparameters. If there are any, a name that is neither here nor in the file
+  /// is an error, and so is a value of another type.
   Dict hparams = {};
   TrialSettings settings = {};  ///< defaults of the settings
   bool handle_signals = true;   ///< make the StopSignals
@@ -60,9 +61,9 @@ TrialSettings parse_trial_settings(int& argc, char** argv, const TrialOptions& o
 
 /// How a trial ended.
 struct TrialResult {
-  int64_t batches = 0;  ///< that it has trained on, those before a resume included
+  int64_t batches = 0;  ///< trained, including those before a resume
   std::optional<double> best_metric;
-  int64_t best_batch = 0;    ///< after which the best validation was
+  int64_t best_batch = 0;    ///< the best validation came after this batch
   bool stopped = false;      ///< by a signal, after a checkpoint
   bool ended_early = false;  ///< by set_stop_requested
   int64_t resumed_at = 0;    ///< batches of the checkpoint; 0: a fresh start

@@ -1,6 +1,7 @@
-/// DeepSpeed's transformer layer (its training kernel) as a module: self-attention and a feed-forward part with their norms and
-/// dropouts, whose backward is written by hand. It keeps less for backward than the composition of LibTorch's operators, and
-/// dropout costs it no memory: masks are made again from the element's place.
+/// DeepSpeed's transformer layer (its training kernel) as a module: self-attention and a
+/// feed-forward part with their norms and dropouts, and a hand-written backward. It keeps less for
+/// backward than the composition of LibTorch's operators, and dropout takes no memory: masks are
+/// recomputed from each element's position.
 ///
 ///   gannet::nn::TransformerLayerConfig config;
 ///   config.hidden_size = 768;
@@ -39,27 +40,28 @@ struct TransformerLayerConfig {
   double initializer_range = -1;     ///< standard deviation of the weights; not set: 0.02
   double layer_norm_eps = 1e-12;
   int64_t local_rank = -1;
-  int64_t seed = -1;  ///< of dropout, beside the default generator's
+  int64_t seed = -1;  ///< seed of dropout, mixed with a draw from the default generator
   bool fp16 = false;  ///< parameters are made in fp16
   bool pre_layer_norm = true;
   bool normalize_invertible = false;  ///< norms keep their output in place of their input
-  bool gelu_checkpoint = false;       ///< GELU's output is made again in backward
-  /// attn_ow and output_w begin with initializer_range / sqrt(2 * num_hidden_layers), where local_rank is 0, as DeepSpeed has
-  /// it.
+  bool gelu_checkpoint = false;       ///< GELU's output is recomputed in backward
+  /// attn_ow and output_w are initialised with initializer_range / sqrt(2 * num_hidden_layers) if
+  /// local_rank is 0, as in DeepSpeed.
   bool adjust_init_range = true;
   bool attn_dropout_checkpoint = false;  ///< accepted: attention's probabilities are never kept
   bool stochastic_mode = false;          ///< accepted, without effect
   bool huggingface = false;              ///< the older name of return_tuple
-  bool return_tuple = false;             ///< accepted: what forward() returns is a type in C++. forward_tuple() returns a tuple.
+  bool return_tuple = false;             ///< accepted: forward()'s result type is fixed in C++; forward_tuple() returns a tuple
   bool training = true;
-  /// "erf", that of BERT, or "tanh", the approximation that DeepSpeed's CUDA kernel computes.
+  /// "erf", as in BERT, or "tanh", the approximation that DeepSpeed's CUDA kernel computes.
   std::string gelu = "erf";
-  /// The layer's place in its model, a part of dropout's counter. Layers have masks of their own without it, too.
+  /// Index of the layer in its model, a part of dropout's counter. Layers have different masks
+  /// without it as well.
   int64_t layer_id = 0;
 
   /// Unknown keys, wrong types and impossible values are an Error(kConfig) that names the key.
   static TransformerLayerConfig from_dict(const Dict& dictionary);
-  /// JSON in UTF-8, or as DeepSpeed's own reader wants it, in UTF-16.
+  /// Reads JSON in UTF-8, or in UTF-16 as DeepSpeed's own reader expects it.
   static TransformerLayerConfig from_json_file(const std::string& path);
   /// Throws Error(kConfig) for values that no layer can have.
   void check() const;
@@ -73,15 +75,16 @@ class TransformerLayerImpl : public torch::nn::Cloneable<TransformerLayerImpl> {
   explicit TransformerLayerImpl(const TransformerLayerConfig& config, const std::vector<at::Tensor>& initial_weights = {},
                                 const std::vector<at::Tensor>& initial_biases = {});
 
-  /// hidden_states: [batch, words, hidden_size]. attention_mask: four dimensions that expand to [batch, heads, words, words],
-  /// as BERT's [batch, 1, 1, words]. Numbers are added to the scores; of booleans, true is what may be looked at. It has no
-  /// gradient.
+  /// hidden_states: [batch, words, hidden_size]. attention_mask: four dimensions that expand to
+  /// [batch, heads, words, words], such as BERT's [batch, 1, 1, words]. Numbers are added to the
+  /// scores; with booleans, true marks the positions that may be attended to. It has no gradient.
   at::Tensor forward(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
   std::tuple<at::Tensor> forward_tuple(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
 
   const TransformerLayerConfig& config() const { return config_; }
   int64_t layer_id() const { return config_.layer_id; }
-  /// Makes the parameters and initialises them: for clone(), whose layer has the same config, values and mode.
+  /// Makes and initialises the parameters. clone() calls it, and returns a layer with the same
+  /// config, values and mode.
   void reset() override;
   void reset_parameters();
 

@@ -1,5 +1,6 @@
-/// BERT (Devlin et al. 2019) with its head for masked words; names of Hugging Face's BertForMaskedLM:
-/// bert.encoder.layer.0.attention.self.query.weight, cls.predictions.bias. The head's matrix is the word embedding.
+/// BERT (Devlin et al. 2019) with its head for masked words; names of Hugging Face's
+/// BertForMaskedLM: bert.encoder.layer.0.attention.self.query.weight, cls.predictions.bias. The
+/// head's matrix is the word embedding.
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::Bert>("bert-base-uncased");
 ///   at::Tensor logits = model->forward(tokens);                    // [B, T] int64 -> [B, T, vocabulary]
@@ -38,9 +39,9 @@ struct BertConfig {
   int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
-  // Of BertForSequenceClassification (bert_classifier.h):
+  // For BertForSequenceClassification (bert_classifier.h):
   int64_t num_labels = 2;          ///< from_pretrained: num_labels, else the names in id2label
-  std::string problem_type = "";   ///< regression, single_label_classification, multi_label_classification; empty: by the labels
+  std::string problem_type = "";   ///< regression, single_label_classification, multi_label_classification; empty: by labels
   double classifier_dropout = -1;  ///< below 0: hidden_dropout_prob
 
   static BertConfig from(const ModelConfig& json);
@@ -60,7 +61,8 @@ class BertImpl : public torch::nn::Module {
                      const std::optional<at::Tensor>& token_types = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask,
                     const std::optional<at::Tensor>& token_types = {});
-  /// All but the head: (tokens), (tokens, mask) or (tokens, mask, token_types) -> [B, T, hidden_size].
+  /// All except the head: (tokens), (tokens, mask) or (tokens, mask, token_types) -> [B, T,
+  /// hidden_size].
   std::vector<Layer> layers();
   PretrainedNames pretrained_names() const;
   const BertConfig& config() const { return config_; }

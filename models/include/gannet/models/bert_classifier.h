@@ -1,5 +1,6 @@
-/// BERT with a head for whole texts, as the GLUE tasks have it: a class, several classes, or numbers for each text. Names of
-/// Hugging Face's BertForSequenceClassification: bert.pooler.dense.weight, classifier.weight.
+/// BERT with a head for whole texts, as in the GLUE tasks: a class, several classes, or numbers for
+/// each text. Names of Hugging Face's BertForSequenceClassification: bert.pooler.dense.weight,
+/// classifier.weight.
 ///
 ///   gannet::PretrainedReceipt receipt;                          // .missing: classifier.weight and .bias, where the folder's
 ///   auto model = gannet::from_pretrained<gannet::models::BertForSequenceClassification>(   // model has no such head
@@ -7,10 +8,12 @@
 ///   at::Tensor logits = model->forward(tokens);                  // [B, T] int64 -> [B, num_labels]
 ///   at::Tensor loss = model->forward(tokens, labels, mask);      // labels: [B] integers
 ///
-/// The loss is Hugging Face's, by problem_type: regression, the mean squared error against labels [B] or [B, num_labels];
-/// single_label_classification, the cross entropy against [B] integers, of which -100 does not count;
-/// multi_label_classification, the binary cross entropy against [B, num_labels] of 0 and 1. Without one it is regression for one
-/// label, else the first for integers and the second for numbers. Throws Error(kArgument) for labels that do not fit.
+/// The loss is Hugging Face's, by problem_type: regression, the mean squared error against labels
+/// [B] or [B, num_labels]; single_label_classification, the cross entropy against [B] integers, of
+/// which -100 does not count; multi_label_classification, the binary cross entropy against [B,
+/// num_labels] of 0 and 1. Without problem_type, it is regression for one label, else single-label
+/// for integers and multi-label for floating-point numbers. Throws Error(kArgument) for labels that
+/// do not fit.
 #pragma once
 
 #include <gannet/models/bert.h>
@@ -33,9 +36,10 @@ class BertForSequenceClassificationImpl : public torch::nn::Module {
                      const std::optional<at::Tensor>& token_types = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask,
                     const std::optional<at::Tensor>& token_types = {});
-  /// The mean loss of logits [B, num_labels], for a program that needs both; the Trainer evaluates by it.
+  /// The mean loss of logits [B, num_labels], for a program that needs both; the Trainer evaluates
+  /// with it.
   at::Tensor loss_of_logits(const at::Tensor& logits, const at::Tensor& labels) const;
-  /// All but pooler and head, as Bert's.
+  /// All except pooler and head, as in Bert.
   std::vector<Layer> layers();
   PretrainedNames pretrained_names() const;
   const BertConfig& config() const { return config_; }

@@ -55,11 +55,12 @@ class Gpt2Impl : public torch::nn::Module {
   explicit Gpt2Impl(const Gpt2Config& config);
 
   at::Tensor forward(const at::Tensor& tokens) { return logits(tokens, {}); }
-  /// Mean cross entropy of each token but the first, under the logits before it. mask: [B, T], 0 for padding.
+  /// Mean cross entropy of each token except the first, predicted by the logits before it. mask:
+  /// [B, T], 0 for padding.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask);
   at::Tensor next_logits(const GenerationInput& input, KvCache& cache);
-  /// All but the output layer: (tokens) or (tokens, mask) -> [B, T, n_embd].
+  /// All except the output layer: (tokens) or (tokens, mask) -> [B, T, n_embd].
   std::vector<Layer> layers();
   int64_t positions() const { return config_.n_positions; }
   PretrainedNames pretrained_names() const;

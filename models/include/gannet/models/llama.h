@@ -1,11 +1,11 @@
-/// Llama (Touvron et al. 2023; Llama 2 and 3), and Qwen2 and Mistral, which are the same model with biases on query, key and
-/// value, or with a sliding window. Names of Hugging Face's LlamaForCausalLM: model.layers.0.self_attn.q_proj.weight,
-/// lm_head.weight.
+/// Llama (Touvron et al. 2023; Llama 2 and 3), and Qwen2 and Mistral, which are the same model with
+/// biases on query, key and value, or with a sliding window. Names of Hugging Face's
+/// LlamaForCausalLM: model.layers.0.self_attn.q_proj.weight, lm_head.weight.
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::Llama>("Llama-3.2-1B", {.config = "ds_config.json"});
 ///   at::Tensor loss = model->forward(tokens, labels);        // labels at their tokens, a label of -100 does not count
 ///
-/// What the model is, model_type in config.json says: llama, qwen2 or mistral.
+/// model_type in config.json selects the model: llama, qwen2 or mistral.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,13 +25,13 @@
 
 namespace gannet::models {
 
-/// How query and key are turned by their positions (Su et al. 2021).
+/// How query and key are rotated by their positions (Su et al. 2021).
 struct RopeConfig {
   double theta = 10000;
   std::string type = "default";  ///< default, linear, llama3
-  double factor = 1;             ///< linear, llama3: by how much longer texts are than those trained on
-  // llama3: wavelengths above original / low_freq_factor are stretched by factor, those below original / high_freq_factor stay,
-  // and between them it goes smoothly.
+  double factor = 1;             ///< linear, llama3: ratio of the length of texts to the length trained on
+  // llama3: wavelengths above original / low_freq_factor are stretched by factor, those below
+  // original / high_freq_factor are unchanged, and between them the stretch changes smoothly.
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_position_embeddings = 8192;
@@ -51,11 +51,11 @@ struct LlamaConfig {
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
   double attention_dropout = 0;
-  bool qkv_bias = false;  ///< Qwen2; with o_bias attention_bias of Llama
+  bool qkv_bias = false;  ///< Qwen2; with o_bias: Llama's attention_bias
   bool o_bias = false;
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
-  std::vector<int64_t> sliding_windows;  ///< of each layer: the last so many tokens are seen, itself included; 0, or empty: all
+  std::vector<int64_t> sliding_windows;  ///< for each layer, the number of last tokens seen, itself included; 0, or empty: all
   RopeConfig rope;
 
   static LlamaConfig from(const ModelConfig& json);
@@ -73,11 +73,12 @@ class LlamaImpl : public torch::nn::Module {
   explicit LlamaImpl(const LlamaConfig& config);
 
   at::Tensor forward(const at::Tensor& tokens) { return logits(tokens, {}); }
-  /// Mean cross entropy of each token but the first, under the logits before it. mask: [B, T], 0 for padding.
+  /// Mean cross entropy of each token except the first, predicted by the logits before it. mask:
+  /// [B, T], 0 for padding.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask);
   at::Tensor next_logits(const GenerationInput& input, KvCache& cache);
-  /// All but the output layer: (tokens) or (tokens, mask) -> [B, T, hidden_size].
+  /// All except the output layer: (tokens) or (tokens, mask) -> [B, T, hidden_size].
   std::vector<Layer> layers();
   int64_t positions() const { return config_.max_position_embeddings; }
   PretrainedNames pretrained_names() const;
@@ -90,7 +91,7 @@ class LlamaImpl : public torch::nn::Module {
   torch::nn::Embedding embed_tokens_{nullptr};
   std::vector<std::shared_ptr<LlamaLayer>> layers_;
   std::shared_ptr<RmsNormImpl> norm_;
-  torch::nn::Linear lm_head_{nullptr};  // null where it is tied to the embedding
+  torch::nn::Linear lm_head_{nullptr};  // null if it is tied to the embedding
 };
 TORCH_MODULE(Llama);
 

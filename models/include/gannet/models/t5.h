@@ -3,8 +3,8 @@
 /// ...
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::T5>("t5-small", {.config = "ds_config.json"});
-///   at::Tensor loss = model->forward(tokens, labels, mask);    // [B, L]; a label of -100 does not count; the decoder reads them
-///   shifted auto texts = gannet::generate(model, sources, {.max_new_tokens = 60, .stop_tokens = {1}, .num_beams = 4});
+///   at::Tensor loss = model->forward(tokens, labels, mask);    // [B, L]; -100 does not count; the decoder reads them shifted
+///   auto texts = gannet::generate(model, sources, {.max_new_tokens = 60, .stop_tokens = {1}, .num_beams = 4});
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,7 +41,8 @@ struct T5Config {
   double initializer_factor = 1;
   std::string dense_act_fn = "relu";
   bool is_gated_act = false;
-  /// The output layer is the token embedding. A config.json with tie_word_embeddings false (T5 1.1, Flan-T5) has one of its own.
+  /// The output layer is the token embedding. If a config.json has tie_word_embeddings false (T5
+  /// 1.1, Flan-T5), the output layer has its own weight.
   bool tie_word_embeddings = true;
   bool scale_decoder_outputs = true;  ///< by 1 / sqrt(d_model), before the output layer
   int64_t decoder_start_token_id = 0;
@@ -53,12 +54,13 @@ struct T5Config {
 class T5Block;
 class RmsNormImpl;
 
-/// The encoder's output, and keys and values: of the decoder's tokens, and once of the encoder's.
+/// The encoder's output, and keys and values: those of the decoder's tokens, and those of the
+/// encoder's, which are computed once.
 struct T5Cache {
   KvCache decoder;
   at::Tensor encoded;                                      // [B, S, d_model]
   at::Tensor keep;                                         // [B, S] or undefined
-  std::vector<std::pair<at::Tensor, at::Tensor>> crossed;  // of each layer
+  std::vector<std::pair<at::Tensor, at::Tensor>> crossed;  // for each layer
   void reorder(const at::Tensor& rows);
 };
 
@@ -69,16 +71,18 @@ class T5Impl : public torch::nn::Module {
 
   explicit T5Impl(const T5Config& config);
 
-  /// Mean cross entropy of the labels. mask: [B, T] of `tokens`, 0 for padding.
+  /// Mean cross entropy of the labels. mask: [B, T] for `tokens`, 0 for padding.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {});
-  /// [B, L, vocabulary], of what comes after each of the decoder's tokens.
+  /// [B, L, vocabulary]: logits of the token after each of the decoder's tokens.
   at::Tensor logits(const at::Tensor& tokens, const at::Tensor& decoder_tokens, const std::optional<at::Tensor>& mask = {});
-  /// What the decoder reads for these labels: the start token, then all but the last; padding for -100.
+  /// The decoder's input for these labels: the start token, then all but the last; padding for
+  /// -100.
   at::Tensor shifted(const at::Tensor& labels) const;
 
   int64_t encode(const GenerationInput& prompts, T5Cache& cache);
   at::Tensor next_logits(const GenerationInput& input, T5Cache& cache);
-  /// Encoder and decoder but for the output layer: (tokens, decoder_tokens) or (tokens, decoder_tokens, mask) -> [B, L, d_model].
+  /// Encoder and decoder without the output layer: (tokens, decoder_tokens) or (tokens,
+  /// decoder_tokens, mask) -> [B, L, d_model].
   std::vector<Layer> layers();
   PretrainedNames pretrained_names() const;
   const T5Config& config() const { return config_; }
@@ -91,7 +95,7 @@ class T5Impl : public torch::nn::Module {
   torch::nn::Embedding shared_{nullptr};
   std::vector<std::shared_ptr<T5Block>> encoder_, decoder_;
   std::shared_ptr<RmsNormImpl> encoder_norm_, decoder_norm_;
-  torch::nn::Linear lm_head_{nullptr};  // null where it is tied
+  torch::nn::Linear lm_head_{nullptr};  // null if it is tied
 };
 TORCH_MODULE(T5);
 

@@ -1,4 +1,4 @@
-// The host's side of element-wise CUDA optimizers: the right device, and errors as sentences.
+// Host side of element-wise CUDA optimizers: selects the device and turns errors into sentences.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,8 +7,9 @@
 #include <string>
 namespace gannet::rules {
 
-// Makes the device that holds `memory` the current one of this thread until the end of the scope: a null stream means the
-// current device's, and a program may step from a thread that never chose a device.
+// Makes the device that holds `memory` the current one of this thread until the end of the scope.
+// This is necessary because a null stream is the current device's, and a program may call step from
+// a thread that never selected a device.
 class DeviceOf {
  public:
   explicit DeviceOf(const void* memory) {
@@ -34,7 +35,7 @@ class DeviceOf {
   int before_ = 0;
 };
 
-// Throws when a kernel could not be launched on `device`.
+// Throws if a kernel could not be launched on `device`.
 inline void require_launched(cudaError_t status, int device) {
   if (status == cudaSuccess) return;
   std::string what = std::string("the update's kernel could not be launched: ") + cudaGetErrorString(status);
@@ -49,7 +50,8 @@ inline void require_launched(cudaError_t status, int device) {
   throw sdk::Failure(status == cudaErrorMemoryAllocation ? GANNET_OUT_OF_MEMORY : GANNET_IO_ERROR, what);
 }
 
-// What update() of a CUDA optimizer does: launch(args) on the device of the parameters, which returns the launch's status.
+// Implements update() of a CUDA optimizer: runs launch(args) on the device of the parameters;
+// launch returns the launch's status.
 template <class Launch>
 void update_on_device(const gannet_update_args& args, Launch&& launch) {
   if (args.numel == 0) return;

@@ -1,7 +1,8 @@
-// What every target has beside its loop. Included by sdk_elementwise.hpp, once per target.
+// Definitions that every target needs in addition to its loop. Included by sdk_elementwise.hpp,
+// once per target.
 GANNET_RULES_BEGIN
 
-// -1, 0 or 1; a NaN stays one.
+// -1, 0 or 1; NaN for a NaN.
 template <class V>
 GANNET_DEVICE V sign(V x) {
   using T = typename V::Number;

@@ -1,9 +1,10 @@
-// Lanes of numbers from and to memory, whatever type lies there: what every CPU optimizer's loop reads and writes with.
-// Compiled once per SIMD target (Highway's foreach_target): include it after <hwy/highway.h>.
+// Loads and stores SIMD lanes, converting from and to the type in memory; every CPU optimizer's
+// loop uses them. Compiled once per SIMD target (Highway's foreach_target): include it after
+// <hwy/highway.h>.
 //
 //   auto g = load(d, grad);          // float, double, bfloat16_t or float16_t in memory; float or double lanes
 //   store(d, p, out);                // rounded to nearest even; a NaN stays a NaN, an overflow becomes infinite
-//   store_pair(d, p, q, out, stream);   // two at once; `stream`: past the caches, `out` aligned to the pair's size
+//   store_pair(d, p, q, out, stream);   // two at once; `stream`: bypasses the caches, `out` aligned to the pair's size
 #if defined(GANNET_ELEMENTWISE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GANNET_ELEMENTWISE_LANES_INL_H_
 #undef GANNET_ELEMENTWISE_LANES_INL_H_
@@ -13,7 +14,8 @@
 
 #include <hwy/highway.h>
 
-// Highway 1.0 emulates fp16 where the CPU cannot convert it, but truncates, and knows no infinity there.
+// Highway 1.0 emulates fp16 if the CPU cannot convert it, but truncates, and does not handle
+// infinity.
 #undef GANNET_HARDWARE_HALF
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || (HWY_ARCH_ARM_A64 && HWY_TARGET == HWY_NEON)
 #define GANNET_HARDWARE_HALF 1
@@ -44,7 +46,8 @@ HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* from) {
   const auto half = hn::PromoteTo(bits_of, hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(from)));
   const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(bits_of, 0x8000u)));
   const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(bits_of, 0x7fffu)));
-  // The exponent moves from bias 15 to bias 127; a product does it for subnormal numbers too, exactly.
+  // The exponent moves from bias 15 to bias 127; a multiplication does that exactly, for subnormal
+  // numbers as well.
   const auto finite = hn::BitCast(bits_of, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)));
   const auto is_finite = hn::Lt(magnitude, hn::Set(bits_of, 0x1fu << 23));
   const auto special = hn::Or(magnitude, hn::Set(bits_of, 0x7f800000u));
@@ -57,7 +60,8 @@ HWY_INLINE void store(D d, hn::Vec<D> value, hn::TFromD<D>* to) {
   hn::StoreU(value, d, to);
 }
 
-// The low 16 bits of each lane. Signed on the way: every value fits, so that the saturating demotion leaves it alone.
+// The low 16 bits of each lane. The lanes are treated as signed: every value then fits, and the
+// saturating demotion does not change it.
 template <class D, class Bits>
 HWY_INLINE auto low_half(D, Bits bits) {
   return hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), bits));
@@ -83,8 +87,9 @@ HWY_INLINE auto round_to(hwy::float16_t, D d, hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> bits_of;
   const auto bits = hn::BitCast(bits_of, value);
   const auto magnitude = hn::And(bits, hn::Set(bits_of, 0x7fffffffu));
-  // What is too large becomes infinite by the first product; the second brings the rest back. Adding `anchor`, a power of
-  // two that stands 13 bits above the last bit to keep, lets the adder round to nearest even, subnormal results included.
+  // The first product turns values that are too large into infinity; the second restores the scale.
+  // Adding `anchor`, a power of two that is 13 bits above the last bit to keep, makes the addition
+  // round to nearest even, subnormal results included.
   const auto scaled = hn::Mul(hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)), hn::Set(d, 0x1p-110f));
   const auto exponent = hn::Max(hn::And(hn::Add(bits, bits), hn::Set(bits_of, 0xff000000u)), hn::Set(bits_of, 0x71000000u));
   const auto anchor = hn::BitCast(d, hn::Add(hn::ShiftRight<1>(exponent), hn::Set(bits_of, 0x07800000u)));

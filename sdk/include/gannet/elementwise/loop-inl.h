@@ -1,11 +1,12 @@
-// The loop of element-wise rules on a CPU with SIMD: gradient in, unscaled, the rule, parameter, states and low-precision copy
-// out, in one pass over memory. Compiled once per SIMD target, by sdk_elementwise.hpp.
+// The loop of element-wise rules on a CPU with SIMD: reads and unscales the gradient, applies the
+// rule, and writes parameter, states and low-precision copy, in one pass over memory. Compiled once
+// per SIMD target, by sdk_elementwise.hpp.
 //
 //   run_elementwise(rule, args, begin, end);      // elements [begin, end) of the range that args describes
 //
-// The value of an element never depends on where the range begins or ends or on how threads cut it: a tail is copied into
-// a full block and runs through the same instructions. (Plugins are compiled with -ffp-contract=off: what is fused is what the
-// rule says.)
+// The value of an element never depends on where the range begins or ends or on how threads divide
+// it: a tail is copied into a full block and runs through the same instructions. (Plugins are
+// compiled with -ffp-contract=off, so operations are fused only where the rule says so.)
 #if defined(GANNET_ELEMENTWISE_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GANNET_ELEMENTWISE_LOOP_INL_H_
 #undef GANNET_ELEMENTWISE_LOOP_INL_H_
@@ -25,7 +26,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace gannet::rules::HWY_NAMESPACE {
 
-// The numbers that a rule is written in, as SIMD lanes; scalar.h has those of one element.
+// The numbers of a rule as SIMD lanes; scalar.h has the version for one element.
 template <class D>
 struct LaneMask {
   hn::Mask<D> mask;
@@ -55,7 +56,7 @@ struct Lanes {
   friend HWY_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) { return Lanes(hn::MulAdd(a.lanes, b.lanes, c.lanes)); }
 };
 
-struct NoCopy {};  // the type of `out` where no low-precision copy is wanted
+struct NoCopy {};  // type of `out` without a low-precision copy
 
 template <class Rule, class Grad, class Out>
 struct Pointers {
@@ -81,16 +82,16 @@ HWY_INLINE hn::Vec<D> update_lanes(D d, const Rule& rule, typename RuleNumber<Ru
   return param.lanes;
 }
 
-// The lines of [from, from + bytes) as they stand kPrefetchBytes ahead. A pass of five streams outruns the hardware's
-// prefetchers. The distance is no multiple of 4096, so that no prefetch waits for a store it does not depend on; past the
-// end of a buffer a prefetch does nothing.
+// Prefetches the lines that are kPrefetchBytes after [from, from + bytes). A pass of five streams
+// outruns the hardware's prefetchers. The distance is no multiple of 4096, so that no prefetch
+// waits for a store it does not depend on. Past the end of a buffer a prefetch does nothing.
 inline constexpr size_t kPrefetchBytes = 3072;
 HWY_INLINE void prefetch(const void* from, size_t bytes) {
   for (size_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(static_cast<const char*>(from) + kPrefetchBytes + byte);
 }
 
-// From this many elements on the copy is written past the caches, which would not hold it until it is read; that saves
-// reading its lines first.
+// From this many elements on, the copy is written past the caches, which could not hold it until it
+// is read; that saves reading its lines first.
 inline constexpr uint64_t kStreamNumel = 1 << 22;
 
 template <class Rule, class Grad, class Out>
@@ -175,7 +176,7 @@ struct Runner {
   }
 };
 
-// The rule that a family picks, on elements [begin, end).
+// Runs the rule that a family selects on elements [begin, end).
 template <class Family>
 void run_family(const sdk::Step& step, const gannet_update_args& args, uint64_t begin, uint64_t end) {
   if (args.param_dtype == GANNET_FLOAT64) return Family::template with_rule<double>(step, Runner{args, begin, end});

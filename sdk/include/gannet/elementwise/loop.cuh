@@ -1,10 +1,11 @@
-// The loop of element-wise rules on CUDA devices, as loop-inl.h is the CPU's: gradient in, unscaled, the rule, parameter, states
-// and low-precision copy out, in one pass over memory.
+// The loop of element-wise rules on CUDA devices, the counterpart of loop-inl.h for CPUs: reads and
+// unscales the gradient, applies the rule, and writes parameter, states and low-precision copy, in
+// one pass over memory.
 //
 //   return run_elementwise(rule, args);        // queues the kernel on args.stream; the launch's status
 //
-// Plugins are compiled with -fmad=false and IEEE division and root, so that a value is rounded where the rule says, and equals
-// what a CPU with fused multiply-add computes.
+// Plugins are compiled with -fmad=false and IEEE division and root, so that values are rounded
+// exactly where the rule says, and equal those of a CPU with fused multiply-add.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,7 +22,7 @@ namespace gannet::rules::cuda {
 
 #include <gannet/elementwise/scalar-inl.h>
 
-struct NoCopy {};  // the type of `out` where no low-precision copy is wanted
+struct NoCopy {};  // type of `out` without a low-precision copy
 
 template <class Rule, class Grad, class Out>
 struct Pointers {
@@ -33,7 +34,7 @@ struct Pointers {
   Number* state[kStates > 0 ? kStates : 1];
 };
 
-// kWidth numbers that are read or written at once, in accesses of at most 16 bytes.
+// kWidth numbers that are read or written together, in accesses of at most 16 bytes.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
   T at[kWidth];
@@ -102,7 +103,7 @@ cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
   Pointers<Rule, Grad, Out> at{
       static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
   for (size_t s = 0; s < at.kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
-  // The engine's flat buffers are aligned; a caller that starts in their midst may not be.
+  // The engine's flat buffers are aligned; a caller that starts in the middle of one may not be.
   auto misaligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 != 0; };
   bool scalar = misaligned(at.param) || misaligned(at.grad) || misaligned(at.out);
   for (const Number* state : at.state) scalar = scalar || misaligned(state);
@@ -143,7 +144,7 @@ cudaError_t run_elementwise(const Rule& rule, const gannet_update_args& args) {
   }
 }
 
-// The launch's status of the rule that a family picks.
+// Launches the rule that a family selects, and returns the launch's status.
 struct Launcher {
   const gannet_update_args& args;
   cudaError_t& status;

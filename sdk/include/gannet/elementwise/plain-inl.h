@@ -1,12 +1,12 @@
-// The loop of element-wise rules without a SIMD library: blocks that a compiler vectorises. Included by target-plain.h inside of
-// the namespace of a target.
+// The loop of element-wise rules without a SIMD library, in blocks that a compiler vectorises.
+// Included by target-plain.h inside the namespace of a target.
 
 template <class T>
 struct Scalar;
 
-struct NoCopy {};  // the type of `out` where no low-precision copy is wanted
+struct NoCopy {};  // type of `out` without a low-precision copy
 
-inline constexpr uint64_t kBlock = 256;  // elements: a block's gradients and copies fit the first cache
+inline constexpr uint64_t kBlock = 256;  // elements: a block's gradients and copies fit the first-level cache
 
 template <class Rule, class Number, class Grad, class Out, size_t... kState>
 void run_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t begin, uint64_t end,
@@ -21,7 +21,7 @@ void run_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
     const Grad* grad = static_cast<const Grad*>(args.grad) + first;
     for (uint64_t i = 0; i < count; ++i) gradient[i] = static_cast<Number>(grad[i]) * scale;
     Number* __restrict__ param = static_cast<Number*>(args.param) + first;
-    Number values[kBlock];  // copies: no store aliases them
+    Number values[kBlock];  // copies, so that no store aliases them
     [[maybe_unused]] Number held[sizeof...(kState) > 0 ? sizeof...(kState) : 1][kBlock];
     std::memcpy(values, param, count * sizeof(Number));
     (std::memcpy(held[kState], state[kState] + first, count * sizeof(Number)), ...);

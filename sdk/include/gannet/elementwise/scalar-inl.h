@@ -1,8 +1,8 @@
-// Scalar<T>: one element in the arithmetic of a rule. No include guard: it is compiled for each target that the plain loop has,
-// in the namespace of that target. See scalar.h.
+// Scalar<T>: one element in the arithmetic of a rule. No include guard: it is compiled for each
+// target of the plain loop, in the namespace of that target. See scalar.h.
 //
-// HIP's functions of these names come from a library of the device, of which older ones lack newer processors; the compiler's
-// own are an instruction each.
+// HIP's functions of these names come from a device library, and older versions of it lack newer
+// processors; the compiler's builtins are one instruction each.
 
 template <class T>
 struct Scalar {

@@ -1,4 +1,5 @@
-// The numbers that a rule is written in, for plain loops and GPU kernels: one element. lanes-inl.h has those of SIMD.
+// The numbers of a rule for plain loops and GPU kernels: one element. lanes-inl.h has the SIMD
+// version.
 //
 //   const V root = sqrt(fma(a, b, c));
 #pragma once

@@ -1,8 +1,8 @@
-// The targets of Highway: the file that is being compiled is read once for each (foreach_target).
+// The targets of Highway: the compiled file is read once for each (foreach_target).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE __BASE_FILE__
 #include <hwy/foreach_target.h>
-// Highway's own order: after foreach_target.
+// Must come after foreach_target, as Highway requires.
 #ifndef GANNET_DEVICE
 #define GANNET_DEVICE HWY_INLINE  // lanes must not be passed in memory, nor by another target's rules
 #endif

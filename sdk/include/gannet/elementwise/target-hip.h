@@ -1,5 +1,5 @@
-// HIP: the rules as device functions. There is no loop of ours: a plugin's kernel calls them. One unit may include several files
-// of rules.
+// HIP target: the rules as device functions. The SDK has no loop for HIP; a plugin's kernel calls
+// the rules. One unit may include several files of rules.
 #pragma once
 #include <gannet/elementwise/scalar.h>
 

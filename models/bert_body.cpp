@@ -24,9 +24,9 @@ BertLayer::BertLayer(const BertConfig& config) : config_(config) {
 
 Tensor BertLayer::forward(const Tensor& x, const MaybeTensor& bias) {
   const int64_t heads = config_.num_attention_heads;
-  const Attention how{.dropout = is_training() ? config_.attention_probs_dropout_prob : 0,
-                      .scale = 1 / std::sqrt(static_cast<double>(config_.hidden_size / heads)),
-                      .is_causal = false};
+  const AttentionOptions how{.dropout = is_training() ? config_.attention_probs_dropout_prob : 0,
+                             .scale = 1 / std::sqrt(static_cast<double>(config_.hidden_size / heads)),
+                             .is_causal = false};
   const Tensor seen = attention(split_heads(query_->forward(x), heads), split_heads(key_->forward(x), heads),
                                 split_heads(value_->forward(x), heads), bias, how);
   const Tensor attended = attention_norm_->forward(x + drop(attention_dense_->forward(merge_heads(seen))));

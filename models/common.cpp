@@ -110,7 +110,8 @@ MaybeTensor padding_bias(const Tensor& keep, at::TensorOptions options) {
   return bias_of(keep.view({keep.size(0), 1, 1, keep.size(1)}), options);
 }
 
-Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const MaybeTensor& bias, const Attention& how) {
+Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const MaybeTensor& bias,
+                 const AttentionOptions& how) {
   const int64_t groups = query.size(1) / key.size(1);
   const auto for_all = [&](const Tensor& x) {
     if (groups == 1) return x;

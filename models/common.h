@@ -66,14 +66,15 @@ MaybeTensor causal_bias(int64_t queries, int64_t total, const Tensor& keep, int6
 // [B, 1, 1, total]; nullopt if `keep` is undefined.
 MaybeTensor padding_bias(const Tensor& keep, at::TensorOptions options);
 
-struct Attention {
+struct AttentionOptions {
   double dropout = 0;
   double scale = 1;
   bool is_causal = true;  // applies only without a bias
 };
 // query: [B, heads, T, width]; key, value: [B, fewer heads, S, width]; each of their heads serves a
 // group of the query's heads.
-Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const MaybeTensor& bias, const Attention& how);
+Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const MaybeTensor& bias,
+                 const AttentionOptions& how);
 
 // Positions of tokens in their text, counted from the first token that is not padding: [B or 1, T],
 // for the last T of all tokens.

@@ -50,7 +50,7 @@ Tensor rotated(const Tensor& x, const Tensor& cosines, const Tensor& sines) {
 }
 
 // Values that all layers of a pass share.
-struct Place {
+struct SharedLayerInputs {
   MaybeTensor bias, window_bias;  // of layers that see all tokens, and of layers with a window
   Tensor cosines, sines;
 };
@@ -70,7 +70,7 @@ class LlamaAttention : public torch::nn::Module {
     v_proj_ = projection("v_proj", config.hidden_size, key_heads_ * config.head_dim, config.qkv_bias);
     o_proj_ = projection("o_proj", heads_ * config.head_dim, config.hidden_size, config.o_bias);
   }
-  Tensor forward(const Tensor& x, const MaybeTensor& bias, const Place& place, KvCache* cache, size_t layer) {
+  Tensor forward(const Tensor& x, const MaybeTensor& bias, const SharedLayerInputs& place, KvCache* cache, size_t layer) {
     const Tensor query = rotated(split_heads(q_proj_->forward(x), heads_), place.cosines, place.sines);
     Tensor key = rotated(split_heads(k_proj_->forward(x), key_heads_), place.cosines, place.sines);
     Tensor value = split_heads(v_proj_->forward(x), key_heads_);
@@ -137,7 +137,7 @@ class LlamaLayer : public torch::nn::Module {
     input_layernorm_ = register_module("input_layernorm", RmsNorm(config.hidden_size, config.rms_norm_eps));
     post_attention_layernorm_ = register_module("post_attention_layernorm", RmsNorm(config.hidden_size, config.rms_norm_eps));
   }
-  Tensor forward(const Tensor& x, const Place& place, KvCache* cache, size_t layer) {
+  Tensor forward(const Tensor& x, const SharedLayerInputs& place, KvCache* cache, size_t layer) {
     const MaybeTensor& bias = has_window_ ? place.window_bias : place.bias;
     const Tensor attended = x + self_attn_->forward(input_layernorm_->forward(x), bias, place, cache, layer);
     return attended + mlp_->forward(post_attention_layernorm_->forward(attended));
@@ -226,9 +226,9 @@ LlamaImpl::LlamaImpl(const LlamaConfig& config) : config_(config) {
 namespace {
 
 // For `count` tokens, the last of `total`.
-Place place_of(const LlamaConfig& config, int64_t count, int64_t total, const Tensor& keep, const Tensor& x) {
+SharedLayerInputs place_of(const LlamaConfig& config, int64_t count, int64_t total, const Tensor& keep, const Tensor& x) {
   require_positions("Llama", total, config.max_position_embeddings);
-  Place place;
+  SharedLayerInputs place;
   place.bias = causal_bias(count, total, keep, 0, x.options());
   const auto window = std::max_element(config.sliding_windows.begin(), config.sliding_windows.end());
   if (window != config.sliding_windows.end() && *window > 0)
@@ -240,19 +240,19 @@ Place place_of(const LlamaConfig& config, int64_t count, int64_t total, const Te
 }  // namespace
 
 std::vector<Layer> LlamaImpl::layers() {
-  using Passed = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor, Tensor>;
+  using LayerValues = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor, Tensor>;
   const auto embedded = [this](const Tensor& tokens, const MaybeTensor& mask = {}) {
     const Tensor x = embed_tokens_->forward(tokens);
-    const Place place = place_of(config_, tokens.size(1), tokens.size(1), as_keep(mask), x);
-    return Passed(x, place.bias, place.window_bias, place.cosines, place.sines);
+    const SharedLayerInputs place = place_of(config_, tokens.size(1), tokens.size(1), as_keep(mask), x);
+    return LayerValues(x, place.bias, place.window_bias, place.cosines, place.sines);
   };
   std::vector<Layer> list = {gannet::function("model.embed_tokens", {embed_tokens_.ptr()}, embedded)};
   for (size_t i = 0; i < layers_.size(); ++i)
     list.push_back(layer_of("model.layers." + std::to_string(i), layers_[i],
                             [i](LlamaLayer& layer, const Tensor& x, const MaybeTensor& bias, const MaybeTensor& window_bias,
                                 const Tensor& cosines, const Tensor& sines) {
-                              const Place place{bias, window_bias, cosines, sines};
-                              return Passed(layer.forward(x, place, nullptr, i), bias, window_bias, cosines, sines);
+                              const SharedLayerInputs place{bias, window_bias, cosines, sines};
+                              return LayerValues(layer.forward(x, place, nullptr, i), bias, window_bias, cosines, sines);
                             }));
   list.push_back(layer_of("model.norm", norm_,
                           [](RmsNormImpl& norm, const Tensor& x, const MaybeTensor&, const MaybeTensor&, const Tensor&,
@@ -271,7 +271,7 @@ Tensor LlamaImpl::forward(const Tensor& tokens, const Tensor& labels, const Mayb
 Tensor LlamaImpl::next_logits(const GenerationInput& input, KvCache& cache) {
   const int64_t count = input.tokens.size(1), total = count + (input.uses_cache ? cache.length() : 0);
   Tensor x = embed_tokens_->forward(input.tokens);
-  const Place place = place_of(config_, count, total, input.mask, x);
+  const SharedLayerInputs place = place_of(config_, count, total, input.mask, x);
   for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->forward(x, place, input.uses_cache ? &cache : nullptr, i);
   return head(norm_->forward(x.select(1, -1)));
 }

@@ -39,7 +39,7 @@ class T5Attention : public torch::nn::Module {
   Tensor forward(const Tensor& x, const std::pair<Tensor, Tensor>& seen, const MaybeTensor& bias) {
     const Tensor query = split_heads(q_->forward(x), config_.num_heads);
     // The scores are not divided by the root of d_kv: the initial q is smaller by that factor.
-    const Attention how{.dropout = is_training() ? config_.dropout_rate : 0, .scale = 1, .is_causal = false};
+    const AttentionOptions how{.dropout = is_training() ? config_.dropout_rate : 0, .scale = 1, .is_causal = false};
     return o_->forward(merge_heads(attention(query, seen.first, seen.second, bias, how)));
   }
   // Bias of the last `queries` of `total` tokens against all: [1, heads, queries, total], with a
@@ -228,18 +228,18 @@ Tensor T5Impl::shifted(const Tensor& labels) const {
 std::vector<Layer> T5Impl::layers() {
   // Values passed through the encoder: x, the bias of its attention, the mask (false for padding),
   // and the decoder's tokens.
-  using Encoding = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor>;
+  using EncoderValues = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor>;
   // Values passed through the decoder: x, the bias of its self-attention, the bias of the encoder's
   // tokens, and the encoder's output.
-  using Decoding = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor>;
+  using DecoderValues = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor>;
   const auto begin_encoder = [this](const Tensor& tokens, const Tensor& decoder_tokens, const MaybeTensor& mask = {}) {
     const Tensor x = embed(tokens), keep = as_keep(mask);
     const Tensor bias = encoder_[0]->relative_bias(tokens.size(1), tokens.size(1), tokens.device());
     const MaybeTensor kept = keep.defined() ? MaybeTensor(keep) : std::nullopt;
-    return Encoding(x, sum_of(bias, padding_bias(keep, x.options())), kept, decoder_tokens);
+    return EncoderValues(x, sum_of(bias, padding_bias(keep, x.options())), kept, decoder_tokens);
   };
   const auto encode_block = [](T5Block& block, const Tensor& x, const MaybeTensor& bias, const MaybeTensor& keep,
-                               const Tensor& tokens) { return Encoding(block.forward(x, bias), bias, keep, tokens); };
+                               const Tensor& tokens) { return EncoderValues(block.forward(x, bias), bias, keep, tokens); };
   const auto begin_decoder = [this](const Tensor& x, const MaybeTensor&, const MaybeTensor& keep, const Tensor& tokens) {
     const Tensor encoded = dropped(encoder_norm_->forward(x), config_.dropout_rate, is_training()), y = embed(tokens);
     const int64_t length = tokens.size(1);
@@ -247,12 +247,12 @@ std::vector<Layer> T5Impl::layers() {
     // The bias includes causality here: a mask makes causal_bias return a tensor, in which the
     // lowest number hides a key.
     const Tensor all = at::full({1, length}, true, at::TensorOptions().dtype(at::kBool).device(tokens.device()));
-    return Decoding(y, sum_of(bias, causal_bias(length, length, all, 0, y.options())), padding_bias(as_keep(keep), y.options()),
-                    encoded);
+    return DecoderValues(y, sum_of(bias, causal_bias(length, length, all, 0, y.options())),
+                         padding_bias(as_keep(keep), y.options()), encoded);
   };
   const auto decode_block = [](T5Block& block, const Tensor& y, const MaybeTensor& bias, const MaybeTensor& cross_bias,
                                const Tensor& encoded) {
-    return Decoding(block.forward(y, bias, block.crossed(encoded), cross_bias, nullptr, 0), bias, cross_bias, encoded);
+    return DecoderValues(block.forward(y, bias, block.crossed(encoded), cross_bias, nullptr, 0), bias, cross_bias, encoded);
   };
   const auto end = [this](const Tensor& y, const MaybeTensor&, const MaybeTensor&, const Tensor&) {
     return dropped(decoder_norm_->forward(y), config_.dropout_rate, is_training());

@@ -85,7 +85,7 @@ void TrainingArguments::check() const {
       wrong.push_back(error.message());
       continue;
     }
-    if (row.state == arguments::State::kRefused && row.get(*this) != row.fallback()) {
+    if (row.state == arguments::ArgumentState::kRefused && row.get(*this) != row.fallback()) {
       wrong.push_back("argument " + row.name + " is refused: " + row.reason);
       is_unsupported = true;
     }

@@ -4,17 +4,17 @@
 namespace gannet {
 namespace {
 
-using arguments::Row;
-using arguments::State;
+using arguments::ArgumentRow;
+using arguments::ArgumentState;
 
-std::string default_text(const Row& row) { return arguments::shown(row.fallback()); }
+std::string default_text(const ArgumentRow& row) { return arguments::shown(row.fallback()); }
 
 }  // namespace
 
 std::string training_arguments_help() {
   std::string text = "Arguments of training (a file of them: --arguments FILE, JSON or YAML; completion: --completion bash):\n";
-  for (const Row& row : arguments::rows()) {
-    if (row.state != State::kWorks) continue;
+  for (const ArgumentRow& row : arguments::rows()) {
+    if (row.state != ArgumentState::kWorks) continue;
     text += "  --" + row.name + (row.type == "boolean" ? "" : " " + row.type) + "\n      " + row.meaning;
     if (const auto range = row.range.text(); !range.empty()) text += " (" + range + ")";
     text += "; default " + default_text(row) + "\n";
@@ -27,8 +27,8 @@ std::string training_arguments_help() {
 std::string training_arguments_completion(const std::string& program) {
   std::string function = "_gannet_trainer";
   std::string words, cases;
-  for (const Row& row : arguments::rows()) {
-    if (row.state != State::kWorks) continue;
+  for (const ArgumentRow& row : arguments::rows()) {
+    if (row.state != ArgumentState::kWorks) continue;
     words += " --" + row.name;
     if (!row.range.choices.empty()) {
       cases += "    --" + row.name + ") COMPREPLY=($(compgen -W \"";
@@ -46,15 +46,15 @@ std::string training_arguments_markdown() {
       "# Arguments of training\n\n"
       "Written by `gannet-training-arguments` from the table in `trainer/argument_rows.cpp`; a test checks that it is current.\n"
       "Names and defaults are those of transformers 5. [trainer.md](trainer.md) says how they are given.\n\n";
-  for (const State state : {State::kWorks, State::kRefused, State::kNoEffect}) {
-    text += state == State::kWorks
+  for (const ArgumentState state : {ArgumentState::kWorks, ArgumentState::kRefused, ArgumentState::kNoEffect}) {
+    text += state == ArgumentState::kWorks
                 ? "## Arguments that work\n\n| argument | type | default | range | meaning |\n|---|---|---|---|---|\n"
-            : state == State::kRefused
+            : state == ArgumentState::kRefused
                 ? "\n## Refused\n\nSetting one of these is an error that says this:\n\n| argument | reason |\n|---|---|\n"
                 : "\n## Without effect\n\nAccepted, so that a command line stays as it is:\n\n| argument | why |\n|---|---|\n";
-    for (const Row& row : arguments::rows()) {
+    for (const ArgumentRow& row : arguments::rows()) {
       if (row.state != state) continue;
-      if (state == State::kWorks)
+      if (state == ArgumentState::kWorks)
         text += "| `" + row.name + "` | " + row.type + " | `" + default_text(row) + "` | " + row.range.text() + " | " +
                 row.meaning + " |\n";
       else

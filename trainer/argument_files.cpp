@@ -24,14 +24,14 @@ std::string read(const std::string& path) {
 }
 
 // Leading bytes of files that are neither JSON nor YAML.
-struct Start {
+struct FileSignature {
   std::string_view bytes;
   const char *what, *next_step;
 };
 constexpr const char* kOther = "name a .json or .yaml file";
 constexpr const char* kUnpack = "unpack it, and name what was in it";
 constexpr const char* kWebPage = "the download met an error page or a login: open it to see, and fetch the file again";
-constexpr Start kStarts[] = {
+constexpr FileSignature kStarts[] = {
     {"\x1f\x8b", "compressed with gzip", kUnpack},
     {"\x28\xb5\x2f\xfd", "compressed with zstd", kUnpack},
     {"BZh", "compressed with bzip2", kUnpack},

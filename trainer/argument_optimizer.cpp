@@ -5,14 +5,14 @@
 namespace gannet::arguments {
 namespace {
 
-enum Params : unsigned { kBetas = 1, kEpsilon = 2 };  // params besides lr and weight_decay
+enum OptimizerParams : unsigned { kBetas = 1, kEpsilon = 2 };  // params besides lr and weight_decay
 
-struct Optimizer {
+struct OptimizerMapping {
   const char *optim, *plugin;
   unsigned params;
 };
 
-constexpr Optimizer kOptimizers[] = {
+constexpr OptimizerMapping kOptimizers[] = {
     {"adamw_torch", "AdamW", kBetas | kEpsilon},
     {"adamw_torch_fused", "AdamW", kBetas | kEpsilon},
     {"adafactor", "Adafactor", 0},
@@ -29,13 +29,13 @@ constexpr Optimizer kOptimizers[] = {
 
 std::vector<std::string> optimizers() {
   std::vector<std::string> names;
-  for (const Optimizer& one : kOptimizers) names.emplace_back(one.optim);
+  for (const OptimizerMapping& one : kOptimizers) names.emplace_back(one.optim);
   return names;
 }
 
 Dict optimizer_entry(const TrainingArguments& a) {
-  const Optimizer* chosen = kOptimizers;
-  for (const Optimizer& one : kOptimizers)
+  const OptimizerMapping* chosen = kOptimizers;
+  for (const OptimizerMapping& one : kOptimizers)
     if (a.optim == one.optim) chosen = &one;
   Dict params{{"lr", a.learning_rate}};
   if (chosen->params & kBetas) params["betas"] = List{a.adam_beta1, a.adam_beta2};

@@ -10,35 +10,35 @@
 namespace gannet::arguments {
 namespace {
 
-constexpr State kWorks = State::kWorks, kRefused = State::kRefused, kNoEffect = State::kNoEffect;
+constexpr ArgumentState kWorks = ArgumentState::kWorks, kRefused = ArgumentState::kRefused, kNoEffect = ArgumentState::kNoEffect;
 using A = TrainingArguments;
 
-Range above(double least) { return {.least = least, .is_open_below = true}; }
-Range at_least(double least) { return {.least = least}; }
-Range choices(std::vector<std::string> names) { return {.choices = std::move(names)}; }
+ArgumentRange above(double least) { return {.least = least, .is_open_below = true}; }
+ArgumentRange at_least(double least) { return {.least = least}; }
+ArgumentRange choices(std::vector<std::string> names) { return {.choices = std::move(names)}; }
 
 template <class T>
-Row row(const char* name, T A::* member, Range range, State state, const char* text) {
-  Row made;
+ArgumentRow row(const char* name, T A::* member, ArgumentRange range, ArgumentState state, const char* text) {
+  ArgumentRow made;
   made.name = name;
-  made.type = Converted<T>::type();
+  made.type = ArgumentConversion<T>::type();
   made.range = std::move(range);
   made.state = state;
   (state == kWorks ? made.meaning : made.reason) = text;
-  made.is_optional = Converted<T>::kIsOptional;
-  made.get = [member](const A& arguments) { return Converted<T>::value(arguments.*member); };
+  made.is_optional = ArgumentConversion<T>::kIsOptional;
+  made.get = [member](const A& arguments) { return ArgumentConversion<T>::value(arguments.*member); };
   made.set = [member, name = made.name, range = made.range](A& arguments, const Value& value) {
-    arguments.*member = Converted<T>::from(name, value);
-    check_range(name, range, Converted<T>::value(arguments.*member));
+    arguments.*member = ArgumentConversion<T>::from(name, value);
+    check_range(name, range, ArgumentConversion<T>::value(arguments.*member));
   };
   return made;
 }
 
 }  // namespace
 
-const std::vector<Row>& rows() {
+const std::vector<ArgumentRow>& rows() {
   // clang-format off
-  static const std::vector<Row>& table = *new std::vector<Row>{
+  static const std::vector<ArgumentRow>& table = *new std::vector<ArgumentRow>{
       row("output_dir", &A::output_dir, {}, kWorks, "folder of checkpoints, logs and the last state"),
       row("per_device_train_batch_size", &A::per_device_train_batch_size, at_least(1), kWorks,
           "samples in a micro-batch of one rank"),
@@ -55,15 +55,15 @@ const std::vector<Row>& rows() {
           "params of its schedule, as docs/schedules.md has them: num_cycles, power, lr_end, timescale, min_lr ..."),
       row("warmup_steps", &A::warmup_steps, at_least(0), kWorks,
           "updates over which the rate rises from 0; below 1 a fraction of all updates, rounded up"),
-      row("optim", &A::optim, Range{.choices = optimizers(), .otherwise = "any other optimizer plugin by an entry of the config, "
+      row("optim", &A::optim, ArgumentRange{.choices = optimizers(), .otherwise = "any other optimizer plugin by an entry of the config, "
           "\"optimizer\": {\"type\": \"NAME\"} (`gannet plugins list`); memory of paged ones by its offload_optimizer"}, kWorks,
           "the optimizer, where the config has none; any other plugin by the config's optimizer entry"),
       row("optim_args", &A::optim_args, {}, kRefused, "give them as optimizer.params of the config"),
       row("weight_decay", &A::weight_decay, at_least(0), kWorks,
           "of all parameters but biases and those of normalizations; with an optimizer entry in the config, of all"),
-      row("adam_beta1", &A::adam_beta1, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
+      row("adam_beta1", &A::adam_beta1, ArgumentRange{.least = 0, .most = 1, .is_open_above = true}, kWorks,
           "Adam's decay of the first moment"),
-      row("adam_beta2", &A::adam_beta2, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
+      row("adam_beta2", &A::adam_beta2, ArgumentRange{.least = 0, .most = 1, .is_open_above = true}, kWorks,
           "Adam's decay of the second moment"),
       row("adam_epsilon", &A::adam_epsilon, at_least(0), kWorks, "Adam's term beside the root of the second moment"),
       row("optim_target_modules", &A::optim_target_modules, {}, kRefused,
@@ -74,7 +74,7 @@ const std::vector<Row>& rows() {
           "false would make an update depend on how its batch was cut: the loss is always divided by the tokens of "
           "all ranks"),
       row("max_grad_norm", &A::max_grad_norm, at_least(0), kWorks, "largest 2-norm of the gradient; 0: no limit"),
-      row("label_smoothing_factor", &A::label_smoothing_factor, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
+      row("label_smoothing_factor", &A::label_smoothing_factor, ArgumentRange{.least = 0, .most = 1, .is_open_above = true}, kWorks,
           "share of the target that is spread over all classes"),
       row("bf16", &A::bf16, {}, kWorks, "bf16 parameters with fp32 masters"),
       row("fp16", &A::fp16, {}, kWorks, "fp16 parameters with fp32 masters and a dynamic loss scale"),
@@ -227,7 +227,7 @@ const std::vector<Row>& rows() {
       row("local_rank", &A::local_rank, {}, kNoEffect, "the launcher's variables say which rank this is"),
       row("max_train_samples", &A::max_train_samples, at_least(1), kWorks, "use this many of the training samples"),
       row("max_eval_samples", &A::max_eval_samples, at_least(1), kWorks, "use this many of the evaluation samples"),
-      row("ema_decay", &A::ema_decay, Range{.least = 0, .most = 1, .is_open_above = true}, kWorks,
+      row("ema_decay", &A::ema_decay, ArgumentRange{.least = 0, .most = 1, .is_open_above = true}, kWorks,
           "evaluate with a moving average of the parameters that each update leaves this much of (the config's gannet.ema)"),
   };
   // clang-format on

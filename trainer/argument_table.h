@@ -12,9 +12,9 @@
 
 namespace gannet::arguments {
 
-enum class State { kWorks, kRefused, kNoEffect };
+enum class ArgumentState { kWorks, kRefused, kNoEffect };
 
-struct Range {
+struct ArgumentRange {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool is_open_below = false, is_open_above = false;  // the bound itself is excluded
@@ -23,11 +23,11 @@ struct Range {
   std::string text() const;    // "above 0", "0 to 1", "steps|epoch"
 };
 
-struct Row {
+struct ArgumentRow {
   std::string name;
   std::string type;  // "boolean", "integer", "number", "text", "list", "dictionary"
-  Range range;
-  State state;
+  ArgumentRange range;
+  ArgumentState state;
   std::string meaning;  // if the argument works
   std::string reason;   // otherwise: why not, and what to do instead
   bool is_optional = false;
@@ -36,18 +36,18 @@ struct Row {
   Value fallback() const { return get(TrainingArguments{}); }
 };
 
-const std::vector<Row>& rows();
-const Row* find(std::string_view name);  // null if there is none
+const std::vector<ArgumentRow>& rows();
+const ArgumentRow* find(std::string_view name);  // null if there is none
 
 // A name from older documentation. `apply` sets its current replacement.
-struct Former {
+struct FormerArgument {
   std::string name, meaning;
   bool is_flag = false;
   std::string today;  // the argument that it sets; "": none
   std::function<void(TrainingArguments&, const Value&)> apply;
 };
-const std::vector<Former>& formers();
-const Former* find_former(std::string_view name);
+const std::vector<FormerArgument>& formers();
+const FormerArgument* find_former(std::string_view name);
 
 std::vector<std::string> all_names();
 // Records that an argument was given under any of its names.
@@ -58,7 +58,7 @@ bool is_of_a_script(std::string_view name);
 // Explains a name that has no row: "; ..." or "".
 std::string what_became_of(std::string_view name);
 // Converts a command-line word to this row's type.
-Value value_of(const Row& row, const std::string& text);
+Value value_of(const ArgumentRow& row, const std::string& text);
 // "null", "true", "5e-05", "[0.9]" as the docs and the messages show it.
 std::string shown(const Value& value);
 // "; did you mean 'x'?" or "".

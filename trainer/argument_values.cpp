@@ -45,7 +45,7 @@ void fail_type(const std::string& name, const char* wanted, const Value& found) 
   throw Error(ErrorCode::kArgument, text);
 }
 
-std::string Range::text() const {
+std::string ArgumentRange::text() const {
   std::string line;
   if (!choices.empty()) {
     for (const auto& choice : choices) line += (line.empty() ? "" : ", ") + choice;
@@ -56,7 +56,7 @@ std::string Range::text() const {
   return line;
 }
 
-void check_range(const std::string& name, const Range& range, const Value& value) {
+void check_range(const std::string& name, const ArgumentRange& range, const Value& value) {
   if (value.is_list()) {
     for (const Value& part : value.as_list()) check_range(name, range, part);
     return;
@@ -74,7 +74,7 @@ void check_range(const std::string& name, const Range& range, const Value& value
                                           (range.otherwise.empty() ? "" : "; " + range.otherwise));
 }
 
-Value value_of(const Row& row, const std::string& text) {
+Value value_of(const ArgumentRow& row, const std::string& text) {
   if (row.type == "text") return row.name == "resume_from_checkpoint" && lower(text) == "true" ? Value("last") : Value(text);
   if (row.is_optional && (lower(text) == "none" || lower(text) == "null")) return {};
   if (row.type == "boolean") {
@@ -93,25 +93,25 @@ Value value_of(const Row& row, const std::string& text) {
   return text;
 }
 
-const Row* find(std::string_view name) {
-  for (const Row& row : rows())
+const ArgumentRow* find(std::string_view name) {
+  for (const ArgumentRow& row : rows())
     if (row.name == name) return &row;
   return nullptr;
 }
 
-const Former* find_former(std::string_view name) {
-  for (const Former& former : formers())
+const FormerArgument* find_former(std::string_view name) {
+  for (const FormerArgument& former : formers())
     if (former.name == name) return &former;
   return nullptr;
 }
 
-const std::vector<Former>& formers() {
+const std::vector<FormerArgument>& formers() {
   const auto renamed = [](const char* now) {
     return [now](TrainingArguments& arguments, const Value& value) { set(arguments, now, value); };
   };
   const auto nothing = [](TrainingArguments&, const Value&) {};
   const auto chosen = [](const std::string& name, std::vector<std::string> choices, const Value& value) {
-    const std::string word = Converted<std::string>::from(name, value);
+    const std::string word = ArgumentConversion<std::string>::from(name, value);
     check_range(name, {.choices = std::move(choices)}, value);
     return word;
   };
@@ -120,10 +120,10 @@ const std::vector<Former>& formers() {
       arguments.fp16_backend = chosen(name, {"auto", "amp", "cuda_amp", "cpu_amp", "apex"}, value);
     };
   };
-  static const std::vector<Former>& table = *new std::vector<Former>{
+  static const std::vector<FormerArgument>& table = *new std::vector<FormerArgument>{
       {"warmup_ratio", "warmup_steps below 1", false, "warmup_steps",
        [](TrainingArguments& arguments, const Value& value) {
-         check_range("warmup_ratio", {.least = 0, .most = 1}, Converted<double>::from("warmup_ratio", value));
+         check_range("warmup_ratio", {.least = 0, .most = 1}, ArgumentConversion<double>::from("warmup_ratio", value));
          // A ratio of 1 is not a fraction, and only the run knows the number of steps: use the
          // largest double below 1.
          if (arguments.warmup_steps == 0) arguments.warmup_steps = std::min(value.as_number(), std::nextafter(1.0, 0.0));
@@ -149,7 +149,7 @@ const std::vector<Former>& formers() {
 }
 
 void note_given(TrainingArguments& into, const std::string& name) {
-  const Former* const former = find_former(name);
+  const FormerArgument* const former = find_former(name);
   const std::string today = former ? former->today : name;
   if (find(today) && std::find(into.given.begin(), into.given.end(), today) == into.given.end()) into.given.push_back(today);
 }
@@ -182,8 +182,8 @@ std::string what_became_of(std::string_view name) {
 
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
-  for (const Row& row : rows()) names.push_back(row.name);
-  for (const Former& former : formers()) names.push_back(former.name);
+  for (const ArgumentRow& row : rows()) names.push_back(row.name);
+  for (const FormerArgument& former : formers()) names.push_back(former.name);
   return names;
 }
 
@@ -194,8 +194,8 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 }
 
 void apply(TrainingArguments& into, const std::string& name, const Value& value) {
-  if (const Row* row = find(name)) return row->set(into, value);
-  if (const Former* former = find_former(name)) return former->apply(into, value);
+  if (const ArgumentRow* row = find(name)) return row->set(into, value);
+  if (const FormerArgument* former = find_former(name)) return former->apply(into, value);
   const std::string former = what_became_of(name);
   throw Error(ErrorCode::kArgument, "unknown argument '" + name + "'" + (former.empty() ? did_you_mean(name) : former));
 }

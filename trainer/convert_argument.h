@@ -15,13 +15,13 @@
 namespace gannet::arguments {
 
 [[noreturn]] void fail_type(const std::string& name, const char* wanted, const Value& found);
-void check_range(const std::string& name, const Range& range, const Value& value);
+void check_range(const std::string& name, const ArgumentRange& range, const Value& value);
 
 template <class T>
-struct Converted;
+struct ArgumentConversion;
 
 template <>
-struct Converted<bool> {
+struct ArgumentConversion<bool> {
   static constexpr bool kIsOptional = false;
   static const char* type() { return "boolean"; }
   static Value value(bool member) { return member; }
@@ -31,7 +31,7 @@ struct Converted<bool> {
   }
 };
 template <>
-struct Converted<int64_t> {
+struct ArgumentConversion<int64_t> {
   static constexpr bool kIsOptional = false;
   static const char* type() { return "integer"; }
   static Value value(int64_t member) { return member; }
@@ -41,7 +41,7 @@ struct Converted<int64_t> {
   }
 };
 template <>
-struct Converted<double> {
+struct ArgumentConversion<double> {
   static constexpr bool kIsOptional = false;
   static const char* type() { return "number"; }
   static Value value(double member) { return member; }
@@ -51,7 +51,7 @@ struct Converted<double> {
   }
 };
 template <>
-struct Converted<std::string> {
+struct ArgumentConversion<std::string> {
   static constexpr bool kIsOptional = false;
   static const char* type() { return "text"; }
   static Value value(const std::string& member) { return member.empty() ? Value() : Value(member); }
@@ -64,7 +64,7 @@ struct Converted<std::string> {
   }
 };
 template <>
-struct Converted<std::vector<std::string>> {
+struct ArgumentConversion<std::vector<std::string>> {
   static constexpr bool kIsOptional = false;
   static const char* type() { return "list"; }
   static Value value(const std::vector<std::string>& member) { return List(member.begin(), member.end()); }
@@ -81,7 +81,7 @@ struct Converted<std::vector<std::string>> {
   }
 };
 template <>
-struct Converted<Dict> {
+struct ArgumentConversion<Dict> {
   static constexpr bool kIsOptional = false;
   static const char* type() { return "dictionary"; }
   static Value value(const Dict& member) { return member.empty() ? Value() : Value(member); }
@@ -93,7 +93,7 @@ struct Converted<Dict> {
   }
 };
 template <>
-struct Converted<Value> {  // deepspeed
+struct ArgumentConversion<Value> {  // deepspeed
   static constexpr bool kIsOptional = true;
   static const char* type() { return "text or dictionary"; }
   static Value value(const Value& member) { return member; }
@@ -103,13 +103,13 @@ struct Converted<Value> {  // deepspeed
   }
 };
 template <class T>
-struct Converted<std::optional<T>> {
+struct ArgumentConversion<std::optional<T>> {
   static constexpr bool kIsOptional = true;
-  static const char* type() { return Converted<T>::type(); }
-  static Value value(const std::optional<T>& member) { return member ? Converted<T>::value(*member) : Value(); }
+  static const char* type() { return ArgumentConversion<T>::type(); }
+  static Value value(const std::optional<T>& member) { return member ? ArgumentConversion<T>::value(*member) : Value(); }
   static std::optional<T> from(const std::string& name, const Value& value) {
     if (value.is_null()) return std::nullopt;
-    return Converted<T>::from(name, value);
+    return ArgumentConversion<T>::from(name, value);
   }
 };
 

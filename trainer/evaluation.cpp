@@ -132,13 +132,13 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
     engine_->eval();
     // Also runs if a batch, a metric or a callback throws, so that the next call finds the Trainer
     // unchanged.
-    struct Evaluating {
+    struct EvaluationScope {
       void end() {
         is_over = true;
         trainer.end_evaluation();
         if (trainer.is_begun_) trainer.engine_->train();
       }
-      ~Evaluating() {
+      ~EvaluationScope() {
         try {
           if (!is_over) end();
         } catch (...) {  // keep the first exception

@@ -36,9 +36,9 @@ namespace fs = std::filesystem;
 
 // Restores what a forward changes besides its results: generator states, and buffers such as
 // running means.
-class Undo {
+class ForwardRollback {
  public:
-  Undo(torch::nn::Module& module, at::Device device) : tracked_(checkpointing::rng_tracker().get_states()) {
+  ForwardRollback(torch::nn::Module& module, at::Device device) : tracked_(checkpointing::rng_tracker().get_states()) {
     keep(at::globalContext().defaultGenerator(at::kCPU));
     if (device.is_cuda()) keep(at::globalContext().defaultGenerator(device));
     for (const auto& buffer : module.named_buffers())
@@ -46,7 +46,7 @@ class Undo {
     for (const auto& parameter : module.named_parameters())
       versions_.emplace_back(parameter.key(), parameter.value(), parameter.value()._version());
   }
-  ~Undo() {
+  ~ForwardRollback() {
     const at::NoGradGuard no_grad;
     for (auto& [buffer, before] : buffers_) buffer.copy_(before);
     for (auto& [generator, state] : generators_) {
@@ -55,7 +55,7 @@ class Undo {
     }
     checkpointing::rng_tracker().set_states(tracked_);
   }
-  Undo(const Undo&) = delete;
+  ForwardRollback(const ForwardRollback&) = delete;
   /// Throws if forward wrote a parameter, which cannot be undone: its master would follow the
   /// write.
   void check_parameters() const {
@@ -81,9 +81,9 @@ class Undo {
 // After a failed backward, LibTorch leaves the nodes that did not run, and the memory they hold, in
 // this thread's queue until another backward drains it. Nodes run youngest first, so the node of
 // `older_` runs last.
-class Leftovers {
+class LeftoverNodes {
  public:
-  Leftovers() : older_(at::zeros({}).requires_grad_() * 1) {}
+  LeftoverNodes() : older_(at::zeros({}).requires_grad_() * 1) {}
   void take_out() {
     if (older_.defined()) std::exchange(older_, at::Tensor()).backward();
   }
@@ -142,8 +142,8 @@ std::string TrainerBase::probe() {
   std::exception_ptr thrown;
   engine_->set_gradient_accumulation_boundary(false);
   {
-    const Undo undo(module(), engine_->device());
-    Leftovers leftovers;
+    const ForwardRollback undo(module(), engine_->device());
+    LeftoverNodes leftovers;
     try {
       run_probe();
       undo.check_parameters();
@@ -226,8 +226,8 @@ void TrainerBase::check_batch_size_can_be_tried(int64_t stage, int64_t ranks) co
 void TrainerBase::find_batch_size() {
   if (follow_checkpoint()) return;
 
-  struct Start {  // each rank removes it: with save_on_each_node every machine has a part
-    ~Start() {
+  struct StartCheckpoint {  // each rank removes it: with save_on_each_node every machine has a part
+    ~StartCheckpoint() {
       std::error_code ignored;
       if (!folder.empty()) fs::remove_all(folder, ignored);
     }

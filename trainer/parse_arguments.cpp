@@ -15,8 +15,8 @@
 namespace gannet {
 namespace {
 
-using arguments::Former;
-using arguments::Row;
+using arguments::ArgumentRow;
+using arguments::FormerArgument;
 
 bool is_option(const std::string& word) {
   return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2]));
@@ -33,7 +33,7 @@ std::string underscored(std::string name) {
 }
 
 // Collects errors and raises them together as one.
-class Mistakes {
+class CollectedMistakes {
  public:
   template <class F>
   void collect(F&& body) {
@@ -55,19 +55,19 @@ class Mistakes {
   std::vector<std::string> lines_;
 };
 
-struct Words {
+struct CommandWords {
   std::vector<std::string> all;
   size_t at = 1;
   bool has_value() const { return at < all.size() && !is_option(all[at]); }
 };
 
-void take_former(TrainingArguments& into, const Former& former, std::optional<std::string> text, Words& words) {
+void take_former(TrainingArguments& into, const FormerArgument& former, std::optional<std::string> text, CommandWords& words) {
   if (!text && words.has_value() && !former.is_flag) text = words.all[words.at++];
   if (!text && !former.is_flag) throw Error(ErrorCode::kArgument, "argument " + former.name + " takes a value");
   // The type follows from the text: these names take numbers and words.
   Value value = true;
   if (text) {
-    Row any;
+    ArgumentRow any;
     any.type = "number";
     value = arguments::value_of(any, *text);
     if (former.is_flag) value = *text != "false" && *text != "False" && *text != "0";
@@ -75,7 +75,7 @@ void take_former(TrainingArguments& into, const Former& former, std::optional<st
   former.apply(into, value);
 }
 
-void take(TrainingArguments& into, const Row& row, std::optional<std::string> text, Words& words) {
+void take(TrainingArguments& into, const ArgumentRow& row, std::optional<std::string> text, CommandWords& words) {
   if (row.type == "boolean") {
     if (!text && words.has_value()) text = words.all[words.at++];
     return row.set(into, text ? arguments::value_of(row, *text) : Value(true));
@@ -93,10 +93,10 @@ void take(TrainingArguments& into, const Row& row, std::optional<std::string> te
 }
 
 // Reports two spellings of one argument with different values: the order of keys must not decide.
-void check_spellings(const Dict& values, Mistakes& mistakes, const std::string& where) {
+void check_spellings(const Dict& values, CollectedMistakes& mistakes, const std::string& where) {
   std::map<std::string, std::pair<std::string, Value>> first;  // by current name
   for (const auto& [name, value] : values.entries()) {
-    const Former* const former = arguments::find_former(name);
+    const FormerArgument* const former = arguments::find_former(name);
     // warmup_steps takes precedence over warmup_ratio, as in transformers.
     if (name == "warmup_ratio" || value.is_null() || (former && former->today.empty())) continue;
     const auto [known, is_first] = first.try_emplace(former ? former->today : name, name, value);
@@ -107,7 +107,7 @@ void check_spellings(const Dict& values, Mistakes& mistakes, const std::string& 
   }
 }
 
-void apply_all(TrainingArguments& into, const Dict& values, Mistakes& mistakes, const std::string& where) {
+void apply_all(TrainingArguments& into, const Dict& values, CollectedMistakes& mistakes, const std::string& where) {
   check_spellings(values, mistakes, where);
   for (const auto& [name, value] : values.entries())
     mistakes.collect([&, name = name, value = value] {
@@ -122,7 +122,7 @@ void apply_all(TrainingArguments& into, const Dict& values, Mistakes& mistakes, 
 
 TrainingArguments checked(const Dict& values, const std::string& where) {
   TrainingArguments made;
-  Mistakes mistakes;
+  CollectedMistakes mistakes;
   apply_all(made, values, mistakes, where);
   mistakes.raise();
   made.check();
@@ -139,7 +139,7 @@ TrainingArguments training_arguments_from_file(const std::string& path) {
 
 GivenArguments given_training_arguments(const std::string& path) {
   TrainingArguments made;
-  Mistakes mistakes;
+  CollectedMistakes mistakes;
   GivenArguments given;
   Dict values;
   const Dict in_file = arguments::read_file(path);
@@ -154,10 +154,10 @@ GivenArguments given_training_arguments(const std::string& path) {
   mistakes.raise();
   for (const auto& [name, value] : values.entries()) {
     if (value.is_null()) continue;
-    const Former* const former = arguments::find_former(name);
+    const FormerArgument* const former = arguments::find_former(name);
     const std::string today = former ? former->today : name;
-    const Row* const row = arguments::find(today);
-    if (row && row->state == arguments::State::kRefused && row->get(made) != row->fallback())
+    const ArgumentRow* const row = arguments::find(today);
+    if (row && row->state == arguments::ArgumentState::kRefused && row->get(made) != row->fallback())
       given.notes.push_back("the Trainer refuses argument " + today + ": " + row->reason);
     if (row)
       given.values[today] = row->get(made);
@@ -170,8 +170,8 @@ GivenArguments given_training_arguments(const std::string& path) {
 TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOptions& options) {
   const ConfigArguments config = take_config_arguments(argc, argv);
   TrainingArguments made;
-  Mistakes mistakes;
-  Words words{std::vector<std::string>(argv, argv + argc)};
+  CollectedMistakes mistakes;
+  CommandWords words{std::vector<std::string>(argv, argv + argc)};
   std::vector<size_t> left = {0};
   if (argc > 1 && is_file_name(words.all[1])) {
     ++words.at;
@@ -218,10 +218,10 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
           for (const std::string& given : made.given) arguments::note_given(of_file, given);
           made = of_file;
         });
-    } else if (const Row* row = arguments::find(name)) {
+    } else if (const ArgumentRow* row = arguments::find(name)) {
       arguments::note_given(made, name);
       mistakes.collect([&] { take(made, *row, text, words); });
-    } else if (const Former* former = arguments::find_former(name)) {
+    } else if (const FormerArgument* former = arguments::find_former(name)) {
       arguments::note_given(made, name);
       mistakes.collect([&] { take_former(made, *former, text, words); });
     } else if (name.starts_with("no_") && arguments::find(name.substr(3)) && arguments::find(name.substr(3))->type == "boolean") {

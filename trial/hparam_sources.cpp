@@ -29,17 +29,17 @@ bool is_of_config(const std::string& path) {
   return root == kConfig || root == kOverwrite;
 }
 
-struct File {
+struct HparamFile {
   Dict values;
   common::YamlLines lines;
 };
 
-File read(const std::string& path) {
+HparamFile read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in || fs::is_directory(path))
     throw Error(ErrorCode::kNotFound, "cannot open the file of hyperparameters " + path, "name a .json or .yaml file");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  File file;
+  HparamFile file;
   Value value;
   if (path.ends_with(".json")) {
     value = common::parse_json(text, path);
@@ -63,7 +63,7 @@ File read(const std::string& path) {
   return file;
 }
 
-class Collecting {
+class HparamCollector {
  public:
   Dict values;
   std::map<std::string, std::string> origins;
@@ -176,13 +176,13 @@ void resolve_config_path(Dict& values, const std::string& file) {
 }  // namespace
 
 CollectedHparams collect_hparams(const HparamSources& sources) {
-  Collecting all;
+  HparamCollector all;
   CollectedHparams collected;
   all.merge(sources.defaults, "the trial's defaults", {});
   all.is_closed = !sources.defaults.empty();
   std::optional<std::string> config_given;  // where it was given, other than by default
   if (!sources.file.empty()) {
-    File file = read(sources.file);
+    HparamFile file = read(sources.file);
     resolve_config_path(file.values, sources.file);
     if (file.values.find(kConfig)) config_given = sources.file;
     all.merge(file.values, sources.file, file.lines);

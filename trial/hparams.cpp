@@ -44,16 +44,16 @@ void collect_names(const Dict& values, const std::string& prefix, std::vector<st
 bool is_within(const std::string& inner, const std::string& outer) { return inner.starts_with(outer + "."); }
 
 template <class T>
-struct Reader;  // wanted() names the type; read() returns whether the value has it
+struct HparamReader;  // wanted() names the type; read() returns whether the value has it
 
 template <>
-struct Reader<bool> {
+struct HparamReader<bool> {
   static std::string wanted() { return "a boolean"; }
   static bool read(const Value& value, bool& into) { return value.is_bool() && (into = value.as_bool(), true); }
 };
 template <class Integer>
   requires(std::is_integral_v<Integer> && !std::same_as<Integer, bool>)
-struct Reader<Integer> {
+struct HparamReader<Integer> {
   static std::string wanted() { return sizeof(Integer) < 8 ? "an integer of 32 bits" : "an integer"; }
   static bool read(const Value& value, Integer& into) {
     if (!value.is_int() || !std::in_range<Integer>(value.as_int())) return false;
@@ -63,35 +63,37 @@ struct Reader<Integer> {
 };
 template <class Number>
   requires std::is_floating_point_v<Number>
-struct Reader<Number> {
+struct HparamReader<Number> {
   static std::string wanted() { return "a number"; }
   static bool read(const Value& value, Number& into) {
     return value.is_number() && (into = static_cast<Number>(value.as_number()), true);
   }
 };
 template <>
-struct Reader<std::string> {
+struct HparamReader<std::string> {
   static std::string wanted() { return "a string"; }
   static bool read(const Value& value, std::string& into) { return value.is_string() && (into = value.as_string(), true); }
 };
 template <>
-struct Reader<Dict> {
+struct HparamReader<Dict> {
   static std::string wanted() { return "a dictionary"; }
   static bool read(const Value& value, Dict& into) { return value.is_dict() && (into = value.as_dict(), true); }
 };
 template <>
-struct Reader<Value> {
+struct HparamReader<Value> {
   static std::string wanted() { return "any value"; }
   static bool read(const Value& value, Value& into) { return into = value, true; }
 };
 template <class T>
-struct Reader<std::vector<T>> {
-  static std::string wanted() { return std::same_as<T, Value> ? "a list" : "a list, each part of it " + Reader<T>::wanted(); }
+struct HparamReader<std::vector<T>> {
+  static std::string wanted() {
+    return std::same_as<T, Value> ? "a list" : "a list, each part of it " + HparamReader<T>::wanted();
+  }
   static bool read(const Value& value, std::vector<T>& into) {
     if (!value.is_list()) return false;
     for (const Value& part : value.as_list()) {
       T one{};
-      if (!Reader<T>::read(part, one)) return false;
+      if (!HparamReader<T>::read(part, one)) return false;
       into.push_back(std::move(one));
     }
     return true;
@@ -113,13 +115,13 @@ T Hparams::get(const std::string& name) const {
     collect_names(state_->values, "", names);
     throw Error(ErrorCode::kArgument,
                 state_->where + ": hyperparameter '" + path + "' is " + (found ? "null" : "missing") +
-                    ", and the trial asks for " + Reader<T>::wanted() + (found ? "" : common::did_you_mean(path, names)),
+                    ", and the trial asks for " + HparamReader<T>::wanted() + (found ? "" : common::did_you_mean(path, names)),
                 "give it in a file of hyperparameters, or as --hparam " + path + "=VALUE");
   }
   T value{};
-  if (!Reader<T>::read(*found, value))
+  if (!HparamReader<T>::read(*found, value))
     throw Error(ErrorCode::kArgument, origin(name) + ": hyperparameter '" + path + "' is " + found->to_json().substr(0, 80) +
-                                          ", " + found->type_name() + "; the trial asks for " + Reader<T>::wanted());
+                                          ", " + found->type_name() + "; the trial asks for " + HparamReader<T>::wanted());
   return value;
 }
 

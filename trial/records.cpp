@@ -41,7 +41,7 @@ std::string shown(const TrialMetrics& metrics) {
   return line;
 }
 
-Records::Records(const std::string& folder, int64_t batches, bool is_writer)
+TrialRecords::TrialRecords(const std::string& folder, int64_t batches, bool is_writer)
     : path_(folder + "/trial.jsonl"), is_writer_(is_writer) {
   if (!is_writer_) return;
   std::string kept;
@@ -53,7 +53,7 @@ Records::Records(const std::string& folder, int64_t batches, bool is_writer)
   write_file(path_, kept);
 }
 
-void Records::write(const char* kind, int64_t batches, std::optional<double> epochs, const TrialMetrics& metrics) {
+void TrialRecords::write(const char* kind, int64_t batches, std::optional<double> epochs, const TrialMetrics& metrics) {
   if (!is_writer_) return;
   Dict values;
   for (const auto& [name, number] : metrics) values[name] = std::isfinite(number) ? Value(number) : Value();

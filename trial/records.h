@@ -10,11 +10,11 @@
 
 namespace gannet::trials {
 
-class Records {
+class TrialRecords {
  public:
   // Keeps the lines up to `batches`, where a resumed run continues. `is_writer` is true on one rank
   // only.
-  Records(const std::string& folder, int64_t batches, bool is_writer);
+  TrialRecords(const std::string& folder, int64_t batches, bool is_writer);
   void write(const char* kind, int64_t batches, std::optional<double> epochs, const TrialMetrics& metrics);
 
  private:

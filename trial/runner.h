@@ -73,7 +73,7 @@ class TrialRunner {
   bool ends_steps_with_epochs_ = false;  // leftover_micro_batches is "step"
   TrialLength validation_period_;
   int64_t total_ = 0;  // batches
-  std::optional<trials::Records> records_;
+  std::optional<trials::TrialRecords> records_;
 
   int64_t batches_ = 0;  // trained on
   int64_t reported_at_ = 0, validated_at_ = -1, saved_at_ = -1;

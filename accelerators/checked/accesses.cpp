@@ -4,23 +4,23 @@
 
 namespace gannet::accelerators::checked {
 
-std::optional<Race> Accesses::race_with(const Segment& segment, uint64_t begin, const Access& access, const Moment& now,
+std::optional<Race> Accesses::race_with(const Segment& segment, uint64_t begin, const Access& access, const ActorOperation& now,
                                         const Clock& known, const std::vector<const Actor*>& except) {
-  const auto is_before = [&](const Moment& earlier) {
+  const auto is_before = [&](const ActorOperation& earlier) {
     return !earlier.actor || known.knows(earlier.actor->number, earlier.tick) ||
            std::find(except.begin(), except.end(), earlier.actor) != except.end();
   };
-  const auto race = [&](const Moment& earlier, bool writes) {
+  const auto race = [&](const ActorOperation& earlier, bool writes) {
     return Race{earlier, now, writes, access.writes, std::max(begin, access.begin), std::min(segment.end, access.end)};
   };
   if (!is_before(segment.write)) return race(segment.write, true);
   if (access.writes)
-    for (const Moment& read : segment.reads)
+    for (const ActorOperation& read : segment.reads)
       if (!is_before(read)) return race(read, false);
   return std::nullopt;
 }
 
-std::optional<Race> Accesses::find(const Access& access, const Moment& now, const Clock& known,
+std::optional<Race> Accesses::find(const Access& access, const ActorOperation& now, const Clock& known,
                                    const std::vector<const Actor*>& except) const {
   auto segment = segments_.upper_bound(access.begin);
   if (segment != segments_.begin() && std::prev(segment)->second.end > access.begin) --segment;
@@ -39,7 +39,7 @@ Accesses::Segments::iterator Accesses::cut(uint64_t at) {
   return segments_.emplace_hint(next, at, std::move(rest));
 }
 
-std::optional<Race> Accesses::note(const Access& access, const Moment& now, const Clock& known) {
+std::optional<Race> Accesses::note(const Access& access, const ActorOperation& now, const Clock& known) {
   if (access.begin >= access.end) return std::nullopt;
   const auto race = find(access, now, known);
   cut(access.end);
@@ -55,7 +55,8 @@ std::optional<Race> Accesses::note(const Access& access, const Moment& now, cons
       segment = segments_.emplace_hint(segment, at, Segment{end, {nullptr, 0, nullptr}, {now}});
     } else {
       auto& reads = segment->second.reads;
-      const auto mine = std::find_if(reads.begin(), reads.end(), [&](const Moment& read) { return read.actor == now.actor; });
+      const auto mine =
+          std::find_if(reads.begin(), reads.end(), [&](const ActorOperation& read) { return read.actor == now.actor; });
       if (mine == reads.end())
         reads.push_back(now);
       else
@@ -76,7 +77,9 @@ void Accesses::forget(uint64_t begin, uint64_t end) {
 
 void Accesses::sweep(const Clock& known) {
   if (segments_.size() < sweep_at_) return;
-  const auto is_known = [&](const Moment& moment) { return !moment.actor || known.knows(moment.actor->number, moment.tick); };
+  const auto is_known = [&](const ActorOperation& moment) {
+    return !moment.actor || known.knows(moment.actor->number, moment.tick);
+  };
   std::erase_if(segments_, [&](const auto& entry) {
     const Segment& segment = entry.second;
     return is_known(segment.write) && std::all_of(segment.reads.begin(), segment.reads.end(), is_known);

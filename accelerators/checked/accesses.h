@@ -18,7 +18,7 @@ struct Access {
 };
 
 // One operation of an actor. `operation` lives as long as the process (Checker::named).
-struct Moment {
+struct ActorOperation {
   const Actor* actor;
   uint64_t tick;
   const std::string* operation;
@@ -26,7 +26,7 @@ struct Moment {
 
 // Two unordered operations on the same bytes, at least one of which is a write.
 struct Race {
-  Moment earlier, later;
+  ActorOperation earlier, later;
   bool earlier_writes, later_writes;
   uint64_t begin, end;  // bytes that both use
 };
@@ -34,9 +34,9 @@ struct Race {
 class Accesses {
  public:
   // Records the access. Returns its first race, if any. `known`: what has completed before it.
-  std::optional<Race> note(const Access& access, const Moment& now, const Clock& known);
+  std::optional<Race> note(const Access& access, const ActorOperation& now, const Clock& known);
   // Like note, but records nothing and ignores operations of the actors in `except`.
-  std::optional<Race> find(const Access& access, const Moment& now, const Clock& known,
+  std::optional<Race> find(const Access& access, const ActorOperation& now, const Clock& known,
                            const std::vector<const Actor*>& except = {}) const;
   void forget(uint64_t begin, uint64_t end);
   // Forgets operations that are complete according to `known`, because nothing can race with them.
@@ -47,12 +47,12 @@ class Accesses {
  private:
   struct Segment {
     uint64_t end;
-    Moment write{nullptr, 0, nullptr};  // the last write; a null actor: none
-    std::vector<Moment> reads;          // since the last write, the last read of each actor
+    ActorOperation write{nullptr, 0, nullptr};  // the last write; a null actor: none
+    std::vector<ActorOperation> reads;          // since the last write, the last read of each actor
   };
   using Segments = std::map<uint64_t, Segment>;  // by begin; segments do not overlap
   Segments::iterator cut(uint64_t at);           // returns the first segment at or after `at`, splitting one that contains `at`
-  static std::optional<Race> race_with(const Segment& segment, uint64_t begin, const Access& access, const Moment& now,
+  static std::optional<Race> race_with(const Segment& segment, uint64_t begin, const Access& access, const ActorOperation& now,
                                        const Clock& known, const std::vector<const Actor*>& except);
 
   Segments segments_;

@@ -72,10 +72,10 @@ void Checker::host_waits_for_all() {
 // ---- Operations ---------------------------------------------------------------------------------
 
 std::string Checker::text_of(const Race& race) const {
-  const auto side = [](const Moment& moment, bool writes) {
+  const auto side = [](const ActorOperation& moment, bool writes) {
     return "'" + *moment.operation + "' on " + moment.actor->name + (writes ? " writes" : " reads");
   };
-  const Memory::Described buffer = Memory::get().describe(race.begin);
+  const Memory::BlockDescription buffer = Memory::get().describe(race.begin);
   std::string text = side(race.later, race.later_writes) + " bytes that " + side(race.earlier, race.earlier_writes) +
                      ", and nothing orders the two: bytes [" + std::to_string(race.begin - buffer.begin) + ", " +
                      std::to_string(race.end - buffer.begin) + ") of " + buffer.text;
@@ -86,7 +86,7 @@ void Checker::launch(Actor& actor, std::string_view operation, std::span<const A
   const std::string* const name = named(operation);
   const std::lock_guard lock(mutex_);
   actor.clock.join(host_->clock);
-  const Moment now{&actor, actor.clock.advance(actor.number), name};
+  const ActorOperation now{&actor, actor.clock.advance(actor.number), name};
   std::string found;
   for (const Access& access : accesses)
     if (const auto race = accesses_.note(access, now, actor.clock); race && found.empty()) found = text_of(*race);

@@ -10,7 +10,7 @@ namespace {
 
 // LibTorch's interface to devices, streams and events. Autograd uses it to order the streams of
 // forward and backward.
-struct Guard final : c10::impl::DeviceGuardImplInterface {
+struct CheckedDeviceGuard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
 
   c10::Device exchangeDevice(c10::Device device) const override {
@@ -76,7 +76,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 }  // namespace
 
 void register_device_guard() {
-  static Guard* const guard = new Guard;
+  static CheckedDeviceGuard* const guard = new CheckedDeviceGuard;
   c10::impl::registerDeviceGuard(c10::DeviceType::PrivateUse1, guard);
 }
 

@@ -21,7 +21,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
   if (Memory::get().is_device(info->si_addr)) {
     alarm(10);
     const auto at = reinterpret_cast<uint64_t>(info->si_addr);
-    const Memory::Described block = Memory::get().describe(at);
+    const Memory::BlockDescription block = Memory::get().describe(at);
     char text[512];
     const int length = snprintf(text, sizeof(text),
                                 "checked device: the host uses device memory: address %p, byte %llu of %s; copy it to the host "

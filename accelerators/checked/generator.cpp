@@ -11,11 +11,11 @@
 namespace gannet::accelerators::checked {
 namespace {
 
-struct Generator final : c10::GeneratorImpl {
-  Generator(uint32_t device, at::Generator behind)
+struct CheckedDeviceGenerator final : c10::GeneratorImpl {
+  CheckedDeviceGenerator(uint32_t device, at::Generator behind)
       : GeneratorImpl(torch_device(device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)), behind(std::move(behind)) {}
   static at::Generator make(uint32_t device) {
-    return at::make_generator<Generator>(device, at::detail::createCPUGenerator(c10::default_rng_seed_val));
+    return at::make_generator<CheckedDeviceGenerator>(device, at::detail::createCPUGenerator(c10::default_rng_seed_val));
   }
   c10::GeneratorImpl& impl() const { return *behind.unsafeGetGeneratorImpl(); }
 
@@ -26,7 +26,9 @@ struct Generator final : c10::GeneratorImpl {
   uint64_t seed() override { return impl().seed(); }
   void set_state(const c10::TensorImpl& state) override { impl().set_state(state); }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return impl().get_state(); }
-  Generator* clone_impl() const override { return new Generator(static_cast<uint32_t>(device().index()), behind.clone()); }
+  CheckedDeviceGenerator* clone_impl() const override {
+    return new CheckedDeviceGenerator(static_cast<uint32_t>(device().index()), behind.clone());
+  }
 
   at::Generator behind;
 };
@@ -36,18 +38,18 @@ struct Generator final : c10::GeneratorImpl {
 const at::Generator& default_generator(uint32_t device) {
   static auto* const generators = [] {
     auto* made = new std::array<at::Generator, kMostDevices>;
-    for (uint32_t i = 0; i < kMostDevices; ++i) (*made)[i] = Generator::make(i);
+    for (uint32_t i = 0; i < kMostDevices; ++i) (*made)[i] = CheckedDeviceGenerator::make(i);
     return made;
   }();
   return generators->at(device);
 }
 
-at::Generator new_generator(uint32_t device) { return Generator::make(device); }
+at::Generator new_generator(uint32_t device) { return CheckedDeviceGenerator::make(device); }
 
 at::Generator cpu_generator_of(const at::Generator& generator) {
   TORCH_CHECK(generator.device().is_privateuseone(), "Expected a 'checked' device type for generator but found '",
               generator.device().type(), "'");
-  return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->behind;
+  return static_cast<CheckedDeviceGenerator*>(generator.unsafeGetGeneratorImpl())->behind;
 }
 
 // One mutex for all devices, since they share the CPU's default generator.

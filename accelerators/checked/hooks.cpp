@@ -14,7 +14,7 @@ namespace {
 
 uint32_t index_of(c10::DeviceIndex index) { return index < 0 ? current_device() : static_cast<uint32_t>(index); }
 
-struct Hooks final : at::PrivateUse1HooksInterface {
+struct CheckedDeviceHooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
@@ -54,7 +54,7 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
 }
 
 void register_hooks() {
-  static Hooks* const hooks = new Hooks;
+  static CheckedDeviceHooks* const hooks = new CheckedDeviceHooks;
   at::RegisterPrivateUse1HooksInterface(hooks);
 }
 

@@ -30,9 +30,9 @@ template <class Make>
 at::Tensor on_device(std::optional<c10::Device> device, Make&& make) {
   const uint32_t before = current_device();
   if (device && device->has_index()) set_current_device(static_cast<uint32_t>(device->index()));
-  struct Back {
+  struct DeviceRestorer {
     uint32_t device;
-    ~Back() { set_current_device(device); }
+    ~DeviceRestorer() { set_current_device(device); }
   } const back{before};
   at::Tensor made = make();
   Memory::get().set_shape(made.const_data_ptr(), shape_of(made));

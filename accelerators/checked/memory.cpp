@@ -145,7 +145,7 @@ void Memory::record_use(const void* address, const Actor& actor) {
   };
   const std::lock_guard lock(mutex_);
   if (!is_device(address)) {
-    if (const auto found = pinned_at(at); found != pinned_.end() && found->second.owner == Owner::kLibTorch)
+    if (const auto found = pinned_at(at); found != pinned_.end() && found->second.owner == PinOwner::kLibTorch)
       add(pinned_.at(found->first).users);
     return;
   }
@@ -154,7 +154,7 @@ void Memory::record_use(const void* address, const Actor& actor) {
   add(blocks_.at(found->first).users);
 }
 
-Memory::Described Memory::describe(uint64_t address) const {
+Memory::BlockDescription Memory::describe(uint64_t address) const {
   const std::lock_guard lock(mutex_);
   if (!is_device(reinterpret_cast<const void*>(address))) {
     const auto found = pinned_at(address);
@@ -184,14 +184,14 @@ void Memory::set_name(const void* address, const std::string& name) {
 // ---- Pinned memory ---------------------------------------------------------------------------------------------------
 
 // Requires mutex_.
-std::map<uint64_t, Memory::Pinned>::const_iterator Memory::pinned_at(uint64_t address) const {
+std::map<uint64_t, Memory::PinnedRange>::const_iterator Memory::pinned_at(uint64_t address) const {
   const auto next = pinned_.upper_bound(address);
   if (next == pinned_.begin()) return pinned_.end();
   const auto last = std::prev(next);
   return address < last->first + last->second.bytes ? last : pinned_.end();
 }
 
-void Memory::pin(void* address, uint64_t bytes, Owner owner) {
+void Memory::pin(void* address, uint64_t bytes, PinOwner owner) {
   const auto begin = reinterpret_cast<uint64_t>(address);
   if (!address || bytes == 0) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "there is no memory to pin");
   const std::lock_guard lock(mutex_);
@@ -199,12 +199,12 @@ void Memory::pin(void* address, uint64_t bytes, Owner owner) {
   const bool meets_next = next != pinned_.end() && next->first < begin + bytes;
   const bool meets_last = next != pinned_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > begin;
   if (meets_next || meets_last) throw sdk::Failure(GANNET_INVALID_ARGUMENT, "this memory is pinned already, or a part of it is");
-  pinned_.emplace(begin, Pinned{bytes, owner, {}});
+  pinned_.emplace(begin, PinnedRange{bytes, owner, {}});
 }
 
 void Memory::unpin(void* address) {
   const auto begin = reinterpret_cast<uint64_t>(address);
-  Pinned memory{};
+  PinnedRange memory{};
   {
     const std::lock_guard lock(mutex_);
     const auto found = pinned_.find(begin);
@@ -244,7 +244,7 @@ struct PinnedAllocator final : c10::Allocator {
     if (bytes == 0) return {nullptr, c10::DeviceType::CPU};
     void* memory = nullptr;
     TORCH_CHECK_WITH(OutOfMemoryError, posix_memalign(&memory, 64, bytes) == 0, "no host memory for ", bytes, " pinned bytes");
-    Memory::get().pin(memory, bytes, Memory::Owner::kLibTorch);
+    Memory::get().pin(memory, bytes, Memory::PinOwner::kLibTorch);
     return {memory, memory, &release, c10::DeviceType::CPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }

@@ -53,18 +53,18 @@ class Memory {
 
   // Describes the block at an address for messages: its number and size, and its shape and name if
   // known.
-  struct Described {
+  struct BlockDescription {
     uint64_t begin;
     std::string text;
   };
-  Described describe(uint64_t address) const;
+  BlockDescription describe(uint64_t address) const;
   void set_shape(const void* address, const std::string& shape);
   void set_name(const void* address, const std::string& name);
 
   // Page-locked host memory of `owner`. pin throws sdk::Failure if any of it is already pinned, as
   // drivers do. unpin throws if no pinned range begins at the address.
-  enum class Owner { kLibTorch, kOthers };
-  void pin(void* address, uint64_t bytes, Owner owner = Owner::kOthers);
+  enum class PinOwner { kLibTorch, kOthers };
+  void pin(void* address, uint64_t bytes, PinOwner owner = PinOwner::kOthers);
   void unpin(void* address);  // counts as a write of the host
   bool is_pinned(const void* address) const;
 
@@ -91,13 +91,13 @@ class Memory {
   std::vector<Device> devices_;
   std::map<uint64_t, Block> blocks_;
   uint64_t blocks_made_ = 0;
-  struct Pinned {
+  struct PinnedRange {
     uint64_t bytes;
-    Owner owner;
+    PinOwner owner;
     std::vector<const Actor*> users;
   };
-  std::map<uint64_t, Pinned>::const_iterator pinned_at(uint64_t address) const;
-  std::map<uint64_t, Pinned> pinned_;  // by address
+  std::map<uint64_t, PinnedRange>::const_iterator pinned_at(uint64_t address) const;
+  std::map<uint64_t, PinnedRange> pinned_;  // by address
 };
 
 // LibTorch's allocators for the current device and for pinned host memory.

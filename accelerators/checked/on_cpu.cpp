@@ -135,11 +135,11 @@ at::Tensor Views::to_device(const at::Tensor& result) {
 namespace {
 
 // Makes `device` current, because the allocator allocates on the current device.
-class OnDevice {
+class DeviceScope {
  public:
-  explicit OnDevice(uint32_t device) : before_(current_device()) { set_current_device(device); }
-  ~OnDevice() { set_current_device(before_); }
-  OnDevice(const OnDevice&) = delete;
+  explicit DeviceScope(uint32_t device) : before_(current_device()) { set_current_device(device); }
+  ~DeviceScope() { set_current_device(before_); }
+  DeviceScope(const DeviceScope&) = delete;
 
  private:
   uint32_t before_;
@@ -153,9 +153,9 @@ bool takes_host_tensors(const std::string& name) {
 }
 
 // One call of an operator: translates device arguments to CPU views and results back to the device.
-class Call {
+class OperatorCall {
  public:
-  Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+  OperatorCall(const c10::OperatorHandle& op, torch::jit::Stack& stack)
       : op_(op), stack_(stack), count_(op.schema().arguments().size()), first_(stack.size() - count_) {
     find_device();
   }
@@ -196,7 +196,7 @@ class Call {
   }
 
   void give_results() {
-    const OnDevice current(device_);
+    const DeviceScope current(device_);
     views_.take_over_sizes();
     bool host_sees = op_.hasTag(at::Tag::dynamic_output_shape) || op_.hasTag(at::Tag::data_dependent_output);
     const size_t results = op_.schema().returns().size();
@@ -290,7 +290,7 @@ class Call {
 
 void run_on_cpu(const c10::OperatorHandle& op, const c10::OperatorHandle& kernel, torch::jit::Stack* stack,
                 void (*change)(torch::jit::Stack&)) {
-  Call call(op, *stack);
+  OperatorCall call(op, *stack);
   call.take_arguments();
   if (change) change(*stack);
   call.run(kernel);

@@ -8,7 +8,7 @@
 
 namespace gannet::accelerators::checked {
 
-enum class Pass { kUpdate, kSums, kOut };  // written: parameters and states; nothing; `out`
+enum class UpdatePass { kUpdate, kSums, kOut };  // written: parameters and states; nothing; `out`
 
 // Remembers the layout of an optimizer's states, by its object, until forget_states.
 void remember_states(void* self, const gannet_optimizer_description& description);
@@ -16,7 +16,7 @@ void forget_states(void* self);
 
 // Calls `run` with arguments translated to host addresses. The launch is recorded on the stream in
 // the arguments.
-int32_t launch_update(void* self, const gannet_update_args& args, const char* optimizer, Pass pass, gannet_error* error,
+int32_t launch_update(void* self, const gannet_update_args& args, const char* optimizer, UpdatePass pass, gannet_error* error,
                       const std::function<int32_t(const gannet_update_args&)>& run);
 
 }  // namespace gannet::accelerators::checked

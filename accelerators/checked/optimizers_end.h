@@ -8,7 +8,7 @@ namespace {
 
 // Each optimizer has its own functions, because they receive only the object to distinguish them.
 template <size_t kIndex>
-struct Translated {
+struct TranslatedOptimizer {
   static const gannet_optimizer_api& cpu() { return *static_cast<const gannet_optimizer_api*>(kOfCpu[kIndex].api); }
 
   static int32_t describe(void* self, const gannet_optimizer_context* context, gannet_optimizer_description* description,
@@ -22,19 +22,19 @@ struct Translated {
     cpu().destroy(self);
   }
   static int32_t update(void* self, const gannet_update_args* args, gannet_error* error) {
-    return launch_update(self, *args, kOfCpu[kIndex].name, Pass::kUpdate, error,
+    return launch_update(self, *args, kOfCpu[kIndex].name, UpdatePass::kUpdate, error,
                          [&](const gannet_update_args& there) { return cpu().update(self, &there, error); });
   }
   static int32_t sums(void* self, const gannet_update_args* args, uint32_t round, double* sums, gannet_error* error) {
-    return launch_update(self, *args, kOfCpu[kIndex].name, Pass::kSums, error,
+    return launch_update(self, *args, kOfCpu[kIndex].name, UpdatePass::kSums, error,
                          [&](const gannet_update_args& there) { return cpu().sums(self, &there, round, sums, error); });
   }
   static int32_t evaluate(void* self, const gannet_update_args* args, gannet_error* error) {
-    return launch_update(self, *args, kOfCpu[kIndex].name, Pass::kOut, error,
+    return launch_update(self, *args, kOfCpu[kIndex].name, UpdatePass::kOut, error,
                          [&](const gannet_update_args& there) { return cpu().evaluate(self, &there, error); });
   }
   static int32_t perturb(void* self, const gannet_update_args* args, gannet_error* error) {
-    return launch_update(self, *args, kOfCpu[kIndex].name, Pass::kOut, error,
+    return launch_update(self, *args, kOfCpu[kIndex].name, UpdatePass::kOut, error,
                          [&](const gannet_update_args& there) { return cpu().perturb(self, &there, error); });
   }
 
@@ -54,7 +54,7 @@ struct Translated {
 
 // Both are initialized when the plugin is loaded, before the host reads its exports.
 template <size_t kIndex>
-const gannet_optimizer_api kApi = Translated<kIndex>::api();
+const gannet_optimizer_api kApi = TranslatedOptimizer<kIndex>::api();
 
 template <size_t kIndex>
 gannet_descriptor descriptor() {

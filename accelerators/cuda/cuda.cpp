@@ -104,7 +104,7 @@ class Cuda : public sdk::AcceleratorBase {
   // device that a rank looks at.
   static uint64_t free_bytes(uint32_t device) {
     if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) return 0;
-    const OnDevice current(device);
+    const DeviceScope current(device);
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "asking for the free memory of CUDA device " + std::to_string(device));
     return free;

@@ -9,7 +9,7 @@ namespace gannet::accelerators {
 // An event belongs to the device that is current when it is created, and can be recorded only on
 // that device's streams.
 CudaEvent::CudaEvent(uint32_t device, cudaStream_t stream) : device_(device) {
-  const OnDevice current(device);
+  const DeviceScope current(device);
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event on CUDA device " + std::to_string(device));
   event_.reset(event);
@@ -29,7 +29,7 @@ bool CudaEvent::is_over() {
 void CudaEvent::wait() { check(cudaEventSynchronize(event_.get()), "work in a queue of CUDA device " + std::to_string(device_)); }
 
 void CudaEvent::block(void* stream) {
-  const OnDevice current(device_);  // cudaStreamLegacy is the current device's
+  const DeviceScope current(device_);  // cudaStreamLegacy is the current device's
   check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_.get(), 0),
         "letting a stream of CUDA device " + std::to_string(device_) + " wait for a queue");
 }
@@ -38,7 +38,7 @@ void CudaEvent::block(void* stream) {
 
 CudaQueue::CudaQueue(const sdk::HostServices& host, uint32_t device, const char* name)
     : host_(host), device_(device), name_(name) {
-  const OnDevice current(device);
+  const DeviceScope current(device);
   // Non-blocking, because the legacy default stream, on which LibTorch computes, would otherwise
   // wait for every copy, and every copy for it.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),

@@ -20,11 +20,11 @@ class CudaEvent {
   cudaEvent_t handle() const { return event_.get(); }
 
  private:
-  struct Destroy {
+  struct EventDeleter {
     void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }  // the driver frees it once it has completed
   };
   uint32_t device_;
-  std::unique_ptr<CUevent_st, Destroy> event_;
+  std::unique_ptr<CUevent_st, EventDeleter> event_;
 };
 
 class CudaQueue {

@@ -23,11 +23,11 @@ inline c10::Device device_of(uint32_t device) {
 
 // Sets the calling thread's current device for its lifetime. Uses LibTorch's guard, which does not
 // create a context on the previous device.
-class OnDevice {
+class DeviceScope {
  public:
-  explicit OnDevice(uint32_t device) : before_(guard().exchangeDevice(device_of(device))) {}
-  ~OnDevice() { guard().uncheckedSetDevice(before_); }
-  OnDevice(const OnDevice&) = delete;
+  explicit DeviceScope(uint32_t device) : before_(guard().exchangeDevice(device_of(device))) {}
+  ~DeviceScope() { guard().uncheckedSetDevice(before_); }
+  DeviceScope(const DeviceScope&) = delete;
 
  private:
   c10::Device before_;

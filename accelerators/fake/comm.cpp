@@ -9,15 +9,15 @@ namespace {
 
 // A collective as messages, and the work to do on this rank when they have arrived. Created when
 // the collective begins to run, because it reads the buffers at that time.
-struct Plan {
-  std::vector<Mailboxes::Out> outs;
-  std::vector<Mailboxes::In> ins;
+struct ExchangePlan {
+  std::vector<Mailboxes::OutgoingMessage> outs;
+  std::vector<Mailboxes::IncomingMessage> ins;
   std::function<void()> then = [] {};
 };
 
 // Owns copies of the count lists, which the caller may change once the call returns.
-struct Kept {
-  explicit Kept(const Collective& given) : collective(given) {
+struct OwnedCollective {
+  explicit OwnedCollective(const Collective& given) : collective(given) {
     if (given.send_counts) send_counts.assign(given.send_counts, given.send_counts + given.size);
     if (given.recv_counts) recv_counts.assign(given.recv_counts, given.recv_counts + given.size);
   }
@@ -32,13 +32,13 @@ struct Kept {
 };
 
 // This rank's scaled elements, and space for the parts of other ranks.
-struct Parts {
+struct ReductionBuffers {
   std::vector<char> scaled, arrived;
 };
 
-void add_reduction(const Collective& c, Plan& plan) {
+void add_reduction(const Collective& c, ExchangePlan& plan) {
   const bool scatters = c.op == GANNET_REDUCE_SCATTER;
-  auto parts = std::make_shared<Parts>();
+  auto parts = std::make_shared<ReductionBuffers>();
   Collective mine = c;
   if (c.first_factor() != 1.0) {
     const uint64_t all = scatters ? c.send_offset(c.size) : c.count;
@@ -63,7 +63,7 @@ void add_reduction(const Collective& c, Plan& plan) {
   };
 }
 
-void add(const Collective& c, Plan& plan) {
+void add(const Collective& c, ExchangePlan& plan) {
   static const char kNothing = 0;
   static thread_local char nowhere[1];
   const uint64_t size = c.element_bytes();
@@ -135,14 +135,14 @@ std::unique_ptr<FakeComm::Group> FakeComm::make_group(const std::vector<uint32_t
 }
 
 std::vector<std::unique_ptr<FakeComm::Work>> FakeComm::start_many(Group& group, const std::vector<Collective>& batch) {
-  std::vector<Kept> kept;
+  std::vector<OwnedCollective> kept;
   for (const Collective& one : batch) {
     kept.emplace_back(one);
     group.queue.wait_stream(one.stream);
   }
   group.queue.run_late([this, &group, kept = std::move(kept)] {
-    Plan plan;
-    for (const Kept& one : kept) {
+    ExchangePlan plan;
+    for (const OwnedCollective& one : kept) {
       const Collective c = one.get();
       if (c.size == 1)
         sdk::do_alone(c);

@@ -119,7 +119,7 @@ namespace {
 
 // A message in flight: its length, from which the receiver detects a mismatch, then its bytes.
 template <class Byte>
-struct Moving {
+struct MovingMessage {
   uint32_t peer;
   Byte* bytes;
   uint64_t length;         // as this rank expects it
@@ -140,11 +140,11 @@ struct Moving {
 
 }  // namespace
 
-void Mailboxes::exchange(const std::vector<Out>& outs, const std::vector<In>& ins) {
-  std::vector<Moving<const char>> sent;
-  for (const Out& out : outs) sent.push_back({out.to, static_cast<const char*>(out.from), out.bytes, out.bytes});
-  std::vector<Moving<char>> received;
-  for (const In& in : ins) received.push_back({in.from, static_cast<char*>(in.to), in.bytes});
+void Mailboxes::exchange(const std::vector<OutgoingMessage>& outs, const std::vector<IncomingMessage>& ins) {
+  std::vector<MovingMessage<const char>> sent;
+  for (const OutgoingMessage& out : outs) sent.push_back({out.to, static_cast<const char*>(out.from), out.bytes, out.bytes});
+  std::vector<MovingMessage<char>> received;
+  for (const IncomingMessage& in : ins) received.push_back({in.from, static_cast<char*>(in.to), in.bytes});
   for (uint64_t idle = 0;;) {
     bool moves = false;
     uint32_t waits_for = size_;  // nobody

@@ -18,12 +18,12 @@ class Mailboxes {
   ~Mailboxes();
   Mailboxes(const Mailboxes&) = delete;
 
-  struct Out {
+  struct OutgoingMessage {
     uint32_t to;
     const void* from;
     uint64_t bytes;
   };
-  struct In {
+  struct IncomingMessage {
     uint32_t from;
     void* to;
     uint64_t bytes;
@@ -31,7 +31,7 @@ class Mailboxes {
   // Exchanges all messages concurrently; those between the same two ranks keep their order. Throws
   // Failure(GANNET_PEER_LOST) if a rank has ended or aborted, and Failure(GANNET_INVALID_ARGUMENT)
   // if two ranks disagree on the length of a message.
-  void exchange(const std::vector<Out>& outs, const std::vector<In>& ins);
+  void exchange(const std::vector<OutgoingMessage>& outs, const std::vector<IncomingMessage>& ins);
   // Ends exchanges of this rank and of the ranks that wait for it. Thread-safe.
   void abort();
 

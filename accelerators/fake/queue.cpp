@@ -10,9 +10,9 @@ namespace gannet::accelerators {
 
 using sdk::Failure;
 
-// ---- Moment ----------------------------------------------------------------------------------------------------------
+// ---- QueuePoint ------------------------------------------------------------------------------------------------------
 
-void Moment::reach(std::shared_ptr<Mishap> mishap) {
+void QueuePoint::reach(std::shared_ptr<Mishap> mishap) {
   {
     const std::lock_guard lock(mutex_);
     is_reached_ = true;
@@ -21,18 +21,18 @@ void Moment::reach(std::shared_ptr<Mishap> mishap) {
   reached_.notify_all();
 }
 
-std::shared_ptr<Mishap> Moment::wait_reached() {
+std::shared_ptr<Mishap> QueuePoint::wait_reached() {
   std::unique_lock lock(mutex_);
   reached_.wait(lock, [&] { return is_reached_; });
   return mishap_;
 }
 
-bool Moment::wait_reached_for(std::chrono::milliseconds limit) {
+bool QueuePoint::wait_reached_for(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   return reached_.wait_for(lock, limit, [&] { return is_reached_; });
 }
 
-bool Moment::is_reached() {
+bool QueuePoint::is_reached() {
   const std::lock_guard lock(mutex_);
   return is_reached_;
 }
@@ -154,7 +154,7 @@ void FakeQueue::do_copy(void* to, const void* from, uint64_t bytes) {
 }
 
 FakeEvent FakeQueue::record() {
-  auto moment = std::make_shared<Moment>();
+  auto moment = std::make_shared<QueuePoint>();
   give([this, moment] { moment->reach(mishap_); });
   return FakeEvent(std::move(moment));
 }

@@ -32,7 +32,7 @@ struct Mishap {
 };
 
 // The state behind an event: a point in a queue's work that is reached once.
-class Moment {
+class QueuePoint {
  public:
   void reach(std::shared_ptr<Mishap> mishap);
   // Waits until the moment is reached. Null if all work before it succeeded.
@@ -49,14 +49,14 @@ class Moment {
 
 class FakeEvent {
  public:
-  explicit FakeEvent(std::shared_ptr<Moment> moment) : moment_(std::move(moment)) {}
+  explicit FakeEvent(std::shared_ptr<QueuePoint> moment) : moment_(std::move(moment)) {}
   bool is_over();
   void wait();
   void block(void* stream);  // a queue of this device, which has no other streams; null: the calling thread
-  const std::shared_ptr<Moment>& moment() const { return moment_; }
+  const std::shared_ptr<QueuePoint>& moment() const { return moment_; }
 
  private:
-  std::shared_ptr<Moment> moment_;
+  std::shared_ptr<QueuePoint> moment_;
 };
 
 class FakeQueue {

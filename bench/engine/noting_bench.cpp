@@ -23,7 +23,7 @@
 namespace {
 
 using gannet::activation::CheapOperators;
-using gannet::activation::Selective;
+using gannet::activation::SelectiveRecomputation;
 
 // CPU time of this thread: the machine is shared.
 double cpu_seconds() {
@@ -58,11 +58,11 @@ int main(int argc, char** argv) {
                                                              }},
                                                             {"other_operators",
                                                              [&] {
-                                                               const Selective noting(none);
+                                                               const SelectiveRecomputation noting(none);
                                                                chain();
                                                              }},
                                                             {"listed_operators", [&] {
-                                                               const Selective noting(all);
+                                                               const SelectiveRecomputation noting(all);
                                                                chain();
                                                              }}};
   std::map<std::string, std::vector<double>> rounds;

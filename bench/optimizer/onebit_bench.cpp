@@ -38,7 +38,7 @@ void run(uint64_t numel, int count) {
   constexpr uint32_t kRanks = 4;
   std::vector<uint8_t> bits(numel / 8), received(numel / 8 * kRanks, 0x5a);
   const std::vector<float> scales = {1, 2, 3, 4};
-  const rules::Momentum from{momentum.data(), gradient.data(), GANNET_FLOAT32, 0.9f, 0.1f, 1.0f};
+  const rules::MomentumInputs from{momentum.data(), gradient.data(), GANNET_FLOAT32, 0.9f, 0.1f, 1.0f};
   const auto compress = [&] {
     in_parallel(numel, [&](uint64_t begin, uint64_t end) {
       rules::compress_cpu(error.data() + begin, end - begin, 1e-3f, bits.data() + begin / 8);

@@ -18,7 +18,7 @@ CheapOperators::CheapOperators(const std::vector<std::string>& chosen, const std
     if (!op || op->schema().is_mutable()) continue;
     const auto& returns = op->schema().returns();
     if (returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::TensorType)
-      by_schema_.emplace(&op->schema(), Chosen{found->second});
+      by_schema_.emplace(&op->schema(), ChosenOperator{found->second});
   }
 }
 

@@ -15,13 +15,13 @@ namespace gannet::activation {
 
 class CheapOperators {
  public:
-  struct Chosen {
+  struct ChosenOperator {
     bool is_random;
   };
   /// Chooses every overload of these names that returns one new tensor. Throws Error(kConfig) for a
   /// name that cannot be chosen. `where` begins the sentence of the error.
   explicit CheapOperators(const std::vector<std::string>& names, const std::string& where = "");
-  const Chosen* find(const c10::OperatorHandle& op) const {
+  const ChosenOperator* find(const c10::OperatorHandle& op) const {
     const auto found = by_schema_.find(&op.schema());
     return found == by_schema_.end() ? nullptr : &found->second;
   }
@@ -30,7 +30,7 @@ class CheapOperators {
   static std::vector<std::string> names();
 
  private:
-  std::unordered_map<const c10::FunctionSchema*, Chosen> by_schema_;
+  std::unordered_map<const c10::FunctionSchema*, ChosenOperator> by_schema_;
 };
 
 }  // namespace gannet::activation

@@ -17,13 +17,13 @@ std::shared_ptr<const Configuration>& of_this_thread() {
   return configuration;
 }
 
-struct OfTheProgram {
+struct ProgramConfiguration {
   std::mutex mutex;
   std::shared_ptr<const Configuration> configuration;
 };
 // Never destroyed: threads of backward passes may outlive main().
-OfTheProgram& of_the_program() {
-  static auto* const forever = new OfTheProgram;
+ProgramConfiguration& of_the_program() {
+  static auto* const forever = new ProgramConfiguration;
   return *forever;
 }
 
@@ -37,9 +37,9 @@ std::shared_ptr<const Configuration> in_force() {
   return of_this_thread();
 }
 
-InForce::InForce(std::shared_ptr<const Configuration> configuration)
+ConfigurationScope::ConfigurationScope(std::shared_ptr<const Configuration> configuration)
     : before_(std::exchange(of_this_thread(), std::move(configuration))) {}
-InForce::~InForce() { of_this_thread() = std::move(before_); }
+ConfigurationScope::~ConfigurationScope() { of_this_thread() = std::move(before_); }
 
 void require_none_waiting() {
   if (const int64_t count = regions_waiting(); count > 0)
@@ -60,8 +60,8 @@ std::shared_ptr<const Configuration> explicit_configuration() {
   return of_the_program().configuration;
 }
 
-Waiting::Waiting() { ++waiting; }
-Waiting::~Waiting() { --waiting; }
+WaitingRegion::WaitingRegion() { ++waiting; }
+WaitingRegion::~WaitingRegion() { --waiting; }
 int64_t regions_waiting() { return waiting; }
 
 uint32_t tensor_rank() {

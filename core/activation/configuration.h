@@ -38,11 +38,11 @@ struct Configuration {
 std::shared_ptr<const Configuration> in_force();
 
 /// Puts a configuration in force on this thread while it lives.
-class InForce {
+class ConfigurationScope {
  public:
-  explicit InForce(std::shared_ptr<const Configuration> configuration);
-  ~InForce();
-  InForce(const InForce&) = delete;
+  explicit ConfigurationScope(std::shared_ptr<const Configuration> configuration);
+  ~ConfigurationScope();
+  ConfigurationScope(const ConfigurationScope&) = delete;
 
  private:
   std::shared_ptr<const Configuration> before_;
@@ -56,11 +56,11 @@ void set_explicit(std::shared_ptr<const Configuration> configuration);
 std::shared_ptr<const Configuration> explicit_configuration();
 
 /// Counts a region that no backward pass has reached yet.
-class Waiting {
+class WaitingRegion {
  public:
-  Waiting();
-  ~Waiting();
-  Waiting(const Waiting&) = delete;
+  WaitingRegion();
+  ~WaitingRegion();
+  WaitingRegion(const WaitingRegion&) = delete;
 };
 int64_t regions_waiting();
 

@@ -26,25 +26,25 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
   }
 
   // Owns a slot of the buffer and frees it on destruction.
-  struct Lease {
-    Lease(std::shared_ptr<Buffer> owner, int64_t place) : buffer(std::move(owner)), slot(place) {}
-    ~Lease() {
+  struct SlotLease {
+    SlotLease(std::shared_ptr<Buffer> owner, int64_t place) : buffer(std::move(owner)), slot(place) {}
+    ~SlotLease() {
       const std::lock_guard lock(buffer->mutex_);
       buffer->free_.push_back(slot);
       --buffer->in_use_;
     }
-    Lease(const Lease&) = delete;
+    SlotLease(const SlotLease&) = delete;
     const std::shared_ptr<Buffer> buffer;
     const int64_t slot;
   };
   /// Returns null if no slot is free.
-  std::shared_ptr<Lease> lease() {
+  std::shared_ptr<SlotLease> lease() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) return nullptr;
     const int64_t slot = free_.back();
     free_.pop_back();
     ++in_use_;
-    return std::make_shared<Lease>(shared_from_this(), slot);
+    return std::make_shared<SlotLease>(shared_from_this(), slot);
   }
   bool is_free() const {
     const std::lock_guard lock(mutex_);
@@ -58,27 +58,27 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
 
   // Returns a tensor [numel] over its own storage, which owns the lease: the slot stays in use as
   // long as the storage does.
-  at::Tensor view(const std::shared_ptr<Lease>& lease) const {
+  at::Tensor view(const std::shared_ptr<SlotLease>& lease) const {
     auto* const address =
         static_cast<char*>(memory_.data_ptr()) + lease->slot * numel_ * static_cast<int64_t>(memory_.itemsize());
     return at::from_blob(address, {numel_}, [lease](void*) {}, memory_.options());
   }
-  const std::shared_ptr<TierMemory::Region>& region() const { return region_; }
+  const std::shared_ptr<TierMemory::SlotRegion>& region() const { return region_; }
 
  private:
   const int64_t numel_;
   const at::ScalarType dtype_;
   const at::Device device_;
-  at::Tensor memory_;                           // undefined: the buffer is on the tier
-  std::shared_ptr<TierMemory::Region> region_;  // null: the buffer is in memory
+  at::Tensor memory_;                               // undefined: the buffer is on the tier
+  std::shared_ptr<TierMemory::SlotRegion> region_;  // null: the buffer is in memory
   mutable std::mutex mutex_;
   std::vector<int64_t> free_;  // the last one is taken next
   int64_t in_use_;
 };
 
-class ContiguousInputs::InMemory : public Slot {
+class ContiguousInputs::MemorySlot : public Slot {
  public:
-  explicit InMemory(at::Tensor values) : values_(std::move(values)) {}
+  explicit MemorySlot(at::Tensor values) : values_(std::move(values)) {}
   void start_read() override {}
   at::Tensor read() override { return values_; }
 
@@ -86,14 +86,14 @@ class ContiguousInputs::InMemory : public Slot {
   const at::Tensor values_;
 };
 
-class ContiguousInputs::OnTier : public Slot {
+class ContiguousInputs::TierSlot : public Slot {
  public:
-  explicit OnTier(std::shared_ptr<TierMemory::Piece> piece) : piece_(std::move(piece)) {}
+  explicit TierSlot(std::shared_ptr<TierMemory::TierPiece> piece) : piece_(std::move(piece)) {}
   void start_read() override { piece_->start_read(); }
   at::Tensor read() override { return piece_->read(); }
 
  private:
-  const std::shared_ptr<TierMemory::Piece> piece_;  // owns the lease
+  const std::shared_ptr<TierMemory::TierPiece> piece_;  // owns the lease
 };
 
 std::unique_ptr<ContiguousInputs::Slot> ContiguousInputs::put(size_t argument, const at::Tensor& flat, const std::string& name) {
@@ -124,10 +124,10 @@ std::unique_ptr<ContiguousInputs::Slot> ContiguousInputs::put(size_t argument, c
                   slots_, name),
         "set number_checkpoints to the number of regions between two backwards; a loss that gets none must have gone");
   if (buffer->region())
-    return std::make_unique<OnTier>(tier_->write(flat, buffer->region(), static_cast<uint64_t>(lease->slot), lease));
+    return std::make_unique<TierSlot>(tier_->write(flat, buffer->region(), static_cast<uint64_t>(lease->slot), lease));
   const at::Tensor values = buffer->view(lease);
   copy_quietly(values, flat);
-  return std::make_unique<InMemory>(values);
+  return std::make_unique<MemorySlot>(values);
 }
 
 uint64_t ContiguousInputs::bytes() const {

@@ -40,8 +40,8 @@ class ContiguousInputs {
 
  private:
   class Buffer;
-  class InMemory;
-  class OnTier;
+  class MemorySlot;
+  class TierSlot;
   const int64_t slots_;
   const std::shared_ptr<TierMemory> tier_;
   mutable std::mutex mutex_;

@@ -16,8 +16,8 @@ thread_local SavedBytes* meter = nullptr;
 
 }  // namespace
 
-InRegion::InRegion() { ++depth; }
-InRegion::~InRegion() { --depth; }
+RegionScope::RegionScope() { ++depth; }
+RegionScope::~RegionScope() { --depth; }
 bool is_in_region() { return depth > 0; }
 
 RegionCounts region_counts() { return {regions_here, regions_everywhere.load()}; }
@@ -33,7 +33,7 @@ void SavedBytes::note(const at::Tensor& saved) {
   if (meter == nullptr || !saved.has_storage()) return;
   c10::StorageImpl* const storage = saved.storage().unsafeGetStorageImpl();
   if (zero::is_watched(storage)) return;  // a gathered parameter
-  meter->seen_.try_emplace(storage, Seen{saved.storage().getWeakStorageImpl(), static_cast<int64_t>(storage->nbytes())});
+  meter->seen_.try_emplace(storage, SeenStorage{saved.storage().getWeakStorageImpl(), static_cast<int64_t>(storage->nbytes())});
 }
 
 int64_t SavedBytes::without(const std::unordered_set<const c10::StorageImpl*>& others) const {

@@ -11,11 +11,11 @@
 namespace gannet::activation {
 
 // While it lives, this thread runs a region's function, in its forward or in its recomputation.
-class InRegion {
+class RegionScope {
  public:
-  InRegion();
-  ~InRegion();
-  InRegion(const InRegion&) = delete;
+  RegionScope();
+  ~RegionScope();
+  RegionScope(const RegionScope&) = delete;
 };
 bool is_in_region();
 
@@ -33,7 +33,7 @@ class SavedBytes {
   SavedBytes();
   ~SavedBytes();
   SavedBytes(const SavedBytes&) = delete;
-  /// Called by a region for tensors that it drops, and by Selective and SavedStore for every saved
+  /// Called by a region for tensors that it drops, and by SelectiveRecomputation and SavedStore for every saved
   /// tensor, whether dropped or not.
   static void note(const at::Tensor& saved);
   /// Bytes of all storages except `others`: those of parameters, inputs and results.
@@ -44,11 +44,11 @@ class SavedBytes {
   int64_t alive_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
 
  private:
-  struct Seen {
+  struct SeenStorage {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // held so that its address is not reused
     int64_t bytes;
   };
-  std::unordered_map<const c10::StorageImpl*, Seen> seen_;
+  std::unordered_map<const c10::StorageImpl*, SeenStorage> seen_;
   SavedBytes* const outer_;
 };
 

@@ -56,7 +56,7 @@ class InputStore::Memory {
   const int64_t numel_;
   std::mutex mutex_;
   std::unique_ptr<ContiguousInputs::Slot> slot_;
-  std::shared_ptr<TierMemory::Piece> piece_;
+  std::shared_ptr<TierMemory::TierPiece> piece_;
   at::Tensor slice_;
   uint64_t bytes_ = 0;
 };
@@ -75,21 +75,21 @@ bool InputStore::is_movable(const at::Tensor& tensor) const {
 std::shared_ptr<InputStore::Memory> InputStore::memory_of(const at::Tensor& tensor, size_t argument, const std::string& name) {
   const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   const int64_t span = span_of(tensor), item = static_cast<int64_t>(tensor.itemsize());
-  const Stretch stretch{storage, tensor.storage_offset() * item, span * item};
+  const StorageRange stretch{storage, tensor.storage_offset() * item, span * item};
   const Version version = Version::of(tensor);
   std::erase_if(known_, [](const auto& one) { return one.second.storage.expired() || one.second.memory.expired(); });
   if (const auto found = known_.find(stretch); found != known_.end() && found->second.version == version)
     if (auto memory = found->second.memory.lock()) return memory;
   const auto memory = std::make_shared<Memory>(options_, contiguous_.get(),
                                                tensor.detach().as_strided({span}, {1}, tensor.storage_offset()), argument, name);
-  known_.insert_or_assign(stretch, Known{weak_storage(tensor), version, memory});
+  known_.insert_or_assign(stretch, KnownInput{weak_storage(tensor), version, memory});
   return memory;
 }
 
-std::shared_ptr<InputStore::Kept> InputStore::keep(const std::vector<at::Tensor>& inputs, const std::string& name) {
-  const Unseen unseen;
+std::shared_ptr<InputStore::KeptInputs> InputStore::keep(const std::vector<at::Tensor>& inputs, const std::string& name) {
+  const UnobservedScope unseen;
   const std::lock_guard lock(mutex_);
-  auto kept = std::make_shared<Kept>();
+  auto kept = std::make_shared<KeptInputs>();
   for (const at::Tensor& input : inputs) {
     const bool is_moved = is_movable(input);
     kept->memories_.push_back(is_moved ? memory_of(input, kept->memories_.size(), name) : nullptr);
@@ -101,25 +101,25 @@ std::shared_ptr<InputStore::Kept> InputStore::keep(const std::vector<at::Tensor>
   return kept;
 }
 
-at::Tensor InputStore::Kept::values(size_t input) {
-  const Unseen unseen;
+at::Tensor InputStore::KeptInputs::values(size_t input) {
+  const UnobservedScope unseen;
   const at::Tensor& shape = shapes_[input];
   const at::Tensor flat = memories_[input]->flat();
   return flat.as_strided(shape.sizes(), shape.strides(), flat.storage_offset()).detach();
 }
 
-uint64_t InputStore::Kept::bytes_here() const {
+uint64_t InputStore::KeptInputs::bytes_here() const {
   uint64_t bytes = 0;
   for (const auto& memory : memories_) bytes += memory ? memory->bytes_here() : 0;
   return bytes;
 }
 
-void InputStore::Kept::start_those_before() const {
+void InputStore::KeptInputs::start_those_before() const {
   if (const auto before = before_.lock()) before->start_coming();
 }
 
-void InputStore::Kept::start_coming() {
-  const Unseen unseen;
+void InputStore::KeptInputs::start_coming() {
+  const UnobservedScope unseen;
   for (const auto& memory : memories_)
     if (memory) memory->start_coming();
 }

@@ -48,7 +48,7 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   class Memory;  // one byte range of a storage
 
   // The inputs of one region.
-  class Kept {
+  class KeptInputs {
    public:
     bool is_moved(size_t input) const { return memories_[input] != nullptr; }
     /// A collective: every rank of the tensor axis calls it, in the same order.
@@ -62,26 +62,26 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
     friend class InputStore;
     std::vector<std::shared_ptr<Memory>> memories_;  // by input; null: it stays in place
     std::vector<at::Tensor> shapes_;                 // by input, on the meta device
-    std::weak_ptr<Kept> before_;
+    std::weak_ptr<KeptInputs> before_;
   };
   /// Ignores undefined tensors.
-  std::shared_ptr<Kept> keep(const std::vector<at::Tensor>& inputs, const std::string& name);
+  std::shared_ptr<KeptInputs> keep(const std::vector<at::Tensor>& inputs, const std::string& name);
 
  private:
-  using Stretch = std::tuple<const c10::StorageImpl*, int64_t, int64_t>;  // first byte, bytes
+  using StorageRange = std::tuple<const c10::StorageImpl*, int64_t, int64_t>;  // first byte, bytes
   bool is_movable(const at::Tensor& tensor) const;
   std::shared_ptr<Memory> memory_of(const at::Tensor& tensor, size_t argument, const std::string& name);
 
   const Options options_;
   std::unique_ptr<ContiguousInputs> contiguous_;
   std::mutex mutex_;
-  std::weak_ptr<Kept> last_;
-  struct Known {
+  std::weak_ptr<KeptInputs> last_;
+  struct KnownInput {
     WeakStorage storage;  // while it is held, no other storage can have this address
     Version version;      // version of the tensor that was kept
     std::weak_ptr<Memory> memory;
   };
-  std::map<Stretch, Known> known_;  // so that a tensor that several regions take as input is kept once
+  std::map<StorageRange, KnownInput> known_;  // so that a tensor that several regions take as input is kept once
 };
 
 }  // namespace gannet::activation

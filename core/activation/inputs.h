@@ -37,7 +37,7 @@ class Inputs {
     Version version;
   };
   std::vector<Input> inputs_;
-  std::shared_ptr<InputStore::Kept> moved_;  // inputs that are not in inputs_; null: none
+  std::shared_ptr<InputStore::KeptInputs> moved_;  // inputs that are not in inputs_; null: none
 };
 
 }  // namespace gannet::activation

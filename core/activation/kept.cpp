@@ -6,7 +6,7 @@
 namespace gannet::activation {
 namespace {
 
-int64_t largest_gradient(const Kept& kept) {
+int64_t largest_gradient(const ActivationMeasurement& kept) {
   int64_t largest = kept.rest_largest_bytes;
   for (const MeasuredLayer& layer : kept.layers) largest = std::max(largest, layer.largest_bytes);
   return largest;
@@ -16,12 +16,12 @@ int64_t largest_gradient(const Kept& kept) {
 int64_t in_backward(const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes + layer.largest_bytes; }
 
 // For estimates without per-layer data, where the order in which backward drops tensors is unknown.
-KeptAtMost all_the_time(int64_t bytes) { return {.bytes = bytes, .last_bytes = bytes}; }
+ActivationPeak all_the_time(int64_t bytes) { return {.bytes = bytes, .last_bytes = bytes}; }
 
 }  // namespace
 
-KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
-  KeptAtMost most;
+ActivationPeak kept_at_most(const ActivationMeasurement& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
+  ActivationPeak most;
   int64_t before = 0, input_before = 0;  // of the earlier groups; on a tier: the input of the last of them
   for (const LayerGroup& group : groups) {
     int64_t inside = 0, gradient = 0;
@@ -47,7 +47,7 @@ KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups,
   return most;
 }
 
-std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationCheckpointing& settings) {
+std::vector<LayerGroup> groups_of(const ActivationMeasurement& kept, const config::ActivationCheckpointing& settings) {
   const size_t layers = kept.layers.size();
   if (layers == 0) return {};
   if (settings.memory_limit) return single_regions(choose(kept.layers, *settings.memory_limit).is_region);
@@ -59,7 +59,7 @@ std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationChec
 
 // All saved tensors are on the tier, except those in flight, which belong to at most two
 // consecutive layers. Without layers, all of them may be in flight.
-KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
+ActivationPeak kept_on_tier(const ActivationMeasurement& kept, bool tier_is_memory) {
   const auto all_of = [](const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes; };
   int64_t all = kept.rest_bytes, before = 0, most = kept.rest_bytes + kept.rest_largest_bytes;
   for (const MeasuredLayer& layer : kept.layers) {
@@ -70,7 +70,8 @@ KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory) {
   return {most, all, kept.layers.empty() ? most : in_backward(kept.layers.front())};
 }
 
-KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory) {
+ActivationPeak kept_at_most(const ActivationMeasurement& kept, const config::ActivationCheckpointing& settings,
+                            bool tier_is_memory) {
   if (settings.keep != config::kKeepOnDevice) return kept_on_tier(kept, tier_is_memory && settings.keep == "cpu");
   const std::vector<LayerGroup> groups = groups_of(kept, settings);
   const bool has_regions = std::any_of(groups.begin(), groups.end(), [](const LayerGroup& one) { return one.is_region; });

@@ -1,7 +1,7 @@
 // Estimates the most memory that activations of one micro-batch take under given settings. Plain
 // arithmetic; no model is needed.
 //
-//   Kept kept{.layers = measured, .rest_bytes = 4096};
+//   ActivationMeasurement kept{.layers = measured, .rest_bytes = 4096};
 //   kept_at_most(kept, groups_of(kept.layers.size(), 1), /*on_tier=*/false);     // each layer is recomputed
 //
 // Backward runs from the last region to the first. At each region, memory holds the inputs of the
@@ -20,14 +20,14 @@
 
 namespace gannet::activation {
 
-struct Kept {
+struct ActivationMeasurement {
   std::vector<MeasuredLayer> layers;       // in execution order; empty: the model declares none
   int64_t rest_bytes = 0;                  // saved outside of layers, for example by the loss; backward drops it first
   int64_t rest_largest_bytes = 0;          // the largest tensor in rest_bytes
   std::optional<int64_t> selective_bytes;  // total if the operators of `recompute` are recomputed; null: not measured
 };
 
-struct KeptAtMost {
+struct ActivationPeak {
   int64_t bytes = 0;       // on the device
   int64_t tier_bytes = 0;  // inputs of regions on a tier
   int64_t last_bytes = 0;  // the part of `bytes` that is left when backward is in the first layers
@@ -35,14 +35,15 @@ struct KeptAtMost {
 
 /// `on_tier`: inputs of regions are on a tier, except those of the current region and of the one
 /// before it, which are read ahead.
-KeptAtMost kept_at_most(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier);
+ActivationPeak kept_at_most(const ActivationMeasurement& kept, const std::vector<LayerGroup>& groups, bool on_tier);
 /// Returns the groups that these settings make of the layers. If none of the keys is set, that is
 /// one group that is not a region.
-std::vector<LayerGroup> groups_of(const Kept& kept, const config::ActivationCheckpointing& settings);
+std::vector<LayerGroup> groups_of(const ActivationMeasurement& kept, const config::ActivationCheckpointing& settings);
 /// The estimate with all saved tensors on a tier.
-KeptAtMost kept_on_tier(const Kept& kept, bool tier_is_memory);
+ActivationPeak kept_on_tier(const ActivationMeasurement& kept, bool tier_is_memory);
 /// The estimate for an engine with these settings. `tier_is_memory`: a tier in the host's memory is
 /// the device's own memory.
-KeptAtMost kept_at_most(const Kept& kept, const config::ActivationCheckpointing& settings, bool tier_is_memory);
+ActivationPeak kept_at_most(const ActivationMeasurement& kept, const config::ActivationCheckpointing& settings,
+                            bool tier_is_memory);
 
 }  // namespace gannet::activation

@@ -17,7 +17,7 @@ namespace gannet {
 namespace {
 
 using activation::MeasuredLayer;
-using activation::Recomputing;
+using activation::RecomputationPlanner;
 using Storages = std::unordered_set<const c10::StorageImpl*>;
 
 std::string tensors(size_t count) { return formatted("{} tensor{}", count, count == 1 ? "" : "s"); }
@@ -61,7 +61,7 @@ int64_t add_storages(const Wire& wire, Storages& seen) {
 
 // Calls a group of one layer and measures what it would keep. `passed` holds the storages of
 // parameters and of earlier wires.
-Wire call_measured(const Recomputing& recomputing, const std::shared_ptr<const std::vector<Layer>>& layers,
+Wire call_measured(const RecomputationPlanner& recomputing, const std::shared_ptr<const std::vector<Layer>>& layers,
                    const activation::LayerGroup& group, const Wire& wire, Storages& passed, MeasuredLayer& measured) {
   measured.name = (*layers)[group.begin].name();
   measured.input_bytes = add_storages(wire, passed);
@@ -86,20 +86,20 @@ bool give_if(torch::nn::AnyValue& value, Wire& wire) {
 }
 
 using at::Tensor;
-using Two = std::tuple<Tensor, Tensor>;
-using Three = std::tuple<Tensor, Tensor, Tensor>;
-using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using TensorPair = std::tuple<Tensor, Tensor>;
+using TensorTriple = std::tuple<Tensor, Tensor, Tensor>;
+using TensorQuadruple = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 // A Sequential passes the result of a module to the next one as one argument; a tuple stays a
 // tuple.
 std::vector<torch::nn::AnyValue> arguments_of(const Wire& wire, bool is_first) {
   std::vector<torch::nn::AnyValue> arguments;
   if (!is_first && wire.size() == 2)
-    arguments.emplace_back(Two{wire[0], wire[1]});
+    arguments.emplace_back(TensorPair{wire[0], wire[1]});
   else if (!is_first && wire.size() == 3)
-    arguments.emplace_back(Three{wire[0], wire[1], wire[2]});
+    arguments.emplace_back(TensorTriple{wire[0], wire[1], wire[2]});
   else if (!is_first && wire.size() == 4)
-    arguments.emplace_back(Four{wire[0], wire[1], wire[2], wire[3]});
+    arguments.emplace_back(TensorQuadruple{wire[0], wire[1], wire[2], wire[3]});
   else
     for (const Tensor& tensor : wire) arguments.emplace_back(tensor);
   return arguments;
@@ -157,7 +157,7 @@ std::vector<Layer> layers_of(const std::shared_ptr<torch::nn::SequentialImpl>& s
       torch::nn::AnyModule own = module;
       torch::nn::AnyValue value = call_any(own, arguments_of(wire, is_first));
       Wire results;
-      if (!give_if<Tensor, Two, Three, Four, std::pair<Tensor, Tensor>, Wire>(value, results))
+      if (!give_if<Tensor, TensorPair, TensorTriple, TensorQuadruple, std::pair<Tensor, Tensor>, Wire>(value, results))
         throw Error(ErrorCode::kUnsupported,
                     formatted("layer '{}' returned a {}: tensors alone pass between layers", printable(name),
                               c10::demangle(value.type_info().name())),
@@ -173,10 +173,10 @@ namespace detail {
 
 Wire run_layers(const std::vector<Layer>& layers, Wire wire) {
   const bool may_cut = checkpointing::detail::is_recorded() && !activation::is_in_region();
-  const auto recomputing = may_cut ? Recomputing::of(layers) : nullptr;
+  const auto recomputing = may_cut ? RecomputationPlanner::of(layers) : nullptr;
   if (!recomputing || !recomputing->is_on()) return call_layers(layers, 0, layers.size(), std::move(wire));
   const auto kept = std::make_shared<const std::vector<Layer>>(layers);  // for the recomputation
-  const Recomputing::Plan plan = recomputing->plan(layers);
+  const RecomputationPlanner::Plan plan = recomputing->plan(layers);
   if (!plan.is_measured) {
     for (const auto& group : plan.groups) wire = call_group(kept, group, std::move(wire));
     return wire;

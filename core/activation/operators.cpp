@@ -92,7 +92,7 @@ class Operators::Observer : public zero::Observer {
   void note(const at::Generator& generator) {
     auto& all = operators_.drawn_from_;
     if (!generator.defined() ||
-        std::any_of(all.begin(), all.end(), [&](const DrawnFrom& one) { return one.generator == generator; }))
+        std::any_of(all.begin(), all.end(), [&](const GeneratorSnapshot& one) { return one.generator == generator; }))
       return;
     at::Generator own = generator;
     const std::lock_guard lock(own.mutex());
@@ -104,7 +104,7 @@ class Operators::Observer : public zero::Observer {
 };
 
 Operators::Operators(bool is_replay)
-    : is_replay_(is_replay), observing_(std::make_unique<zero::Observing>(std::make_shared<Observer>(*this))) {}
+    : is_replay_(is_replay), observing_(std::make_unique<zero::ObserverScope>(std::make_shared<Observer>(*this))) {}
 Operators::~Operators() = default;
 
 const void* Operators::key_of(const at::Tensor& tensor) {
@@ -129,7 +129,7 @@ void Operators::keep(const at::Tensor& tensor) {
   const auto numel = static_cast<int64_t>(tensor.storage().nbytes() / tensor.itemsize());
   if (!of_engine && numel != tensor.numel()) whole = whole.as_strided({numel}, {1}, 0);
   const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
-  Kept one{whole, at::empty_like(whole), counter.enabled() ? counter.current_version() : 0};
+  StorageSnapshot one{whole, at::empty_like(whole), counter.enabled() ? counter.current_version() : 0};
   copy_quietly(one.values, one.tensor);
   kept_.emplace(key, std::move(one));
 }

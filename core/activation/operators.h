@@ -23,7 +23,7 @@ class Operators {
   ~Operators();
   Operators(const Operators&) = delete;
 
-  struct Kept {
+  struct StorageSnapshot {
     at::Tensor tensor, values;  // a whole storage (in an engine's memory: one parameter), and its values before its first write
     uint32_t version = 0;
   };
@@ -36,11 +36,11 @@ class Operators {
   /// Stops observing.
   void finish() { observing_.reset(); }
 
-  const std::unordered_map<const void*, Kept>& kept() const { return kept_; }
+  const std::unordered_map<const void*, StorageSnapshot>& kept() const { return kept_; }
   bool has_kept(const at::Tensor& tensor) const { return kept_.contains(key_of(tensor)); }
   /// Tensors that existed before the region and were arguments of its operators.
   const std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>& reads() const { return reads_; }
-  const std::vector<DrawnFrom>& drawn_from() const { return drawn_from_; }
+  const std::vector<GeneratorSnapshot>& drawn_from() const { return drawn_from_; }
   const std::string& current_operator() const { return operator_; }
   void ignore(const at::Tensor& tensor) { known_.insert(tensor.unsafeGetTensorImpl()); }
 
@@ -48,14 +48,14 @@ class Operators {
   class Observer;
   // The storage, or for an engine's memory the address of the parameter.
   static const void* key_of(const at::Tensor& tensor);
-  std::unordered_map<const void*, Kept> kept_;
+  std::unordered_map<const void*, StorageSnapshot> kept_;
   std::unordered_set<const c10::StorageImpl*> made_;  // storages that the operators created
   std::unordered_set<const c10::TensorImpl*> known_;  // created by the operators, already noted, or ignored
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> reads_;
-  std::vector<DrawnFrom> drawn_from_;
+  std::vector<GeneratorSnapshot> drawn_from_;
   std::string operator_;
   const bool is_replay_;
-  std::unique_ptr<zero::Observing> observing_;  // the last member, so that it is destroyed first
+  std::unique_ptr<zero::ObserverScope> observing_;  // the last member, so that it is destroyed first
 };
 
 /// Copies without a graph, without a version change, and without an operator that observers see.

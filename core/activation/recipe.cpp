@@ -36,9 +36,9 @@ bool is_copied(const at::Tensor& tensor) {
 }
 
 // Catches the n-th tensor that an operator saves.
-class Catching : public Keeper {
+class CatchingKeeper : public Keeper {
  public:
-  explicit Catching(size_t wanted) : wanted_(wanted) {}
+  explicit CatchingKeeper(size_t wanted) : wanted_(wanted) {}
   std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
   at::Tensor caught;
 
@@ -46,14 +46,14 @@ class Catching : public Keeper {
   // The hooks of a graph that is never run backward.
   class Hooks : public SavedVariableHooks {
    public:
-    explicit Hooks(Catching& catching) : catching_(catching) {}
+    explicit Hooks(CatchingKeeper& catching) : catching_(catching) {}
     void call_pack_hook(const at::Tensor& tensor) override {
       if (catching_.count_++ == catching_.wanted_) catching_.caught = without_graph(tensor);
     }
     at::Tensor call_unpack_hook() override { return {}; }
 
    private:
-    Catching& catching_;
+    CatchingKeeper& catching_;
   };
   const size_t wanted_;
   size_t count_ = 0;
@@ -76,7 +76,7 @@ Recipe::Input::Input(const at::Tensor& tensor)
       requires_grad(tensor.requires_grad()),
       is_parameter(requires_grad && tensor.is_leaf()) {}
 
-Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, bool is_random, const Notes& notes)
+Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, bool is_random, const StorageNotes& notes)
     : op_(op) {
   const size_t count = op.schema().arguments().size();
   arguments_.reserve(count);
@@ -106,7 +106,7 @@ Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& st
   surroundings_.emplace(devices, is_random);
 }
 
-void Recipe::add_input(const at::Tensor& tensor, const Notes& notes) {
+void Recipe::add_input(const at::Tensor& tensor, const StorageNotes& notes) {
   if (!tensor.defined() || !is_plain(tensor)) {
     is_usable_ = false;
     return;
@@ -130,24 +130,24 @@ void Recipe::finish(const at::Tensor& output) {
   output_version_ = Version::of(output);
 }
 
-bool Recipe::can_hold(const Input& input, const Notes& notes, int& budget) {
+bool Recipe::can_hold(const Input& input, const StorageNotes& notes, int& budget) {
   if (input.tensor.defined()) return !input.version.has_passed();
   if (!input.version.has_passed() && notes.is_kept(input.storage._unsafe_get_target())) return true;
   return input.maker && input.maker->can_hold(notes, budget);
 }
 
-bool Recipe::can_hold(const Notes& notes, int& budget) const {
+bool Recipe::can_hold(const StorageNotes& notes, int& budget) const {
   budget -= std::max(cost_, 1);
   if (budget < 0 || cost_ > 0) return budget >= 0;
   return std::all_of(inputs_.begin(), inputs_.end(), [&](const Input& input) { return can_hold(input, notes, budget); });
 }
 
-bool Recipe::can_hold(const Notes& notes) const {
+bool Recipe::can_hold(const StorageNotes& notes) const {
   int budget = kMostOperators;
   return can_hold(notes, budget);
 }
 
-void Recipe::hold(const Notes& notes) {
+void Recipe::hold(const StorageNotes& notes) {
   if (cost_ > 0) return;
   cost_ = 1;
   for (Input& input : inputs_) {
@@ -199,14 +199,14 @@ at::Tensor Recipe::run(bool with_grad) const {
       stack.push_back(argument);
     }
   }
-  const Restored there(*surroundings_);
+  const SurroundingsScope there(*surroundings_);
   op_.callBoxed(&stack);
   return stack.back().toTensor();
 }
 
 at::Tensor Recipe::output_again(const View& view) const {
   const at::NoGradGuard no_grad;
-  const Keeping nobody(nullptr);
+  const KeeperScope nobody(nullptr);
   const at::Tensor output = run(/*with_grad=*/false);
   const View found(output);
   if (found.sizes != output_->sizes || found.strides != output_->strides || found.dtype != output_->dtype)
@@ -217,9 +217,9 @@ at::Tensor Recipe::output_again(const View& view) const {
 
 at::Tensor Recipe::saved_again(size_t index, const View& view) const {
   const at::AutoGradMode with_grad(true);
-  Catching catching(index);
+  CatchingKeeper catching(index);
   {
-    const Keeping kept(&catching);
+    const KeeperScope kept(&catching);
     run(/*with_grad=*/true);
   }
   if (!catching.caught.defined()) throw_differs(operator_name());

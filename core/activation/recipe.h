@@ -34,9 +34,9 @@ namespace gannet::activation {
 class Recipe;
 
 // Facts about the storages of one forward.
-class Notes {
+class StorageNotes {
  public:
-  virtual ~Notes() = default;
+  virtual ~StorageNotes() = default;
   /// The recipe of a tensor's storage, unless the storage has been written since.
   virtual std::shared_ptr<Recipe> recipe_of(const at::Tensor& tensor) const = 0;
   /// Whether the whole storage is kept until backward anyway.
@@ -45,7 +45,7 @@ class Notes {
 
 class Recipe {
  public:
-  Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, bool is_random, const Notes& notes);
+  Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, bool is_random, const StorageNotes& notes);
   /// False if an argument is a tensor that cannot be kept by its storage and strides (sparse,
   /// quantized, lazily conjugated).
   bool is_usable() const { return is_usable_; }
@@ -59,8 +59,8 @@ class Recipe {
   at::ScalarType output_dtype() const { return output_->dtype; }
   const std::string& operator_name() const { return op_.operator_name().name; }
 
-  bool can_hold(const Notes& notes) const;
-  void hold(const Notes& notes);
+  bool can_hold(const StorageNotes& notes) const;
+  void hold(const StorageNotes& notes);
 
   /// Both run the operator again. The first returns a view of its output, the second the n-th
   /// tensor that it saved for backward itself.
@@ -79,9 +79,9 @@ class Recipe {
     bool requires_grad, is_parameter;
     std::shared_ptr<Recipe> maker;  // null: none
   };
-  void add_input(const at::Tensor& tensor, const Notes& notes);
-  bool can_hold(const Notes& notes, int& budget) const;
-  static bool can_hold(const Input& input, const Notes& notes, int& budget);
+  void add_input(const at::Tensor& tensor, const StorageNotes& notes);
+  bool can_hold(const StorageNotes& notes, int& budget) const;
+  static bool can_hold(const Input& input, const StorageNotes& notes, int& budget);
   at::Tensor made_again(const Input& input, bool with_grad) const;
   at::Tensor run(bool with_grad) const;
 

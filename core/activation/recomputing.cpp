@@ -13,19 +13,19 @@
 namespace gannet::activation {
 namespace {
 
-struct Table {
+struct PlannerTable {
   std::mutex mutex;
-  std::unordered_map<const void*, Recomputing*> of;  // by a parameter's TensorImpl
+  std::unordered_map<const void*, RecomputationPlanner*> of;  // by a parameter's TensorImpl
 };
 
-Table& table() {
-  static Table* const forever = new Table;  // never destroyed: engines in global variables may outlive it
+PlannerTable& table() {
+  static PlannerTable* const forever = new PlannerTable;  // never destroyed: engines in global variables may outlive it
   return *forever;
 }
 
 // Engines that have a forward running on this thread, the innermost last.
-std::vector<Recomputing*>& forwards() {
-  thread_local std::vector<Recomputing*> stack;
+std::vector<RecomputationPlanner*>& forwards() {
+  thread_local std::vector<RecomputationPlanner*> stack;
   return stack;
 }
 
@@ -45,15 +45,15 @@ std::string RecomputeSettings::to_string() const {
   return "each layer";
 }
 
-Recomputing::Recomputing(RecomputeSettings settings, std::function<void()> wait)
+RecomputationPlanner::RecomputationPlanner(RecomputeSettings settings, std::function<void()> wait)
     : settings_(std::move(settings)), wait_(std::move(wait)) {}
 
-Recomputing::~Recomputing() {
+RecomputationPlanner::~RecomputationPlanner() {
   const std::lock_guard lock(table().mutex);
   std::erase_if(table().of, [this](const auto& entry) { return entry.second == this; });
 }
 
-void Recomputing::own(const std::vector<at::Tensor>& parameters) {
+void RecomputationPlanner::own(const std::vector<at::Tensor>& parameters) {
   const std::lock_guard lock(table().mutex);
   for (const at::Tensor& parameter : parameters) {
     table().of[parameter.unsafeGetTensorImpl()] = this;
@@ -61,7 +61,7 @@ void Recomputing::own(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-std::shared_ptr<Recomputing> Recomputing::of(const std::vector<Layer>& layers) {
+std::shared_ptr<RecomputationPlanner> RecomputationPlanner::of(const std::vector<Layer>& layers) {
   {
     const std::lock_guard lock(table().mutex);
     if (table().of.empty()) return nullptr;
@@ -75,64 +75,64 @@ std::shared_ptr<Recomputing> Recomputing::of(const std::vector<Layer>& layers) {
   return forwards().empty() ? nullptr : forwards().back()->shared_from_this();
 }
 
-void Recomputing::turn(bool on) {
+void RecomputationPlanner::turn(bool on) {
   turned_ = turned_ || settings_.is_on != on;
   settings_.is_on = on;
 }
 
-Recomputing::List* Recomputing::find(const std::string& names) {
-  const auto found = std::find_if(lists_.begin(), lists_.end(), [&](const List& list) { return list.names == names; });
+RecomputationPlanner::LayerList* RecomputationPlanner::find(const std::string& names) {
+  const auto found = std::find_if(lists_.begin(), lists_.end(), [&](const LayerList& list) { return list.names == names; });
   return found == lists_.end() ? nullptr : &*found;
 }
 
-Recomputing::Plan Recomputing::plan(const std::vector<Layer>& layers) {
+RecomputationPlanner::Plan RecomputationPlanner::plan(const std::vector<Layer>& layers) {
   if (!settings_.memory_limit)
     return {settings_.interval             ? groups_of(layers.size(), static_cast<size_t>(*settings_.interval))
             : settings_.number_checkpoints ? even_groups(layers.size(), static_cast<size_t>(*settings_.number_checkpoints))
                                            : groups_of(layers.size(), 1)};
   const std::lock_guard lock(mutex_);
   const std::string names = names_of(layers);
-  const List* const list = find(names);
+  const LayerList* const list = find(names);
   if (list && !list->groups.empty()) return {list->groups};
   if (!list) lists_.push_back({names, {}, {}});
   return {groups_of(layers.size(), 1), !list || list->layers.empty()};
 }
 
-void Recomputing::add(const std::vector<Layer>& layers, std::vector<MeasuredLayer> measured) {
+void RecomputationPlanner::add(const std::vector<Layer>& layers, std::vector<MeasuredLayer> measured) {
   const std::lock_guard lock(mutex_);
-  if (List* const list = find(names_of(layers)); list && list->layers.empty()) list->layers = std::move(measured);
+  if (LayerList* const list = find(names_of(layers)); list && list->layers.empty()) list->layers = std::move(measured);
 }
 
-std::unordered_set<const c10::StorageImpl*> Recomputing::parameter_storages() const {
+std::unordered_set<const c10::StorageImpl*> RecomputationPlanner::parameter_storages() const {
   std::unordered_set<const c10::StorageImpl*> storages;
   for (const at::Tensor& parameter : parameters_)
     if (parameter.has_storage()) storages.insert(parameter.storage().unsafeGetStorageImpl());
   return storages;
 }
 
-void Recomputing::wait() const {
+void RecomputationPlanner::wait() const {
   if (wait_) wait_();
 }
 
-std::string Recomputing::unchosen() const {
+std::string RecomputationPlanner::unchosen() const {
   const std::lock_guard lock(mutex_);
   std::string names;
-  for (const List& list : lists_)
+  for (const LayerList& list : lists_)
     if (!list.layers.empty() && list.groups.empty()) names += list.names + '\n';
   return names;
 }
 
-std::vector<MeasuredLayer> Recomputing::measured_layers() const {
+std::vector<MeasuredLayer> RecomputationPlanner::measured_layers() const {
   const std::lock_guard lock(mutex_);
   std::vector<MeasuredLayer> all;
-  for (const List& list : lists_) all.insert(all.end(), list.layers.begin(), list.layers.end());
+  for (const LayerList& list : lists_) all.insert(all.end(), list.layers.begin(), list.layers.end());
   return all;
 }
 
-std::vector<double> Recomputing::measured() const {
+std::vector<double> RecomputationPlanner::measured() const {
   const std::lock_guard lock(mutex_);
   std::vector<double> numbers;
-  for (const List& list : lists_)
+  for (const LayerList& list : lists_)
     for (const MeasuredLayer& layer : list.layers)
       numbers.insert(numbers.end(),
                      {static_cast<double>(layer.input_bytes), static_cast<double>(layer.saved_bytes), layer.seconds});
@@ -141,11 +141,11 @@ std::vector<double> Recomputing::measured() const {
 
 // Chooses for all lists together: if a forward runs an encoder's and a decoder's lists, the tensors
 // of one are kept while the other runs.
-std::string Recomputing::choose(const std::vector<double>& agreed) {
+std::string RecomputationPlanner::choose(const std::vector<double>& agreed) {
   const std::lock_guard lock(mutex_);
   std::vector<MeasuredLayer> all;
   double forward_seconds = 0;
-  for (const List& list : lists_)
+  for (const LayerList& list : lists_)
     for (const MeasuredLayer& layer : list.layers) {
       const size_t at = 3 * all.size();
       GANNET_CHECK(at + 3 <= agreed.size(), "three numbers for each layer");
@@ -155,7 +155,7 @@ std::string Recomputing::choose(const std::vector<double>& agreed) {
   const Choice choice = activation::choose(all, *settings_.memory_limit);
   size_t first = 0;
   std::vector<std::string> chosen;
-  for (List& list : lists_) {
+  for (LayerList& list : lists_) {
     if (list.layers.empty()) continue;
     std::vector<bool> is_region(list.layers.size());
     for (size_t i = 0; i < is_region.size(); ++i) {
@@ -178,11 +178,11 @@ std::string Recomputing::choose(const std::vector<double>& agreed) {
                    is_missed ? "; the limit is missed: smaller micro-batches or finer layers keep less" : "");
 }
 
-Recomputing::Forward::Forward(std::shared_ptr<Recomputing> recomputing)
+RecomputationPlanner::Forward::Forward(std::shared_ptr<RecomputationPlanner> recomputing)
     : recomputing_(std::move(recomputing)), regions_before_(region_counts().everywhere) {
   forwards().push_back(recomputing_.get());
 }
-Recomputing::Forward::~Forward() {
+RecomputationPlanner::Forward::~Forward() {
   auto& stack = forwards();
   if (const auto found = std::find(stack.rbegin(), stack.rend(), recomputing_.get()); found != stack.rend())
     stack.erase(std::next(found).base());

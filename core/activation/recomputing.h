@@ -1,9 +1,10 @@
 // Decides which layers an engine recomputes, among those that a model with its parameters passes to
 // run_layers.
 //
-//   auto mine = std::make_shared<Recomputing>(settings);
+//   auto mine = std::make_shared<RecomputationPlanner>(settings);
 //   mine->own(parameters);                                       // layers that have one of them are grouped by `mine`
-//   { const Recomputing::Forward here(mine); model->forward(x); }  // on this thread also layers without any engine's parameters
+//   { const RecomputationPlanner::Forward here(mine); model->forward(x); }  // on this thread also layers without any engine's
+//   parameters
 //
 // With a memory limit, the choice is based on measurements of one micro-batch. Until then every
 // layer is a region, so that the measurement itself needs no more memory than the smallest choice:
@@ -38,17 +39,17 @@ struct RecomputeSettings {
   std::string to_string() const;              // "interval 2"
 };
 
-class Recomputing : public std::enable_shared_from_this<Recomputing> {
+class RecomputationPlanner : public std::enable_shared_from_this<RecomputationPlanner> {
  public:
   /// `wait` blocks until the device has finished all queued work; empty: the device has no queue.
-  explicit Recomputing(RecomputeSettings settings, std::function<void()> wait = {});
-  ~Recomputing();
+  explicit RecomputationPlanner(RecomputeSettings settings, std::function<void()> wait = {});
+  ~RecomputationPlanner();
 
   /// Takes ownership of these parameters, also of those that another engine owned before.
   void own(const std::vector<at::Tensor>& parameters);
   /// Returns the owner of these layers: that of their first parameter that has an engine, else the
   /// engine whose forward runs on this thread; null: neither exists.
-  static std::shared_ptr<Recomputing> of(const std::vector<Layer>& layers);
+  static std::shared_ptr<RecomputationPlanner> of(const std::vector<Layer>& layers);
 
   void turn(bool on);
   bool is_on() const { return settings_.is_on; }
@@ -79,31 +80,31 @@ class Recomputing : public std::enable_shared_from_this<Recomputing> {
   // Marks an engine's forward on its thread.
   class Forward {
    public:
-    explicit Forward(std::shared_ptr<Recomputing> recomputing);
+    explicit Forward(std::shared_ptr<RecomputationPlanner> recomputing);
     ~Forward();
     Forward(const Forward&) = delete;
 
    private:
-    const std::shared_ptr<Recomputing> recomputing_;
+    const std::shared_ptr<RecomputationPlanner> recomputing_;
     const uint64_t regions_before_;
   };
   /// Whether no region has run in this engine's forwards; returns true only once.
   bool is_without_effect() { return regions_ == 0 && !std::exchange(has_said_so_, true); }
 
  private:
-  struct List {
+  struct LayerList {
     std::string names;
     std::vector<MeasuredLayer> layers;  // empty: not measured yet
     std::vector<LayerGroup> groups;     // empty: not chosen yet
   };
-  List* find(const std::string& names);
+  LayerList* find(const std::string& names);
 
   RecomputeSettings settings_;
   bool turned_ = false;
   const std::function<void()> wait_;
   std::vector<at::Tensor> parameters_;
-  mutable std::mutex mutex_;  // guards the lists: several threads of the program may run layers
-  std::vector<List> lists_;   // in the order of their first run
+  mutable std::mutex mutex_;      // guards the lists: several threads of the program may run layers
+  std::vector<LayerList> lists_;  // in the order of their first run
   std::atomic<uint64_t> regions_ = 0;
   bool has_said_so_ = false;
 };

@@ -42,10 +42,10 @@ class ReentrantRegion : public torch::CustomClassHolder {
 
   variable_list run(const checkpointing::detail::ForwardWithOutputs& forward, const variable_list& tensors) {
     count_region();
-    Recorder recorder(tensors);
+    RegionRecorder recorder(tensors);
     {
       const Boundary boundary(configuration_.get(), devices_, "forward", name());
-      const InRegion in_region;
+      const RegionScope in_region;
       outputs_ = forward();
     }
     record_ = recorder.finish();
@@ -89,11 +89,11 @@ class ReentrantRegion : public torch::CustomClassHolder {
     variable_list outputs;
     {
       const at::AutoGradMode with_grad(true);
-      const InForce configuration(configuration_);
+      const ConfigurationScope configuration(configuration_);
       const Boundary boundary(configuration_.get(), devices_, "recomputation", name());
-      const Restored surroundings(surroundings_);
-      const Replayed replayed(record_);
-      const InRegion in_region;
+      const SurroundingsScope surroundings(surroundings_);
+      const RecordReplay replayed(record_);
+      const RegionScope in_region;
       outputs = again_(inputs);
     }
     if (outputs.size() != gradients.size())
@@ -138,10 +138,10 @@ class ReentrantRegion : public torch::CustomClassHolder {
   const Options options_;
   checkpointing::detail::AgainWithOutputs again_;
   const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: none
-  std::optional<Waiting> waiting_{std::in_place};                          // empty: nothing is kept
+  std::optional<WaitingRegion> waiting_{std::in_place};                    // empty: nothing is kept
   const std::vector<at::Device> devices_;
   Surroundings surroundings_;
-  Record record_;
+  RegionRecord record_;
   std::optional<Inputs> inputs_;
   std::vector<at::Tensor*> outputs_;  // the program's; set only during the forward
   std::mutex mutex_;

@@ -29,9 +29,9 @@ std::string operator_text(const std::string& name) { return name.empty() ? "a fu
 
 }  // namespace
 
-class Region::Dropping : public Keeper {
+class Region::DroppingKeeper : public Keeper {
  public:
-  Dropping(Region& region, const Recorder& recorder) : region_(region), recorder_(recorder) {}
+  DroppingKeeper(Region& region, const RegionRecorder& recorder) : region_(region), recorder_(recorder) {}
   std::unique_ptr<SavedVariableHooks> hooks() override {
     return std::make_unique<Hooks>(region_.shared_from_this(), recorder_.current_operator());
   }
@@ -40,7 +40,7 @@ class Region::Dropping : public Keeper {
   class Hooks : public SavedVariableHooks {
    public:
     Hooks(std::shared_ptr<Region> region, const std::string& saved_by)
-        : region_(std::move(region)), place_(std::make_shared<Place>()) {
+        : region_(std::move(region)), place_(std::make_shared<SavedTensorPlace>()) {
       place_->saved_by = saved_by;
     }
     void call_pack_hook(const at::Tensor& tensor) override {
@@ -55,16 +55,16 @@ class Region::Dropping : public Keeper {
 
    private:
     std::shared_ptr<Region> region_;
-    std::shared_ptr<Place> place_;
+    std::shared_ptr<SavedTensorPlace> place_;
   };
   Region& region_;
-  const Recorder& recorder_;
+  const RegionRecorder& recorder_;
 };
 
 // Puts what the operators of a recomputation save into the places.
-class Region::Filling : public Keeper {
+class Region::FillingKeeper : public Keeper {
  public:
-  Filling(Region& region, int backward, Place& wanted, const Replayed& replayed)
+  FillingKeeper(Region& region, int backward, SavedTensorPlace& wanted, const RecordReplay& replayed)
       : region_(region), backward_(backward), wanted_(wanted), replayed_(replayed) {}
 
   std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
@@ -73,7 +73,7 @@ class Region::Filling : public Keeper {
  private:
   class Hooks : public SavedVariableHooks {
    public:
-    explicit Hooks(Filling& filling) : filling_(filling) {}
+    explicit Hooks(FillingKeeper& filling) : filling_(filling) {}
     void call_pack_hook(const at::Tensor& tensor) override {
       kept_ = tensor.detach();
       filling_.fill(kept_);
@@ -82,7 +82,7 @@ class Region::Filling : public Keeper {
     at::Tensor call_unpack_hook() override { return kept_; }
 
    private:
-    Filling& filling_;
+    FillingKeeper& filling_;
     at::Tensor kept_;
   };
 
@@ -96,7 +96,7 @@ class Region::Filling : public Keeper {
     if (count_ >= region_.places_.size() && (region_.options_.early_stop || !region_.has_run_)) throw AllPlacesFilled();
   }
 
-  void fill(Place& place, size_t index, const at::Tensor& tensor) {
+  void fill(SavedTensorPlace& place, size_t index, const at::Tensor& tensor) {
     if (tensor.sizes() != at::IntArrayRef(place.sizes) || tensor.scalar_type() != place.dtype ||
         tensor.device() != place.device || replayed_.current_operator() != place.saved_by)
       throw Error(
@@ -108,15 +108,15 @@ class Region::Filling : public Keeper {
                     shape_text(place.sizes), place.device->str(), index + 1),
           "let the function depend on its arguments alone: train() and eval() as they were, no state of its own");
     if (backward_ == kNoBackward && &place != &wanted_) return;
-    Place::Filled& filled = place.by_backward[backward_];
+    SavedTensorPlace::FilledTensor& filled = place.by_backward[backward_];
     if (filled.is_read && &place != &wanted_) return;
     filled = {tensor, false};
   }
 
   Region& region_;
   const int backward_;
-  Place& wanted_;
-  const Replayed& replayed_;
+  SavedTensorPlace& wanted_;
+  const RecordReplay& replayed_;
   size_t count_ = 0;
 };
 
@@ -132,12 +132,12 @@ std::string Region::name() const {
 }
 
 void Region::run(const std::function<void()>& forward, const std::vector<at::Tensor>& inputs) {
-  Recorder recorder(inputs);
+  RegionRecorder recorder(inputs);
   {
     const Boundary boundary(configuration_.get(), devices_, "forward", name());
-    Dropping dropping(*this, recorder);
-    const Keeping kept(&dropping);
-    const InRegion in_region;
+    DroppingKeeper dropping(*this, recorder);
+    const KeeperScope kept(&dropping);
+    const RegionScope in_region;
     forward();
   }
   record_ = recorder.finish();
@@ -146,19 +146,19 @@ void Region::run(const std::function<void()>& forward, const std::vector<at::Ten
   inputs_.keep(inputs, configuration_.get(), name());
 }
 
-void Region::recompute(int backward, Place& wanted) {
+void Region::recompute(int backward, SavedTensorPlace& wanted) {
   waiting_.reset();
   const std::vector<at::Tensor> inputs = inputs_.again(name());
   record_.require_unchanged(name());
   const at::AutoGradMode with_grad(true);
-  const InForce configuration(configuration_);  // for nested regions, which are created again
+  const ConfigurationScope configuration(configuration_);  // for nested regions, which are created again
   const Boundary boundary(configuration_.get(), devices_, "recomputation", name());
-  const Restored surroundings(surroundings_);
-  const Replayed replayed(record_);
-  Filling filling(*this, backward, wanted, replayed);
+  const SurroundingsScope surroundings(surroundings_);
+  const RecordReplay replayed(record_);
+  FillingKeeper filling(*this, backward, wanted, replayed);
   {
-    const Keeping kept(&filling);
-    const InRegion in_region;
+    const KeeperScope kept(&filling);
+    const RegionScope in_region;
     try {
       again_(inputs);
     } catch (const AllPlacesFilled&) {
@@ -191,7 +191,7 @@ void Region::forget(int backward) {
     if (const auto place = weak.lock()) place->by_backward.erase(backward);
 }
 
-at::Tensor Region::read(Place& place) {
+at::Tensor Region::read(SavedTensorPlace& place) {
   const std::lock_guard lock(mutex_);
   if (place.version.has_passed())
     throw Error(ErrorCode::kOrder,
@@ -201,7 +201,7 @@ at::Tensor Region::read(Place& place) {
   const int backward = torch::autograd::get_current_graph_task_id();
   if (const auto found = place.by_backward.find(backward); found == place.by_backward.end() || found->second.is_read)
     recompute(backward, place);
-  Place::Filled& filled = place.by_backward[backward];
+  SavedTensorPlace::FilledTensor& filled = place.by_backward[backward];
   const at::Tensor tensor = std::exchange(filled.tensor, at::Tensor());
   filled.is_read = true;
   if (backward == kNoBackward) place.by_backward.erase(backward);

@@ -30,7 +30,7 @@
 namespace gannet::activation {
 
 // The place of one saved tensor.
-struct Place {
+struct SavedTensorPlace {
   // Properties at the forward; the recomputation must produce the same.
   std::string saved_by;  // operator
   std::vector<int64_t> sizes;
@@ -38,11 +38,11 @@ struct Place {
   std::optional<at::Device> device;
   Version version;
 
-  struct Filled {
+  struct FilledTensor {
     at::Tensor tensor;
     bool is_read = false;  // by this backward; from then on only a read of this place fills it again
   };
-  std::map<int, Filled> by_backward;  // [graph task]
+  std::map<int, FilledTensor> by_backward;  // [graph task]
 };
 
 class Region : public std::enable_shared_from_this<Region> {
@@ -52,24 +52,24 @@ class Region : public std::enable_shared_from_this<Region> {
   /// Runs the function without keeping what it saves.
   void run(const std::function<void()>& forward, const std::vector<at::Tensor>& inputs);
   /// Returns the tensor of a place, for the backward that runs on this thread.
-  at::Tensor read(Place& place);
+  at::Tensor read(SavedTensorPlace& place);
 
  private:
-  class Dropping;
-  class Filling;
-  void recompute(int backward, Place& wanted);
+  class DroppingKeeper;
+  class FillingKeeper;
+  void recompute(int backward, SavedTensorPlace& wanted);
   void forget(int backward);
   std::string name() const;
 
   const checkpointing::Options options_;
   const checkpointing::detail::Again again_;
   const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: none
-  std::optional<Waiting> waiting_{std::in_place};                          // until the first backward reaches the region
+  std::optional<WaitingRegion> waiting_{std::in_place};                    // until the first backward reaches the region
   const std::vector<at::Device> devices_;
   Surroundings surroundings_;
-  Record record_;
+  RegionRecord record_;
   Inputs inputs_;
-  std::vector<std::weak_ptr<Place>> places_;  // in the order of saving; an expired one is no longer needed
+  std::vector<std::weak_ptr<SavedTensorPlace>> places_;  // in the order of saving; an expired one is no longer needed
   bool has_run_ = false;
   std::deque<int> backwards_;  // those that have filled places, the latest last
   std::mutex mutex_;           // backward threads of several devices may read concurrently

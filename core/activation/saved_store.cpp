@@ -23,12 +23,12 @@ namespace {
 constexpr int64_t kAlignedBytes = 64;
 
 // Bytes [begin, begin + count) of a storage.
-struct Stretch {
+struct ByteRange {
   int64_t begin = 0, count = 0;
-  bool holds(const Stretch& other) const { return begin <= other.begin && other.begin + other.count <= begin + count; }
+  bool holds(const ByteRange& other) const { return begin <= other.begin && other.begin + other.count <= begin + count; }
 };
 
-Stretch stretch_of(const at::Tensor& tensor) {
+ByteRange stretch_of(const at::Tensor& tensor) {
   const auto item = static_cast<int64_t>(tensor.itemsize());
   return {tensor.storage_offset() * item, span_of(tensor) * item};
 }
@@ -37,7 +37,8 @@ Stretch stretch_of(const at::Tensor& tensor) {
 
 class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
  public:
-  Memory(std::shared_ptr<SavedStore> store, const at::Tensor& tensor, const Stretch& stretch, std::shared_ptr<Order> order)
+  Memory(std::shared_ptr<SavedStore> store, const at::Tensor& tensor, const ByteRange& stretch,
+         std::shared_ptr<SavingOrder> order)
       : stretch_(stretch), store_(std::move(store)), order_(std::move(order)) {
     const std::lock_guard lock(order_->mutex);
     number_ = order_->memories.size();
@@ -49,7 +50,7 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
     const std::lock_guard lock(order_->mutex);
     order_->memories.push_back(weak_from_this());
   }
-  const Stretch& stretch() const { return stretch_; }
+  const ByteRange& stretch() const { return stretch_; }
 
   at::Tensor read(View view) {
     at::Tensor bytes;
@@ -94,11 +95,11 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
     return bytes;
   }
 
-  const Stretch stretch_;
+  const ByteRange stretch_;
   const std::shared_ptr<SavedStore> store_;
-  const std::shared_ptr<Order> order_;
+  const std::shared_ptr<SavingOrder> order_;
   size_t number_ = 0;
-  std::shared_ptr<TierMemory::Piece> piece_;
+  std::shared_ptr<TierMemory::TierPiece> piece_;
   std::mutex mutex_;
   c10::weak_intrusive_ptr<c10::StorageImpl> latest_{c10::intrusive_ptr<c10::StorageImpl>()};  // read last
   int64_t latest_offset_ = 0;
@@ -108,7 +109,7 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
   int read_by_ = -2;  // graph task; initially none
 };
 
-struct SavedStore::Saved {
+struct SavedStore::SavedTensor {
   at::Tensor kept;  // undefined: it is on the tier
   std::optional<View> view;
   std::shared_ptr<Memory> memory;
@@ -122,18 +123,18 @@ class SavedStore::Hooks : public torch::autograd::SavedVariableHooks {
   at::Tensor call_unpack_hook() override {
     if (saved_.version.has_passed()) throw_changed(saved_.view ? *saved_.view : View(saved_.kept), saved_.version);
     if (saved_.kept.defined()) return saved_.kept;
-    const Unseen unseen;
+    const UnobservedScope unseen;
     return saved_.memory->read(*saved_.view);
   }
 
  private:
   SavedStore::Forward& forward_;  // used only in the pack hook, which is called at once
-  Saved saved_;
+  SavedTensor saved_;
 };
 
 // Tensors that a backward never reads, because it ends elsewhere, are dropped after the next few
 // reads.
-void SavedStore::start_those_before(Order& order, size_t number) {
+void SavedStore::start_those_before(SavingOrder& order, size_t number) {
   std::vector<std::shared_ptr<Memory>> wanted;
   {
     const std::lock_guard lock(order.mutex);
@@ -182,14 +183,14 @@ bool SavedStore::Forward::is_moved(const at::Tensor& tensor) const {
 // of a data set.
 std::shared_ptr<SavedStore::Memory> SavedStore::Forward::memory_of(const at::Tensor& tensor) {
   const Version version = Version::of(tensor);
-  const auto [entry, is_new] = known_.emplace(storage_impl(tensor), Known{weak_storage(tensor), {}});
-  Known& known = entry->second;
-  if (!is_new && known.storage.expired()) known = Known{weak_storage(tensor), {}};
+  const auto [entry, is_new] = known_.emplace(storage_impl(tensor), KnownStorage{weak_storage(tensor), {}});
+  KnownStorage& known = entry->second;
+  if (!is_new && known.storage.expired()) known = KnownStorage{weak_storage(tensor), {}};
   std::erase_if(known.memories, [](const auto& one) { return one.first.has_passed(); });
-  Stretch own = stretch_of(tensor);
+  ByteRange own = stretch_of(tensor);
   own.count += own.begin % kAlignedBytes;
   own.begin -= own.begin % kAlignedBytes;
-  const Stretch all{0, static_cast<int64_t>(storage_impl(tensor)->nbytes())};
+  const ByteRange all{0, static_cast<int64_t>(storage_impl(tensor)->nbytes())};
   for (const auto& [of, weak] : known.memories)
     if (auto memory = weak.lock(); memory && of == version && memory->stretch().holds(own)) return memory;
   const auto memory = std::make_shared<Memory>(store_, tensor, 2 * own.count >= all.count ? all : own, order_);
@@ -198,14 +199,14 @@ std::shared_ptr<SavedStore::Memory> SavedStore::Forward::memory_of(const at::Ten
   return memory;
 }
 
-void SavedStore::Forward::pack(Saved& saved, const at::Tensor& tensor) {
+void SavedStore::Forward::pack(SavedTensor& saved, const at::Tensor& tensor) {
   SavedBytes::note(tensor);
   saved.version = Version::of(tensor);
   if (!is_moved(tensor)) {
     saved.kept = without_graph(tensor);
     return;
   }
-  const Unseen unseen;
+  const UnobservedScope unseen;
   saved.view.emplace(tensor);
   saved.memory = memory_of(tensor);
 }

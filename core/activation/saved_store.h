@@ -47,15 +47,15 @@ class SavedStore : public std::enable_shared_from_this<SavedStore> {
   class Forward;
 
  private:
-  class Memory;  // one byte range of a storage
-  struct Saved;  // one saved tensor
+  class Memory;        // one byte range of a storage
+  struct SavedTensor;  // one saved tensor
   class Hooks;
   // The memories of one forward, in the order of saving.
-  struct Order {
+  struct SavingOrder {
     std::mutex mutex;
     std::vector<std::weak_ptr<Memory>> memories;
   };
-  void start_those_before(Order& order, size_t number);
+  void start_those_before(SavingOrder& order, size_t number);
   void hold(const std::shared_ptr<Memory>& memory);
 
   const std::shared_ptr<TierMemory> tier_;
@@ -76,20 +76,20 @@ class SavedStore::Forward : private Keeper {
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
   bool drops_all() const override { return false; }
   bool keeps_elsewhere() const override { return true; }
-  void pack(Saved& saved, const at::Tensor& tensor);
+  void pack(SavedTensor& saved, const at::Tensor& tensor);
   bool is_moved(const at::Tensor& tensor) const;
   std::shared_ptr<Memory> memory_of(const at::Tensor& tensor);
 
   const std::shared_ptr<SavedStore> store_;
   const std::function<bool(const c10::StorageImpl*)> is_buffer_;
-  const std::shared_ptr<Order> order_ = std::make_shared<Order>();
+  const std::shared_ptr<SavingOrder> order_ = std::make_shared<SavingOrder>();
   // The weak reference keeps the storage's address from being reused.
-  struct Known {
+  struct KnownStorage {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::vector<std::pair<Version, std::weak_ptr<Memory>>> memories;  // byte ranges of it, each at some version
   };
-  ska::flat_hash_map<const c10::StorageImpl*, Known> known_;
-  const Keeping keeping_;
+  ska::flat_hash_map<const c10::StorageImpl*, KnownStorage> known_;
+  const KeeperScope keeping_;
 };
 
 }  // namespace gannet::activation

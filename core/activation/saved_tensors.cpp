@@ -62,8 +62,8 @@ void install_saved_tensor_hooks() {
   torch::autograd::set_default_engine_stub(&hooking_engine);
 }
 
-Keeping::Keeping(Keeper* keeper) { keepers().push_back(keeper); }
-Keeping::~Keeping() { keepers().pop_back(); }
+KeeperScope::KeeperScope(Keeper* keeper) { keepers().push_back(keeper); }
+KeeperScope::~KeeperScope() { keepers().pop_back(); }
 
 Keeper* keeper_here() {
   const auto& stack = keepers();

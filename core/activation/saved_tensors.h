@@ -4,7 +4,7 @@
 // on top of this thread's stack.
 //
 //   install_saved_tensor_hooks();            // once
-//   Keeping kept(&keeper);                   // operators of this thread save to the keeper
+//   KeeperScope kept(&keeper);                   // operators of this thread save to the keeper
 //   y = f(x);
 #pragma once
 
@@ -33,11 +33,11 @@ void install_saved_tensor_hooks();
 
 /// While it lives, this keeper is asked, and none below it on this thread's stack. Null: LibTorch
 /// keeps what is saved.
-class Keeping {
+class KeeperScope {
  public:
-  explicit Keeping(Keeper* keeper);
-  ~Keeping();
-  Keeping(const Keeping&) = delete;
+  explicit KeeperScope(Keeper* keeper);
+  ~KeeperScope();
+  KeeperScope(const KeeperScope&) = delete;
 };
 
 /// The keeper that is currently asked; null: none.

@@ -15,7 +15,7 @@ namespace gannet::activation {
 constexpr size_t kExpected = 256;
 
 // One saved tensor, kept or to be recomputed.
-struct Selective::Saved {
+struct SelectiveRecomputation::SavedTensor {
   at::Tensor kept;       // a tensor that is not plain memory
   c10::Storage storage;  // plain memory: backward creates the tensor from it, so that the forward need not
   c10::DispatchKeySet keys;
@@ -49,30 +49,30 @@ struct Selective::Saved {
   }
 };
 
-class Selective::Hooks : public torch::autograd::SavedVariableHooks {
+class SelectiveRecomputation::Hooks : public torch::autograd::SavedVariableHooks {
  public:
-  explicit Hooks(Selective& selective) : selective_(selective), saved_(std::make_shared<Saved>()) {}
+  explicit Hooks(SelectiveRecomputation& selective) : selective_(selective), saved_(std::make_shared<SavedTensor>()) {}
   void call_pack_hook(const at::Tensor& tensor) override { selective_.pack(saved_, tensor); }
   at::Tensor call_unpack_hook() override { return saved_->again(); }
 
  private:
-  Selective& selective_;  // used only in the pack hook, which is called at once
-  std::shared_ptr<Saved> saved_;
+  SelectiveRecomputation& selective_;  // used only in the pack hook, which is called at once
+  std::shared_ptr<SavedTensor> saved_;
 };
 
-Selective::Selective(const CheapOperators& chosen)
+SelectiveRecomputation::SelectiveRecomputation(const CheapOperators& chosen)
     : chosen_(chosen),
       recipes_(kExpected),
       kept_(kExpected),
       keeping_((install_saved_tensor_hooks(), this)),
       outer_(zero::set_call_watcher(this)) {}
 
-Selective::~Selective() {
+SelectiveRecomputation::~SelectiveRecomputation() {
   zero::set_call_watcher(outer_);
-  for (const Candidate& candidate : undecided_) drop(candidate);
+  for (const DropCandidate& candidate : undecided_) drop(candidate);
 }
 
-bool Selective::drop(const Candidate& candidate) {
+bool SelectiveRecomputation::drop(const DropCandidate& candidate) {
   const auto saved = candidate.saved.lock();
   if (!saved || !candidate.recipe->can_hold(*this)) return false;
   candidate.recipe->hold(*this);
@@ -84,19 +84,19 @@ bool Selective::drop(const Candidate& candidate) {
   return true;
 }
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> Selective::hooks() { return std::make_unique<Hooks>(*this); }
+std::unique_ptr<torch::autograd::SavedVariableHooks> SelectiveRecomputation::hooks() { return std::make_unique<Hooks>(*this); }
 
-bool Selective::is_kept(const c10::StorageImpl* storage) const {
+bool SelectiveRecomputation::is_kept(const c10::StorageImpl* storage) const {
   const auto found = kept_.find(storage);
   return found != kept_.end() && !found->second.expired();
 }
 
-void Selective::keep(const Saved& saved) {
+void SelectiveRecomputation::keep(const SavedTensor& saved) {
   const c10::StorageImpl* const storage = saved.storage_kept();
   kept_.emplace(storage, saved.kept.defined() ? weak_storage(saved.kept) : saved.storage.getWeakStorageImpl());
 }
 
-std::shared_ptr<Recipe> Selective::recipe_of(const at::Tensor& tensor) const {
+std::shared_ptr<Recipe> SelectiveRecomputation::recipe_of(const at::Tensor& tensor) const {
   const auto found = recipes_.find(storage_impl(tensor));
   if (found == recipes_.end()) return nullptr;
   const auto& [storage, recipe] = found->second;
@@ -105,7 +105,7 @@ std::shared_ptr<Recipe> Selective::recipe_of(const at::Tensor& tensor) const {
   return is_same ? recipe : nullptr;
 }
 
-void Selective::pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tensor) {
+void SelectiveRecomputation::pack(const std::shared_ptr<SavedTensor>& saved, const at::Tensor& tensor) {
   SavedBytes::note(tensor);
   const size_t number = running_ ? running_->saved++ : 0;
   saved->version = Version::of(tensor);
@@ -128,19 +128,20 @@ void Selective::pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tens
   if (recipe) undecided_.push_back({saved, std::move(recipe), {}});
 }
 
-void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) {
+void SelectiveRecomputation::on_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack,
+                                     c10::function_ref<void()> run) {
   const auto* const chosen = chosen_.find(op);
   if (!chosen || running_ || keeper_here() != this || !at::GradMode::is_enabled()) return run();
-  const Notes& notes = *this;
+  const StorageNotes& notes = *this;
   const auto recipe = std::make_shared<Recipe>(op, stack, chosen->is_random, notes);
   if (!recipe->is_usable()) return run();
-  Running running{*recipe};
-  struct Within {
-    Running*& at;
-    ~Within() { at = nullptr; }
+  RunningOperator running{*recipe};
+  struct RunningOperatorScope {
+    RunningOperator*& at;
+    ~RunningOperatorScope() { at = nullptr; }
   };
   {
-    const Within within{running_ = &running};
+    const RunningOperatorScope within{running_ = &running};
     run();
   }
   const at::Tensor& output = stack.back().toTensor();
@@ -150,7 +151,7 @@ void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IV
                       !recipe->is_input(storage_impl(output));
   if (is_new) {
     recipe->finish(output);
-    recipes_.insert_or_assign(storage_impl(output), Made(weak_storage(output), recipe));
+    recipes_.insert_or_assign(storage_impl(output), StorageRecipe(weak_storage(output), recipe));
   }
   for (const auto& [number, weak] : running.inside) {
     const auto saved = weak.lock();
@@ -158,7 +159,7 @@ void Selective::on_call(const c10::OperatorHandle& op, const std::vector<c10::IV
     const bool is_output = is_new && saved->storage_kept() == storage_impl(output);
     // The statistics of a norm are too small to be worth a second run.
     const bool is_large = is_output || saved->storage_kept()->nbytes() * 4 >= recipe->input_bytes();
-    const Candidate candidate{weak, recipe, is_output ? std::nullopt : std::optional(number)};
+    const DropCandidate candidate{weak, recipe, is_output ? std::nullopt : std::optional(number)};
     if (is_new && is_large && drop(candidate)) continue;
     keep(*saved);
     if (is_new && is_large) undecided_.push_back(candidate);

@@ -2,7 +2,7 @@
 // other operators save them for backward, and each is recomputed by running its one operator again.
 //
 //   const CheapOperators chosen({"gelu", "layer_norm"});
-//   { const Selective forward(chosen); y = model->forward(x); }
+//   { const SelectiveRecomputation forward(chosen); y = model->forward(x); }
 //   y.sum().backward();
 //
 // It is active on its thread while it lives. The interception (params/interception.h) shows each
@@ -33,47 +33,47 @@
 
 namespace gannet::activation {
 
-class Selective : private Keeper, private zero::CallWatcher, private Notes {
+class SelectiveRecomputation : private Keeper, private zero::CallWatcher, private StorageNotes {
  public:
   /// Throws Error(kUnsupported) if the process has another autograd engine. Must be destroyed on
   /// the same thread.
-  explicit Selective(const CheapOperators& chosen);
-  ~Selective() override;
-  Selective(const Selective&) = delete;
+  explicit SelectiveRecomputation(const CheapOperators& chosen);
+  ~SelectiveRecomputation() override;
+  SelectiveRecomputation(const SelectiveRecomputation&) = delete;
 
  private:
-  struct Saved;
+  struct SavedTensor;
   class Hooks;
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override;
   bool drops_all() const override { return false; }
   void on_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) override;
   std::shared_ptr<Recipe> recipe_of(const at::Tensor& tensor) const override;
   bool is_kept(const c10::StorageImpl* storage) const override;
-  void pack(const std::shared_ptr<Saved>& saved, const at::Tensor& tensor);
-  void keep(const Saved& saved);
-  struct Candidate {
-    std::weak_ptr<Saved> saved;
+  void pack(const std::shared_ptr<SavedTensor>& saved, const at::Tensor& tensor);
+  void keep(const SavedTensor& saved);
+  struct DropCandidate {
+    std::weak_ptr<SavedTensor> saved;
     std::shared_ptr<Recipe> recipe;
     std::optional<size_t> inside;
   };
-  bool drop(const Candidate& candidate);
+  bool drop(const DropCandidate& candidate);
 
   // State of the operator that is running.
-  struct Running {
+  struct RunningOperator {
     Recipe& recipe;
     size_t saved = 0;  // so far
-    std::vector<std::pair<size_t, std::weak_ptr<Saved>>> inside{};
+    std::vector<std::pair<size_t, std::weak_ptr<SavedTensor>>> inside{};
   };
 
   const CheapOperators& chosen_;
   // The weak reference keeps the storage's address from being reused.
-  using Made = std::pair<WeakStorage, std::shared_ptr<Recipe>>;
-  ska::flat_hash_map<const c10::StorageImpl*, Made> recipes_;
+  using StorageRecipe = std::pair<WeakStorage, std::shared_ptr<Recipe>>;
+  ska::flat_hash_map<const c10::StorageImpl*, StorageRecipe> recipes_;
   ska::flat_hash_map<const c10::StorageImpl*, WeakStorage> kept_;
-  std::vector<Candidate> undecided_;  // kept for now
-  Running* running_ = nullptr;
+  std::vector<DropCandidate> undecided_;  // kept for now
+  RunningOperator* running_ = nullptr;
   zero::Interception armed_;
-  Keeping keeping_;
+  KeeperScope keeping_;
   zero::CallWatcher* const outer_;
 };
 

@@ -45,13 +45,14 @@ Surroundings::Surroundings(const std::vector<at::Device>& devices, bool has_rng)
   }
 }
 
-void Surroundings::keep_what_was_drawn_from(std::vector<DrawnFrom> others) {
+void Surroundings::keep_what_was_drawn_from(std::vector<GeneratorSnapshot> others) {
   const Surroundings after = now();
-  std::vector<DrawnFrom> drawn;
+  std::vector<GeneratorSnapshot> drawn;
   for (size_t i = 0; i < random_.size(); ++i)
     if (!at::equal(random_[i].state, after.random_[i].state)) drawn.push_back(random_[i]);
-  for (DrawnFrom& other : others)
-    if (std::none_of(random_.begin(), random_.end(), [&](const DrawnFrom& one) { return one.generator == other.generator; }))
+  for (GeneratorSnapshot& other : others)
+    if (std::none_of(random_.begin(), random_.end(),
+                     [&](const GeneratorSnapshot& one) { return one.generator == other.generator; }))
       drawn.push_back(std::move(other));
   random_ = std::move(drawn);
   if (streams_ && are_same(*streams_, *after.streams_)) streams_.reset();
@@ -73,14 +74,14 @@ void Surroundings::add_autocast(at::DeviceType device) {
 
 Surroundings Surroundings::now() const {
   Surroundings now;
-  for (const DrawnFrom& one : random_) now.add(one.generator);
+  for (const GeneratorSnapshot& one : random_) now.add(one.generator);
   if (streams_) now.streams_ = checkpointing::rng_tracker().get_states();
   for (const Autocast& one : autocast_) now.add_autocast(one.device);
   return now;
 }
 
 void Surroundings::put_in_place() const {
-  for (const DrawnFrom& one : random_) {
+  for (const GeneratorSnapshot& one : random_) {
     at::Generator generator = one.generator;
     const std::lock_guard lock(generator.mutex());
     generator.set_state(one.state);
@@ -92,7 +93,7 @@ void Surroundings::put_in_place() const {
   }
 }
 
-Restored::Restored(const Surroundings& wanted)
+SurroundingsScope::SurroundingsScope(const Surroundings& wanted)
     : alone_(wanted.has_random() ? std::unique_lock(random_mutex()) : std::unique_lock<std::recursive_mutex>()),
       before_(wanted.now()),
       caches_casts_(at::autocast::is_autocast_cache_enabled()) {
@@ -100,7 +101,7 @@ Restored::Restored(const Surroundings& wanted)
   at::autocast::set_autocast_cache_enabled(false);  // weights cast in the recomputation are of no use to the forward
 }
 
-Restored::~Restored() {
+SurroundingsScope::~SurroundingsScope() {
   before_.put_in_place();
   at::autocast::set_autocast_cache_enabled(caches_casts_);
 }

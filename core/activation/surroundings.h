@@ -3,7 +3,7 @@
 // restored afterwards.
 //
 //   Surroundings at_forward(devices, true);  y = f(x);  at_forward.keep_what_was_drawn_from({});
-//   { const Restored there(at_forward); f(x); }
+//   { const SurroundingsScope there(at_forward); f(x); }
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -31,7 +31,7 @@ class Surroundings {
   Surroundings(const std::vector<at::Device>& devices, bool has_rng);
   /// Call it after the forward. Keeps only those default generators that were drawn from, and adds
   /// `others`.
-  void keep_what_was_drawn_from(std::vector<DrawnFrom> others);
+  void keep_what_was_drawn_from(std::vector<GeneratorSnapshot> others);
   bool has_random() const { return !random_.empty() || streams_; }
   /// The current state of the same generators and devices.
   Surroundings now() const;
@@ -47,16 +47,16 @@ class Surroundings {
   void add(at::Generator generator);
   void add_autocast(at::DeviceType device);
 
-  std::vector<DrawnFrom> random_;
+  std::vector<GeneratorSnapshot> random_;
   std::optional<checkpointing::RngTracker::States> streams_;
   c10::SmallVector<Autocast, 2> autocast_;
 };
 
-class Restored {
+class SurroundingsScope {
  public:
-  explicit Restored(const Surroundings& wanted);
-  ~Restored();
-  Restored(const Restored&) = delete;
+  explicit SurroundingsScope(const Surroundings& wanted);
+  ~SurroundingsScope();
+  SurroundingsScope(const SurroundingsScope&) = delete;
 
  private:
   std::unique_lock<std::recursive_mutex> alone_;  // held if there are generator states, which are process-wide

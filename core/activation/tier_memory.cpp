@@ -71,7 +71,7 @@ uint64_t TierMemory::bytes() const {
   return bytes_;
 }
 
-std::shared_ptr<TierMemory::Piece> TierMemory::earliest_of_too_many() {
+std::shared_ptr<TierMemory::TierPiece> TierMemory::earliest_of_too_many() {
   const std::lock_guard lock(mutex_);
   while (writing_.size() >= most_writes_) {
     const auto earliest = writing_.front().lock();
@@ -81,8 +81,8 @@ std::shared_ptr<TierMemory::Piece> TierMemory::earliest_of_too_many() {
   return nullptr;
 }
 
-std::shared_ptr<TierMemory::Piece> TierMemory::new_piece(const at::Tensor& flat) const {
-  const std::shared_ptr<Piece> piece(new Piece);
+std::shared_ptr<TierMemory::TierPiece> TierMemory::new_piece(const at::Tensor& flat) const {
+  const std::shared_ptr<TierPiece> piece(new TierPiece);
   piece->self_ = piece;
   piece->numel_ = flat.numel();
   piece->dtype_ = flat.scalar_type();
@@ -91,7 +91,7 @@ std::shared_ptr<TierMemory::Piece> TierMemory::new_piece(const at::Tensor& flat)
   return piece;
 }
 
-std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, const std::string& name) {
+std::shared_ptr<TierMemory::TierPiece> TierMemory::write(const at::Tensor& flat, const std::string& name) {
   const auto piece = new_piece(flat);
   piece->region_ = take(piece->room_, name);
   piece->memory_ = shared_from_this();
@@ -99,11 +99,11 @@ std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, con
   return piece;
 }
 
-std::shared_ptr<TierMemory::Region> TierMemory::reserve(uint64_t slots, uint64_t bytes, const std::string& name) {
+std::shared_ptr<TierMemory::SlotRegion> TierMemory::reserve(uint64_t slots, uint64_t bytes, const std::string& name) {
   // A tier that is accessed in place, and not by pages, has alignment 1.
   const uint64_t room = (rounded_up(bytes) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   uint64_t all = slots * room;
-  const std::shared_ptr<Region> region(new Region);
+  const std::shared_ptr<SlotRegion> region(new SlotRegion);
   region->region_ = tier_->allocate(all, name);
   region->memory_ = shared_from_this();
   region->slots_ = slots;
@@ -114,25 +114,25 @@ std::shared_ptr<TierMemory::Region> TierMemory::reserve(uint64_t slots, uint64_t
   return region;
 }
 
-TierMemory::Region::~Region() {
+TierMemory::SlotRegion::~SlotRegion() {
   if (!memory_) return;
   memory_->tier_->release(region_);
   const std::lock_guard lock(memory_->mutex_);
   memory_->bytes_ -= bytes();
 }
 
-std::shared_ptr<TierMemory::Piece> TierMemory::write(const at::Tensor& flat, const std::shared_ptr<Region>& region, uint64_t slot,
-                                                     std::shared_ptr<void> keeper) {
+std::shared_ptr<TierMemory::TierPiece> TierMemory::write(const at::Tensor& flat, const std::shared_ptr<SlotRegion>& region,
+                                                         uint64_t slot, std::shared_ptr<void> keeper) {
   const auto piece = new_piece(flat);
   piece->region_ = region->region_;
   piece->offset_ = slot * region->room_;
-  piece->place_ = std::make_shared<std::pair<std::shared_ptr<Region>, std::shared_ptr<void>>>(region, std::move(keeper));
+  piece->place_ = std::make_shared<std::pair<std::shared_ptr<SlotRegion>, std::shared_ptr<void>>>(region, std::move(keeper));
   piece->memory_ = shared_from_this();
   fill(*piece, flat);
   return piece;
 }
 
-void TierMemory::fill(Piece& piece, const at::Tensor& flat) {
+void TierMemory::fill(TierPiece& piece, const at::Tensor& flat) {
   if (const at::Tensor here = piece.in_place(); here.defined()) return copy_quietly(here, flat);
   while (const auto earliest = earliest_of_too_many()) earliest->wait_for_write();
   const int64_t bytes = flat.numel() * static_cast<int64_t>(flat.itemsize());
@@ -143,25 +143,25 @@ void TierMemory::fill(Piece& piece, const at::Tensor& flat) {
   writing_.push_back(piece.self_);
 }
 
-TierMemory::Piece::~Piece() {
+TierMemory::TierPiece::~TierPiece() {
   read_ = Transfer();  // waits
   write_ = Transfer();
   if (memory_ && !place_) memory_->give_back(region_, room_);
 }
 
-at::Tensor TierMemory::Piece::in_place() {
+at::Tensor TierMemory::TierPiece::in_place() {
   char* const address = static_cast<char*>(memory_->tier_->address(region_));
   if (!address) return {};
   return at::from_blob(address + offset_, {numel_}, [piece = self_.lock()](void*) {}, at::TensorOptions().dtype(dtype_));
 }
 
-void TierMemory::Piece::wait_for_write() {
+void TierMemory::TierPiece::wait_for_write() {
   const std::lock_guard lock(write_mutex_);  // the writer of a later piece may wait while this one is read
   write_.wait();
   outgoing_.reset();
 }
 
-void TierMemory::Piece::start_read() {
+void TierMemory::TierPiece::start_read() {
   if (incoming_.defined() || memory_->tier_->address(region_)) return;
   {
     // This piece was written recently: its outgoing host buffer still has the data.
@@ -175,12 +175,12 @@ void TierMemory::Piece::start_read() {
   read_ = Transfer(memory_->tier_.get(), memory_->tier_->read(region_, offset_, incoming_.data_ptr(), room_));
 }
 
-void TierMemory::Piece::drop_read() {
+void TierMemory::TierPiece::drop_read() {
   read_.wait();
   incoming_.reset();
 }
 
-at::Tensor TierMemory::Piece::read() {
+at::Tensor TierMemory::TierPiece::read() {
   if (const at::Tensor here = in_place(); here.defined()) return here.to(device_);
   start_read();
   read_.wait();

@@ -34,24 +34,24 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
 
   // A range of the tier with equal slots, for pieces that are written to a slot of the caller's
   // choice.
-  class Region {
+  class SlotRegion {
    public:
-    ~Region();
-    Region(const Region&) = delete;
+    ~SlotRegion();
+    SlotRegion(const SlotRegion&) = delete;
     uint64_t bytes() const { return slots_ * room_; }
 
    private:
     friend class TierMemory;
-    Region() = default;
+    SlotRegion() = default;
     std::shared_ptr<TierMemory> memory_;
     void* region_ = nullptr;
     uint64_t slots_ = 0, room_ = 0;
   };
 
-  class Piece {
+  class TierPiece {
    public:
-    ~Piece();
-    Piece(const Piece&) = delete;
+    ~TierPiece();
+    TierPiece(const TierPiece&) = delete;
     void start_read();
     /// Discards a read that start_read() began and no read() has taken.
     void drop_read();
@@ -62,12 +62,12 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
 
    private:
     friend class TierMemory;
-    Piece() = default;
+    TierPiece() = default;
     at::Tensor in_place();
     void wait_for_write();
 
     std::shared_ptr<TierMemory> memory_;
-    std::weak_ptr<Piece> self_;
+    std::weak_ptr<TierPiece> self_;
     void* region_ = nullptr;
     uint64_t offset_ = 0, room_ = 0;  // bytes
     std::shared_ptr<void> place_;     // keeps the caller's region alive; null: the region is the piece's own
@@ -82,33 +82,33 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   /// `flat` is contiguous and one-dimensional; the caller may overwrite it when this returns.
   /// Throws the tier's Error, also when a drive is full. A background failure is thrown by a later
   /// call.
-  std::shared_ptr<Piece> write(const at::Tensor& flat, const std::string& name);
+  std::shared_ptr<TierPiece> write(const at::Tensor& flat, const std::string& name);
 
   /// Allocates `slots` slots for pieces of at most `bytes` each.
-  std::shared_ptr<Region> reserve(uint64_t slots, uint64_t bytes, const std::string& name);
+  std::shared_ptr<SlotRegion> reserve(uint64_t slots, uint64_t bytes, const std::string& name);
   /// Like write(), but into a slot of a region. `keeper` lives as long as the piece.
-  std::shared_ptr<Piece> write(const at::Tensor& flat, const std::shared_ptr<Region>& region, uint64_t slot,
-                               std::shared_ptr<void> keeper);
+  std::shared_ptr<TierPiece> write(const at::Tensor& flat, const std::shared_ptr<SlotRegion>& region, uint64_t slot,
+                                   std::shared_ptr<void> keeper);
 
   /// Bytes of pieces in use and of spare pieces.
   uint64_t bytes() const;
 
  private:
-  std::shared_ptr<Piece> new_piece(const at::Tensor& flat) const;
-  void fill(Piece& piece, const at::Tensor& flat);
+  std::shared_ptr<TierPiece> new_piece(const at::Tensor& flat) const;
+  void fill(TierPiece& piece, const at::Tensor& flat);
   uint64_t rounded_up(uint64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
   // Returns a region of at least `bytes` bytes and sets `bytes` to its size.
   void* take(uint64_t& bytes, const std::string& name);
   void give_back(void* region, uint64_t bytes);
   // The earliest write in flight if no further write may start; null: one may.
-  std::shared_ptr<Piece> earliest_of_too_many();
+  std::shared_ptr<TierPiece> earliest_of_too_many();
 
   const std::shared_ptr<Offload> tier_;
   const uint64_t alignment_;
   const size_t most_writes_;
   mutable std::mutex mutex_;
-  std::multimap<uint64_t, void*> spare_;      // by bytes
-  std::deque<std::weak_ptr<Piece>> writing_;  // the earliest first; without those that are being waited for
+  std::multimap<uint64_t, void*> spare_;          // by bytes
+  std::deque<std::weak_ptr<TierPiece>> writing_;  // the earliest first; without those that are being waited for
   uint64_t bytes_ = 0, spare_bytes_ = 0, most_used_bytes_ = 0;
 };
 

@@ -8,8 +8,8 @@
 
 namespace gannet::activation {
 
-void Record::require_unchanged(const std::string& region) const {
-  for (const Read& read : reads_) {
+void RegionRecord::require_unchanged(const std::string& region) const {
+  for (const ReadTensor& read : reads_) {
     const auto tensor = read.tensor.lock();
     if (!tensor) continue;
     const auto& counter = tensor->version_counter();
@@ -28,18 +28,18 @@ void Record::require_unchanged(const std::string& region) const {
   }
 }
 
-Recorder::Recorder(const std::vector<at::Tensor>& inputs) : operators_(std::make_unique<Operators>()) {
+RegionRecorder::RegionRecorder(const std::vector<at::Tensor>& inputs) : operators_(std::make_unique<Operators>()) {
   for (const at::Tensor& input : inputs)
     if (input.defined()) operators_->ignore(input);
 }
-Recorder::~Recorder() = default;
+RegionRecorder::~RegionRecorder() = default;
 
-const std::string& Recorder::current_operator() const { return operators_->current_operator(); }
-std::vector<DrawnFrom> Recorder::drawn_from() const { return operators_->drawn_from(); }
+const std::string& RegionRecorder::current_operator() const { return operators_->current_operator(); }
+std::vector<GeneratorSnapshot> RegionRecorder::drawn_from() const { return operators_->drawn_from(); }
 
-Record Recorder::finish() {
+RegionRecord RegionRecorder::finish() {
   operators_->finish();
-  Record record;
+  RegionRecord record;
   for (const auto& [key, kept] : operators_->kept()) record.writes_.push_back({kept.tensor, kept.values});
   for (const auto& weak : operators_->reads()) {
     const auto tensor = weak.lock();
@@ -52,18 +52,18 @@ Record Recorder::finish() {
   return record;
 }
 
-Replayed::Replayed(const Record& record) : operators_(std::make_unique<Operators>(/*is_replay=*/true)) {
-  for (const Record::Written& written : record.writes_) {
+RecordReplay::RecordReplay(const RegionRecord& record) : operators_(std::make_unique<Operators>(/*is_replay=*/true)) {
+  for (const RegionRecord::WrittenStorage& written : record.writes_) {
     operators_->keep(written.tensor);
     copy_quietly(written.tensor, written.before);
   }
 }
 
-Replayed::~Replayed() {
+RecordReplay::~RecordReplay() {
   operators_->finish();
   operators_->put_back();
 }
 
-const std::string& Replayed::current_operator() const { return operators_->current_operator(); }
+const std::string& RecordReplay::current_operator() const { return operators_->current_operator(); }
 
 }  // namespace gannet::activation

@@ -1,11 +1,11 @@
 // Records what a region's forward did with existing tensors, so that a recomputation starts from
 // the same state as the forward and leaves the same state behind.
 //
-//   Recorder recorder(inputs);  { const zero::Observing seen(recorder.observer()); f(x); }
-//   const Record record = recorder.finish();
+//   RegionRecorder recorder(inputs);  { const zero::ObserverScope seen(recorder.observer()); f(x); }
+//   const RegionRecord record = recorder.finish();
 //   ...
 //   record.require_unchanged("the region");    // checks tensors that the forward read
-//   { const Replayed there(record); f(x); }    // written tensors as before the forward; current state restored afterwards
+//   { const RecordReplay there(record); f(x); }    // written tensors as before the forward; current state restored afterwards
 //
 // Operators are observed through params/observer.h. Not covered: memory that the program reads and
 // writes by address, and storages over memory that LibTorch does not own (from_blob without a
@@ -25,55 +25,55 @@
 namespace gannet::activation {
 
 // A generator and its state before the first operator that drew from it.
-struct DrawnFrom {
+struct GeneratorSnapshot {
   at::Generator generator;
   at::Tensor state;
 };
 
-class Record {
+class RegionRecord {
  public:
   /// Throws Error(kOrder) if a tensor was changed in place since, and Error(kMismatch) if its
   /// requires_grad was.
   void require_unchanged(const std::string& region) const;
 
  private:
-  friend class Recorder;
-  friend class Replayed;
-  struct Read {
+  friend class RegionRecorder;
+  friend class RecordReplay;
+  struct ReadTensor {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
     uint32_t version;
     bool requires_grad;
   };
-  struct Written {
+  struct WrittenStorage {
     at::Tensor tensor, before;  // the whole storage
   };
-  std::vector<Read> reads_;
-  std::vector<Written> writes_;
+  std::vector<ReadTensor> reads_;
+  std::vector<WrittenStorage> writes_;
 };
 
 class Operators;
 
-class Recorder {
+class RegionRecorder {
  public:
   /// `inputs` are the region's inputs, which the region keeps itself.
-  explicit Recorder(const std::vector<at::Tensor>& inputs);
-  ~Recorder();
-  Recorder(const Recorder&) = delete;
+  explicit RegionRecorder(const std::vector<at::Tensor>& inputs);
+  ~RegionRecorder();
+  RegionRecorder(const RegionRecorder&) = delete;
   const std::string& current_operator() const;
   /// Ends the recording.
-  Record finish();
+  RegionRecord finish();
   /// Generators that were passed to operators.
-  std::vector<DrawnFrom> drawn_from() const;
+  std::vector<GeneratorSnapshot> drawn_from() const;
 
  private:
   std::unique_ptr<Operators> operators_;
 };
 
-class Replayed {
+class RecordReplay {
  public:
-  explicit Replayed(const Record& record);
-  ~Replayed();
-  Replayed(const Replayed&) = delete;
+  explicit RecordReplay(const RegionRecord& record);
+  ~RecordReplay();
+  RecordReplay(const RecordReplay&) = delete;
   /// Name of the operator that is running, such as "aten::linear"; "" between operators.
   const std::string& current_operator() const;
 

@@ -9,9 +9,9 @@
 
 namespace gannet::activation {
 
-class Unseen {
+class UnobservedScope {
   const at::NoGradGuard no_grad_;
-  const Keeping nothing_{nullptr};
+  const KeeperScope nothing_{nullptr};
   const c10::impl::ExcludeDispatchKeyGuard no_observer_{
       c10::DispatchKeySet({c10::DispatchKey::TESTING_ONLY_GenericMode, c10::DispatchKey::TESTING_ONLY_GenericWrapper})};
 };

@@ -58,9 +58,9 @@ bool starts_with_any_case(std::string_view text, std::string_view lower) {
 }
 
 // Reads "size 548118077", the third line of a pointer.
-Recognized lfs_pointer(std::string_view head) {
-  Recognized found{Format::kLfsPointer, "a Git LFS pointer, which stands for a file that was not fetched",
-                   "run `git lfs install` and `git lfs pull` in the repository, or download the file itself"};
+RecognizedFormat lfs_pointer(std::string_view head) {
+  RecognizedFormat found{Format::kLfsPointer, "a Git LFS pointer, which stands for a file that was not fetched",
+                         "run `git lfs install` and `git lfs pull` in the repository, or download the file itself"};
   const size_t at = head.find("\nsize ");
   if (at == head.npos) return found;
   uint64_t bytes = 0;
@@ -102,7 +102,7 @@ bool is_safetensors(std::string_view head) {
 
 }  // namespace
 
-Recognized recognized(std::string_view head, uint64_t file_bytes) {
+RecognizedFormat recognized(std::string_view head, uint64_t file_bytes) {
   if (file_bytes == 0) return {Format::kEmpty, "empty, of 0 bytes", "fetch or save it again"};
   if (is_safetensors(head)) return {Format::kSafetensors, "a safetensors file", "give it where weights are read"};
   for (const Magic& magic : kMagics)
@@ -129,7 +129,7 @@ Recognized recognized(std::string_view head, uint64_t file_bytes) {
 }
 
 void require_format(std::string_view head, uint64_t file_bytes, const std::string& path, std::initializer_list<Format> taken) {
-  const Recognized found = recognized(head, file_bytes);
+  const RecognizedFormat found = recognized(head, file_bytes);
   if (found.format == Format::kUnknown || std::find(taken.begin(), taken.end(), found.format) != taken.end()) return;
   throw Error(found.format == Format::kEmpty ? ErrorCode::kCorrupt : ErrorCode::kUnsupported,
               formatted("{} is {}", path, found.what), found.next_step);

@@ -30,13 +30,13 @@ enum class Format {
 // Most bytes of the head that are examined.
 inline constexpr size_t kHeadBytes = 512;
 
-struct Recognized {
+struct RecognizedFormat {
   Format format = Format::kUnknown;
   std::string what, next_step;  // "a Git LFS pointer, of 548.1 MB", "run `git lfs pull` ..."
 };
 
 // `head` is the first kHeadBytes of the file, or the whole file if it is smaller.
-Recognized recognized(std::string_view head, uint64_t file_bytes);
+RecognizedFormat recognized(std::string_view head, uint64_t file_bytes);
 
 // Throws Error(kUnsupported), or Error(kCorrupt) for an empty file, unless the format is unknown or
 // in `taken`.

@@ -32,7 +32,7 @@ constexpr size_t kThreads = 4;         // blocks in flight: while one is hashed,
 
 uint64_t rounded_up(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-struct Free {
+struct MemoryDeleter {
   void operator()(char* memory) const { std::free(memory); }
 };
 
@@ -45,7 +45,7 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
   auto work = [&] {
     try {
       // Aligned and rounded up to 2 MiB for transparent huge pages; direct I/O accepts this.
-      std::unique_ptr<char, Free> buffer(
+      std::unique_ptr<char, MemoryDeleter> buffer(
           static_cast<char*>(std::aligned_alloc(2 << 20, (buffer_bytes + (2 << 20) - 1) >> 21 << 21)));
       if (!buffer) throw std::bad_alloc();
       ::madvise(buffer.get(), buffer_bytes, MADV_HUGEPAGE);
@@ -86,18 +86,18 @@ files::Descriptor open_direct(const std::string& path, int flags) {
 }
 
 // A file whose blocks are read.
-class Source {
+class BlockSource {
  public:
-  explicit Source(const BlockFile& file) : path_(file.path), bytes_(file.bytes), direct_(open_direct(file.path, O_RDONLY)) {
+  explicit BlockSource(const BlockFile& file) : path_(file.path), bytes_(file.bytes), direct_(open_direct(file.path, O_RDONLY)) {
     // Used only to ask which pages are cached. If that fails, everything is read from the disk.
     void* mapping = bytes_ > 0 ? ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, direct_, 0) : MAP_FAILED;
     if (mapping != MAP_FAILED) mapping_ = static_cast<char*>(mapping);
     if (mapping_) cached_ = files::Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   }
-  ~Source() {
+  ~BlockSource() {
     if (mapping_) ::munmap(mapping_, bytes_);
   }
-  Source(const Source&) = delete;
+  BlockSource(const BlockSource&) = delete;
 
   // A hint: pages may be evicted before they are read, which is slower but gives the same bytes.
   bool is_cached(uint64_t begin, uint64_t size) const {
@@ -150,7 +150,7 @@ class Source {
 
 }  // namespace
 
-std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const Fill& fill) {
+std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const BlockFiller& fill) {
   files::Descriptor file = open_direct(path, O_WRONLY | O_CREAT | O_TRUNC);
   // Reserves all space first: detects a full disk before the first byte, and blocks need not extend
   // the file.
@@ -175,7 +175,7 @@ std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint
 }
 
 void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockRequest>& requests, const BlockReader& reader) {
-  std::map<size_t, std::unique_ptr<Source>> sources;
+  std::map<size_t, std::unique_ptr<BlockSource>> sources;
   uint64_t buffer_bytes = kAlignment;
   for (const BlockRequest& request : requests) {
     const BlockFile& file = files[request.file];
@@ -183,7 +183,7 @@ void read_blocks(const std::vector<BlockFile>& files, const std::vector<BlockReq
     if (sources.contains(request.file)) continue;
     auto& source = sources[request.file];
     try {
-      source = std::make_unique<Source>(file);
+      source = std::make_unique<BlockSource>(file);
     } catch (const Error& error) {
       reader.bad(request, error);
     }

@@ -21,10 +21,10 @@ inline uint64_t block_count(uint64_t bytes, uint64_t block_bytes) { return bytes
 
 // Fills `into` with bytes [offset, offset + bytes) of the file. Called from several threads
 // concurrently; may throw.
-using Fill = std::function<void(uint64_t offset, uint64_t bytes, char* into)>;
+using BlockFiller = std::function<void(uint64_t offset, uint64_t bytes, char* into)>;
 
 // Creates or overwrites `path` and returns the checksum of each block. Throws Error(kIo).
-std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const Fill& fill);
+std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const BlockFiller& fill);
 
 struct BlockFile {
   std::string path, name;  // name: for messages

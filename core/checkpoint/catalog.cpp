@@ -47,8 +47,8 @@ bool looks_like_one(const std::string& path, std::optional<Error>& problem) try 
   return true;
 }
 
-Found examine(const std::string& tag, const std::string& path) {
-  Found found;
+FoundCheckpoint examine(const std::string& tag, const std::string& path) {
+  FoundCheckpoint found;
   found.tag = tag;
   found.path = path;
   try {
@@ -71,7 +71,7 @@ void refuse_pointer(const std::string& path, uint64_t bytes) {
   if (bytes > kHeadBytes) return;
   std::string head(bytes, '\0');
   files::open_bytes(path)->read(head.data(), bytes, 0);
-  if (const Recognized found = recognized(head, bytes); found.format == Format::kLfsPointer)
+  if (const RecognizedFormat found = recognized(head, bytes); found.format == Format::kLfsPointer)
     throw Error(ErrorCode::kUnsupported, formatted("{} is {}", path, found.what), found.next_step);
 }
 
@@ -106,7 +106,7 @@ void check_sizes(const Manifest& manifest, const std::string& path) {
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     if (elsewhere[i]) continue;
     const FileEntry& file = manifest.files[i];
-    const files::Kind kind = files::kind_of(formatted("{}/{}", path, file.name));
+    const files::PathKind kind = files::kind_of(formatted("{}/{}", path, file.name));
     if (!kind.exists) throw Error(ErrorCode::kCorrupt, formatted("{} is missing", file.name));
     if (!kind.is_file) throw Error(ErrorCode::kCorrupt, formatted("{} is not a file", file.name));
     if (kind.bytes < file.bytes) refuse_pointer(formatted("{}/{}", path, file.name), kind.bytes);
@@ -129,13 +129,13 @@ Manifest inspect(const std::string& path) {
   return manifest;
 }
 
-std::vector<Found> scan(const std::string& folder) {
-  std::vector<Found> found;
+std::vector<FoundCheckpoint> scan(const std::string& folder) {
+  std::vector<FoundCheckpoint> found;
   const std::vector<std::string> names = entries_of(folder);
   const auto add = [&](const std::string& tag, const std::string& path) {
     std::optional<Error> problem;
     if (!looks_like_one(path, problem)) return;
-    found.push_back(problem ? Found{.tag = tag, .path = path, .problem = problem} : examine(tag, path));
+    found.push_back(problem ? FoundCheckpoint{.tag = tag, .path = path, .problem = problem} : examine(tag, path));
   };
   for (const std::string& name : names) {
     const std::string path = formatted("{}/{}", folder, name);
@@ -149,17 +149,17 @@ std::vector<Found> scan(const std::string& folder) {
     const std::string tag = old == std::string::npos || old < 2 ? "" : name.substr(1, old - 1);
     if (!tag.empty() && std::find(names.begin(), names.end(), tag) == names.end()) add(tag, path);
   }
-  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+  std::stable_sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
     return std::pair(a.sequence, a.saved_at) > std::pair(b.sequence, b.saved_at);
   });
   return found;
 }
 
-Latest read_latest(const std::string& folder) {
+LatestTag read_latest(const std::string& folder) {
   const std::string path = formatted("{}/{}", folder, kLatestName);
   std::string text;
   try {
-    const files::Kind kind = files::kind_of(path);
+    const files::PathKind kind = files::kind_of(path);
     if (!kind.exists) return {"", "`latest` is missing"};
     if (!kind.is_file) return {"", "`latest` is not a regular file"};
     text = files::read_file(path, kMaxLatestBytes);

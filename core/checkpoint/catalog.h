@@ -24,7 +24,7 @@ Manifest inspect(const std::string& path);
 std::vector<bool> lies_elsewhere(const Manifest& manifest, const std::string& path);
 void check_sizes(const Manifest& manifest, const std::string& path);  // messages begin with the file's name
 
-struct Found {
+struct FoundCheckpoint {
   std::string tag, path;
   std::optional<Error> problem;
   uint64_t bytes = 0;  // valid if the manifest could be read, like the following members
@@ -34,18 +34,18 @@ struct Found {
 
 // Newest first, then those with an unreadable manifest. Throws Error(kNotFound, kIo) for the folder
 // itself.
-std::vector<Found> scan(const std::string& folder);
+std::vector<FoundCheckpoint> scan(const std::string& folder);
 
 inline constexpr uint64_t kMaxLatestBytes = 4096;  // of a regular file; larger ones are refused
 
 // The content of <folder>/latest: a line with the tag and a line with its checksum. A single line,
 // as written by people and DeepSpeed, is accepted as well.
-struct Latest {
+struct LatestTag {
   std::string tag;
   std::string problem;      // for example "`latest` is missing"; then there is no tag
   bool is_checked = false;  // has a checksum; a tag without one may be truncated
 };
-Latest read_latest(const std::string& folder);
+LatestTag read_latest(const std::string& folder);
 std::string format_latest(const std::string& tag);
 
 }  // namespace gannet::checkpoint

@@ -167,14 +167,14 @@ struct OpenOptions {
 Opened open(const std::string& folder, const OpenOptions& options);
 
 // One line for `gannet checkpoint list` and for error messages.
-struct Listed {
+struct ListedCheckpoint {
   std::string tag, problem;  // "" if complete
   uint64_t bytes = 0;
   int64_t step = -1;     // "global_steps" of the document, if present
   std::string saved_at;  // UTC, ISO 8601
   bool is_latest = false;
 };
-std::vector<Listed> list(const std::string& folder);  // newest first
-bool holds_checkpoints(const std::string& folder);    // complete or not
+std::vector<ListedCheckpoint> list(const std::string& folder);  // newest first
+bool holds_checkpoints(const std::string& folder);              // complete or not
 
 }  // namespace gannet::checkpoint

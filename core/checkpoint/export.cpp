@@ -27,14 +27,14 @@ constexpr uint64_t kTogether = 64 << 20;  // small tensors are read in groups, b
 
 uint64_t source_bytes(const ExportItem& item) { return item.source->numel() * c10::elementSize(item.source->dtype); }
 
-struct Shard {
+struct ExportShard {
   std::vector<ExportItem> items;
   uint64_t bytes = 0;
   std::string name;
 };
 
-std::vector<Shard> plan(const ExportSource& from, const ExportOptions& options) {
-  std::vector<Shard> shards(1);
+std::vector<ExportShard> plan(const ExportSource& from, const ExportOptions& options) {
+  std::vector<ExportShard> shards(1);
   std::set<std::string> names;
   std::map<std::string, std::vector<std::string>> aliases;
   if (options.format.has_aliases)
@@ -109,9 +109,9 @@ void write_safetensors(const std::string& path, const std::vector<ExportItem>& i
   file.close(path);
 }
 
-std::string index_of(const std::vector<Shard>& shards, uint64_t bytes) try {
+std::string index_of(const std::vector<ExportShard>& shards, uint64_t bytes) try {
   nlohmann::json map = nlohmann::json::object();  // sorted by name, like Hugging Face's
-  for (const Shard& shard : shards)
+  for (const ExportShard& shard : shards)
     for (const ExportItem& item : shard.items) map[item.name] = shard.name;
   return nlohmann::json{{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}}.dump(2) + "\n";
 } catch (const nlohmann::json::exception& error) {
@@ -135,10 +135,10 @@ void check_folder(const std::string& folder, const ExportFormat& format) {
   }
 }
 
-Exported write(const ExportSource& from, const std::string& folder, const ExportOptions& options,
-               const std::vector<Shard>& shards) {
-  Exported result;
-  for (const Shard& shard : shards) {
+ExportResult write(const ExportSource& from, const std::string& folder, const ExportOptions& options,
+                   const std::vector<ExportShard>& shards) {
+  ExportResult result;
+  for (const ExportShard& shard : shards) {
     result.tensors += shard.items.size();
     result.bytes += shard.bytes;
     result.files.push_back(shard.name);
@@ -155,7 +155,7 @@ Exported write(const ExportSource& from, const std::string& folder, const Export
 
   auto staged = [&](const std::string& name) { return formatted("{}/.{}.tmp-{}", folder, name, ::getpid()); };
   try {
-    for (const Shard& shard : shards)
+    for (const ExportShard& shard : shards)
       options.format.write(staged(shard.name), shard.items, [&](const auto& use) { each_tensor(from, shard.items, use); });
     if (shards.size() > 1) files::write_synced(staged(result.files.back()), index_of(shards, result.bytes));
     for (const std::string& name : result.files) files::rename_file(staged(name), formatted("{}/{}", folder, name));
@@ -208,22 +208,22 @@ ExportSource export_source(const Opened& from, bool averages) {
           }};
 }
 
-Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options) {
+ExportResult export_model(const Opened& from, const std::string& folder, const ExportOptions& options) {
   return export_model(export_source(from), folder, options);
 }
 
-Exported export_model(const ExportSource& from, const std::string& folder, const ExportOptions& options) {
-  const std::vector<Shard> shards = plan(from, options);
+ExportResult export_model(const ExportSource& from, const std::string& folder, const ExportOptions& options) {
+  const std::vector<ExportShard> shards = plan(from, options);
   check_folder(folder, options.format);
   return write(from, folder, options, shards);
 }
 
-Exported export_file(const ExportSource& from, const std::string& file, const ExportOptions& options) {
+ExportResult export_file(const ExportSource& from, const std::string& file, const ExportOptions& options) {
   if (files::kind_of(file).exists)
     throw Error(ErrorCode::kArgument, formatted("{} is there already", file), "remove it, or choose another name");
   ExportOptions whole = options;
   whole.max_shard_bytes = UINT64_MAX;
-  std::vector<Shard> shards = plan(from, whole);
+  std::vector<ExportShard> shards = plan(from, whole);
   const size_t slash = file.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : file.substr(0, slash);
   make_folder(folder);

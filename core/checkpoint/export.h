@@ -58,7 +58,7 @@ struct ExportOptions {
   const ExportFormat& format = safetensors_format();
 };
 
-struct Exported {
+struct ExportResult {
   std::vector<std::string> files;
   size_t tensors = 0;
   uint64_t bytes = 0;
@@ -67,10 +67,10 @@ struct Exported {
 
 // Files get their final names once all are complete. Throws Error(kArgument) if there is nothing to
 // export or `folder` already holds a model, and the errors of reading and writing.
-Exported export_model(const ExportSource& from, const std::string& folder, const ExportOptions& options);
-Exported export_model(const Opened& from, const std::string& folder, const ExportOptions& options);
+ExportResult export_model(const ExportSource& from, const std::string& folder, const ExportOptions& options);
+ExportResult export_model(const Opened& from, const std::string& folder, const ExportOptions& options);
 // Writes one file with that name, of any size. Throws Error(kArgument) if it exists.
-Exported export_file(const ExportSource& from, const std::string& file, const ExportOptions& options);
+ExportResult export_file(const ExportSource& from, const std::string& file, const ExportOptions& options);
 
 // "5GB", "500MB", "2GiB" or a number of bytes. Throws Error(kArgument).
 uint64_t parse_size(const std::string& text);

@@ -33,7 +33,7 @@ Folder::Folder(std::string path) : path_(std::move(path)) {
   std::error_code code;
   fs::create_directories(path_, code);
   if (code || !files::kind_of(path_).is_folder) {
-    const files::Kind kind = files::kind_of(path_);
+    const files::PathKind kind = files::kind_of(path_);
     if (kind.exists && !kind.is_folder)
       throw Error(ErrorCode::kIo, formatted("checkpoints cannot be saved into {}: it is a file, not a folder", path_));
     throw Error(ErrorCode::kIo, formatted("cannot make the folder {}: {}", path_, code.message()),
@@ -41,7 +41,7 @@ Folder::Folder(std::string path) : path_(std::move(path)) {
   }
   lock_ = std::make_unique<FolderLock>(path_);
   clear_stale();
-  for (const Found& found : scan(path_)) {
+  for (const FoundCheckpoint& found : scan(path_)) {
     next_sequence_ = std::max(next_sequence_, found.sequence + 1);
     if (!found.problem) others_.insert(found.tag);
   }
@@ -81,7 +81,7 @@ std::string Folder::temporary(const std::string& name) {
 
 std::string Folder::stage(const std::string& tag, uint64_t bytes) {
   const std::string target = formatted("{}/{}", path_, tag);
-  const files::Kind kind = files::kind_of(target);
+  const files::PathKind kind = files::kind_of(target);
   if (kind.exists && !kind.is_folder)
     throw Error(ErrorCode::kArgument, formatted("{} is a file: a checkpoint of that tag cannot be saved", target),
                 "choose another tag or remove it");
@@ -153,7 +153,7 @@ void Folder::retain(int64_t keep, const std::string& tag) {
   if (keep <= 0) return;
   const std::string latest = read_latest(path_).tag;
   int64_t complete = 0;
-  for (const Found& found : scan(path_)) {  // newest first; broken ones stay as evidence
+  for (const FoundCheckpoint& found : scan(path_)) {  // newest first; broken ones stay as evidence
     if (found.problem || others_.contains(found.tag) || ++complete <= keep || found.tag == tag || found.tag == latest) continue;
     const std::string going = temporary(found.tag);
     if (::rename(found.path.c_str(), going.c_str()) == 0)

@@ -90,18 +90,18 @@ bool surely_dead(const Owner& owner) { return is_of_this_host(owner) && start_of
 
 // The lock files that this process holds, by process id (a forked child holds none of its
 // parent's), device and inode.
-using Place = std::tuple<pid_t, dev_t, ino_t>;
+using LockFileKey = std::tuple<pid_t, dev_t, ino_t>;
 std::mutex& places_mutex() {
   static std::mutex& mutex = *new std::mutex;
   return mutex;
 }
-std::set<Place>& places() {
-  static std::set<Place>& held = *new std::set<Place>;
+std::set<LockFileKey>& places() {
+  static std::set<LockFileKey>& held = *new std::set<LockFileKey>;
   return held;
 }
-Place place_of(int file) {
+LockFileKey place_of(int file) {
   struct stat status{};
-  return ::fstat(file, &status) == 0 ? Place{::getpid(), status.st_dev, status.st_ino} : Place{};
+  return ::fstat(file, &status) == 0 ? LockFileKey{::getpid(), status.st_dev, status.st_ino} : LockFileKey{};
 }
 bool is_held_here(int file) {
   const std::lock_guard lock(places_mutex());

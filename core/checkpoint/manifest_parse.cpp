@@ -19,9 +19,9 @@ constexpr size_t kChecksumLine = kChecksumBegin.size() + 32 + std::string_view("
 }
 
 // Reads members of a JSON object with the required types.
-class Reader {
+class MemberReader {
  public:
-  Reader(const Json& object, const std::string& path, std::string where)
+  MemberReader(const Json& object, const std::string& path, std::string where)
       : object_(object), path_(path), where_(std::move(where)) {
     if (!object.is_object()) corrupt(path_, formatted("{} is not a dictionary", where_));
   }
@@ -64,7 +64,7 @@ Dict document_of(const Json& json, const std::string& path, const std::string& w
   return std::move(value.as_dict());
 }
 
-uint64_t parse_hex(const Json& value, const Reader& reader) {
+uint64_t parse_hex(const Json& value, const MemberReader& reader) {
   const std::string* text = value.is_string() ? &value.get_ref<const std::string&>() : nullptr;
   if (!text || text->size() != 16 || text->find_first_not_of("0123456789abcdef") != std::string::npos)
     reader.fail("has a checksum that is not 16 hexadecimal digits");
@@ -72,7 +72,7 @@ uint64_t parse_hex(const Json& value, const Reader& reader) {
 }
 
 FileEntry parse_file(const Json& json, size_t index, uint64_t block_bytes, const std::string& path) {
-  const Reader reader(json, path, formatted("file {}", index));
+  const MemberReader reader(json, path, formatted("file {}", index));
   FileEntry file;
   file.name = reader.text("name");
   if (file.name.empty() || file.name.front() == '.' || file.name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
@@ -89,7 +89,7 @@ FileEntry parse_file(const Json& json, size_t index, uint64_t block_bytes, const
 
 // The mesh of format 2. In format 1, the ranks are one axis.
 MeshShape parse_mesh(const Json& json, const std::string& path) try {
-  const Reader reader(json, path, "'mesh'");
+  const MemberReader reader(json, path, "'mesh'");
   std::vector<MeshAxis> axes;
   for (const Json& axis : reader.list("axes")) {
     if (!axis.is_array() || axis.size() != 2 || !axis[0].is_string()) reader.fail("has an axis that is not a name and a size");
@@ -105,17 +105,17 @@ MeshShape parse_mesh(const Json& json, const std::string& path) try {
   corrupt(path, formatted("'mesh': {}", error.message()));
 }
 
-std::vector<int64_t> parse_sizes(const Reader& reader, const char* key) {
+std::vector<int64_t> parse_sizes(const MemberReader& reader, const char* key) {
   std::vector<int64_t> sizes;
   for (const Json& size : reader.list(key)) sizes.push_back(reader.size_of(size, key));
   return sizes;
 }
 
-Split parse_split(const Json& json, const Reader& slice, const std::vector<int64_t>& shape, const std::string& path) {
+Split parse_split(const Json& json, const MemberReader& slice, const std::vector<int64_t>& shape, const std::string& path) {
   Split split;
   if (!json.contains("boxes")) return split;
   for (const Json& item : slice.list("boxes")) {
-    const Reader box(item, path, "a box");
+    const MemberReader box(item, path, "a box");
     split.boxes.push_back({parse_sizes(box, "offsets"), parse_sizes(box, "sizes")});
   }
   if (split.boxes.empty()) slice.fail("has an empty list of boxes");
@@ -125,8 +125,8 @@ Split parse_split(const Json& json, const Reader& slice, const std::vector<int64
 }
 
 TensorEntry parse_tensor(const Json& json, size_t index, const std::vector<FileEntry>& files, const std::string& path) {
-  const std::string& name = Reader(json, path, formatted("tensor {}", index)).text("name");
-  const Reader reader(json, path, formatted("tensor '{}'", name));
+  const std::string& name = MemberReader(json, path, formatted("tensor {}", index)).text("name");
+  const MemberReader reader(json, path, formatted("tensor '{}'", name));
   const auto dtype = safetensors::dtype_of(reader.text("dtype"));
   if (!dtype) reader.fail(formatted("has dtype '{}', which is not known", reader.text("dtype").substr(0, 40)));
   TensorEntry tensor{{name, *dtype, {}}, {}};
@@ -135,7 +135,7 @@ TensorEntry parse_tensor(const Json& json, size_t index, const std::vector<FileE
   if (numel < 0) reader.fail("has a shape larger than any memory");
 
   for (const Json& item : reader.list("slices")) {
-    const Reader slice(item, path, formatted("a slice of tensor '{}'", name));
+    const MemberReader slice(item, path, formatted("a slice of tensor '{}'", name));
     SliceEntry entry{slice.size("begin"), slice.size("numel"), static_cast<size_t>(slice.size("file")),
                      static_cast<uint64_t>(slice.size("offset"))};
     if (entry.file >= files.size()) slice.fail(formatted("is in file {} of {}", entry.file, files.size()));
@@ -176,7 +176,7 @@ void check_apart(const Manifest& manifest, const std::string& path) {
 }
 
 Manifest parse_body(const Json& json, const std::string& path) {
-  const Reader reader(json, path, "the manifest");
+  const MemberReader reader(json, path, "the manifest");
   const int64_t format = reader.size("format");
   const std::string& gannet = reader.text("gannet");
   if (format > kFormat)

@@ -28,14 +28,14 @@ Opened opened(const std::string& path, const std::string& tag, std::vector<std::
   return Opened(std::move(state));
 }
 
-std::vector<std::string> tags_of(const std::vector<Found>& all) {
+std::vector<std::string> tags_of(const std::vector<FoundCheckpoint>& all) {
   std::vector<std::string> tags;
-  for (const Found& found : all) tags.push_back(found.tag);
+  for (const FoundCheckpoint& found : all) tags.push_back(found.tag);
   return tags;
 }
 
-const Found* find(const std::vector<Found>& all, const std::string& tag) {
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Found& one) { return one.tag == tag; });
+const FoundCheckpoint* find(const std::vector<FoundCheckpoint>& all, const std::string& tag) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const FoundCheckpoint& one) { return one.tag == tag; });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -44,7 +44,7 @@ bool is_avoided(const OpenOptions& options, const std::string& tag) {
 }
 
 // Why it cannot be used; "" if it can.
-std::string problem_of(const Found& found, const OpenOptions& options) {
+std::string problem_of(const FoundCheckpoint& found, const OpenOptions& options) {
   if (is_avoided(options, found.tag)) return "it turned out to be damaged while it was read";
   return found.problem ? found.problem->message() : "";
 }
@@ -59,12 +59,12 @@ bool holds_deepspeed(const std::string& path) {
 }
 
 // Notes about a usable checkpoint named by `latest`: reasons to doubt that choice.
-std::vector<std::string> doubts(const Latest& latest, const Found& named, const std::vector<Found>& all,
+std::vector<std::string> doubts(const LatestTag& latest, const FoundCheckpoint& named, const std::vector<FoundCheckpoint>& all,
                                 const OpenOptions& options) {
   std::vector<std::string> notes;
   if (!latest.is_checked)
     notes.push_back(formatted("`latest` has no checksum, so that it may have been cut, or written by hand; used {}", named.tag));
-  for (const Found& found : all) {  // newest first
+  for (const FoundCheckpoint& found : all) {  // newest first
     if (&found == &named || found.sequence <= named.sequence) break;
     if (!problem_of(found, options).empty()) continue;
     notes.push_back(formatted("'{}' is newer and complete, and `latest` names another; used {}", found.tag, named.tag));
@@ -98,8 +98,8 @@ std::vector<std::string> doubts(const Latest& latest, const Found& named, const 
               "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
-Opened open_tag(const std::string& folder, const OpenOptions& options, const std::vector<Found>& all) {
-  const Found* found = find(all, options.tag);
+Opened open_tag(const std::string& folder, const OpenOptions& options, const std::vector<FoundCheckpoint>& all) {
+  const FoundCheckpoint* found = find(all, options.tag);
   if (!found) {
     const std::string place = formatted("{}/{}", folder, options.tag);
     if (tag_fault(options.tag).empty() && files::kind_of(place).is_folder)
@@ -121,12 +121,12 @@ Opened open_tag(const std::string& folder, const OpenOptions& options, const std
 }  // namespace
 
 Opened open(const std::string& folder, const OpenOptions& options) {
-  const std::vector<Found> all = scan(folder);
+  const std::vector<FoundCheckpoint> all = scan(folder);
   if (all.empty()) no_checkpoint(folder);
   if (!options.tag.empty()) return open_tag(folder, options, all);
 
-  const Latest latest = read_latest(folder);
-  const Found* named = latest.tag.empty() ? nullptr : find(all, latest.tag);
+  const LatestTag latest = read_latest(folder);
+  const FoundCheckpoint* named = latest.tag.empty() ? nullptr : find(all, latest.tag);
   if (named && problem_of(*named, options).empty()) return opened(named->path, named->tag, doubts(latest, *named, all, options));
   // A checkpoint in a newer format is complete. Silently falling back to an older one would lose
   // the training since then.
@@ -137,8 +137,8 @@ Opened open(const std::string& folder, const OpenOptions& options) {
     reasons.push_back(latest.problem);
   else if (!named)
     reasons.push_back(formatted("`latest` names '{}', which is not there", latest.tag));
-  const Found* chosen = nullptr;
-  for (const Found& found : all) {
+  const FoundCheckpoint* chosen = nullptr;
+  for (const FoundCheckpoint& found : all) {
     const std::string problem = problem_of(found, options);
     if (problem.empty() && !chosen) chosen = &found;
     // Names those that would have been preferred over it; those without a readable manifest may
@@ -147,7 +147,7 @@ Opened open(const std::string& folder, const OpenOptions& options) {
       reasons.push_back(formatted("{}: {}", found.tag, problem));
   }
   if (!chosen) {
-    const bool newer = std::all_of(all.begin(), all.end(), [](const Found& found) {
+    const bool newer = std::all_of(all.begin(), all.end(), [](const FoundCheckpoint& found) {
       return found.problem && found.problem->code() == ErrorCode::kUnsupported;
     });
     throw Error(newer ? ErrorCode::kUnsupported : ErrorCode::kCorrupt,
@@ -160,11 +160,11 @@ Opened open(const std::string& folder, const OpenOptions& options) {
 
 bool holds_checkpoints(const std::string& folder) { return files::kind_of(folder).is_folder && !scan(folder).empty(); }
 
-std::vector<Listed> list(const std::string& folder) {
-  const std::vector<Found> all = scan(folder);
+std::vector<ListedCheckpoint> list(const std::string& folder) {
+  const std::vector<FoundCheckpoint> all = scan(folder);
   const std::string latest = all.empty() ? "" : read_latest(folder).tag;
-  std::vector<Listed> listed;
-  for (const Found& found : all)
+  std::vector<ListedCheckpoint> listed;
+  for (const FoundCheckpoint& found : all)
     listed.push_back(
         {found.tag, found.problem ? found.problem->message() : "", found.bytes, found.step, found.saved_at, found.tag == latest});
   return listed;

@@ -96,7 +96,8 @@ RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
 void RankFile::fill(uint64_t offset, uint64_t bytes, char* into) const {
   const uint64_t end = offset + bytes;
   if (offset < header_.size()) std::memcpy(into, header_.data() + offset, std::min<uint64_t>(end, header_.size()) - offset);
-  auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset, [](uint64_t at, const Piece& p) { return at < p.end; });
+  auto piece =
+      std::upper_bound(pieces_.begin(), pieces_.end(), offset, [](uint64_t at, const TensorPiece& p) { return at < p.end; });
   for (; piece != pieces_.end() && piece->begin < end; ++piece) {
     const uint64_t from = std::max(offset, piece->begin), to = std::min(end, piece->end);
     piece->data.copy_out(from - piece->begin, to - from, into + (from - offset));
@@ -108,7 +109,7 @@ void RankFile::fill(uint64_t offset, uint64_t bytes, char* into) const {
 
 std::map<std::string, uint64_t> RankFile::not_finite() const {
   std::map<std::string, uint64_t> found;
-  for (const Piece& piece : pieces_)
+  for (const TensorPiece& piece : pieces_)
     if (const uint64_t wrong = piece.wrong->load()) found[piece.name] += wrong;
   return found;
 }

@@ -32,15 +32,15 @@ class RankFile {
                                   int64_t numel);
 
  private:
-  struct Piece {
+  struct TensorPiece {
     uint64_t begin, end;  // in the file
     BytesOf data;
     c10::ScalarType dtype;
     std::string name;                              // of the tensor
     std::unique_ptr<std::atomic<uint64_t>> wrong;  // number of non-finite elements; several threads fill blocks
   };
-  std::string header_;         // with its length, padded so that the data begins on a page
-  std::vector<Piece> pieces_;  // in byte order; none is empty
+  std::string header_;               // with its length, padded so that the data begins on a page
+  std::vector<TensorPiece> pieces_;  // in byte order; none is empty
   // [slices] in the given order: byte offsets in the file.
   std::vector<uint64_t> offsets_;
   uint64_t bytes_ = 0;

@@ -16,7 +16,7 @@ namespace {
 
 // The part of a slice that goes to a target. Its stretches are computed when a block is read: a
 // matrix split along columns has one per row.
-struct Copy {
+struct SliceCopy {
   const TensorEntry* tensor;
   const SliceEntry* slice;
   const Target* target;
@@ -34,8 +34,8 @@ struct Copy {
     // The elements with bytes there, including partial ones at the edges of a block.
     const int64_t first = static_cast<int64_t>((begin - slice->offset) / size);
     const int64_t count = static_cast<int64_t>((end - slice->offset + size - 1) / size) - first;
-    const Region there{tensor->info.shape, slice->split, slice->begin + first, count};
-    const Region here{tensor->info.shape, target->split, target->begin, target->into.numel()};
+    const LocalRegion there{tensor->info.shape, slice->split, slice->begin + first, count};
+    const LocalRegion here{tensor->info.shape, target->split, target->begin, target->into.numel()};
     each_overlap(there, here, [&](int64_t at_there, int64_t at_here, int64_t numel) {
       const uint64_t place = slice->offset + (first + at_there) * size;
       const uint64_t from = std::max(begin, place), to = std::min(end, place + numel * size);
@@ -94,7 +94,7 @@ std::string tensors_in(const Manifest& manifest, const BlockRequest& request) {
 namespace {
 
 // The copies from each block, by file and block number.
-using CopiesOfBlocks = std::map<std::pair<size_t, uint64_t>, std::vector<Copy>>;
+using CopiesOfBlocks = std::map<std::pair<size_t, uint64_t>, std::vector<SliceCopy>>;
 
 [[noreturn]] void refuse_other_machine(const Opened::State& state, const std::string& tensor, size_t file) {
   throw Error(
@@ -106,7 +106,7 @@ using CopiesOfBlocks = std::map<std::pair<size_t, uint64_t>, std::vector<Copy>>;
 }
 
 // The bytes [begin, end) of a slice's file that a copy needs; empty if begin >= end.
-std::pair<uint64_t, uint64_t> wanted_bytes(const Copy& copy) {
+std::pair<uint64_t, uint64_t> wanted_bytes(const SliceCopy& copy) {
   const uint64_t first = copy.slice->offset, last = first + copy.slice->numel * copy.item();
   uint64_t begin = last, end = first;
   if (copy.target->split == copy.slice->split)
@@ -129,7 +129,7 @@ CopiesOfBlocks copies_for(const Opened::State& state, const std::vector<Target>&
     check_target(target, tensor, state.path);
     const BytesOf* into = &destinations.emplace_back(target.into, target.stored);
     for (const SliceEntry& slice : tensor->slices) {
-      const Copy copy{tensor, &slice, &target, into};
+      const SliceCopy copy{tensor, &slice, &target, into};
       const auto [begin, end] = wanted_bytes(copy);
       if (begin >= end) continue;
       if (elsewhere[slice.file]) refuse_other_machine(state, target.name, slice.file);
@@ -163,7 +163,7 @@ void Opened::read(const std::vector<Target>& targets) const {
     return place;
   };
   reader.use = [&](const BlockRequest& request, const char* data, uint64_t) {
-    for (const Copy& copy : blocks.at({request.file, request.block}))
+    for (const SliceCopy& copy : blocks.at({request.file, request.block}))
       copy.each(request.block * size, (request.block + 1) * size, [&](uint64_t from, uint64_t to, uint64_t at) {
         copy.into->copy_in(at, to - from, data + (from - request.block * size));
         return true;

@@ -27,10 +27,10 @@ struct Saver::State {
 namespace {
 
 // A keeper's staging folder, removed unless its content was committed.
-class Staging {
+class StagingFolder {
  public:
-  explicit Staging(Folder* folder) : folder_(folder) {}
-  ~Staging() {
+  explicit StagingFolder(Folder* folder) : folder_(folder) {}
+  ~StagingFolder() {
     if (folder_ && !path.empty()) folder_->discard(path);
   }
   void release() { path.clear(); }
@@ -154,7 +154,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   });
 
   Manifest manifest;  // on a keeper
-  Staging staging(folder);
+  StagingFolder staging(folder);
   const std::vector<Json> staged = together("staging", [&] {
     if (!folder) return Json();
     manifest = merge(parts, keeper);

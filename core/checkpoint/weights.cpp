@@ -35,8 +35,8 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 // Small tensors are read together, because a block of a checkpoint holds many.
 constexpr size_t kReadTogether = 8 << 20;
 
-using Splits = std::map<std::string, std::shared_ptr<const DeclaredSplit>>;
-using Source = std::map<std::string, checkpoint::WeightSource::Info>;
+using SplitsByName = std::map<std::string, std::shared_ptr<const DeclaredSplit>>;
+using SourceTensors = std::map<std::string, checkpoint::WeightSource::Info>;
 
 // Names that a file lacks, has in addition to the module, or has in a different shape.
 struct Differences {
@@ -44,7 +44,7 @@ struct Differences {
   bool are_none() const { return missing.empty() && unexpected.empty() && shapes.empty(); }
 };
 
-Differences differences_of(const NamedTensors& wanted, const Source& source, const Splits& splits, bool strict) {
+Differences differences_of(const NamedTensors& wanted, const SourceTensors& source, const SplitsByName& splits, bool strict) {
   // A tied tensor may have been saved under only one of its names.
   std::unordered_set<const void*> filled;
   for (const auto& [name, tensor] : wanted)
@@ -71,7 +71,7 @@ Differences differences_of(const NamedTensors& wanted, const Source& source, con
 
 // Lists some of each kind: a wrong prefix shows when missing and unexpected names are compared.
 [[noreturn]] void refuse_differences(const std::string& path, const Differences& found, const NamedTensors& wanted,
-                                     const Source& source) {
+                                     const SourceTensors& source) {
   std::string text, advice;
   if (!found.missing.empty()) text += formatted("\n  missing in it: {}", files::some_names(found.missing, 5));
   if (!found.unexpected.empty()) text += formatted("\n  unexpected in it: {}", files::some_names(found.unexpected, 5));
@@ -95,7 +95,7 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   const auto opened = checkpoint::open_weights(path, options.tag);
   const auto& source = opened->tensors();
   const NamedTensors wanted = tensors_of(module);
-  Splits splits;  // the file has the whole tensors
+  SplitsByName splits;  // the file has the whole tensors
   for (const auto& entry : module.named_parameters())
     if (auto split = split_of(entry.value())) splits.emplace(entry.key(), std::move(split));
   if (const Differences found = differences_of(wanted, source, splits, options.strict); !found.are_none())

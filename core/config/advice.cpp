@@ -15,11 +15,11 @@ std::string parent_of(const Key& key) {
 }
 
 // Optimizer and scheduler params that users put elsewhere; no table lists them.
-struct Misplaced {
+struct MisplacedParam {
   const char* name;
   const char* advice;
 };
-constexpr Misplaced kMisplaced[] = {
+constexpr MisplacedParam kMisplaced[] = {
     {"lr", "it belongs in /optimizer/params"},
     {"learning_rate", "write it as 'lr' in /optimizer/params"},
     {"betas", "it belongs in /optimizer/params"},

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "config/document.h"
-#include "config/own_sections.h"
+#include "config/gannet_sections.h"
 
 namespace gannet {
 namespace {
@@ -45,11 +45,12 @@ bool begins_object(const std::string& text) {
   return first != std::string::npos && text[first] == '{';
 }
 
-config::Document::Own own_of(const std::vector<ConfigSection>& sections) {
+config::Document::OwnSectionsPtr own_of(const std::vector<ConfigSection>& sections) {
   return sections.empty() ? nullptr : std::make_shared<const config::OwnSections>(sections);
 }
 
-std::shared_ptr<const config::Document> read_document(const std::string& path_or_json, const config::Document::Own& own = {}) {
+std::shared_ptr<const config::Document> read_document(const std::string& path_or_json,
+                                                      const config::Document::OwnSectionsPtr& own = {}) {
   if (path_or_json.empty()) throw Error(ErrorCode::kConfig, "the config's path is empty", "name the JSON file, or give its text");
   std::error_code error;
   if (begins_object(path_or_json)) return config::Document::from_text(path_or_json, "config text", own);

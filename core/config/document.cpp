@@ -69,7 +69,7 @@ Origin Tree::origin_of(const std::string& path) const {
   }
 }
 
-std::shared_ptr<const Document> Document::from_file(const std::string& path, Own own) {
+std::shared_ptr<const Document> Document::from_file(const std::string& path, OwnSectionsPtr own) {
   return std::make_shared<const Document>(normalize(parse_file(path), nullptr, own.get()), own);
 }
 
@@ -77,11 +77,11 @@ std::shared_ptr<const Document> read_file(const std::string& path, std::vector<E
   return std::make_shared<const Document>(normalize(parse_file(path), &mistakes));
 }
 
-std::shared_ptr<const Document> Document::from_text(const std::string& text, const std::string& name, Own own) {
+std::shared_ptr<const Document> Document::from_text(const std::string& text, const std::string& name, OwnSectionsPtr own) {
   return std::make_shared<const Document>(normalize(parse_text(text, name), nullptr, own.get()), own);
 }
 
-std::shared_ptr<const Document> Document::from_dict(const Dict& dictionary, const std::string& origin, Own own) {
+std::shared_ptr<const Document> Document::from_dict(const Dict& dictionary, const std::string& origin, OwnSectionsPtr own) {
   return std::make_shared<const Document>(normalize(tree_of(dictionary, origin), nullptr, own.get()), own);
 }
 

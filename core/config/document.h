@@ -44,10 +44,10 @@ class Document {
   // Parse and check: syntax (comments and trailing commas are legal), duplicate keys, unknown keys,
   // types, ranges. `own`: the program's sections besides those of the key table, or null. Merged
   // documents keep them.
-  using Own = std::shared_ptr<const OwnSections>;
-  static std::shared_ptr<const Document> from_file(const std::string& path, Own own = {});
-  static std::shared_ptr<const Document> from_text(const std::string& text, const std::string& name, Own own = {});
-  static std::shared_ptr<const Document> from_dict(const Dict& dictionary, const std::string& origin, Own own = {});
+  using OwnSectionsPtr = std::shared_ptr<const OwnSections>;
+  static std::shared_ptr<const Document> from_file(const std::string& path, OwnSectionsPtr own = {});
+  static std::shared_ptr<const Document> from_text(const std::string& text, const std::string& name, OwnSectionsPtr own = {});
+  static std::shared_ptr<const Document> from_dict(const Dict& dictionary, const std::string& origin, OwnSectionsPtr own = {});
   std::shared_ptr<const Document> merged(const Dict& dictionary, const std::string& origin) const;
 
   // Keys under their current names (no alias, no deprecated name); values are converted to the
@@ -60,13 +60,13 @@ class Document {
   const Value* find(const std::string& path) const;
   const std::vector<std::string>& notices() const { return tree_.notices; }
 
-  const OwnSections* own_sections() const { return own_.get(); }
+  const OwnSections* gannet_sections() const { return own_.get(); }
 
-  explicit Document(Tree normalized, Own own = {}) : tree_(std::move(normalized)), own_(std::move(own)) {}
+  explicit Document(Tree normalized, OwnSectionsPtr own = {}) : tree_(std::move(normalized)), own_(std::move(own)) {}
 
  private:
   Tree tree_;
-  Own own_;
+  OwnSectionsPtr own_;
 };
 
 }  // namespace gannet::config

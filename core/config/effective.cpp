@@ -6,7 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
-#include "config/own_sections.h"
+#include "config/gannet_sections.h"
 
 namespace gannet::config {
 
@@ -15,7 +15,7 @@ bool is_auto(const Value& value) { return value.is_string() && value.as_string()
 const Value& value_of(const Document& document, const Key& key) {
   const Value* given = document.find(formatted("/{}", key.path));
   if (given && !given->is_null() && !is_auto(*given)) return *given;
-  const OwnSections* const own = document.own_sections();
+  const OwnSections* const own = document.gannet_sections();
   return own && own->find(key.path) == &key ? own->default_of(key) : default_of(key);
 }
 
@@ -26,7 +26,7 @@ std::string where(const Document& document, const std::string& path) {
 EffectiveValues::EffectiveValues(const Document& document) : document_(document) {
   for (const Key* key : all_keys())
     if (is_read(key->status) && !key->is_section()) add(*key);
-  if (const OwnSections* own = document.own_sections())
+  if (const OwnSections* own = document.gannet_sections())
     for (const Key* key : own->rows())
       if (!key->is_section()) add(*key);
 }
@@ -60,8 +60,8 @@ void EffectiveValues::add(const Key& key) {
   }
 }
 
-const Effective* EffectiveValues::line_of(const std::string& path) const {
-  const auto found = std::find_if(lines_.begin(), lines_.end(), [&](const Effective& line) { return line.path == path; });
+const EffectiveValue* EffectiveValues::line_of(const std::string& path) const {
+  const auto found = std::find_if(lines_.begin(), lines_.end(), [&](const EffectiveValue& line) { return line.path == path; });
   return found == lines_.end() ? nullptr : &*found;
 }
 
@@ -70,7 +70,7 @@ bool EffectiveValues::is_unresolved(const std::string& path) const {
 }
 
 void EffectiveValues::computed(const std::string& path, int64_t value, const std::string& how) {
-  for (Effective& line : lines_)
+  for (EffectiveValue& line : lines_)
     if (line.path == path && line.value.is_null()) line = {path, value, how};
 }
 
@@ -90,7 +90,7 @@ std::string EffectiveValues::defaults_for_auto() const {
     // Batch sizes are computed. If the default itself is "auto", then "auto" has a meaning.
     if (!given || !is_auto(*given) || is_auto(default_of(*key)) || path == kTrain || path == kMicro) continue;
     if (path == kAccumulation && given_batch(document_).train && given_batch(document_).micro) continue;
-    const Effective* line = line_of(path);
+    const EffectiveValue* line = line_of(path);
     if (is_unresolved(path) || (path == kAccumulation && line->value.is_null())) continue;
     taken.push_back(formatted("{} = {}", path, (line ? line->value : default_of(*key)).to_json()));
   }

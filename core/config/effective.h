@@ -36,15 +36,15 @@ class EffectiveValues {
 
   // Records a computed value that the document does not give.
   void computed(const std::string& path, int64_t value, const std::string& how);
-  std::vector<Effective> take() { return std::move(lines_); }
+  std::vector<EffectiveValue> take() { return std::move(lines_); }
 
  private:
   void add(const Key& key);
-  const Effective* line_of(const std::string& path) const;
+  const EffectiveValue* line_of(const std::string& path) const;
   std::vector<std::string> open_batch_sizes() const;
 
   const Document& document_;
-  std::vector<Effective> lines_;         // in the table's order
+  std::vector<EffectiveValue> lines_;    // in the table's order
   std::vector<std::string> unresolved_;  // pointers
 };
 

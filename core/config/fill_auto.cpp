@@ -37,9 +37,10 @@ bool same_value(const Value& a, const Value& b) {
 // filled.
 constexpr const char* kOfArguments = "training arguments";
 
-class Filling {
+class AutoFiller {
  public:
-  Filling(Config& config, const Dict& arguments, const AutoFacts& facts) : config_(config), arguments_(arguments), facts_(facts) {
+  AutoFiller(Config& config, const Dict& arguments, const AutoFacts& facts)
+      : config_(config), arguments_(arguments), facts_(facts) {
     steps_ = facts.num_training_steps;
     if (const int64_t max_steps = integer("max_steps", -1); !steps_ && max_steps > 0) steps_ = max_steps;
   }
@@ -281,7 +282,7 @@ class Filling {
 
 Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts) {
   Config filled = config;  // if the arguments do not fit, the caller's config is unchanged
-  Filling(filled, arguments, facts).run();
+  AutoFiller(filled, arguments, facts).run();
   return config = std::move(filled);
 }
 
@@ -324,7 +325,7 @@ std::vector<std::string> arguments_without_effect(const Config& config, const Di
 }
 
 Config& fill_auto_sizes(Config& config, int64_t hidden_size) {
-  Filling(config, {}, {.hidden_size = hidden_size}).sizes();
+  AutoFiller(config, {}, {.hidden_size = hidden_size}).sizes();
   return config;
 }
 

@@ -8,7 +8,7 @@
 namespace gannet::config {
 namespace {
 
-struct Index {
+struct KeyIndex {
   std::vector<const Key*> rows;
   // Includes the paths with the alias as their last part.
   std::unordered_map<std::string, const Key*> by_path;
@@ -16,9 +16,9 @@ struct Index {
 };
 
 // Built once at first use and never destroyed: a Config may be read while the process exits.
-const Index& index() {
-  static const Index* const built = [] {
-    auto* result = new Index;
+const KeyIndex& index() {
+  static const KeyIndex* const built = [] {
+    auto* result = new KeyIndex;
     for (const auto part : {training_keys(), precision_keys(), zero_keys(), storage_keys(), activation_keys(), monitoring_keys(),
                             parallel_keys(), data_keys(), scaling_keys()}) {
       for (const Key& key : part) {

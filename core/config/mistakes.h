@@ -32,6 +32,6 @@ bool attempt(std::vector<Error>* mistakes, Body&& body) {
 // are left out.
 std::shared_ptr<const Document> read_file(const std::string& path, std::vector<Error>& mistakes);
 // Like resolve(). The result may be used only if there were no mistakes.
-Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>& mistakes);
+ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>& mistakes);
 
 }  // namespace gannet::config

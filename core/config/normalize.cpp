@@ -28,11 +28,11 @@ class Normalizer {
 
  private:
   // The position of a member: its pointer as written and under its current name.
-  struct Spot {
+  struct MemberPosition {
     std::string from, to;
   };
 
-  std::string where(const Spot& spot) const { return formatted("{}: ", written_.origin_of(spot.from).to_string()); }
+  std::string where(const MemberPosition& spot) const { return formatted("{}: ", written_.origin_of(spot.from).to_string()); }
 
   // `from` and `to`: JSON pointers of the section as written and under current names; `path`: its
   // path in the key table.
@@ -40,9 +40,9 @@ class Normalizer {
                bool is_open, int depth);
   void any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from,
                   const std::string& path, const std::string& to, Dict& out, bool is_open, int depth);
-  void member(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out, int depth);
-  void deprecated(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out);
-  Value plain(const Value& value, const Spot& spot, int depth);
+  void member(const Key& row, const Value& value, const MemberPosition& spot, const Dict& siblings, Dict& out, int depth);
+  void deprecated(const Key& row, const Value& value, const MemberPosition& spot, const Dict& siblings, Dict& out);
+  Value plain(const Value& value, const MemberPosition& spot, int depth);
 
   const Tree& written_;
   std::vector<Error>* const mistakes_;
@@ -54,7 +54,7 @@ void Normalizer::section(const Dict& members, const std::string& from, const std
                          bool is_open, int depth) {
   std::set<std::string_view> seen;
   for (const auto& [key, value] : members.entries()) {
-    const Spot spot{pointer(from, key), pointer(to, key)};
+    const MemberPosition spot{pointer(from, key), pointer(to, key)};
     attempt(mistakes_, [&, &name = key, &written = value] {
       if (!seen.insert(name).second)
         throw Error(ErrorCode::kConfig, formatted("{}the key {} stands twice {}", where(spot), in_quotes(name), place_of(path)),
@@ -66,7 +66,7 @@ void Normalizer::section(const Dict& members, const std::string& from, const std
 
 void Normalizer::any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from,
                             const std::string& path, const std::string& to, Dict& out, bool is_open, int depth) {
-  const Spot spot{pointer(from, key), pointer(to, key)};
+  const MemberPosition spot{pointer(from, key), pointer(to, key)};
   if (is_note(key)) return;
   const std::string full = path.empty() ? key : formatted("{}/{}", path, key);
   const bool is_in_own = own_ && own_->find(path);
@@ -86,7 +86,8 @@ void Normalizer::any_member(const std::string& key, const Value& value, const Di
   }
 }
 
-void Normalizer::member(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out, int depth) {
+void Normalizer::member(const Key& row, const Value& value, const MemberPosition& spot, const Dict& siblings, Dict& out,
+                        int depth) {
   const std::string name(row.name());
   if (out.find(name))
     throw Error(
@@ -130,7 +131,7 @@ void Normalizer::member(const Key& row, const Value& value, const Spot& spot, co
   }
 }
 
-void Normalizer::deprecated(const Key& row, const Value& value, const Spot& spot, const Dict& siblings, Dict& out) {
+void Normalizer::deprecated(const Key& row, const Value& value, const MemberPosition& spot, const Dict& siblings, Dict& out) {
   const Key& successor = *find_key(row.replaced_by);
   const std::string name(successor.name());
   if (siblings.find(name) || (!successor.alias.empty() && siblings.find(successor.alias)))
@@ -153,7 +154,7 @@ void Normalizer::deprecated(const Key& row, const Value& value, const Spot& spot
 }
 
 // A value of free form, with notes removed.
-Value Normalizer::plain(const Value& value, const Spot& spot, int depth) {
+Value Normalizer::plain(const Value& value, const MemberPosition& spot, int depth) {
   if (depth > kMaxDepth) throw Error(ErrorCode::kConfig, formatted("{}nested deeper than {} levels", where(spot), kMaxDepth));
   const auto origin = written_.origins.find(spot.from);
   if (origin != written_.origins.end()) result_.origins[spot.to] = origin->second;
@@ -168,7 +169,7 @@ Value Normalizer::plain(const Value& value, const Spot& spot, int depth) {
   if (!value.is_dict()) return value;
   Dict out;
   for (const auto& [key, element] : value.as_dict().entries()) {
-    const Spot inner{pointer(spot.from, key), pointer(spot.to, key)};
+    const MemberPosition inner{pointer(spot.from, key), pointer(spot.to, key)};
     if (is_note(key)) continue;
     if (out.find(key))
       throw Error(ErrorCode::kConfig, formatted("{}the key {} stands twice in {}", where(inner), in_quotes(key), spot.from),

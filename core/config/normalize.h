@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/document.h"
-#include "config/own_sections.h"
+#include "config/gannet_sections.h"
 
 namespace gannet::config {
 

@@ -221,7 +221,7 @@ namespace {
 
 // Refuses files of other formats, except where parse_text has a better message. The next steps of
 // weight readers fit only a download and a packed file.
-void refuse_other_formats(const Recognized& found, const std::string& path) {
+void refuse_other_formats(const RecognizedFormat& found, const std::string& path) {
   switch (found.format) {
     case Format::kUnknown:
     case Format::kEmpty:

@@ -9,9 +9,9 @@
 #include "base/text.h"
 #include "config/document.h"
 #include "config/effective.h"
+#include "config/gannet_sections.h"
 #include "config/keys.h"
 #include "config/mistakes.h"
-#include "config/own_sections.h"
 #include "config/resolve.h"
 
 namespace gannet {
@@ -32,7 +32,7 @@ std::string dotted(std::string path) {
 // Looks in the key table and in the program's own sections; null if neither has the key.
 const config::Key* find_key(const config::Document& document, const std::string& path) {
   const config::Key* const key = config::find_key(path);
-  return key || !document.own_sections() ? key : document.own_sections()->find(path);
+  return key || !document.gannet_sections() ? key : document.gannet_sections()->find(path);
 }
 
 // Paths inside optimizer.params and similar sections have no row of their own; the section's row
@@ -76,9 +76,9 @@ ConfigEntry Config::get(const std::string& path) const {
   const std::string at = formatted("/{}", key ? std::string(key->path) : name);
   const Value* given = document.find(at);
   const bool is_given = given && !given->is_null();
-  const bool is_own = key && document.own_sections() && document.own_sections()->find(name) == key;
+  const bool is_own = key && document.gannet_sections() && document.gannet_sections()->find(name) == key;
   const Value value = is_given ? *given
-                      : is_own ? document.own_sections()->default_of(*key)
+                      : is_own ? document.gannet_sections()->default_of(*key)
                       : key    ? config::default_of(*key)
                                : Value();
   return {dotted(at), value, key ? config::to_string(key->type) : value.type_name(),
@@ -98,7 +98,7 @@ std::vector<ConfigEntry> Config::resolve(int64_t world_size) const {
   std::vector<ConfigEntry> entries;
   if (world_size < 1)
     throw Error(ErrorCode::kArgument, formatted("Config::resolve: a world size of {}", world_size), "give the number of ranks");
-  for (config::Effective& line : config::resolve(document_of(*this), world_size).effective) {
+  for (config::EffectiveValue& line : config::resolve(document_of(*this), world_size).effective) {
     const config::Key* key = find_key(document_of(*this), line.path.substr(1));
     const char* type = key ? config::to_string(key->type) : line.value.type_name();
     entries.push_back({dotted(line.path), std::move(line.value), type, std::move(line.origin)});

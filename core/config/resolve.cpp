@@ -34,7 +34,7 @@ void fill_batch(Settings& settings, const Document& document, EffectiveValues& v
 }
 
 // The plugin gets the block's values and those of aio, if this is offloaded at this stage.
-void settle(OffloadTo& to, bool is_used, const Dict& aio) {
+void settle(OffloadTarget& to, bool is_used, const Dict& aio) {
   if (!is_used || !to) {
     to.device.clear();
     to.params = {};
@@ -43,11 +43,11 @@ void settle(OffloadTo& to, bool is_used, const Dict& aio) {
   for (const auto& [name, value] : aio.entries()) to.params[name] = value;
 }
 
-Resolved resolve_into(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>* mistakes) {
+ResolvedConfig resolve_into(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>* mistakes) {
   GANNET_CHECK(world_size >= 1);
   EffectiveValues values(document);
   attempt(mistakes, [&] { values.require_no_auto(); });
-  Resolved result{settings_of(document), {}, {}};
+  ResolvedConfig result{settings_of(document), {}, {}};
   Settings& settings = result.settings;
 
   attempt(mistakes, [&] { check_zero(settings, document); });
@@ -92,11 +92,11 @@ Settings settings_of(const Document& document) {
   return settings;
 }
 
-Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set) {
+ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set) {
   return resolve_into(document, world_size, rank_is_set, nullptr);
 }
 
-Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>& mistakes) {
+ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>& mistakes) {
   return resolve_into(document, world_size, rank_is_set, &mistakes);
 }
 

@@ -11,22 +11,22 @@
 namespace gannet::config {
 
 // One line of `gannet config resolve`.
-struct Effective {
+struct EffectiveValue {
   std::string path;  // JSON pointer
   Value value;
   std::string origin;  // "ds_config.json:3:5", "default", "auto: no CUDA device", "computed from ..."
 };
 
-struct Resolved {
+struct ResolvedConfig {
   Settings settings;
-  std::vector<Effective> effective;  // every key that Gannet knows and acts on, in the table's order
-  std::vector<std::string> notices;  // reported once: legal keys without effect here, deprecated keys, quirks
+  std::vector<EffectiveValue> effective;  // every key that Gannet knows and acts on, in the table's order
+  std::vector<std::string> notices;       // reported once: legal keys without effect here, deprecated keys, quirks
 };
 
 // `rank_is_set`: whether the environment has RANK, for the sentence that explains a world size of
 // 1. Throws Error(kConfig) on values that conflict, Error(kUnsupported) on what Gannet does not
 // implement.
-Resolved resolve(const Document& document, int64_t world_size, bool rank_is_set = true);
+ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set = true);
 
 // Only the values of the rows: batch sizes are not completed and nothing is checked. For incomplete
 // configs, and for values needed before the number of ranks is known: plugins, timeouts.

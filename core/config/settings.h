@@ -44,17 +44,17 @@ struct Amp {
 
 // Where ZeRO puts tensors that are not in use: the name of an Offload plugin, and the values that
 // its schema may request.
-struct OffloadTo {
+struct OffloadTarget {
   std::string device;  // "none" or "": no offload
   Dict params;         // the values of the block and of the aio section
   explicit operator bool() const { return !device.empty() && device != "none"; }
 };
 
-struct OffloadOptimizer : OffloadTo {
+struct OffloadOptimizer : OffloadTarget {
   int64_t buffer_count;
 };
 
-struct OffloadParam : OffloadTo {
+struct OffloadParam : OffloadTarget {
   int64_t max_in_cpu;  // elements that stay in memory
 };
 
@@ -136,7 +136,7 @@ struct Ema {
 };
 
 // The steps written as a Chrome trace of their phases.
-struct TraceOf {
+struct TraceSettings {
   std::string path;  // "": none
   int64_t first_step, last_step;
 };
@@ -198,7 +198,7 @@ struct SettingsMembers {
   bool checkpoint_on_each_machine;
   int64_t checkpoint_keep;   // 0: all
   std::string metrics_path;  // "": no metrics file
-  TraceOf trace;
+  TraceSettings trace;
   std::optional<double> timeout_seconds;   // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
   int64_t fingerprint_every;               // steps between comparisons of replicated state across ranks; 0: never
   std::optional<double> deadline_seconds;  // how long a call waits for a late rank; default timeout_seconds

@@ -16,14 +16,14 @@ namespace {
 
 // The world that init_distributed made. Never destroyed at exit: its service threads outlive static
 // objects.
-struct TheWorld {
+struct ProcessWorld {
   std::mutex mutex;
   std::shared_ptr<ProcessGroup> group;
   uint32_t generation = 0;
 };
 
-TheWorld& the_world() {
-  static TheWorld& instance = *new TheWorld;
+ProcessWorld& the_world() {
+  static ProcessWorld& instance = *new ProcessWorld;
   return instance;
 }
 
@@ -77,7 +77,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subset(const std::vector<uint32_t>& 
 }
 
 std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options) {
-  TheWorld& the = the_world();
+  ProcessWorld& the = the_world();
   std::lock_guard lock(the.mutex);
   if (the.group) {
     the.group->world()->require_same(options);

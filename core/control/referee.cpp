@@ -23,15 +23,15 @@ std::string CallSite::text() const {
                    tag.empty() ? "" : formatted(" with tag '{}'", tag));
 }
 
-std::string place_of(Stand stand, const CallSite& call) {
+std::string place_of(CallProgress stand, const CallSite& call) {
   switch (stand) {
-    case Stand::kInside:
+    case CallProgress::kInside:
       return formatted("in {}", call.text());
-    case Stand::kLeft:
+    case CallProgress::kLeft:
       return formatted("after {}", call.text());
-    case Stand::kFailed:
+    case CallProgress::kFailed:
       return formatted("after an error in {}", call.text());
-    case Stand::kBefore:
+    case CallProgress::kBefore:
       break;
   }
   return "before its first call";
@@ -51,7 +51,7 @@ void Referee::enter(uint32_t rank, const CallSite& call, bool asks, Instant now)
   self.beat = now;
   self.last_group = call.group;
   Visit& visit = self.visits[call.group];
-  visit.stand = Stand::kInside;
+  visit.stand = CallProgress::kInside;
   visit.call = call;
   visit.waits = false;
   visit.reports = 0;
@@ -114,7 +114,7 @@ Verdict Referee::disagreement(const Entry& entry, uint32_t rank, const CallSite&
 
 void Referee::leave(uint32_t rank, const std::string& group, bool failed) {
   Visit& visit = ranks_[rank].visits[group];
-  visit.stand = failed ? Stand::kFailed : Stand::kLeft;
+  visit.stand = failed ? CallProgress::kFailed : CallProgress::kLeft;
   if (failed) ranks_[rank].failed_in = visit.call.text();
   if (!failed) visit.completed = visit.call.sequence;
   visit.waits = false;
@@ -141,7 +141,7 @@ bool Referee::is_followed(uint32_t rank, Instant now) const {
     for (uint32_t other = 0; other < size_; ++other) {
       const auto at = ranks_[other].visits.find(name);
       if (other == rank || at == ranks_[other].visits.end() || !runs(other, now)) continue;
-      if (at->second.stand == Stand::kInside && at->second.call.sequence <= own.completed) return true;
+      if (at->second.stand == CallProgress::kInside && at->second.call.sequence <= own.completed) return true;
     }
   return false;
 }
@@ -198,7 +198,7 @@ void Referee::look_for_who_left(Instant now) {
 std::string Referee::place(uint32_t rank) const {
   const Rank& self = ranks_[rank];
   const auto at = self.visits.find(self.last_group);
-  return at == self.visits.end() ? place_of(Stand::kBefore, {}) : place_of(at->second.stand, at->second.call);
+  return at == self.visits.end() ? place_of(CallProgress::kBefore, {}) : place_of(at->second.stand, at->second.call);
 }
 
 std::string Referee::places(const std::vector<uint32_t>& ranks) const {
@@ -259,7 +259,7 @@ bool Referee::is_needed(uint32_t gone) const {
       // A rank that waits in a call that the gone rank completed may still receive its data, but
       // not for long.
       const bool waits_in_vain = visit.call.sequence > completed || visit.waits;
-      if (visit.stand == Stand::kInside && waits_in_vain) return true;
+      if (visit.stand == CallProgress::kInside && waits_in_vain) return true;
     }
   }
   return false;

@@ -39,10 +39,15 @@ struct CallSite {
   bool is_same_as(const CallSite& other) const { return is_same_call(other) && set == other.set && facts == other.facts; }
 };
 
-enum class Stand { kBefore, kInside, kLeft, kFailed };  // before its first call, in a call, after it, left it by an exception
+enum class CallProgress {
+  kBefore,
+  kInside,
+  kLeft,
+  kFailed
+};  // before its first call, in a call, after it, left it by an exception
 
 // "in step() of step 12", "after step() of step 12", "before its first call"
-std::string place_of(Stand stand, const CallSite& call);
+std::string place_of(CallProgress stand, const CallSite& call);
 
 // An error of the world. Once there is a verdict, every rank gets it.
 struct Verdict {
@@ -104,7 +109,7 @@ class Referee {
 
  private:
   struct Visit {  // a rank's latest call in one group
-    Stand stand = Stand::kBefore;
+    CallProgress stand = CallProgress::kBefore;
     CallSite call;
     uint64_t completed = 0;  // the last sequence that it left without an error
     // While it waits: since when, the longest allowed wait, and the report interval of the last

@@ -151,7 +151,7 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
 
 namespace {
 
-Meeting meet_once(const Environment& environment, uint32_t generation, const Patience& patience) {
+RendezvousResult meet_once(const Environment& environment, uint32_t generation, const Patience& patience) {
   const bool serves = environment.rank == 0 && !environment.agent_store;
   Store::Options options;
   options.port = environment.master_port;
@@ -169,7 +169,7 @@ Meeting meet_once(const Environment& environment, uint32_t generation, const Pat
     options.host = environment.master_addr;
     wait_for_server(environment, patience);
   }
-  Meeting meeting;
+  RendezvousResult meeting;
   meeting.store = std::make_unique<Store>(options);
   Store& store = *meeting.store;
 
@@ -206,7 +206,7 @@ Meeting meet_once(const Environment& environment, uint32_t generation, const Pat
 
 }  // namespace
 
-Meeting meet(const Environment& environment, uint32_t generation, Patience patience) {
+RendezvousResult meet(const Environment& environment, uint32_t generation, Patience patience) {
   for (;;) try {
       return meet_once(environment, generation, patience);
     } catch (const Error& error) {

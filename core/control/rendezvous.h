@@ -22,7 +22,7 @@ struct Patience {
   std::chrono::steady_clock::time_point start, end;
 };
 
-struct Meeting {
+struct RendezvousResult {
   std::unique_ptr<Store> store;
   uint32_t local_rank = 0;
   std::string host_address;  // the address at which other ranks reach this one; "" if unknown
@@ -32,7 +32,7 @@ struct Meeting {
 // an earlier one. Throws Error(kUnavailable) if the port is taken, kTimeout naming the ranks that
 // did not arrive, kConfig if two processes claim the same rank, kMismatch if they disagree on the
 // world's size.
-Meeting meet(const Environment& environment, uint32_t generation, Patience patience);
+RendezvousResult meet(const Environment& environment, uint32_t generation, Patience patience);
 
 // Waits until each rank has set "<key>/<rank>". Throws Error(kTimeout) on every waiting rank,
 // naming the missing ones. `what` completes "waiting for rank 1 of 4 <what>".

@@ -23,11 +23,11 @@ constexpr milliseconds kFarewell{500};
 constexpr milliseconds kFollow{5'000};  // how long rank 0 waits at its end for ranks that are still finishing the same call
 constexpr milliseconds kBeyondDeadline{10'000};  // the Comm's own timeout is a fallback: the verdict comes first
 
-thread_local void* inside = nullptr;  // the Active of this thread's outermost call
+thread_local void* inside = nullptr;  // the ActiveCall of this thread's outermost call
 
 BackwardInfo* carried_here() { return dynamic_cast<BackwardInfo*>(c10::ThreadLocalDebugInfo::get(kBackwardKind)); }
 
-// The Active of this thread's call: its own, or that of the backward that it runs nodes of.
+// The ActiveCall of this thread's call: its own, or that of the backward that it runs nodes of.
 void* inside_here() {
   if (inside) return inside;
   const BackwardInfo* const info = carried_here();
@@ -44,7 +44,7 @@ Watch::Call::Call(Watch* watch, const HostGroup& group, const char* name, int64_
   exceptions_ = std::uncaught_exceptions();
   std::unique_lock lock(watch->mutex_);
   uint64_t& sequence = watch->sequence_of(group);
-  Active& active = watch->active_.emplace_back();
+  ActiveCall& active = watch->active_.emplace_back();
   active.call = {group.name(), ++sequence, name, step, tag};
   if (facts) {
     active.call.set = facts->set_number();
@@ -54,7 +54,7 @@ Watch::Call::Call(Watch* watch, const HostGroup& group, const char* name, int64_
   }
   active.with_rank_zero = std::find(group.ranks().begin(), group.ranks().end(), 0u) != group.ranks().end();
   active.entered = steady_clock::now();
-  watch->place_ = place_of(Stand::kInside, active.call);
+  watch->place_ = place_of(CallProgress::kInside, active.call);
   const bool asks = begin == kTogether && (active.with_rank_zero || watch->rank_zero_ == kRuns);
   watch->post({"enter", active.call.group, std::to_string(active.call.sequence), name, std::to_string(step), tag,
                asks ? "asks" : "", std::to_string(active.call.set), std::to_string(active.call.facts)},
@@ -107,9 +107,9 @@ void Watch::Call::leave(bool failed) {
   if (carried_) carried_->call = nullptr;
   if (inside == active_) inside = nullptr;
   std::lock_guard lock(watch_->mutex_);
-  watch_->place_ = place_of(failed ? Stand::kFailed : Stand::kLeft, active_->call);
+  watch_->place_ = place_of(failed ? CallProgress::kFailed : CallProgress::kLeft, active_->call);
   watch_->post({"leave", active_->call.group, failed ? "failed" : ""}, false);
-  watch_->active_.remove_if([this](const Active& one) { return &one == active_; });
+  watch_->active_.remove_if([this](const ActiveCall& one) { return &one == active_; });
 }
 
 // Requires mutex_. On first use, sends the group's members to rank 0.
@@ -178,11 +178,11 @@ milliseconds Watch::patience(milliseconds otherwise) const {
 }
 
 void Watch::begin_wait() {
-  if (void* const active = inside_here()) static_cast<Active*>(active)->waiting_since = in_ms(steady_clock::now());
+  if (void* const active = inside_here()) static_cast<ActiveCall*>(active)->waiting_since = in_ms(steady_clock::now());
 }
 
 void Watch::end_wait() {
-  if (void* const active = inside_here()) static_cast<Active*>(active)->waiting_since = 0;
+  if (void* const active = inside_here()) static_cast<ActiveCall*>(active)->waiting_since = 0;
 }
 
 void Watch::on_verdict(std::function<void()> abort) {

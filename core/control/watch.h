@@ -37,7 +37,7 @@
 namespace gannet::control {
 
 class Watch : public Watcher {
-  struct Active;
+  struct ActiveCall;
 
  public:
   struct Options {
@@ -69,7 +69,7 @@ class Watch : public Watcher {
     void wait_for_all();
     void leave(bool failed);
     Watch* watch_ = nullptr;
-    Active* active_ = nullptr;               // null in a world or group of one, and in a call nested in another on this thread
+    ActiveCall* active_ = nullptr;           // null in a world or group of one, and in a call nested in another on this thread
     std::shared_ptr<BackwardInfo> carried_;  // holds active_ for other threads
     int exceptions_ = 0;
     bool failed_ = false;
@@ -130,7 +130,7 @@ class Watch : public Watcher {
   std::vector<Message> outbox_;                // guarded by mutex_, like the members below
   std::map<std::string, uint64_t> sequences_;  // number of calls per group
   // Calls in progress, at most one per thread. A list: Call keeps a pointer to its element.
-  std::list<Active> active_;
+  std::list<ActiveCall> active_;
   std::set<uint32_t> connected_;  // rank 0: the connected ranks
   std::string place_;             // the latest call, as "in step() of step 12"
   std::optional<Verdict> verdict_;

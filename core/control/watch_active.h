@@ -11,7 +11,7 @@ namespace gannet::control {
 
 inline int64_t in_ms(Instant time) { return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count(); }
 
-struct Watch::Active {
+struct Watch::ActiveCall {
   CallSite call;
   bool with_rank_zero = false;
   bool granted = false;  // all members are in this call

@@ -54,7 +54,7 @@ void Watch::lose_rank_zero(RankZero how, Instant now) {
 
 void Watch::grant_call(const std::string& group, uint64_t sequence) {
   std::lock_guard lock(mutex_);
-  for (Active& active : active_)
+  for (ActiveCall& active : active_)
     if (active.call.group == group && active.call.sequence == sequence) active.granted = true;
   changed_.notify_all();
 }
@@ -67,7 +67,7 @@ void Watch::judge_rank_zero(Instant now) {
     if (verdict_ || over_) return;
     here = formatted("; rank {} is {}", rank_, place_);
     if (rank_zero_ == kGone) {
-      const bool needed = std::any_of(active_.begin(), active_.end(), [&](const Active& active) {
+      const bool needed = std::any_of(active_.begin(), active_.end(), [&](const ActiveCall& active) {
         return active.with_rank_zero && (active.entered > rank_zero_ended_ || active.waiting_since != 0);
       });
       if (!needed || now - rank_zero_ended_ < kRhythm.departure_settles) return;

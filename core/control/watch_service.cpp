@@ -47,7 +47,7 @@ Watch::Watch(Store& store, const Options& options)
       deadline_(options.deadline),
       report_every_(options.report_every),
       process_(getpid()),
-      place_(place_of(Stand::kBefore, {})),
+      place_(place_of(CallProgress::kBefore, {})),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       rank_zero_place_(place_) {
   const auto now = steady_clock::now();
@@ -166,7 +166,7 @@ void Watch::look_at_waits(Instant now) {
     std::lock_guard lock(mutex_);
     const milliseconds report_every = report_every_, deadline = deadline_;
     const auto silent_for = std::chrono::duration_cast<milliseconds>(now - heard_);
-    for (Active& active : active_) {
+    for (ActiveCall& active : active_) {
       const int64_t since = active.waiting_since;
       const milliseconds waited(since == 0 ? 0 : in_ms(now) - since);
       if (active.told && since == 0) {

@@ -118,7 +118,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
 
   rendezvous_.struct_size = sizeof(rendezvous_);
   if (size() > 1) {
-    Meeting meeting = meet(environment_, generation, Patience(timeout_));
+    RendezvousResult meeting = meet(environment_, generation, Patience(timeout_));
     store_ = std::move(meeting.store);
     local_rank_ = meeting.local_rank;
     host_address_ = meeting.host_address;
@@ -155,7 +155,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
   if (watch_)
     watch_->on_verdict([this] {
       const std::lock_guard lock(comms_mutex_);
-      for (Opened& one : comms_) one.comm->abort();
+      for (OpenedComm& one : comms_) one.comm->abort();
     });
   std::vector<uint32_t> everyone(size());
   for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
@@ -168,7 +168,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
 Comm& World::open(const std::string& name, const Dict& params, const CommDevice* device) {
   const plugin::Plugin& plugin = registry_.require(GANNET_KIND_COMM, name, "");
   const auto where = [](const std::string& member) { return formatted("comm parameter '{}'", member); };
-  Opened opened{.key = key_of(plugin, device), .params = params, .accelerator = nullptr, .comm = nullptr};
+  OpenedComm opened{.key = key_of(plugin, device), .params = params, .accelerator = nullptr, .comm = nullptr};
   gannet_rendezvous rendezvous = rendezvous_;
   if (device) {
     const plugin::Plugin& its = registry_.require(GANNET_KIND_ACCELERATOR, device->accelerator, "");
@@ -187,7 +187,7 @@ Comm& World::open_comm(const std::string& name, const Dict& params, const CommDe
   const plugin::Plugin& plugin = registry_.require(GANNET_KIND_COMM, name, "");
   const CommDevice* const its_own = serves_host_memory(plugin) ? nullptr : &device;
   const std::string key = key_of(plugin, its_own);
-  for (Opened& one : comms_)
+  for (OpenedComm& one : comms_)
     if (one.key == key) {
       require_same_params(plugin, params, one.params);
       return *one.comm;
@@ -215,7 +215,7 @@ void World::require_same(const DistributedOptions& later) {
 }
 
 Comm& World::comm() {
-  for (Opened& one : comms_)
+  for (OpenedComm& one : comms_)
     if (lower(one.comm->plugin().name()) == lower(comm_name_)) return *one.comm;
   throw Error(ErrorCode::kOrder,
               formatted("comm plugin '{}' moves the memory of a device, and no engine has opened it yet", comm_name_),

@@ -113,7 +113,7 @@ class World {
   }
 
  private:
-  struct Opened {
+  struct OpenedComm {
     std::string key;                           // the names of the plugin and its device
     Dict params;                               // as given
     std::unique_ptr<Accelerator> accelerator;  // null: for host memory
@@ -136,7 +136,7 @@ class World {
   std::string host_address_;  // the address at which other ranks reach this host; "": to be determined
   gannet_rendezvous rendezvous_{};
   std::mutex comms_mutex_;  // guards comms_: the watch's thread aborts them
-  std::deque<Opened> comms_;
+  std::deque<OpenedComm> comms_;
   Comm* host_comm_ = nullptr;  // one of them
   std::unique_ptr<Links> links_;
   std::unique_ptr<Watch> watch_;  // null in a world of one; destroyed before the Comms that it aborts

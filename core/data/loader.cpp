@@ -32,7 +32,7 @@ void check(const LoaderOptions& options) {
 }
 
 // Chooses the collate function of this dataset; null if the dataset already returns batches.
-Collating choose_collate(const Source& source, const Collator& collator) {
+CollateFunction choose_collate(const Source& source, const Collator& collator) {
   if (!source.read && !source.open) throw Error(ErrorCode::kArgument, "a loader was asked for without a dataset");
   if (!source.sample) {
     if (!collator.call) return nullptr;
@@ -89,7 +89,7 @@ void check_cursor(const DataCursor& cursor, const Source& source, int64_t sample
 
 struct Loader::State {
   Source source;
-  Collating collate;
+  CollateFunction collate;
   LoaderOptions options;
   std::function<void(void*)> on_batch;
   int64_t samples = 0;  // in the dataset
@@ -100,12 +100,12 @@ struct Loader::State {
   bool in_epoch = false;                 // from begin_epoch until the end is reached
   bool resuming = false;                 // begin_epoch resumed in the middle of an epoch, and nothing was given since
   int64_t given = 0;                     // micro-batches since begin_epoch
-  Cut cut;                               // the rest of the epoch
+  EpochPartition cut;                    // the rest of the epoch
   // Written by the thread that reads the stream, read by the program's.
   std::atomic<int64_t> stream_leftover{0};
   std::unique_ptr<Prefetch> prefetch;  // the last member: its threads use the others
 
-  Cut cut_from(int64_t given_samples) const {
+  EpochPartition cut_from(int64_t given_samples) const {
     return {samples,
             given_samples,
             options.batch_size,
@@ -159,9 +159,9 @@ struct Loader::State {
   }
 
   // A batch depends only on its number: workers share nothing except the order.
-  std::function<Made(int64_t)> shards() {
+  std::function<PreparedBatch(int64_t)> shards() {
     auto order = std::make_shared<const std::vector<size_t>>(epoch_order(samples, options.shuffle, cursor.seed, cursor.epoch));
-    return [this, order, cut = cut, total = cut.micro_batches()](int64_t index) -> Made {
+    return [this, order, cut = cut, total = cut.micro_batches()](int64_t index) -> PreparedBatch {
       if (index >= total) return {};
       const std::vector<size_t> indices = cut.micro_batch(*order, index);
       Any item = source.read(indices);
@@ -175,10 +175,10 @@ struct Loader::State {
     };
   }
 
-  std::function<Made(int64_t)> stream() {
+  std::function<PreparedBatch(int64_t)> stream() {
     auto epoch = std::make_shared<StreamEpoch>(source, collate, options, cursor, &stream_leftover);
     return [this, epoch](int64_t) {
-      Made made = epoch->make();
+      PreparedBatch made = epoch->make();
       if (made.batch && on_batch) on_batch(made.batch.get());
       return made;
     };
@@ -204,7 +204,7 @@ Loader::Loader(const Source& source, const Collator& collator, const LoaderOptio
   if (*samples == 0) throw Error(ErrorCode::kArgument, "the dataset is empty: its size() is 0");
   state.samples = static_cast<int64_t>(*samples);
   state.cursor = state.epoch_start(0, {});
-  const Cut cut = state.cut_from(0);
+  const EpochPartition cut = state.cut_from(0);
   if (cut.micro_batches() > 0) return;
   throw Error(ErrorCode::kArgument,
               formatted("an epoch would give no micro-batch: {} samples over {} ranks, micro-batches of {}, in multiples of {}{}",
@@ -233,7 +233,7 @@ Any Loader::next() {
   State& state = *state_;
   if (!state.in_epoch) return nullptr;
   const bool resuming = std::exchange(state.resuming, false);
-  Made made = state.prefetch ? state.prefetch->next() : Made{.batch = nullptr, .state = state.cursor.state};
+  PreparedBatch made = state.prefetch ? state.prefetch->next() : PreparedBatch{.batch = nullptr, .state = state.cursor.state};
   if (!made.batch) {
     state.end_epoch(made.state);
     if (!resuming) return nullptr;

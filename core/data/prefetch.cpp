@@ -19,7 +19,7 @@ void use_one_core() {
 
 }  // namespace
 
-Prefetch::Prefetch(std::function<Made(int64_t)> make, int64_t workers, int64_t ready, std::function<void()> interrupt)
+Prefetch::Prefetch(std::function<PreparedBatch(int64_t)> make, int64_t workers, int64_t ready, std::function<void()> interrupt)
     : make_(std::move(make)),
       interrupt_(std::move(interrupt)),
       ready_(static_cast<size_t>(ready)),
@@ -80,7 +80,7 @@ void Prefetch::work(int64_t worker) {
   }
 }
 
-Made Prefetch::next() {
+PreparedBatch Prefetch::next() {
   if (over_) return {};
   const int64_t index = taken_++;
   over_ = true;  // unless a batch is returned

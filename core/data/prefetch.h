@@ -15,7 +15,7 @@
 namespace gannet::loading {
 
 // A batch and, for a stream with a state, the state after it.
-struct Made {
+struct PreparedBatch {
   Any batch;           // null at the end
   Value state = {};    // the stream's cursor
   bool ended = false;  // the state is past the epoch's end
@@ -28,20 +28,21 @@ class Prefetch {
   // make(index) returns a batch, or null after the last one; several threads call it concurrently
   // if workers > 1. Without workers, next() calls it. At most `ready` finished batches of each
   // worker are queued.
-  Prefetch(std::function<Made(int64_t index)> make, int64_t workers, int64_t ready, std::function<void()> interrupt = {});
+  Prefetch(std::function<PreparedBatch(int64_t index)> make, int64_t workers, int64_t ready,
+           std::function<void()> interrupt = {});
   // Calls `interrupt`, then waits for running make() calls.
   ~Prefetch();
   Prefetch(const Prefetch&) = delete;
 
   // Returns the next batch, null at the end. Rethrows the exception that make threw for it; the
   // sequence is then over.
-  Made next();
+  PreparedBatch next();
   bool over() const { return over_; }  // after the null or an exception
 
  private:
   // The result or the exception of one call of make().
   struct Item {
-    Made made;
+    PreparedBatch made;
     std::exception_ptr error;
   };
   // Finished batches of one worker. `filled` wakes the consumer, `drained` the worker.
@@ -54,7 +55,7 @@ class Prefetch {
   void work(int64_t worker);
 
   // Called without mutex_, so that workers overlap.
-  std::function<Made(int64_t)> make_;
+  std::function<PreparedBatch(int64_t)> make_;
   // Ends a make() that waits for input. Only stop() calls it, before it joins the workers.
   std::function<void()> interrupt_;
   size_t ready_;

@@ -28,17 +28,17 @@ std::vector<size_t> epoch_order(int64_t samples, bool shuffle, int64_t seed, int
   return order;
 }
 
-int64_t Cut::samples_per_rank() const {
+int64_t EpochPartition::samples_per_rank() const {
   const int64_t left = std::max<int64_t>(samples - given, 0);
   return drop_last ? left / world_size : (left + world_size - 1) / world_size;
 }
 
-int64_t Cut::all_micro_batches() const {
+int64_t EpochPartition::all_micro_batches() const {
   const int64_t mine = samples_per_rank();
   return drop_last ? mine / batch_size : (mine + batch_size - 1) / batch_size;
 }
 
-int64_t Cut::leftover() const {
+int64_t EpochPartition::leftover() const {
   // Samples given before count towards the multiple, so that an interrupted epoch ends where it
   // would have. At another world size or batch size they may not be a whole number of these
   // micro-batches; then the multiple counts from here.
@@ -47,7 +47,7 @@ int64_t Cut::leftover() const {
   return std::min((before + all_micro_batches()) % multiple, all_micro_batches());
 }
 
-std::vector<size_t> Cut::micro_batch(const std::vector<size_t>& order, int64_t index) const {
+std::vector<size_t> EpochPartition::micro_batch(const std::vector<size_t>& order, int64_t index) const {
   const int64_t size = std::min(batch_size, samples_per_rank() - index * batch_size);  // smaller in the epoch's last one
   // A micro-batch of all ranks is one contiguous range of the order, cut by rank. In the last one
   // `size` is equally smaller on all ranks.
@@ -58,7 +58,7 @@ std::vector<size_t> Cut::micro_batch(const std::vector<size_t>& order, int64_t i
   return indices;
 }
 
-int64_t Cut::given_after(int64_t micro_batches) const {
+int64_t EpochPartition::given_after(int64_t micro_batches) const {
   return std::min(samples, given + micro_batches * batch_size * world_size);
 }
 

@@ -14,7 +14,7 @@ namespace gannet::loading {
 std::vector<size_t> epoch_order(int64_t samples, bool shuffle, int64_t seed, int64_t epoch);
 
 // Cuts the rest of an epoch, after its first `given` samples, into micro-batches of every rank.
-struct Cut {
+struct EpochPartition {
   int64_t samples = 0;  // in the dataset
   int64_t given = 0;    // number of samples of the order given so far, to all ranks together
   int64_t batch_size = 1;

@@ -8,7 +8,7 @@
 
 namespace gannet::loading {
 
-StreamEpoch::StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start,
+StreamEpoch::StreamEpoch(const Source& source, CollateFunction collate, const LoaderOptions& options, const DataCursor& start,
                          std::atomic<int64_t>* leftover)
     : source_(source),
       collate_(std::move(collate)),
@@ -18,7 +18,7 @@ StreamEpoch::StreamEpoch(const Source& source, Collating collate, const LoaderOp
       start_(start),
       leftover_(leftover) {}
 
-Made StreamEpoch::make() {
+PreparedBatch StreamEpoch::make() {
   try {
     if (!reading_.next) open();
     // With a multiple, a group of micro-batches is returned only when it is complete.
@@ -27,7 +27,7 @@ Made StreamEpoch::make() {
     rethrow_with(formatted("reading the stream failed in micro-batch {} of epoch {}", read_, start_.epoch));
   }
   if (group_.empty()) return {.batch = nullptr, .state = end_state_, .ended = true};
-  Made made = std::move(group_.front());
+  PreparedBatch made = std::move(group_.front());
   group_.pop_front();
   return made;
 }
@@ -42,10 +42,10 @@ void StreamEpoch::open() {
   // Without a saved state, the stream is read from its beginning, and batches given before the
   // resume are dropped.
   for (; read_ < start_.micro_batches; ++read_)
-    if (Made skipped = read(); !skipped.batch) return end(std::move(skipped));
+    if (PreparedBatch skipped = read(); !skipped.batch) return end(std::move(skipped));
 }
 
-Made StreamEpoch::read() {
+PreparedBatch StreamEpoch::read() {
   for (;;) {
     Any item = reading_.next(batch_size_);
     if (item && collate_) {
@@ -59,9 +59,9 @@ Made StreamEpoch::read() {
 void StreamEpoch::fill() {
   // After a resume, the first group is the rest of the group in which the run stopped.
   const size_t wanted = multiple_ - static_cast<size_t>(read_) % multiple_;
-  std::deque<Made> group;
+  std::deque<PreparedBatch> group;
   while (group.size() < wanted) {
-    Made made = read();
+    PreparedBatch made = read();
     if (!made.batch) {
       leftover_->store(static_cast<int64_t>(group.size()));
       return end(std::move(made));
@@ -72,7 +72,7 @@ void StreamEpoch::fill() {
   group_ = std::move(group);
 }
 
-void StreamEpoch::end(Made last) {
+void StreamEpoch::end(PreparedBatch last) {
   over_ = true;
   end_state_ = std::move(last.state);
 }

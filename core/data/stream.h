@@ -10,25 +10,25 @@
 
 namespace gannet::loading {
 
-using Collating = std::function<Any(void* samples)>;  // null: items are batches already
+using CollateFunction = std::function<Any(void* samples)>;  // null: items are batches already
 
 // Follows the stream's own order until its end. Used by one thread at a time.
 class StreamEpoch {
  public:
   // Resumes at `start`. `leftover` receives the number of micro-batches at the end that do not fill
   // a whole multiple.
-  StreamEpoch(const Source& source, Collating collate, const LoaderOptions& options, const DataCursor& start,
+  StreamEpoch(const Source& source, CollateFunction collate, const LoaderOptions& options, const DataCursor& start,
               std::atomic<int64_t>* leftover);
-  Made make();
+  PreparedBatch make();
 
  private:
   void open();
-  Made read();
+  PreparedBatch read();
   void fill();
-  void end(Made last);
+  void end(PreparedBatch last);
 
   Source source_;
-  Collating collate_;
+  CollateFunction collate_;
   size_t batch_size_;
   bool drop_last_;
   size_t multiple_;
@@ -37,7 +37,7 @@ class StreamEpoch {
   // One pass over the source, opened by the first make(), on the thread that makes the batches.
   Reading reading_;
   // Micro-batches of a complete group that have not been returned yet.
-  std::deque<Made> group_;
+  std::deque<PreparedBatch> group_;
   // The stream's cursor at its end, from which the next epoch starts.
   Value end_state_;
   // Micro-batches of this epoch, including those before a resume.

@@ -25,7 +25,7 @@ void DeviceWork::wait() {
 }
 
 void DeviceWork::bring_back() {
-  for (Moved& one : tensors_)
+  for (MovedTensor& one : tensors_)
     if (one.host.defined() && one.is_written) one.tensor.copy_(one.host);
   tensors_.clear();
 }
@@ -63,8 +63,8 @@ void DeviceComm::sweep() {
 
 // The copy to the host waits for the current stream, so that its data is valid when the Comm gets
 // it.
-DeviceWork::Moved DeviceComm::moved(const at::Tensor& tensor, bool is_read, bool is_written) const {
-  DeviceWork::Moved moved{tensor, {}, is_written};
+DeviceWork::MovedTensor DeviceComm::moved(const at::Tensor& tensor, bool is_read, bool is_written) const {
+  DeviceWork::MovedTensor moved{tensor, {}, is_written};
   if (!is_staged_ || tensor.is_cpu()) return moved;
   const at::NoGradGuard no_grad;
   moved.host = pinned_empty(tensor.sizes(), tensor.scalar_type(), tensor.device());
@@ -72,7 +72,7 @@ DeviceWork::Moved DeviceComm::moved(const at::Tensor& tensor, bool is_read, bool
   return moved;
 }
 
-DeviceWork DeviceComm::start(const gannet_collective_args& args, DeviceWork::Held tensors) {
+DeviceWork DeviceComm::start(const gannet_collective_args& args, DeviceWork::HeldTensors tensors) {
   sweep();
   return DeviceWork(this, group_.start(args, stream()), std::move(tensors));
 }
@@ -113,10 +113,10 @@ DeviceWork DeviceComm::all_to_all(const at::Tensor& send, const at::Tensor& rece
                {from, to});
 }
 
-DeviceWork DeviceComm::exchange(const std::vector<Sent>& sent, const std::vector<Received>& received) {
+DeviceWork DeviceComm::exchange(const std::vector<SentTensor>& sent, const std::vector<ReceivedTensor>& received) {
   sweep();
   std::vector<gannet_collective_args> batch;
-  DeviceWork::Held tensors;
+  DeviceWork::HeldTensors tensors;
   for (const auto& [to, tensor] : sent) {
     const auto& from = tensors.emplace_back(read(tensor));
     batch.push_back(collective::send(from.memory().const_data_ptr(), numel_of(tensor), to_dtype(tensor.scalar_type()), to));

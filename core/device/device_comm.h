@@ -45,18 +45,19 @@ class DeviceWork {
 
  private:
   friend class DeviceComm;
-  struct Moved {
+  struct MovedTensor {
     at::Tensor tensor;
     at::Tensor host = {};     // moved in place of the tensor; undefined: the tensor itself is moved
     bool is_written = false;  // by the collective
     const at::Tensor& memory() const { return host.defined() ? host : tensor; }
   };
-  using Held = c10::SmallVector<Moved, 2>;
-  DeviceWork(DeviceComm* comm, Work work, Held tensors) : comm_(comm), tensors_(std::move(tensors)), work_(std::move(work)) {}
+  using HeldTensors = c10::SmallVector<MovedTensor, 2>;
+  DeviceWork(DeviceComm* comm, Work work, HeldTensors tensors)
+      : comm_(comm), tensors_(std::move(tensors)), work_(std::move(work)) {}
   void bring_back();  // copies the host buffers back to the tensors
   void end() noexcept;
   DeviceComm* comm_ = nullptr;
-  Held tensors_;
+  HeldTensors tensors_;
   Work work_;  // destroyed first: it waits
 };
 
@@ -87,23 +88,23 @@ class DeviceComm {
 
   // Messages, grouped and started together, which is the only way for two ranks to exchange.
   //   comm.exchange({{.to = next, .tensor = activations}}, {{.from = next, .tensor = gradients}});
-  struct Sent {
+  struct SentTensor {
     uint32_t to;
     at::Tensor tensor;
   };
-  struct Received {
+  struct ReceivedTensor {
     uint32_t from;
     at::Tensor tensor;
   };
-  DeviceWork exchange(const std::vector<Sent>& sent, const std::vector<Received>& received);
+  DeviceWork exchange(const std::vector<SentTensor>& sent, const std::vector<ReceivedTensor>& received);
 
  private:
   friend class DeviceWork;
-  DeviceWork::Moved read(const at::Tensor& tensor) const { return moved(tensor, true, false); }
-  DeviceWork::Moved written(const at::Tensor& tensor) const { return moved(tensor, false, true); }
-  DeviceWork::Moved moved(const at::Tensor& tensor, bool is_read, bool is_written) const;
+  DeviceWork::MovedTensor read(const at::Tensor& tensor) const { return moved(tensor, true, false); }
+  DeviceWork::MovedTensor written(const at::Tensor& tensor) const { return moved(tensor, false, true); }
+  DeviceWork::MovedTensor moved(const at::Tensor& tensor, bool is_read, bool is_written) const;
   void* stream() const { return is_staged_ ? nullptr : stream_(); }  // for the memory that is moved
-  DeviceWork start(const gannet_collective_args& args, DeviceWork::Held tensors);
+  DeviceWork start(const gannet_collective_args& args, DeviceWork::HeldTensors tensors);
   void hold(DeviceWork work);
   void sweep();
 

@@ -80,7 +80,7 @@ void Queue::wait_stream(void* stream) {
 
 // ---- Pin -------------------------------------------------------------------------------------------------------------
 
-void Pin::Unpin::operator()(void* address) const noexcept {
+void Pin::PinDeleter::operator()(void* address) const noexcept {
   try {
     call(*accelerator, "unpin", &gannet_accelerator_api::unpin, address);
   } catch (const std::exception& error) {

@@ -25,7 +25,7 @@ void give_back(const Accelerator& accelerator, const char* name, void (*function
                void* handle) noexcept;
 
 template <auto kDestroy>
-struct GiveBack {
+struct HandleDeleter {
   Accelerator* accelerator = nullptr;
   void operator()(void* handle) const noexcept { give_back(*accelerator, "destroy", accelerator->api()->*kDestroy, handle); }
 };
@@ -46,7 +46,7 @@ class Event {
  private:
   friend class Queue;
   Event(Accelerator& accelerator, void* handle) : handle_(handle, {&accelerator}) {}
-  std::unique_ptr<void, GiveBack<&gannet_accelerator_api::event_destroy>> handle_;  // null: over
+  std::unique_ptr<void, HandleDeleter<&gannet_accelerator_api::event_destroy>> handle_;  // null: over
 };
 
 // Used by one thread at a time. Its destructor waits for its work; the plugin logs errors that were
@@ -66,7 +66,7 @@ class Queue {
  private:
   friend class Accelerator;
   Queue(Accelerator& accelerator, void* handle) : handle_(handle, {&accelerator}) {}
-  std::unique_ptr<void, GiveBack<&gannet_accelerator_api::queue_destroy>> handle_;  // null: the accelerator has no queues
+  std::unique_ptr<void, HandleDeleter<&gannet_accelerator_api::queue_destroy>> handle_;  // null: the accelerator has no queues
 };
 
 // Keeps host memory page-locked for its lifetime.
@@ -76,12 +76,12 @@ class Pin {
 
  private:
   friend class Accelerator;
-  struct Unpin {
+  struct PinDeleter {
     Accelerator* accelerator;
     void operator()(void* address) const noexcept;
   };
   Pin(Accelerator& accelerator, void* address) : address_(address, {&accelerator}) {}
-  std::unique_ptr<void, Unpin> address_;  // null: nothing is pinned
+  std::unique_ptr<void, PinDeleter> address_;  // null: nothing is pinned
 };
 
 }  // namespace gannet

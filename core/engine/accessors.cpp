@@ -9,17 +9,17 @@
 #include "control/world.h"
 #include "engine/checkpoint/rank_states.h"
 #include "engine/gate.h"
-#include "engine/own_reduction.h"
+#include "engine/optimizer_reduction.h"
 #include "params/broadcast.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
 namespace {
 
-using Found = ParameterStore::Found;
+using FoundParameter = ParameterStore::FoundParameter;
 
 // `is_whole`: the caller asks for the values of all ranks, not only for this rank's part.
-size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string& state, bool is_whole = true) {
+size_t state_index(EngineBase::Impl& impl, const FoundParameter& found, const std::string& state, bool is_whole = true) {
   const auto& optimizer = impl.groups[found.range->group].optimizer;
   const bool differs = is_whole && ranks_differ(impl, found.range->group);
   const auto is_of_ranks = [&](const Optimizer::State& one) {
@@ -41,7 +41,7 @@ size_t state_index(EngineBase::Impl& impl, const Found& found, const std::string
               names.empty() ? "it keeps none" : formatted("it keeps {}", join(names, ", ")));
 }
 
-void require_gradient(EngineBase::Impl& impl, const Found& found) {
+void require_gradient(EngineBase::Impl& impl, const FoundParameter& found) {
   if (!impl.reducer || !impl.progress.has_backwarded() || (impl.comm->size() > 1 && !impl.reducer->is_reduced()))
     throw Error(ErrorCode::kOrder, formatted("there is no gradient of '{}' now", found.get().name),
                 "ask between the last backward() of a step and its step()");
@@ -56,20 +56,20 @@ void join_newcomers(EngineBase::Impl& impl) {
 }
 
 // The factor by which the values in a gradient buffer are multiplied.
-double gradient_factor(const EngineBase::Impl& impl, const Found& found) {
+double gradient_factor(const EngineBase::Impl& impl, const FoundParameter& found) {
   const Reducer& reducer = *impl.reducer;
-  return (found.range->has_own_gradients ? reducer.own_factor() : reducer.mean_factor()) / impl.scaler.scale();
+  return (found.range->has_unreduced_gradients ? reducer.unreduced_factor() : reducer.mean_factor()) / impl.scaler.scale();
 }
 
 // This rank's part of the gradient, averaged (unless the optimizer averages) and unscaled, in the
 // masters' dtype.
-at::Tensor own_gradient(EngineBase::Impl& impl, const Found& found) {
+at::Tensor shard_gradient(EngineBase::Impl& impl, const FoundParameter& found) {
   require_gradient(impl, found);
-  return impl.store.own_gradient(found).to(found.range->master_dtype).mul(gradient_factor(impl, found));
+  return impl.store.shard_gradient(found).to(found.range->master_dtype).mul(gradient_factor(impl, found));
 }
 
 // Returns rank 0's value on every rank (for experts, that of the first holder), flat, on the host.
-at::Tensor agreed_value(EngineBase::Impl& impl, const Found& found, const at::Tensor& value, at::ScalarType dtype) {
+at::Tensor agreed_value(EngineBase::Impl& impl, const FoundParameter& found, const at::Tensor& value, at::ScalarType dtype) {
   const at::Tensor real = value.defined() && value.is_complex() ? at::view_as_real(value.resolve_conj()) : value;
   if (!value.defined() || real.sizes() != at::IntArrayRef(found.get().shape))
     throw Error(ErrorCode::kArgument,
@@ -101,12 +101,12 @@ std::vector<std::string> EngineBase::optimizer_states() const {
 at::Tensor EngineBase::full_fp32_parameter(const std::string& name) try {
   const Entered entered(*impl_, Call::kFullFp32Parameter);
   at::NoGradGuard no_grad;
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   const auto call = enter(*impl_, "full_fp32_parameter", name);
   if (const at::Tensor weights = weights_to_use(*impl_, *found.range, found.parameter); weights.defined())
     return Range::shaped(weights.flatten(), found.get());
-  return impl_->store.gather(found, impl_->store.own_master(found));
+  return impl_->store.gather(found, impl_->store.shard_master(found));
 } catch (...) {
   rethrow_as_ours("full_fp32_parameter");
 }
@@ -115,10 +115,10 @@ at::Tensor EngineBase::full_gradient(const std::string& name) try {
   const Entered entered(*impl_, Call::kFullGradient);
   at::NoGradGuard no_grad;
   join_newcomers(*impl_);
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   const auto call = enter(*impl_, "full_gradient", name);
-  const at::Tensor gradient = own_gradient(*impl_, found);
-  if (found.range->has_own_gradients) {
+  const at::Tensor gradient = shard_gradient(*impl_, found);
+  if (found.range->has_unreduced_gradients) {
     impl_->comm->all_reduce(gradient.view({-1})).wait();
     gradient.div_(static_cast<double>(impl_->comm->size()));
   }
@@ -130,10 +130,10 @@ at::Tensor EngineBase::full_gradient(const std::string& name) try {
 at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::string& state) try {
   const Entered entered(*impl_, Call::kFullOptimizerState);
   at::NoGradGuard no_grad;
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   const size_t index = state_index(*impl_, found, state);
   const auto call = enter(*impl_, "full_optimizer_state", name);
-  return impl_->store.gather(found, impl_->store.own_state(found, index));
+  return impl_->store.gather(found, impl_->store.shard_state(found, index));
 } catch (...) {
   rethrow_as_ours("full_optimizer_state");
 }
@@ -141,7 +141,7 @@ at::Tensor EngineBase::full_optimizer_state(const std::string& name, const std::
 void EngineBase::set_full_fp32_parameter(const std::string& name, const at::Tensor& value) try {
   const Entered entered(*impl_, Call::kSetFullFp32Parameter);
   at::NoGradGuard no_grad;
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   if (impl_->reducer && impl_->progress.is_whole()) impl_->audit();
   refuse_write(*impl_, "set_full_fp32_parameter()", found.range->group, name);
   const auto call = enter(*impl_, "set_full_fp32_parameter", name);
@@ -156,7 +156,7 @@ void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& va
   const Entered entered(*impl_, Call::kSetFullGradient);
   at::NoGradGuard no_grad;
   join_newcomers(*impl_);
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   const auto call = enter(*impl_, "set_full_gradient", name);
   require_gradient(*impl_, found);
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype).div(gradient_factor(*impl_, found));
@@ -178,7 +178,7 @@ void EngineBase::for_each_gradient(const std::function<void(const std::string& n
 void EngineBase::set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value) try {
   const Entered entered(*impl_, Call::kSetFullOptimizerState);
   at::NoGradGuard no_grad;
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   const size_t index = state_index(*impl_, found, state);
   const auto call = enter(*impl_, "set_full_optimizer_state", name);
   const at::Tensor flat = agreed_value(*impl_, found, value, found.range->states[index].dtype());
@@ -189,21 +189,21 @@ void EngineBase::set_full_optimizer_state(const std::string& name, const std::st
 
 EngineBase::Local EngineBase::local_fp32_parameter(const std::string& name) const {
   at::NoGradGuard no_grad;
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   const auto part = found.part();
-  return part.numel > 0 ? Local{part.begin, impl_->store.own_master(found)} : Local{};
+  return part.numel > 0 ? Local{part.begin, impl_->store.shard_master(found)} : Local{};
 }
 
 EngineBase::Local EngineBase::local_gradient(const std::string& name) const try {
   at::NoGradGuard no_grad;
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   const auto part = found.part();
-  if (found.range->has_own_gradients)
+  if (found.range->has_unreduced_gradients)
     throw Error(
         ErrorCode::kUnsupported,
         formatted("no rank has a part of the average gradient of '{}' in this step: the optimizer averages what it sends", name),
         "full_gradient() averages it, on every rank");
-  const at::Tensor gradient = own_gradient(*impl_, found);
+  const at::Tensor gradient = shard_gradient(*impl_, found);
   return part.numel > 0 ? Local{part.begin, gradient} : Local{};
 } catch (...) {
   rethrow_as_ours("local_gradient");
@@ -211,10 +211,10 @@ EngineBase::Local EngineBase::local_gradient(const std::string& name) const try 
 
 EngineBase::Local EngineBase::local_optimizer_state(const std::string& name, const std::string& state) const {
   at::NoGradGuard no_grad;
-  const Found found = impl_->store.find(name);
+  const FoundParameter found = impl_->store.find(name);
   const size_t index = state_index(*impl_, found, state, /*is_whole=*/false);
   const auto part = found.part();
-  return part.numel > 0 ? Local{part.begin, impl_->store.own_state(found, index)} : Local{};
+  return part.numel > 0 ? Local{part.begin, impl_->store.shard_state(found, index)} : Local{};
 }
 
 }  // namespace gannet

@@ -45,8 +45,8 @@ std::shared_ptr<Offload> open_tier(const config::Settings& settings, const confi
   const plugin::Plugin& plugin = require(*tier->registry, GANNET_KIND_OFFLOAD, type, "cpu", document, block, key);
   Dict params = settings.aio;
   if (!own.nvme_path.empty()) params["nvme_path"] = own.nvme_path;
-  for (const config::OffloadTo* other : {static_cast<const config::OffloadTo*>(&settings.zero.offload_optimizer),
-                                         static_cast<const config::OffloadTo*>(&settings.zero.offload_param)})
+  for (const config::OffloadTarget* other : {static_cast<const config::OffloadTarget*>(&settings.zero.offload_optimizer),
+                                             static_cast<const config::OffloadTarget*>(&settings.zero.offload_param)})
     if (const Value* path = other->params.find("nvme_path"); path && !path->is_null() && !params.find("nvme_path"))
       params["nvme_path"] = *path;
   tier->offload = std::make_unique<Offload>(

@@ -10,11 +10,11 @@ namespace {
 // Returns a predicate that is true for storages of the module. They are collected on its first
 // call, when the first tensor without a gradient is saved.
 std::function<bool(const c10::StorageImpl*)> owned_by(const std::shared_ptr<torch::nn::Module>& module) {
-  struct Owned {
+  struct OwnedStorages {
     std::unordered_set<const c10::StorageImpl*> storages;
     bool is_known = false;
   };
-  return [module, owned = std::make_shared<Owned>()](const c10::StorageImpl* storage) {
+  return [module, owned = std::make_shared<OwnedStorages>()](const c10::StorageImpl* storage) {
     if (!std::exchange(owned->is_known, true))
       for (const auto& tensors : {module->parameters(), module->buffers()})
         for (const at::Tensor& tensor : tensors)

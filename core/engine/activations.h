@@ -17,7 +17,7 @@ namespace gannet {
 
 struct Activations {
   std::shared_ptr<const activation::Configuration> configuration;  // of regions; null: not configured
-  std::shared_ptr<activation::Recomputing> layers;                 // layers of the model, and which are regions
+  std::shared_ptr<activation::RecomputationPlanner> layers;        // layers of the model, and which are regions
   activation::CheapOperators operators{{}};                        // operators to recompute
   std::shared_ptr<activation::SavedStore> saved;                   // for all that operators save; null: in place
 
@@ -28,9 +28,9 @@ struct Activations {
     Forward(const Activations& all, const std::shared_ptr<torch::nn::Module>& module, bool trains);
 
    private:
-    activation::InForce configuration_;  // set even if null: another engine's forward may enclose this one
-    activation::Recomputing::Forward layers_;
-    std::optional<activation::Selective> operators_;
+    activation::ConfigurationScope configuration_;  // set even if null: another engine's forward may enclose this one
+    activation::RecomputationPlanner::Forward layers_;
+    std::optional<activation::SelectiveRecomputation> operators_;
     std::optional<activation::SavedStore::Forward> saved_;
   };
 };

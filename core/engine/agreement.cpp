@@ -62,7 +62,7 @@ std::string trained_text(const ParameterStore& store, uint64_t hash) {
 
 }  // namespace
 
-control::Facts& Agreement::facts(const Step& step, const ParameterStore& store, const Reducer& reducer,
+control::Facts& Agreement::facts(const StepFacts& step, const ParameterStore& store, const Reducer& reducer,
                                  const std::vector<Group>& groups) {
   facts_.set(micro_batch_, static_cast<double>(step.progress.micro_in_step + 1));
   facts_.set(accumulation_, static_cast<double>(step.settings.accumulation_steps));

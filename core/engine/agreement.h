@@ -33,7 +33,7 @@ class Agreement {
   Agreement(uint32_t number_in_group, const std::vector<Group>& groups);
 
   /// Facts of the current step, in addition to those of the store, the reducer and the groups.
-  struct Step {
+  struct StepFacts {
     const Progress& progress;
     const config::Settings& settings;
     bool is_boundary;
@@ -41,9 +41,10 @@ class Agreement {
     uint64_t written_hash;                        // of the values that the program wrote into parameters
     const std::function<std::string()>& written;  // names those parameters
     const Schedule& schedule;
-    const activation::Recomputing& recomputing;
+    const activation::RecomputationPlanner& recomputing;
   };
-  control::Facts& facts(const Step& step, const ParameterStore& store, const Reducer& reducer, const std::vector<Group>& groups);
+  control::Facts& facts(const StepFacts& step, const ParameterStore& store, const Reducer& reducer,
+                        const std::vector<Group>& groups);
 
  private:
   control::Facts facts_;
@@ -78,7 +79,7 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
 /// along the pipe axis; may be null. `frozen`: only those written since the last comparison are
 /// hashed. `may_differ`: ranges after a local step, which are left out; the same on every rank.
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
-                                 const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where,
+                                 const std::vector<ModuleAudit::FrozenParameter>& frozen, const Ties* ties, const char* where,
                                  int64_t step, const std::function<bool(const Range&)>& may_differ);
 
 }  // namespace gannet

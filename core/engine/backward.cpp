@@ -19,7 +19,7 @@
 #include "engine/gate.h"
 #include "engine/impl.h"
 #include "engine/operator_errors.h"
-#include "engine/own_reduction.h"
+#include "engine/optimizer_reduction.h"
 #include "tensor/torch_errors.h"
 
 namespace gannet {
@@ -164,7 +164,7 @@ void drop_user_gradients(EngineBase::Impl& impl) {
 }
 
 void forget_gradients(EngineBase::Impl& impl) {
-  Timers::Scope timed(impl.timers, Timed::kForget);
+  Timers::Scope timed(impl.timers, TimedPhase::kForget);
   impl.newcomers.forget();
   impl.reducer->forget();
   if (impl.passes.keeps_user_grads) drop_user_gradients(impl);
@@ -173,7 +173,7 @@ void forget_gradients(EngineBase::Impl& impl) {
 void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                   const BackwardPass& pass) {
   GANNET_CHECK(outputs.size() == gradients.size(), "a gradient for each output");
-  if (!impl.passes.running) impl.passes.running = std::make_unique<Passes::Running>();
+  if (!impl.passes.running) impl.passes.running = std::make_unique<Passes::RunningBackward>();
   begin_backward(impl, pass, /*is_marked=*/false);
   if (impl.profiling) impl.profiling->begin_backward();
   torch::autograd::backward(outputs, gradients, pass.retain_graph || pass.create_graph, pass.create_graph);
@@ -188,7 +188,7 @@ void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options
   check_loss(impl, loss, "backward");
   give_up_backward(impl);
   try {
-    Timers::Scope timed(impl.timers, Timed::kBackward);
+    Timers::Scope timed(impl.timers, TimedPhase::kBackward);
     take_loss(impl, loss, options);
     // The scale and the division by the accumulation steps are part of backward's seed: no pass
     // over the loss or the gradients.
@@ -206,7 +206,7 @@ void EngineBase::allreduce_gradients() try {
   if (!impl.reducer || impl.comm->size() == 1 || impl.reducer->is_reduced()) return;
   auto call = impl.process_group->world()->enter(*impl.world_group, "allreduce_gradients", impl.progress.global_steps + 1,
                                                  impl.agreed(impl.is_boundary()));
-  Timers::Scope timed(impl.timers, Timed::kReduce);
+  Timers::Scope timed(impl.timers, TimedPhase::kReduce);
   plan_reduction(impl);
   impl.take_cleared_gradients();
   impl.reducer->begin_backward({.reduce = true, .brings = false});

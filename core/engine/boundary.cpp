@@ -4,7 +4,7 @@
 #include "control/world.h"
 #include "engine/backward.h"
 #include "engine/gate.h"
-#include "engine/own_reduction.h"
+#include "engine/optimizer_reduction.h"
 #include "engine/report.h"
 #include "engine/ties.h"
 
@@ -60,7 +60,7 @@ void begin(EngineBase::Impl& impl, StepScope& scope, const char* call) {
 }
 
 void reduce(EngineBase::Impl& impl) {
-  Timers::Scope timed(impl.timers, Timed::kReduce);
+  Timers::Scope timed(impl.timers, TimedPhase::kReduce);
   impl.reducer->wait();
   if (impl.ties) impl.ties->sum_gradients(impl);
 }
@@ -68,11 +68,11 @@ void reduce(EngineBase::Impl& impl) {
 GradientCheck check(EngineBase::Impl& impl) {
   GradientCheck check;
   {
-    Timers::Scope timed(impl.timers, Timed::kCheck);
+    Timers::Scope timed(impl.timers, TimedPhase::kCheck);
     HostGroup* const model = impl.mesh->model() ? &impl.mesh->model()->links().host : nullptr;
     check = check_gradients(impl.store.ranges(),
                             {impl.store.is_sharded() ? impl.host_group : nullptr, model, impl.mesh->is_first_replica(),
-                             ranks_with_own_gradients(impl), impl.reducer->own_factor() / impl.reducer->mean_factor(),
+                             ranks_with_unreduced_gradients(impl), impl.reducer->unreduced_factor() / impl.reducer->mean_factor(),
                              impl.store.has_experts() && !impl.store.is_sharded() ? impl.expert_group : nullptr},
                             factor(impl));
   }
@@ -83,7 +83,7 @@ GradientCheck check(EngineBase::Impl& impl) {
 std::string not_finite(EngineBase::Impl& impl) {
   HostGroup* const ranks = impl.mesh->model()                                    ? impl.world_group
                            : impl.store.is_sharded() || impl.store.has_experts() ? impl.host_group
-                                                                                 : ranks_with_own_gradients(impl);
+                                                                                 : ranks_with_unreduced_gradients(impl);
   return first_non_finite(impl.store.ranges(), impl.passes.loss_was_finite, [ranks](const std::string& text) {
     return ranks ? ranks->gather_texts(text) : std::vector<std::string>{text};
   });

@@ -15,7 +15,7 @@
 namespace gannet {
 namespace {
 
-zero::Tier tier_of(const config::OffloadTo& to) {
+zero::Tier tier_of(const config::OffloadTarget& to) {
   return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone;
 }
 
@@ -88,8 +88,8 @@ zero::Plan plan_of(const RankContext& context, const ParameterStore& store, cons
   return plan;
 }
 
-zero::Room room_for(const RankContext& context, const ParameterStore& store, const zero::Plan& plan) {
-  zero::Room room = zero::room_of(machine_memory());
+zero::FreeSpace room_for(const RankContext& context, const ParameterStore& store, const zero::Plan& plan) {
+  zero::FreeSpace room = zero::room_of(machine_memory());
   // The model as the program created it is freed when its parameters are placed.
   const uint64_t held_now = bytes_held_now(store);
   if (room.host) *room.host += held_now * plan.ranks_per_host;
@@ -98,8 +98,8 @@ zero::Room room_for(const RankContext& context, const ParameterStore& store, con
     if (const auto info = context.accelerator->device(static_cast<uint32_t>(context.device.index())); info.free_bytes > 0)
       room.device = info.free_bytes;
   const auto& sizes = context.settings().zero;
-  for (const config::OffloadTo* to : {static_cast<const config::OffloadTo*>(&sizes.offload_optimizer),
-                                      static_cast<const config::OffloadTo*>(&sizes.offload_param)})
+  for (const config::OffloadTarget* to : {static_cast<const config::OffloadTarget*>(&sizes.offload_optimizer),
+                                          static_cast<const config::OffloadTarget*>(&sizes.offload_param)})
     if (const Value* folder = to->device == "nvme" ? to->params.find("nvme_path") : nullptr)
       room.nvme = free_bytes(folder->as_string());
   return room;

@@ -59,6 +59,6 @@ void start_average(EngineBase::Impl& impl);
 /// Returns null if gradients are kept in the device's memory.
 ParameterStore::GradientMemory gradient_memory(const EngineBase::Impl& impl);
 /// From now on, trains parameters that the program unfroze or added (join.cpp).
-void join_parameters(EngineBase::Impl& impl, const ParameterStore::Named& added);
+void join_parameters(EngineBase::Impl& impl, const ParameterStore::NamedParameters& added);
 
 }  // namespace gannet

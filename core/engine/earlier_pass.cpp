@@ -113,7 +113,7 @@ void require_second_gradient(const EngineBase::Impl& impl) {
               "pass with engine->keep_second_gradient() (docs/optimizers.md); zero_grad() drops the gradients so far");
 }
 
-void tell_of_unperturbed_step(EngineBase::Impl& impl) {
+void warn_if_not_perturbed(EngineBase::Impl& impl) {
   if ((impl.passes.earlier && impl.passes.earlier->is_perturbed) || !optimizer_has(impl, &Optimizer::perturbs)) return;
   impl.module_audit->say_once(
       formatted("optimizer '{}' takes the gradient of a step at perturbed parameters, and a step was taken without perturb(): it "

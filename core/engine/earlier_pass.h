@@ -13,7 +13,7 @@ namespace gannet {
 void require_second_gradient(const EngineBase::Impl& impl);
 /// Logs once that an optimizer with a perturbation took a step without perturb(): legal, but
 /// perhaps not intended.
-void tell_of_unperturbed_step(EngineBase::Impl& impl);
+void warn_if_not_perturbed(EngineBase::Impl& impl);
 /// Restores the parameters from before perturb(), if it was called. `publishes`: also restores what
 /// the model reads; otherwise an update follows, which publishes all of it. Every rank calls it.
 void restore_perturbed(EngineBase::Impl& impl, bool publishes);

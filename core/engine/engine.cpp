@@ -21,7 +21,7 @@
 #include "engine/evaluation.h"
 #include "engine/gate.h"
 #include "engine/impl.h"
-#include "engine/own_reduction.h"
+#include "engine/optimizer_reduction.h"
 #include "engine/report.h"
 #include "engine/ties.h"
 #include "tensor/dtype.h"
@@ -34,7 +34,7 @@ EngineBase::~EngineBase() = default;
 EngineBase::Impl::Impl() = default;
 
 EngineBase::Impl::~Impl() {
-  tell_of_evaluation_weights(*this);
+  log_evaluation_weights(*this);
   self.reset();  // from here on handles and guards see that the engine is gone
   if (user_optimizer) user_optimizer->give_back(store.ranges());
   if (torch_optimizer) torch_optimizer->give_back(store);
@@ -45,7 +45,7 @@ void EngineBase::Impl::audit() {
   if (!guards.writing.empty()) return;  // writes of one rank under a guard reach the others when the guard ends
   refuse_writes_after_local_steps(*this);
   refuse_writes_while_perturbed(*this);
-  module_audit->look(*reducer, [this](const ParameterStore::Named& added) { join_parameters(*this, added); });
+  module_audit->look(*reducer, [this](const ParameterStore::NamedParameters& added) { join_parameters(*this, added); });
   if (torch_optimizer) torch_optimizer->follow(store, groups, progress.applied_steps);
 }
 

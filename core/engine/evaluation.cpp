@@ -41,7 +41,7 @@ std::string evaluating_part(const EngineBase::Impl& impl) {
   return formatted("optimizer '{}'", impl.groups[0].optimizer->plugin().name());
 }
 
-void tell_of_evaluation_weights(EngineBase::Impl& impl) noexcept try {
+void log_evaluation_weights(EngineBase::Impl& impl) noexcept try {
   if (impl.reducer && impl.updater.evaluation().are_in_use() && impl.is_first())
     log_info(
         formatted("an engine ended between eval() and train(): its module keeps the weights that {} evaluates with, and "

@@ -10,6 +10,6 @@ namespace gannet {
 /// 'ScheduleFree'".
 std::string evaluating_part(const EngineBase::Impl& impl);
 /// Logs that the engine ended between eval() and train().
-void tell_of_evaluation_weights(EngineBase::Impl& impl) noexcept;
+void log_evaluation_weights(EngineBase::Impl& impl) noexcept;
 
 }  // namespace gannet

@@ -47,7 +47,7 @@ std::string first_difference(HostGroup& group, const std::vector<uint64_t>& hash
   return first;
 }
 
-struct Compared {
+struct ComparedHashes {
   std::vector<uint64_t> hashes;
   std::vector<std::string> names;
   void add(const std::string& name, uint64_t hash) {
@@ -57,14 +57,14 @@ struct Compared {
 };
 
 // This rank's copy of a parameter that other stages hold as well, with the same shards.
-Compared copy_of(const Tie& tie, const ParameterStore& store) {
-  Compared copy;
+ComparedHashes copy_of(const Tie& tie, const ParameterStore& store) {
+  ComparedHashes copy;
   for (const Range& range : store.ranges()) {
     if (range.tie != tie.name) continue;
     const TrainedParameter& parameter = range.parameters[0];
     if (!parameter.resident) copy.add(parameter.name, hash_of(parameter.tensor.detach()));
     if (!range.masters().is_here()) continue;
-    for (const zero::Part& part : range.parts)
+    for (const zero::TensorPart& part : range.parts)
       copy.add(formatted("this rank's part of {}", parameter.name),
                hash_of(range.master_of({part.offset, part.own, part.numel})));
   }
@@ -74,31 +74,31 @@ Compared copy_of(const Tie& tie, const ParameterStore& store) {
 // States of a whole group (of its tensors, rows or columns, or one number), which every rank should
 // compute alike. Left out: optimizers that average gradients themselves, which may be in the middle
 // of local steps, and models with experts, since experts' groups are not on all ranks.
-void add_states(const std::vector<Group>& groups, const ParameterStore& store, Compared& compared) {
+void add_states(const std::vector<Group>& groups, const ParameterStore& store, ComparedHashes& compared) {
   if (store.has_experts()) return;
   for (const Group& group : groups) {
     if (!group.optimizer || group.optimizer->owns_grad_reduction()) continue;
     const auto& states = group.optimizer->states();
-    for (size_t s = 0; s < std::min(states.size(), group.own_states.size()); ++s)
-      if (states[s].is_of_group() && !states[s].is_of_rank() && !states[s].is_local() && group.own_states[s].defined())
+    for (size_t s = 0; s < std::min(states.size(), group.group_states.size()); ++s)
+      if (states[s].is_of_group() && !states[s].is_of_rank() && !states[s].is_local() && group.group_states[s].defined())
         compared.add(formatted("the state '{}' of optimizer plugin {} {}, group {}", states[s].name,
                                group.optimizer->plugin().name(), group.optimizer->plugin().version(), group.name),
-                     hash_of(group.own_states[s]));
+                     hash_of(group.group_states[s]));
   }
 }
 
 // Hashes of frozen parameters; with `written_only`, 0 for those not written since the last
 // comparison.
-Compared all_of(const std::vector<ModuleAudit::Frozen>& frozen, bool written_only) {
-  Compared compared;
+ComparedHashes all_of(const std::vector<ModuleAudit::FrozenParameter>& frozen, bool written_only) {
+  ComparedHashes compared;
   for (const auto& one : frozen)
     compared.add("the frozen parameter " + one.name, written_only && !one.is_written ? 0 : hash_of(one.tensor.detach()));
   return compared;
 }
 
 // This rank's hashes, by the axis along which other ranks should have the same.
-struct AllCompared {
-  Compared along_data, along_tensor, along_expert_data;
+struct HashesByAxis {
+  ComparedHashes along_data, along_tensor, along_expert_data;
 
   void add(const std::string& name, const at::Tensor& values, const Range& range) {
     const uint64_t hash = hash_of(values);
@@ -108,7 +108,7 @@ struct AllCompared {
 };
 
 // Parameters and masters that this rank has whole.
-void add_whole(const ParameterStore& store, const std::function<bool(const Range&)>& may_differ, AllCompared& all) {
+void add_whole(const ParameterStore& store, const std::function<bool(const Range&)>& may_differ, HashesByAxis& all) {
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
       if (may_differ(range)) break;
@@ -120,7 +120,7 @@ void add_whole(const ParameterStore& store, const std::function<bool(const Range
 }
 
 // Replicas along the tensor axis also have the same shards.
-void add_shards(const ParameterStore& store, AllCompared& all) {
+void add_shards(const ParameterStore& store, HashesByAxis& all) {
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
       if (!range.is_split_along_tensor() && range.masters().is_here() && !range.has_all_of(range.masters()))
@@ -144,15 +144,15 @@ std::string first_of_all(HostGroup& world, const std::string& found, const std::
 }  // namespace
 
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
-                                 const std::vector<ModuleAudit::Frozen>& frozen, const Ties* ties, const char* where,
+                                 const std::vector<ModuleAudit::FrozenParameter>& frozen, const Ties* ties, const char* where,
                                  int64_t step, const std::function<bool(const Range&)>& may_differ) {
   if (context.world_group->size() == 1) return "";
   const at::NoGradGuard no_grad;
-  Timers::Scope timed(context.timers, Timed::kCheck);
-  AllCompared all;
+  Timers::Scope timed(context.timers, TimedPhase::kCheck);
+  HashesByAxis all;
   add_whole(store, may_differ, all);
   add_states(groups, store, all.along_data);
-  const auto compare = [&](HostGroup& group, const Compared& compared, const char* axis) {
+  const auto compare = [&](HostGroup& group, const ComparedHashes& compared, const char* axis) {
     std::vector<uint32_t> ranks;
     const std::string first = first_difference(group, compared.hashes, compared.names, ranks);
     for (uint32_t& rank : ranks) rank = group.ranks()[rank];  // numbered among all ranks that train together

@@ -30,7 +30,7 @@ void begin_forward(EngineBase::Impl& impl) {
   if (trains) impl.audit();
   if (impl.trace && trains) impl.trace->at(impl.progress.global_steps + 1, impl.progress.micro_in_step);
   if (impl.reporter) impl.reporter->begin_forward(trains);
-  impl.passes.forward_timed.emplace(impl.timers, trains ? Timed::kForward : Timed::kEvaluate);
+  impl.passes.forward_timed.emplace(impl.timers, trains ? TimedPhase::kForward : TimedPhase::kEvaluate);
   if (impl.store.gathers()) {
     if (!impl.passes.forward_call)
       impl.passes.forward_call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "forward",
@@ -53,8 +53,8 @@ void finish_forward(EngineBase::Impl& impl) {
 }
 
 void end_forward(EngineBase::Impl& impl) {
-  struct Leave {
-    ~Leave() { calls.leave(); }
+  struct CallExit {
+    ~CallExit() { calls.leave(); }
     Calls& calls;
   } const leave{impl.calls};
   impl.passes.autocast.reset();

@@ -35,13 +35,13 @@ constexpr States kWholeModel = kUnusable | states({kBetweenPasses, kWriteGuard})
 constexpr States kOtherWeights = kUnusable | kOpenGuards | states({kMicroBatch});
 constexpr States kNothing = 0;
 
-struct Row {
+struct CallRow {
   Call call;
   const char* name;
   States refused;
 };
 
-constexpr std::array<Row, static_cast<size_t>(Call::kCount)> kRows{{
+constexpr std::array<CallRow, static_cast<size_t>(Call::kCount)> kRows{{
     {Call::kForward, "forward", kUnusable | states({kWriteGuard})},
     {Call::kEvaluatingForward, "forward", kUnusable},
     {Call::kBackward, "backward", kBackwards},
@@ -90,7 +90,7 @@ constexpr bool is_in_order() {
 }
 static_assert(is_in_order(), "a row for each call, in the order of Call");
 
-const Row& row(Call call) { return kRows[static_cast<size_t>(call)]; }
+const CallRow& row(Call call) { return kRows[static_cast<size_t>(call)]; }
 
 // Returns "step()"; a name that is not a function's (it has a space) stays as it is.
 std::string called(Call call) { return formatted("{}{}", name_of(call), std::strchr(name_of(call), ' ') ? "" : "()"); }
@@ -172,25 +172,25 @@ Error refusal(const EngineBase::Impl& impl, State state, Call call) {
 const char* words_of(State state) {
   switch (state) {
     case kWithinBackward:
-      return "in a backward of its own (the call is a hook's)";
+      return "in its own backward (the call comes from a hook)";
     case kBatchFailed:
-      return "behind a pipeline's step that failed";
+      return "after a failed step of a pipeline";
     case kBatchRuns:
-      return "in a pipeline's step";
+      return "in a step of a pipeline";
     case kTorn:
       return "left with undefined parameters (an update failed partway)";
     case kTakenOver:
-      return "without parameters: a newer engine trains its module";
+      return "replaced by a newer engine of the same module";
     case kEvaluationWeights:
-      return "behind `eval()`, with weights of its own for evaluation";
+      return "after `eval()`, with other weights than it trains";
     case kBetweenPasses:
       return "between two passes of a step";
     case kWriteGuard:
-      return "under a `zero::GatheredParameters` with `write_from`";
+      return "under a `zero::GatheredParameters` guard with `write_from`";
     case kReadGuard:
-      return "under one without, at ZeRO stage 3";
+      return "under a guard without `write_from`, at ZeRO stage 3";
     case kNoSync:
-      return "in a `no_sync()` scope";
+      return "inside `no_sync()`";
     case kNoOptimizer:
       return "without an optimizer";
     case kMicroBatch:
@@ -253,7 +253,7 @@ std::string table() {
     if (state == kBatchFailed || state == kBatchRuns) continue;  // no public call runs micro-batches yet
     std::string calls;
     for (size_t i = 0; i < kRows.size(); ++i) {
-      const Row& each = kRows[i];
+      const CallRow& each = kRows[i];
       const bool is_named = i > 0 && std::strcmp(kRows[i - 1].name, each.name) == 0 && refuses(state, kRows[i - 1].call);
       if (refuses(state, each.call) && !is_named) calls += formatted("{}`{}`", calls.empty() ? "" : ", ", each.name);
     }

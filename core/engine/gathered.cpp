@@ -15,7 +15,7 @@
 #include "engine/checkpoint/loaded_memory.h"
 #include "engine/gate.h"
 #include "engine/impl.h"
-#include "engine/own_reduction.h"
+#include "engine/optimizer_reduction.h"
 #include "params/broadcast.h"
 #include "tensor/dtype.h"
 #include "tensor/move_leaf.h"
@@ -26,20 +26,20 @@ namespace gannet {
 
 namespace {
 
-struct Operators {  // intercepted on one of the program's own threads
+struct OperatorInterception {  // intercepted on one of the program's own threads
   zero::Interception interception;
 };
 
 }  // namespace
 
 std::shared_ptr<void> EngineBase::guard() {
-  return impl_->store.gathers() ? std::make_shared<Operators>() : std::shared_ptr<void>();
+  return impl_->store.gathers() ? std::make_shared<OperatorInterception>() : std::shared_ptr<void>();
 }
 
 namespace zero {
 
 struct GatheredParameters::State {
-  struct Chosen {
+  struct ChosenParameter {
     Range* range;  // null: neither trained nor sharded
     size_t parameter;
     at::Tensor tensor;
@@ -51,7 +51,7 @@ struct GatheredParameters::State {
   EngineBase::Impl* impl;
   std::weak_ptr<void> engine;  // expires with the engine that `impl` is part of
   std::optional<uint32_t> write_from;
-  std::vector<Chosen> chosen;
+  std::vector<ChosenParameter> chosen;
   std::vector<size_t> residents;
   std::string name;  // of the first in `chosen`
   int exceptions = std::uncaught_exceptions();
@@ -60,16 +60,16 @@ struct GatheredParameters::State {
   void find(const std::vector<at::Tensor>& parameters);
   void agree() const;
   uint32_t root_in(const ReductionGroup& ranks) const;
-  bool is_replaced(const Chosen& one) const;
+  bool is_replaced(const ChosenParameter& one) const;
   std::vector<size_t> replaced_anywhere() const;
-  void publish(const Chosen& one, bool is_replaced_anywhere);
-  void take_new_memory(const Chosen& one);
+  void publish(const ChosenParameter& one, bool is_replaced_anywhere);
+  void take_new_memory(const ChosenParameter& one);
   std::string written() const;
   void end();
 };
 
 void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) {
-  std::unordered_map<const void*, Chosen> known;
+  std::unordered_map<const void*, ChosenParameter> known;
   for (auto* ranges : {&impl->store.ranges(), &impl->store.frozen()})
     for (Range& range : *ranges)
       for (size_t p = 0; p < range.parameters.size(); ++p)
@@ -77,7 +77,7 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
           known[range.parameters[p].tensor.unsafeGetTensorImpl()] = {&range, p, range.parameters[p].tensor,
                                                                      ranges == &impl->store.ranges()};
   for (auto& parameter : impl->module->parameters())
-    known.try_emplace(parameter.unsafeGetTensorImpl(), Chosen{nullptr, 0, parameter, false});
+    known.try_emplace(parameter.unsafeGetTensorImpl(), ChosenParameter{nullptr, 0, parameter, false});
   for (const at::Tensor& parameter : parameters) {
     const auto found = known.find(parameter.unsafeGetTensorImpl());
     if (found == known.end())
@@ -85,8 +85,9 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
                   formatted("zero::GatheredParameters was given a tensor of shape {} that is no parameter of the engine's module",
                             shape_text(parameter.sizes().vec())),
                   "give the module's own tensors (module->parameters()), not views or copies of them");
-    const Chosen& one = found->second;
-    if (std::any_of(chosen.begin(), chosen.end(), [&](const Chosen& earlier) { return earlier.tensor.is_same(one.tensor); }))
+    const ChosenParameter& one = found->second;
+    if (std::any_of(chosen.begin(), chosen.end(),
+                    [&](const ChosenParameter& earlier) { return earlier.tensor.is_same(one.tensor); }))
       continue;
     chosen.push_back(one);
     if (one.range && one.range->parameters[one.parameter].resident)
@@ -96,7 +97,7 @@ void GatheredParameters::State::find(const std::vector<at::Tensor>& parameters) 
 
 void GatheredParameters::State::agree() const {
   std::string text = write_from ? formatted("written from rank {}", *write_from) : "read";
-  for (const Chosen& one : chosen) text += formatted(" {}", one.name());
+  for (const ChosenParameter& one : chosen) text += formatted(" {}", one.name());
   const auto texts = impl->host_group->gather_texts(text);
   for (uint32_t rank = 1; rank < texts.size(); ++rank)
     if (texts[rank] != texts[0])
@@ -122,7 +123,7 @@ uint32_t GatheredParameters::State::root_in(const ReductionGroup& ranks) const {
 
 // Returns whether set_data() or torch::load replaced the tensor's memory under the guard. The audit
 // knows this of a trained parameter; otherwise the guard compares storages.
-bool GatheredParameters::State::is_replaced(const Chosen& one) const {
+bool GatheredParameters::State::is_replaced(const ChosenParameter& one) const {
   if (!one.range) return false;
   if (one.is_trained) return impl->reducer && impl->module_audit->is_replaced(one.range->parameters[one.parameter]);
   return storage_of(one.tensor) != one.storage;
@@ -132,7 +133,7 @@ bool GatheredParameters::State::is_replaced(const Chosen& one) const {
 // Every rank calls it.
 std::vector<size_t> GatheredParameters::State::replaced_anywhere() const {
   std::string mine;
-  for (const Chosen& one : chosen) mine += is_replaced(one) ? '1' : '0';
+  for (const ChosenParameter& one : chosen) mine += is_replaced(one) ? '1' : '0';
   std::vector<std::string> all{mine};
   if (impl->comm->size() > 1) all = impl->host_group->gather_texts(mine);
   std::vector<size_t> replaced;
@@ -143,7 +144,7 @@ std::vector<size_t> GatheredParameters::State::replaced_anywhere() const {
 }
 
 // Sends one rank's values of a whole parameter to the shards and masters of every rank.
-void GatheredParameters::State::publish(const Chosen& one, bool is_replaced_anywhere) {
+void GatheredParameters::State::publish(const ChosenParameter& one, bool is_replaced_anywhere) {
   if (is_replaced_anywhere) return take_new_memory(one);
   if (!one.range && storage_of(one.tensor) != one.storage) {
     at::Tensor frozen = one.tensor;
@@ -158,7 +159,7 @@ void GatheredParameters::State::publish(const Chosen& one, bool is_replaced_anyw
 
 // Keeps the precision of the new memory, which may be a file's. Ranks without new memory receive
 // the values in a buffer.
-void GatheredParameters::State::take_new_memory(const Chosen& one) {
+void GatheredParameters::State::take_new_memory(const ChosenParameter& one) {
   const bool is_mine = is_replaced(one);
   const at::Tensor value = impl->module_audit->value_given(*one.range, one.parameter, is_mine);
   const at::Tensor whole = value.to(impl->device, one.range->master_dtype, /*non_blocking=*/false, /*copy=*/true).contiguous();
@@ -177,7 +178,7 @@ void GatheredParameters::State::take_new_memory(const Chosen& one) {
 // none. An inner guard with write_from leaves the parameter at another version, which the engine
 // knows.
 std::string GatheredParameters::State::written() const {
-  for (const Chosen& one : chosen) {
+  for (const ChosenParameter& one : chosen) {
     if (!one.range) continue;
     const TrainedParameter& parameter = one.range->parameters[one.parameter];
     const uint32_t version = version_of(parameter.tensor);
@@ -206,7 +207,7 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
   if (state_->impl->reducer && state_->impl->progress.is_whole()) state_->impl->audit();
   state_->find(parameters);
   if (options.write_from && state_->impl->reducer)
-    for (const State::Chosen& one : state_->chosen)
+    for (const State::ChosenParameter& one : state_->chosen)
       if (one.range)
         refuse_write(*state_->impl, "zero::GatheredParameters with write_from", one.range->group,
                      one.range->parameters[one.parameter].name);
@@ -215,7 +216,7 @@ GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tenso
                                                   state_->impl->progress.global_steps + 1, "", control::Watch::Call::kAtOnce);
   state_->agree();
   if (!state_->residents.empty()) state_->impl->store.residency()->hold(state_->residents);
-  for (State::Chosen& one : state_->chosen) {
+  for (State::ChosenParameter& one : state_->chosen) {
     one.version = version_of(one.tensor);
     one.storage = storage_of(one.tensor);
   }

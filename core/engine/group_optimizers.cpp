@@ -6,7 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
-#include "engine/own_reduction.h"
+#include "engine/optimizer_reduction.h"
 #include "plugin/inside.h"
 #include "update/group_states.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 void refuse_unfit(const RankContext& context, const ParameterStore& store, const Optimizer& optimizer, size_t group) {
   const std::string name = optimizer.plugin().name();
-  check_own_reduction(context, store, optimizer);
+  check_optimizer_reduction(context, store, optimizer);
   if (context.settings().ema.decay && optimizer.has_evaluation_weights())
     throw Error(
         ErrorCode::kUnsupported,
@@ -103,7 +103,7 @@ void take_optimizer(Group& group, Group& made) noexcept {
   std::swap(group.hyper_roles, made.hyper_roles);
   std::swap(group.hyper, made.hyper);
   std::swap(group.base, made.base);
-  std::swap(group.own_states, made.own_states);
+  std::swap(group.group_states, made.group_states);
   std::swap(group.squares, made.squares);
 }
 

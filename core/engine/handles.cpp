@@ -13,9 +13,9 @@ namespace gannet {
 namespace {
 
 // Access to a live engine. Throws if the engine has ended.
-class Locked {
+class LockedEngine {
  public:
-  explicit Locked(const EngineReference& reference) : held_(reference.lock()) {
+  explicit LockedEngine(const EngineReference& reference) : held_(reference.lock()) {
     if (!held_)
       throw Error(ErrorCode::kOrder, "a handle of the optimizer or the schedule was used after its engine had ended",
                   "keep the engine as long as its handles; a new engine has new ones");
@@ -52,28 +52,32 @@ void check_hyperparameter(const Group& group, const std::string& name, double va
   }
 }
 
-const std::string& OptimizerHandle::Group::name() const { return Locked(engine_)->groups[index_].name; }
-std::vector<std::string> OptimizerHandle::Group::hyperparameters() const { return Locked(engine_)->groups[index_].hyper_names; }
-const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const { return Locked(engine_)->groups[index_].parameters; }
+const std::string& OptimizerHandle::Group::name() const { return LockedEngine(engine_)->groups[index_].name; }
+std::vector<std::string> OptimizerHandle::Group::hyperparameters() const {
+  return LockedEngine(engine_)->groups[index_].hyper_names;
+}
+const std::vector<at::Tensor>& OptimizerHandle::Group::parameters() const {
+  return LockedEngine(engine_)->groups[index_].parameters;
+}
 double OptimizerHandle::Group::get(const std::string& name) const {
-  return hyperparameter(Locked(engine_)->groups[index_], name);
+  return hyperparameter(LockedEngine(engine_)->groups[index_], name);
 }
 void OptimizerHandle::Group::set(const std::string& name, double value) {
-  const Locked impl(engine_);
+  const LockedEngine impl(engine_);
   gannet::Group& group = impl->groups[index_];
   double& current = hyperparameter(group, name);
   check_hyperparameter(group, name, value);
   current = value;
 }
 
-size_t OptimizerHandle::group_count() const { return Locked(engine_)->groups.size(); }
+size_t OptimizerHandle::group_count() const { return LockedEngine(engine_)->groups.size(); }
 OptimizerHandle::Group OptimizerHandle::group(size_t index) {
   const size_t count = group_count();
   if (index >= count) throw Error(ErrorCode::kArgument, formatted("there is no parameter group {}, there are {}", index, count));
   return Group(engine_, index);
 }
 std::string OptimizerHandle::type() const {
-  const Locked impl(engine_);
+  const LockedEngine impl(engine_);
   return impl->torch_optimizer ? "user" : impl->optimizer_name();
 }
 
@@ -82,16 +86,16 @@ std::string EngineBase::Impl::optimizer_name() const {
   return groups.empty() || !groups[0].optimizer ? "none" : groups[0].optimizer->plugin().name();
 }
 
-void SchedulerHandle::step() { Locked(engine_)->schedule.step(); }
-void SchedulerHandle::step(double metric) { Locked(engine_)->schedule.step(metric); }
+void SchedulerHandle::step() { LockedEngine(engine_)->schedule.step(); }
+void SchedulerHandle::step(double metric) { LockedEngine(engine_)->schedule.step(metric); }
 void SchedulerHandle::step_to(int64_t step) {
-  const Locked impl(engine_);
+  const LockedEngine impl(engine_);
   impl->schedule.jump(step);
 }
-int64_t SchedulerHandle::position() const { return Locked(engine_)->schedule.position; }
-std::vector<double> SchedulerHandle::get_last_lr() const { return rates(Locked(engine_)->groups); }
+int64_t SchedulerHandle::position() const { return LockedEngine(engine_)->schedule.position; }
+std::vector<double> SchedulerHandle::get_last_lr() const { return rates(LockedEngine(engine_)->groups); }
 std::string SchedulerHandle::type() const {
-  const Locked impl(engine_);
+  const LockedEngine impl(engine_);
   if (impl->schedule.has_function()) return "user";
   return impl->schedule.plugin() ? impl->schedule.plugin()->plugin().name() : "none";
 }

@@ -54,7 +54,7 @@ struct EngineBase::Impl : RankContext {
   SkipPolicy skip_policy;
   Activations activations;
   Passes passes;
-  Driven driven;
+  DriverState driven;
   Guards guards;
   std::unique_ptr<Ownership> ownership;  // null: the engine does not train
   std::unique_ptr<ModuleAudit> module_audit;
@@ -62,9 +62,9 @@ struct EngineBase::Impl : RankContext {
   std::unique_ptr<Agreement> agreement;
   std::unique_ptr<StepReporter> reporter;  // null: no monitor
   std::unique_ptr<Profiling> profiling;    // of a later step or the running one; null: none
-  Reported reported;
+  ReportedTotals reported;
   std::vector<ProgramState> program_states;
-  Saving saving;  // the last member: destroyed first; its destructor waits for the write
+  SaveState saving;  // the last member: destroyed first; its destructor waits for the write
   Impl();
   ~Impl();
   std::string optimizer_name() const;     // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"

@@ -87,7 +87,7 @@ void open_optimizer(EngineBase::Impl& impl, const config::Document& document) {
     const Optimizer& optimizer = *impl.groups[g].optimizer;
     impl.store.align_ranges(g, static_cast<int64_t>(optimizer.range_alignment()));
     if (optimizer.needs_whole_tensors()) impl.store.keep_whole_tensors(g);
-    if (optimizer.owns_grad_reduction()) impl.store.let_average_itself(g);
+    if (optimizer.owns_grad_reduction()) impl.store.set_optimizer_reduced(g);
   }
 }
 
@@ -121,7 +121,7 @@ void create_states(EngineBase::Impl& impl) {
   for (auto& range : impl.store.ranges())
     if (const auto& optimizer = impl.groups[range.group].optimizer) impl.store.add_states(range, *optimizer);
   for (size_t g = 0; g < impl.groups.size(); ++g) {
-    grow_own_states(impl.groups[g]);
+    grow_group_states(impl.groups[g]);
     grow_squares(impl.groups[g], g, impl, impl.store);
   }
   impl.updater.run_seed = impl.settings().seed;
@@ -215,7 +215,7 @@ const char* beyond_plain(const config::Settings& settings, const std::string& pa
   return nullptr;
 }
 
-std::string table_of(const config::Resolved& resolved, bool with_defaults) {
+std::string table_of(const config::ResolvedConfig& resolved, bool with_defaults) {
   std::string table;
   for (const auto& entry : resolved.effective) {
     const bool is_default = entry.origin == "default";

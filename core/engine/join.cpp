@@ -13,7 +13,7 @@
 #include "engine/agreement.h"
 #include "engine/construction.h"
 #include "engine/impl.h"
-#include "engine/own_reduction.h"
+#include "engine/optimizer_reduction.h"
 #include "engine/ties.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
@@ -56,7 +56,7 @@ uint64_t value_hash(const at::Tensor& tensor) {
 
 // Rank 0's values are about to be sent to every rank. A gradient that a rank computed with other
 // values would be useless.
-FirstGradients first_gradients(EngineBase::Impl& impl, const ParameterStore::Named& joining) {
+FirstGradients first_gradients(EngineBase::Impl& impl, const ParameterStore::NamedParameters& joining) {
   FirstGradients found;
   std::string text;
   for (const auto& [name, tensor] : joining) {
@@ -118,7 +118,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
     const auto given = impl.module_audit->group_of(tensor);
     return given ? *given : impl.group_rules.are_by_name() ? impl.group_rules.group_of(names_of(*impl.module, tensor)) : 0;
   };
-  ParameterStore::Named joining;
+  ParameterStore::NamedParameters joining;
   for (const auto& [name, tensor] : added)
     if (tensor.requires_grad() && !impl.module_audit->is_declined(tensor)) {
       refuse_joining(impl, group_of(tensor), name);
@@ -143,7 +143,7 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   for (size_t g = 0; g < impl.groups.size(); ++g) {
     if (!impl.groups[g].optimizer) continue;
     describe_group(impl.groups, g, impl, impl.store);
-    grow_own_states(impl.groups[g]);
+    grow_group_states(impl.groups[g]);
   }
   impl.store.place(gradient_memory(impl));
   if (impl.ties) impl.ties->adopt(impl.store);

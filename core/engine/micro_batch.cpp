@@ -74,7 +74,7 @@ void MicroBatches::forward(const std::function<void()>& body) {
 void MicroBatches::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool retain_graph) {
   EngineBase::Impl& impl = engine_.impl();
   try {
-    Timers::Scope timed(impl.timers, Timed::kBackward);
+    Timers::Scope timed(impl.timers, TimedPhase::kBackward);
     run_backward(impl, outputs, gradients, {.reduce = reduces(impl, {}), .retain_graph = retain_graph});
   } catch (...) {
     impl.restart_step();

@@ -98,8 +98,8 @@ void ModuleAudit::record_module() {
   });
 }
 
-std::vector<ModuleAudit::Change> ModuleAudit::changes() const {
-  std::vector<Change> changes;
+std::vector<ModuleAudit::ParameterChange> ModuleAudit::changes() const {
+  std::vector<ParameterChange> changes;
   for (auto& range : store_.ranges())
     for (size_t p = 0; p < range.parameters.size(); ++p) {
       const auto& parameter = range.parameters[p];
@@ -112,7 +112,7 @@ std::vector<ModuleAudit::Change> ModuleAudit::changes() const {
 }
 
 std::string ModuleAudit::written(std::optional<size_t> group) const {
-  for (const Change& change : changes())
+  for (const ParameterChange& change : changes())
     if (!group || change.range->group == *group) return change.range->parameters[change.parameter].name;
   return "";
 }
@@ -126,14 +126,14 @@ std::string ModuleAudit::written_names() const {
   return join(first, ", ") + (more > 0 ? formatted(" and {} more", more) : "");
 }
 
-void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& added)>& join) {
-  const std::vector<Change> changes = this->changes();
+void ModuleAudit::look(Reducer& reducer, const std::function<void(const NamedParameters& added)>& join) {
+  const std::vector<ParameterChange> changes = this->changes();
   if (const std::string name = reducer.restore_hooks(); !name.empty())
     throw Error(
         ErrorCode::kOrder,
         formatted("parameter '{}' has another post-accumulate-gradient hook than this engine's: its gradients go there", name),
         "remove that hook (set_post_acc_grad_hooks), or use a tensor hook (register_hook), of which there may be several");
-  const auto added = new_parameters(std::any_of(changes.begin(), changes.end(), [](const Change& change) {
+  const auto added = new_parameters(std::any_of(changes.begin(), changes.end(), [](const ParameterChange& change) {
     return change.is_replaced && change.range->parameters[change.parameter].tensor.scalar_type() != change.range->dtype;
   }));
   if (changes.empty() && added.empty()) return;
@@ -141,15 +141,15 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
   const at::NoGradGuard no_grad;
   if (!changes.empty()) store_.forget_gathered();
   std::vector<const TrainedParameter*> replaced;
-  for (const Change& change : changes)
+  for (const ParameterChange& change : changes)
     if (change.is_replaced) replaced.push_back(&change.range->parameters[change.parameter]);
   prepare(replaced);
-  for (const Change& change : changes) take_in(*change.range, change.parameter, change.is_replaced);
+  for (const ParameterChange& change : changes) take_in(*change.range, change.parameter, change.is_replaced);
   reclaim();
   if (!changes.empty()) {
     const bool any_replaced =
-        std::any_of(changes.begin(), changes.end(), [](const Change& change) { return change.is_replaced; });
-    const Change& first = changes.front();
+        std::any_of(changes.begin(), changes.end(), [](const ParameterChange& change) { return change.is_replaced; });
+    const ParameterChange& first = changes.front();
     const std::string more = changes.size() > 1 ? formatted(" and {} others", changes.size() - 1) : "";
     say_once(any_replaced ? formatted("took in new memory of parameters (torch::load, set_data or to): '{}'{} train from those "
                                       "values, in the engine's memory and dtype",
@@ -163,7 +163,7 @@ void ModuleAudit::look(Reducer& reducer, const std::function<void(const Named& a
 
 void ModuleAudit::prepare(const std::vector<const TrainedParameter*>& replaced) const {
   if (replaced.empty()) return;
-  Named given;
+  NamedParameters given;
   for (const TrainedParameter* one : replaced) given.emplace_back(one->name, one->tensor);
   refuse_overlap(module_, given);
   for (const TrainedParameter* one : replaced) {
@@ -179,10 +179,10 @@ void ModuleAudit::prepare(const std::vector<const TrainedParameter*>& replaced) 
 
 bool ModuleAudit::is_replaced(const TrainedParameter& parameter) const { return !is_where_it_was_left(parameter); }
 
-at::Tensor ModuleAudit::as_it_was_meant(const Range& range, const TrainedParameter& parameter) const {
+at::Tensor ModuleAudit::value_in_file_dtype(const Range& range, const TrainedParameter& parameter) const {
   if (version_of(parameter.tensor) == parameter.left.version) return parameter.tensor.detach();
-  Sharing sharing{false, parameter.tensor.storage_offset() + parameter.tensor.numel(),
-                  range.numel * static_cast<int64_t>(parameter.tensor.element_size())};
+  StorageSharing sharing{false, parameter.tensor.storage_offset() + parameter.tensor.numel(),
+                         range.numel * static_cast<int64_t>(parameter.tensor.element_size())};
   for (const auto& other : store_.ranges())
     for (const auto& one : other.parameters) {
       if (one.tensor.is_same(parameter.tensor) || storage_of(one.tensor) != storage_of(parameter.tensor)) continue;
@@ -194,7 +194,7 @@ at::Tensor ModuleAudit::as_it_was_meant(const Range& range, const TrainedParamet
 
 at::Tensor ModuleAudit::value_given(const Range& range, size_t p, bool is_replaced) const {
   const TrainedParameter& parameter = range.parameters[p];
-  at::Tensor value = is_replaced ? as_it_was_meant(range, parameter) : parameter.tensor.detach();
+  at::Tensor value = is_replaced ? value_in_file_dtype(range, parameter) : parameter.tensor.detach();
   if (value.is_complex()) value = at::view_as_real(value.resolve_conj());
   if (value.sizes() != at::IntArrayRef(parameter.shape))
     throw Error(ErrorCode::kArgument,
@@ -247,15 +247,15 @@ bool ModuleAudit::is_module_as_recorded() const {
   return is_same && count == known_.size();
 }
 
-ModuleAudit::Compared ModuleAudit::Compared::of(const at::Tensor& tensor) {
+ModuleAudit::StorageVersion ModuleAudit::StorageVersion::of(const at::Tensor& tensor) {
   return {tensor.storage().unsafeGetStorageImpl(), version_of(tensor)};
 }
 
-std::vector<ModuleAudit::Frozen> ModuleAudit::frozen() const {
+std::vector<ModuleAudit::FrozenParameter> ModuleAudit::frozen() const {
   std::unordered_set<const void*> seen;
   for (const auto& range : store_.ranges())
     for (const auto& parameter : range.parameters) seen.insert(parameter.tensor.unsafeGetTensorImpl());
-  std::vector<Frozen> frozen;
+  std::vector<FrozenParameter> frozen;
   for (const auto& entry : module_.named_parameters()) {
     const at::Tensor& tensor = entry.value();
     if (tensor.requires_grad() || tensor.numel() == 0 || !tensor.has_storage() || split_of(tensor) ||
@@ -263,22 +263,22 @@ std::vector<ModuleAudit::Frozen> ModuleAudit::frozen() const {
         !seen.insert(tensor.unsafeGetTensorImpl()).second)
       continue;
     const auto before = compared_.find(tensor.unsafeGetTensorImpl());
-    frozen.push_back({entry.key(), tensor, before == compared_.end() || before->second != Compared::of(tensor)});
+    frozen.push_back({entry.key(), tensor, before == compared_.end() || before->second != StorageVersion::of(tensor)});
   }
   return frozen;
 }
 
-void ModuleAudit::compared(const std::vector<Frozen>& frozen) {
+void ModuleAudit::compared(const std::vector<FrozenParameter>& frozen) {
   compared_.clear();
-  for (const Frozen& one : frozen) compared_.emplace(one.tensor.unsafeGetTensorImpl(), Compared::of(one.tensor));
+  for (const FrozenParameter& one : frozen) compared_.emplace(one.tensor.unsafeGetTensorImpl(), StorageVersion::of(one.tensor));
 }
 
-ModuleAudit::Named ModuleAudit::unknown() const {
+ModuleAudit::NamedParameters ModuleAudit::unknown() const {
   if (is_module_as_recorded()) return {};
   std::unordered_set<const void*> seen = declined_;
   for (const auto& range : store_.ranges())
     for (const auto& parameter : range.parameters) seen.insert(parameter.tensor.unsafeGetTensorImpl());
-  Named unknown;
+  NamedParameters unknown;
   for (const auto& entry : module_.named_parameters()) {
     const void* const identity = entry.value().unsafeGetTensorImpl();
     const bool would_be_declined = groups_are_given_ && !given_group_.contains(identity);
@@ -291,7 +291,7 @@ ModuleAudit::Named ModuleAudit::unknown() const {
 // Returns parameters of the module that require a gradient and that this engine does not train.
 // `is_converted`: the program gave trained parameters another dtype, which the engine undoes;
 // frozen ones that were converted with them are converted back as well.
-ModuleAudit::Named ModuleAudit::new_parameters(bool is_converted) {
+ModuleAudit::NamedParameters ModuleAudit::new_parameters(bool is_converted) {
   if (is_module_as_recorded()) return {};
 
   std::unordered_map<const void*, std::string> trained;
@@ -301,7 +301,7 @@ ModuleAudit::Named ModuleAudit::new_parameters(bool is_converted) {
       trained.emplace(parameter.tensor.unsafeGetTensorImpl(), parameter.name);
       by_name.emplace(parameter.name, parameter.tensor.unsafeGetTensorImpl());
     }
-  std::unordered_map<const void*, const Known*> known;
+  std::unordered_map<const void*, const KnownParameter*> known;
   for (const auto& one : known_) known.emplace(one.identity, &one);
   std::vector<std::pair<std::string, at::Tensor>> found;
   std::unordered_set<const void*> seen;

@@ -34,7 +34,7 @@ namespace gannet {
 
 class ModuleAudit {
  public:
-  using Named = ParameterStore::Named;
+  using NamedParameters = ParameterStore::NamedParameters;
 
   ModuleAudit(RankContext& context, torch::nn::Module& module, ParameterStore& store)
       : context_(context), module_(module), store_(store) {}
@@ -49,11 +49,11 @@ class ModuleAudit {
   bool is_declined(const at::Tensor& parameter) const { return declined_.contains(parameter.unsafeGetTensorImpl()); }
 
   /// Parameters of the module that require a gradient and that will join at the next look().
-  Named unknown() const;
+  NamedParameters unknown() const;
 
   /// Every rank calls it. `join`: adds parameters that require a gradient and that this engine does
   /// not train yet.
-  void look(Reducer& reducer, const std::function<void(const Named& added)>& join);
+  void look(Reducer& reducer, const std::function<void(const NamedParameters& added)>& join);
   void record();
   /// Returns a parameter, of the group or of any, that the program has written since record(); ""
   /// if there is none.
@@ -61,8 +61,8 @@ class ModuleAudit {
   /// Drops the memory, and with it the values, that the program put in place of the store's; for
   /// example before a load.
   void reclaim();
-  bool is_replaced(const TrainedParameter& parameter) const;                                // its memory
-  at::Tensor as_it_was_meant(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
+  bool is_replaced(const TrainedParameter& parameter) const;                                    // its memory
+  at::Tensor value_in_file_dtype(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
   /// Called before take_in() of parameters with memory that the program replaced. Throws
   /// Error(kArgument) if another tensor of the module uses the same memory. If the memory is
   /// another parameter's place in the engine's buffers (two were exchanged), its values are copied
@@ -80,16 +80,16 @@ class ModuleAudit {
   void say_once(const std::string& what);
 
   /// A parameter of the module that is not trained and that every rank has whole.
-  struct Frozen {
+  struct FrozenParameter {
     std::string name;
     at::Tensor tensor;
     bool is_written;  // since compared()
   };
-  std::vector<Frozen> frozen() const;
-  void compared(const std::vector<Frozen>& frozen);
+  std::vector<FrozenParameter> frozen() const;
+  void compared(const std::vector<FrozenParameter>& frozen);
 
  private:
-  struct Known {
+  struct KnownParameter {
     const void* identity;
     bool is_trained;
     size_t bytes;  // of its storage, which torch::load replaces
@@ -98,28 +98,28 @@ class ModuleAudit {
   };
   void record_module();
   bool is_module_as_recorded() const;
-  struct Change {
+  struct ParameterChange {
     Range* range;
     size_t parameter;
     bool is_replaced;
   };
-  std::vector<Change> changes() const;
-  Named new_parameters(bool is_converted);
+  std::vector<ParameterChange> changes() const;
+  NamedParameters new_parameters(bool is_converted);
 
   RankContext& context_;
   torch::nn::Module& module_;
   ParameterStore& store_;
-  std::vector<Known> known_;  // the module's parameters in order; a tied one for each registration
+  std::vector<KnownParameter> known_;  // the module's parameters in order; a tied one for each registration
   std::unordered_map<const void*, size_t> given_group_;
   bool groups_are_given_ = false;
   std::unordered_set<const void*> declined_;
-  struct Compared {
+  struct StorageVersion {
     const void* storage;
     uint32_t version;
-    bool operator==(const Compared&) const = default;
-    static Compared of(const at::Tensor& tensor);
+    bool operator==(const StorageVersion&) const = default;
+    static StorageVersion of(const at::Tensor& tensor);
   };
-  std::unordered_map<const void*, Compared> compared_;  // frozen parameters at compared()
+  std::unordered_map<const void*, StorageVersion> compared_;  // frozen parameters at compared()
   uint64_t written_hash_ = 0;
   std::set<std::string> written_names_;
   std::set<std::string> said_;

@@ -8,7 +8,7 @@ namespace gannet {
 
 // What another backward or the program put there stays; the step reports it when it looks for such
 // gradients.
-void Newcomers::drop_cleared(One& one) {
+void Newcomers::drop_cleared(Newcomer& one) {
   if (!one.shown.defined()) return;
   at::Tensor& grad = one.parameter.mutable_grad();
   if (grad.is_same(one.shown) || one.mark.is(grad)) {
@@ -22,11 +22,11 @@ void Newcomers::drop_cleared(One& one) {
 
 void Newcomers::begin_backward(const std::vector<std::pair<std::string, at::Tensor>>& unknown) {
   const at::NoGradGuard no_grad;
-  for (One& one : all_) drop_cleared(one);
+  for (Newcomer& one : all_) drop_cleared(one);
   for (const auto& [name, parameter] : unknown)
-    if (std::none_of(all_.begin(), all_.end(), [&](const One& one) { return one.parameter.is_same(parameter); }))
+    if (std::none_of(all_.begin(), all_.end(), [&](const Newcomer& one) { return one.parameter.is_same(parameter); }))
       all_.push_back({.name = name, .parameter = parameter});
-  for (One& one : all_) {
+  for (Newcomer& one : all_) {
     one.aside = std::move(one.parameter.mutable_grad());
     one.parameter.mutable_grad() = at::Tensor();
     one.is_running = true;
@@ -36,7 +36,7 @@ void Newcomers::begin_backward(const std::vector<std::pair<std::string, at::Tens
 
 void Newcomers::end_backward(bool keeps_grads) {
   const at::NoGradGuard no_grad;
-  for (One& one : all_) {
+  for (Newcomer& one : all_) {
     if (!std::exchange(one.is_running, false)) continue;
     at::Tensor& grad = one.parameter.mutable_grad();
     if (grad.defined()) {
@@ -52,18 +52,19 @@ void Newcomers::end_backward(bool keeps_grads) {
   }
 }
 
-Newcomers::First Newcomers::take(const at::Tensor& parameter) {
+Newcomers::FirstGradient Newcomers::take(const at::Tensor& parameter) {
   const at::NoGradGuard no_grad;
-  const auto found = std::find_if(all_.begin(), all_.end(), [&](const One& one) { return one.parameter.is_same(parameter); });
+  const auto found =
+      std::find_if(all_.begin(), all_.end(), [&](const Newcomer& one) { return one.parameter.is_same(parameter); });
   if (found == all_.end()) return {};
   drop_cleared(*found);
-  const First first{found->gathered, found->is_cleared};
+  const FirstGradient first{found->gathered, found->is_cleared};
   all_.erase(found);
   return first;
 }
 
 void Newcomers::forget() noexcept {
-  for (One& one : all_) {
+  for (Newcomer& one : all_) {
     at::Tensor& grad = one.parameter.mutable_grad();
     if (one.is_running) grad = one.aside;
     if ((one.shown.defined() && grad.is_same(one.shown)) || one.mark.is(grad)) grad.reset();

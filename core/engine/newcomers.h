@@ -27,17 +27,17 @@ class Newcomers {
   void begin_backward(const std::vector<std::pair<std::string, at::Tensor>>& unknown);
   /// `keeps_grads`: the program keeps `.grad`, with its graph.
   void end_backward(bool keeps_grads);
-  struct First {
+  struct FirstGradient {
     at::Tensor gradient;      // undefined: none
     bool is_cleared = false;  // the program reset `.grad` after the last backward
   };
-  First take(const at::Tensor& parameter);
+  FirstGradient take(const at::Tensor& parameter);
   /// Called when the step begins again or has ended.
   void forget() noexcept;
   bool is_empty() const { return all_.empty(); }
 
  private:
-  struct One {
+  struct Newcomer {
     std::string name;
     at::Tensor parameter;
     at::Tensor aside = {};     // `.grad` of another backward, while this engine's runs
@@ -46,9 +46,9 @@ class Newcomers {
     GradientMark mark = {};
     bool is_running = false, is_cleared = false;
   };
-  static void drop_cleared(One& one);
+  static void drop_cleared(Newcomer& one);
 
-  std::vector<One> all_;
+  std::vector<Newcomer> all_;
 };
 
 }  // namespace gannet

@@ -189,7 +189,7 @@ void open(RankContext& context, const config::Document& document, const EngineOp
 }
 
 void open_tiers(RankContext& context, const config::Document& document) {
-  const auto open = [&](const config::OffloadTo& to, const std::string& block) {
+  const auto open = [&](const config::OffloadTarget& to, const std::string& block) {
     if (!to) return std::shared_ptr<Offload>();
     const std::string place = formatted("zero_optimization/{}", block);
     const plugin::Plugin& plugin = require(*context.registry, GANNET_KIND_OFFLOAD, to.device, "cpu", document, place, "device");

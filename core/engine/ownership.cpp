@@ -20,13 +20,13 @@ struct Ownership::Record {
 
 namespace {
 
-struct Table {
+struct OwnershipTable {
   std::mutex mutex;
   std::unordered_map<const void*, std::shared_ptr<void>> owners;  // of Ownership::Record, by the parameter's TensorImpl
 };
 
-Table& table() {
-  static Table* const forever = new Table;  // engines in global variables are destroyed after statics
+OwnershipTable& table() {
+  static OwnershipTable* const forever = new OwnershipTable;  // engines in global variables are destroyed after statics
   return *forever;
 }
 
@@ -49,7 +49,7 @@ Ownership::~Ownership() {
   forget(*record_);
 }
 
-void Ownership::check(const Named& parameters, const std::vector<at::Tensor>& of_module) const {
+void Ownership::check(const NamedParameters& parameters, const std::vector<at::Tensor>& of_module) const {
   const std::lock_guard lock(table().mutex);
   std::unordered_set<const void*> mine;
   for (const auto& [name, tensor] : parameters) mine.insert(tensor.unsafeGetTensorImpl());
@@ -73,7 +73,7 @@ void Ownership::check(const Named& parameters, const std::vector<at::Tensor>& of
   }
 }
 
-void Ownership::claim(const Named& parameters) {
+void Ownership::claim(const NamedParameters& parameters) {
   const std::lock_guard lock(table().mutex);
   for (const auto& [name, tensor] : parameters) {
     const auto found = table().owners.find(tensor.unsafeGetTensorImpl());

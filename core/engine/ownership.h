@@ -22,7 +22,7 @@ namespace gannet {
 
 class Ownership {
  public:
-  using Named = std::vector<std::pair<std::string, at::Tensor>>;
+  using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 
   // `holds_gradients`: whether a step has begun, so that its gradients would be lost.
   Ownership(uint32_t engine, std::function<bool()> holds_gradients);
@@ -30,8 +30,8 @@ class Ownership {
   Ownership(const Ownership&) = delete;
 
   // `of_module`: all parameters of the module, frozen ones included.
-  void check(const Named& parameters, const std::vector<at::Tensor>& of_module) const;
-  void claim(const Named& parameters);
+  void check(const NamedParameters& parameters, const std::vector<at::Tensor>& of_module) const;
+  void claim(const NamedParameters& parameters);
   // Why this engine no longer has the parameters; "" while it has them.
   std::string lost() const;
   // Names the engine that trains this parameter; "" if there is none.

@@ -48,11 +48,11 @@ struct Passes {
   std::optional<control::Watch::Call> forward_call;  // if parameters are gathered: the ranks must be in it together
 
   // A backward of this engine, from backward() or scale() to its end.
-  struct Running {
+  struct RunningBackward {
     std::optional<control::Watch::Call> call;
     std::unique_ptr<zero::Interception> armed;  // if it runs on another thread than forward
   };
-  std::unique_ptr<Running> running;
+  std::unique_ptr<RunningBackward> running;
 
   // Set on the thread that called scale(), until its next call of the engine. LibTorch carries it
   // into the program's own backward.
@@ -66,7 +66,7 @@ struct Passes {
 };
 
 // State of a room above the engine that runs a step's micro-batches itself (micro_batch.h).
-struct Driven {
+struct DriverState {
   const char* call = nullptr;  // the public call that runs them; null: none
   std::string failure;         // "train_batch() failed in step 3 ...", until a load; "": none
 };

@@ -78,8 +78,8 @@ void Profiling::begin_forward() {
   if (!is_due || is_done_) return pause();    // an evaluation
   if (!impl_.progress.holds_micro_batch()) {  // a second forward before backward belongs to the first
     observing_.reset();
-    recorder_ = std::make_shared<profiler::Recorder>(*impl_.module, impl_.computes_on_host());
-    observing_ = std::make_unique<zero::Observing>(recorder_);
+    recorder_ = std::make_shared<profiler::OperatorRecorder>(*impl_.module, impl_.computes_on_host());
+    observing_ = std::make_unique<zero::ObserverScope>(recorder_);
     forward_seconds_ = 0;
     before_ = impl_.timers.now();
   }
@@ -130,7 +130,7 @@ bool Profiling::report() {
   profile.forward_seconds = forward_seconds_;
   profile.backward_seconds = backward_seconds_;
   add_training_memory(profile, recorder_->modules(), impl_);
-  profiler::Run run;
+  profiler::ProfiledStep run;
   run.step = settings.flops_profiler.profile_step;
   run.world_size = impl_.comm->size();
   run.micro_batch = settings.micro_batch_size;
@@ -139,8 +139,8 @@ bool Profiling::report() {
   run.parameters_here = parameters_here(impl_, profile.parameters());
   run.recompute_fwd_factor = settings.flops_profiler.recompute_fwd_factor;
   const Timers::Times times = impl_.timers.now() - before_;
-  run.step_seconds = times.whole(Timed::kStep);
-  run.iteration_seconds = times.whole(Timed::kForward) + times.whole(Timed::kBackward) + run.step_seconds;
+  run.step_seconds = times.whole(TimedPhase::kStep);
+  run.iteration_seconds = times.whole(TimedPhase::kForward) + times.whole(TimedPhase::kBackward) + run.step_seconds;
   if (settings.zero.offload_optimizer)
     run.places += formatted("masters and states on {}", settings.zero.offload_optimizer.device);
   if (settings.zero.offload_param)

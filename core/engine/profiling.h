@@ -14,10 +14,10 @@
 namespace gannet {
 
 namespace profiler {
-class Recorder;
+class OperatorRecorder;
 }
 namespace zero {
-class Observing;
+class ObserverScope;
 }
 
 class Profiling {
@@ -41,8 +41,8 @@ class Profiling {
   void write(const std::string& text) const;
 
   EngineBase::Impl& impl_;
-  std::shared_ptr<profiler::Recorder> recorder_;
-  std::unique_ptr<zero::Observing> observing_;  // from the forward to the end of its backward
+  std::shared_ptr<profiler::OperatorRecorder> recorder_;
+  std::unique_ptr<zero::ObserverScope> observing_;  // from the forward to the end of its backward
   std::optional<Clock::time_point> forward_began_;
   Clock::time_point backward_began_{};
   bool is_done_ = false;

@@ -31,7 +31,7 @@ void choose(EngineBase::Impl& impl, const std::string& lists) {
 
 }  // namespace
 
-std::shared_ptr<activation::Recomputing> recomputing_of(const EngineBase::Impl& impl) {
+std::shared_ptr<activation::RecomputationPlanner> recomputing_of(const EngineBase::Impl& impl) {
   const config::ActivationCheckpointing& section = impl.settings().activation_checkpointing;
   activation::RecomputeSettings settings{
       .memory_limit = section.memory_limit, .interval = section.interval, .number_checkpoints = section.number_checkpoints};
@@ -41,11 +41,11 @@ std::shared_ptr<activation::Recomputing> recomputing_of(const EngineBase::Impl& 
   std::function<void()> wait;
   if (!impl.computes_on_host())
     wait = [device = impl.device] { c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index()); };
-  return std::make_shared<activation::Recomputing>(settings, wait);
+  return std::make_shared<activation::RecomputationPlanner>(settings, wait);
 }
 
 void end_step_of_recomputation(EngineBase::Impl& impl) {
-  activation::Recomputing& recomputing = *impl.activations.layers;
+  activation::RecomputationPlanner& recomputing = *impl.activations.layers;
   if (!recomputing.is_on()) return;
   if (const std::string lists = recomputing.unchosen(); !lists.empty()) choose(impl, lists);
   if (recomputing.is_without_effect() && impl.is_first())

@@ -8,7 +8,7 @@ namespace gannet {
 
 /// From the config or, if it does not configure recomputation, what gradient_checkpointing_enable()
 /// turns on.
-std::shared_ptr<activation::Recomputing> recomputing_of(const EngineBase::Impl& impl);
+std::shared_ptr<activation::RecomputationPlanner> recomputing_of(const EngineBase::Impl& impl);
 /// Called at a boundary by every rank. Chooses layers from the measurements, and warns once if
 /// nothing was recomputed.
 void end_step_of_recomputation(EngineBase::Impl& impl);

@@ -99,8 +99,8 @@ void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& 
                        impl.progress.grad_norm ? formatted(", grad_norm={}", short_number(*impl.progress.grad_norm)) : ""));
   }
   if (!impl.trace && !impl.reporter) return;
-  const auto boundary = impl.reporter ? impl.reporter->boundary_now() : StepReporter::Boundary();
-  Timers::Scope timed(impl.timers, Timed::kTell);
+  const auto boundary = impl.reporter ? impl.reporter->boundary_now() : StepReporter::StepBoundary();
+  Timers::Scope timed(impl.timers, TimedPhase::kTell);
   if (impl.trace) impl.trace->at(impl.progress.global_steps + 1, 0);
   if (!impl.reporter) return;
   if (!result.applied) impl.reporter->event("skip", impl.progress.global_steps, result.reason);

@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Ticket : torch::CustomClassHolder {
+struct BackwardTicket : torch::CustomClassHolder {
   EngineReference engine;
   BackwardOptions options;
   at::Tensor loss;  // detached
@@ -33,13 +33,13 @@ EngineBase::Impl& alive(const std::shared_ptr<void>& engine) {
 
 struct ScaleRoot : torch::autograd::Function<ScaleRoot> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& loss, double factor,
-                            const c10::intrusive_ptr<Ticket>& ticket) {
+                            const c10::intrusive_ptr<BackwardTicket>& ticket) {
     context->saved_data["factor"] = factor;
     context->saved_data["ticket"] = c10::IValue::make_capsule(ticket);
     return loss.mul(factor);
   }
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const auto ticket = c10::static_intrusive_pointer_cast<Ticket>(context->saved_data["ticket"].toCapsule());
+    const auto ticket = c10::static_intrusive_pointer_cast<BackwardTicket>(context->saved_data["ticket"].toCapsule());
     const auto held = ticket->engine.lock();
     EngineBase::Impl& impl = alive(held);
     if (!impl.passes.running)
@@ -79,13 +79,13 @@ at::Tensor EngineBase::scale(const at::Tensor& loss, const BackwardOptions& opti
   check_loss(impl, loss, "scale");
   if (impl.progress.is_in_backward()) impl.restart_step();  // its backward ended in an exception
   if (!impl.passes.running) {
-    impl.passes.running = std::make_unique<Passes::Running>();
+    impl.passes.running = std::make_unique<Passes::RunningBackward>();
     impl.passes.scale_scope.reset();
     impl.passes.scale_scope = std::make_unique<Passes::ScaleScope>();
     impl.passes.scale_scope->marked = std::make_unique<c10::DebugInfoGuard>(kBackwardKind, impl.reducer->mark());
     impl.passes.scale_scope->armed = impl.store.arm();
   }
-  const auto ticket = c10::make_intrusive<Ticket>();
+  const auto ticket = c10::make_intrusive<BackwardTicket>();
   ticket->engine = impl.self;
   ticket->options = options;
   ticket->loss = loss.detach();

@@ -38,12 +38,12 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return at_a + begin_a < at_b + end_b && at_b + begin_b < at_a + end_a;
 }
 
-using Holders = std::unordered_map<const c10::StorageImpl*, size_t>;
+using StorageHolders = std::unordered_map<const c10::StorageImpl*, size_t>;
 
 // Counts the bases of parameters that were created as views of a temporary, such as
 // torch::ones({4}).unsqueeze(0). Autograd keeps the temporary for the parameter, and nothing else
 // can reach it.
-void count_bases(const ParameterStore& store, Holders& holders) {
+void count_bases(const ParameterStore& store, StorageHolders& holders) {
   std::unordered_map<const void*, size_t> views;  // of each base
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters)
@@ -108,7 +108,7 @@ void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore&
 
   // Anything else that holds the memory would keep the present values forever: the parameter moves
   // into the flat buffers.
-  Holders holders;
+  StorageHolders holders;
   std::unordered_map<const c10::StorageImpl*, std::string> buffers;
   std::unordered_set<const void*> seen;
   const auto count = [&](const at::Tensor& tensor) {

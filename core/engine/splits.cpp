@@ -109,10 +109,10 @@ std::string declared_splits(const torch::nn::Module& module) {
 
 namespace {
 
-using Declared = std::map<std::string, DeclaredSplit>;
+using DeclaredSplits = std::map<std::string, DeclaredSplit>;
 
-Declared declared_in(const std::string& text) {
-  Declared all;
+DeclaredSplits declared_in(const std::string& text) {
+  DeclaredSplits all;
   for (const std::string& line : split(text, '\n')) {
     const size_t tab = line.find('\t');
     all.emplace(line.substr(0, tab), split_from_text(line.substr(tab + 1)));
@@ -121,7 +121,7 @@ Declared declared_in(const std::string& text) {
 }
 
 // Returns the first name in `a` that `b` lacks; "" if there is none.
-std::string first_missing(const Declared& a, const Declared& b) {
+std::string first_missing(const DeclaredSplits& a, const DeclaredSplits& b) {
   for (const auto& [name, unused] : a)
     if (!b.contains(name)) return name;
   return "";
@@ -133,7 +133,7 @@ std::string boxes_text(const DeclaredSplit& split) {
   return formatted("{} of {}", join(boxes, " and "), shape_text(split.shape));
 }
 
-void require_same_names(const std::vector<Declared>& of_ranks, const HostGroup& ranks, const char* axis) {
+void require_same_names(const std::vector<DeclaredSplits>& of_ranks, const HostGroup& ranks, const char* axis) {
   for (size_t rank = 1; rank < of_ranks.size(); ++rank)
     for (const auto& [has, lacks] : {std::pair<size_t, size_t>{0, rank}, {rank, 0}})
       if (const std::string name = first_missing(of_ranks[has], of_ranks[lacks]); !name.empty())
@@ -144,7 +144,7 @@ void require_same_names(const std::vector<Declared>& of_ranks, const HostGroup& 
 }
 
 // Checks that the ranks of an axis have the same boxes of what the axis does not split.
-void require_same_boxes(HostGroup* ranks, const Declared& declared, bool are_experts) {
+void require_same_boxes(HostGroup* ranks, const DeclaredSplits& declared, bool are_experts) {
   if (!ranks || ranks->size() == 1) return;
   std::string boxes;
   for (const auto& [name, split] : declared)
@@ -154,12 +154,12 @@ void require_same_boxes(HostGroup* ranks, const Declared& declared, bool are_exp
 
 // Checks that the boxes of the ranks along an axis make up the tensors that it splits. `ranks`
 // null: this rank only.
-void require_cover(HostGroup* ranks, const Declared& declared, bool are_experts) {
+void require_cover(HostGroup* ranks, const DeclaredSplits& declared, bool are_experts) {
   const char* const axis = are_experts ? kExpertAxis : kTensorAxis;
   std::string mine;
   for (const auto& [name, split] : declared)
     if (split.is_along_expert == are_experts) mine += line_of(name, split);
-  std::vector<Declared> of_ranks;
+  std::vector<DeclaredSplits> of_ranks;
   for (const std::string& text : ranks ? ranks->gather_texts(mine) : std::vector{mine}) of_ranks.push_back(declared_in(text));
   if (ranks) require_same_names(of_ranks, *ranks, axis);
   for (const auto& [name, first] : of_ranks[0]) {
@@ -186,7 +186,7 @@ void require_cover(HostGroup* ranks, const Declared& declared, bool are_experts)
 // group of an axis, or on one rank if the mesh has no such axis, is reported on all ranks.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
   const std::string mine = declared_splits(module);
-  const Declared declared = declared_in(mine);
+  const DeclaredSplits declared = declared_in(mine);
   std::optional<Error> fault;
   const auto attempt = [&](const std::function<void()>& check) {
     try {

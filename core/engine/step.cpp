@@ -28,7 +28,7 @@ void begin_update(EngineBase::Impl& impl, double norm) {
 // Shards are sent while others are updated.
 void update(EngineBase::Impl& impl, double factor) {
   if (!impl.user_optimizer) return impl.updater.update({factor, impl.progress.applied_steps, *impl.reducer});
-  Timers::Scope timed(impl.timers, Timed::kUpdate);
+  Timers::Scope timed(impl.timers, TimedPhase::kUpdate);
   Average& average = impl.updater.average();
   if (average.is_on()) average.begin(impl.progress.applied_steps + 1);
   impl.user_optimizer->update(factor, impl.store.ranges(), impl.groups, *impl.reducer, impl.comm->size());
@@ -92,9 +92,9 @@ StepResult EngineBase::step() {
     boundary::reduce(impl);
     StepResult result{true, true, ""};
     if (const GradientCheck found = boundary::check(impl); found.finite && !impl.passes.skips_step()) {
-      Schedule::Next next_rates = impl.schedule.next();  // a schedule that fails does so before anything has changed
+      Schedule::NextValues next_rates = impl.schedule.next();  // a schedule that fails does so before anything has changed
       begin_update(impl, found.norm);
-      tell_of_unperturbed_step(impl);
+      warn_if_not_perturbed(impl);
       restore_perturbed(impl, /*publishes=*/false);
       update(impl, clip(impl, found.norm));
       impl.store.publish();

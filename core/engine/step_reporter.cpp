@@ -37,7 +37,7 @@ void StepReporter::fetch_loss() {
 }
 
 void StepReporter::count(std::string_view name, int64_t number) {
-  const auto found = std::find_if(counts_.begin(), counts_.end(), [&](const Count& one) { return one.name == name; });
+  const auto found = std::find_if(counts_.begin(), counts_.end(), [&](const NamedCount& one) { return one.name == name; });
   if (found != counts_.end())
     found->number += number;
   else
@@ -61,7 +61,7 @@ void StepReporter::agree_on_names() {
     for (size_t at = 0; at < texts.size();) {
       const std::string name = texts.substr(at, texts.find('\0', at) - at);
       at += name.size() + 1;
-      auto found = std::find_if(counts_.begin(), counts_.end(), [&](const Count& one) { return one.name == name; });
+      auto found = std::find_if(counts_.begin(), counts_.end(), [&](const NamedCount& one) { return one.name == name; });
       if (found == counts_.end()) found = counts_.insert(counts_.end(), {name});
       if (found->is_known) continue;
       found->is_known = true;
@@ -94,10 +94,10 @@ void StepReporter::add_up(observe::Step& step) {
     }
   }
   if (has_loss_) step.loss = loss_ / static_cast<double>(std::max<int64_t>(micro_batches_, 1));
-  for (const Count& one : counts_) step.counts.emplace_back(one.name, one.number);
+  for (const NamedCount& one : counts_) step.counts.emplace_back(one.name, one.number);
 }
 
-void StepReporter::step(observe::Step step, const Boundary& boundary, bool with_breakdown, bool flush) {
+void StepReporter::step(observe::Step step, const StepBoundary& boundary, bool with_breakdown, bool flush) {
   const Timers::Times times = boundary.times - before_;
   step.seconds = boundary_ ? std::chrono::duration<double>(boundary.at - *boundary_).count() : 0;
   boundary_ = boundary.at;
@@ -132,7 +132,7 @@ void StepReporter::forget_loss() {
 
 void StepReporter::forget_step() {
   forget_loss();
-  for (Count& one : counts_) one.number = 0;
+  for (NamedCount& one : counts_) one.number = 0;
   if (!ended_) return;
   loss_ = ended_->loss;
   has_loss_ = ended_->has_loss;
@@ -142,8 +142,8 @@ void StepReporter::forget_step() {
 
 void StepReporter::end_pass() {
   fetch_loss();
-  ended_ = Ended{loss_, has_loss_, micro_batches_, {}};
-  for (const Count& one : counts_) ended_->counts.push_back(one.number);
+  ended_ = EndedPasses{loss_, has_loss_, micro_batches_, {}};
+  for (const NamedCount& one : counts_) ended_->counts.push_back(one.number);
 }
 
 void StepReporter::error(int64_t step, const std::string& text) {

@@ -21,7 +21,7 @@
 namespace gannet {
 
 // Totals at the time when the last lines of a step were written.
-struct Reported {
+struct ReportedTotals {
   Timers::Times micro_batch, step;  // wall_clock_breakdown's
   uint64_t bytes_sent = 0;          // by the Comm
 };
@@ -40,14 +40,14 @@ class StepReporter {
   void count(std::string_view name, int64_t number);
   void record(std::string_view name, double value);
 
-  struct Boundary {  // when a step ended; anything later counts for the next step
+  struct StepBoundary {  // when a step ended; anything later counts for the next step
     Timers::Clock::time_point at;
     Timers::Times times;
   };
-  Boundary boundary_now() const { return {Timers::Clock::now(), timers_.now()}; }
+  StepBoundary boundary_now() const { return {Timers::Clock::now(), timers_.now()}; }
   // Ends a step. Every rank calls it; the rank's own loss, counts and times fill the rest of
   // `step`.
-  void step(observe::Step step, const Boundary& boundary, bool with_breakdown, bool flush);
+  void step(observe::Step step, const StepBoundary& boundary, bool with_breakdown, bool flush);
   void forget_step();                                 // the step, or its current pass, is not taken
   void end_pass();                                    // keeps what there is so far, whatever happens to the next pass
   void forget_passes() { ended_.reset(); }            // of the current step: they are over
@@ -55,7 +55,7 @@ class StepReporter {
   void event(std::string what, int64_t step, std::string text);
 
  private:
-  struct Count {
+  struct NamedCount {
     std::string name;
     int64_t number = 0;
     bool is_known = false;  // known to every rank, in the same order
@@ -67,18 +67,18 @@ class StepReporter {
   const Timers& timers_;
   std::unique_ptr<observe::Monitor> monitor_;
 
-  struct Ended {  // the ended passes of the current step
+  struct EndedPasses {  // the ended passes of the current step
     double loss;
     bool has_loss;
     int64_t micro_batches;
     std::vector<int64_t> counts;
   };
-  std::optional<Ended> ended_;
+  std::optional<EndedPasses> ended_;
   at::Tensor device_loss_;  // [] fp64, on a device
   double loss_ = 0;         // the part on the host
   bool has_loss_ = false;
   int64_t micro_batches_ = 0;
-  std::vector<Count> counts_;  // the known ones first, in the order common to all ranks
+  std::vector<NamedCount> counts_;  // the known ones first, in the order common to all ranks
   size_t known_ = 0;
   std::vector<std::pair<std::string, double>> values_;
   std::vector<double> sums_;  // the values to all-reduce

@@ -44,7 +44,7 @@ void StepScope::watch() {
 
 void StepScope::begin() {
   inputs_ = {impl_.reporter ? rates(impl_.groups) : std::vector<double>(), impl_.scaler.scale()};
-  timed_.emplace(impl_.timers, Timed::kStep);
+  timed_.emplace(impl_.timers, TimedPhase::kStep);
 }
 
 void StepScope::end(const StepResult& result) {

@@ -27,8 +27,8 @@ namespace {
 constexpr const char* kCall = "swap_optimizer";
 
 // The replacements for what the engine has.
-struct Prepared {
-  std::vector<Group> groups;               // optimizer, hyperparameters, own_states
+struct PreparedSwap {
+  std::vector<Group> groups;               // optimizer, hyperparameters, group_states
   std::vector<std::vector<Array>> states;  // [ranges][states]
   std::vector<bool> starts_over;           // [groups] some state is new: updates are counted from 1
   std::vector<bool> is_unmet;              // [groups] the ranges adopt its alignment and whole tensors without a new partition
@@ -110,12 +110,12 @@ bool is_aligned(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t
   return true;
 }
 
-void check_cuts(const EngineBase::Impl& impl, Prepared& made) {
+void check_cuts(const EngineBase::Impl& impl, PreparedSwap& made) {
   const bool is_cut = impl.store.is_sharded() || impl.store.gathers() || impl.state_tier || impl.param_tier;
   for (size_t g = 0; g < made.groups.size(); ++g) {
     const Optimizer& optimizer = *made.groups[g].optimizer;
     for (const Range& range : impl.store.ranges())
-      if (range.group == g && optimizer.owns_grad_reduction() && impl.comm->size() > 1 && !range.averages_itself)
+      if (range.group == g && optimizer.owns_grad_reduction() && impl.comm->size() > 1 && !range.is_optimizer_reduced)
         throw Error(
             ErrorCode::kUnsupported,
             formatted("optimizer '{}' averages gradients itself, bucket by bucket, and the buckets of group '{}' were cut "
@@ -147,7 +147,7 @@ const Optimizer::State* find(const std::vector<Optimizer::State>& states, const 
 
 // What happens to a state in each group, as names: "exp_avg", or "exp_avg of '*.bias'" if groups
 // differ.
-class Fates {
+class StateFates {
  public:
   enum Fate { kKept, kFilled, kDropped, kCount };
   void add(const std::string& state, Fate fate, const std::string& group) { fates_[state][fate].push_back(group); }
@@ -162,14 +162,14 @@ class Fates {
   std::map<std::string, std::map<Fate, std::vector<std::string>>> fates_;
 };
 
-void prepare_states(EngineBase::Impl& impl, Prepared& made) {
-  Fates fates;
+void prepare_states(EngineBase::Impl& impl, PreparedSwap& made) {
+  StateFates fates;
   std::vector<std::vector<bool>> is_kept;  // [groups][states]
   for (size_t g = 0; g < made.groups.size(); ++g) {
     const auto& before = impl.groups[g].optimizer->states();
     const auto& after = made.groups[g].optimizer->states();
     auto& kept = is_kept.emplace_back(after.size());
-    made.groups[g].own_states.resize(after.size());
+    made.groups[g].group_states.resize(after.size());
     for (size_t s = 0; s < after.size(); ++s) {
       const Optimizer::State* same = find(before, after[s].name);
       kept[s] =
@@ -187,19 +187,19 @@ void prepare_states(EngineBase::Impl& impl, Prepared& made) {
         }
       }
       if (kept[s] && after[s].extent != GANNET_STATE_PER_ELEMENT)
-        made.groups[g].own_states[s] = impl.groups[g].own_states[static_cast<size_t>(same - before.data())];
-      fates.add(after[s].name, kept[s] ? Fates::kKept : Fates::kFilled, impl.groups[g].name);
+        made.groups[g].group_states[s] = impl.groups[g].group_states[static_cast<size_t>(same - before.data())];
+      fates.add(after[s].name, kept[s] ? StateFates::kKept : StateFates::kFilled, impl.groups[g].name);
     }
     for (const auto& state : before)
       if (const Optimizer::State* same = find(after, state.name); !same || !kept[static_cast<size_t>(same - after.data())])
-        fates.add(state.name, Fates::kDropped, impl.groups[g].name);
+        fates.add(state.name, StateFates::kDropped, impl.groups[g].name);
     made.starts_over.push_back(std::find(kept.begin(), kept.end(), false) != kept.end());
     for (size_t s = 0; s < after.size(); ++s) {  // grow_squares() creates the others
       if (!kept[s] || !after[s].is_square()) continue;
       made.groups[g].squares.resize(after.size());
       made.groups[g].squares[s] = impl.groups[g].squares[static_cast<size_t>(find(before, after[s].name) - before.data())];
     }
-    grow_own_states(made.groups[g]);
+    grow_group_states(made.groups[g]);
     grow_squares(made.groups[g], g, impl, impl.store);
   }
   for (const Range& range : impl.store.ranges()) {
@@ -215,14 +215,14 @@ void prepare_states(EngineBase::Impl& impl, Prepared& made) {
   fates.give(made.receipt);
 }
 
-Prepared prepare(EngineBase::Impl& impl, const std::string& type, const Value& params, const std::vector<Dict>& overrides) {
+PreparedSwap prepare(EngineBase::Impl& impl, const std::string& type, const Value& params, const std::vector<Dict>& overrides) {
   check_moment(impl);
   if (!overrides.empty() && overrides.size() != impl.groups.size())
     throw Error(ErrorCode::kArgument,
                 formatted("swap_optimizer was given overrides for {} parameter groups, and there are {}", overrides.size(),
                           impl.groups.size()),
                 "give one dictionary for each group, empty where it has the params as they are");
-  Prepared made;
+  PreparedSwap made;
   made.receipt.from = impl.groups[0].optimizer->plugin().name();
   const plugin::Plugin& plugin =
       impl.registry->require(GANNET_KIND_OPTIMIZER, type, impl.updates_on_host() ? "cpu" : impl.accelerator->plugin_device());
@@ -273,7 +273,7 @@ std::string asked_for(const EngineBase::Impl& impl, const std::vector<Group>& gr
   return text + formatted("update {}, position {}\n", impl.progress.applied_steps, impl.schedule.position);
 }
 
-void commit(EngineBase::Impl& impl, Prepared& made, std::unique_ptr<Agreement>& agreement) noexcept {
+void commit(EngineBase::Impl& impl, PreparedSwap& made, std::unique_ptr<Agreement>& agreement) noexcept {
   impl.updater.abandon();  // page boundaries may change
   impl.updater.perturbation().release();
   for (size_t r = 0; r < made.states.size(); ++r) std::swap(impl.store.ranges()[r].states, made.states[r]);
@@ -308,7 +308,7 @@ SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& par
   auto call = impl.process_group->world()->enter(*impl.world_group, kCall, impl.progress.global_steps);
   const at::NoGradGuard no_grad;
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // so that new parameters have joined their groups
-  Prepared made;
+  PreparedSwap made;
   std::unique_ptr<Agreement> agreement;
   agree(impl, outcome([&] {  // catches everything: the other ranks wait for this rank's text
           try {

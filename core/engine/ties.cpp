@@ -47,7 +47,7 @@ struct DeclaredTie {
   std::string parameter;
   std::vector<std::string> facts;  // [kFacts] what must be the same on all stages
 };
-using OfRank = std::map<std::string, DeclaredTie>;  // by the tie's name
+using RankTies = std::map<std::string, DeclaredTie>;  // by the tie's name
 
 constexpr std::string_view kFault = "\x01";  // then a sentence, in place of a rank's declarations: no name begins with it
 
@@ -93,8 +93,8 @@ std::vector<std::pair<std::string, at::Tensor>> tied_parameters(const torch::nn:
   return all;
 }
 
-OfRank ties_in(const std::string& text) {
-  OfRank all;
+RankTies ties_in(const std::string& text) {
+  RankTies all;
   for (const std::string& line : split(text, '\n')) {
     const std::vector<std::string> fields = split(line, '\t');
     if (fields.size() != 2 + kFacts) continue;
@@ -106,7 +106,7 @@ OfRank ties_in(const std::string& text) {
 // Returns the tie's parameter on each stage that holds it. All ranks of such a stage must have
 // declared it.
 std::map<uint32_t, std::string> tie_holders(const EngineBase::Impl& impl, const std::string& tie,
-                                            const std::vector<OfRank>& of_ranks) {
+                                            const std::vector<RankTies>& of_ranks) {
   std::map<uint32_t, std::string> holders;
   std::map<uint32_t, uint32_t> first;  // first such rank of each of those stages
   std::map<uint32_t, std::vector<uint32_t>> lacking;
@@ -142,7 +142,7 @@ std::map<uint32_t, std::string> tie_holders(const EngineBase::Impl& impl, const 
 
 // Compares every rank with the one of the first stage that has the same coordinates along the other
 // axes.
-void require_same_facts(const EngineBase::Impl& impl, const std::string& tie, const std::vector<OfRank>& of_ranks,
+void require_same_facts(const EngineBase::Impl& impl, const std::string& tie, const std::vector<RankTies>& of_ranks,
                         uint32_t first_stage) {
   for (const std::vector<uint32_t>& ranks : impl.mesh->shape().groups(kPipeAxis)) {
     const uint32_t of_first = ranks[first_stage];
@@ -189,7 +189,7 @@ std::unique_ptr<Ties> Ties::agree(const EngineBase::Impl& impl) {
   if (!impl.mesh->has_pipe_stages()) return nullptr;
   std::string text = fault ? formatted("{}{}", kFault, fault->message()) : "";
   for (const auto& [name, tensor] : mine) text += tie_text(impl, tie_of(tensor), name, tensor);
-  std::vector<OfRank> of_ranks;
+  std::vector<RankTies> of_ranks;
   std::set<std::string> names;
   for (const std::string& of_rank : impl.world_group->gather_texts(text)) {
     if (of_rank.starts_with(kFault))
@@ -234,7 +234,7 @@ void Ties::make_groups(const EngineBase::Impl& impl) {
   std::set<std::vector<uint32_t>> distinct;
   for (const Tie& tie : ties_) distinct.insert(tie.stages);
   for (const std::vector<uint32_t>& stages : distinct) {
-    Group& group = groups_.emplace_back();
+    StageGroup& group = groups_.emplace_back();
     group.stages = stages;
     for (const std::vector<uint32_t>& along_pipe : impl.mesh->shape().groups(kPipeAxis)) {
       std::vector<uint32_t> ranks;
@@ -319,7 +319,7 @@ void Ties::sum_gradients(const EngineBase::Impl& impl) const {
                     tie.name, tie.parameters[0], tie.stages[0], stages_text(tie.stages)),
           "call requires_grad_ alike on the copies of all stages");
     if (!ranges[t]) continue;
-    for (const zero::Part& part : ranges[t]->parts)
+    for (const zero::TensorPart& part : ranges[t]->parts)
       sum_over(*tie.comm, ranges[t]->grad_of(part), impl, impl.store.bucket_numel());
   }
 }

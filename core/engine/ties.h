@@ -54,7 +54,7 @@ class Ties {
   void sum_gradients(const EngineBase::Impl& impl) const;
 
  private:
-  struct Group {
+  struct StageGroup {
     std::vector<uint32_t> stages;
     std::shared_ptr<ProcessGroup> ranks;
     std::unique_ptr<DeviceComm> comm;
@@ -62,7 +62,7 @@ class Ties {
   void make_groups(const EngineBase::Impl& impl);
 
   std::deque<Tie> ties_;
-  std::deque<Group> groups_;  // one for each set of stages that share tensors
+  std::deque<StageGroup> groups_;  // one for each set of stages that share tensors
   std::string declared_;
 };
 

@@ -21,23 +21,23 @@
 namespace gannet {
 namespace {
 
-struct OfNoStep {
+struct SteplessComm {
   // The parameters are in host memory until an engine takes them, whatever device it trains on.
-  explicit OfNoStep(control::Links& links, Comm& host_comm) : comm(links.over(host_comm), [] { return nullptr; }) {}
+  explicit SteplessComm(control::Links& links, Comm& host_comm) : comm(links.over(host_comm), [] { return nullptr; }) {}
   Timers timers;
   DeviceComm comm;
 };
 
 // The shards of parameters that no engine has taken over. Destroyed when the last one has been, or
 // with the process.
-class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from_this<Shards> {
+class UnclaimedShards : private SteplessComm, public Gatherer, public std::enable_shared_from_this<UnclaimedShards> {
  public:
-  explicit Shards(std::shared_ptr<MeshGroups> mesh)
-      : OfNoStep(mesh->data().links(), mesh->world().world()->host_comm()),
+  explicit UnclaimedShards(std::shared_ptr<MeshGroups> mesh)
+      : SteplessComm(mesh->data().links(), mesh->world().world()->host_comm()),
         Gatherer(&comm, &mesh->data().links().host, timers, std::nullopt, [] { return std::string("the model's construction"); }),
         mesh_(std::move(mesh)),
         residency_(*this, {0, 0, 0}) {}
-  ~Shards() override { zero::unwatch(&residency_); }
+  ~UnclaimedShards() override { zero::unwatch(&residency_); }
 
   void add(const at::Tensor& parameter);
   void keep(size_t index, const at::Tensor& whole) override;
@@ -50,12 +50,12 @@ class Shards : private OfNoStep, public Gatherer, public std::enable_shared_from
   std::shared_ptr<MeshGroups> mesh_;  // while it lives, an engine with another layout of the ranks is refused
   std::deque<Range> ranges_;          // one parameter each
   size_t alive_ = 0;
-  std::shared_ptr<Shards> self_;  // set while it holds a parameter
+  std::shared_ptr<UnclaimedShards> self_;  // set while it holds a parameter
   zero::Residency residency_;
 };
 
 // Returns rank 0's values, padded; without padding they are in the parameter's own memory.
-at::Tensor Shards::broadcast(const Range& range, const at::Tensor& parameter) {
+at::Tensor UnclaimedShards::broadcast(const Range& range, const at::Tensor& parameter) {
   if (range.layout.numel == parameter.numel()) {
     const at::Tensor own = parameter.detach().view({-1});
     if (comm.size() > 1) comm.broadcast(own, 0).wait();
@@ -67,7 +67,7 @@ at::Tensor Shards::broadcast(const Range& range, const at::Tensor& parameter) {
   return whole;
 }
 
-void Shards::add(const at::Tensor& parameter) {
+void UnclaimedShards::add(const at::Tensor& parameter) {
   Range& range = ranges_.emplace_back();
   range.dtype = range.master_dtype = parameter.scalar_type();
   range.grad_dtype = at::ScalarType::Undefined;
@@ -87,21 +87,21 @@ void Shards::add(const at::Tensor& parameter) {
   self_ = shared_from_this();
 }
 
-void Shards::keep(size_t index, const at::Tensor& parameter) {
+void UnclaimedShards::keep(size_t index, const at::Tensor& parameter) {
   Range& range = ranges_[index];
   const at::Tensor whole = broadcast(range, parameter);
   range.param.set(0, whole.narrow(0, range.shards[0].offset, range.shards[0].numel));
   if (!whole.is_alias_of(parameter)) parameter.view({-1}).copy_(whole.narrow(0, 0, parameter.numel()));
 }
 
-bool Shards::write(size_t index, zero::ReadElements read) {
+bool UnclaimedShards::write(size_t index, zero::ReadElements read) {
   const zero::Shard& shard = ranges_[index].shards[0];
   const int64_t numel = std::min(shard.numel, residency_.tensor(index).numel() - shard.offset);  // the rest is padding
   if (numel > 0) read(shard.offset, ranges_[index].param.here().narrow(0, 0, numel));
   return true;
 }
 
-void Shards::released(size_t index) {
+void UnclaimedShards::released(size_t index) {
   ranges_[index].param = Array();
   if (--alive_ > 0) return;
   const auto last = std::move(self_);  // this may destroy this object
@@ -112,13 +112,13 @@ void Shards::released(size_t index) {
 namespace zero {
 
 struct Init::State : public Builder {
-  std::shared_ptr<Shards> shards;
+  std::shared_ptr<UnclaimedShards> shards;
   int64_t threshold = 0;
-  struct Begun {
+  struct BegunParameter {
     at::Tensor parameter;
     bool is_touched = false;  // an operator has worked on it: its initialisation
   };
-  std::vector<Begun> begun;  // parameters that are whole, in the order in which they were first seen
+  std::vector<BegunParameter> begun;  // parameters that are whole, in the order in which they were first seen
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
       fresh;  // that may become parameters: registering one is not an operator
   std::unique_ptr<Interception> interception;
@@ -140,7 +140,7 @@ void Init::State::share(const at::Tensor& parameter) {
 // Releases the last parameter's memory before memory for the next one is allocated.
 void Init::State::before_making() {
   at::NoGradGuard no_grad;
-  std::erase_if(begun, [&](const Begun& one) {
+  std::erase_if(begun, [&](const BegunParameter& one) {
     if (one.is_touched) share(one.parameter);
     return one.is_touched;
   });
@@ -151,7 +151,8 @@ void Init::State::consider(const at::Tensor& leaf, bool is_touched) {
   const bool is_own = leaf.numel() > threshold && leaf.is_floating_point() && leaf.device().is_cpu() && leaf.is_contiguous() &&
                       leaf.storage_offset() == 0 && leaf.storage().nbytes() == leaf.nbytes();
   if (!is_own || is_watched(leaf.storage().unsafeGetStorageImpl())) return;
-  const auto known = std::find_if(begun.begin(), begun.end(), [&](const Begun& one) { return one.parameter.is_same(leaf); });
+  const auto known =
+      std::find_if(begun.begin(), begun.end(), [&](const BegunParameter& one) { return one.parameter.is_same(leaf); });
   if (known == begun.end())
     begun.push_back({leaf, is_touched});
   else
@@ -198,7 +199,7 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
     return;
   }
   state_->threshold = zero.param_persistence_threshold;
-  state_->shards = std::make_shared<Shards>(opened.mesh);
+  state_->shards = std::make_shared<UnclaimedShards>(opened.mesh);
   state_->interception = std::make_unique<Interception>();
   set_builder(state_.get());
 }

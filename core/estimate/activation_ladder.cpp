@@ -11,8 +11,8 @@
 namespace gannet {
 namespace {
 
-using activation::Kept;
-using activation::KeptAtMost;
+using activation::ActivationMeasurement;
+using activation::ActivationPeak;
 using activation::MeasuredLayer;
 using zero::KeptActivations;
 using zero::Tier;
@@ -20,7 +20,7 @@ using zero::Tier;
 constexpr int64_t kMostSamples = int64_t{1} << 20;
 constexpr const char* kBlock = "gannet.activation_checkpointing.";
 
-KeptActivations activations_of(const zero::Plan& plan, const KeptAtMost& most, Tier tier) {
+KeptActivations activations_of(const zero::Plan& plan, const ActivationPeak& most, Tier tier) {
   return {static_cast<uint64_t>(most.bytes), static_cast<uint64_t>(most.tier_bytes), most.tier_bytes > 0 ? tier : Tier::kNone,
           plan.model.largest * plan.model.param_bytes, static_cast<uint64_t>(most.last_bytes)};
 }
@@ -33,8 +33,8 @@ KeptActivations times(const KeptActivations& one, int64_t samples, int64_t of) {
 }
 
 // Returns the largest number of samples that fits, 0 if not even one does. Bytes only grow with it.
-int64_t most_samples(zero::Plan plan, const KeptActivations& one, const zero::Room& given, int64_t of) {
-  zero::Room room = given;
+int64_t most_samples(zero::Plan plan, const KeptActivations& one, const zero::FreeSpace& given, int64_t of) {
+  zero::FreeSpace room = given;
   room.checkpoint.reset();
   const auto fits = [&](int64_t samples) {
     plan.activations = times(one, samples, of);
@@ -50,7 +50,7 @@ int64_t most_samples(zero::Plan plan, const KeptActivations& one, const zero::Ro
 }
 
 // Neighbours that keep the same bytes share a row.
-std::string layers_table(const Kept& kept) {
+std::string layers_table(const ActivationMeasurement& kept) {
   Table table({"layer", "its input", "its operators save"});
   const auto text = [](int64_t bytes) { return size_text(static_cast<uint64_t>(bytes)); };
   for (size_t i = 0; i < kept.layers.size();) {
@@ -71,10 +71,10 @@ std::string layers_table(const Kept& kept) {
 
 }  // namespace
 
-Kept kept_by_formula(const TransformerSize& size, uint32_t element_bytes) {
+ActivationMeasurement kept_by_formula(const TransformerSize& size, uint32_t element_bytes) {
   const auto one = static_cast<int64_t>(size.tokens * size.width * element_bytes);
   const auto sums = static_cast<int64_t>(size.tokens * size.heads * sizeof(float));
-  Kept kept;
+  ActivationMeasurement kept;
   for (uint64_t i = 0; i < size.layers; ++i)
     kept.layers.push_back({formatted("block {}", i), one, 15 * one + sums, 1.0, 4 * one});
   kept.rest_bytes = 2 * one;  // the input and the result of the last norm
@@ -82,7 +82,7 @@ Kept kept_by_formula(const TransformerSize& size, uint32_t element_bytes) {
   return kept;
 }
 
-Kept scaled(Kept kept, double factor) {
+ActivationMeasurement scaled(ActivationMeasurement kept, double factor) {
   const auto scale = [factor](int64_t bytes) { return static_cast<int64_t>(static_cast<double>(bytes) * factor); };
   for (MeasuredLayer& layer : kept.layers) {
     layer.input_bytes = scale(layer.input_bytes);
@@ -95,8 +95,8 @@ Kept scaled(Kept kept, double factor) {
   return kept;
 }
 
-void add_activations(zero::Plan& plan, const Kept& kept, const config::ActivationCheckpointing& settings,
-                     const zero::Room& room) {
+void add_activations(zero::Plan& plan, const ActivationMeasurement& kept, const config::ActivationCheckpointing& settings,
+                     const zero::FreeSpace& room) {
   const std::string& device = settings.keep == config::kKeepOnDevice ? settings.device : settings.keep;
   const Tier tier = device == "nvme" ? Tier::kNvme : Tier::kCpu;
   plan.activations = activations_of(plan, kept_at_most(kept, settings, plan.device_is_host), tier);
@@ -105,14 +105,15 @@ void add_activations(zero::Plan& plan, const Kept& kept, const config::Activatio
   const std::string interval = formatted("{}interval to 1", kBlock);
   plan.activation_changes.push_back({interval, activations_of(plan, kept_at_most(kept, each, false), Tier::kNone)});
   const std::string on_tier = formatted("{}, activation_checkpointing.cpu_checkpointing to true", interval);
-  const KeptAtMost on = kept_at_most(kept, each, true);
+  const ActivationPeak on = kept_at_most(kept, each, true);
   if (!plan.device_is_host) plan.activation_changes.push_back({on_tier, activations_of(plan, on, Tier::kCpu)});
   if (room.nvme)
     plan.activation_changes.push_back(
         {formatted("{}, {}device to \"nvme\"", on_tier, kBlock), activations_of(plan, on, Tier::kNvme)});
 }
 
-std::string activations_text(const zero::Plan& plan, const Kept& kept, const zero::Room& room, int64_t micro_batch) {
+std::string activations_text(const zero::Plan& plan, const ActivationMeasurement& kept, const zero::FreeSpace& room,
+                             int64_t micro_batch) {
   Table rungs({"config", "activations", "on the tier", "largest micro-batch that fits"});
   const auto add = [&](const std::string& name, const KeptActivations& one) {
     const int64_t most = most_samples(plan, one, room, micro_batch);

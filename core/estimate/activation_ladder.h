@@ -23,19 +23,20 @@ struct TransformerSize {
 /// Recomputation in Large Transformer Models", section 4.1, 34 bytes in 16 bits, without the two
 /// dropout masks (2 bytes) and without attention's scores, which fused attention does not keep.
 /// tests/activation/selective_test.cpp measures 16.2. Logits and the loss are not included.
-activation::Kept kept_by_formula(const TransformerSize& size, uint32_t element_bytes);
+activation::ActivationMeasurement kept_by_formula(const TransformerSize& size, uint32_t element_bytes);
 
 /// Scales all bytes by `factor`: a module that trains in 16 bits may have been measured in fp32.
-activation::Kept scaled(activation::Kept kept, double factor);
+activation::ActivationMeasurement scaled(activation::ActivationMeasurement kept, double factor);
 
 /// Adds to the plan what `settings` keep, and the rungs. Offload to NVMe is a rung if `room` knows
 /// its free space.
-void add_activations(zero::Plan& plan, const activation::Kept& kept, const config::ActivationCheckpointing& settings,
-                     const zero::Room& room);
+void add_activations(zero::Plan& plan, const activation::ActivationMeasurement& kept,
+                     const config::ActivationCheckpointing& settings, const zero::FreeSpace& room);
 
 /// Two tables: the layers; and each rung with its bytes and the largest micro-batch that fits.
 /// `micro_batch`: the samples that `kept` was counted with. `plan` must already have its
 /// activations.
-std::string activations_text(const zero::Plan& plan, const activation::Kept& kept, const zero::Room& room, int64_t micro_batch);
+std::string activations_text(const zero::Plan& plan, const activation::ActivationMeasurement& kept, const zero::FreeSpace& room,
+                             int64_t micro_batch);
 
 }  // namespace gannet

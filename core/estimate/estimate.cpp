@@ -40,8 +40,9 @@ uint64_t guessed_largest(uint64_t parameters) {
 
 // The settings that affect memory, from a config that may be incomplete (no batch size). Without a
 // config, the defaults.
-struct Read {
-  explicit Read(const Document* given) : document(given), settings(given ? config::settings_of(*given) : config::Settings()) {}
+struct MemorySettings {
+  explicit MemorySettings(const Document* given)
+      : document(given), settings(given ? config::settings_of(*given) : config::Settings()) {}
 
   Tier tier(const std::string& path, const std::string& device) const {
     const std::string name = lower(device);
@@ -64,28 +65,29 @@ struct Read {
 
 uint32_t size_of_dtype(const std::string& name) { return name == "fp64" ? 8 : name == "fp32" ? 4 : 2; }
 
-std::string estimated_dtype(const EstimateRequest& request, const Read& read) {
+std::string estimated_dtype(const EstimateRequest& request, const MemorySettings& read) {
   if (!request.dtype.empty()) return request.dtype;
   const auto model = config::precision_of(read.settings, /*on_cpu=*/true).model;
   if (model == config::DType::kFloat16) return "fp16";
   return !request.document || model ? "bf16" : "fp32";
 }
 
-struct Declared {
+struct DeclaredStates {
   uint32_t state_bytes = 0;
   bool perturbs = false, takes_second_gradients = false;
 };
 
 // Returns the per-element states of the configured optimizer and what its passes keep, as declared
 // by its plugin.
-std::optional<Declared> declared(plugin::Registry& registry, const Read& read, uint32_t master_bytes, const Host& host) {
+std::optional<DeclaredStates> declared(plugin::Registry& registry, const MemorySettings& read, uint32_t master_bytes,
+                                       const Host& host) {
   const std::string& type = read.settings.optimizer.type;
   if (type.empty()) return std::nullopt;
   const plugin::Plugin& plugin = registry.require(GANNET_KIND_OPTIMIZER, type, "cpu");
   // The parameter group with the most bytes counts: the sizes of the groups are not known here.
   const auto groups = config::param_groups_of(read.settings.optimizer.param_groups,
                                               [&](const std::string& path) { return formatted("{}: ", read.origin(path)); });
-  Declared all;
+  DeclaredStates all;
   for (size_t g = 0; g <= groups.size(); ++g) {
     const Dict overrides = g > 0 ? groups[g - 1].overrides : Dict();
     Dict params = config::with_overrides(read.settings.optimizer.params, overrides);
@@ -113,7 +115,7 @@ bool accumulates(const config::Settings& settings, uint32_t ranks) {
   return settings.micro_batch_size > 0 && settings.train_batch_size > settings.micro_batch_size * ranks;
 }
 
-zero::Plan plan_of(const EstimateRequest& request, const Read& read, const std::optional<Declared>& of_plugin,
+zero::Plan plan_of(const EstimateRequest& request, const MemorySettings& read, const std::optional<DeclaredStates>& of_plugin,
                    const std::string& dtype) {
   zero::Plan plan;
   plan.model.parameters = request.parameters;
@@ -174,7 +176,7 @@ std::unique_ptr<Accelerator> open_accelerator(plugin::Registry& registry, const 
 
 std::optional<uint64_t> known(uint64_t free) { return free == UINT64_MAX ? std::nullopt : std::optional(free); }
 
-std::string this_machine(const MachineMemory& memory, const zero::Room& room, const std::string& nvme,
+std::string this_machine(const MachineMemory& memory, const zero::FreeSpace& room, const std::string& nvme,
                          const std::string& checkpoints, const Accelerator* accelerator) {
   std::string text =
       formatted("This machine: {} of memory, {} available", size_text(memory.physical_bytes), size_text(memory.available_bytes));
@@ -193,7 +195,7 @@ std::string this_machine(const MachineMemory& memory, const zero::Room& room, co
   return text;
 }
 
-std::string table_of(const zero::Plan& plan, const zero::Room& room, const std::string& config) {
+std::string table_of(const zero::Plan& plan, const zero::FreeSpace& room, const std::string& config) {
   std::vector<std::string> header = {"stage", "offload_optimizer", "offload_param"};
   for (const char* name : {"device", "host", "of it pinned"})
     if (!plan.device_is_host || name == std::string("host")) header.push_back(plan.device_is_host ? "memory" : name);
@@ -202,7 +204,7 @@ std::string table_of(const zero::Plan& plan, const zero::Room& room, const std::
   for (const zero::Placement& placement : zero::legal_placements()) {
     zero::Plan one = plan;
     one.placement = placement;
-    const zero::Bytes bytes = zero::estimate(one);
+    const zero::RankBytes bytes = zero::estimate(one);
     std::vector<std::string> row = {std::to_string(placement.stage), to_string(placement.offload_optimizer),
                                     to_string(placement.offload_param)};
     const auto add = [&](uint64_t size) { row.push_back(size == 0 ? "-" : size_text(size)); };
@@ -214,7 +216,7 @@ std::string table_of(const zero::Plan& plan, const zero::Room& room, const std::
     std::vector<std::string> unknown, lacking;
     if (!plan.device_is_host && !room.device) unknown.push_back("device");
     if (bytes.nvme > 0 && !room.nvme) unknown.push_back("NVMe");
-    for (const zero::Lack& lack : zero::lacks(one, room))
+    for (const zero::MemoryLack& lack : zero::lacks(one, room))
       lacking.push_back(formatted("{} of {}", size_text(lack.needed - lack.free), lack.kind));
     row.push_back(!lacking.empty()  ? formatted("lacks {}", join(lacking, ", "))
                   : unknown.empty() ? "fits"
@@ -236,9 +238,9 @@ std::string kept_between_passes(const zero::ModelSize& model) {
 
 // Returns what this machine has free, including the device that the request names or that was
 // found.
-zero::Room room_of(const EstimateRequest& request, const MachineMemory& memory, const std::string& nvme,
-                   Accelerator* accelerator) {
-  zero::Room room = zero::room_of(memory);
+zero::FreeSpace room_of(const EstimateRequest& request, const MachineMemory& memory, const std::string& nvme,
+                        Accelerator* accelerator) {
+  zero::FreeSpace room = zero::room_of(memory);
   for (auto* free : {&room.host, &room.process})
     if (*free) **free += request.held_bytes;
   if (request.device_bytes)
@@ -250,21 +252,21 @@ zero::Room room_of(const EstimateRequest& request, const MachineMemory& memory, 
   return room;
 }
 
-std::string nvme_folder(const EstimateRequest& request, const Read& read) {
+std::string nvme_folder(const EstimateRequest& request, const MemorySettings& read) {
   if (!request.nvme.empty()) return request.nvme;
   for (const Dict* params : {&read.settings.zero.offload_optimizer.params, &read.settings.zero.offload_param.params})
     if (const Value* folder = params->find("nvme_path"); folder && !folder->as_string().empty()) return folder->as_string();
   return "";
 }
 
-std::optional<activation::Kept> activations_of(const EstimateRequest& request, const std::string& dtype) {
+std::optional<activation::ActivationMeasurement> activations_of(const EstimateRequest& request, const std::string& dtype) {
   if (request.kept) return scaled(*request.kept, static_cast<double>(size_of_dtype(dtype)) / request.kept_element_bytes);
   if (request.transformer) return kept_by_formula(*request.transformer, size_of_dtype(dtype));
   return std::nullopt;
 }
 
-std::string bytes_text(const EstimateRequest& request, const zero::Plan& plan, const zero::Room& room, const std::string& dtype,
-                       bool has_states, bool has_activations, const std::string& machine) {
+std::string bytes_text(const EstimateRequest& request, const zero::Plan& plan, const zero::FreeSpace& room,
+                       const std::string& dtype, bool has_states, bool has_activations, const std::string& machine) {
   return formatted(
       "Bytes on each of {}{}{} on a host), for {} parameters in {}, the largest one with {} elements{}, with {} bytes of "
       "optimizer states for "
@@ -281,7 +283,7 @@ std::string bytes_text(const EstimateRequest& request, const zero::Plan& plan, c
 }  // namespace
 
 std::string estimate_text(const EstimateRequest& request) {
-  const Read read(request.document.get());
+  const MemorySettings read(request.document.get());
   const Host host;
   plugin::Registry registry(plugin_places(read.settings));
 
@@ -298,7 +300,7 @@ std::string estimate_text(const EstimateRequest& request) {
 
   const MachineMemory memory = machine_memory();
   const std::string nvme = nvme_folder(request, read);
-  zero::Room room = room_of(request, memory, nvme, accelerator.get());
+  zero::FreeSpace room = room_of(request, memory, nvme, accelerator.get());
   const auto kept = activations_of(request, dtype);
   if (kept) add_activations(plan, *kept, read.settings.activation_checkpointing, room);
 

@@ -33,7 +33,7 @@ bool uses_nvme(const Placement& placement) {
 
 // Returns the smallest number of ranks, on whole hosts, on which this placement fits. A rank's
 // bytes only fall as ranks are added.
-std::optional<uint32_t> ranks_that_fit(Plan plan, const Room& room) {
+std::optional<uint32_t> ranks_that_fit(Plan plan, const FreeSpace& room) {
   const uint32_t per_host = plan.ranks_per_host;
   const auto fit_on = [&](uint32_t hosts) {
     plan.ranks = hosts * per_host;
@@ -49,8 +49,8 @@ std::optional<uint32_t> ranks_that_fit(Plan plan, const Room& room) {
 }
 
 // Describes the memory that bounds the plan: "11.2 GiB of 16.0 GiB of device memory".
-std::string use_of(const Plan& plan, const Room& room) {
-  const Bytes bytes = estimate(plan);
+std::string use_of(const Plan& plan, const FreeSpace& room) {
+  const RankBytes bytes = estimate(plan);
   if (!plan.device_is_host && room.device)
     return formatted("{} of {} of device memory", size_text(bytes.device), size_text(*room.device));
   const uint64_t needed = bytes.host * std::min(plan.ranks, plan.ranks_per_host);
@@ -76,7 +76,7 @@ std::string keys_of(const Plan& now, const Placement& to) {
 }
 
 // Returns the cheapest rung of the activation ladder with which the same placement fits.
-std::optional<ActivationChange> activation_change(const Plan& plan, const Room& room) {
+std::optional<ActivationChange> activation_change(const Plan& plan, const FreeSpace& room) {
   Plan changed = plan;
   for (const ActivationChange& change : plan.activation_changes) {
     changed.activations = change.activations;
@@ -85,7 +85,7 @@ std::optional<ActivationChange> activation_change(const Plan& plan, const Room& 
   return std::nullopt;
 }
 
-std::string advice(const Plan& plan, const Room& room, bool memory_lacks, bool disk_lacks) {
+std::string advice(const Plan& plan, const FreeSpace& room, bool memory_lacks, bool disk_lacks) {
   std::string text;
   if (const auto change = memory_lacks ? activation_change(plan, room) : std::nullopt) {
     Plan changed = plan;
@@ -115,8 +115,8 @@ std::string advice(const Plan& plan, const Room& room, bool memory_lacks, bool d
 
 }  // namespace
 
-bool fits(const Plan& plan, const Room& given) {
-  Room room = given;
+bool fits(const Plan& plan, const FreeSpace& given) {
+  FreeSpace room = given;
   room.checkpoint.reset();
   return (!uses_nvme(plan.placement) || room.nvme) && lacks(plan, room).empty();
 }
@@ -131,23 +131,23 @@ std::vector<Placement> fastest_first() {
   return all;
 }
 
-Room room_of(const MachineMemory& memory) {
-  Room room;
+FreeSpace room_of(const MachineMemory& memory) {
+  FreeSpace room;
   room.host = memory.host_free_bytes();
   room.process = memory.process_free_bytes();
   return room;
 }
 
-std::string Lack::to_string() const {
+std::string MemoryLack::to_string() const {
   return formatted("{} of {} are needed, {} are free: {} lack", size_text(needed), kind, size_text(free),
                    size_text(needed - free));
 }
 
-std::vector<Lack> lacks(const Plan& plan, const Room& room) {
-  const Bytes bytes = estimate(plan);
+std::vector<MemoryLack> lacks(const Plan& plan, const FreeSpace& room) {
+  const RankBytes bytes = estimate(plan);
   const uint32_t here = std::min(plan.ranks, plan.ranks_per_host);
   const std::string together = here == 1 ? "" : formatted(" by the {} ranks of a host", here);
-  std::vector<Lack> found;
+  std::vector<MemoryLack> found;
   const auto check = [&](const std::string& kind, uint64_t needed, std::optional<uint64_t> free) {
     if (free && needed > *free) found.push_back({kind, needed, *free});
   };
@@ -159,8 +159,8 @@ std::vector<Lack> lacks(const Plan& plan, const Room& room) {
   return found;
 }
 
-std::optional<Plan> smallest_change(const Plan& plan, const Room& given) {
-  Room room = given;
+std::optional<Plan> smallest_change(const Plan& plan, const FreeSpace& given) {
+  FreeSpace room = given;
   if (!room.nvme && uses_nvme(plan.placement)) room.nvme = UINT64_MAX;  // its folder is already configured
   const auto placements = placements_from(plan.placement);
   Plan change = plan;
@@ -181,11 +181,11 @@ std::optional<Plan> smallest_change(const Plan& plan, const Room& given) {
   return best;
 }
 
-void fit(const Plan& plan, const Room& room) {
+void fit(const Plan& plan, const FreeSpace& room) {
   const auto found = lacks(plan, room);
   if (found.empty()) return;
   std::vector<std::string> sentences;
-  for (const Lack& lack : found) sentences.push_back(lack.to_string());
+  for (const MemoryLack& lack : found) sentences.push_back(lack.to_string());
   const bool disk_lacks = found.back().kind == "disk space for a checkpoint";
   const bool memory_lacks = found.size() > (disk_lacks ? 1 : 0);
   throw Error(ErrorCode::kOutOfMemory,

@@ -9,7 +9,7 @@
 
 namespace gannet {
 
-std::string building_text(const zero::Plan& plan, const zero::Room& room) {
+std::string building_text(const zero::Plan& plan, const zero::FreeSpace& room) {
   const uint32_t here = std::min(plan.ranks, plan.ranks_per_host);
   Table table({"the model is built", "a rank", formatted("a host ({})", here), "on this machine"});
   const auto add = [&](const char* how, uint64_t bytes, const std::string& condition) {
@@ -31,7 +31,7 @@ std::string building_text(const zero::Plan& plan, const zero::Room& room) {
   return formatted("Host memory before an engine has the model, in fp32 as LibTorch makes it:\n\n{}", table.to_string());
 }
 
-std::string speed_text(const zero::Plan& plan, const zero::Room& room) {
+std::string speed_text(const zero::Plan& plan, const zero::FreeSpace& room) {
   std::string text =
       "Speed, as a rule, the fastest first: stage 0, 1, 2, 2 with offload_optimizer to cpu, 3, 3 with offload to cpu; then what "
       "is offloaded to nvme.";

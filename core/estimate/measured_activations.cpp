@@ -18,12 +18,12 @@
 namespace gannet {
 namespace {
 
-using activation::Keeping;
-using activation::Recomputing;
+using activation::KeeperScope;
+using activation::RecomputationPlanner;
 using activation::SavedBytes;
 
 // Counts saved tensors and holds none of them: the graph is never run.
-class Counting : public activation::Keeper {
+class SavedTensorCounter : public activation::Keeper {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(); }
   bool drops_all() const override { return false; }  // nested regions are still regions
@@ -47,22 +47,22 @@ void require_graph(const at::Tensor& loss) {
 
 }  // namespace
 
-activation::Kept measure_activations(const torch::nn::Module& module, const std::function<at::Tensor()>& forward,
-                                     const std::vector<std::string>& recompute) {
+activation::ActivationMeasurement measure_activations(const torch::nn::Module& module, const std::function<at::Tensor()>& forward,
+                                                      const std::vector<std::string>& recompute) {
   activation::install_saved_tensor_hooks();
   const std::vector<at::Tensor> parameters = module.parameters();
   // With a memory limit, every layer starts as a region and is measured.
-  const auto layers = std::make_shared<Recomputing>(
+  const auto layers = std::make_shared<RecomputationPlanner>(
       activation::RecomputeSettings{.is_on = true, .memory_limit = 0, .interval = {}, .number_checkpoints = {}});
   layers->own(parameters);
   const std::unordered_set<const c10::StorageImpl*> storages = layers->parameter_storages();
   const at::AutoGradMode with_grad(true);
-  activation::Kept kept;
+  activation::ActivationMeasurement kept;
   {
-    const Recomputing::Forward here(layers);
+    const RecomputationPlanner::Forward here(layers);
     const SavedBytes rest;
-    Counting counting;
-    const Keeping keeping(&counting);
+    SavedTensorCounter counting;
+    const KeeperScope keeping(&counting);
     require_graph(forward());
     kept.rest_bytes = rest.without(storages);
     kept.rest_largest_bytes = rest.largest_without(storages);
@@ -74,7 +74,7 @@ activation::Kept measure_activations(const torch::nn::Module& module, const std:
   const SavedBytes saved;
   at::Tensor loss;  // holds the graph, and so the tensors that it keeps
   {
-    const activation::Selective selective(operators);
+    const activation::SelectiveRecomputation selective(operators);
     loss = forward();
   }
   require_graph(loss);

@@ -73,10 +73,10 @@ uint64_t checkpoint_bytes(const ModelSize& model) {
   return model.parameters * (std::max(model.master_bytes, model.param_bytes) + model.state_bytes + model.average_bytes);
 }
 
-Bytes estimate(const Plan& plan) {
+RankBytes estimate(const Plan& plan) {
   const auto& [model, ranks, ranks_per_host, device_is_host, placement, buffers, activations, gradients_stay, changes] = plan;
   GANNET_CHECK(ranks >= 1 && ranks_per_host >= 1 && placement.is_legal());
-  Bytes bytes;
+  RankBytes bytes;
   const auto on_device = [&](uint64_t size) { (device_is_host ? bytes.host : bytes.device) += size; };
   const auto on_host = [&](uint64_t size) {
     bytes.host += size;

@@ -5,7 +5,7 @@
 //
 //   Plan plan{.model = {.parameters = 1'300'000'000, .largest = 103'000'000}, .ranks = 8, .ranks_per_host = 8,
 //               .placement = {.stage = 2, .offload_optimizer = Tier::kCpu}};
-//   Bytes bytes = estimate(plan);           // bytes.device, bytes.host, ...
+//   RankBytes bytes = estimate(plan);       // bytes.device, bytes.host, ...
 //
 // With P parameters in 16 bits under Adam on N ranks: 16 P at stage 0; 4 P + 12 P/N at stage 1; 2 P
 // + 14 P/N and two buckets at stage 2; 16 P/N, the buckets and the gathered parameters at stage 3
@@ -84,14 +84,14 @@ struct Plan {  // what is trained, on how many ranks, and where its data is plac
   std::vector<ActivationChange> activation_changes;  // cheapest first
 };
 
-struct Bytes {  // of one rank
+struct RankBytes {  // of one rank
   uint64_t device = 0;
   uint64_t host = 0;
   uint64_t pinned = 0;  // part of host
   uint64_t nvme = 0;
   uint64_t checkpoint = 0;  // this rank's share of one checkpoint
 };
-Bytes estimate(const Plan& plan);
+RankBytes estimate(const Plan& plan);
 uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole checkpoint: masters and states, once
 
 // Host memory of a rank while the model is built, before an engine owns it. Modules create

@@ -160,7 +160,7 @@ void replace_file(const std::string& path, const std::function<void(const std::s
   sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
 }
 
-Kind kind_of(const std::string& path) {
+PathKind kind_of(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return {};

@@ -47,13 +47,13 @@ void rename_file(const std::string& from, const std::string& to);
 // and the folder synced.
 void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write);
 
-struct Kind {
+struct PathKind {
   bool exists = false, is_folder = false, is_file = false;
   uint64_t bytes = 0;
 };
 // Follows links; a dangling or circular link does not exist. Throws if the status cannot be
 // determined: a vanished mount, or a folder that this user may not search.
-Kind kind_of(const std::string& path);
+PathKind kind_of(const std::string& path);
 // Sorted, without "." and "..". Throws Error(kNotFound) if there is no such folder, Error(kIo) if
 // it cannot be read.
 std::vector<std::string> names_in(const std::string& folder);

@@ -34,11 +34,11 @@ constexpr std::pair<std::string_view, Role> kClasses[] = {
 };
 
 // Python's names of dtypes, and of their storage classes where they have one.
-struct Dtype {
+struct PythonDtype {
   std::string_view name, storage;
   ScalarType dtype;
 };
-constexpr Dtype kStorages[] = {
+constexpr PythonDtype kStorages[] = {
     {"bfloat16", "BFloat16Storage", ScalarType::BFloat16},
     {"bool", "BoolStorage", ScalarType::Bool},
     {"complex128", "ComplexDoubleStorage", ScalarType::ComplexDouble},
@@ -63,13 +63,13 @@ constexpr Dtype kStorages[] = {
     {"uint8", "ByteStorage", ScalarType::Byte},
 };
 
-struct Refused {
+struct RefusedRecord {
   std::string_view prefix;
   const char* why;
 };
 // Records found where users expect values, with reason and remedy. Matched by prefix; the first
 // match wins.
-constexpr Refused kRefused[] = {
+constexpr RefusedRecord kRefused[] = {
     {"torch._utils._rebuild_qtensor", "it is a quantised tensor: save its dequantize()"},
     {"torch._utils._rebuild_sparse", "it is a sparse tensor: save its to_dense()"},
     {"torch._utils._rebuild_meta_tensor", "it is a tensor on the meta device, which has no values"},
@@ -90,12 +90,12 @@ KnownClass class_of(std::string_view name) {
     return KnownClass{Role::kStorage, ScalarType::Byte};
   if (name.starts_with("torch.")) {
     std::string_view rest = name.substr(6);
-    for (const Dtype& dtype : kStorages)
+    for (const PythonDtype& dtype : kStorages)
       if (rest == dtype.name) return KnownClass{Role::kDtype, dtype.dtype};
     // A GPU storage has the same bytes in the file. Its device is ignored, since values are read
     // into host memory.
     if (rest.starts_with("cuda.")) rest.remove_prefix(5);
-    for (const Dtype& dtype : kStorages)
+    for (const PythonDtype& dtype : kStorages)
       if (!dtype.storage.empty() && rest == dtype.storage) return KnownClass{Role::kStorage, dtype.dtype};
   }
   // What programs, and DeepSpeed itself (loss scalers, enums, fragments), keep beside their weights
@@ -104,13 +104,13 @@ KnownClass class_of(std::string_view name) {
 }
 
 const char* why_not_read(std::string_view name) {
-  for (const Refused& refused : kRefused)
+  for (const RefusedRecord& refused : kRefused)
     if (name.starts_with(refused.prefix)) return refused.why;
   return nullptr;
 }
 
 std::optional<DtypeNames> dtype_names(c10::ScalarType dtype) {
-  for (const Dtype& known : kStorages)
+  for (const PythonDtype& known : kStorages)
     if (known.dtype == dtype) return DtypeNames{known.name, known.storage};
   return std::nullopt;
 }

@@ -10,7 +10,7 @@
 
 namespace gannet::files {
 
-PickleObject* Constants::read(unsigned char instruction) {
+PickleObject* PickleConstants::read(unsigned char instruction) {
   // N NONE, 0x88 NEWTRUE, 0x89 NEWFALSE, I INT, L LONG, J BININT, K BININT1, M BININT2, 0x8a LONG1, 0x8b LONG4, F FLOAT,
   // G BINFLOAT, S STRING, V UNICODE, T BINSTRING, U SHORT_BINSTRING, 0x8c SHORT_BINUNICODE, X BINUNICODE, 0x8d BINUNICODE8,
   // B BINBYTES, C SHORT_BINBYTES, 0x8e BINBYTES8, 0x96 BYTEARRAY8.
@@ -64,26 +64,26 @@ PickleObject* Constants::read(unsigned char instruction) {
   }
 }
 
-std::string Constants::text(uint64_t count, const char* what) {
+std::string PickleConstants::text(uint64_t count, const char* what) {
   in_.need(count, what);
   make_.charge(count);
   return in_.text(count, what);
 }
 
 template <class Length>
-uint64_t Constants::length(const char* what) {
+uint64_t PickleConstants::length(const char* what) {
   const auto count = in_.number<Length>(what);
   if (std::is_signed_v<Length> && count < 0) make_.corrupt(formatted("{} has a negative length", what));
   return static_cast<uint64_t>(count);
 }
 
 template <class Length>
-PickleObject* Constants::bytes_of(Object::Kind kind, const char* what) {
+PickleObject* PickleConstants::bytes_of(Object::Kind kind, const char* what) {
   return make_.make(kind, text(length<Length>(what), what));
 }
 
 // Two's complement, little-endian. Integers that do not fit in 64 bits are kept as bytes.
-PickleObject* Constants::long_integer(uint64_t count) {
+PickleObject* PickleConstants::long_integer(uint64_t count) {
   std::string bytes = text(count, "an integer");
   const char fill = !bytes.empty() && (bytes.back() & 0x80) ? '\xff' : '\0';
   if (bytes.size() <= sizeof(int64_t)) {
@@ -97,7 +97,7 @@ PickleObject* Constants::long_integer(uint64_t count) {
   return record;
 }
 
-PickleObject* Constants::decimal(std::string_view digits) {
+PickleObject* PickleConstants::decimal(std::string_view digits) {
   // Protocols 0 and 1 write booleans as the integers 00 and 01; a LONG ends in L.
   if (digits == "00" || digits == "01") return make_.boolean(digits == "01");
   if (digits.ends_with('L')) digits.remove_suffix(1);
@@ -111,13 +111,13 @@ PickleObject* Constants::decimal(std::string_view digits) {
   return make_.integer(value);
 }
 
-PickleObject* Constants::number(double value) {
+PickleObject* PickleConstants::number(double value) {
   PickleObject* made = make_.make(Object::Kind::kNumber);
   made->number = value;
   return made;
 }
 
-PickleObject* Constants::number(std::string_view digits) {
+PickleObject* PickleConstants::number(std::string_view digits) {
   double value = 0;  // as Python's repr writes it, in any locale
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (code != std::errc() || end != digits.data() + digits.size())
@@ -125,7 +125,7 @@ PickleObject* Constants::number(std::string_view digits) {
   return number(value);
 }
 
-PickleObject* Constants::line(std::optional<std::string> (*decode)(std::string_view)) {
+PickleObject* PickleConstants::line(std::optional<std::string> (*decode)(std::string_view)) {
   const std::string_view line = in_.line("a string");
   make_.charge(4 * line.size());
   std::optional<std::string> decoded = decode(line);

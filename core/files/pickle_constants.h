@@ -10,9 +10,9 @@
 
 namespace gannet::files {
 
-class Constants {
+class PickleConstants {
  public:
-  Constants(Cursor& cursor, PickleBuilder& maker) : in_(cursor), make_(maker) {}
+  PickleConstants(Cursor& cursor, PickleBuilder& maker) : in_(cursor), make_(maker) {}
 
   PickleObject* read(unsigned char instruction);  // nullptr if the instruction is not one of these
 

@@ -73,15 +73,15 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
 
 // A dict of the file: tensors and dicts under their keys, in the order in which keys first
 // appeared.
-struct Branch {
+struct DictBranch {
   std::vector<std::pair<std::string, size_t>> order;  // key, and the index of its entry or branch
   std::map<std::string, size_t> places;               // of a key in `order`
   std::vector<bool> is_branch;                        // of each in `order`
 };
 
-class Tree {
+class DictTree {
  public:
-  explicit Tree(const std::vector<PtEntry>& entries) : entries_(entries), branches_(1) {
+  explicit DictTree(const std::vector<PtEntry>& entries) : entries_(entries), branches_(1) {
     uint64_t storages = 0;
     for (size_t i = 0; i < entries.size(); ++i) {
       storages_.push_back(entries[i].same_as < 0 ? std::to_string(storages++)
@@ -129,7 +129,7 @@ class Tree {
 
   const std::vector<PtEntry>& entries_;
   // [0] is the root dict; the others are in the order in which a key first led to them.
-  std::vector<Branch> branches_;
+  std::vector<DictBranch> branches_;
   std::vector<std::string> storages_;  // the key of each entry's
 };
 
@@ -142,7 +142,7 @@ std::string pickle_of(const std::vector<PtEntry>& entries) {
                   formatted("a tensor of dtype {} cannot be written into a PyTorch file", c10::toString(entry.dtype)),
                   "convert it to another dtype");
   std::string pickle = "\x80\x02";
-  Tree(entries).append_branch(pickle, 0);
+  DictTree(entries).append_branch(pickle, 0);
   return formatted("{}.", pickle);
 }
 

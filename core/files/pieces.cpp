@@ -17,7 +17,7 @@ using files::size_text;
 
 constexpr int64_t kChunk = 1 << 20;  // elements converted at a time
 
-void read_piece(const Piece& piece, int64_t begin, const at::Tensor& into) {
+void read_piece(const StoredPiece& piece, int64_t begin, const at::Tensor& into) {
   if (!piece.file) {
     std::memset(into.mutable_data_ptr(), 0, into.nbytes());
     return;
@@ -31,9 +31,9 @@ void read_piece(const Piece& piece, int64_t begin, const at::Tensor& into) {
   }
 }
 
-void read_into(const Pieces& pieces, int64_t begin, const at::Tensor& into) {
+void read_into(const StoredPieces& pieces, int64_t begin, const at::Tensor& into) {
   int64_t at = 0, done = 0;  // of the pieces; of `into`
-  for (const Piece& piece : pieces) {
+  for (const StoredPiece& piece : pieces) {
     const int64_t from = std::max(begin + done, at), to = std::min(begin + into.numel(), at + piece.numel);
     if (from < to) {
       read_piece(piece, from - at, into.narrow(0, done, to - from));
@@ -46,7 +46,7 @@ void read_into(const Pieces& pieces, int64_t begin, const at::Tensor& into) {
 
 class PiecesBytes : public StoredBytes {
  public:
-  PiecesBytes(Pieces pieces, c10::ScalarType dtype) : pieces_(std::move(pieces)), dtype_(dtype) {}
+  PiecesBytes(StoredPieces pieces, c10::ScalarType dtype) : pieces_(std::move(pieces)), dtype_(dtype) {}
 
   void copy_out(uint64_t begin, uint64_t bytes, char* to) const override {
     const uint64_t size = c10::elementSize(dtype_);
@@ -62,22 +62,22 @@ class PiecesBytes : public StoredBytes {
   void copy_in(uint64_t, uint64_t, const char*) const override { GANNET_CHECK(false, "a PyTorch file is not written to"); }
 
  private:
-  Pieces pieces_;
+  StoredPieces pieces_;
   c10::ScalarType dtype_;
 };
 
 }  // namespace
 
-Pieces whole(const Node& tensor) {
+StoredPieces whole(const Node& tensor) {
   const StoredTensor& stored = tensor.tensor();
   return {{stored.numel(), tensor.file(), stored, 0}};
 }
 
-Pieces zeros(int64_t numel) { return {{numel, nullptr, {}, 0}}; }
+StoredPieces zeros(int64_t numel) { return {{numel, nullptr, {}, 0}}; }
 
-int64_t numel_of(const Pieces& pieces) {
+int64_t numel_of(const StoredPieces& pieces) {
   int64_t numel = 0;
-  for (const Piece& piece : pieces) numel += piece.numel;
+  for (const StoredPiece& piece : pieces) numel += piece.numel;
   return numel;
 }
 
@@ -87,17 +87,17 @@ std::string place_of(const StoredTensor& tensor) {
   return place;
 }
 
-void Amount::add(const Pieces& pieces) {
-  for (const Piece& piece : pieces) {
+void ReadAmount::add(const StoredPieces& pieces) {
+  for (const StoredPiece& piece : pieces) {
     if (!piece.file) continue;
-    Taken& taken = files_[piece.file->path()];
+    TakenBytes& taken = files_[piece.file->path()];
     taken.file = piece.file;
     const uint64_t bytes = static_cast<uint64_t>(piece.numel) * c10::elementSize(piece.tensor.dtype);
     if (__builtin_add_overflow(taken.bytes, bytes, &taken.bytes)) taken.bytes = UINT64_MAX;
   }
 }
 
-void Amount::check() const {
+void ReadAmount::check() const {
   for (const auto& [path, taken] : files_)
     if (taken.bytes > taken.file->most_bytes())
       throw Error(ErrorCode::kUnsupported,
@@ -106,21 +106,21 @@ void Amount::check() const {
                   "elements are stored once for many (expand() makes such tensors): save one copy of what is repeated");
 }
 
-void Concatenated::add(const Node& tensor) {
+void ConcatenatedTensors::add(const Node& tensor) {
   parts_.push_back(whole(tensor)[0]);
   numel_ += parts_.back().numel;
 }
 
-void Concatenated::add_zeros(int64_t numel) {
+void ConcatenatedTensors::add_zeros(int64_t numel) {
   parts_.push_back(zeros(numel)[0]);
   numel_ += numel;
 }
 
-Pieces Concatenated::cut(int64_t begin, int64_t numel) const {
+StoredPieces ConcatenatedTensors::cut(int64_t begin, int64_t numel) const {
   GANNET_CHECK(begin >= 0 && numel >= 0 && begin + numel <= numel_);
-  Pieces pieces;
+  StoredPieces pieces;
   int64_t at = 0;
-  for (const Piece& part : parts_) {
+  for (const StoredPiece& part : parts_) {
     const int64_t from = std::max(begin, at), to = std::min(begin + numel, at + part.numel);
     if (from < to) pieces.push_back({to - from, part.file, part.tensor, part.begin + (from - at)});
     at += part.numel;
@@ -128,11 +128,11 @@ Pieces Concatenated::cut(int64_t begin, int64_t numel) const {
   return pieces;
 }
 
-std::shared_ptr<StoredBytes> stored(Pieces pieces, c10::ScalarType dtype) {
+std::shared_ptr<StoredBytes> stored(StoredPieces pieces, c10::ScalarType dtype) {
   return std::make_shared<PiecesBytes>(std::move(pieces), dtype);
 }
 
-at::Tensor read(const Pieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype) {
+at::Tensor read(const StoredPieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype) {
   at::Tensor tensor = at::empty({numel}, dtype);
   read_into(pieces, begin, tensor);
   return tensor;

@@ -13,18 +13,18 @@
 namespace gannet::files {
 
 // Elements [begin, begin + numel) of a stored tensor, flattened.
-struct Piece {
+struct StoredPiece {
   int64_t numel = 0;
   // Shared: a file stays open until its last piece is dropped.
   std::shared_ptr<const PtFile> file;  // null: zeros
   StoredTensor tensor;
   int64_t begin = 0;
 };
-using Pieces = std::vector<Piece>;
+using StoredPieces = std::vector<StoredPiece>;
 
-Pieces whole(const Node& tensor);
-Pieces zeros(int64_t numel);
-int64_t numel_of(const Pieces& pieces);
+StoredPieces whole(const Node& tensor);
+StoredPieces zeros(int64_t numel);
+int64_t numel_of(const StoredPieces& pieces);
 
 // Identifies a view of a file's storages. Tied tensors have the same one.
 std::string place_of(const StoredTensor& tensor);
@@ -32,37 +32,37 @@ std::string place_of(const StoredTensor& tensor);
 // Limits how much is taken out of files. One stored element may expand to any number of a tensor's
 // elements (expand() makes such tensors), and storages may be shared, so a file of a few hundred
 // bytes can name terabytes. The limit per file is twice its size, with a minimum of 256 MiB.
-class Amount {
+class ReadAmount {
  public:
-  void add(const Pieces& pieces);
+  void add(const StoredPieces& pieces);
   void check() const;  // Error(kUnsupported) naming the file
 
  private:
-  struct Taken {
+  struct TakenBytes {
     std::shared_ptr<const PtFile> file;
     // Summed over the pieces; UINT64_MAX once the sum overflows.
     uint64_t bytes = 0;
   };
-  std::map<std::string, Taken> files_;
+  std::map<std::string, TakenBytes> files_;
 };
 
 // Tensors laid end to end, like ZeRO's flat buffers over ranks or sub-groups.
-class Concatenated {
+class ConcatenatedTensors {
  public:
   void add(const Node& tensor);
   void add_zeros(int64_t numel);
   int64_t numel() const { return numel_; }
   // Elements [begin, begin + numel), which must be inside.
-  Pieces cut(int64_t begin, int64_t numel) const;
+  StoredPieces cut(int64_t begin, int64_t numel) const;
 
  private:
-  Pieces parts_;
+  StoredPieces parts_;
   int64_t numel_ = 0;
 };
 
 // The bytes of the pieces, back to back, in `dtype`; pieces of another dtype are converted.
-std::shared_ptr<StoredBytes> stored(Pieces pieces, c10::ScalarType dtype);
+std::shared_ptr<StoredBytes> stored(StoredPieces pieces, c10::ScalarType dtype);
 // The same elements, read now.
-at::Tensor read(const Pieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype);
+at::Tensor read(const StoredPieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype);
 
 }  // namespace gannet::files

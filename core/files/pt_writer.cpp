@@ -82,7 +82,7 @@ PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::
 }
 
 void PtWriter::add(const std::string& name, const void* content, uint64_t bytes) {
-  Record record{kArchive + name, end_, bytes, 0};
+  ZipRecord record{kArchive + name, end_, bytes, 0};
   // The content is written first: the header needs its checksum, which does not change the header's
   // length.
   const uint64_t begin = end_ + local_header(record.name, end_, bytes, 0).size();
@@ -119,7 +119,7 @@ void PtWriter::finish() {
     throw Error(ErrorCode::kOrder, formatted("{}: '{}' was not written", path_, join(entries_[next_].keys, "/")));
   add("version", "3\n", 2);
   std::string directory;
-  for (const Record& record : records_) directory += central_header(record.name, record.offset, record.bytes, record.crc);
+  for (const ZipRecord& record : records_) directory += central_header(record.name, record.offset, record.bytes, record.crc);
   const uint64_t count = records_.size(), begin = end_, end64 = end_ + directory.size();
   directory += fields(uint32_t{0x06064b50}, uint64_t{44}, kVersion64, kVersion64, uint32_t{0}, uint32_t{0}, count, count,
                       end64 - begin, begin);

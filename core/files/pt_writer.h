@@ -38,7 +38,7 @@ class PtWriter {
   void finish();  // writes the archive's directory and syncs
 
  private:
-  struct Record {
+  struct ZipRecord {
     std::string name;
     uint64_t offset = 0, bytes = 0;  // of the header; of the content
     uint32_t crc = 0;
@@ -49,7 +49,7 @@ class PtWriter {
   std::vector<PtEntry> entries_;
   files::Descriptor file_;
   // In file order; finish() lists them in the central directory.
-  std::vector<Record> records_;
+  std::vector<ZipRecord> records_;
   // Bytes written so far, which is the offset of the next record's header.
   uint64_t end_ = 0;
   size_t next_ = 0;        // index into entries_

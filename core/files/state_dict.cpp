@@ -58,9 +58,9 @@ const Object& weights_in(const Object& root, const std::string& path, std::strin
 }
 
 // Collects the weights of one file by their names in it.
-class Collecting {
+class StateDictCollector {
  public:
-  Collecting(std::shared_ptr<const PtFile> file, StateDict& all) : file_(std::move(file)), all_(all) {}
+  StateDictCollector(std::shared_ptr<const PtFile> file, StateDict& all) : file_(std::move(file)), all_(all) {}
 
   void add(const std::string& name, const Object& value) {
     if (value.kind == Object::Kind::kTensor) {
@@ -134,7 +134,7 @@ void add_state_dict(const std::string& path, StateDict& all) {
   const auto file = std::make_shared<const PtFile>(PtFile::open(path));
   const Object& weights = weights_in(file->root(), path, all.taken_from);
   const size_t before = all.order.size();
-  Collecting collecting(file, all);
+  StateDictCollector collecting(file, all);
   if (is_script(weights)) {
     collecting.add_script("", weights);
     refuse_script(path, weights, all.order.size() == before);

@@ -29,14 +29,14 @@ c10::ScalarType carrier(size_t bytes) {
 }
 
 // A rectangular part of the tensor: a size and a stride per dimension.
-struct Box {
+struct StridedBox {
   int64_t offset;  // elements
   std::vector<int64_t> sizes, strides;
 };
 
-class Reader {
+class StridedReader {
  public:
-  Reader(c10::ScalarType dtype, const ReadStorage& read)
+  StridedReader(c10::ScalarType dtype, const ReadStorage& read)
       : element_(c10::elementSize(dtype)), type_(carrier(element_)), read_(read) {}
 
   void all(const StoredTensor& tensor, int64_t begin, int64_t end, char* to) {
@@ -63,9 +63,9 @@ class Reader {
       ++first;
     }
     if (first < last) {
-      Box box{offset + first * stride,
-              {tensor.sizes.begin() + dimension, tensor.sizes.end()},
-              {tensor.strides.begin() + dimension, tensor.strides.end()}};
+      StridedBox box{offset + first * stride,
+                     {tensor.sizes.begin() + dimension, tensor.sizes.end()},
+                     {tensor.strides.begin() + dimension, tensor.strides.end()}};
       box.sizes[0] = last - first;
       whole(std::move(box), to);
       to += (last - first) * row * element_;
@@ -82,7 +82,7 @@ class Reader {
     return true;
   }
 
-  void whole(Box box, char* to) {
+  void whole(StridedBox box, char* to) {
     int64_t numel = 1;
     for (const int64_t size : box.sizes) numel *= size;
     if (is_packed(box.sizes, box.strides)) return read_(to, numel * element_, box.offset * element_);
@@ -92,7 +92,7 @@ class Reader {
 
   // Reads the span of the storage that the box covers if it fits the buffer; otherwise halves the
   // box along its widest stride.
-  void scatter(Box box, at::Tensor into) {
+  void scatter(StridedBox box, at::Tensor into) {
     // Elements from the first to the last that the box touches. Strides are never negative: the
     // unpickler refuses those.
     int64_t span = 1;
@@ -109,7 +109,7 @@ class Reader {
       return;
     }
     const int64_t half = box.sizes[widest] / 2, rest = box.sizes[widest] - half;
-    Box first = box;
+    StridedBox first = box;
     first.sizes[widest] = half;
     scatter(std::move(first), into.narrow(widest, 0, half));
     box.offset += half * box.strides[widest];
@@ -126,7 +126,7 @@ class Reader {
 }  // namespace
 
 void read_elements(const StoredTensor& tensor, int64_t begin, const at::Tensor& into, const ReadStorage& read) {
-  Reader(tensor.dtype, read).all(tensor, begin, begin + into.numel(), static_cast<char*>(into.mutable_data_ptr()));
+  StridedReader(tensor.dtype, read).all(tensor, begin, begin + into.numel(), static_cast<char*>(into.mutable_data_ptr()));
 }
 
 }  // namespace gannet::files

@@ -334,7 +334,7 @@ class Unpickler {
 
   Cursor& in_;
   PickleBuilder make_;
-  Constants constants_;
+  PickleConstants constants_;
   // Point into the arena of make_. memo_ is null at indices that no PUT has set.
   std::vector<PickleObject*> stack_, memo_;
   // The height of stack_ at each open MARK, ascending.

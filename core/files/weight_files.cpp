@@ -25,7 +25,7 @@ namespace {
 using safetensors::SafetensorsFile;
 
 // The files of a model, and the tensors expected in each if an index lists them.
-struct Layout {
+struct ModelFileLayout {
   std::string taken_from, index;
   std::map<std::string, std::vector<std::string>> files;
 };
@@ -53,8 +53,8 @@ const std::regex& shard_pattern() {
 
 bool exists(const std::string& path) { return files::kind_of(path).exists; }
 
-Layout of_index(const std::string& folder, const std::string& index) {
-  Layout layout{index, index, {}};
+ModelFileLayout of_index(const std::string& folder, const std::string& index) {
+  ModelFileLayout layout{index, index, {}};
   for (auto& [file, names] : files::files_of_index(index)) {
     const std::string path = formatted("{}/{}", folder, file);
     if (!exists(path)) throw Error(ErrorCode::kNotFound, formatted("{} is missing, which {} lists", path, index), kFetchAgain);
@@ -64,7 +64,7 @@ Layout of_index(const std::string& folder, const std::string& index) {
 }
 
 // A complete set of shards without an index. Error(kNotFound) if one of them is missing.
-std::optional<Layout> of_shards(const std::string& folder) {
+std::optional<ModelFileLayout> of_shards(const std::string& folder) {
   std::map<std::pair<std::string, std::string>, std::set<int>> sets;  // stem and "-of-00003.bin": the shards found
   std::smatch match;
   for (const std::string& name : files::names_in(folder))
@@ -75,7 +75,7 @@ std::optional<Layout> of_shards(const std::string& folder) {
   const int count = std::stoi(rest.substr(4, 5));
   if (const int last = *sets.begin()->second.rbegin(); last > count)
     throw Error(ErrorCode::kCorrupt, formatted("{}/{}* has a shard {} of {}", folder, stem, last, count), kFetchAgain);
-  Layout layout{formatted("{}/{}-*{}", folder, stem, rest), "", {}};
+  ModelFileLayout layout{formatted("{}/{}-*{}", folder, stem, rest), "", {}};
   for (int shard = 1; shard <= count; ++shard) {
     char number[16];
     std::snprintf(number, sizeof(number), "-%05d", shard);
@@ -87,17 +87,17 @@ std::optional<Layout> of_shards(const std::string& folder) {
   return layout;
 }
 
-std::optional<Layout> find_in(const std::string& folder) {
+std::optional<ModelFileLayout> find_in(const std::string& folder) {
   for (const std::string name : {"model.safetensors", "pytorch_model.bin"}) {
     const std::string file = formatted("{}/{}", folder, name), index = formatted("{}.index.json", file);
-    if (exists(file)) return Layout{file, "", {{file, {}}}};
+    if (exists(file)) return ModelFileLayout{file, "", {{file, {}}}};
     if (exists(index)) return of_index(folder, index);
   }
   return of_shards(folder);
 }
 
-Layout find(const std::string& path) {
-  const files::Kind kind = files::kind_of(path);
+ModelFileLayout find(const std::string& path) {
+  const files::PathKind kind = files::kind_of(path);
   if (kind.is_folder) {
     if (auto layout = find_in(path)) return std::move(*layout);
     refuse_known_folder(path);
@@ -138,9 +138,9 @@ bool is_safetensors(const std::string& path) {
 
 namespace {
 
-class Adding {
+class WeightFilesBuilder {
  public:
-  explicit Adding(WeightFiles& all) : all_(all) {}
+  explicit WeightFilesBuilder(WeightFiles& all) : all_(all) {}
 
   void safetensors(const std::string& path) {
     const auto file = std::make_shared<const SafetensorsFile>(path);
@@ -157,7 +157,7 @@ class Adding {
     all_.not_tensors += weights.not_tensors;
     if (all_.taken_from == path) all_.taken_from = weights.taken_from;
     std::map<std::string, std::string> places;
-    Amount amount;
+    ReadAmount amount;
     for (const std::string& name : weights.order) {
       const auto& tensor = weights.tensors.at(name);
       const StoredTensor& there = tensor.stored;
@@ -167,7 +167,7 @@ class Adding {
         remember(path, name);
         continue;
       }
-      const Pieces pieces = {{there.numel(), tensor.file, there, 0}};
+      const StoredPieces pieces = {{there.numel(), tensor.file, there, 0}};
       amount.add(pieces);
       add(path, {name, there.sizes, there.dtype, there.numel(), stored(pieces, there.dtype)});
     }
@@ -196,11 +196,11 @@ class Adding {
 bool is_weights_folder(const std::string& folder) { return files::kind_of(folder).is_folder && find_in(folder).has_value(); }
 
 WeightFiles open_weight_files(const std::string& path) {
-  const Layout layout = find(path);
+  const ModelFileLayout layout = find(path);
   WeightFiles all;
   all.path = path;
   all.taken_from = layout.taken_from;
-  Adding adding(all);
+  WeightFilesBuilder adding(all);
   for (const auto& [file, names] : layout.files) {
     if (is_safetensors(file))
       adding.safetensors(file);

@@ -20,7 +20,7 @@ constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64B
 constexpr uint16_t kEncrypted = 1, kSizesFollow = 8;
 
 // The central directory: its number of entries, its length in bytes and its first byte in the file.
-struct Directory {
+struct CentralDirectory {
   uint64_t entries = 0, bytes = 0, offset = 0;
 };
 
@@ -45,14 +45,14 @@ uint64_t find_end(const Bytes& bytes) {
   corrupt(bytes.path(), bytes.size(), "the zip archive has no end: its directory, which is written last, is missing");
 }
 
-Directory read_end(const Bytes& bytes) {
+CentralDirectory read_end(const Bytes& bytes) {
   const uint64_t end = find_end(bytes);
   Cursor record(bytes, end + 4, end + kEndBytes);
   const char* const what = "the end record";
   const auto disk = record.number<uint16_t>(what), first_disk = record.number<uint16_t>(what);
   const auto here = record.number<uint16_t>(what), entries = record.number<uint16_t>(what);
   const auto directory_bytes = record.number<uint32_t>(what), offset = record.number<uint32_t>(what);
-  Directory found{entries, directory_bytes, offset};
+  CentralDirectory found{entries, directory_bytes, offset};
   // The directory precedes the record that describes it: the zip64 end record, or the end record if
   // there is none.
   uint64_t limit = end;
@@ -89,11 +89,11 @@ Directory read_end(const Bytes& bytes) {
 
 // 64-bit values of the fields that are all ones in 32 bits. The "extra" part has them in this
 // order, only for those fields.
-struct Wide {
+struct WideFields {
   uint64_t bytes, stored_bytes, offset;
 };
 
-void widen(Wide& fields, std::string_view extra, const Bytes& bytes, uint64_t at) {
+void widen(WideFields& fields, std::string_view extra, const Bytes& bytes, uint64_t at) {
   uint64_t* wanted[] = {&fields.bytes, &fields.stored_bytes, &fields.offset};
   const bool any = std::any_of(std::begin(wanted), std::end(wanted), [](const uint64_t* field) { return *field == 0xffffffff; });
   while (any && extra.size() >= 4) {
@@ -145,7 +145,7 @@ void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t d
 }  // namespace
 
 ZipDirectory::ZipDirectory(const Bytes& bytes) {
-  const Directory found = read_end(bytes);
+  const CentralDirectory found = read_end(bytes);
   entries_.reserve(found.entries);
   std::vector<std::pair<uint64_t, uint64_t>> extents;  // from each header to its content's end
   extents.reserve(found.entries);
@@ -160,7 +160,7 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
     directory.take(4, what);  // time, date
     ZipEntry entry;
     entry.crc = directory.number<uint32_t>(what);
-    Wide wide{};
+    WideFields wide{};
     wide.stored_bytes = directory.number<uint32_t>(what);
     wide.bytes = directory.number<uint32_t>(what);
     const auto name_bytes = directory.number<uint16_t>(what), extra_bytes = directory.number<uint16_t>(what),

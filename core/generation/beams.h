@@ -33,18 +33,18 @@ class Beams {
   const std::vector<int64_t>& best() const { return whole_.front().tokens; }
 
  private:
-  struct Text {
+  struct BeamText {
     std::vector<int64_t> tokens;
     float score = 0;
     bool is_whole = false;
   };
   float penalised(float sum, size_t length) const;
-  void end_texts(const std::vector<Text>& candidates, const std::vector<bool>& ends);
+  void end_texts(const std::vector<BeamText>& candidates, const std::vector<bool>& ends);
 
   const GenerateOptions& options_;
   int64_t max_new_tokens_;
-  std::vector<Text> running_;  // [num_beams] by descending score, the sum of log-probabilities
-  std::vector<Text> whole_;    // [num_beams] by descending score, penalised
+  std::vector<BeamText> running_;  // [num_beams] by descending score, the sum of log-probabilities
+  std::vector<BeamText> whole_;    // [num_beams] by descending score, penalised
   std::vector<int64_t> origins_, last_tokens_;
   bool is_done_ = false;
   bool can_improve_ = true;

@@ -29,9 +29,9 @@ using generation::NextToken;
 at::Tensor numbers(const std::vector<int64_t>& values, at::Device device) { return at::tensor(values, at::kLong).to(device); }
 
 // The rows of a batch: tokens that the model has been given, and tokens that it gets next.
-class Rows {
+class GenerationRows {
  public:
-  Rows(const TextModel& model, const TokenLists& prompts, int64_t copies, bool uses_cache);
+  GenerationRows(const TextModel& model, const TokenLists& prompts, int64_t copies, bool uses_cache);
 
   at::Tensor logits();  // after the last token of each row: [rows, vocabulary] fp32 on the CPU
   void append(const std::vector<int64_t>& tokens);
@@ -52,7 +52,7 @@ class Rows {
   std::vector<size_t> prompt_lengths_;
 };
 
-GenerationInput Rows::padded(const TokenLists& prompts, int64_t copies, at::Device device) {
+GenerationInput GenerationRows::padded(const TokenLists& prompts, int64_t copies, at::Device device) {
   const auto rows = static_cast<int64_t>(prompts.size());
   size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
@@ -72,7 +72,7 @@ GenerationInput Rows::padded(const TokenLists& prompts, int64_t copies, at::Devi
   return input;
 }
 
-Rows::Rows(const TextModel& model, const TokenLists& prompts, int64_t copies, bool uses_cache)
+GenerationRows::GenerationRows(const TextModel& model, const TokenLists& prompts, int64_t copies, bool uses_cache)
     : model_(model), uses_cache_(uses_cache), all_(padded(prompts, copies, model.device)) {
   for (const auto& prompt : prompts) seen_.insert(seen_.end(), static_cast<size_t>(copies), prompt);
   if (model.encode) {
@@ -83,7 +83,7 @@ Rows::Rows(const TextModel& model, const TokenLists& prompts, int64_t copies, bo
   for (const auto& tokens : seen_) prompt_lengths_.push_back(tokens.size());
 }
 
-at::Tensor Rows::logits() {
+at::Tensor GenerationRows::logits() {
   GenerationInput input = all_;
   input.uses_cache = uses_cache_;
   if (uses_cache_) {
@@ -94,13 +94,13 @@ at::Tensor Rows::logits() {
   return model_.next_logits(input).to(at::kCPU, at::kFloat);
 }
 
-void Rows::append(const std::vector<int64_t>& tokens) {
+void GenerationRows::append(const std::vector<int64_t>& tokens) {
   for (size_t row = 0; row < tokens.size(); ++row) seen_[row].push_back(tokens[row]);
   all_.tokens = at::cat({all_.tokens, numbers(tokens, model_.device).unsqueeze(1)}, 1);
   if (all_.mask.defined()) all_.mask = at::cat({all_.mask, at::ones({all_.mask.size(0), 1}, all_.mask.options())}, 1);
 }
 
-void Rows::reorder(const std::vector<int64_t>& rows) {
+void GenerationRows::reorder(const std::vector<int64_t>& rows) {
   const at::Tensor order = numbers(rows, model_.device);
   all_.tokens = all_.tokens.index_select(0, order);
   if (all_.mask.defined()) all_.mask = all_.mask.index_select(0, order);
@@ -131,7 +131,7 @@ bool stops(const GenerateOptions& options, int64_t token) {
 
 // Returns a copy of `values` [rows, vocabulary] with the adjustments of the options. A copy,
 // because the rows of the model's tensor may share memory.
-at::Tensor adjusted(const at::Tensor& values, const generation::Adjustment& adjust, const Rows& rows,
+at::Tensor adjusted(const at::Tensor& values, const generation::Adjustment& adjust, const GenerationRows& rows,
                     const std::vector<bool>& has_ended, int64_t rows_of_prompt) {
   if (!adjust.is_needed()) return values;
   at::Tensor changed = values.clone(at::MemoryFormat::Contiguous);
@@ -155,7 +155,7 @@ at::Tensor adjusted(const at::Tensor& values, const generation::Adjustment& adju
 }
 
 TokenLists one_by_one(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options) {
-  Rows rows(model, prompts, 1, options.use_cache);
+  GenerationRows rows(model, prompts, 1, options.use_cache);
   NextToken next(options, prompts.size());
   const generation::Adjustment adjust(options);
   TokenLists texts(prompts.size());
@@ -178,7 +178,7 @@ TokenLists one_by_one(const TextModel& model, const TokenLists& prompts, const G
 
 TokenLists by_beams(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options) {
   const int64_t count = options.num_beams;
-  Rows rows(model, prompts, count, options.use_cache);
+  GenerationRows rows(model, prompts, count, options.use_cache);
   const generation::Adjustment adjust(options);
   std::vector<Beams> beams;
   for (size_t i = 0; i < prompts.size(); ++i)

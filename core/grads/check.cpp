@@ -36,10 +36,13 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
 // The kinds of gradients, by which ranks count them: shared with other ranks along tensor; boxes
 // that only this rank has; this rank's own gradients of parameters that every rank has; its
 // experts', also on ranks along tensor; and those that another pipeline stage counts.
-enum Kind : size_t { kShared, kBoxes, kOwn, kExperts, kElsewhere, kKinds };
-Kind kind_of(const Range& range) {
+enum GradientKind : size_t { kShared, kBoxes, kOwn, kExperts, kElsewhere, kKinds };
+GradientKind kind_of(const Range& range) {
   if (range.is_counted_elsewhere) return kElsewhere;
-  return range.has_own_gradients ? kOwn : range.is_of_experts() ? kExperts : range.is_split_along_tensor() ? kBoxes : kShared;
+  return range.has_unreduced_gradients   ? kOwn
+         : range.is_of_experts()         ? kExperts
+         : range.is_split_along_tensor() ? kBoxes
+                                         : kShared;
 }
 using Squares = std::array<double, kKinds>;
 
@@ -50,7 +53,7 @@ double total_of(const Squares& squares, const std::deque<Range>& ranges, const N
   if (ranks.own) {
     double own[] = {squares[kOwn], totals[1]};
     ranks.own->all_reduce(own, 2);
-    totals[0] += own[0] / ranks.own->size() * ranks.own_ratio * ranks.own_ratio;
+    totals[0] += own[0] / ranks.own->size() * ranks.unreduced_ratio * ranks.unreduced_ratio;
     totals[1] = own[1];
   }
   // If every rank has its experts' whole gradient, only the other experts' sums are missing.

@@ -31,15 +31,15 @@ struct GradientCheck {
 /// of the ranks with the same parameters does. Every rank adds the boxes of split parameters that
 /// only it has.
 /// `experts`: the ranks with the other experts; null if there are none or `data` includes them.
-/// `own`: the ranks whose gradients differ because of Range::has_own_gradients; null if no range
+/// `own`: the ranks whose gradients differ because of Range::has_unreduced_gradients; null if no range
 /// has them. Their squares enter the norm as the mean over these ranks.
-/// `own_ratio`: a factor for those gradients in addition to `scale`.
+/// `unreduced_ratio`: a factor for those gradients in addition to `scale`.
 struct NormRanks {
   HostGroup* data = nullptr;
   HostGroup* model = nullptr;
   bool counts = true;
   HostGroup* own = nullptr;
-  double own_ratio = 1;
+  double unreduced_ratio = 1;
   HostGroup* experts = nullptr;
 };
 /// One pass over the gradients. `scale` converts them to this step's gradient.

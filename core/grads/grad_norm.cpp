@@ -23,25 +23,26 @@ HWY_BEFORE_NAMESPACE();
 namespace gannet::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Wide = hn::CappedTag<double, 32>;
-using Narrow = hn::Rebind<float, Wide>;
-using Bits = hn::Rebind<uint32_t, Wide>;
+using DoubleTag = hn::CappedTag<double, 32>;
+using FloatTag = hn::Rebind<float, DoubleTag>;
+using BitsTag = hn::Rebind<uint32_t, DoubleTag>;
 
-HWY_INLINE hn::Vec<Wide> widen(const double* from) { return hn::LoadU(Wide(), from); }
-HWY_INLINE hn::Vec<Wide> widen(const float* from) { return hn::PromoteTo(Wide(), hn::LoadU(Narrow(), from)); }
-HWY_INLINE hn::Vec<Wide> widen(const hwy::bfloat16_t* from) {
-  return hn::PromoteTo(Wide(), hn::PromoteTo(Narrow(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, Wide>(), from)));
+HWY_INLINE hn::Vec<DoubleTag> widen(const double* from) { return hn::LoadU(DoubleTag(), from); }
+HWY_INLINE hn::Vec<DoubleTag> widen(const float* from) { return hn::PromoteTo(DoubleTag(), hn::LoadU(FloatTag(), from)); }
+HWY_INLINE hn::Vec<DoubleTag> widen(const hwy::bfloat16_t* from) {
+  return hn::PromoteTo(DoubleTag(), hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, DoubleTag>(), from)));
 }
 // |x|, which has the same square as x. Works on the bits, because Highway's own conversion yields
 // no infinity where the CPU has none. The product adjusts the exponent bias exactly, including
 // subnormal numbers.
-HWY_INLINE hn::Vec<Wide> widen(const hwy::float16_t* from) {
-  const auto half = hn::PromoteTo(Bits(), hn::LoadU(hn::Rebind<uint16_t, Wide>(), reinterpret_cast<const uint16_t*>(from)));
-  const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(Bits(), 0x7fffu)));
-  const auto finite = hn::Mul(hn::BitCast(Narrow(), magnitude), hn::Set(Narrow(), 0x1p112f));
-  const auto special = hn::BitCast(Narrow(), hn::Or(magnitude, hn::Set(Bits(), 0x7f800000u)));
-  const auto is_finite = hn::RebindMask(Narrow(), hn::Lt(magnitude, hn::Set(Bits(), 0x1fu << 23)));
-  return hn::PromoteTo(Wide(), hn::IfThenElse(is_finite, finite, special));
+HWY_INLINE hn::Vec<DoubleTag> widen(const hwy::float16_t* from) {
+  const auto half =
+      hn::PromoteTo(BitsTag(), hn::LoadU(hn::Rebind<uint16_t, DoubleTag>(), reinterpret_cast<const uint16_t*>(from)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(BitsTag(), 0x7fffu)));
+  const auto finite = hn::Mul(hn::BitCast(FloatTag(), magnitude), hn::Set(FloatTag(), 0x1p112f));
+  const auto special = hn::BitCast(FloatTag(), hn::Or(magnitude, hn::Set(BitsTag(), 0x7f800000u)));
+  const auto is_finite = hn::RebindMask(FloatTag(), hn::Lt(magnitude, hn::Set(BitsTag(), 0x1fu << 23)));
+  return hn::PromoteTo(DoubleTag(), hn::IfThenElse(is_finite, finite, special));
 }
 
 // Squares of fp32 and 16-bit numbers are exact in fp64, so a fused multiply-add equals two
@@ -49,10 +50,10 @@ HWY_INLINE hn::Vec<Wide> widen(const hwy::float16_t* from) {
 template <class T>
 double block_sum(const T* from, uint64_t count) {
   constexpr size_t kLanes = 32;
-  constexpr size_t kVectors = kLanes / hn::MaxLanes(Wide());
-  constexpr size_t kWidth = hn::MaxLanes(Wide());
-  hn::Vec<Wide> sums[kVectors];
-  for (auto& sum : sums) sum = hn::Zero(Wide());
+  constexpr size_t kVectors = kLanes / hn::MaxLanes(DoubleTag());
+  constexpr size_t kWidth = hn::MaxLanes(DoubleTag());
+  hn::Vec<DoubleTag> sums[kVectors];
+  for (auto& sum : sums) sum = hn::Zero(DoubleTag());
   auto add = [&](const T* group) HWY_ATTR {
     for (size_t v = 0; v < kVectors; ++v) {
       const auto x = widen(group + v * kWidth);
@@ -77,7 +78,7 @@ double block_sum(const T* from, uint64_t count) {
     add(rest);
   }
   double lanes[kLanes];
-  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums[v], Wide(), lanes + v * kWidth);
+  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums[v], DoubleTag(), lanes + v * kWidth);
   double total = 0;
   for (double lane : lanes) total += lane;
   return total;

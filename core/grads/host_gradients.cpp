@@ -61,7 +61,7 @@ at::Tensor HostGradients::landing_for(int64_t bytes) {
     while (started_ - coming_.size() < halves_[half_].last) finish_oldest();
     halves_[half_].used = 0;
   }
-  Half& half = halves_[half_];
+  StagingHalf& half = halves_[half_];
   if (!half.memory.defined()) half.memory = allocate(kHalfBytes, at::kByte);
   const at::Tensor landing = half.memory.narrow(0, half.used, bytes);
   half.used += (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -69,7 +69,7 @@ at::Tensor HostGradients::landing_for(int64_t bytes) {
   return landing;
 }
 
-void HostGradients::start(Coming coming) {
+void HostGradients::start(GradientTransfer coming) {
   const auto bytes = static_cast<int64_t>(coming.from.nbytes());
   while (!coming_.empty() && coming_bytes_ + bytes > most_bytes_) finish_oldest();
   // Staged data is moved to its destination in order, oldest first. A direct copy must not overtake
@@ -85,7 +85,7 @@ void HostGradients::start(Coming coming) {
 }
 
 void HostGradients::finish_oldest() {
-  const Coming oldest = std::move(coming_.front());
+  const GradientTransfer oldest = std::move(coming_.front());
   coming_.pop_front();
   coming_bytes_ -= static_cast<int64_t>(oldest.from.nbytes());
   landings_ -= oldest.landing.defined();

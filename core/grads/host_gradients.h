@@ -3,7 +3,7 @@
 // there.
 //
 //   HostGradients sums(accelerator, device_index, in_flight_bytes, stream);
-//   at::Tensor mine = sums.allocate(own_numel, at::kFloat);
+//   at::Tensor mine = sums.allocate(shard_numel, at::kFloat);
 //   const auto ticket = sums.take(mine.narrow(0, 100, 10), on_device, /*adds=*/false);
 //   sums.wait(ticket);   // on_device's memory may be reused
 //   sums.wait();         // `mine` is complete
@@ -41,7 +41,7 @@ class HostGradients {
   void wait() { wait(UINT64_MAX); }
 
  private:
-  struct Coming {
+  struct GradientTransfer {
     at::Tensor into, from;
     at::Tensor landing;  // staging buffer in `from`'s dtype, part of a half; undefined for a direct copy
     bool adds = false;
@@ -49,26 +49,26 @@ class HostGradients {
     Event came;
   };
   at::Tensor landing_for(int64_t bytes);
-  void start(Coming coming);
+  void start(GradientTransfer coming);
   void finish_oldest();
 
   Accelerator& accelerator_;
   int64_t most_bytes_;
   std::function<void*()> stream_;
   std::mutex mutex_;
-  std::deque<Coming> coming_;
+  std::deque<GradientTransfer> coming_;
   int64_t coming_bytes_ = 0;
   size_t landings_ = 0;  // staging buffers in flight
   Ticket taken_ = 0;
   uint64_t started_ = 0;  // number of copies
   // Two staging halves that are filled in turn. A half is reused once everything in it has been
   // moved to its destination.
-  struct Half {
+  struct StagingHalf {
     at::Tensor memory;  // [bytes] allocated at first use
     int64_t used = 0;
     uint64_t last = 0;  // started_ after the last copy to it
   };
-  std::array<Half, 2> halves_;
+  std::array<StagingHalf, 2> halves_;
   size_t half_ = 0;
   std::vector<at::Tensor> pinned_;  // from allocate()
   std::vector<Pin> pins_;           // of pinned_; destroyed before it

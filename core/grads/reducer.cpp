@@ -36,7 +36,7 @@ class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(Reducer* reducer, size_t slot) : reducer_(reducer), slot_(slot) {}
   void operator()(const torch::autograd::Variable& parameter) override {
-    if (reducer_->is_own_backward())
+    if (reducer_->is_backward_of_engine())
       reducer_->on_gradient(slot_, parameter);
     else
       reducer_->on_foreign_gradient(slot_);
@@ -114,14 +114,14 @@ Reducer::~Reducer() {
     }
   }
   unmark_gradients();
-  for (const Slot& slot : slots_) {
+  for (const GradientSlot& slot : slots_) {
     const at::Tensor& tensor = ranges_[slot.range].parameters[slot.parameter].tensor;
     if (torch::autograd::impl::post_acc_grad_hooks(tensor).get() == slot.hook)
       torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
   }
 }
 
-void Reducer::begin_backward(Backward backward) {
+void Reducer::begin_backward(BackwardSettings backward) {
   if (in_backward_)
     throw Error(ErrorCode::kOrder, "backward() was called inside another backward() of the same engine",
                 "sum the losses and call backward() once, or call it after the first one has returned");
@@ -133,7 +133,7 @@ void Reducer::begin_backward(Backward backward) {
   holds_buckets_ = current_.reduce && !has_learned_ && !accumulates_shards();
   for (auto& bucket : buckets_) bucket.awaited = bucket.expected;
   if (current_.brings)
-    for (Slot& slot : slots_) slot.is_cleared = false;
+    for (GradientSlot& slot : slots_) slot.is_cleared = false;
   in_backward_ = true;
   graph_task_ = backward.is_marked ? torch::autograd::get_current_graph_task_id() : -1;
   if (!backward.is_marked) marked_.emplace(kBackwardKind, mark_);
@@ -141,7 +141,7 @@ void Reducer::begin_backward(Backward backward) {
 
 // Also compares the graph task: a thread carries only one engine's mark, but one backward may run
 // through scaled losses of two engines.
-bool Reducer::is_own_backward() const {
+bool Reducer::is_backward_of_engine() const {
   if (!in_backward_) return false;
   return c10::ThreadLocalDebugInfo::get(kBackwardKind) == mark_.get() ||
          (graph_task_ >= 0 && torch::autograd::get_current_graph_task_id() == graph_task_);
@@ -153,7 +153,7 @@ void Reducer::unreduce() {
   at::NoGradGuard no_grad;
   for (auto& range : ranges_) {
     if (range.reduction() == Reduction::kReduceScatter) continue;  // new sums are added to the old ones
-    if (range.has_own_gradients) continue;                         // not reduced
+    if (range.has_unreduced_gradients) continue;                   // not reduced
     if (range.reduction() == Reduction::kAllReduce) {
       range.grad.mul_(1.0 / (range.ranks.comm->size() * pre_factor(range)));
       continue;
@@ -179,14 +179,14 @@ at::Tensor Reducer::as_dense(at::Tensor gradient) {
 
 // One lock per arrival: hooks of one device run one after another anyway.
 void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
-  Slot& place = slots_[slot];
+  GradientSlot& place = slots_[slot];
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
   const std::lock_guard lock(mutex_);
   Bucket& bucket = buckets_[place.bucket];
   place.has_come = true;
   ++place.arrivals;
-  const bool is_late = current_.reduce && place.bucket < next_bucket_ && !ranges_[place.range].has_own_gradients;
+  const bool is_late = current_.reduce && place.bucket < next_bucket_ && !ranges_[place.range].has_unreduced_gradients;
   if (!is_late && accumulates_shards(bucket) && !bucket.gathered.defined())
     bucket.gathered = take_buffer(bucket, ranges_[place.range].grad_dtype);
   {
@@ -201,7 +201,7 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
 }
 
 void Reducer::put(Bucket& bucket, size_t index, const at::Tensor& gradient) {
-  Slot& slot = slots_[index];
+  GradientSlot& slot = slots_[index];
   const bool is_direct = is_plain(gradient) && bucket.gathered.is_cpu();
   at::Tensor flat;
   for (const auto& place : stretches(bucket, index)) {

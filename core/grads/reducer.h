@@ -7,7 +7,7 @@
 // produces them.
 //
 //   no sharding        flat buffer of all gradients; all-reduce at a boundary, except for ranges
-//                      whose optimizer averages this step's gradients (Range::has_own_gradients)
+//                      whose optimizer averages this step's gradients (Range::has_unreduced_gradients)
 //   sharded states     the same; reduce-scatter in place at a boundary, after which only this
 //                      rank's shards are valid
 //   sharded gradients  a buffer for the current bucket; reduce-scatter in every backward, added to
@@ -75,19 +75,19 @@ class Reducer {
 
   // Carried by threads while this engine's backward runs on them. The scope of EngineBase::scale()
   // outlives the call.
-  using Mark = BackwardInfo;
-  std::shared_ptr<Mark> mark() const { return mark_; }
+  using BackwardMark = BackwardInfo;
+  std::shared_ptr<BackwardMark> mark() const { return mark_; }
 
-  struct Backward {
+  struct BackwardSettings {
     bool reduce = false;      // over the ranks: at a boundary or, if gradients are sharded, always
     bool keep_grads = false;  // create_graph: `.grad` stays with the program, a detached copy is added
     bool is_marked = false;   // the calling thread already carries mark() (EngineBase::scale)
     bool brings = true;       // produces gradients; false: only averages those already accumulated
   };
-  void begin_backward(Backward backward);  // throws Error(kOrder) inside another backward of this engine
-  void end_backward();                     // sends the remaining buckets; parameters without a gradient count as zeros
-  void abandon() noexcept;                 // after an exception in backward: waits for the collectives in flight, then forget()
-  void wait();                             // until everything sent has arrived; zeroes gradients that never arrived
+  void begin_backward(BackwardSettings backward);  // throws Error(kOrder) inside another backward of this engine
+  void end_backward();                             // sends the remaining buckets; parameters without a gradient count as zeros
+  void abandon() noexcept;  // after an exception in backward: waits for the collectives in flight, then forget()
+  void wait();              // until everything sent has arrived; zeroes gradients that never arrived
 
   bool is_reduced() const { return reduced_; }
   bool is_in_backward() const { return in_backward_; }
@@ -99,9 +99,9 @@ class Reducer {
   // were summed, else 1. It is the same for all ranges, because the buffers already include the
   // ratio of a range's own divisor.
   double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
-  // The factor for a rank's gradients in ranges with Range::has_own_gradients, where nothing was
+  // The factor for a rank's gradients in ranges with Range::has_unreduced_gradients, where nothing was
   // summed.
-  double own_factor() const { return options_.sums_gradients ? comm_->size() : 1.0; }
+  double unreduced_factor() const { return options_.sums_gradients ? comm_->size() : 1.0; }
   // For sharded gradients between two boundaries. holds_sums(): whether this rank's shards hold
   // sums of earlier backward passes. adopt_sums(): a load has stored such sums there.
   bool holds_sums() const;
@@ -141,7 +141,7 @@ class Reducer {
   uint64_t late_buckets() const { return late_buckets_; }
 
  private:
-  struct Slot {  // destination of one parameter's gradient
+  struct GradientSlot {  // destination of one parameter's gradient
     size_t range, parameter, bucket;
     bool has_arrived = false;                                 // sharded gradients: it is in the bucket
     bool has_come = false;                                    // in this step
@@ -171,12 +171,12 @@ class Reducer {
 
   // The factor for a range's gradients before they are summed.
   double pre_factor(const Range& range) const { return options_.pre_factor * range.gradient_ratio; }
-  bool is_own_backward() const;
+  bool is_backward_of_engine() const;
   void on_gradient(size_t slot, const at::Tensor& parameter);
   static at::Tensor as_dense(at::Tensor gradient);  // detached, real
-  const Slot* find(const Range& range, size_t parameter) const;
+  const GradientSlot* find(const Range& range, size_t parameter) const;
   void mark_gradients();
-  void mark_gradient(Slot& slot);
+  void mark_gradient(GradientSlot& slot);
   void clear(size_t slot, bool to_none);
   void note_cleared(size_t slot, bool to_none);
   void on_foreign_gradient(size_t slot);
@@ -200,7 +200,7 @@ class Reducer {
   at::Tensor take_buffer(const Bucket& bucket, at::ScalarType dtype);
   void finish(Bucket& bucket);
   void give_back(Bucket& bucket, HostGradients::Ticket read_by = 0);
-  void tell_flight(const Bucket& bucket) const;
+  void trace_transfer(const Bucket& bucket) const;
   void zero_missing(Range& range, size_t first, size_t last);
   void finish_works();
   void let_go_of_held();
@@ -209,22 +209,22 @@ class Reducer {
   DeviceComm* comm_;  // of the data axis; each range is summed over its own ranks
   Timers& timers_;
   Options options_;
-  std::vector<Slot> slots_;
+  std::vector<GradientSlot> slots_;
   std::deque<Bucket> buckets_;  // in sending order; a deque, because Work does not copy
-  Backward current_;
+  BackwardSettings current_;
   bool in_backward_ = false;
   bool reduced_ = false;
   bool finished_ = true;  // no work is in flight
   size_t next_bucket_ = 0;
   std::deque<Bucket*> flying_;  // sharded gradients: sent and not yet finished, in sending order
-  struct Spare {
+  struct SpareBuffer {
     at::Tensor memory;                  // of the largest bucket's size
     HostGradients::Ticket read_by = 0;  // the transfer to the host that may still read it
   };
-  std::vector<Spare> spare_;
+  std::vector<SpareBuffer> spare_;
   int64_t largest_bucket_ = 0;
   std::mutex mutex_;  // autograd threads of several devices call hooks concurrently
-  std::shared_ptr<Mark> mark_ = std::make_shared<Mark>();
+  std::shared_ptr<BackwardMark> mark_ = std::make_shared<BackwardMark>();
   int graph_task_ = -1;  // id of a backward started by the program that counts as this engine's (EngineBase::scale)
   std::optional<c10::DebugInfoGuard> marked_;             // from begin_backward to end_backward, on the calling thread
   std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // [slot] other sources' `.grad`, set aside during our backward

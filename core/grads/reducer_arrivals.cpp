@@ -22,7 +22,7 @@ void Reducer::on_foreign_gradient(size_t slot) {
 std::string Reducer::leftover() {
   const at::NoGradGuard no_grad;
   std::string first;
-  for (Slot& slot : slots_) {
+  for (GradientSlot& slot : slots_) {
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     at::Tensor& grad = parameter.tensor.mutable_grad();
     const bool is_ours = grad.defined() && (grad.unsafeGetTensorImpl() == slot.shown || slot.mark.is(grad));
@@ -34,7 +34,7 @@ std::string Reducer::leftover() {
 }
 
 bool Reducer::has_come(const Range& range, size_t parameter) const {
-  const Slot* const slot = find(range, parameter);
+  const GradientSlot* const slot = find(range, parameter);
   return slot && slot->has_come;
 }
 
@@ -75,7 +75,7 @@ void Reducer::learn_arrivals() {
 
 // Requires mutex_. The bucket is in flight, and the Comm owns its memory until it has arrived.
 void Reducer::add_late(size_t slot, const at::Tensor& gradient) {
-  const Slot& place = slots_[slot];
+  const GradientSlot& place = slots_[slot];
   const Bucket& bucket = buckets_[place.bucket];
   const Range& range = ranges_[place.range];
   at::Tensor& late = late_[place.bucket];

@@ -36,7 +36,7 @@ class Eraser {
 // the other is in flight. Another order keeps several buckets open and allocates more.
 at::Tensor Reducer::take_buffer(const Bucket& bucket, at::ScalarType dtype) {
   const auto find = [&] {
-    return std::find_if(spare_.begin(), spare_.end(), [&](const Spare& one) { return one.memory.scalar_type() == dtype; });
+    return std::find_if(spare_.begin(), spare_.end(), [&](const SpareBuffer& one) { return one.memory.scalar_type() == dtype; });
   };
   auto found = find();
   while (found == spare_.end() && flying_.size() > 1) {
@@ -44,7 +44,7 @@ at::Tensor Reducer::take_buffer(const Bucket& bucket, at::ScalarType dtype) {
     found = find();
   }
   if (found == spare_.end()) return allocate_flat(largest_bucket_, dtype, ranges_[bucket.range].parameters[0].tensor.device());
-  const Spare spare = std::move(*found);
+  const SpareBuffer spare = std::move(*found);
   spare_.erase(found);
   if (options_.host) options_.host->wait(spare.read_by);
   return spare.memory;
@@ -72,7 +72,7 @@ void Reducer::send(Bucket& bucket) {
     part = bucket.gathered.narrow(0, 0, bucket.numel);
   } else {
     zero_missing(range, bucket.first, bucket.last);
-    if (range.has_own_gradients) return;
+    if (range.has_unreduced_gradients) return;
     part = range.grad.narrow(0, bucket.offset, bucket.numel);
   }
   if (const double factor = pre_factor(range); factor != 1.0) part.mul_(factor);
@@ -145,10 +145,10 @@ void Reducer::finish(Bucket& bucket) {
   at::NoGradGuard no_grad;
   std::erase(flying_, &bucket);
   {
-    Timers::Wait timed(timers_, Timed::kReduce);
+    Timers::Wait timed(timers_, TimedPhase::kReduce);
     bucket.work.block();
   }
-  if (timers_.is_traced()) tell_flight(bucket);
+  if (timers_.is_traced()) trace_transfer(bucket);
   bucket.sent = {};
   Range& range = ranges_[bucket.range];
   if (range.reduction() == Reduction::kAllReduce) {
@@ -179,7 +179,7 @@ void Reducer::give_back(Bucket& bucket, HostGradients::Ticket read_by) {
     }
 }
 
-void Reducer::tell_flight(const Bucket& bucket) const {
+void Reducer::trace_transfer(const Bucket& bucket) const {
   if (bucket.sent == Timers::Clock::time_point()) return;
   const auto& parameters = ranges_[bucket.range].parameters;
   const size_t size = c10::elementSize(options_.communication_dtype.value_or(ranges_[bucket.range].grad_dtype));

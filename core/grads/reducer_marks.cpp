@@ -14,11 +14,11 @@ namespace gannet {
 // Called at the end of a backward. A `.grad` left by create_graph or by another backward serves as
 // a mark as well, because zero_grad() clears it.
 void Reducer::mark_gradients() {
-  for (Slot& slot : slots_)
+  for (GradientSlot& slot : slots_)
     if (slot.has_come) mark_gradient(slot);
 }
 
-void Reducer::mark_gradient(Slot& slot) {
+void Reducer::mark_gradient(GradientSlot& slot) {
   const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
   at::Tensor& grad = parameter.tensor.mutable_grad();
   if (!grad.defined()) grad = slot.mark.of(parameter.tensor, parameter.name);
@@ -28,7 +28,7 @@ void Reducer::mark_gradient(Slot& slot) {
 }
 
 void Reducer::unmark_gradients() noexcept {
-  for (Slot& slot : slots_) {
+  for (GradientSlot& slot : slots_) {
     slot.shown = nullptr;
     at::Tensor& grad = ranges_[slot.range].parameters[slot.parameter].tensor.mutable_grad();
     if (slot.mark.is(grad)) grad.reset();
@@ -36,7 +36,7 @@ void Reducer::unmark_gradients() noexcept {
 }
 
 void Reducer::drop_kept() {
-  for (Slot& slot : slots_) {
+  for (GradientSlot& slot : slots_) {
     at::Tensor& grad = ranges_[slot.range].parameters[slot.parameter].tensor.mutable_grad();
     if (grad.defined() && grad.unsafeGetTensorImpl() == slot.shown) grad.reset();
   }
@@ -46,7 +46,7 @@ std::vector<std::string> Reducer::take_cleared() {
   const at::NoGradGuard no_grad;
   std::vector<std::string> cleared;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
+    GradientSlot& slot = slots_[i];
     if (!slot.shown) continue;
     const TrainedParameter& parameter = ranges_[slot.range].parameters[slot.parameter];
     const at::Tensor& grad = parameter.tensor.grad();
@@ -68,7 +68,7 @@ std::vector<std::string> Reducer::take_cleared() {
 // The gradient in the buffers becomes zero. If `.grad` was cleared to none after a step's last
 // backward, the update skips the parameter, as torch.optim skips an undefined `.grad`.
 void Reducer::clear(size_t index, bool to_none) {
-  Slot& slot = slots_[index];
+  GradientSlot& slot = slots_[index];
   Bucket& bucket = buckets_[slot.bucket];
   Range& range = ranges_[slot.range];
   TrainedParameter& parameter = range.parameters[slot.parameter];
@@ -77,7 +77,7 @@ void Reducer::clear(size_t index, bool to_none) {
   if (!accumulates_shards(bucket)) {
     if (parameter.held.defined()) parameter.held.zero_();
   } else if (bucket.has_sum) {
-    for (const zero::Part& part : range.parts)
+    for (const zero::TensorPart& part : range.parts)
       if (part.tensor == slot.parameter) range.grad_of(part).zero_();
   }
   slot.has_come = false;
@@ -85,26 +85,27 @@ void Reducer::clear(size_t index, bool to_none) {
 }
 
 void Reducer::note_cleared(size_t index, bool to_none) {
-  Slot& slot = slots_[index];
-  slot.is_cleared = to_none && !ranges_[slot.range].averages_itself;  // an optimizer of whole buckets skips nothing
+  GradientSlot& slot = slots_[index];
+  slot.is_cleared = to_none && !ranges_[slot.range].is_optimizer_reduced;  // an optimizer of whole buckets skips nothing
   cleared_hash_ = (cleared_hash_ + index) * 0x9E3779B97F4A7C15u + (to_none ? 1 : 2);
 }
 
 void Reducer::leave_out(const Range& range, size_t parameter) {
-  if (const Slot* const slot = find(range, parameter)) note_cleared(static_cast<size_t>(slot - slots_.data()), /*to_none=*/true);
+  if (const GradientSlot* const slot = find(range, parameter))
+    note_cleared(static_cast<size_t>(slot - slots_.data()), /*to_none=*/true);
 }
 
 bool Reducer::is_cleared(const Range& range, size_t parameter) const {
   if (cleared_hash_ == 0) return false;
-  const Slot* const slot = find(range, parameter);
+  const GradientSlot* const slot = find(range, parameter);
   return slot && slot->is_cleared;
 }
 
 void Reducer::count_as_come(const Range& range, size_t parameter) {
-  if (const Slot* const slot = find(range, parameter)) const_cast<Slot*>(slot)->is_cleared = false;
+  if (const GradientSlot* const slot = find(range, parameter)) const_cast<GradientSlot*>(slot)->is_cleared = false;
 }
 
-const Reducer::Slot* Reducer::find(const Range& range, size_t parameter) const {
+const Reducer::GradientSlot* Reducer::find(const Range& range, size_t parameter) const {
   for (const Bucket& bucket : buckets_)
     if (&ranges_[bucket.range] == &range && parameter >= bucket.first && parameter < bucket.last)
       return &slots_[bucket.slot + parameter - bucket.first];

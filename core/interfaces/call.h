@@ -14,11 +14,11 @@
 
 namespace gannet::interfaces {
 
-using plugin::Place;
+using plugin::CallPlace;
 
 // "optimizer plugin AdamW 1.0 (/path/gannet_optimizer_adam.so)", the prefix of every plugin error,
 // followed by the current call.
-inline std::string who(const plugin::Plugin& plugin, const Place& place = {}) {
+inline std::string who(const plugin::Plugin& plugin, const CallPlace& place = {}) {
   return std::string(plugin::kind_name(plugin.kind())) + " plugin " + plugin.name() + " " + plugin.version() + " (" +
          plugin.file + ")" + plugin::text_of(place);
 }
@@ -26,16 +26,16 @@ inline std::string who(const plugin::Plugin& plugin, const Place& place = {}) {
 // Calls function(arguments...) marked as a call of the plugin (plugin/inside.h). For functions that
 // cannot fail.
 template <class Function, class... Arguments>
-auto marked(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
-  const plugin::Inside inside(plugin, place);
+auto marked(const plugin::Plugin& plugin, const CallPlace& place, Function function, Arguments... arguments) {
+  const plugin::PluginCallMark inside(plugin, place);
   return function(arguments...);
 }
 
 // The same for a function that may throw, if the plugin was written without the SDK's guard. The
 // exception may belong to another C++ runtime, so it is caught here.
 template <class Function, class... Arguments>
-auto walled(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
-  const plugin::Inside inside(plugin, place);
+auto walled(const plugin::Plugin& plugin, const CallPlace& place, Function function, Arguments... arguments) {
+  const plugin::PluginCallMark inside(plugin, place);
   try {
     return function(arguments...);
   } catch (const std::exception& thrown) {
@@ -48,7 +48,7 @@ auto walled(const plugin::Plugin& plugin, const Place& place, Function function,
 
 // Calls function(arguments..., gannet_error*); throws unless it returns GANNET_OK.
 template <class Function, class... Arguments>
-void call(const plugin::Plugin& plugin, const Place& place, Function function, Arguments... arguments) {
+void call(const plugin::Plugin& plugin, const CallPlace& place, Function function, Arguments... arguments) {
   plugin::ErrorBuffer error;
   const int32_t status = walled(plugin, place, function, arguments..., static_cast<gannet_error*>(error));
   if (status != GANNET_OK) plugin::raise_unless_ok(status, error, plugin, who(plugin, place));

@@ -74,7 +74,7 @@ void Work::wait() {
   Watcher* watcher = comm_->watcher();
   const auto limit = watcher ? watcher->patience(comm_->timeout()) : comm_->timeout();
   if (watcher) watcher->begin_wait();
-  constexpr interfaces::Place kPlace{"work_wait"};
+  constexpr interfaces::CallPlace kPlace{"work_wait"};
   const int32_t status = interfaces::marked(comm_->plugin(), kPlace, comm_->api()->work_wait, comm_->self(), handle_,
                                             static_cast<uint64_t>(limit.count()), static_cast<gannet_error*>(error));
   if (watcher) watcher->end_wait();

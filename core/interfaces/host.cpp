@@ -80,11 +80,11 @@ void write_log(void*, int32_t level, const char* message) noexcept {
 struct LoopBody {
   gannet_loop_body body;
   void* argument;
-  const plugin::Inside* caller;
+  const plugin::PluginCallMark* caller;
 
   static int32_t run(void* self, uint64_t begin, uint64_t end) noexcept {
     const auto& [body, argument, caller] = *static_cast<LoopBody*>(self);
-    const plugin::Inside inside(caller);
+    const plugin::PluginCallMark inside(caller);
     plugin::ErrorBuffer error;
     int32_t status = GANNET_OK;
     const int32_t thrown = guarded(error, [&] { status = body(argument, begin, end); });
@@ -99,8 +99,8 @@ struct LoopBody {
 int32_t run_parallel(void*, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) noexcept {
   int32_t status = GANNET_INVALID_ARGUMENT;
   if (!body) return status;
-  const plugin::AsTheHost environment;  // threads started by the loop keep this environment
-  LoopBody shared{body, argument, plugin::Inside::current()};
+  const plugin::HostEnvironmentScope environment;  // threads started by the loop keep this environment
+  LoopBody shared{body, argument, plugin::PluginCallMark::current()};
   const int32_t failed = guarded(nullptr, [&] { status = parallel_for(begin, end, grain, LoopBody::run, &shared); });
   return failed != GANNET_OK ? failed : status;
 }

@@ -31,11 +31,11 @@ class Host {
   uint32_t rank() const { return rank_; }
   uint32_t size() const { return size_; }
   // Plugins may use the collectives while this object lives.
-  class Open {
+  class OpenCollectives {
    public:
-    Open(Host& host, HostCollectives& collectives) : host_(host) { host_.collectives_ = &collectives; }
-    ~Open() { host_.collectives_ = nullptr; }
-    Open(const Open&) = delete;
+    OpenCollectives(Host& host, HostCollectives& collectives) : host_(host) { host_.collectives_ = &collectives; }
+    ~OpenCollectives() { host_.collectives_ = nullptr; }
+    OpenCollectives(const OpenCollectives&) = delete;
 
    private:
     Host& host_;

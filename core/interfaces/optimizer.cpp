@@ -46,7 +46,7 @@ const char* dtype_name(gannet_dtype dtype) {
 }
 
 // A piece may have several tensors: the first represents them.
-interfaces::Place place_of(const char* call, const gannet_update_args& args) {
+interfaces::CallPlace place_of(const char* call, const gannet_update_args& args) {
   return {call, args.step, args.segment_count > 0 ? args.segments[0].name : nullptr};
 }
 

@@ -20,15 +20,16 @@ constexpr size_t kMargin = 4096;  // on either side: enough for plugins that wri
 constexpr unsigned char kCanary = 0xc5;
 
 // Describes the position of an array element in the model.
-using Place = std::function<std::string(uint64_t element)>;
+using ElementDescription = std::function<std::string(uint64_t element)>;
 
 // Bytes per element; 0 for a missing array, since its dtype is meaningless.
 uint64_t bytes_of(const void* array, uint32_t dtype) { return array ? sdk::bytes_of(dtype) : 0; }
 
 // A copy of an array, between canaries.
-class Watched {
+class WatchedArray {
  public:
-  Watched(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place)
+  WatchedArray(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write,
+               ElementDescription place)
       : name_(std::move(name)),
         original_(const_cast<void*>(original)),
         bytes_(original ? count * element_bytes : 0),
@@ -68,25 +69,27 @@ class Watched {
   std::string described() const {
     return bytes_ == 0 ? name_ : formatted("{}, which begins with {} and has {} bytes", name_, place_(0), bytes_);
   }
-  struct Free {
+  struct FreeDeleter {
     void operator()(unsigned char* memory) const { std::free(memory); }
   };
   std::string name_;
   void* original_;
   uint64_t bytes_, element_bytes_;
   bool may_write_;
-  Place place_;
-  std::unique_ptr<unsigned char, Free> memory_;
+  ElementDescription place_;
+  std::unique_ptr<unsigned char, FreeDeleter> memory_;
 };
 
 // The arrays of one call.
-class Arrays {
+class WatchedArrays {
  public:
-  void* add(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place) {
+  void* add(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write,
+            ElementDescription place) {
     return all_.emplace_back(std::move(name), original, count, element_bytes, may_write, std::move(place)).data();
   }
   // Arrays shared by several pieces of a list have one copy, in which sums over lines accumulate.
-  void* add_shared(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write, Place place) {
+  void* add_shared(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write,
+                   ElementDescription place) {
     if (!original) return nullptr;
     void*& copy = shared_[original];
     if (!copy) copy = add(std::move(name), original, count, element_bytes, may_write, std::move(place));
@@ -94,18 +97,18 @@ class Arrays {
   }
   // Throws for the first array with an error; otherwise copies the results back.
   void finish(const plugin::Plugin& plugin, const char* function, uint64_t step) const {
-    for (const Watched& one : all_)
+    for (const WatchedArray& one : all_)
       if (const std::string found = one.found(); !found.empty())
         throw plugin::fault(plugin, formatted("{} {}, in {} of step {}", interfaces::who(plugin), found, function, step));
-    for (const Watched& one : all_) one.give_back();
+    for (const WatchedArray& one : all_) one.give_back();
   }
 
  private:
-  std::vector<Watched> all_;
+  std::vector<WatchedArray> all_;
   std::map<const void*, void*> shared_;  // by original array
 };
 
-Place in_tensors(const gannet_update_args& args) {
+ElementDescription in_tensors(const gannet_update_args& args) {
   return [&args](uint64_t element) {
     for (uint64_t s = 0; s < args.segment_count; ++s) {
       const auto& segment =
@@ -117,7 +120,7 @@ Place in_tensors(const gannet_update_args& args) {
   };
 }
 
-Place of_group(const WatchContext& context, gannet_state_extent extent) {
+ElementDescription of_group(const WatchContext& context, gannet_state_extent extent) {
   return [&context, extent](uint64_t element) {
     if (extent == GANNET_STATE_PER_TENSOR && element < context.tensors.size())
       return formatted("that of tensor '{}'", context.tensors[element].name);
@@ -125,11 +128,11 @@ Place of_group(const WatchContext& context, gannet_state_extent extent) {
   };
 }
 
-Place in_list(const char* what) {
+ElementDescription in_list(const char* what) {
   return [what](uint64_t element) { return formatted("{} {}", what, element); };
 }
 
-void add_hyper(Arrays& arrays, const WatchContext& context, const double*& hyper, uint64_t count) {
+void add_hyper(WatchedArrays& arrays, const WatchContext& context, const double*& hyper, uint64_t count) {
   hyper = static_cast<const double*>(arrays.add("hyper", hyper, count, sizeof(double), false, [&context](uint64_t i) {
     const auto& names = context.optimizer.hyper_names();
     return i < names.size() ? formatted("'{}'", names[i]) : std::string("no name");
@@ -137,8 +140,8 @@ void add_hyper(Arrays& arrays, const WatchContext& context, const double*& hyper
 }
 
 // What a call may write: a piece's arrays, and replicated arrays.
-struct Rights {
-  bool param = false, out = false, cut_states = false, own_states = false, lines = false;
+struct WriteRights {
+  bool param = false, out = false, cut_states = false, group_states = false, lines = false;
 };
 
 uint64_t values_in(const gannet_update_args& piece, const Optimizer::State& state, const WatchContext& context) {
@@ -146,8 +149,8 @@ uint64_t values_in(const gannet_update_args& piece, const Optimizer::State& stat
 }
 
 // Adds the states; sharded states belong to the piece.
-std::vector<void*> add_states(Arrays& arrays, const WatchContext& context, void* const* states, uint64_t count,
-                              const gannet_update_args* piece, const Rights& rights) {
+std::vector<void*> add_states(WatchedArrays& arrays, const WatchContext& context, void* const* states, uint64_t count,
+                              const gannet_update_args* piece, const WriteRights& rights) {
   std::vector<void*> copies(count);  // null for squares, which have a separate list
   for (uint64_t s = 0; s < count; ++s) {
     const Optimizer::State& state = context.optimizer.states()[s];
@@ -162,14 +165,14 @@ std::vector<void*> add_states(Arrays& arrays, const WatchContext& context, void*
     const std::string name = formatted("the state '{}'", state.name);
     copies[s] = state.is_cut() ? arrays.add(name, states[s], numel, bytes_of(states[s], dtype), rights.cut_states,
                                             is_by_element ? in_tensors(*piece) : in_list("value"))
-                               : arrays.add_shared(name, states[s], numel, bytes_of(states[s], dtype), rights.own_states,
+                               : arrays.add_shared(name, states[s], numel, bytes_of(states[s], dtype), rights.group_states,
                                                    of_group(context, state.extent));
   }
   return copies;
 }
 
 // Adds the sums over rows and columns; `lines` is the storage that the copy points to.
-double* const* add_lines(Arrays& arrays, const WatchContext& context, double* const* originals, bool may_write,
+double* const* add_lines(WatchedArrays& arrays, const WatchContext& context, double* const* originals, bool may_write,
                          std::vector<double*>& lines) {
   if (originals == nullptr) return nullptr;
   const auto& sums = context.optimizer.sums();
@@ -181,7 +184,7 @@ double* const* add_lines(Arrays& arrays, const WatchContext& context, double* co
 }
 
 // Adds gannet_update_args::squares; `copies` is the storage that the list points to.
-void* const* add_squares(Arrays& arrays, const WatchContext& context, const gannet_update_args& args, bool may_write,
+void* const* add_squares(WatchedArrays& arrays, const WatchContext& context, const gannet_update_args& args, bool may_write,
                          std::vector<void*>& copies) {
   if (args.squares == nullptr) return nullptr;
   for (uint64_t k = 0; k < args.segment_count; ++k)
@@ -200,15 +203,15 @@ void* const* add_squares(Arrays& arrays, const WatchContext& context, const gann
 }
 
 // Storage that the copies of a call point to.
-struct Lists {
+struct CopiedLists {
   std::vector<void*> states, squares;
   std::vector<double*> lines;
 };
 
-gannet_update_args copied(Arrays& arrays, const gannet_update_args& args, const WatchContext& context, const Rights& rights,
-                          Lists& lists) {
+gannet_update_args copied(WatchedArrays& arrays, const gannet_update_args& args, const WatchContext& context,
+                          const WriteRights& rights, CopiedLists& lists) {
   gannet_update_args copy = args;
-  const Place place = in_tensors(args);
+  const ElementDescription place = in_tensors(args);
   copy.param = arrays.add("the parameter", args.param, args.numel, bytes_of(args.param, args.param_dtype), rights.param, place);
   copy.grad = arrays.add("the gradient", args.grad, args.numel, bytes_of(args.grad, args.grad_dtype), false, place);
   copy.second_grad =
@@ -232,8 +235,8 @@ gannet_update_args copied(Arrays& arrays, const gannet_update_args& args, const 
 }
 
 // Copies all pieces of a list; `lists` is the storage that the copies point to.
-std::vector<gannet_update_args> copied(Arrays& arrays, const std::vector<gannet_update_args>& pieces, const WatchContext& context,
-                                       const Rights& rights, std::deque<Lists>& lists) {
+std::vector<gannet_update_args> copied(WatchedArrays& arrays, const std::vector<gannet_update_args>& pieces,
+                                       const WatchContext& context, const WriteRights& rights, std::deque<CopiedLists>& lists) {
   std::vector<gannet_update_args> copies;
   for (const gannet_update_args& piece : pieces) copies.push_back(copied(arrays, piece, context, rights, lists.emplace_back()));
   return copies;
@@ -244,29 +247,29 @@ uint64_t step_of(const gannet_update_args& args) {
   return args.device_numbers ? static_cast<uint64_t>(args.device_numbers[GANNET_NUMBER_STEP]) : args.step;
 }
 
-constexpr Rights kRightsOfUpdate = {.param = true, .out = true, .cut_states = true};
+constexpr WriteRights kRightsOfUpdate = {.param = true, .out = true, .cut_states = true};
 
 }  // namespace
 
 void OptimizerWatch::update(const gannet_update_args& args, const Context& context, const Update& call) const {
-  Arrays arrays;
-  Lists lists;
+  WatchedArrays arrays;
+  CopiedLists lists;
   call(copied(arrays, args, context, kRightsOfUpdate, lists));
   arrays.finish(plugin_, "update", step_of(args));
 }
 
 void OptimizerWatch::update_many(const Pieces& pieces, const Context& context,
                                  const std::function<void(const Pieces&)>& call) const {
-  Arrays arrays;
-  std::deque<Lists> lists;
+  WatchedArrays arrays;
+  std::deque<CopiedLists> lists;
   call(copied(arrays, pieces, context, kRightsOfUpdate, lists));
   arrays.finish(plugin_, "update_many", step_of(pieces[0]));
 }
 
 void OptimizerWatch::sums_many(const Pieces& pieces, const Context& context, double* const* sums,
                                const std::function<void(const Pieces&, double* const*)>& call) const {
-  Arrays arrays;
-  std::deque<Lists> lists;
+  WatchedArrays arrays;
+  std::deque<CopiedLists> lists;
   const Pieces copies = copied(arrays, pieces, context, {.lines = true}, lists);
   std::vector<double*> own;
   for (size_t i = 0; i < pieces.size(); ++i)
@@ -278,23 +281,23 @@ void OptimizerWatch::sums_many(const Pieces& pieces, const Context& context, dou
 }
 
 void OptimizerWatch::evaluate(const gannet_update_args& args, const Context& context, const Update& call) const {
-  Arrays arrays;
-  Lists lists;
+  WatchedArrays arrays;
+  CopiedLists lists;
   call(copied(arrays, args, context, {.out = true}, lists));
   arrays.finish(plugin_, "evaluate", args.step);
 }
 
 void OptimizerWatch::perturb(const gannet_update_args& args, const Context& context, const Update& call) const {
-  Arrays arrays;
-  Lists lists;
+  WatchedArrays arrays;
+  CopiedLists lists;
   call(copied(arrays, args, context, {.out = true}, lists));
   arrays.finish(plugin_, "perturb", step_of(args));
 }
 
 void OptimizerWatch::sums(const gannet_update_args& args, const Context& context, double* sums,
                           const std::function<void(const gannet_update_args&, double*)>& call) const {
-  Arrays arrays;
-  Lists lists;
+  WatchedArrays arrays;
+  CopiedLists lists;
   const gannet_update_args copy = copied(arrays, args, context, {.lines = true}, lists);
   void* own = arrays.add("the sums", sums, args.segment_count * args.sum_count, sizeof(double), true, in_list("sum"));
   call(copy, static_cast<double*>(own));
@@ -303,9 +306,9 @@ void OptimizerWatch::sums(const gannet_update_args& args, const Context& context
 
 void OptimizerWatch::step(const char* function, const gannet_step_args& args, const Context& context,
                           const std::function<void(const gannet_step_args&)>& call) const {
-  Arrays arrays;
+  WatchedArrays arrays;
   gannet_step_args copy = args;
-  const std::vector<void*> states = add_states(arrays, context, args.states, args.state_count, nullptr, {.own_states = true});
+  const std::vector<void*> states = add_states(arrays, context, args.states, args.state_count, nullptr, {.group_states = true});
   copy.states = static_cast<void* const*>(
       arrays.add("the list of states", states.data(), states.size(), sizeof(void*), false, in_list("state")));
   add_hyper(arrays, context, copy.hyper, args.hyper_count);

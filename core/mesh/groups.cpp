@@ -14,13 +14,13 @@ namespace gannet {
 namespace {
 
 // The meshes of this process's engines. Expired ones are removed when the next engine is created.
-struct Made {
+struct MeshRegistry {
   std::mutex mutex;
   std::vector<std::weak_ptr<MeshGroups>> meshes;
 };
 
-Made& made() {
-  static Made& instance = *new Made;
+MeshRegistry& made() {
+  static MeshRegistry& instance = *new MeshRegistry;
   return instance;
 }
 

@@ -20,11 +20,11 @@ namespace {
 constexpr int64_t kQueries = 128, kKeys = 512;
 
 template <class T>
-struct Shape {
+struct AttentionShape {
   int64_t batch, heads, length, width, head_width;
   T scale;
 
-  Shape(const at::Tensor& qkv, int64_t batch, int64_t heads)
+  AttentionShape(const at::Tensor& qkv, int64_t batch, int64_t heads)
       : batch(batch),
         heads(heads),
         length(qkv.size(0) / batch),
@@ -59,8 +59,8 @@ void multiply(at::Tensor into, const at::Tensor& left, const at::Tensor& right, 
 }
 
 template <class T>
-ScoreTile<T> tile_of(const Shape<T>& shape, const at::Tensor& mask, int64_t item, int64_t query, int64_t queries, int64_t key,
-                     int64_t keys) {
+ScoreTile<T> tile_of(const AttentionShape<T>& shape, const at::Tensor& mask, int64_t item, int64_t query, int64_t queries,
+                     int64_t key, int64_t keys) {
   ScoreTile<T> tile{queries,
                     keys,
                     kKeys,
@@ -88,7 +88,8 @@ void over_items(int64_t count, const Body& body) {
 }
 
 template <class T>
-void forward_tiles(const Shape<T>& shape, const T* qkv, const at::Tensor& mask, const Dropout& dropout, T* context, T* lse) {
+void forward_tiles(const AttentionShape<T>& shape, const T* qkv, const at::Tensor& mask, const Dropout& dropout, T* context,
+                   T* lse) {
   const int64_t tiles = (shape.length + kQueries - 1) / kQueries, from_word = 3 * shape.width;
   over_items(shape.batch * shape.heads * tiles, [&](int64_t first, int64_t last) {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
@@ -126,8 +127,8 @@ void forward_tiles(const Shape<T>& shape, const T* qkv, const at::Tensor& mask, 
 // One item is a head of one sequence. Gradients of its keys and values are summed over its queries
 // in order.
 template <class T>
-void backward_tiles(const Shape<T>& shape, const T* gradient, const T* qkv, const at::Tensor& mask, const Dropout& dropout,
-                    const T* context, const T* lse, T* result) {
+void backward_tiles(const AttentionShape<T>& shape, const T* gradient, const T* qkv, const at::Tensor& mask,
+                    const Dropout& dropout, const T* context, const T* lse, T* result) {
   const int64_t from_word = 3 * shape.width, head = shape.head_width;
   over_items(shape.batch * shape.heads, [&](int64_t first, int64_t last) {
     const at::AutoDispatchBelowADInplaceOrView no_graph;
@@ -165,9 +166,11 @@ void backward_tiles(const Shape<T>& shape, const T* gradient, const T* qkv, cons
 }
 
 template <class T>
-Attended attention_as(const at::Tensor& qkv, const at::Tensor& mask, int64_t batch, int64_t heads, const Dropout& dropout) {
-  const Shape<T> shape(qkv, batch, heads);
-  Attended result{at::empty({qkv.size(0), shape.width}, qkv.options()), at::empty({batch, heads, shape.length}, qkv.options())};
+AttentionResult attention_as(const at::Tensor& qkv, const at::Tensor& mask, int64_t batch, int64_t heads,
+                             const Dropout& dropout) {
+  const AttentionShape<T> shape(qkv, batch, heads);
+  AttentionResult result{at::empty({qkv.size(0), shape.width}, qkv.options()),
+                         at::empty({batch, heads, shape.length}, qkv.options())};
   forward_tiles(shape, qkv.const_data_ptr<T>(), mask, dropout, result.context.mutable_data_ptr<T>(),
                 result.lse.mutable_data_ptr<T>());
   return result;
@@ -175,17 +178,17 @@ Attended attention_as(const at::Tensor& qkv, const at::Tensor& mask, int64_t bat
 
 }  // namespace
 
-Attended attention(const at::Tensor& qkv, const at::Tensor& mask, int64_t batch, int64_t heads, const Dropout& dropout) {
+AttentionResult attention(const at::Tensor& qkv, const at::Tensor& mask, int64_t batch, int64_t heads, const Dropout& dropout) {
   if (qkv.scalar_type() == at::kDouble) return attention_as<double>(qkv, mask, batch, heads, dropout);
   return attention_as<float>(qkv, mask, batch, heads, dropout);
 }
 
-at::Tensor attention_backward(const at::Tensor& gradient, const at::Tensor& qkv, const Attended& attended, const at::Tensor& mask,
-                              int64_t heads, const Dropout& dropout) {
+at::Tensor attention_backward(const at::Tensor& gradient, const at::Tensor& qkv, const AttentionResult& attended,
+                              const at::Tensor& mask, int64_t heads, const Dropout& dropout) {
   at::Tensor result = at::empty(qkv.sizes(), qkv.options());
   const auto run = [&]<class T>(T) {
-    backward_tiles<T>(Shape<T>(qkv, attended.lse.size(0), heads), gradient.const_data_ptr<T>(), qkv.const_data_ptr<T>(), mask,
-                      dropout, attended.context.const_data_ptr<T>(), attended.lse.const_data_ptr<T>(),
+    backward_tiles<T>(AttentionShape<T>(qkv, attended.lse.size(0), heads), gradient.const_data_ptr<T>(), qkv.const_data_ptr<T>(),
+                      mask, dropout, attended.context.const_data_ptr<T>(), attended.lse.const_data_ptr<T>(),
                       result.mutable_data_ptr<T>());
   };
   if (qkv.scalar_type() == at::kDouble)

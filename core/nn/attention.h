@@ -9,16 +9,16 @@
 
 namespace gannet::nn {
 
-struct Attended {
+struct AttentionResult {
   at::Tensor context;  // [batch * length, width]
   at::Tensor lse;      // [batch, heads, length]: the logarithm of each row's sum of exponentials
 };
 
 /// qkv: [batch * length, 3 * width], queries, keys, values. `mask`, if defined, is added to the
 /// scores; it has qkv's dtype and is expanded to [batch, heads, length, length].
-Attended attention(const at::Tensor& qkv, const at::Tensor& mask, int64_t batch, int64_t heads, const Dropout& dropout);
+AttentionResult attention(const at::Tensor& qkv, const at::Tensor& mask, int64_t batch, int64_t heads, const Dropout& dropout);
 /// Returns the gradient of qkv.
-at::Tensor attention_backward(const at::Tensor& gradient, const at::Tensor& qkv, const Attended& attended, const at::Tensor& mask,
-                              int64_t heads, const Dropout& dropout);
+at::Tensor attention_backward(const at::Tensor& gradient, const at::Tensor& qkv, const AttentionResult& attended,
+                              const at::Tensor& mask, int64_t heads, const Dropout& dropout);
 
 }  // namespace gannet::nn

@@ -23,16 +23,16 @@ struct Dropout {
   }
 };
 
-struct Rows {
+struct MatrixSize {
   int64_t rows, columns;
 };
 
 /// inter += bias unless it is null; activated = gelu(inter).
 template <class T>
-void bias_gelu(Rows size, T* inter, const T* bias, T* activated, bool is_tanh);
+void bias_gelu(MatrixSize size, T* inter, const T* bias, T* activated, bool is_tanh);
 /// gradient *= gelu'(inter); bias_gradient = its sums over rows.
 template <class T>
-void gelu_backward(Rows size, const T* inter, T* gradient, T* bias_gradient, bool is_tanh);
+void gelu_backward(MatrixSize size, const T* inter, T* gradient, T* bias_gradient, bool is_tanh);
 
 template <class T>
 struct Norm {
@@ -41,12 +41,12 @@ struct Norm {
 };
 /// `mean` and `rstd`, one for each row, may be null.
 template <class T>
-void norm_forward(Rows size, const T* input, const Norm<T>& norm, T* output, T* mean, T* rstd);
+void norm_forward(MatrixSize size, const T* input, const Norm<T>& norm, T* output, T* mean, T* rstd);
 
 /// branch = residual + dropout(branch + bias); if norm is not null, output = norm(branch).
 template <class T>
-void bias_dropout_residual(Rows size, T* branch, const T* bias, const T* residual, const Dropout& dropout, const Norm<T>* norm,
-                           T* output, T* mean, T* rstd);
+void bias_dropout_residual(MatrixSize size, T* branch, const T* bias, const T* residual, const Dropout& dropout,
+                           const Norm<T>* norm, T* output, T* mean, T* rstd);
 
 template <class T>
 struct NormBackward {
@@ -59,12 +59,12 @@ struct NormBackward {
 };
 /// Computes the gradient of the norm's input. `result` may be `gradient`.
 template <class T>
-void norm_backward(Rows size, const NormBackward<T>& of, const Norm<T>& norm, T* result);
+void norm_backward(MatrixSize size, const NormBackward<T>& of, const Norm<T>& norm, T* result);
 
 /// result = the gradient of kept elements, scaled, and 0 elsewhere; bias_gradient = its sums over
 /// rows. Without dropout `result` may be null.
 template <class T>
-void dropout_backward(Rows size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient);
+void dropout_backward(MatrixSize size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient);
 
 // ---- tiles of attention: `rows` queries by `columns` keys, `stride` numbers from row to row
 

@@ -61,9 +61,9 @@ HWY_INLINE void along(int64_t count, Body&& body) {
 template <class T>
 struct Total {
   using D = hn::ScalableTag<T>;
-  using One = hn::CappedTag<T, 1>;
+  using OneLane = hn::CappedTag<T, 1>;
   Lanes<D> lanes;
-  Lanes<One> rest;
+  Lanes<OneLane> rest;
   HWY_INLINE explicit Total(T start) : lanes(start), rest(start) {}
   HWY_INLINE void add(Lanes<D> value) { lanes = lanes + value; }
   HWY_INLINE void max_with(Lanes<D> value) { lanes = Lanes<D>(hn::Max(lanes.lanes, value.lanes)); }

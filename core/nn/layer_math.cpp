@@ -18,24 +18,24 @@ template <class T>
 T* write(at::Tensor& tensor) {
   return tensor.defined() ? tensor.mutable_data_ptr<T>() : nullptr;
 }
-Rows size_of(const at::Tensor& matrix) { return {matrix.size(0), matrix.size(1)}; }
+MatrixSize size_of(const at::Tensor& matrix) { return {matrix.size(0), matrix.size(1)}; }
 at::Tensor stats_for(const at::Tensor& rows) { return at::empty({2, rows.size(0)}, rows.options()); }
 at::Tensor vector_for(const at::Tensor& rows) { return at::empty({rows.size(1)}, rows.options()); }
 
 template <class T>
 class Math {
  public:
-  Math(const LayerCall& call, const Weights& weights)
+  Math(const LayerCall& call, const LayerWeights& weights)
       : call_(call),
         weights_(weights),
         mid_{read<T>(weights.mid_gamma), read<T>(weights.mid_beta), call.eps},
         norm_{read<T>(weights.norm_gamma), read<T>(weights.norm_beta), call.eps} {}
 
-  at::Tensor forward(const at::Tensor& x, int64_t batch, const at::Tensor& mask, Kept* kept) const {
-    const Rows size = size_of(x);
+  at::Tensor forward(const at::Tensor& x, int64_t batch, const at::Tensor& mask, LayerActivations* kept) const {
+    const MatrixSize size = size_of(x);
     at::Tensor norm_stats = stats_for(x), mid_stats = stats_for(x);
     at::Tensor qkv = at::addmm(weights_.qkv_bias, call_.is_pre_norm ? norm_of(x, norm_, &norm_stats) : x, weights_.qkv.t());
-    Attended attended = attention(qkv, mask, batch, call_.heads, call_.dropout(DropoutSite::kAttention));
+    AttentionResult attended = attention(qkv, mask, batch, call_.heads, call_.dropout(DropoutSite::kAttention));
     if (kept) kept->qkv = qkv;
     qkv.reset();
 
@@ -66,9 +66,9 @@ class Math {
     return out;
   }
 
-  Gradients backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out, const at::Tensor& mask, Kept kept,
-                     const std::array<bool, kParameters>& is_needed) const {
-    Gradients result;
+  LayerGradients backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out, const at::Tensor& mask,
+                          LayerActivations kept, const std::array<bool, kParameters>& is_needed) const {
+    LayerGradients result;
     auto& of = result.parameters;
     const auto product = [&](Parameter parameter, const at::Tensor& left, const at::Tensor& right) {
       if (is_needed[parameter]) of[parameter] = at::mm(left.t(), right);
@@ -143,15 +143,15 @@ class Math {
   }
 
   const LayerCall& call_;
-  const Weights& weights_;
+  const LayerWeights& weights_;
   Norm<T> mid_, norm_;
 };
 
 }  // namespace
 
-Weights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::ScalarType dtype) {
+LayerWeights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::ScalarType dtype) {
   const auto matrix = [&](Parameter which) { return parameters[which].to(dtype); };
-  Weights weights;
+  LayerWeights weights;
   weights.qkv = matrix(kQkvW), weights.out = matrix(kOutW), weights.inter = matrix(kInterW), weights.output = matrix(kOutputW);
   const std::pair<Parameter, at::Tensor*> vectors[] = {{kQkvB, &weights.qkv_bias},      {kOutB, &weights.out_bias},
                                                        {kMidNormW, &weights.mid_gamma}, {kMidNormB, &weights.mid_beta},
@@ -169,14 +169,14 @@ Weights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::Sc
 }
 
 at::Tensor layer_forward(const LayerCall& call, const at::Tensor& x, int64_t batch, const at::Tensor& mask,
-                         const Weights& weights, Kept* kept) {
+                         const LayerWeights& weights, LayerActivations* kept) {
   if (x.scalar_type() == at::kDouble) return Math<double>(call, weights).forward(x, batch, mask, kept);
   return Math<float>(call, weights).forward(x, batch, mask, kept);
 }
 
-Gradients layer_backward(const LayerCall& call, const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out,
-                         const at::Tensor& mask, const Weights& weights, Kept kept,
-                         const std::array<bool, kParameters>& is_needed) {
+LayerGradients layer_backward(const LayerCall& call, const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out,
+                              const at::Tensor& mask, const LayerWeights& weights, LayerActivations kept,
+                              const std::array<bool, kParameters>& is_needed) {
   if (x.scalar_type() == at::kDouble)
     return Math<double>(call, weights).backward(gradient, x, out, mask, std::move(kept), is_needed);
   return Math<float>(call, weights).backward(gradient, x, out, mask, std::move(kept), is_needed);

@@ -14,16 +14,16 @@ namespace gannet::nn {
 // The parameters in the compute dtype. Vectors are parts of one tensor that an operator created:
 // only that tensor's address is used, never a parameter's, whose values may be elsewhere (ZeRO
 // stage 3).
-struct Weights {
+struct LayerWeights {
   at::Tensor qkv, out, inter, output;                                                                  // matrices
   at::Tensor qkv_bias, out_bias, mid_gamma, mid_beta, inter_bias, output_bias, norm_gamma, norm_beta;  // vectors
 };
-Weights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::ScalarType dtype);
+LayerWeights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::ScalarType dtype);
 
 // Tensors that backward reads besides input, output and parameters. Rows are the micro-batch's N
 // words, of width H, or I in the intermediate part.
-struct Kept {
-  Attended attended;
+struct LayerActivations {
+  AttentionResult attended;
   at::Tensor qkv;                    // [N, 3H]
   at::Tensor z1, y1;                 // [N, H]: input and output of the middle norm. One of them may be undefined.
   at::Tensor inter;                  // [N, I]: before GELU, bias included
@@ -34,16 +34,16 @@ struct Kept {
 
 /// x and the result are [N, H]. `mask` is expanded. If `kept` is null, nothing is kept.
 at::Tensor layer_forward(const LayerCall& call, const at::Tensor& x, int64_t batch, const at::Tensor& mask,
-                         const Weights& weights, Kept* kept);
+                         const LayerWeights& weights, LayerActivations* kept);
 
-struct Gradients {
+struct LayerGradients {
   at::Tensor x;
   std::array<at::Tensor, kParameters> parameters;  // matrices that are not needed stay undefined
 };
 /// `out` is read only if a post-norm layer's last norm kept its output. `is_needed` has one entry
 /// per parameter.
-Gradients layer_backward(const LayerCall& call, const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out,
-                         const at::Tensor& mask, const Weights& weights, Kept kept,
-                         const std::array<bool, kParameters>& is_needed);
+LayerGradients layer_backward(const LayerCall& call, const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out,
+                              const at::Tensor& mask, const LayerWeights& weights, LayerActivations kept,
+                              const std::array<bool, kParameters>& is_needed);
 
 }  // namespace gannet::nn

@@ -228,29 +228,29 @@ void with_sums(int64_t rows, int64_t columns, T* sums, Body&& body) {
   HWY_EXPORT(norm_backward_##name);                                                                                              \
   HWY_EXPORT(dropout_backward_##name);                                                                                           \
   template <>                                                                                                                    \
-  void bias_gelu(Rows size, T* inter, const T* bias, T* activated, bool is_tanh) {                                               \
+  void bias_gelu(MatrixSize size, T* inter, const T* bias, T* activated, bool is_tanh) {                                         \
     const GeluRows<T> of{size.columns, inter, bias, activated, is_tanh};                                                         \
     for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(gelu_##name)(of, begin, end); });                 \
   }                                                                                                                              \
   template <>                                                                                                                    \
-  void gelu_backward(Rows size, const T* inter, T* gradient, T* bias_gradient, bool is_tanh) {                                   \
+  void gelu_backward(MatrixSize size, const T* inter, T* gradient, T* bias_gradient, bool is_tanh) {                             \
     const GeluBackwardRows<T> of{size.columns, inter, gradient, is_tanh};                                                        \
     with_sums(size.rows, size.columns, bias_gradient,                                                                            \
               [&](int64_t begin, int64_t end, T* sums) { HWY_DYNAMIC_DISPATCH(gelu_backward_##name)(of, begin, end, sums); });   \
   }                                                                                                                              \
   template <>                                                                                                                    \
-  void norm_forward(Rows size, const T* input, const Norm<T>& norm, T* output, T* mean, T* rstd) {                               \
+  void norm_forward(MatrixSize size, const T* input, const Norm<T>& norm, T* output, T* mean, T* rstd) {                         \
     const NormRows<T> of{size.columns, input, norm, output, mean, rstd};                                                         \
     for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(norm_##name)(of, begin, end); });                 \
   }                                                                                                                              \
   template <>                                                                                                                    \
-  void bias_dropout_residual(Rows size, T* branch, const T* bias, const T* residual, const Dropout& dropout,                     \
+  void bias_dropout_residual(MatrixSize size, T* branch, const T* bias, const T* residual, const Dropout& dropout,               \
                              const Norm<T>* norm, T* output, T* mean, T* rstd) {                                                 \
     const ResidualRows<T> of{size.columns, branch, bias, residual, dropout, norm, output, mean, rstd};                           \
     for_rows(size.rows, [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(residual_##name)(of, begin, end); });             \
   }                                                                                                                              \
   template <>                                                                                                                    \
-  void norm_backward(Rows size, const NormBackward<T>& of, const Norm<T>& norm, T* result) {                                     \
+  void norm_backward(MatrixSize size, const NormBackward<T>& of, const Norm<T>& norm, T* result) {                               \
     const NormBackwardRows<T> rows{size.columns, of, norm, result};                                                              \
     std::vector<T> both(static_cast<size_t>(2 * size.columns));                                                                  \
     with_sums(size.rows, 2 * size.columns, both.data(),                                                                          \
@@ -259,7 +259,7 @@ void with_sums(int64_t rows, int64_t columns, T* sums, Body&& body) {
     std::copy_n(both.data() + size.columns, size.columns, of.beta_gradient);                                                     \
   }                                                                                                                              \
   template <>                                                                                                                    \
-  void dropout_backward(Rows size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient) {                     \
+  void dropout_backward(MatrixSize size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient) {               \
     const DropoutRows<T> of{size.columns, gradient, dropout, result};                                                            \
     with_sums(size.rows, size.columns, bias_gradient, [&](int64_t begin, int64_t end, T* sums) {                                 \
       HWY_DYNAMIC_DISPATCH(dropout_backward_##name)(of, begin, end, sums);                                                       \

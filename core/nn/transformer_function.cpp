@@ -43,7 +43,7 @@ void check_invertible(const at::Tensor& gamma, const at::Tensor& beta, const cha
                 "set normalize_invertible to false for this layer");
   }
 }
-void check_invertible(const LayerCall& call, const Weights& weights) {
+void check_invertible(const LayerCall& call, const LayerWeights& weights) {
   const auto check = [&](const at::Tensor& gamma, const at::Tensor& beta, const char* name) {
     if (gamma.scalar_type() == at::kDouble)
       check_invertible<double>(gamma, beta, name);
@@ -55,10 +55,10 @@ void check_invertible(const LayerCall& call, const Weights& weights) {
 }
 
 at::Tensor forward_of(const LayerCall& call, const at::Tensor& x, const at::Tensor& mask,
-                      const std::array<at::Tensor, kParameters>& parameters, Kept* kept, at::Tensor* out_rows) {
+                      const std::array<at::Tensor, kParameters>& parameters, LayerActivations* kept, at::Tensor* out_rows) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::ScalarType dtype = computed_as(parameters);
-  const Weights weights = weights_of(parameters, dtype);
+  const LayerWeights weights = weights_of(parameters, dtype);
   if (kept && call.is_invertible) check_invertible(call, weights);
   if (x.numel() == 0) return at::empty(x.sizes(), x.options());
   const at::Tensor rows = layer_forward(call, rows_of(x, dtype), x.size(0), expanded(mask, call, x, dtype), weights, kept);
@@ -79,7 +79,7 @@ class LayerFunction : public torch::autograd::Function<LayerFunction> {
   // `inputs`: x, then the parameters.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const LayerCall& call, const Mask& mask,
                             at::TensorList inputs) {
-    Kept kept;
+    LayerActivations kept;
     at::Tensor out;
     const at::Tensor& x = inputs[0];
     const at::Tensor result = forward_of(call, x, mask.tensor, parameters_of(inputs), &kept, &out);
@@ -103,7 +103,7 @@ class LayerFunction : public torch::autograd::Function<LayerFunction> {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const LayerCall& call = static_cast<CallHolder*>(context->saved_data["call"].toCapsule().get())->call;
     const auto saved = context->get_saved_variables();
-    Kept kept{{saved[2], saved[3]}, saved[1], saved[4], saved[5], saved[6], saved[7], saved[8], saved[9], saved[10]};
+    LayerActivations kept{{saved[2], saved[3]}, saved[1], saved[4], saved[5], saved[6], saved[7], saved[8], saved[9], saved[10]};
     const at::Tensor &mask = saved[0], &out = saved[11];
     const at::TensorList inputs = at::TensorList(saved).slice(12);
     const at::Tensor& x = inputs[0];
@@ -117,8 +117,8 @@ class LayerFunction : public torch::autograd::Function<LayerFunction> {
       return results;
     }
     const at::ScalarType dtype = computed_as(parameters);
-    Gradients of = layer_backward(call, rows_of(gradients[0], dtype), rows_of(x, dtype), out, expanded(mask, call, x, dtype),
-                                  weights_of(parameters, dtype), std::move(kept), is_needed);
+    LayerGradients of = layer_backward(call, rows_of(gradients[0], dtype), rows_of(x, dtype), out, expanded(mask, call, x, dtype),
+                                       weights_of(parameters, dtype), std::move(kept), is_needed);
     results[2] = of.x.view(x.sizes()).to(x.scalar_type());
     for (size_t i = 0; i < kParameters; ++i)
       if (is_needed[i]) results[i + 3] = of.parameters[i].to(parameters[i].scalar_type());

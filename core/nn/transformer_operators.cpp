@@ -26,10 +26,10 @@ constexpr int64_t kLow32 = 0xFFFFFFFF;
 
 // Philox 4x32-10 of rule.h on whole tensors. The 32-bit words are stored in int64; the 64 bits of
 // their products are correct, although the top bit is interpreted as a sign.
-struct Words {
+struct PhiloxWords {
   at::Tensor word[4];
 };
-Words philox(Words counter, uint64_t key) {
+PhiloxWords philox(PhiloxWords counter, uint64_t key) {
   auto low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
   const auto upper = [](const at::Tensor& product) { return product.bitwise_right_shift(32).bitwise_and(kLow32); };
   const auto lower = [](const at::Tensor& product) { return product.bitwise_and(kLow32); };
@@ -48,9 +48,9 @@ at::Tensor kept_rows(const Dropout& dropout, int64_t first, int64_t count, int64
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   const int64_t blocks = (columns + 63) / 64;
   const at::Tensor row = at::arange(first, first + count, options).view({count, 1, 1});
-  const Words words = philox({{at::arange(blocks * 16, options).view({1, blocks, 16}), row.bitwise_and(kLow32),
-                               row.bitwise_right_shift(32), at::full({1, 1, 1}, int64_t{dropout.stream}, options)}},
-                             dropout.key);
+  const PhiloxWords words = philox({{at::arange(blocks * 16, options).view({1, blocks, 16}), row.bitwise_and(kLow32),
+                                     row.bitwise_right_shift(32), at::full({1, 1, 1}, int64_t{dropout.stream}, options)}},
+                                   dropout.key);
   const at::Tensor all =
       at::stack({words.word[0], words.word[1], words.word[2], words.word[3]}, /*dim=*/2);  // [count, blocks, 4, 16]
   return all.view({count, blocks * 64}).narrow(1, 0, columns).ge(int64_t{dropout.threshold()});

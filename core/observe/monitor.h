@@ -33,7 +33,7 @@ struct Run {
   int64_t world_size = 1, global_step = 0, parameters = 0;
   int64_t train_batch_size = 0, micro_batch_size = 0, accumulation_steps = 1, zero_stage = 0;
   std::string dtype;
-  std::vector<config::Effective> config;
+  std::vector<config::EffectiveValue> config;
   std::vector<Plugin> plugins;
   std::vector<Group> groups;
 };

@@ -14,11 +14,11 @@
 namespace gannet::observe {
 namespace {
 
-struct Failure {
+struct WriteFailure {
   std::string why;
 };
 
-[[noreturn]] void fail_with(int code) { throw Failure{std::strerror(code)}; }
+[[noreturn]] void fail_with(int code) { throw WriteFailure{std::strerror(code)}; }
 
 void write_all(int handle, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -65,7 +65,7 @@ void Output::flush() {
     try {
       write(file);
       wrote = true;
-    } catch (const Failure& failure) {
+    } catch (const WriteFailure& failure) {
       return fail(file.path, failure.why);
     }
   }
@@ -80,12 +80,12 @@ void Output::write(File& file) {
     const auto folder = std::filesystem::path(file.path).parent_path();
     std::error_code failure;
     if (!folder.empty()) std::filesystem::create_directories(folder, failure);
-    if (failure) throw Failure{formatted("cannot make its folder: {}", failure.message())};
+    if (failure) throw WriteFailure{formatted("cannot make its folder: {}", failure.message())};
     // Non-blocking, because the path may be a pipe without a reader.
     file.handle = ::open(file.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (file.handle < 0) fail_with(errno);
     const struct stat status = status_of(file.handle);
-    if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) throw Failure{"it is no file"};
+    if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) throw WriteFailure{"it is no file"};
     if (status.st_size == 0) {
       file.pending.insert(0, file.head);
     } else if (options_.is_text) {
@@ -95,7 +95,7 @@ void Output::write(File& file) {
   }
   write_all(file.handle, file.pending);
   // Writing to a removed file succeeds; only its link count shows that it was removed.
-  if (status_of(file.handle).st_nlink == 0) throw Failure{"somebody has removed the file"};
+  if (status_of(file.handle).st_nlink == 0) throw WriteFailure{"somebody has removed the file"};
   file.pending.clear();
   file.lines = 0;
 }

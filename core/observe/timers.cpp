@@ -4,7 +4,7 @@
 
 namespace gannet {
 
-const char* name_of(Timed phase) {
+const char* name_of(TimedPhase phase) {
   static constexpr const char* kNames[] = {"forward", "evaluate", "backward", "reduce", "step",       "check", "update",
                                            "publish", "forget",   "offload",  "gather", "checkpoint", "tell",  ""};
   static_assert(std::size(kNames) == kTimedCount + 1);
@@ -27,37 +27,37 @@ Timers::Times Timers::Times::operator-(const Times& earlier) const {
   return between;
 }
 
-double Timers::Times::whole(Timed phase) const {
+double Timers::Times::whole(TimedPhase phase) const {
   double seconds = 0;
   for (size_t around = 0; around <= kTimedCount; ++around)
     if (around != static_cast<size_t>(phase))
-      seconds += within(static_cast<Timed>(around), phase);  // a wait in its own phase is already included
+      seconds += within(static_cast<TimedPhase>(around), phase);  // a wait in its own phase is already included
   return seconds;
 }
 
-double Timers::Times::own(Timed phase) const {
+double Timers::Times::own(TimedPhase phase) const {
   double seconds = whole(phase);
   for (size_t inner = 0; inner < kTimedCount; ++inner)
-    if (inner != static_cast<size_t>(phase)) seconds -= within(phase, static_cast<Timed>(inner));
+    if (inner != static_cast<size_t>(phase)) seconds -= within(phase, static_cast<TimedPhase>(inner));
   return seconds;
 }
 
 std::vector<std::pair<std::string, double>> Timers::Times::phases() const {
   std::vector<std::pair<std::string, double>> named;
   for (size_t p = 0; p < kTimedCount; ++p) {
-    const auto phase = static_cast<Timed>(p);
-    if (phase != Timed::kStep && whole(phase) > 0) named.emplace_back(name_of(phase), own(phase));
+    const auto phase = static_cast<TimedPhase>(p);
+    if (phase != TimedPhase::kStep && whole(phase) > 0) named.emplace_back(name_of(phase), own(phase));
   }
   return named;
 }
 
 Breakdown::Breakdown(const Timers::Times& times) {
   // step() also waits for the sums over ranks; that time counts as backward's.
-  backward_allreduce = 1e3 * times.whole(Timed::kReduce);
-  backward_inner = 1e3 * (times.whole(Timed::kBackward) - times.within(Timed::kBackward, Timed::kReduce));
+  backward_allreduce = 1e3 * times.whole(TimedPhase::kReduce);
+  backward_inner = 1e3 * (times.whole(TimedPhase::kBackward) - times.within(TimedPhase::kBackward, TimedPhase::kReduce));
   backward = backward_inner + backward_allreduce;
-  forward = 1e3 * times.whole(Timed::kForward);
-  step = 1e3 * (times.whole(Timed::kStep) - times.within(Timed::kStep, Timed::kReduce));
+  forward = 1e3 * times.whole(TimedPhase::kForward);
+  step = 1e3 * (times.whole(TimedPhase::kStep) - times.within(TimedPhase::kStep, TimedPhase::kReduce));
 }
 
 std::string Breakdown::to_string(const char* suffix) const {

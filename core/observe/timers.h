@@ -1,9 +1,9 @@
 // Measures the time of a step by phase, for the metrics file, the monitors, wall_clock_breakdown
 // and the trace. Two clock reads per phase, no allocation.
 //
-//   Timers::Scope timed(timers, Timed::kUpdate);             // the engine's thread is in this phase
-//   { Timers::Wait waited(timers, Timed::kOffload); ... }    // any thread waits; the enclosing phase is the engine's
-//   (timers.now() - before).own(Timed::kUpdate);             // seconds, without nested phases
+//   Timers::Scope timed(timers, TimedPhase::kUpdate);             // the engine's thread is in this phase
+//   { Timers::Wait waited(timers, TimedPhase::kOffload); ... }    // any thread waits; the enclosing phase is the engine's
+//   (timers.now() - before).own(TimedPhase::kUpdate);             // seconds, without nested phases
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace gannet {
 
-enum class Timed : uint8_t {
+enum class TimedPhase : uint8_t {
   kForward,
   kEvaluate,  // a forward that is not part of a step
   kBackward,
@@ -34,8 +34,8 @@ enum class Timed : uint8_t {
   kTell,        // the monitors themselves
   kNone,        // the program's own code
 };
-inline constexpr size_t kTimedCount = static_cast<size_t>(Timed::kNone);
-const char* name_of(Timed phase);  // "forward"
+inline constexpr size_t kTimedCount = static_cast<size_t>(TimedPhase::kNone);
+const char* name_of(TimedPhase phase);  // "forward"
 
 class Timers {
  public:
@@ -46,11 +46,11 @@ class Timers {
     std::array<std::array<int64_t, kTimedCount>, kTimedCount + 1> ns{};  // [enclosing phase][phase]
 
     Times operator-(const Times& earlier) const;
-    double within(Timed around, Timed phase) const {
+    double within(TimedPhase around, TimedPhase phase) const {
       return 1e-9 * static_cast<double>(ns[static_cast<size_t>(around)][static_cast<size_t>(phase)]);
     }
-    double whole(Timed phase) const;  // including nested phases
-    double own(Timed phase) const;    // without nested phases: these add up to at most the elapsed time
+    double whole(TimedPhase phase) const;  // including nested phases
+    double own(TimedPhase phase) const;    // without nested phases: these add up to at most the elapsed time
     // The phases that occurred, by name; step() itself is reported by its parts.
     std::vector<std::pair<std::string, double>> phases() const;
   };
@@ -58,7 +58,7 @@ class Timers {
 
   class Scope {
    public:
-    Scope(Timers& timers, Timed phase)
+    Scope(Timers& timers, TimedPhase phase)
         : timers_(timers),
           phase_(phase),
           around_(timers.current_.exchange(phase, std::memory_order_relaxed)),
@@ -71,19 +71,19 @@ class Timers {
 
    private:
     Timers& timers_;
-    Timed phase_, around_;
+    TimedPhase phase_, around_;
     Clock::time_point began_;
   };
 
   class Wait {
    public:
-    Wait(Timers& timers, Timed phase) : timers_(timers), phase_(phase), began_(Clock::now()) {}
+    Wait(Timers& timers, TimedPhase phase) : timers_(timers), phase_(phase), began_(Clock::now()) {}
     ~Wait() { timers_.add(timers_.current_.load(std::memory_order_relaxed), phase_, began_); }
     Wait(const Wait&) = delete;
 
    private:
     Timers& timers_;
-    Timed phase_;
+    TimedPhase phase_;
     Clock::time_point began_;
   };
 
@@ -91,7 +91,7 @@ class Timers {
   bool is_traced() const { return trace && trace->is_on(); }
 
  private:
-  void add(Timed around, Timed phase, Clock::time_point began) {
+  void add(TimedPhase around, TimedPhase phase, Clock::time_point began) {
     const auto ended = Clock::now();
     ns_[static_cast<size_t>(around)][static_cast<size_t>(phase)].fetch_add(
         std::chrono::duration_cast<std::chrono::nanoseconds>(ended - began).count(), std::memory_order_relaxed);
@@ -102,7 +102,7 @@ class Timers {
   // threads wait as well; relaxed, because nothing is ordered by these counters.
   std::array<std::array<std::atomic<int64_t>, kTimedCount>, kTimedCount + 1> ns_{};
   // The phase of the engine's thread. A Wait on another thread counts as nested in it.
-  std::atomic<Timed> current_{Timed::kNone};
+  std::atomic<TimedPhase> current_{TimedPhase::kNone};
 };
 
 // The five times that DeepSpeed logs and sends to its monitors, in milliseconds.

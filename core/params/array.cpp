@@ -37,13 +37,13 @@ void Transfer::wait() {
   if (work_) tier_->wait(std::exchange(work_, nullptr));
 }
 
-struct Array::Region {
+struct Array::TierRegion {
   std::shared_ptr<Offload> tier;
   void* handle = nullptr;
   uint64_t alignment = 1;
   std::mutex edges;  // guards read-modify-write of blocks that two stretches share
 
-  ~Region() {
+  ~TierRegion() {
     if (handle) tier->release(handle);
   }
   at::Tensor bounce_for(uint64_t bytes) const;
@@ -52,13 +52,13 @@ struct Array::Region {
 };
 
 // A buffer that is aligned for direct I/O; successive transfers reuse it.
-at::Tensor Array::Region::bounce_for(uint64_t bytes) const {
+at::Tensor Array::TierRegion::bounce_for(uint64_t bytes) const {
   return allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte,
                        at::kCPU);
 }
 
 // Takes any offset and length.
-void Array::Region::read(uint64_t begin, uint64_t bytes, char* to) {
+void Array::TierRegion::read(uint64_t begin, uint64_t bytes, char* to) {
   const at::Tensor bounce = bounce_for(bytes);
   char* const memory = static_cast<char*>(bounce.data_ptr());
   for (uint64_t done = 0; done < bytes;) {
@@ -70,7 +70,7 @@ void Array::Region::read(uint64_t begin, uint64_t bytes, char* to) {
   }
 }
 
-void Array::Region::write(uint64_t begin, uint64_t bytes, const char* from) {
+void Array::TierRegion::write(uint64_t begin, uint64_t bytes, const char* from) {
   const at::Tensor bounce = bounce_for(bytes);
   char* const memory = static_cast<char*>(bounce.data_ptr());
   for (uint64_t done = 0; done < bytes;) {
@@ -90,14 +90,14 @@ void Array::Region::write(uint64_t begin, uint64_t bytes, const char* from) {
   }
 }
 
-class Array::Stored : public StoredBytes {
+class Array::ArrayBytes : public StoredBytes {
  public:
-  Stored(std::shared_ptr<Region> region, uint64_t offset) : region_(std::move(region)), offset_(offset) {}
+  ArrayBytes(std::shared_ptr<TierRegion> region, uint64_t offset) : region_(std::move(region)), offset_(offset) {}
   void copy_out(uint64_t begin, uint64_t bytes, char* to) const override { region_->read(offset_ + begin, bytes, to); }
   void copy_in(uint64_t begin, uint64_t bytes, const char* from) const override { region_->write(offset_ + begin, bytes, from); }
 
  private:
-  std::shared_ptr<Region> region_;
+  std::shared_ptr<TierRegion> region_;
   uint64_t offset_;
 };
 
@@ -113,7 +113,7 @@ Array Array::on_tier(std::shared_ptr<Offload> tier, int64_t numel, at::ScalarTyp
   Array array;
   array.dtype_ = dtype;
   array.numel_ = numel;
-  auto region = std::make_shared<Region>();
+  auto region = std::make_shared<TierRegion>();
   region->tier = std::move(tier);
   region->alignment = std::max<uint64_t>(region->tier->alignment_bytes(), 1);
   region->handle = region->tier->allocate(std::max(rounded_up(array.bytes(), region->alignment), region->alignment), name);
@@ -168,7 +168,7 @@ Transfer Array::start_write(int64_t begin, int64_t numel, const void* buffer) co
 }
 
 std::shared_ptr<StoredBytes> Array::stored(int64_t begin) const {
-  return std::make_shared<Stored>(region_, static_cast<uint64_t>(begin) * c10::elementSize(dtype_));
+  return std::make_shared<ArrayBytes>(region_, static_cast<uint64_t>(begin) * c10::elementSize(dtype_));
 }
 
 }  // namespace gannet

@@ -62,10 +62,10 @@ class Array {
   std::shared_ptr<StoredBytes> stored(int64_t begin) const;
 
  private:
-  struct Region;
-  class Stored;
+  struct TierRegion;
+  class ArrayBytes;
   at::Tensor here_;
-  std::shared_ptr<Region> region_;
+  std::shared_ptr<TierRegion> region_;
   at::ScalarType dtype_ = at::kFloat;
   int64_t numel_ = 0;
 };

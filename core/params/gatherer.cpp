@@ -21,12 +21,12 @@ constexpr int64_t kDone = -1;         // mark of a rank that only answers
 }  // namespace
 
 void Gatherer::add(const Range& range, size_t parameter) {
-  Entry& entry = entries_.emplace_back();
+  GatherEntry& entry = entries_.emplace_back();
   entry.range = &range;
   entry.parameter = parameter;
   entry.marks.resize(comm_->size());
   if (range.has_owners()) {  // one rank owns the whole parameter
-    for (const zero::Part& part : range.parts)
+    for (const zero::TensorPart& part : range.parts)
       if (part.tensor == parameter) entry.own = {part.offset, part.own, part.numel};
     entry.numel = range.parameters[parameter].numel;
     if (range.placement == Placement::kDrive) entry.numel = (entry.numel + kReadNumel - 1) / kReadNumel * kReadNumel;
@@ -40,13 +40,13 @@ void Gatherer::add(const Range& range, size_t parameter) {
 
 int64_t Gatherer::numel_to_gather(size_t parameter) const { return entries_[parameter].numel; }
 
-at::Tensor Gatherer::place_of(const Entry& entry) const {
+at::Tensor Gatherer::place_of(const GatherEntry& entry) const {
   return entry.whole.narrow(0, entry.range->has_owners() ? 0 : entry.range->ranks.comm->rank() * entry.own.numel,
                             entry.own.numel);
 }
 
 void Gatherer::start(size_t parameter, const at::Tensor& whole) {
-  Entry& entry = entries_[parameter];
+  GatherEntry& entry = entries_[parameter];
   const Array& param = entry.range->param;
   const zero::Shard& shard = entry.own;
   entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
@@ -62,7 +62,7 @@ void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   entry.reading = param.start_read(shard.own, shard.numel, into);
 }
 
-void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
+void Gatherer::copy_to_device(GatherEntry& entry, const at::Tensor& from) {
   to_device_->queue.wait_stream(to_device_->stream());
   const at::Tensor into = place_of(entry);
   to_device_->queue.copy(into.data_ptr(), from.const_data_ptr(), into.nbytes());
@@ -71,7 +71,7 @@ void Gatherer::copy_to_device(Entry& entry, const at::Tensor& from) {
 
 // The marks are exchanged before the parameter. Otherwise ranks with different control flow would
 // silently mix parts of different parameters of the same size.
-void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
+void Gatherer::gather(GatherEntry& entry, const at::Tensor& shard) {
   entry.marks.assign(comm_->size(), entry.mark);
   if (comm_->size() > 1) entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
   if (entry.range->ranks.comm->size() == 1) {  // no collective: a host Comm would be given device memory
@@ -85,7 +85,7 @@ void Gatherer::gather(Entry& entry, const at::Tensor& shard) {
 }
 
 // All-gathers the shards, or broadcasts from the owner.
-DeviceWork Gatherer::exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole) {
+DeviceWork Gatherer::exchange(const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole) {
   if (!entry.range->has_owners()) return entry.range->ranks.comm->all_gather(shard, whole);
   if (entry.own.numel > 0 && shard.const_data_ptr() != whole.const_data_ptr()) whole.narrow(0, 0, entry.own.numel).copy_(shard);
   return entry.range->ranks.comm->broadcast(whole.narrow(0, 0, entry.range->parameters[entry.parameter].numel),
@@ -93,8 +93,8 @@ DeviceWork Gatherer::exchange(const Entry& entry, const at::Tensor& shard, const
 }
 
 void Gatherer::finish(size_t parameter) {
-  Entry& entry = entries_[parameter];
-  Timers::Wait timed(timers_, Timed::kGather);
+  GatherEntry& entry = entries_[parameter];
+  Timers::Wait timed(timers_, TimedPhase::kGather);
   if (is_apart(entry)) {
     entry.reading.wait();
     if (entry.landing.defined()) copy_to_device(entry, entry.landing);
@@ -113,7 +113,7 @@ void Gatherer::finish(size_t parameter) {
 }
 
 void Gatherer::drop(size_t parameter) noexcept {
-  Entry& entry = entries_[parameter];
+  GatherEntry& entry = entries_[parameter];
   const auto quietly = [](auto& pending) {
     try {
       pending.wait();
@@ -145,7 +145,7 @@ void Gatherer::answer() {
     if (asked == marks.end()) break;
     const auto id = static_cast<size_t>(*asked % kIds);
     if (id >= entries_.size()) continue;  // a meeting
-    const Entry& entry = entries_[id];
+    const GatherEntry& entry = entries_[id];
     const at::Tensor shard = entry.range->param.get(entry.own.own, entry.own.numel),
                      whole = at::empty({entry.numel}, shard.options());
     exchange(entry, shard, whole).wait();
@@ -155,7 +155,7 @@ void Gatherer::answer() {
 
 void Gatherer::meet(const char* where) {
   if (comm_->size() == 1) return;
-  Timers::Wait timed(timers_, Timed::kGather);
+  Timers::Wait timed(timers_, TimedPhase::kGather);
   size_t id = 0;
   while (id < meetings_.size() && meetings_[id] != where) ++id;
   if (id == meetings_.size()) meetings_.push_back(where);

@@ -17,14 +17,14 @@
 
 namespace gannet {
 
-class Gatherer : public zero::Source {
+class Gatherer : public zero::ParameterSource {
  public:
-  struct ToDevice {  // copies from host memory, for parameters kept there beside a device with its own memory
+  struct CopyToDevice {  // copies from host memory, for parameters kept there beside a device with its own memory
     Queue queue;
     std::function<void*()> stream;  // the operators' stream: memory is reused, and operators in flight may still read it
   };
   // `place` returns the current position in the program, for errors ("forward of step 3").
-  Gatherer(DeviceComm* comm, HostGroup* ranks, Timers& timers, std::optional<ToDevice> to_device,
+  Gatherer(DeviceComm* comm, HostGroup* ranks, Timers& timers, std::optional<CopyToDevice> to_device,
            std::function<std::string()> place)
       : comm_(comm), ranks_(ranks), timers_(timers), to_device_(std::move(to_device)), place_(std::move(place)) {}
 
@@ -42,7 +42,7 @@ class Gatherer : public zero::Source {
   void meet(const char* where);
 
  private:
-  struct Entry {
+  struct GatherEntry {
     const Range* range;
     size_t parameter;            // index in the range
     zero::Shard own;             // this rank's part, in its array; numel 0: another rank owns the parameter
@@ -57,21 +57,21 @@ class Gatherer : public zero::Source {
     DeviceWork gathering;
     Timers::Clock::time_point began{};  // set while traced
   };
-  void copy_to_device(Entry& entry, const at::Tensor& from);
-  at::Tensor place_of(const Entry& entry) const;  // this rank's part of the whole
-  DeviceWork exchange(const Entry& entry, const at::Tensor& shard, const at::Tensor& whole);
-  void gather(Entry& entry, const at::Tensor& shard);
+  void copy_to_device(GatherEntry& entry, const at::Tensor& from);
+  at::Tensor place_of(const GatherEntry& entry) const;  // this rank's part of the whole
+  DeviceWork exchange(const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole);
+  void gather(GatherEntry& entry, const at::Tensor& shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 
-  bool is_apart(const Entry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
+  bool is_apart(const GatherEntry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
   DeviceComm* comm_;  // of the data axis: all its ranks gather the same parameters, each over the ranks of its range
   HostGroup* ranks_;  // the same ranks; exchanges marks
   Timers& timers_;
-  std::optional<ToDevice> to_device_;
+  std::optional<CopyToDevice> to_device_;
   std::function<std::string()> place_;
   std::vector<const char*> meetings_;  // identified by their index
-  std::deque<Entry> entries_;          // a deque: Work does not copy
+  std::deque<GatherEntry> entries_;    // a deque: Work does not copy
   int64_t gathers_ = 0;
 };
 

@@ -8,7 +8,7 @@ namespace gannet {
 
 void ParameterStore::make_residency() {
   const auto& zero = context_.settings().zero;
-  std::optional<Gatherer::ToDevice> to_device;
+  std::optional<Gatherer::CopyToDevice> to_device;
   if (context_.param_tier && context_.memory_is_apart)
     to_device = {context_.accelerator->make_queue("parameters", context_.device_index()),
                  [this] { return context_.current_stream(); }};

@@ -38,18 +38,18 @@ void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch:
   }
 }
 
-struct Watched {
+struct WatchedParameter {
   Residency* residency;
   size_t parameter;
 };
 
-struct Table {
+struct WatchTable {
   std::shared_mutex mutex;
-  std::unordered_map<const c10::StorageImpl*, Watched> entries;
+  std::unordered_map<const c10::StorageImpl*, WatchedParameter> entries;
 };
 
-Table& table() {
-  static Table* const forever = new Table;  // leaked: operators may run during process exit
+WatchTable& table() {
+  static WatchTable* const forever = new WatchTable;  // leaked: operators may run during process exit
   return *forever;
 }
 
@@ -78,7 +78,7 @@ std::vector<at::Tensor> made_by(const c10::OperatorHandle& op, const torch::jit:
 }
 
 // The watched parameters that an operator uses, by residency, each once.
-class Uses {
+class OperatorUses {
  public:
   void look_at(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
     const size_t count = op.schema().arguments().size();
@@ -88,13 +88,13 @@ class Uses {
   bool empty() const { return all_.empty(); }
   const std::vector<at::Tensor>& leaves() const { return leaves_; }
   void store_written() {
-    for (const Watched& one : written_) one.residency->store(one.parameter);
+    for (const WatchedParameter& one : written_) one.residency->store(one.parameter);
   }
 
   void acquire() {
     for (; acquired_ < all_.size(); ++acquired_) all_[acquired_].first->acquire(all_[acquired_].second);
   }
-  ~Uses() {
+  ~OperatorUses() {
     while (acquired_ > 0) {
       --acquired_;
       all_[acquired_].first->release(all_[acquired_].second);
@@ -120,7 +120,7 @@ class Uses {
     }
   }
 
-  void add(const c10::OperatorHandle& op, size_t argument, const Watched& watched) {
+  void add(const c10::OperatorHandle& op, size_t argument, const WatchedParameter& watched) {
     if (builder && is_written(op, argument) && !reads_no_bytes(op))
       written_.push_back(watched);
     else if (is_written(op, argument) && !watched.residency->is_writable(watched.parameter) && !reads_no_bytes(op))
@@ -136,7 +136,7 @@ class Uses {
   }
 
   std::vector<std::pair<Residency*, std::vector<size_t>>> all_;
-  std::vector<Watched> written_;
+  std::vector<WatchedParameter> written_;
   std::vector<at::Tensor> leaves_;
   size_t acquired_ = 0;
 };
@@ -145,7 +145,7 @@ template <class Run>
 void run_with_parameters(const c10::OperatorHandle& op, const torch::jit::Stack& stack, Run run) {
   const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKeySet({kKey, kErrorKey}));
   if (builder && !takes_tensors(op, stack)) builder->before_making();
-  Uses uses;
+  OperatorUses uses;
   {
     std::shared_lock lock(table().mutex);
     if (builder || !table().entries.empty()) uses.look_at(op, stack);
@@ -167,35 +167,35 @@ bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
 
 // While it lives, the operators inside the current one are intercepted too; their parameters are
 // already here.
-class Inside {
+class InnerInterception {
  public:
-  Inside() : was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)) {
+  InnerInterception() : was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)) {
     c10::impl::tls_set_dispatch_key_excluded(kKey, false);
     ++depth;
   }
-  ~Inside() {
+  ~InnerInterception() {
     --depth;
     c10::impl::tls_set_dispatch_key_excluded(kKey, was_excluded_);
   }
-  Inside(const Inside&) = delete;
+  InnerInterception(const InnerInterception&) = delete;
   static bool is_here() { return depth > 0; }
 
  private:
   bool was_excluded_;
   static thread_local int depth;
 };
-thread_local int Inside::depth = 0;
+thread_local int InnerInterception::depth = 0;
 
 void run_observed(Observer& observer, const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   const auto run = [&] {
     if (is_composite(op, below)) {
-      const Inside inside;
+      const InnerInterception inside;
       return redispatch(op, below, stack);
     }
     const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKeySet({kKey, kErrorKey}));
     observer.on_operator(op, *stack, [&] { redispatch(op, below, stack); });
   };
-  if (Inside::is_here())
+  if (InnerInterception::is_here())
     run();
   else
     run_with_parameters(op, *stack, run);
@@ -211,7 +211,7 @@ void on_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
       if (Observer* const observer = observer_here()) return run_observed(*observer, op, below, stack);
     run_with_parameters(op, *stack, [&] { redispatch(op, below, stack); });
   };
-  if (call_watcher && !Inside::is_here())
+  if (call_watcher && !InnerInterception::is_here())
     call_watcher->on_call(op, *stack, run);
   else
     run();
@@ -237,19 +237,19 @@ void register_once() {
 // How often this thread has included a key, and whether it was included before the first time. An
 // autograd thread inherits it from the thread that called backward, with LibTorch's state, and a
 // recomputation there must not remove it.
-struct Wanted {
+struct KeyInclusion {
   int count = 0;
   bool was_included = false;
 };
-thread_local Wanted armed, reporting;
+thread_local KeyInclusion armed, reporting;
 
-void include(Wanted& wanted, c10::DispatchKey key) {
+void include(KeyInclusion& wanted, c10::DispatchKey key) {
   if (wanted.count++ > 0) return;
   wanted.was_included = c10::impl::tls_is_dispatch_key_included(key);
   c10::impl::tls_set_dispatch_key_included(key, true);
 }
 
-void leave(Wanted& wanted, c10::DispatchKey key) {
+void leave(KeyInclusion& wanted, c10::DispatchKey key) {
   if (--wanted.count == 0) c10::impl::tls_set_dispatch_key_included(key, wanted.was_included);
 }
 
@@ -272,7 +272,7 @@ bool is_watched(const c10::StorageImpl* storage) {
 }
 
 void release_ownership(const c10::StorageImpl* storage) {
-  Watched watched{};
+  WatchedParameter watched{};
   {
     std::unique_lock lock(table().mutex);
     const auto found = table().entries.find(storage);
@@ -284,7 +284,7 @@ void release_ownership(const c10::StorageImpl* storage) {
 }
 
 bool write_at_source(const c10::StorageImpl* storage, ReadElements read) {
-  Watched watched{};
+  WatchedParameter watched{};
   {
     std::shared_lock lock(table().mutex);
     const auto found = table().entries.find(storage);
@@ -302,12 +302,12 @@ Observer* observer_here() {
   return observer && !observer->is_over_ ? observer : nullptr;
 }
 
-Observing::Observing(std::shared_ptr<Observer> observer)
+ObserverScope::ObserverScope(std::shared_ptr<Observer> observer)
     : observer_(std::move(observer)), carried_(std::make_unique<c10::DebugInfoGuard>(kObserverKind, observer_)) {
   ++observing;
 }
 
-Observing::~Observing() {
+ObserverScope::~ObserverScope() {
   --observing;
   observer_->is_over_ = true;
   if (!armed_.is_of_this_thread()) static_cast<void>(carried_.release());  // would restore another thread's state here

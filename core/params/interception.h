@@ -38,11 +38,11 @@ using ReadElements = c10::function_ref<void(int64_t begin, const at::Tensor& to)
 void watch(const c10::StorageImpl* storage, Residency* residency, size_t parameter);
 void unwatch(const Residency* residency);  // all of its parameters
 bool is_watched(const c10::StorageImpl* storage);
-// Releases ownership of the storage's parameter; notifies its residency (Source::released).
+// Releases ownership of the storage's parameter; notifies its residency (ParameterSource::released).
 void release_ownership(const c10::StorageImpl* storage);
-// Writes new values of the storage's parameter without gathering it (Source::write). `read` fills
-// flattened elements from `begin` on. Returns false if the storage is not watched or its source
-// takes no writes.
+// Writes new values of the storage's parameter without gathering it (ParameterSource::write). `read`
+// fills flattened elements from `begin` on. Returns false if the storage is not watched or its
+// source takes no writes.
 bool write_at_source(const c10::StorageImpl* storage, ReadElements read);
 
 // Builds a model on this thread (zero::Init). Called before an operator that takes no tensors and

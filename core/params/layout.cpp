@@ -114,8 +114,8 @@ std::vector<Shard> shards_of(const Layout& layout, uint32_t rank, uint32_t ranks
   return shards;
 }
 
-std::vector<Part> parts_of(const Layout& layout, const std::vector<Shard>& shards) {
-  std::vector<Part> parts;
+std::vector<TensorPart> parts_of(const Layout& layout, const std::vector<Shard>& shards) {
+  std::vector<TensorPart> parts;
   for (size_t b = 0; b < shards.size(); ++b) {
     const Shard& shard = shards[b];
     for (size_t t = layout.buckets[b].first; t < layout.buckets[b].last; ++t) {

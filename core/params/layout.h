@@ -53,13 +53,13 @@ struct Shard {
 std::vector<Shard> shards_of(const Layout& layout, uint32_t rank, uint32_t ranks);  // [buckets]
 
 // The part of a tensor that is in a shard.
-struct Part {
+struct TensorPart {
   size_t tensor = 0;
   int64_t begin = 0;   // in the tensor
   int64_t offset = 0;  // in the flat buffer
   int64_t own = 0;     // in the rank's shard buffers
   int64_t numel = 0;
 };
-std::vector<Part> parts_of(const Layout& layout, const std::vector<Shard>& shards);  // in tensor order
+std::vector<TensorPart> parts_of(const Layout& layout, const std::vector<Shard>& shards);  // in tensor order
 
 }  // namespace gannet::zero

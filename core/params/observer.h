@@ -2,7 +2,7 @@
 // gathers ZeRO's parameters (interception.h).
 //
 //   auto counter = std::make_shared<Counter>();   // an Observer
-//   { Observing armed(counter); model->forward(x).backward(); }
+//   { ObserverScope armed(counter); model->forward(x).backward(); }
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -30,7 +30,7 @@ class Observer : public c10::DebugInfoBase {
                            c10::function_ref<void()> run) = 0;
 
  private:
-  friend class Observing;
+  friend class ObserverScope;
   friend Observer* observer_here();
   std::atomic<bool> is_over_ = false;
 };
@@ -39,11 +39,11 @@ Observer* observer_here();
 // During its lifetime, the observer sees the operators of this thread and of the backward passes
 // that start on it, because LibTorch carries the thread state that names it into autograd's
 // threads. While no observer is active in the process, it costs an operator one load.
-class Observing {
+class ObserverScope {
  public:
-  explicit Observing(std::shared_ptr<Observer> observer);
-  ~Observing();
-  Observing(const Observing&) = delete;
+  explicit ObserverScope(std::shared_ptr<Observer> observer);
+  ~ObserverScope();
+  ObserverScope(const ObserverScope&) = delete;
 
  private:
   std::shared_ptr<Observer> observer_;

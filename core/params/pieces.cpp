@@ -29,13 +29,13 @@ std::vector<Piece> whole_pieces(const Range& range) {
   for (size_t p = 0; p < range.parameters.size(); ++p) {
     const auto& parameter = range.parameters[p];
     pieces.push_back(
-        {parameter.held, {parameter.offset, parameter.offset, parameter.numel}, 0, p, &range.own_segments[p], 1, {}});
+        {parameter.held, {parameter.offset, parameter.offset, parameter.numel}, 0, p, &range.tensor_segments[p], 1, {}});
   }
   return pieces;
 }
 
 std::vector<int64_t> page_ends(const Range& range, int64_t page_numel) {
-  if (page_numel == kNoPages) return {range.own_numel};
+  if (page_numel == kNoPages) return {range.shard_numel};
   std::vector<int64_t> ends;
   int64_t begin = 0, border = 0;  // `begin` of the open page; `border` is the last position where it may end
   // Extends the page to `next`, the next position where it may end. In padding it may end anywhere.
@@ -47,11 +47,11 @@ std::vector<int64_t> page_ends(const Range& range, int64_t page_numel) {
   if (range.keeps_whole_tensors)
     for (const auto& part : range.parts) {
       extend(part.own, true);
-      extend(std::min((part.own + part.numel + kPageGranularity - 1) / kPageGranularity * kPageGranularity, range.own_numel),
+      extend(std::min((part.own + part.numel + kPageGranularity - 1) / kPageGranularity * kPageGranularity, range.shard_numel),
              false);
     }
-  extend(range.own_numel, true);
-  if (begin < range.own_numel) ends.push_back(range.own_numel);
+  extend(range.shard_numel, true);
+  if (begin < range.shard_numel) ends.push_back(range.shard_numel);
   return ends;
 }
 
@@ -67,14 +67,14 @@ std::vector<Piece> pieces_of(const Range& range, int64_t page_numel) {
       const int64_t numel = std::min(piece.place.numel - done, page_end - own);
       Piece part{flat.narrow(0, done, numel),   {piece.place.offset + done, own, numel}, piece.sub_group, 0, nullptr, 0,
                  segments_in(range, own, numel)};
-      part.first = part.own_segments.empty() ? piece.first : part.own_segments[0].parameter;
+      part.first = part.tensor_segments.empty() ? piece.first : part.tensor_segments[0].parameter;
       cut.push_back(std::move(part));
       done += numel;
     }
   }
   for (Piece& part : cut) {
-    part.segments = part.own_segments.data();
-    part.segment_count = part.own_segments.size();
+    part.segments = part.tensor_segments.data();
+    part.segment_count = part.tensor_segments.size();
   }
   return cut;
 }
@@ -98,12 +98,12 @@ std::vector<Piece> cut_by_lag(std::vector<Piece> pieces, const Range& range, con
                                             nullptr,
                                             0,
                                             segments_in(range, own, numel)});
-      part.segment_count = part.own_segments.size();
+      part.segment_count = part.tensor_segments.size();
       part.lag = lag;
       s = last;
     }
   }
-  for (Piece& part : kept) part.segments = part.own_segments.data();
+  for (Piece& part : kept) part.segments = part.tensor_segments.data();
   return kept;
 }
 

@@ -20,8 +20,8 @@ struct Piece {
   size_t first;       // its first tensor
   const Segment* segments;
   size_t segment_count;
-  std::vector<Segment> own_segments;  // storage of `segments`, unless the range owns it
-  int64_t lag = 0;                    // of all its tensors (TrainedParameter)
+  std::vector<Segment> tensor_segments;  // storage of `segments`, unless the range owns it
+  int64_t lag = 0;                       // of all its tensors (TrainedParameter)
 };
 
 // Ends of the pages of at most `page_numel` elements of this rank's arrays. If the range keeps

@@ -46,8 +46,8 @@ void ParameterStore::report_drive() {
   int64_t kept = 0, all = 0;
   for (const auto* each : {&ranges_, &frozen_})
     for (const auto& range : *each) {
-      all += range.own_numel;
-      if (range.placement != Placement::kDrive) kept += range.own_numel;
+      all += range.shard_numel;
+      if (range.placement != Placement::kDrive) kept += range.shard_numel;
     }
   if (kept == all) context_.param_tier.reset();  // nothing is on the drive
   if (kept > 0 && context_.is_first())
@@ -56,7 +56,7 @@ void ParameterStore::report_drive() {
 }
 
 Array ParameterStore::make_param(const Range& range) const {
-  const int64_t numel = range.is_gathered_on_demand_ ? range.own_numel : range.numel;
+  const int64_t numel = range.is_gathered_on_demand_ ? range.shard_numel : range.numel;
   const bool is_on_tier = range.placement == Placement::kDrive || !context_.param_tier_is_drive;
   if (range.placement == Placement::kHost && !is_on_tier) return Array::in_memory(allocate_flat(numel, range.dtype, at::kCPU));
   return make_array(is_on_tier ? context_.param_tier : nullptr, numel, range.dtype, "parameters");
@@ -85,22 +85,22 @@ void ParameterStore::cut_range(Range& range) {
     range.layout = zero::lay_out_whole(numels, bucket_numel(), comm->size(), alignment);
   else  // a parameter that is gathered on demand is its own bucket
     range.layout = zero::lay_out(numels, range.is_gathered_on_demand_ ? 0 : bucket_numel(),
-                                 range.is_sharded() || range.averages_itself ? comm->size() : 1, alignment);
+                                 range.is_sharded() || range.is_optimizer_reduced ? comm->size() : 1, alignment);
   range.numel = range.layout.numel;
   for (size_t p = 0; p < numels.size(); ++p) range.parameters[p].offset = range.layout.offsets[p];
   if (range.is_sharded()) {
     range.shards = zero::shards_of(range.layout, comm->rank(), comm->size());
     range.parts = zero::parts_of(range.layout, range.shards);
-    for (const auto& shard : range.shards) range.own_numel += shard.numel;
+    for (const auto& shard : range.shards) range.shard_numel += shard.numel;
   } else {
     range.shards = {{0, 0, range.numel}};
-    if (range.averages_itself) {  // one piece per bucket, the same on every rank
+    if (range.is_optimizer_reduced) {  // one piece per bucket, the same on every rank
       range.shards.clear();
       for (const auto& bucket : range.layout.buckets) range.shards.push_back({bucket.offset, bucket.offset, bucket.numel});
     }
     for (size_t p = 0; p < numels.size(); ++p)
       range.parts.push_back({p, 0, range.layout.offsets[p], range.layout.offsets[p], numels[p]});
-    range.own_numel = range.numel;
+    range.shard_numel = range.numel;
   }
 
   for (const auto& shard : range.shards) {
@@ -113,7 +113,7 @@ void ParameterStore::cut_range(Range& range) {
   }
   for (const auto& stretch : range.sub_groups) range.segments.push_back(segments_in(range, stretch.own, stretch.numel));
   for (const auto& part : range.parts)
-    if (!range.is_sharded()) range.own_segments.push_back(segments_in(range, part.own, part.numel).front());
+    if (!range.is_sharded()) range.tensor_segments.push_back(segments_in(range, part.own, part.numel).front());
 }
 
 void Range::shard_alone(int64_t tensor_numel, uint32_t rank, uint32_t ranks) {
@@ -136,7 +136,8 @@ std::vector<Range::NumelHere> Range::numel_here() const {
 std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel) {
   std::vector<Segment> segments;
   const auto& parts = range.parts;  // in range order
-  auto part = std::partition_point(parts.begin(), parts.end(), [&](const zero::Part& one) { return one.own + one.numel <= own; });
+  auto part =
+      std::partition_point(parts.begin(), parts.end(), [&](const zero::TensorPart& one) { return one.own + one.numel <= own; });
   for (; part != parts.end() && part->own < own + numel; ++part) {
     const auto& parameter = range.parameters[part->tensor];
     const int64_t first = std::max(part->own, own), last = std::min(part->own + part->numel, own + numel);
@@ -165,8 +166,8 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
   cut_range(range);
   const bool is_trained = range.grad_dtype != at::ScalarType::Undefined;
   range.param = make_param(range);
-  if (range.has_master_copy()) range.master = make_array(context_.state_tier, range.own_numel, range.master_dtype, "masters");
-  const int64_t grad_numel = range.shards_gradients() ? range.own_numel : range.numel;
+  if (range.has_master_copy()) range.master = make_array(context_.state_tier, range.shard_numel, range.master_dtype, "masters");
+  const int64_t grad_numel = range.shards_gradients() ? range.shard_numel : range.numel;
   if (is_trained && gradient_memory)
     range.grad = gradient_memory(grad_numel, range.grad_dtype);
   else if (is_trained && range.is_sharded())
@@ -266,7 +267,7 @@ void ParameterStore::add_average(Range& range) const {
 
 void ParameterStore::restart_average(const Range& range, size_t parameter) const {
   constexpr int64_t kStretch = 1 << 22;  // elements at a time, to bound memory for arrays on a drive
-  for (const zero::Part& part : range.parts)
+  for (const zero::TensorPart& part : range.parts)
     for (int64_t done = 0; part.tensor == parameter && done < part.numel; done += kStretch) {
       const zero::Shard place{part.offset + done, part.own + done, std::min(kStretch, part.numel - done)};
       range.average.set(place.own, range.master_of(place));
@@ -274,7 +275,7 @@ void ParameterStore::restart_average(const Range& range, size_t parameter) const
 }
 
 Array ParameterStore::make_like_masters(const Range& range, const std::string& name) const {
-  return make_array(context_.state_tier, range.own_numel, range.master_dtype, name);
+  return make_array(context_.state_tier, range.shard_numel, range.master_dtype, name);
 }
 
 Array ParameterStore::make_state(const Range& range, const Optimizer::State& state) const {
@@ -285,7 +286,7 @@ Array ParameterStore::make_state(const Range& range, const Optimizer::State& sta
                                                       : range.master_dtype;
   // The values of blocks are few and stay in memory: a page of them would be smaller than one
   // direct read.
-  const int64_t own = range.is_served(state) ? range.own_numel / range.ranks.comm->size() : range.own_numel;
+  const int64_t own = range.is_served(state) ? range.shard_numel / range.ranks.comm->size() : range.shard_numel;
   const auto numel = static_cast<int64_t>(state.values_of(static_cast<uint64_t>(own)));
   Array array = is_per_block ? Array::in_memory(allocate_flat(numel, dtype, context_.update_device()))
                              : make_array(context_.state_tier, numel, dtype, state.name);

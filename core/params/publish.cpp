@@ -35,7 +35,7 @@ void ParameterStore::publish() {
 
 void ParameterStore::finish_publishing() {
   if (publishing_.empty()) return;
-  Timers::Wait timed(context_.timers, Timed::kPublish);
+  Timers::Wait timed(context_.timers, TimedPhase::kPublish);
   for (auto& work : publishing_) work.block();
   publishing_.clear();
 }
@@ -53,7 +53,7 @@ void ParameterStore::all_gather_persistent(Range& range) {
       numel += part(p);
     }
   if (staying.empty()) return;
-  Timers::Wait timed(context_.timers, Timed::kPublish);
+  Timers::Wait timed(context_.timers, TimedPhase::kPublish);
   const auto options = at::TensorOptions().dtype(range.dtype).device(context_.device);
   const at::Tensor mine = at::empty({numel}, options), all = at::empty({ranks, numel}, options);
   int64_t at = 0;
@@ -75,11 +75,11 @@ void ParameterStore::all_gather_persistent(Range& range) {
 
 // The same for ranges where one rank owns each parameter.
 void ParameterStore::broadcast_persistent(Range& range) {
-  Timers::Wait timed(context_.timers, Timed::kPublish);
+  Timers::Wait timed(context_.timers, TimedPhase::kPublish);
   for (size_t p = 0; p < range.parameters.size(); ++p) {
     const auto& parameter = range.parameters[p];
     if (!parameter.persistent.defined()) continue;
-    const zero::Part part = Found{&range, p}.part();
+    const zero::TensorPart part = FoundParameter{&range, p}.part();
     if (part.numel > 0) parameter.persistent.copy_(range.param.get(part.own, part.numel));
     broadcast(range.ranks, parameter.persistent, range.owner_of(p));
   }

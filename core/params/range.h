@@ -50,7 +50,7 @@ struct TrainedParameter {
   bool is_moved = false;  // in a frozen range: it is now trained, in another range
   // State in which the engine left `tensor`. The next audit attributes differences to the program
   // (engine/module_audit.h).
-  struct Left {
+  struct TensorSnapshot {
     const c10::StorageImpl* storage = nullptr;
     int64_t offset = 0;            // in the storage, elements
     std::vector<int64_t> strides;  // of `tensor`
@@ -106,34 +106,34 @@ struct Range {
   int64_t alignment = 1;              // required by its optimizer: segments begin at multiples of it in their tensor
   // The optimizer may average gradients itself over several ranks. Every bucket is then a piece of
   // the same length on all ranks and divides equally among them.
-  bool averages_itself = false;
-  bool has_own_gradients = false;  // it does so in this step: gradients are this rank's, not averaged
+  bool is_optimizer_reduced = false;
+  bool has_unreduced_gradients = false;  // it does so in this step: gradients are this rank's, not averaged
   zero::Layout layout;
   std::vector<zero::Shard> shards;  // of this rank, one per bucket (per tensor if parameters are sharded); unsharded: one shard,
                                     // or one per bucket if the optimizer averages
-  std::vector<zero::Part> parts;    // of the tensors in `shards`
+  std::vector<zero::TensorPart> parts;  // of the tensors in `shards`
   // Units of one optimizer call. Each is a shard, so that it can be sent while the next is updated,
   // or a run of shards if parameters are sharded.
   std::vector<zero::Shard> sub_groups;
-  int64_t numel = 0;      // of the flat buffers, including padding
-  int64_t own_numel = 0;  // of this rank's shards
+  int64_t numel = 0;        // of the flat buffers, including padding
+  int64_t shard_numel = 0;  // of this rank's shards
 
-  Array param;      // [numel] dtype, [own_numel] where parameters are gathered on demand
-  Array master;     // [own_numel] master_dtype; undefined where the parameters are their own masters
-  Array average;    // [own_numel] master_dtype, in the masters' tier: their moving average; undefined: not kept
-  at::Tensor grad;  // [numel] grad_dtype, or [own_numel] if gradients are sharded; undefined while all gradients are taken over
+  Array param;      // [numel] dtype, [shard_numel] where parameters are gathered on demand
+  Array master;     // [shard_numel] master_dtype; undefined where the parameters are their own masters
+  Array average;    // [shard_numel] master_dtype, in the masters' tier: their moving average; undefined: not kept
+  at::Tensor grad;  // [numel] grad_dtype, or [shard_numel] if gradients are sharded; undefined while all gradients are taken over
   // Masters that writes of the program have displaced since the last step, in the masters' tier,
   // and the parameters they belong to. A program that swaps an average in and out writes back the
   // rounding of the masters and expects the masters themselves.
   Array displaced;
   std::vector<char> has_displaced;  // [parameters], or empty
-  std::vector<Array> states;        // as declared: PER_ELEMENT [own_numel], PER_BLOCK [own_numel / block]; others undefined
+  std::vector<Array> states;        // as declared: PER_ELEMENT [shard_numel], PER_BLOCK [shard_numel / block]; others undefined
   std::vector<std::vector<Segment>> segments;  // [sub_groups] the tensors in each
-  std::vector<Segment> own_segments;           // one per whole tensor, offset 0
+  std::vector<Segment> tensor_segments;        // one per whole tensor, offset 0
 
   // A rank holds an equal part of every bucket of a SERVED state, [numel / ranks], not every
   // element.
-  bool is_served(const Optimizer::State& state) const { return averages_itself && state.is_served(); }
+  bool is_served(const Optimizer::State& state) const { return is_optimizer_reduced && state.is_served(); }
   bool has_master_copy() const { return master_dtype != dtype; }
   const Array& masters() const { return has_master_copy() ? master : param; }
   Reduction reduction() const {
@@ -177,7 +177,7 @@ struct Range {
   at::Tensor grad_of(const zero::Shard& shard) const {
     return grad.narrow(0, shards_gradients() ? shard.own : shard.offset, shard.numel);
   }
-  at::Tensor grad_of(const zero::Part& part) const {
+  at::Tensor grad_of(const zero::TensorPart& part) const {
     return is_sharded() ? grad_of(zero::Shard{part.offset, part.own, part.numel}) : parameters[part.tensor].held.flatten();
   }
   void set_master(const zero::Shard& shard, const at::Tensor& values) const {
@@ -193,7 +193,7 @@ struct Range {
   }
   // Converts a parameter's or part's elements to its values in a state that is cut along elements:
   // where they begin and how many there are.
-  static zero::Part values_in(const zero::Part& part, const Optimizer::State& state) {
+  static zero::TensorPart values_in(const zero::TensorPart& part, const Optimizer::State& state) {
     const auto block = static_cast<int64_t>(state.block);
     return {part.tensor, part.begin / block, part.offset / block, part.own / block,
             static_cast<int64_t>(state.values_of(static_cast<uint64_t>(part.numel)))};
@@ -244,12 +244,12 @@ struct Group {
   std::vector<at::Tensor> parameters;  // all of the group, readable by the program
   // The optimizer's states that are not cut along elements, in host memory: [states] [tensors]
   // PER_TENSOR, [1] SCALAR, [rows] PER_ROW, [columns] PER_COLUMN; others undefined.
-  std::vector<at::Tensor> own_states;
+  std::vector<at::Tensor> group_states;
   // Square states, on the device of the update: [states][tensors of the group][matrices * rows *
   // rows]. Undefined if a tensor has none or is on another rank; empty if no state is a square.
   std::vector<std::vector<at::Tensor>> squares;
-  int64_t lag = 0;                 // updates that were applied before the current optimizer began to count
-  bool has_own_gradients = false;  // set for all its ranges, see Range
+  int64_t lag = 0;                       // updates that were applied before the current optimizer began to count
+  bool has_unreduced_gradients = false;  // set for all its ranges, see Range
 
   double* find(const std::string& hyperparameter) {
     for (size_t i = 0; i < hyper_names.size(); ++i)

@@ -34,7 +34,7 @@ struct RankContext {
   RankContext(const RankContext&) = delete;
 
   uint32_t engine_id = 0;  // counts engines in this process
-  config::Resolved resolved;
+  config::ResolvedConfig resolved;
   const config::Settings& settings() const { return resolved.settings; }
 
   // Order matters: plugin objects must be destroyed before the host table that they were made with.

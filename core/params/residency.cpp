@@ -8,7 +8,7 @@
 
 namespace gannet::zero {
 
-Residency::Residency(Source& source, Limits limits)
+Residency::Residency(ParameterSource& source, Limits limits)
     : source_(source), limits_(limits), forward_(&numels_), backward_(&numels_), evaluation_(&numels_) {
   forward_.set_following(&backward_);
 }
@@ -23,7 +23,7 @@ Residency::~Residency() {
 }
 
 size_t Residency::add(const std::string& name, const at::Tensor& parameter, const std::string& where, int64_t counted) {
-  Resident resident;
+  ResidentParameter resident;
   resident.name = name;
   resident.message = formatted("parameter '{}' {}", name, where);
   resident.tensor = parameter.detach();
@@ -91,7 +91,7 @@ void Residency::bring(const std::vector<size_t>& parameters) {
     for (const size_t p : parameters)
       if (residents_[p].state == State::kAway) start(p);
     for (; done < parameters.size(); ++done) {
-      Resident& resident = residents_[parameters[done]];
+      ResidentParameter& resident = residents_[parameters[done]];
       if (resident.state == State::kHere) continue;
       source_.finish(parameters[done]);
       ahead_ -= resident.numel;
@@ -107,7 +107,7 @@ void Residency::bring(const std::vector<size_t>& parameters) {
 void Residency::release(const std::vector<size_t>& parameters) {
   std::lock_guard lock(mutex_);
   for (const size_t p : parameters) {
-    Resident& resident = residents_[p];
+    ResidentParameter& resident = residents_[p];
     if (--resident.users > 0) continue;
     const bool is_soon = current_ && current_->distance_to_next_use(p) < limits_.reuse_distance && live_ <= limits_.live;
     if (!is_soon) send_away(p);
@@ -115,7 +115,7 @@ void Residency::release(const std::vector<size_t>& parameters) {
 }
 
 std::string Residency::held() const {
-  for (const Resident& resident : residents_)
+  for (const ResidentParameter& resident : residents_)
     if (resident.users > 0) return resident.name;
   return "";
 }
@@ -132,7 +132,7 @@ void Residency::forget() {
 }
 
 void Residency::start(size_t parameter) {
-  Resident& resident = residents_[parameter];
+  ResidentParameter& resident = residents_[parameter];
   resident.memory = take_memory(resident);
   resident.state = State::kComing;
   live_ += resident.numel;
@@ -144,7 +144,7 @@ void Residency::start(size_t parameter) {
 }
 
 void Residency::send_away(size_t parameter) {
-  Resident& resident = residents_[parameter];
+  ResidentParameter& resident = residents_[parameter];
   if (resident.state == State::kAway) return;
   if (resident.state == State::kComing) {
     source_.drop(parameter);
@@ -166,7 +166,7 @@ void Residency::look_ahead() {
   size_t parameter = 0;
   int64_t seen = 0;
   for (size_t place = 0; seen < limits_.prefetch && current_->upcoming(place, &parameter); ++place) {
-    const Resident& resident = residents_[parameter];
+    const ResidentParameter& resident = residents_[parameter];
     seen += resident.numel;
     if (resident.state != State::kAway) continue;
     if (ahead_ + resident.numel > limits_.prefetch || live_ + resident.numel > limits_.live) return;
@@ -194,7 +194,7 @@ void Residency::make_room(int64_t numel) {
 
 // Reuses buffers, because fresh memory costs a page fault per page. Spare and live buffers together
 // never exceed the peak of live ones.
-at::Tensor Residency::take_memory(const Resident& resident) {
+at::Tensor Residency::take_memory(const ResidentParameter& resident) {
   const auto fits = [&](const at::Tensor& memory) {
     return memory.numel() >= resident.bytes && memory.numel() <= resident.bytes + resident.bytes / 8;
   };

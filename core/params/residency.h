@@ -27,9 +27,9 @@
 namespace gannet::zero {
 
 // The source of whole parameters: the other ranks' shards, or a slower tier.
-class Source {
+class ParameterSource {
  public:
-  virtual ~Source() = default;
+  virtual ~ParameterSource() = default;
   virtual int64_t numel_to_gather(size_t parameter) const = 0;        // elements of the buffer that start() fills, with padding
   virtual void start(size_t parameter, const at::Tensor& whole) = 0;  // begins to fill `whole`
   virtual void finish(size_t parameter) = 0;                          // waits until `whole` is filled
@@ -50,7 +50,7 @@ class Residency {
   };
   enum class Pass { kForward, kBackward, kEvaluation };
 
-  Residency(Source& source, Limits limits);
+  Residency(ParameterSource& source, Limits limits);
   ~Residency();  // a module that outlives its engine keeps its parameters' shapes, and a read names the parameter
   Residency(const Residency&) = delete;
 
@@ -75,7 +75,7 @@ class Residency {
   void set_writable(size_t parameter, bool on) { residents_[parameter].writable = on; }
   bool is_writable(size_t parameter) const { return residents_[parameter].writable; }
   void store(size_t parameter);  // sends what was written into a present parameter to its source
-  Source& source() { return source_; }
+  ParameterSource& source() { return source_; }
   // Values have changed at the source: releases every present parameter that is not held.
   void forget();
   // Called once, the first time that the order of uses changes.
@@ -89,7 +89,7 @@ class Residency {
 
  private:
   enum class State { kAway, kComing, kHere };
-  struct Resident {
+  struct ResidentParameter {
     std::string name, message;
     at::Tensor tensor;  // shares the parameter's storage, without its graph
     int64_t numel = 0;  // the counted number
@@ -105,12 +105,12 @@ class Residency {
   void send_away(size_t parameter);
   void look_ahead();
   void make_room(int64_t numel);
-  at::Tensor take_memory(const Resident& resident);
+  at::Tensor take_memory(const ResidentParameter& resident);
 
   const AbsenceErrors absence_errors_;  // on the thread that made the engine
-  Source& source_;
+  ParameterSource& source_;
   Limits limits_;
-  std::vector<Resident> residents_;
+  std::vector<ResidentParameter> residents_;
   std::vector<int64_t> numels_;
   Trace forward_, backward_, evaluation_;
   Trace* current_ = nullptr;

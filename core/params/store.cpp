@@ -127,7 +127,7 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
   range.gradient_ratio = ratio;
   range.tie = tie;
   range.keeps_whole_tensors = whole_groups_.contains(group);
-  range.averages_itself = averaging_groups_.contains(group);
+  range.is_optimizer_reduced = averaging_groups_.contains(group);
   if (const auto found = alignments_.find(group); found != alignments_.end()) range.alignment = found->second;
   range.placement = placement;
   range.dtype = dtype;
@@ -172,11 +172,11 @@ void ParameterStore::keep_whole_tensors(size_t group) {
     if (range.group == group) range.keeps_whole_tensors = true;
 }
 
-void ParameterStore::let_average_itself(size_t group) {
+void ParameterStore::set_optimizer_reduced(size_t group) {
   if (context_.comm->size() == 1) return;  // nothing to average: gradients are taken over without a copy
   averaging_groups_.insert(group);
   for (auto& range : ranges_)
-    if (range.group == group) range.averages_itself = true;
+    if (range.group == group) range.is_optimizer_reduced = true;
 }
 
 void ParameterStore::align_ranges(size_t group, int64_t alignment) {
@@ -232,8 +232,8 @@ bool ParameterStore::has_experts() const {
   return std::any_of(ranges_.begin(), ranges_.end(), [](const Range& range) { return range.is_of_experts(); });
 }
 
-ParameterStore::Named ParameterStore::owned() const {
-  Named all;
+ParameterStore::NamedParameters ParameterStore::owned() const {
+  NamedParameters all;
   for (const auto* each : {&ranges_, &frozen_})
     for (const auto& range : *each)
       for (const auto& parameter : range.parameters)

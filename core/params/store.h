@@ -49,7 +49,7 @@ namespace gannet {
 
 class ParameterStore {
  public:
-  using Named = std::vector<std::pair<std::string, at::Tensor>>;
+  using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
   /// Allocates zeroed memory for gradients that are kept outside device memory.
   using GradientMemory = std::function<at::Tensor(int64_t numel, at::ScalarType dtype)>;
 
@@ -75,7 +75,7 @@ class ParameterStore {
   void align_ranges(size_t group, int64_t alignment);
   /// For an optimizer that may average gradients itself: with several ranks, every bucket divides
   /// equally among them. Call before place().
-  void let_average_itself(size_t group);
+  void set_optimizer_reduced(size_t group);
   /// In the order of TrainedParameter::index. Pointers hold until the next add().
   std::vector<const TrainedParameter*> parameters_of(size_t group) const;
   /// Marks a frozen parameter that is now trained, in another range.
@@ -86,7 +86,7 @@ class ParameterStore {
   std::deque<Range>& frozen() { return frozen_; }  // untrained, but sharded or on a tier; no masters, no gradients
   const std::deque<Range>& frozen() const { return frozen_; }
   /// All of them except those marked as moved.
-  Named owned() const;
+  NamedParameters owned() const;
   bool shards_gradients() const { return !ranges_.empty() && ranges_[0].shards_gradients(); }
   /// Averaged gradients, masters and states are shards that differ between ranks; false: every rank
   /// has all of them.
@@ -147,29 +147,29 @@ class ParameterStore {
   void refresh_masters();  // copies this rank's shards to masters, except elements that equal their master's rounding
 
   // ---- values of one parameter (values.cpp)
-  struct Found {
+  struct FoundParameter {
     Range* range;
     size_t parameter;
     TrainedParameter& get() const { return range->parameters[parameter]; }
     /// This rank's part; numel 0: none.
-    zero::Part part() const;
+    zero::TensorPart part() const;
   };
   /// Throws Error(kNotFound) with the nearest name.
-  Found find(const std::string& name);
+  FoundParameter find(const std::string& name);
   std::vector<std::string> names() const;
-  at::Tensor own_master(const Found& found) const;    // [part numel] of this rank's part
-  at::Tensor own_gradient(const Found& found) const;  // the same, from the reducer
-  at::Tensor own_state(const Found& found, size_t state) const;
+  at::Tensor shard_master(const FoundParameter& found) const;    // [part numel] of this rank's part
+  at::Tensor shard_gradient(const FoundParameter& found) const;  // the same, from the reducer
+  at::Tensor shard_state(const FoundParameter& found, size_t state) const;
   /// The value that operators read. If sharded: a copy, and a collective call; undefined on ranks
   /// with `keeps` false.
   at::Tensor whole_value(const TrainedParameter& parameter, bool keeps) const;
   /// Assembles the whole from every rank's part, bit for bit, in the parameter's shape. Collective.
-  at::Tensor gather(const Found& found, const at::Tensor& own) const;
+  at::Tensor gather(const FoundParameter& found, const at::Tensor& own) const;
   /// `flat`: [numel] the whole parameter, the same on every rank. Updates the parameter in use as
   /// well.
-  void set_master(const Found& found, const at::Tensor& flat);
-  void set_gradient(const Found& found, const at::Tensor& flat);
-  void set_state(const Found& found, size_t state, const at::Tensor& flat);
+  void set_master(const FoundParameter& found, const at::Tensor& flat);
+  void set_gradient(const FoundParameter& found, const at::Tensor& flat);
+  void set_state(const FoundParameter& found, size_t state, const at::Tensor& flat);
   /// Stores new values that the module's tensor already has: writes this rank's parts of masters
   /// and shards. `flat` is the whole parameter.
   void keep_written(Range& range, size_t parameter, const at::Tensor& flat);
@@ -185,13 +185,13 @@ class ParameterStore {
   void restore_memory(Range& range, size_t parameter);
   /// Names and values of all masters, whole. Calls `before_gathering` once if ranks must
   /// synchronize.
-  Named whole_masters(const std::function<void()>& before_gathering) const;
+  NamedParameters whole_masters(const std::function<void()>& before_gathering) const;
 
  private:
   at::Tensor masters_after_write(const Range& range, size_t parameter, const zero::Shard& shard, const at::Tensor& written) const;
   /// Writes this rank's part of a parameter's masters from the parameter's values `mine`. Displaced
   /// masters are kept until the step.
-  void write_masters(Range& range, size_t parameter, const zero::Part& part, const at::Tensor& mine);
+  void write_masters(Range& range, size_t parameter, const zero::TensorPart& part, const at::Tensor& mine);
   Range& range_for(size_t group, const TrainedParameter& parameter);
   double gradient_ratio(const TrainedParameter& parameter) const;
   /// The number of elements for decisions that all ranks along data must make alike, although

@@ -26,7 +26,7 @@ void Trace::begin() {
 void Trace::link() {
   first_.assign(numels_->size(), kNone);
   total_ = 0;
-  for (Use& use : uses_) {
+  for (ParameterUse& use : uses_) {
     use.before = total_;
     total_ += (*numels_)[use.parameter];
   }

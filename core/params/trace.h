@@ -37,17 +37,17 @@ class Trace {
   bool upcoming(size_t place, size_t* parameter) const;
 
  private:
-  struct Use {
+  struct ParameterUse {
     size_t parameter;
     int64_t before;  // elements used before it, in this stretch
     size_t next;     // the parameter's next use in this stretch, or kNone
   };
   static constexpr size_t kNone = std::numeric_limits<size_t>::max();
-  void link();  // fills Use::next and first_
+  void link();  // fills ParameterUse::next and first_
 
   const std::vector<int64_t>* numels_;
   Trace* following_ = nullptr;
-  std::vector<Use> uses_;
+  std::vector<ParameterUse> uses_;
   std::vector<size_t> first_;  // [parameters] position of the first use
   std::vector<size_t> last_;   // [parameters] position of the latest use in this run of the stretch
   int64_t total_ = 0;

@@ -15,17 +15,17 @@
 namespace gannet {
 namespace {
 
-zero::Shard place_of(const zero::Part& part) { return {part.offset, part.own, part.numel}; }
+zero::Shard place_of(const zero::TensorPart& part) { return {part.offset, part.own, part.numel}; }
 
 }  // namespace
 
-zero::Part ParameterStore::Found::part() const {
+zero::TensorPart ParameterStore::FoundParameter::part() const {
   for (const auto& part : range->parts)
     if (part.tensor == parameter) return part;
   return {};
 }
 
-ParameterStore::Found ParameterStore::find(const std::string& name) {
+ParameterStore::FoundParameter ParameterStore::find(const std::string& name) {
   std::vector<std::string> names;
   for (auto& range : ranges_)
     for (size_t p = 0; p < range.parameters.size(); ++p) {
@@ -43,21 +43,23 @@ std::vector<std::string> ParameterStore::names() const {
   return names;
 }
 
-at::Tensor ParameterStore::own_master(const Found& found) const { return found.range->master_of(place_of(found.part())); }
+at::Tensor ParameterStore::shard_master(const FoundParameter& found) const {
+  return found.range->master_of(place_of(found.part()));
+}
 
-at::Tensor ParameterStore::own_gradient(const Found& found) const {
-  zero::Part part = found.part();
+at::Tensor ParameterStore::shard_gradient(const FoundParameter& found) const {
+  zero::TensorPart part = found.part();
   part.tensor = found.parameter;  // this rank may have no part of it
   return found.range->grad_of(part);
 }
 
-at::Tensor ParameterStore::own_state(const Found& found, size_t state) const {
+at::Tensor ParameterStore::shard_state(const FoundParameter& found, size_t state) const {
   const auto part = found.part();
   return found.range->states[state].get(part.own, part.numel);
 }
 
 // A rank without elements adds zeros. The sum is over bytes, so the result is exact.
-at::Tensor ParameterStore::gather(const Found& found, const at::Tensor& own) const {
+at::Tensor ParameterStore::gather(const FoundParameter& found, const at::Tensor& own) const {
   if (!found.range->is_sharded())
     return Range::shaped(own.to(context_.device, /*non_blocking=*/false, /*copy=*/true), found.get());
   const auto part = found.part();
@@ -67,7 +69,7 @@ at::Tensor ParameterStore::gather(const Found& found, const at::Tensor& own) con
   return Range::shaped(whole, found.get());
 }
 
-void ParameterStore::set_master(const Found& found, const at::Tensor& flat) {
+void ParameterStore::set_master(const FoundParameter& found, const at::Tensor& flat) {
   Range& range = *found.range;
   const auto part = found.part();
   if (!range.has_displaced.empty()) range.has_displaced[found.parameter] = 0;
@@ -83,7 +85,7 @@ void ParameterStore::set_master(const Found& found, const at::Tensor& flat) {
     range.set_param({found.get().offset, found.get().offset, found.get().numel}, flat);
 }
 
-void ParameterStore::set_gradient(const Found& found, const at::Tensor& flat) {
+void ParameterStore::set_gradient(const FoundParameter& found, const at::Tensor& flat) {
   const auto part = found.part();
   if (!found.range->is_sharded())
     found.get().held.flatten().copy_(flat);
@@ -91,7 +93,7 @@ void ParameterStore::set_gradient(const Found& found, const at::Tensor& flat) {
     found.range->grad_of(place_of(part)).copy_(flat.narrow(0, part.begin, part.numel));
 }
 
-void ParameterStore::set_state(const Found& found, size_t state, const at::Tensor& flat) {
+void ParameterStore::set_state(const FoundParameter& found, size_t state, const at::Tensor& flat) {
   const auto part = found.part();
   if (part.numel > 0) found.range->states[state].set(part.own, flat.narrow(0, part.begin, part.numel));
 }
@@ -118,7 +120,7 @@ void ParameterStore::forget_displaced() {
   }
 }
 
-void ParameterStore::write_masters(Range& range, size_t parameter, const zero::Part& part, const at::Tensor& mine) {
+void ParameterStore::write_masters(Range& range, size_t parameter, const zero::TensorPart& part, const at::Tensor& mine) {
   const at::Tensor masters = range.master_of(place_of(part)), after = masters_after_write(range, parameter, place_of(part), mine);
   if (at::equal(masters.to(after.device()), after)) return;
   if (range.has_displaced.empty()) {
@@ -130,7 +132,7 @@ void ParameterStore::write_masters(Range& range, size_t parameter, const zero::P
 }
 
 void ParameterStore::keep_written(Range& range, size_t parameter, const at::Tensor& flat) {
-  for (const zero::Part& part : range.parts) {
+  for (const zero::TensorPart& part : range.parts) {
     if (part.tensor != parameter) continue;
     const at::Tensor mine = flat.narrow(0, part.begin, part.numel);
     if (range.is_gathered_on_demand_) range.set_param(place_of(part), mine);
@@ -140,7 +142,7 @@ void ParameterStore::keep_written(Range& range, size_t parameter, const at::Tens
 
 void ParameterStore::take_in(Range& range, size_t p, const at::Tensor& flat, bool is_replaced, bool is_in_full) {
   TrainedParameter& parameter = range.parameters[p];
-  for (const zero::Part& part : range.parts) {
+  for (const zero::TensorPart& part : range.parts) {
     if (part.tensor != p) continue;
     const at::Tensor mine = flat.narrow(0, part.begin, part.numel);
     if (range.has_master_copy()) {
@@ -179,8 +181,8 @@ at::Tensor ParameterStore::whole_value(const TrainedParameter& parameter, bool k
   return copy;
 }
 
-ParameterStore::Named ParameterStore::whole_masters(const std::function<void()>& before_gathering) const {
-  Named values;
+ParameterStore::NamedParameters ParameterStore::whole_masters(const std::function<void()>& before_gathering) const {
+  NamedParameters values;
   bool has_begun = false;
   for (const auto& range : ranges_) {
     if (!range.is_sharded() || !(range.has_master_copy() || range.shards_parameters())) {

@@ -72,8 +72,8 @@ CallRecord nobodys{};
 
 thread_local CallRecord* mine = nullptr;
 
-struct Lease {
-  ~Lease() {
+struct RecordLease {
+  ~RecordLease() {
     if (!taken) return;
     mine = &nobodys;  // later destructors may still call plugins
     taken->is_inside.store(0, std::memory_order_relaxed);
@@ -81,7 +81,7 @@ struct Lease {
   }
   CallRecord* taken = nullptr;
 };
-thread_local Lease lease;
+thread_local RecordLease lease;
 
 CallRecord& take_place() {
   for (CallRecord& record : memory().threads) {
@@ -109,7 +109,7 @@ bool is_in_handler_of_signal() {
   return is;
 }
 
-void say(const char* begin, const Inside& inside, const char* end) {
+void say(const char* begin, const PluginCallMark& inside, const char* end) {
   char text[kMostText];
   size_t at = 0;
   const auto add = [&](const char* part) {
@@ -123,7 +123,7 @@ void say(const char* begin, const Inside& inside, const char* end) {
 }
 
 void at_exit() {
-  const Inside* inside = Inside::current();
+  const PluginCallMark* inside = PluginCallMark::current();
   if (!inside || is_in_handler_of_signal()) {
     memory().has_ended.store(1);
     return;
@@ -144,11 +144,11 @@ void after_fork_in_child() {
   memory_in_use.store(&own_memory(), std::memory_order_release);
   mine = &nobodys;
   lease.taken = nullptr;
-  Inside::forget();
+  PluginCallMark::forget();
 }
 
 void on_signal(int number) {
-  if (const Inside* inside = Inside::current()) say("gannet: error: a signal came ", *inside, "\n");
+  if (const PluginCallMark* inside = PluginCallMark::current()) say("gannet: error: a signal came ", *inside, "\n");
   ::raise(number);  // SA_RESETHAND: now the default action
 }
 

@@ -15,7 +15,7 @@
 namespace gannet::plugin {
 namespace {
 
-thread_local const Inside* innermost = nullptr;
+thread_local const PluginCallMark* innermost = nullptr;
 
 template <size_t kBytes>
 void copy(char (&into)[kBytes], const char* text) {
@@ -42,33 +42,33 @@ void warn_of_environment(const std::string& who, const char* call, const FloatEn
 
 }  // namespace
 
-std::string text_of(const Place& place) {
+std::string text_of(const CallPlace& place) {
   std::string text = *place.call ? formatted(", in {}", place.call) : "";
   if (place.step > 0) text += formatted(" of step {}", place.step);
   if (place.tensor && *place.tensor) text += formatted(", tensor '{}'", printable(place.tensor));
   return text;
 }
 
-Inside::Inside(const Plugin& plugin, const Place& place)
+PluginCallMark::PluginCallMark(const Plugin& plugin, const CallPlace& place)
     : plugin_(&plugin), place_(place), outer_(innermost), environment_(FloatEnvironment::now()) {
   enter();
 }
 
-Inside::Inside(const char* file)
+PluginCallMark::PluginCallMark(const char* file)
     : plugin_(nullptr), file_(file), place_{"opening the file"}, outer_(innermost), environment_(FloatEnvironment::now()) {
   enter();
 }
 
-Inside::Inside(const Inside* caller)
+PluginCallMark::PluginCallMark(const PluginCallMark* caller)
     : plugin_(caller ? caller->plugin_ : nullptr),
       file_(caller ? caller->file_ : nullptr),
-      place_(caller ? caller->place_ : Place{}),
+      place_(caller ? caller->place_ : CallPlace{}),
       outer_(innermost),
       environment_(FloatEnvironment::now()) {
   if (caller) enter();
 }
 
-Inside::~Inside() {
+PluginCallMark::~PluginCallMark() {
   if (innermost != this) return;  // the mark has no caller, or was forgotten
   innermost = outer_;
   if (outer_)
@@ -78,17 +78,17 @@ Inside::~Inside() {
   if (FloatEnvironment::now() != environment_) put_back();
 }
 
-const Inside* Inside::current() { return innermost; }
+const PluginCallMark* PluginCallMark::current() { return innermost; }
 
-void Inside::forget() { innermost = nullptr; }
+void PluginCallMark::forget() { innermost = nullptr; }
 
-void Inside::enter() {
+void PluginCallMark::enter() {
   watch_ends();
   innermost = this;
   record();
 }
 
-void Inside::fill(CallRecord& record) const {
+void PluginCallMark::fill(CallRecord& record) const {
   copy(record.kind, plugin_ ? kind_name(plugin_->kind()) : "");
   copy(record.name, plugin_ ? plugin_->descriptor->name : file_);
   copy(record.version, plugin_ ? plugin_->descriptor->version : "");
@@ -102,7 +102,7 @@ void Inside::fill(CallRecord& record) const {
 }
 
 // A signal between any two of these lines may end the process; the record then shows no call.
-void Inside::record() const {
+void PluginCallMark::record() const {
   CallRecord& record = call_record();
   record.is_inside.store(0, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -111,7 +111,7 @@ void Inside::record() const {
   record.is_inside.store(1, std::memory_order_relaxed);
 }
 
-void Inside::put_back() const {
+void PluginCallMark::put_back() const {
   const FloatEnvironment left = FloatEnvironment::now();
   environment_.restore();
   try {
@@ -122,17 +122,17 @@ void Inside::put_back() const {
   }
 }
 
-size_t Inside::write(char* into, size_t bytes) const {
+size_t PluginCallMark::write(char* into, size_t bytes) const {
   CallRecord record{};
   fill(record);
   return write_record(record, into, bytes);
 }
 
-AsTheHost::AsTheHost() : before_(FloatEnvironment::now()) {
+HostEnvironmentScope::HostEnvironmentScope() : before_(FloatEnvironment::now()) {
   if (innermost && before_ != innermost->environment()) innermost->environment().restore();
 }
 
-AsTheHost::~AsTheHost() {
+HostEnvironmentScope::~HostEnvironmentScope() {
   if (FloatEnvironment::now() != before_) before_.restore();
 }
 

@@ -1,7 +1,7 @@
 // Marks the thread as "inside of plugin X 1.2, update, step 3". Every plugin call is made within a
 // mark.
 //
-//   const Inside inside(plugin, {.call = "update", .step = 3, .tensor = "h.0.weight"});
+//   const PluginCallMark inside(plugin, {.call = "update", .step = 3, .tensor = "h.0.weight"});
 //   api->update(...);
 //
 // While the mark lives:
@@ -24,32 +24,32 @@
 namespace gannet::plugin {
 
 // A place in a plugin. The strings outlive the call.
-struct Place {
+struct CallPlace {
   const char* call = "";         // as in the contract's table: "update"
   uint64_t step = 0;             // 0: the call belongs to no step
   const char* tensor = nullptr;  // the first tensor of the call
 };
 
 // ", in update of step 3, tensor 'w'"
-std::string text_of(const Place& place);
+std::string text_of(const CallPlace& place);
 
-class Inside {
+class PluginCallMark {
  public:
-  Inside(const Plugin& plugin, const Place& place);
+  PluginCallMark(const Plugin& plugin, const CallPlace& place);
   // For a file that is being opened, with contents not yet known. `file` outlives the mark.
-  explicit Inside(const char* file);
+  explicit PluginCallMark(const char* file);
   // The same call on a worker thread: a part of the loop that the plugin runs on the host's
   // threads.
-  explicit Inside(const Inside* caller);
-  ~Inside();
-  Inside(const Inside&) = delete;
+  explicit PluginCallMark(const PluginCallMark* caller);
+  ~PluginCallMark();
+  PluginCallMark(const PluginCallMark&) = delete;
 
   // The innermost mark of this thread; null outside of plugins.
-  static const Inside* current();
+  static const PluginCallMark* current();
   // For the child of a fork(), which does not end the program.
   static void forget();
   const Plugin* plugin() const { return plugin_; }  // null: a file is being opened
-  const Place& place() const { return place_; }
+  const CallPlace& place() const { return place_; }
   // The host's floating-point environment at the call.
   const FloatEnvironment& environment() const { return environment_; }
   // "inside of optimizer plugin X 1.2, update, step 3", for the end of the process. Allocates
@@ -63,18 +63,18 @@ class Inside {
   void put_back() const;
   const Plugin* plugin_;
   const char* file_ = nullptr;
-  Place place_;
-  const Inside* outer_ = nullptr;
+  CallPlace place_;
+  const PluginCallMark* outer_ = nullptr;
   FloatEnvironment environment_;
 };
 
 // Restores the host's floating-point environment while a plugin runs a loop on the host's threads;
 // the plugin's own settings are suspended.
-class AsTheHost {
+class HostEnvironmentScope {
  public:
-  AsTheHost();
-  ~AsTheHost();
-  AsTheHost(const AsTheHost&) = delete;
+  HostEnvironmentScope();
+  ~HostEnvironmentScope();
+  HostEnvironmentScope(const HostEnvironmentScope&) = delete;
 
  private:
   const FloatEnvironment before_;

@@ -92,7 +92,7 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
   std::error_code failed;
   auto* library = new dll::shared_library();  // leaked: plugins live as long as the process
   {
-    const Inside inside(file.c_str());  // its static constructors run
+    const PluginCallMark inside(file.c_str());  // its static constructors run
     library->load(opened, mode, failed);
   }
   if (failed) {
@@ -107,7 +107,7 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
 }
 
 // An open file. Its SHA-256 is computed when a trust list first checks it.
-struct Opened {
+struct OpenedFile {
   std::vector<const Plugin*> plugins;
   std::string sha256;
 };
@@ -118,7 +118,7 @@ struct Opened {
 
 // For a file opened without a trust list: if its hash is unchanged, the file now is the file that
 // was opened.
-void require_trust(const TrustList& trust, const Candidate& candidate, Opened& opened) {
+void require_trust(const TrustList& trust, const Candidate& candidate, OpenedFile& opened) {
   if (opened.sha256.empty()) {
     const ElfFile now(candidate.file);
     if (opened.plugins.empty() || hash_of(now.bytes()) != opened.plugins[0]->hash)
@@ -130,9 +130,9 @@ void require_trust(const TrustList& trust, const Candidate& candidate, Opened& o
 }
 
 // `path`: the file itself, or the copy that was judged.
-Opened open_file(const Candidate& candidate, const std::string& path) {
+OpenedFile open_file(const Candidate& candidate, const std::string& path) {
   const ElfFile elf(path);
-  Opened opened;
+  OpenedFile opened;
   const std::string hash = hash_of(elf.bytes());
   const auto table = table_of(candidate.file, path, elf);
   try {
@@ -144,7 +144,7 @@ Opened open_file(const Candidate& candidate, const std::string& path) {
   return opened;
 }
 
-Opened open_trusted(const Candidate& candidate, const TrustList& trust) {
+OpenedFile open_trusted(const Candidate& candidate, const TrustList& trust) {
   std::unique_ptr<SealedCopy> copy;
   try {
     copy = std::make_unique<SealedCopy>(candidate.file);
@@ -154,7 +154,7 @@ Opened open_trusted(const Candidate& candidate, const TrustList& trust) {
   const std::string hash = sha256(ElfFile(copy->path()).bytes());
   trust.require_hash(candidate.file, hash);
   copy->keep();  // even if opening fails: the linker may have seen the path
-  Opened opened = open_file(candidate, copy->path());
+  OpenedFile opened = open_file(candidate, copy->path());
   opened.sha256 = hash;
   return opened;
 }
@@ -165,7 +165,7 @@ const std::vector<const Plugin*>& open(const Candidate& candidate, const TrustLi
   // Never destroyed: plugins may be used while static objects are destroyed.
   static auto& mutex = *new std::mutex;
   // By canonical path: two links to a file are one plugin.
-  static auto& opened = *new std::map<std::string, Opened>;
+  static auto& opened = *new std::map<std::string, OpenedFile>;
   std::lock_guard lock(mutex);
   if (const auto found = opened.find(candidate.file); found != opened.end()) {
     if (trust) require_trust(*trust, candidate, found->second);
@@ -174,7 +174,7 @@ const std::vector<const Plugin*>& open(const Candidate& candidate, const TrustLi
   if (!candidate.rejected.empty())
     throw Error(ErrorCode::kPlugin, formatted("plugin {} {}", printable(candidate.file), candidate.rejected),
                 candidate.remedy.empty() ? kRebuild : candidate.remedy);
-  Opened fresh = trust ? open_trusted(candidate, *trust) : open_file(candidate, candidate.file);
+  OpenedFile fresh = trust ? open_trusted(candidate, *trust) : open_file(candidate, candidate.file);
   return opened.emplace(candidate.file, std::move(fresh)).first->second.plugins;
 }
 

@@ -13,21 +13,21 @@ namespace gannet::plugin {
 
 // Storage behind view_. Filled once, then never moved: ParamSets share it.
 struct ParamSet::Storage {
-  std::vector<std::optional<Converted>> converted;  // nullopt: no value and no default, or null
+  std::vector<std::optional<ConvertedValue>> converted;  // nullopt: no value and no default, or null
   std::vector<gannet_param_value> values;
   std::vector<std::vector<const char*>> strings;  // [specs] for the lists of strings
 };
 
 namespace {
 
-using Where = std::function<std::string(const std::string& member)>;
+using MemberDescription = std::function<std::string(const std::string& member)>;
 
 bool is_comment(const std::string& key) { return key.starts_with('_') || key.starts_with("x-"); }
 
 // Converts `params` for each spec of the schema. Throws at the first mistake, or collects all in
 // `mistakes`.
-std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Dict& params, const Where& where,
-                                                  std::vector<Error>* mistakes) {
+std::vector<std::optional<ConvertedValue>> convert_all(const Plugin& plugin, const Dict& params, const MemberDescription& where,
+                                                       std::vector<Error>* mistakes) {
   const auto refuse = [&](const std::string& member, const std::string& reason, const std::string& next_step) {
     const std::string place = where ? where(member) : "";
     const Error error(ErrorCode::kConfig, (place.empty() ? "" : formatted("{}: ", place)) + reason, next_step);
@@ -44,7 +44,7 @@ std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Di
     if (!is_comment(key) && std::find(names.begin(), names.end(), key) == names.end())
       refuse(key, formatted("{} has no parameter '{}'{}", who, key, did_you_mean(key, names)), legal);
 
-  std::vector<std::optional<Converted>> converted(specs.size());
+  std::vector<std::optional<ConvertedValue>> converted(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     const auto& spec = *specs[i];
     const Value* given = params.find(spec.name);
@@ -74,13 +74,13 @@ std::vector<std::optional<Converted>> convert_all(const Plugin& plugin, const Di
 
 }  // namespace
 
-std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params, const Where& where) {
+std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params, const MemberDescription& where) {
   std::vector<Error> mistakes;
   convert_all(plugin, params, where, &mistakes);
   return mistakes;
 }
 
-ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& where) {
+ParamSet parse_params(const Plugin& plugin, const Dict& params, const MemberDescription& where) {
   ParamSet set;
   set.storage_ = std::make_shared<ParamSet::Storage>();
   auto& [converted, values, strings] = *set.storage_;
@@ -97,7 +97,7 @@ ParamSet parse_params(const Plugin& plugin, const Dict& params, const Where& whe
     value.is_given = given != nullptr;
     value.is_set = converted[i].has_value();
     if (!converted[i]) converted[i].emplace();
-    const Converted& known = *converted[i];
+    const ConvertedValue& known = *converted[i];
     value.integer = known.integer;
     value.number = known.number;
     value.string = value.is_set && spec.type == GANNET_PARAM_STRING ? known.text.c_str() : nullptr;

@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // The parsed name of a note's entry: "optimizer/adam@cpu".
-struct Provided {
-  explicit Provided(const std::string& text) {
+struct ProvidedName {
+  explicit ProvidedName(const std::string& text) {
     const size_t slash = std::min(text.find('/'), text.size()), at = std::min(text.find('@'), text.size());
     kind = text.substr(0, slash);
     if (slash < at) name = text.substr(slash + 1, at - slash - 1);
@@ -31,11 +31,11 @@ struct Provided {
   std::string kind, name, device;
 };
 
-struct Wanted {
+struct RequestedPlugin {
   std::string kind, name, device;  // lower case; no device: any
 
   bool met_by(const std::string& provided_text) const {
-    const Provided provided(provided_text);
+    const ProvidedName provided(provided_text);
     return provided.kind == kind && provided.name == name &&
            (device.empty() || provided.device.empty() || provided.device == device);
   }
@@ -156,7 +156,7 @@ void Registry::require_trust(const Plugin& plugin) const {
 }
 
 const Plugin* Registry::find(gannet_kind kind, const std::string& name, const std::string& device) {
-  const Wanted wanted{kind_name(kind), lower(name), lower(device)};
+  const RequestedPlugin wanted{kind_name(kind), lower(name), lower(device)};
   const Candidate* passed_over = nullptr;
   for (const auto& candidate : candidates_) {
     if (!wanted.met_by(candidate)) continue;
@@ -193,7 +193,7 @@ std::vector<const Plugin*> Registry::accelerators_best_first() {
   std::set<std::string> names;
   for (const auto& candidate : candidates_)
     for (const auto& text : candidate.provides)
-      if (const Provided provided(text); provided.kind == kind_name(GANNET_KIND_ACCELERATOR)) names.insert(provided.name);
+      if (const ProvidedName provided(text); provided.kind == kind_name(GANNET_KIND_ACCELERATOR)) names.insert(provided.name);
   std::vector<const Plugin*> found;
   for (const auto& name : names) {
     try {
@@ -209,12 +209,12 @@ std::vector<const Plugin*> Registry::accelerators_best_first() {
 
 const Plugin& Registry::require(gannet_kind kind, const std::string& name, const std::string& device) {
   if (const Plugin* plugin = find(kind, name, device)) return *plugin;
-  const Wanted wanted{kind_name(kind), lower(name), lower(device)};
+  const RequestedPlugin wanted{kind_name(kind), lower(name), lower(device)};
   std::vector<std::string> names, other_devices;
   for (const auto& candidate : candidates_) {
     if (!candidate.rejected.empty()) continue;
     for (const auto& text : candidate.provides) {
-      const Provided provided(text);
+      const ProvidedName provided(text);
       if (provided.kind != wanted.kind) continue;
       if (provided.name == wanted.name)
         other_devices.push_back(provided.device);

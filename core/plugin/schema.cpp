@@ -154,8 +154,8 @@ std::string chosen(const gannet_param_spec& spec, const Value& value, const Valu
 
 }  // namespace
 
-Converted convert(const gannet_param_spec& spec, const Value& value) {
-  Converted result;
+ConvertedValue convert(const gannet_param_spec& spec, const Value& value) {
+  ConvertedValue result;
   switch (spec.type) {
     case GANNET_PARAM_BOOL: {
       const auto boolean = boolean_of(value);
@@ -212,7 +212,7 @@ void check_dynamic(const gannet_descriptor& descriptor, const std::string& name,
   }
 }
 
-std::optional<Converted> default_of(const gannet_param_spec& spec) {
+std::optional<ConvertedValue> default_of(const gannet_param_spec& spec) {
   if (!spec.default_json) return std::nullopt;
   const auto json = nlohmann::json::parse(spec.default_json, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) throw Error(ErrorCode::kConfig, "it is not JSON");

@@ -16,7 +16,7 @@ namespace gannet::plugin {
 std::vector<const gannet_param_spec*> specs_of(const gannet_descriptor& descriptor);
 
 // A value that fits its spec. Only the member for the spec's type is meaningful.
-struct Converted {
+struct ConvertedValue {
   int64_t integer = 0;
   double number = 0;
   std::string text;
@@ -27,14 +27,14 @@ struct Converted {
 
 // Converts as the config does ("2" for an integer, 5e8 for an integer, "false" for a boolean) and checks range, choices and
 // length. Throws Error(kConfig) with the bare reason: "expected a number of at least 0, found -1".
-Converted convert(const gannet_param_spec& spec, const Value& value);
+ConvertedValue convert(const gannet_param_spec& spec, const Value& value);
 
 // Checks a new value, during training, of a dynamic number or a list element ("betas[0]"). Throws
 // as convert does.
 void check_dynamic(const gannet_descriptor& descriptor, const std::string& name, double value);
 
 // The default, if any. Throws as convert does, and if the text is not JSON.
-std::optional<Converted> default_of(const gannet_param_spec& spec);
+std::optional<ConvertedValue> default_of(const gannet_param_spec& spec);
 
 // Throws Error(kPlugin) with the bare reason if the schema contradicts itself.
 void check_schema(const gannet_descriptor& descriptor);

@@ -13,7 +13,7 @@
 
 namespace gannet::profiler {
 
-std::vector<size_t> Recorder::attribute() const {
+std::vector<size_t> OperatorRecorder::attribute() const {
   std::vector<size_t> modules(events_.size(), Modules::kRoot);
   std::vector<size_t> forward;  // in execution order
   for (size_t e = 0; e < events_.size(); ++e)
@@ -54,7 +54,7 @@ std::vector<size_t> Recorder::attribute() const {
   return modules;
 }
 
-ModelProfile Recorder::profile() const {
+ModelProfile OperatorRecorder::profile() const {
   std::lock_guard lock(mutex_);
   ModelProfile profile;
   profile.modules = modules_.rows();

@@ -6,17 +6,17 @@
 namespace gannet::profiler {
 namespace {
 
-Counted times(int64_t numel, double factor) { return {static_cast<int64_t>(static_cast<double>(numel) * factor), 0}; }
+OperationCount times(int64_t numel, double factor) { return {static_cast<int64_t>(static_cast<double>(numel) * factor), 0}; }
 
-Counted of_result(const Call& call, double factor) { return times(call.elements(), factor); }
-Counted of_input(const Call& call, double factor) { return times(call.first().numel, factor); }
+OperationCount of_result(const Call& call, double factor) { return times(call.elements(), factor); }
+OperationCount of_input(const Call& call, double factor) { return times(call.first().numel, factor); }
 
 // Estimates, like DeepSpeed's: mean, variance, difference, quotient and, with a weight, scale and
 // shift as one.
-Counted normalization(const Call& call, double factor) {
+OperationCount normalization(const Call& call, double factor) {
   return times(call["input"].numel, factor * (call["weight"].is_given ? 5 : 4));
 }
-Counted batch_normalization(const Call& call, double factor) {
+OperationCount batch_normalization(const Call& call, double factor) {
   const bool is_affine = call["weight"].is_given;
   const bool trains = call.is("training") || call.is("train");
   return times(call["input"].numel, factor * (trains ? (is_affine ? 5 : 4) : (is_affine ? 2 : 1)));

@@ -84,7 +84,7 @@ std::optional<size_t> Modules::owner(const at::Tensor& tensor) const {
   if (!storage) return std::nullopt;
   if (const auto found = places_.find(storage); found != places_.end()) {
     const int64_t at = tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
-    for (const Place& place : found->second)
+    for (const ModuleRange& place : found->second)
       if (at >= place.begin && at < place.end) return place.module;
     return std::nullopt;
   }
@@ -95,7 +95,7 @@ std::optional<size_t> Modules::owner(const at::Tensor& tensor) const {
 void Modules::add_copy(const at::Tensor& copy, size_t module) {
   const auto* storage = storage_of(copy);
   if (!storage || places_.count(storage) || copies_.count(storage)) return;
-  copies_.emplace(storage, Copy{copy.storage().getWeakStorageImpl(), module});
+  copies_.emplace(storage, ParameterCopy{copy.storage().getWeakStorageImpl(), module});
 }
 
 }  // namespace gannet::profiler

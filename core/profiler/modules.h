@@ -37,11 +37,11 @@ class Modules {
   bool is_part_of_model(const c10::StorageImpl* storage) const { return places_.count(storage) > 0; }
 
  private:
-  struct Place {
+  struct ModuleRange {
     int64_t begin, end;  // bytes in the storage: parameters may share one
     size_t module;
   };
-  struct Copy {
+  struct ParameterCopy {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // even if expired, it keeps its address from being reused
     size_t module;
   };
@@ -52,8 +52,8 @@ class Modules {
   std::unordered_map<std::string, size_t> by_name_;
   // Parameters and buffers. The addresses are raw pointers, valid as long as the model keeps these
   // storages.
-  std::unordered_map<const c10::StorageImpl*, std::vector<Place>> places_;
-  std::unordered_map<const c10::StorageImpl*, Copy> copies_;
+  std::unordered_map<const c10::StorageImpl*, std::vector<ModuleRange>> places_;
+  std::unordered_map<const c10::StorageImpl*, ParameterCopy> copies_;
 };
 
 }  // namespace gannet::profiler

@@ -6,21 +6,21 @@
 namespace gannet::profiler {
 namespace {
 
-Counted products(int64_t macs) { return {2 * macs, macs}; }
+OperationCount products(int64_t macs) { return {2 * macs, macs}; }
 
 // ---- Matrix products
 
 // The number of result elements times the row length of the left matrix, which is the argument
 // kLeft.
 template <const char* kLeft>
-Counted matmul(const Call& call, double) {
+OperationCount matmul(const Call& call, double) {
   return products(call.result().numel * call[kLeft].last());
 }
 constexpr char kSelf[] = "self", kMat1[] = "mat1", kBatch1[] = "batch1", kInput[] = "input", kMat[] = "mat";
 
 // Also sums over the batch.
-Counted addbmm(const Call& call, double) { return products(call["batch1"].numel * call["batch2"].last()); }
-Counted dot(const Call& call, double) { return products(call.first().numel); }
+OperationCount addbmm(const Call& call, double) { return products(call["batch1"].numel * call["batch2"].last()); }
+OperationCount dot(const Call& call, double) { return products(call.first().numel); }
 
 // ---- Convolutions. Padding counts as well.
 
@@ -31,14 +31,14 @@ int64_t convolution_macs(const Call& call, const Shape& output) {
   if (weight.at(0) == 0) return 0;
   return (call.is("transposed") ? call["input"] : output).numel * (weight.numel / weight.at(0));
 }
-Counted convolution(const Call& call, double) { return products(convolution_macs(call, call.result())); }
+OperationCount convolution(const Call& call, double) { return products(convolution_macs(call, call.result())); }
 
 // The gradients of input and weight, if requested, are one convolution each; the gradient of the
 // bias is a sum.
-Counted convolution_backward(const Call& call, double) {
+OperationCount convolution_backward(const Call& call, double) {
   const Shape& output = call["grad_output"];
   const auto wanted = call.flags("output_mask");
-  Counted counted;
+  OperationCount counted;
   for (size_t i = 0; i < 2 && i < wanted.size(); ++i)
     if (wanted[i]) counted.macs += convolution_macs(call, output);
   counted.flops = 2 * counted.macs + (wanted.size() > 2 && wanted[2] ? output.numel : 0);
@@ -52,14 +52,14 @@ int64_t scores(const Call& call) {
 }
 
 // Two products and a softmax.
-Counted attention(const Call& call, double) {
+OperationCount attention(const Call& call, double) {
   const int64_t numel = scores(call), macs = numel * (call["query"].last() + call["value"].last());
   return {2 * macs + numel, macs};
 }
 
 // Five products: the recomputed scores, which forward did not keep, and the gradients of value,
 // probabilities, query and key.
-Counted attention_backward(const Call& call, double) {
+OperationCount attention_backward(const Call& call, double) {
   const int64_t numel = scores(call), macs = numel * (3 * call["query"].last() + 2 * call["value"].last());
   return {2 * macs + 2 * numel, macs};
 }
@@ -67,7 +67,7 @@ Counted attention_backward(const Call& call, double) {
 // ---- Recurrent layers in one operator: each step multiplies by each weight matrix, plus about
 // three operations per gate row.
 
-Counted recurrent(const Call& call, const std::vector<Shape>& weights, double factor) {
+OperationCount recurrent(const Call& call, const std::vector<Shape>& weights, double factor) {
   const Shape& input = call["input"];
   const int64_t steps = input.last() == 0 ? 0 : input.numel / input.last();
   int64_t macs = 0, gates = 0;
@@ -80,13 +80,13 @@ Counted recurrent(const Call& call, const std::vector<Shape>& weights, double fa
   return {2 * macs + static_cast<int64_t>(static_cast<double>(gates) * 1.5 * factor),
           macs};  // the rows of input and hidden belong to the same gates
 }
-Counted cudnn_rnn(const Call& call, double factor) { return recurrent(call, call.list("weight"), factor); }
-Counted mkldnn_rnn(const Call& call, double factor) { return recurrent(call, {call["weight0"], call["weight1"]}, factor); }
-Counted mkldnn_rnn_backward(const Call& call, double factor) {
+OperationCount cudnn_rnn(const Call& call, double factor) { return recurrent(call, call.list("weight"), factor); }
+OperationCount mkldnn_rnn(const Call& call, double factor) { return recurrent(call, {call["weight0"], call["weight1"]}, factor); }
+OperationCount mkldnn_rnn_backward(const Call& call, double factor) {
   return recurrent(call, {call["weight1"], call["weight2"]}, factor);
 }
 
-Counted of_gates(const Call& call, double factor) {
+OperationCount of_gates(const Call& call, double factor) {
   return {static_cast<int64_t>(static_cast<double>(call.first().numel) * factor), 0};
 }
 

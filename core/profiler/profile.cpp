@@ -76,12 +76,12 @@ ModelProfile profile_forward(const torch::nn::Module& model, const std::function
   const at::Device device = parameters.empty() ? at::kCPU : parameters.front().device();
   for (int64_t i = 0; i < options.warm_up; ++i) forward();
 
-  auto recorder = std::make_shared<profiler::Recorder>(model, device.is_cpu());
+  auto recorder = std::make_shared<profiler::OperatorRecorder>(model, device.is_cpu());
   const Clock clock(device);
   at::Tensor result;
   double forward_seconds = 0, backward_seconds = 0;
   {
-    const zero::Observing armed(recorder);
+    const zero::ObserverScope armed(recorder);
     forward_seconds = clock.seconds([&] { result = forward(); });
     recorder->listen(false);
     recorder->end_forward();

@@ -29,10 +29,10 @@ constexpr uint64_t kAccumulates = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
-Recorder::Recorder(const torch::nn::Module& model, bool is_timed)
+OperatorRecorder::OperatorRecorder(const torch::nn::Module& model, bool is_timed)
     : modules_(model), is_timed_(is_timed), first_node_(at::sequence_number::peek()) {}
 
-std::optional<size_t> Recorder::owner(const std::vector<c10::IValue>& stack, size_t count) const {
+std::optional<size_t> OperatorRecorder::owner(const std::vector<c10::IValue>& stack, size_t count) const {
   std::optional<size_t> owner;
   each_tensor(stack, count, [&](const at::Tensor& tensor) {
     if (const auto module = modules_.owner(tensor)) owner = owner ? modules_.common_ancestor(*owner, *module) : *module;
@@ -40,7 +40,7 @@ std::optional<size_t> Recorder::owner(const std::vector<c10::IValue>& stack, siz
   return owner;
 }
 
-size_t Recorder::index_of(const std::string& name) {
+size_t OperatorRecorder::index_of(const std::string& name) {
   const auto [place, is_new] = index_.try_emplace(name, names_.size());
   if (is_new) {
     names_.push_back(name);
@@ -50,7 +50,8 @@ size_t Recorder::index_of(const std::string& name) {
   return place->second;
 }
 
-void Recorder::on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) {
+void OperatorRecorder::on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack,
+                                   c10::function_ref<void()> run) {
   using Clock = std::chrono::steady_clock;
   const auto node = torch::autograd::get_current_node();
   if (!listens_ || (node && node->sequence_nr() == kAccumulates)) return run();
@@ -84,12 +85,12 @@ void Recorder::on_operator(const c10::OperatorHandle& op, const std::vector<c10:
       if (!tensor.defined() || !tensor.has_storage()) return;
       const auto& storage = tensor.storage();
       if (modules_.is_part_of_model(storage.unsafeGetStorageImpl())) return;
-      made_.try_emplace(storage.unsafeGetStorageImpl(), Made{storage.getWeakStorageImpl(), events_.size()});
+      made_.try_emplace(storage.unsafeGetStorageImpl(), CreatedStorage{storage.getWeakStorageImpl(), events_.size()});
     });
   events_.push_back(std::move(event));
 }
 
-void Recorder::end_forward() {
+void OperatorRecorder::end_forward() {
   std::lock_guard lock(mutex_);
   alive_.clear();
   for (auto& [address, made] : made_)

@@ -1,8 +1,8 @@
 // Records every operator of a forward and its backward: its work, its duration, and the data that
 // assigns it to a module.
 //
-//   auto recorder = std::make_shared<Recorder>(*model, /*is_timed=*/device.is_cpu());
-//   { zero::Observing armed(recorder); loss = forward(); recorder->end_forward(); loss.backward(); }
+//   auto recorder = std::make_shared<OperatorRecorder>(*model, /*is_timed=*/device.is_cpu());
+//   { zero::ObserverScope armed(recorder); loss = forward(); recorder->end_forward(); loss.backward(); }
 //   ModelProfile profile = recorder->profile();
 #pragma once
 
@@ -21,9 +21,9 @@
 
 namespace gannet::profiler {
 
-class Recorder : public zero::Observer {
+class OperatorRecorder : public zero::Observer {
  public:
-  Recorder(const torch::nn::Module& model, bool is_timed);
+  OperatorRecorder(const torch::nn::Module& model, bool is_timed);
 
   void on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) override;
   // Turns recording on or off. Operators that run while it is off belong to the engine, not to the
@@ -43,10 +43,10 @@ class Recorder : public zero::Observer {
     bool is_backward = false, is_of_this_thread = true;
     // The node counter is thread-local, so this range is only meaningful if is_of_this_thread.
     uint64_t first_node = 0, next_node = 0;  // autograd nodes created while it ran: [first, next)
-    Counted counted;
+    OperationCount counted;
     double seconds = 0;
   };
-  struct Made {
+  struct CreatedStorage {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     size_t event;
   };
@@ -71,7 +71,7 @@ class Recorder : public zero::Observer {
   std::vector<Event> events_;
   // Storages created in forward, with the event that created them. Weak, so that recording keeps no
   // activation alive.
-  std::unordered_map<const c10::StorageImpl*, Made> made_;
+  std::unordered_map<const c10::StorageImpl*, CreatedStorage> made_;
   std::vector<std::pair<size_t, int64_t>> alive_;  // events and bytes
 };
 

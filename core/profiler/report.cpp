@@ -33,7 +33,7 @@ std::string rate(int64_t flops, double seconds) {
   return seconds > 0 ? decimal(static_cast<double>(flops) / seconds, "FLOPS") : "-";
 }
 
-std::string summary(const ModelProfile& profile, const std::optional<Run>& run) {
+std::string summary(const ModelProfile& profile, const std::optional<ProfiledStep>& run) {
   const auto &forward = profile.forward(), &backward = profile.backward();
   std::string text;
   if (run) {
@@ -156,7 +156,7 @@ std::string operators(const ModelProfile& profile) {
   return formatted("{}and {} operators that move, make or compare data, which count as none\n", out, others);
 }
 
-std::string memory(const ModelProfile& profile, int64_t depth, const std::optional<Run>& run) {
+std::string memory(const ModelProfile& profile, int64_t depth, const std::optional<ProfiledStep>& run) {
   std::string out =
       formatted("Bytes on this rank of each module with those below it{}. Activations: what is alive when backward begins.\n",
                 run && !run->places.empty() ? formatted("; {}", run->places) : "");
@@ -178,7 +178,7 @@ std::string memory(const ModelProfile& profile, int64_t depth, const std::option
 
 }  // namespace
 
-std::string report(const ModelProfile& profile, const ProfileText& text, const std::optional<Run>& run) {
+std::string report(const ModelProfile& profile, const ProfileText& text, const std::optional<ProfiledStep>& run) {
   std::string out = formatted("\n{}", rule("Gannet FLOPs profiler"));
   if (run) out += formatted("Profile of step {}{}\n", run->step, run->accumulation_steps > 1 ? ", its first micro-batch" : "");
   out += formatted("flops: floating-point operations, a multiply-add is two; MACs: multiply-adds; FLOPS: flops per second.\n\n{}",

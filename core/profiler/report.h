@@ -10,7 +10,7 @@
 namespace gannet::profiler {
 
 // The profiled step of an engine. The profile counts its first micro-batch.
-struct Run {
+struct ProfiledStep {
   int64_t step = 0;
   uint32_t world_size = 1;
   int64_t micro_batch = 1, accumulation_steps = 1;
@@ -22,6 +22,6 @@ struct Run {
   std::string places;               // where masters and states are, if not in the device's memory
 };
 
-std::string report(const ModelProfile& profile, const ProfileText& text, const std::optional<Run>& run = std::nullopt);
+std::string report(const ModelProfile& profile, const ProfileText& text, const std::optional<ProfiledStep>& run = std::nullopt);
 
 }  // namespace gannet::profiler

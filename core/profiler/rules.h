@@ -3,7 +3,7 @@
 // in full, causal or not; an element of softmax or of an activation is one.
 //
 //   const Rule* rule = find_rule("aten::addmm");   // null: no rule; the operator is listed as not counted
-//   Counted work = rule->count(call);
+//   OperationCount work = rule->count(call);
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace gannet::profiler {
 
-struct Counted {
+struct OperationCount {
   int64_t flops = 0;
   int64_t macs = 0;
 };
 
 struct Rule {
   const char* kind = "";
-  Counted (*function)(const Call&, double factor) = nullptr;  // null: it moves or creates data but computes nothing
+  OperationCount (*function)(const Call&, double factor) = nullptr;  // null: it moves or creates data but computes nothing
   double factor = 1;
 
-  Counted count(const Call& call) const { return function ? function(call, factor) : Counted(); }
+  OperationCount count(const Call& call) const { return function ? function(call, factor) : OperationCount(); }
   bool computes() const { return function != nullptr; }
 };
 

@@ -9,11 +9,11 @@ namespace {
 // explicit instantiation may name a private member; this is the only place that uses it for the
 // flag.
 template <auto kMember>
-struct Reach {
+struct StorageFlagAccess {
   friend bool& throws_when_read(c10::StorageImpl& storage) { return storage.*kMember; }
 };
 bool& throws_when_read(c10::StorageImpl& storage);
-template struct Reach<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+template struct StorageFlagAccess<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
 // Begins every message, so that our errors can be recognized among LibTorch's.
 constexpr std::string_view kMark = "gannet: ";

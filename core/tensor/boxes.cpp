@@ -17,14 +17,14 @@ Shape strides_of(const Shape& shape) {
 
 // A box of a split with its position in the local tensor along the split's dimension. A whole
 // tensor is one box.
-struct Placed {
+struct PlacedBox {
   Box box;
   int64_t at = 0;
 };
 
-std::vector<Placed> placed_boxes(const Shape& shape, const Split& split) {
+std::vector<PlacedBox> placed_boxes(const Shape& shape, const Split& split) {
   if (split.is_whole()) return {{{Shape(shape.size(), 0), shape}, 0}};
-  std::vector<Placed> all;
+  std::vector<PlacedBox> all;
   int64_t at = 0;
   for (const Box& box : split.boxes) {
     all.push_back({box, at});
@@ -47,10 +47,10 @@ bool intersect(const Box& a, const Box& b, Box& common) {
 }
 
 // Location, in the flattened local tensor, of a box that is inside a placed one.
-struct Local {
+struct LocalBox {
   Shape shape, strides;  // of the local tensor
   int64_t start = 0;     // position of the box's first element
-  Local(const Shape& whole, const Split& split, const Placed& in, const Box& box)
+  LocalBox(const Shape& whole, const Split& split, const PlacedBox& in, const Box& box)
       : shape(local_shape(whole, split)), strides(strides_of(shape)) {
     for (size_t d = 0; d < shape.size(); ++d)
       start += (box.offsets[d] - in.box.offsets[d] + (static_cast<int64_t>(d) == split.dim ? in.at : 0)) * strides[d];
@@ -59,7 +59,7 @@ struct Local {
 
 // Visits the rows of a box that two local tensors share. In each of them, row r begins at element
 // start + a sum over the outer dimensions.
-bool each_row(const Box& common, const Local& a, const Region& of_a, const Local& b, const Region& of_b,
+bool each_row(const Box& common, const LocalBox& a, const LocalRegion& of_a, const LocalBox& b, const LocalRegion& of_b,
               const std::function<bool(int64_t, int64_t, int64_t)>& copy) {
   // Inner dimensions that both hold completely form one contiguous run.
   size_t outer = common.sizes.size();
@@ -70,7 +70,7 @@ bool each_row(const Box& common, const Local& a, const Region& of_a, const Local
     if (common.sizes[outer] != a.shape[outer] || common.sizes[outer] != b.shape[outer]) break;
   }
   for (size_t d = 0; d < outer; ++d) rows *= common.sizes[d];
-  const auto place = [&](int64_t row, const Local& local) {
+  const auto place = [&](int64_t row, const LocalBox& local) {
     int64_t at = local.start;
     for (size_t d = outer; d-- > 0; row /= common.sizes[d]) at += row % common.sizes[d] * local.strides[d];
     return at;
@@ -232,16 +232,16 @@ Shape local_shape(const Shape& shape, const Split& split) {
   return local;
 }
 
-bool each_overlap(const Region& a, const Region& b, const std::function<bool(int64_t, int64_t, int64_t)>& copy) {
+bool each_overlap(const LocalRegion& a, const LocalRegion& b, const std::function<bool(int64_t, int64_t, int64_t)>& copy) {
   if (a.split == b.split) {  // mostly whole tensors
     const int64_t from = std::max(a.begin, b.begin), to = std::min(a.begin + a.numel, b.begin + b.numel);
     return from >= to || copy(from - a.begin, from - b.begin, to - from);
   }
   Box common;
-  for (const Placed& in_a : placed_boxes(a.shape, a.split))
-    for (const Placed& in_b : placed_boxes(b.shape, b.split))
+  for (const PlacedBox& in_a : placed_boxes(a.shape, a.split))
+    for (const PlacedBox& in_b : placed_boxes(b.shape, b.split))
       if (intersect(in_a.box, in_b.box, common) &&
-          !each_row(common, Local(a.shape, a.split, in_a, common), a, Local(b.shape, b.split, in_b, common), b, copy))
+          !each_row(common, LocalBox(a.shape, a.split, in_a, common), a, LocalBox(b.shape, b.split, in_b, common), b, copy))
         return false;
   return true;
 }
@@ -256,12 +256,12 @@ int64_t first_element(const Shape& shape, const Split& split, int64_t begin) {
   return first;
 }
 
-std::vector<Box> boxes_of(const Region& region) {
+std::vector<Box> boxes_of(const LocalRegion& region) {
   const Shape local = local_shape(region.shape, region.split);
   std::vector<Box> runs, all;
   Box box{Shape(local.size(), 0), Shape(local.size(), 1)}, common;
   cut(local, strides_of(local), 0, region.begin, region.begin + region.numel, box, runs);
-  for (const Placed& placed : placed_boxes(region.shape, region.split)) {
+  for (const PlacedBox& placed : placed_boxes(region.shape, region.split)) {
     Box here{Shape(local.size(), 0), placed.box.sizes};  // in the local tensor
     if (!local.empty()) here.offsets[region.split.dim] = placed.at;
     for (const Box& run : runs)

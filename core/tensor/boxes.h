@@ -49,7 +49,7 @@ Split simplified(const Shape& shape, const Split& split);
 Shape local_shape(const Shape& shape, const Split& split);
 
 // Elements [begin, begin + numel) of the flattened local tensor.
-struct Region {
+struct LocalRegion {
   const Shape& shape;  // of the whole tensor
   const Split& split;
   int64_t begin = 0, numel = 0;
@@ -59,14 +59,15 @@ struct Region {
 // elements [at_a, at_a + count) of a's run are elements [at_b, at_b + count) of b's. Stops and
 // returns false if copy returns false. Cost: the runs, and a search for the first one of each pair
 // of boxes.
-bool each_overlap(const Region& a, const Region& b, const std::function<bool(int64_t at_a, int64_t at_b, int64_t count)>& copy);
+bool each_overlap(const LocalRegion& a, const LocalRegion& b,
+                  const std::function<bool(int64_t at_a, int64_t at_b, int64_t count)>& copy);
 
 // Position in the flattened whole tensor of element `begin` of the flattened local one.
 int64_t first_element(const Shape& shape, const Split& split, int64_t begin);
 
 // Returns a region as boxes of the whole tensor: at most 2n - 1 for each box of the split, with n
 // dimensions.
-std::vector<Box> boxes_of(const Region& region);
+std::vector<Box> boxes_of(const LocalRegion& region);
 
 // Returns "" if the boxes cover a tensor of this shape exactly once, else a sentence about the
 // first gap or overlap: "misses elements [0:2, 4:8] of [2, 8]". No box may be empty.

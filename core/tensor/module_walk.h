@@ -22,11 +22,11 @@ Parameters parameters();
 Children children();
 
 template <Parameters kParameters, Children kChildren>
-struct Reach {
+struct MemberAccess {
   friend Parameters parameters() { return kParameters; }
   friend Children children() { return kChildren; }
 };
-template struct Reach<&torch::nn::Module::parameters_, &torch::nn::Module::children_>;
+template struct MemberAccess<&torch::nn::Module::parameters_, &torch::nn::Module::children_>;
 
 }  // namespace module_members
 

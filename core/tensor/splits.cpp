@@ -13,34 +13,35 @@ namespace {
 // The weak reference keeps the address from being reused by another tensor while the entry exists.
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-struct Declared {
+struct ParameterDeclaration {
   Weak parameter;
   std::shared_ptr<const DeclaredSplit> split;
   double divisor = 0;
   std::string tie;
 };
 
-struct Table {
+struct DeclarationTable {
   std::mutex mutex;
-  std::unordered_map<const c10::TensorImpl*, Declared> entries;
+  std::unordered_map<const c10::TensorImpl*, ParameterDeclaration> entries;
 };
 
-Table& table() {
-  static Table& instance = *new Table;
+DeclarationTable& table() {
+  static DeclarationTable& instance = *new DeclarationTable;
   return instance;
 }
 
 // Requires the table's lock. Removes entries of destroyed parameters.
-Declared& entry_of(Table& all, const at::Tensor& parameter) {
+ParameterDeclaration& entry_of(DeclarationTable& all, const at::Tensor& parameter) {
   std::erase_if(all.entries, [](const auto& entry) { return entry.second.parameter.expired(); });
-  return all.entries.try_emplace(parameter.unsafeGetTensorImpl(), Declared{Weak(parameter.getIntrusivePtr()), nullptr, 0, ""})
+  return all.entries
+      .try_emplace(parameter.unsafeGetTensorImpl(), ParameterDeclaration{Weak(parameter.getIntrusivePtr()), nullptr, 0, ""})
       .first->second;
 }
 
 // Returns read(entry) if the parameter has an entry, else `none`.
 template <class Value, class Read>
 Value read_entry(const at::Tensor& parameter, Value none, const Read& read) {
-  Table& all = table();
+  DeclarationTable& all = table();
   const std::lock_guard lock(all.mutex);
   const auto found = all.entries.find(parameter.unsafeGetTensorImpl());
   return found == all.entries.end() ? none : read(found->second);
@@ -62,29 +63,30 @@ void each_box(const DeclaredSplit& split, const at::Tensor& whole, const at::Ten
 }  // namespace
 
 void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split, double divisor) {
-  Table& all = table();
+  DeclarationTable& all = table();
   const std::lock_guard lock(all.mutex);
-  Declared& entry = entry_of(all, parameter);
+  ParameterDeclaration& entry = entry_of(all, parameter);
   entry.split = std::move(split);
   entry.divisor = divisor;
 }
 
 void remember_tie(const at::Tensor& parameter, const std::string& name) {
-  Table& all = table();
+  DeclarationTable& all = table();
   const std::lock_guard lock(all.mutex);
   entry_of(all, parameter).tie = name;
 }
 
 double divisor_of(const at::Tensor& parameter) {
-  return read_entry(parameter, 0.0, [](const Declared& entry) { return entry.divisor; });
+  return read_entry(parameter, 0.0, [](const ParameterDeclaration& entry) { return entry.divisor; });
 }
 
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter) {
-  return read_entry(parameter, std::shared_ptr<const DeclaredSplit>(), [](const Declared& entry) { return entry.split; });
+  return read_entry(parameter, std::shared_ptr<const DeclaredSplit>(),
+                    [](const ParameterDeclaration& entry) { return entry.split; });
 }
 
 std::string tie_of(const at::Tensor& parameter) {
-  return read_entry(parameter, std::string(), [](const Declared& entry) { return entry.tie; });
+  return read_entry(parameter, std::string(), [](const ParameterDeclaration& entry) { return entry.tie; });
 }
 
 void copy_from_whole(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local) {

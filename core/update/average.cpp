@@ -57,7 +57,7 @@ void Average::move(const at::Tensor& average, const at::Tensor& masters) const {
 
 void Average::move_parameters(const Range& range, const std::function<bool(size_t parameter)>& of) const {
   const at::NoGradGuard no_grad;
-  for (const zero::Part& part : range.parts) {
+  for (const zero::TensorPart& part : range.parts) {
     if (!of(part.tensor)) continue;
     for (int64_t done = 0; done < part.numel; done += kAveragedStretch) {
       const zero::Shard place{part.offset + done, part.own + done, std::min(kAveragedStretch, part.numel - done)};

@@ -38,7 +38,7 @@ bool EvaluationWeights::exist(int64_t applied_steps) const {
 
 // Swaps masters and average without a third copy. A second call restores both bit for bit.
 void EvaluationWeights::swap_average(Range& range) const {
-  for (const zero::Part& part : range.parts)
+  for (const zero::TensorPart& part : range.parts)
     for (int64_t done = 0; done < part.numel; done += kStretch) {
       const zero::Shard place{part.offset + done, part.own + done, std::min(kStretch, part.numel - done)};
       const at::Tensor masters = range.master_of(place).clone();
@@ -54,10 +54,10 @@ void EvaluationWeights::enter(int64_t applied_steps) {
     if (range.average.defined()) swap_average(range);
     if (!are_others(groups_[range.group], applied_steps)) continue;
     kept_.push_back({&range, store_.make_like_masters(range, "masters, while it evaluates")});
-    for (const zero::Part& part : range.parts)
+    for (const zero::TensorPart& part : range.parts)
       for (int64_t done = 0; done < part.numel; done += kStretch) {
-        const zero::Part stretch{part.tensor, part.begin + done, part.offset + done, part.own + done,
-                                 std::min(kStretch, part.numel - done)};
+        const zero::TensorPart stretch{part.tensor, part.begin + done, part.offset + done, part.own + done,
+                                       std::min(kStretch, part.numel - done)};
         const zero::Shard place{stretch.offset, stretch.own, stretch.numel};
         kept_.back().masters.set(place.own, range.master_of(place));
         range.set_master(place, evaluate(range, stretch, applied_steps));
@@ -71,7 +71,7 @@ at::Tensor EvaluationWeights::of(const Range& range, size_t parameter, int64_t a
   const at::NoGradGuard no_grad;
   const TrainedParameter& of = range.parameters[parameter];
   at::Tensor values = at::empty({of.numel}, at::TensorOptions().dtype(range.master_dtype).device(context_.device));
-  for (const zero::Part& part : range.parts)
+  for (const zero::TensorPart& part : range.parts)
     if (part.tensor == parameter && part.numel > 0)
       values.narrow(0, part.begin, part.numel).copy_(evaluate(range, part, applied_steps));
   return values.view(of.shape);
@@ -80,8 +80,8 @@ at::Tensor EvaluationWeights::of(const Range& range, size_t parameter, int64_t a
 void EvaluationWeights::leave() {
   if (!in_use_) return;
   const at::NoGradGuard no_grad;
-  for (const Kept& kept : kept_)
-    for (const zero::Part& part : kept.range->parts)
+  for (const KeptMasters& kept : kept_)
+    for (const zero::TensorPart& part : kept.range->parts)
       for (int64_t done = 0; done < part.numel; done += kStretch) {
         const zero::Shard place{part.offset + done, part.own + done, std::min(kStretch, part.numel - done)};
         kept.range->set_master(place, kept.masters.get(place.own, place.numel));
@@ -95,7 +95,7 @@ void EvaluationWeights::leave() {
 
 // Per part, because tensors may differ in their number of updates. Before the first update: a copy
 // of the masters.
-at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::Part& part, int64_t applied_steps) const {
+at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::TensorPart& part, int64_t applied_steps) const {
   Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
   const at::Device device = context_.update_device();
@@ -111,11 +111,11 @@ at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::Part& par
     if (state.is_square()) {
       places.push_back(nullptr);
     } else if (!state.is_cut()) {
-      places.push_back(group.own_states[s].data_ptr());
+      places.push_back(group.group_states[s].data_ptr());
     } else if (state.is_served()) {  // this rank has a different part of the range
       places.push_back(nullptr);
     } else {
-      const zero::Part values = Range::values_in(part, state);
+      const zero::TensorPart values = Range::values_in(part, state);
       places.push_back(states.emplace_back(range.states[s].get(values.own, values.numel)).data_ptr());
     }
   }

@@ -40,18 +40,18 @@ class EvaluationWeights {
   at::Tensor of(const Range& range, size_t parameter, int64_t applied_steps) const;
 
  private:
-  struct Kept {  // this rank's masters of a range, in their tier
+  struct KeptMasters {  // this rank's masters of a range, in their tier
     Range* range;
     Array masters;
   };
   bool are_others(const Group& group, int64_t applied_steps) const;
   void swap_average(Range& range) const;
-  at::Tensor evaluate(const Range& range, const zero::Part& part, int64_t applied_steps) const;
+  at::Tensor evaluate(const Range& range, const zero::TensorPart& part, int64_t applied_steps) const;
 
   RankContext& context_;
   ParameterStore& store_;
   std::vector<Group>& groups_;
-  std::vector<Kept> kept_;
+  std::vector<KeptMasters> kept_;
   bool in_use_ = false;
 };
 

@@ -10,7 +10,7 @@
 namespace gannet {
 
 void GroupCollectives::run(const gannet_host_collective& args) {
-  const plugin::Inside* const inside = plugin::Inside::current();
+  const plugin::PluginCallMark* const inside = plugin::PluginCallMark::current();
   try {
     move(args);
   } catch (const Error& error) {

@@ -22,14 +22,14 @@ void describe_group(std::vector<Group>& groups, size_t number, const RankContext
   groups[number].optimizer->describe(told);
 }
 
-void grow_own_states(Group& group) {
+void grow_group_states(Group& group) {
   if (!group.optimizer) return;
   const auto& specs = group.optimizer->states();
-  group.own_states.resize(specs.size());
+  group.group_states.resize(specs.size());
   for (size_t s = 0; s < specs.size(); ++s) {
     if (!specs[s].is_of_group()) continue;
     const auto numel = static_cast<int64_t>(group.optimizer->group_numel(specs[s]));
-    at::Tensor& values = group.own_states[s];
+    at::Tensor& values = group.group_states[s];
     if (values.defined() && values.numel() == numel) continue;
     const auto dtype = specs[s].dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(specs[s].dtype);
     at::Tensor grown = at::full({numel}, specs[s].initial_value, dtype);
@@ -49,7 +49,7 @@ void grow_squares(Group& group, size_t number, const RankContext& context, const
     const auto dtype = specs[s].dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(specs[s].dtype);
     for (const Range& range : store.ranges()) {
       if (range.group != number) continue;
-      for (const zero::Part& part : range.parts) {  // each part is a whole tensor, as the optimizer requires
+      for (const zero::TensorPart& part : range.parts) {  // each part is a whole tensor, as the optimizer requires
         const TrainedParameter& parameter = range.parameters[part.tensor];
         at::Tensor& square = group.squares[s][parameter.index];
         const auto rows = static_cast<int64_t>(optimizer.square_rows(specs[s], parameter.index));

@@ -14,8 +14,8 @@ namespace gannet {
 /// Passes the tensors of a group to its optimizer. Called again when parameters have joined.
 void describe_group(std::vector<Group>& groups, size_t number, const RankContext& context, const ParameterStore& store);
 
-/// Extends Group::own_states to all described tensors; existing ones keep their values.
-void grow_own_states(Group& group);
+/// Extends Group::group_states to all described tensors; existing ones keep their values.
+void grow_group_states(Group& group);
 
 /// Extends Group::squares to the tensors that this rank has whole; existing ones keep their values.
 /// Call after the store has placed them.

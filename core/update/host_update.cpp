@@ -10,7 +10,7 @@ HostUpdate::HostUpdate(Accelerator& accelerator, Options options)
     : options_(options),
       to_host_(accelerator.make_queue("to host", options.device)),
       to_device_(accelerator.make_queue("to device", options.device)) {
-  for (Slot& one : slots_) {
+  for (StagingSlot& one : slots_) {
     one.param = allocate_flat(options_.numel, options_.param_dtype, at::kCPU);
     one.param_pin = accelerator.pin(one.param.data_ptr(), one.param.nbytes());
     if (!options_.grad_dtype) continue;
@@ -28,7 +28,7 @@ HostUpdate::~HostUpdate() {
 }
 
 void HostUpdate::fetch(size_t index, const at::Tensor& grad, const at::Tensor& param, void* stream) {
-  Slot& one = slot(index);
+  StagingSlot& one = slot(index);
   one.gone.wait();  // wait until the piece two before has left this slot
   one.device_param = param;
   to_host_.wait_stream(stream);
@@ -40,14 +40,14 @@ void HostUpdate::fetch(size_t index, const at::Tensor& grad, const at::Tensor& p
 void HostUpdate::wait(size_t index) { slot(index).came.wait(); }
 
 void HostUpdate::give_back(size_t index) {
-  Slot& one = slot(index);
+  StagingSlot& one = slot(index);
   if (!one.device_param.defined()) return;
   to_device_.copy(one.device_param.data_ptr(), one.param.const_data_ptr(), one.device_param.nbytes());
   one.gone = to_device_.record();
 }
 
 void HostUpdate::finish() {
-  for (Slot& one : slots_) {
+  for (StagingSlot& one : slots_) {
     one.came.wait();
     one.gone.wait();
   }

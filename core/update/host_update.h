@@ -49,15 +49,15 @@ class HostUpdate {
   void finish();  // until everything is on the device
 
  private:
-  struct Slot {
+  struct StagingSlot {
     at::Tensor grad, param, device_param;
     Pin grad_pin, param_pin;
     Event came, gone;
   };
-  Slot& slot(size_t index) { return slots_[index % slots_.size()]; }
+  StagingSlot& slot(size_t index) { return slots_[index % slots_.size()]; }
   Options options_;
   Queue to_host_, to_device_;
-  std::array<Slot, 2> slots_;
+  std::array<StagingSlot, 2> slots_;
 };
 
 }  // namespace gannet

@@ -7,9 +7,9 @@
 
 namespace gannet {
 
-Pages::Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers)
+Pages::Pages(std::vector<ArrayUse> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers)
     : uses_(std::move(uses)), options_(options), spare_(spare), timers_(timers) {
-  const bool is_paged = std::any_of(uses_.begin(), uses_.end(), [](const Use& use) { return !use.array->is_here(); });
+  const bool is_paged = std::any_of(uses_.begin(), uses_.end(), [](const ArrayUse& use) { return !use.array->is_here(); });
   if (!is_paged) options_.ends.assign(numel > 0 ? 1 : 0, numel);
   int64_t begin = 0;
   largest_ = options_.page_numel;
@@ -63,11 +63,11 @@ void Pages::open(size_t index) {
     fetch(fetched_);
   }
   if (!pages_[index].coming.empty()) {
-    Timers::Wait timed(timers_, Timed::kOffload);
+    Timers::Wait timed(timers_, TimedPhase::kOffload);
     for (Transfer& transfer : pages_[index].coming) transfer.wait();
   }
   pages_[index].coming.clear();
-  tell_flight("read page ", index, pages_[index].asked);
+  trace_transfer("read page ", index, pages_[index].asked);
 }
 
 void* Pages::at(size_t use, int64_t element) const {
@@ -78,7 +78,7 @@ void* Pages::at(size_t use, int64_t element) const {
   return static_cast<char*>(page.memory[use].data_ptr()) + (element - page.begin) * size;
 }
 
-void Pages::tell_flight(const char* what, size_t index, Timers::Clock::time_point& began) const {
+void Pages::trace_transfer(const char* what, size_t index, Timers::Clock::time_point& began) const {
   const auto none = Timers::Clock::time_point();
   if (timers_.is_traced() && began != none) {
     int64_t bytes = 0;
@@ -100,9 +100,9 @@ void Pages::close(size_t index) {
 void Pages::settle(size_t index) {
   Page& page = pages_[index];
   if (!page.going.empty()) {
-    Timers::Wait timed(timers_, Timed::kOffload);
+    Timers::Wait timed(timers_, TimedPhase::kOffload);
     for (Transfer& transfer : page.going) transfer.wait();
-    tell_flight("write page ", index, page.sent);
+    trace_transfer("write page ", index, page.sent);
   }
   page.going.clear();
   for (auto& memory : page.memory)

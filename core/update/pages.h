@@ -1,7 +1,7 @@
 // The arrays of an update, one page at a time. Arrays on a tier are read, updated and written back,
 // while later pages are read and earlier ones are written.
 //
-//   Pages pages(arrays, own_numel, {.ends = page_ends(range, 8 << 20), .in_flight = 4}, spare, timers);
+//   Pages pages(arrays, shard_numel, {.ends = page_ends(range, 8 << 20), .in_flight = 4}, spare, timers);
 //   for (size_t i = 0; i < pages.count(); ++i) {
 //     pages.open(i);                       // now in memory
 //     update(pages.at(0, element), ...);   // `element` of the array, inside page i
@@ -21,7 +21,7 @@ namespace gannet {
 
 class Pages {
  public:
-  struct Use {  // of one array
+  struct ArrayUse {  // of one array
     const Array* array;
     bool reads = true;  // false: every element is written before it is read
   };
@@ -33,7 +33,7 @@ class Pages {
     size_t in_flight = 4;          // pages in memory: being read, open, or being written
   };
   // `spare`: page buffers that the caller keeps between updates.
-  Pages(std::vector<Use> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers);
+  Pages(std::vector<ArrayUse> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers);
   ~Pages();
   Pages(const Pages&) = delete;
 
@@ -54,10 +54,10 @@ class Pages {
     Timers::Clock::time_point asked{}, sent{};  // set while traced
   };
   void fetch(size_t page);
-  void tell_flight(const char* what, size_t page, Timers::Clock::time_point& began) const;
+  void trace_transfer(const char* what, size_t page, Timers::Clock::time_point& began) const;
   void settle(size_t page);  // waits until it is written; returns its buffers to `spare`
 
-  std::vector<Use> uses_;
+  std::vector<ArrayUse> uses_;
   Options options_;
   std::vector<at::Tensor>& spare_;
   Timers& timers_;

@@ -33,7 +33,7 @@ at::Tensor Perturbation::kept(const Range& range, const zero::Shard& place) {
 
 void Perturbation::restore() {
   const at::NoGradGuard no_grad;
-  for (const Kept& kept : kept_)
+  for (const KeptShard& kept : kept_)
     for (int64_t done = 0; done < kept.place.numel; done += kKeptStretch) {
       const zero::Shard stretch{kept.place.offset + done, kept.place.own + done, std::min(kKeptStretch, kept.place.numel - done)};
       kept.range->set_master(stretch, memory_of(*kept.range).get(stretch.own, stretch.numel));

@@ -32,7 +32,7 @@ class Perturbation {
   void forget() noexcept { kept_.clear(); }
 
  private:
-  struct Kept {
+  struct KeptShard {
     Range* range;
     zero::Shard place;
   };
@@ -40,7 +40,7 @@ class Perturbation {
 
   ParameterStore& store_;
   std::vector<Array> memory_;  // [ranges] size and tier of the masters; reused by every step
-  std::vector<Kept> kept_;
+  std::vector<KeptShard> kept_;
 };
 
 }  // namespace gannet

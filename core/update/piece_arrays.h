@@ -36,7 +36,7 @@ class PieceArrays {
   }
 
   bool is_paged() const { return !uses_.empty(); }
-  const std::vector<Pages::Use>& uses() const { return uses_; }
+  const std::vector<Pages::ArrayUse>& uses() const { return uses_; }
 
   void* master(const Pages& pages, const Piece& piece) const {
     if (master_ != kHere) return pages.at(master_, piece.place.own);
@@ -57,17 +57,17 @@ class PieceArrays {
   void states(const Pages& pages, const Piece& piece, const Group& group, std::vector<void*>& into) const {
     into.resize(states_.size());
     for (size_t s = 0; s < into.size(); ++s)
-      into[s] = group.own_states[s].defined() ? group.own_states[s].data_ptr()
-                : specs_[s].is_square()       ? nullptr
-                : states_[s] != kHere         ? pages.at(states_[s], piece.place.own)
-                                              : at_element(range_.states[s].here(), place(specs_[s], s, piece));
+      into[s] = group.group_states[s].defined() ? group.group_states[s].data_ptr()
+                : specs_[s].is_square()         ? nullptr
+                : states_[s] != kHere           ? pages.at(states_[s], piece.place.own)
+                                                : at_element(range_.states[s].here(), place(specs_[s], s, piece));
   }
 
  private:
   static constexpr size_t kHere = static_cast<size_t>(-1);
   // PER_BLOCK states have one value per block; SERVED states have a part of every bucket.
   int64_t place(const Optimizer::State& state, size_t s, const Piece& piece) const {
-    if (range_.is_served(state)) return piece.place.own / (range_.own_numel / range_.states[s].numel());
+    if (range_.is_served(state)) return piece.place.own / (range_.shard_numel / range_.states[s].numel());
     return piece.place.own / static_cast<int64_t>(state.block);
   }
   size_t add(const Array& array, bool reads) {
@@ -79,7 +79,7 @@ class PieceArrays {
   const Range& range_;
   const std::vector<Optimizer::State>& specs_;
   const Array* const second_array_;
-  std::vector<Pages::Use> uses_;
+  std::vector<Pages::ArrayUse> uses_;
   size_t master_, out_, second_ = kHere, average_ = kHere;
   std::vector<size_t> states_;
 };

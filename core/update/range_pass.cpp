@@ -104,7 +104,7 @@ void RangePass::move_average(const Pages& pages, size_t index, const gannet_upda
 }
 
 void RangePass::for_each(const std::function<void(size_t, const gannet_update_args&)>& body) {
-  Pages pages(arrays_.uses(), range_.own_numel, page_options(), memory_.spare_pages, context_.timers);
+  Pages pages(arrays_.uses(), range_.shard_numel, page_options(), memory_.spare_pages, context_.timers);
   PieceCall call;
   size_t i = 0;
   transfers_.fetch(0);

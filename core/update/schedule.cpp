@@ -21,14 +21,14 @@ void Schedule::use(std::unique_ptr<Scheduler> plugin) {
   by_hand_ = by_hand_ || plugin_->needs_metric();
 }
 
-Schedule::Next Schedule::after(double metric) const {
-  Next next;
+Schedule::NextValues Schedule::after(double metric) const {
+  NextValues next;
   if (plugin_) next.state = plugin_->advanced(static_cast<uint64_t>(position) + 1, metric, state);
   next.values = at(position + 1, groups_, next.state);
   return next;
 }
 
-void Schedule::advance(Next next) {
+void Schedule::advance(NextValues next) {
   if (by_hand_) return;
   ++position;
   state = std::move(next.state);
@@ -44,7 +44,7 @@ void Schedule::step(std::optional<double> metric) {
                 "call scheduler->step(metric) with the same finite number on every rank: engine->mean(loss)");
   if (!needs_metric && metric)
     throw Error(ErrorCode::kArgument, "step(metric) was called on a schedule that follows no metric", "call step() without it");
-  Next next = after(metric.value_or(kNoMetric));
+  NextValues next = after(metric.value_or(kNoMetric));
   if (needs_metric) follow(at(position, groups_, state), next.values);
   ++position;
   state = std::move(next.state);

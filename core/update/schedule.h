@@ -1,7 +1,7 @@
 // The lr phase of a step: each group's learning rate (and momentum) as a function of the number of
 // updates, from a Scheduler plugin or the program's function.
 //
-//   Schedule::Next next = schedule.next();           // before the step changes anything: a schedule may throw
+//   Schedule::NextValues next = schedule.next();       // before the step changes anything: a schedule may throw
 //   ... the update ...
 //   schedule.advance(std::move(next));               // sets the rates of the next update
 #pragma once
@@ -42,13 +42,13 @@ class Schedule {
   bool is_by_hand() const { return by_hand_; }
 
   /// The values for the update after the next one; empty if the program advances the schedule.
-  struct Next {
+  struct NextValues {
     Values values;
     std::vector<double> state;
   };
-  Next next() const { return by_hand_ ? Next() : after(kNoMetric); }
+  NextValues next() const { return by_hand_ ? NextValues() : after(kNoMetric); }
   /// Call after an update. No effect if the program advances the schedule.
-  void advance(Next next);
+  void advance(NextValues next);
   /// The rates at the current position, for groups with other base values. set() writes them to the
   /// engine's groups.
   Values now(const std::vector<Group>& groups) const { return at(position, groups, state); }
@@ -63,7 +63,7 @@ class Schedule {
 
  private:
   static constexpr double kNoMetric = std::numeric_limits<double>::quiet_NaN();
-  Next after(double metric) const;
+  NextValues after(double metric) const;
   void follow(const Values& before, const Values& after);
   Values at(int64_t position, const std::vector<Group>& groups, const std::vector<double>& state) const;
   void apply(const Values& values);

@@ -26,7 +26,7 @@ void SecondGradient::keep(double factor, int64_t applied_steps) {
     if (!is_wanted_by(groups_[range.group], applied_steps)) continue;
     Array values = store_.make_like_masters(range, "the second gradient");
     values.fill(0);  // including the gaps between tensors
-    for (const zero::Part& part : range.parts) {
+    for (const zero::TensorPart& part : range.parts) {
       if (part.numel == 0) continue;
       const at::Tensor gradient = range.grad_of(part);
       for (int64_t done = 0; done < part.numel; done += kSecondStretch) {
@@ -39,7 +39,7 @@ void SecondGradient::keep(double factor, int64_t applied_steps) {
 }
 
 const Array* SecondGradient::of(const Range& range) const {
-  for (const Kept& kept : kept_)
+  for (const KeptGradient& kept : kept_)
     if (kept.range == &range) return &kept.values;
   return nullptr;
 }

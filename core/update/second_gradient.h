@@ -33,11 +33,11 @@ class SecondGradient {
 
   ParameterStore& store_;
   const std::vector<Group>& groups_;
-  struct Kept {
+  struct KeptGradient {
     const Range* range;
-    Array values;  // [own_numel]
+    Array values;  // [shard_numel]
   };
-  std::vector<Kept> kept_;
+  std::vector<KeptGradient> kept_;
 };
 
 }  // namespace gannet

@@ -26,7 +26,7 @@ class StepNumbers {
   // On a device, the copy is queued on the current stream, so calls queued earlier see the previous
   // numbers.
   void give(gannet_update_args& args, int64_t lag, at::Device device) {
-    Kept& kept = kept_[{args.group, lag}];
+    CopiedNumbers& kept = kept_[{args.group, lag}];
     std::vector<double> values = numbers_of(args);
     if (!kept.memory.defined() || values != kept.values || kept.memory.device() != device) {
       const auto numel = static_cast<int64_t>(values.size());
@@ -41,11 +41,11 @@ class StepNumbers {
   }
 
  private:
-  struct Kept {
+  struct CopiedNumbers {
     std::vector<double> values;  // contents of `memory`, once the stream has executed the copy
     at::Tensor memory;           // [values] fp64
   };
-  std::map<std::pair<uint32_t, int64_t>, Kept> kept_;  // by group and lag
+  std::map<std::pair<uint32_t, int64_t>, CopiedNumbers> kept_;  // by group and lag
 };
 
 }  // namespace gannet

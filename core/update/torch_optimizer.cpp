@@ -15,7 +15,7 @@
 
 namespace gannet {
 
-const void* TorchOptimizer::Place::key() const { return get().tensor.unsafeGetTensorImpl(); }
+const void* TorchOptimizer::ParameterPlace::key() const { return get().tensor.unsafeGetTensorImpl(); }
 
 std::unique_ptr<TorchOptimizer> TorchOptimizer::of(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
   const TorchType* const type = torch_type_of(*optimizer);
@@ -54,7 +54,7 @@ void TorchOptimizer::for_each(ParameterStore& store, const Body& body) {
   for (Range& range : store.ranges()) {
     const bool is_whole = !is_offloaded_ && std::all_of(range.states.begin(), range.states.end(),
                                                         [&](const Array& array) { return range.has_all_of(array); });
-    for (size_t p = 0; p < range.parameters.size(); ++p) body(Place{range, p, range.group, is_whole});
+    for (size_t p = 0; p < range.parameters.size(); ++p) body(ParameterPlace{range, p, range.group, is_whole});
   }
 }
 
@@ -118,7 +118,7 @@ void TorchOptimizer::take_all(ParameterStore& store, std::vector<Group>& groups,
 // `all`: a parameter without a state in the object counts as not updated.
 void TorchOptimizer::take_states(ParameterStore& store, int64_t applied_steps, bool all) {
   auto& states = program_->state();
-  for_each(store, [&](const Place& place) {
+  for_each(store, [&](const ParameterPlace& place) {
     if (kept_[place.group].empty()) return;
     TrainedParameter& parameter = place.get();
     const int64_t count = applied_steps - parameter.lag;
@@ -140,7 +140,7 @@ void TorchOptimizer::take_states(ParameterStore& store, int64_t applied_steps, b
   });
 }
 
-bool TorchOptimizer::are_ours(const Place& place, TorchType::ParamState& states) const {
+bool TorchOptimizer::are_ours(const ParameterPlace& place, TorchType::ParamState& states) const {
   const auto& kept = kept_[place.group];
   for (size_t s = 0; s < kept.size(); ++s) {
     const at::Tensor& tensor = kept[s]->in(states);
@@ -151,7 +151,8 @@ bool TorchOptimizer::are_ours(const Place& place, TorchType::ParamState& states)
 }
 
 // Null `states`: resets to the values before the first update.
-void TorchOptimizer::take(ParameterStore& store, const Place& place, TorchType::ParamState* states, int64_t applied_steps) {
+void TorchOptimizer::take(ParameterStore& store, const ParameterPlace& place, TorchType::ParamState* states,
+                          int64_t applied_steps) {
   TrainedParameter& parameter = place.get();
   const auto& kept = kept_[place.group];
   const int64_t known = applied_steps - parameter.lag;
@@ -185,7 +186,7 @@ void TorchOptimizer::take(ParameterStore& store, const Place& place, TorchType::
 }
 
 // Parts of a split parameter differ between ranks, so their values are not hashed.
-void TorchOptimizer::count_taken(const Place& place, int64_t count, const at::Tensor& flat) {
+void TorchOptimizer::count_taken(const ParameterPlace& place, int64_t count, const at::Tensor& flat) {
   uint64_t hash = static_cast<uint64_t>(count) + place.get().index * 0x9E3779B97F4A7C15u + place.group;
   if (flat.defined() && !place.get().split) {
     const at::Tensor bytes = flat.to(at::kCPU).contiguous();
@@ -196,7 +197,7 @@ void TorchOptimizer::count_taken(const Place& place, int64_t count, const at::Te
 
 void TorchOptimizer::show_states(ParameterStore& store, int64_t applied_steps) {
   auto& states = program_->state();
-  for_each(store, [&](const Place& place) {
+  for_each(store, [&](const ParameterPlace& place) {
     const auto& kept = kept_[place.group];
     const TrainedParameter& parameter = place.get();
     void* const key = const_cast<void*>(place.key());
@@ -218,7 +219,7 @@ void TorchOptimizer::show_states(ParameterStore& store, int64_t applied_steps) {
 // LibTorch's Adagrad cannot step without the states that its constructor made.
 void TorchOptimizer::give_back(ParameterStore& store) noexcept try {
   if (!type_.begins_with_states) return;
-  for_each(store, [&](const Place& place) {
+  for_each(store, [&](const ParameterPlace& place) {
     const TrainedParameter& parameter = place.get();
     auto& own = program_->state()[const_cast<void*>(place.key())];
     if (own || parameter.resident) return;  // a shard's values end with the engine

@@ -56,7 +56,7 @@ class TorchOptimizer {
   void give_back(ParameterStore& store) noexcept;
 
  private:
-  struct Place {  // of one parameter
+  struct ParameterPlace {  // of one parameter
     Range& range;
     size_t index;
     size_t group;
@@ -69,9 +69,9 @@ class TorchOptimizer {
   void for_each(ParameterStore& store, const Body& body);
   void check_groups(const std::vector<Group>& groups) const;
   void take_states(ParameterStore& store, int64_t applied_steps, bool all);
-  bool are_ours(const Place& place, TorchType::ParamState& states) const;
-  void take(ParameterStore& store, const Place& place, TorchType::ParamState* states, int64_t applied_steps);
-  void count_taken(const Place& place, int64_t count, const at::Tensor& flat);
+  bool are_ours(const ParameterPlace& place, TorchType::ParamState& states) const;
+  void take(ParameterStore& store, const ParameterPlace& place, TorchType::ParamState* states, int64_t applied_steps);
+  void count_taken(const ParameterPlace& place, int64_t count, const at::Tensor& flat);
 
   std::shared_ptr<torch::optim::Optimizer> program_;
   const TorchType& type_;

@@ -134,7 +134,7 @@ constexpr gannet_optimizer_api kApi = [] {
 }();
 
 // What a plugin's file would declare about itself. Lives as long as the process, like plugins.
-struct Described {
+struct RuleDescription {
   std::vector<gannet_param_spec> params;
   gannet_descriptor descriptor{};
   plugin::Plugin plugin;
@@ -142,10 +142,10 @@ struct Described {
 
 const plugin::Plugin& plugin_of(const TorchType& type) {
   static auto& mutex = *new std::mutex;
-  static auto& all = *new std::map<const TorchType*, Described>;
+  static auto& all = *new std::map<const TorchType*, RuleDescription>;
   const std::lock_guard lock(mutex);
   const auto [found, is_new] = all.try_emplace(&type);
-  Described& one = found->second;
+  RuleDescription& one = found->second;
   if (!is_new) return one.plugin;
   for (const auto& number : type.numbers) {
     gannet_param_spec spec = sdk::param(GANNET_PARAM_FLOAT, number.name, nullptr, "of the program's object",

@@ -31,13 +31,13 @@ std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
 // Corrects the scale for gradients that the group's optimizer averages itself, which were not
 // summed.
 double scale_for(const Group& group, double grad_scale, const Reducer& reducer) {
-  return group.has_own_gradients ? grad_scale * (reducer.own_factor() / reducer.mean_factor()) : grad_scale;
+  return group.has_unreduced_gradients ? grad_scale * (reducer.unreduced_factor() / reducer.mean_factor()) : grad_scale;
 }
 
 }  // namespace
 
-void Updater::update(const Step& step) {
-  Timers::Scope timed(context_.timers, Timed::kUpdate);
+void Updater::update(const UpdateStep& step) {
+  Timers::Scope timed(context_.timers, TimedPhase::kUpdate);
   store_.forget_gathered();
   std::vector<Sums> sums;
   for (Group& group : groups_) sums.emplace_back(*group.optimizer);
@@ -48,8 +48,8 @@ void Updater::update(const Step& step) {
   step_groups(&Optimizer::end_step, step, sums);
 }
 
-void Updater::perturb(const Step& step) {
-  Timers::Scope timed(context_.timers, Timed::kUpdate);
+void Updater::perturb(const UpdateStep& step) {
+  Timers::Scope timed(context_.timers, TimedPhase::kUpdate);
   store_.forget_gathered();
   std::vector<Sums> sums;
   for (Group& group : groups_) sums.emplace_back(*group.optimizer, GANNET_PASS_PERTURB);
@@ -59,7 +59,7 @@ void Updater::perturb(const Step& step) {
 }
 
 // Computes the sums of a pass over all ranks, round by round.
-void Updater::add_up(std::vector<Sums>& sums, gannet_pass pass, const Step& step) {
+void Updater::add_up(std::vector<Sums>& sums, gannet_pass pass, const UpdateStep& step) {
   uint32_t rounds = 0;
   for (const Sums& group : sums) rounds = std::max(rounds, group.rounds());
   for (uint32_t round = 0; round < rounds; ++round) {
@@ -85,13 +85,13 @@ void Updater::perturb_piece(Optimizer& optimizer, Range& range, const Piece& pie
 }
 
 // Calls begin_step or end_step of every group, with the host's collectives available.
-void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), const Step& step, std::vector<Sums>& sums) {
+void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), const UpdateStep& step, std::vector<Sums>& sums) {
   GroupCollectives collectives(context_);
-  const Host::Open open(context_.host, collectives);
+  const Host::OpenCollectives open(context_.host, collectives);
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
     std::vector<void*> states;
-    for (const at::Tensor& state : group.own_states) states.push_back(state.defined() ? state.data_ptr() : nullptr);
+    for (const at::Tensor& state : group.group_states) states.push_back(state.defined() ? state.data_ptr() : nullptr);
     gannet_step_args args{};
     args.group = static_cast<uint32_t>(g);
     args.step = static_cast<uint64_t>(step.applied_steps - group.lag) + 1;
@@ -148,7 +148,7 @@ HostUpdate& Updater::host_update(const Range& range) {
   return *one;
 }
 
-void Updater::update_range(Range& range, const Step& step, Sums& sums, Work work) {
+void Updater::update_range(Range& range, const UpdateStep& step, Sums& sums, PiecePass work) {
   if (work.round && !sums.has_round(*work.round)) return;
   Group& group = groups_[range.group];
   const bool updates = work.pass == GANNET_PASS_UPDATE && !work.round;
@@ -177,7 +177,7 @@ void Updater::update_pieces(RangePass& pass, const Group& group, int64_t applied
   if (pass.has_lists())
     return pass.for_lists([&](size_t, const std::vector<gannet_update_args>& list) { optimizer.update_many(list); });
   GroupCollectives collectives(context_);
-  std::optional<Host::Open> open;
+  std::optional<Host::OpenCollectives> open;
   if (optimizer.reduction(static_cast<uint64_t>(applied_steps - group.lag) + 1) == GANNET_REDUCED_BY_UPDATE)
     open.emplace(context_.host, collectives);
   pass.for_each([&](size_t, const gannet_update_args& args) {

@@ -52,16 +52,16 @@ class Updater {
 
   /// Gradients are already in host memory (HostGradients) and need no copy.
   void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
-  struct Step {
+  struct UpdateStep {
     double grad_scale;      // factor for gradients
     int64_t applied_steps;  // updates before this one
     const Reducer& reducer;
   };
   /// Updates all ranges and starts to send the shards that other ranks need.
-  void update(const Step& step);
+  void update(const UpdateStep& step);
   /// Moves the parameters of groups with perturbing optimizers to where the second gradient is
   /// taken, and publishes them.
-  void perturb(const Step& step);
+  void perturb(const UpdateStep& step);
   Perturbation& perturbation() { return perturbation_; }
   SecondGradient& second_gradient() { return second_gradient_; }
   const SecondGradient& second_gradient() const { return second_gradient_; }
@@ -76,15 +76,15 @@ class Updater {
   void abandon() noexcept { host_updates_.clear(); }
 
  private:
-  void step_groups(void (Optimizer::*function)(gannet_step_args), const Step& step, std::vector<Sums>& sums);
+  void step_groups(void (Optimizer::*function)(gannet_step_args), const UpdateStep& step, std::vector<Sums>& sums);
   // A pass over the pieces of a range: the sums of `round` or, without a round, the update or
   // perturbation.
-  struct Work {
+  struct PiecePass {
     gannet_pass pass = GANNET_PASS_UPDATE;
     std::optional<uint32_t> round = {};
   };
-  void add_up(std::vector<Sums>& sums, gannet_pass pass, const Step& step);
-  void update_range(Range& range, const Step& step, Sums& sums, Work work);
+  void add_up(std::vector<Sums>& sums, gannet_pass pass, const UpdateStep& step);
+  void update_range(Range& range, const UpdateStep& step, Sums& sums, PiecePass work);
   void update_pieces(RangePass& pass, const Group& group, int64_t applied_steps);
   void add_sums(RangePass& pass, Optimizer& optimizer, Sums& sums, uint32_t round);
   void perturb_piece(Optimizer& optimizer, Range& range, const Piece& piece, gannet_update_args args);

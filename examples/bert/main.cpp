@@ -54,11 +54,11 @@ struct BertImpl : torch::nn::Module {
   torch::nn::LayerNorm norm{nullptr};
 };
 
-struct Masked {
+struct MaskedBatch {
   at::Tensor inputs, targets;  // [batch, length]; -100 where there is no target
-  Masked to(const at::Device& device) const { return {inputs.to(device), targets.to(device)}; }
+  MaskedBatch to(const at::Device& device) const { return {inputs.to(device), targets.to(device)}; }
 };
-Masked masked(const at::Tensor& text) {
+MaskedBatch masked(const at::Tensor& text) {
   const at::Tensor chance = torch::rand(text.sizes());
   const at::Tensor is_asked = chance < 0.15;
   at::Tensor inputs = torch::where(chance < 0.12, torch::full_like(text, kMask), text);
@@ -84,7 +84,7 @@ int train(int64_t steps, const std::string& config) {
 
   double sum = 0;
   for (int64_t step = 0; step < steps; ++step) {
-    const Masked sample = masked(text.batch((step * ranks + rank) * batch, batch, kLength).inputs).to(engine->device());
+    const MaskedBatch sample = masked(text.batch((step * ranks + rank) * batch, batch, kLength).inputs).to(engine->device());
     const at::Tensor loss = engine->forward(sample.inputs, sample.targets);
     engine->backward(loss);
     engine->step();
@@ -102,7 +102,7 @@ int train(int64_t steps, const std::string& config) {
   constexpr int64_t kRounds = 8;
   double loss = 0;
   for (int64_t round = 0; round < kRounds; ++round) {
-    const Masked sample = masked(unseen.batch(round * batch, batch, kLength).inputs).to(engine->device());
+    const MaskedBatch sample = masked(unseen.batch(round * batch, batch, kLength).inputs).to(engine->device());
     loss += engine->forward(sample.inputs, sample.targets).item<double>() / kRounds;
   }
   const at::Tensor line = unseen.batch(3, 1, kLength).inputs, gaps = masked(line).inputs;

@@ -138,18 +138,18 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
 
 }  // namespace
 
-Products products_here() {
+ProductSupport products_here() {
 #if defined(__x86_64__)
   // Every processor with AMX tiles for bf16 also has AVX-512 bf16 dot products; with AMX for fp16,
   // also AVX-512 fp16.
-  static const Products products{__builtin_cpu_supports("avx512bf16") != 0, __builtin_cpu_supports("avx512fp16") != 0};
+  static const ProductSupport products{__builtin_cpu_supports("avx512bf16") != 0, __builtin_cpu_supports("avx512fp16") != 0};
   return products;
 #else
   return {.bf16 = true, .fp16 = false};
 #endif
 }
 
-at::ScalarType product_dtype(at::ScalarType dtype, Products products) {
+at::ScalarType product_dtype(at::ScalarType dtype, ProductSupport products) {
   if (dtype == at::kBFloat16) return products.bf16 ? dtype : at::kFloat;
   if (dtype == at::kHalf) return products.fp16 ? dtype : at::kFloat;
   return dtype;

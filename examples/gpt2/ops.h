@@ -43,16 +43,16 @@ class Operators {
 };
 
 /// The 16-bit matrix products that a processor has instructions for, including AMX.
-struct Products {
+struct ProductSupport {
   bool bf16 = false, fp16 = false;
 };
 /// Products of this processor. Derived from its features rather than measured, so every run decides
 /// alike.
-Products products_here();
+ProductSupport products_here();
 
 /// The dtype in which a CPU with these products multiplies matrices of `dtype`: fp32 for missing
 /// 16-bit products.
-at::ScalarType product_dtype(at::ScalarType dtype, Products products = products_here());
+at::ScalarType product_dtype(at::ScalarType dtype, ProductSupport products = products_here());
 
 /// hidden weight^T over a vocabulary padded to a multiple of 64 rows: [N, padded]. The logits of
 /// padding rows are minus infinity, so they do not affect a softmax or receive gradients. The

@@ -14,12 +14,12 @@ using gannet::Error;
 using gannet::ErrorCode;
 namespace fs = std::filesystem;
 
-enum class Effect { kWorks, kNone, kRefused };
+enum class OptionEffect { kWorks, kNone, kRefused };
 
-struct Row {
+struct OptionRow {
   const char* name;
   const char* value;  // "TEXT", "N"; "" for flags
-  Effect effect;
+  OptionEffect effect;
   const char* meaning;  // or the reason why it has no effect or is refused
   std::function<void(Options&, const std::string&)> set = {};
 };
@@ -41,23 +41,23 @@ bool is_on(const std::string& name, const std::string& text) {
   throw Error(ErrorCode::kArgument, "--" + name + " must be true or false, found '" + text + "'");
 }
 
-Row text(const char* name, std::string Options::* member, const char* meaning) {
-  return {name, "TEXT", Effect::kWorks, meaning, [member](Options& o, const std::string& given) { o.*member = given; }};
+OptionRow text(const char* name, std::string Options::* member, const char* meaning) {
+  return {name, "TEXT", OptionEffect::kWorks, meaning, [member](Options& o, const std::string& given) { o.*member = given; }};
 }
 template <class Number>
-Row number(const char* name, Number Options::* member, const char* meaning) {
-  return {name, "N", Effect::kWorks, meaning,
+OptionRow number(const char* name, Number Options::* member, const char* meaning) {
+  return {name, "N", OptionEffect::kWorks, meaning,
           [member, name](Options& o, const std::string& given) { o.*member = positive(name, given); }};
 }
-Row flag(const char* name, bool Options::* member, const char* meaning) {
-  return {name, "", Effect::kWorks, meaning,
+OptionRow flag(const char* name, bool Options::* member, const char* meaning) {
+  return {name, "", OptionEffect::kWorks, meaning,
           [member, name](Options& o, const std::string& given) { o.*member = is_on(name, given); }};
 }
 
-const std::vector<Row>& rows() {
-  constexpr Effect kNone = Effect::kNone, kRefused = Effect::kRefused;
+const std::vector<OptionRow>& rows() {
+  constexpr OptionEffect kNone = OptionEffect::kNone, kRefused = OptionEffect::kRefused;
   constexpr const char* kNoDownload = "nothing is downloaded: model_name_or_path and dataset_name are folders";
-  static const std::vector<Row>& table = *new std::vector<Row>{
+  static const std::vector<OptionRow>& table = *new std::vector<OptionRow>{
       text("model_name_or_path", &Options::model_name_or_path, "folder of config.json, weights and, as a rule, spiece.model"),
       text("tokenizer_name", &Options::tokenizer_name,
            "folder with spiece.model, or the file; default: the model's, else one that is trained on the pairs"),
@@ -99,8 +99,8 @@ const std::vector<Row>& rows() {
   return table;
 }
 
-const Row* find(const std::string& name) {
-  const auto row = std::find_if(rows().begin(), rows().end(), [&](const Row& one) { return name == one.name; });
+const OptionRow* find(const std::string& name) {
+  const auto row = std::find_if(rows().begin(), rows().end(), [&](const OptionRow& one) { return name == one.name; });
   return row == rows().end() ? nullptr : &*row;
 }
 
@@ -137,7 +137,7 @@ int64_t Options::new_tokens() const {
 
 std::vector<std::string> option_names() {
   std::vector<std::string> names;
-  for (const Row& row : rows()) names.push_back(std::string("--") + row.name);
+  for (const OptionRow& row : rows()) names.push_back(std::string("--") + row.name);
   return names;
 }
 
@@ -160,14 +160,14 @@ Options parse_options(int argc, char** argv, const gannet::TrainingArguments& ar
       value = more[0];
       more.erase(more.begin());
     }
-    const Row& row = *find(name);
+    const OptionRow& row = *find(name);
     if (!more.empty())
       mistakes.push_back("--" + name + " takes one value, found also '" + more[0] + "': put quotes around a text with spaces");
     else if (!value && *row.value)
       mistakes.push_back("--" + name + " takes a value");
-    else if (row.effect == Effect::kRefused)
+    else if (row.effect == OptionEffect::kRefused)
       mistakes.push_back("--" + name + " is not built: " + row.meaning);
-    else if (row.effect == Effect::kNone)
+    else if (row.effect == OptionEffect::kNone)
       options.without_effect.push_back("--" + name + " has no effect here: " + row.meaning);
     else
       try {
@@ -185,13 +185,13 @@ Options parse_options(int argc, char** argv, const gannet::TrainingArguments& ar
 
 std::string options_help() {
   std::string help = "Options of this program:\n";
-  for (const Row& row : rows()) {
+  for (const OptionRow& row : rows()) {
     std::string head = std::string("  --") + row.name + (*row.value ? std::string(" ") + row.value : "");
     head.resize(std::max<size_t>(head.size() + 2, 34), ' ');
     help += head +
-            (row.effect == Effect::kRefused ? "refused: "
-             : row.effect == Effect::kNone  ? "no effect: "
-                                            : "") +
+            (row.effect == OptionEffect::kRefused ? "refused: "
+             : row.effect == OptionEffect::kNone  ? "no effect: "
+                                                  : "") +
             row.meaning + "\n";
   }
   return help;

@@ -35,14 +35,14 @@ class Adafactor : public AdafactorBase {
   // Round 0. Each thread processes whole rows, or whole columns, of the part.
   template <class Gradient>
   void add_lines(const gannet_update_args& args, const gannet_segment& part, const Gradient& gradient, double* sums) {
-    const Rows rows(part);
+    const RowRanges rows(part);
     const double eps = this->eps();
     const auto* const param = static_cast<const float*>(args.param);
     const auto square = [&](uint64_t i) { return adafactor_square(gradient(i), eps); };
     by_row_.assign(rows.count(), 0);
     parallel_for(rows.count(), grain_of(part), [&](uint64_t begin, uint64_t end) {
       for (uint64_t r = begin; r < end; ++r) {
-        const Row row = rows[r];
+        const RowRange row = rows[r];
         args.lines[kRowSum][part.first_row + row.number] += sum_over(row.begin, row.end, square);
         by_row_[r] = sum_over(row.begin, row.end, [&](uint64_t i) { return double{param[i]} * param[i]; });
       }
@@ -54,7 +54,7 @@ class Adafactor : public AdafactorBase {
                  [&](uint64_t begin, uint64_t end) {
                    const uint64_t first = begin * kColumnsAtOnce, last = std::min(end * kColumnsAtOnce, part.columns);
                    for (uint64_t r = 0; r < rows.count(); ++r) {
-                     const Row row = rows[r];
+                     const RowRange row = rows[r];
                      double* const lines = args.lines[kColumnSum] + part.first_column + row.matrix * part.columns;
                      const uint64_t from = std::max(first, row.column), to = std::min(last, row.column + row.end - row.begin);
                      for (uint64_t c = from; c < to; ++c) lines[c] += square(row.begin + c - row.column);
@@ -69,7 +69,7 @@ class Adafactor : public AdafactorBase {
     by_row_.assign(roots.rows().count(), 0);
     parallel_for(roots.rows().count(), grain_of(part), [&](uint64_t begin, uint64_t end) {
       for (uint64_t r = begin; r < end; ++r) {
-        const Row row = roots.rows()[r];
+        const RowRange row = roots.rows()[r];
         const float of_row = roots.of_row(row);
         const float* const of_columns = roots.of_columns(row);
         by_row_[r] = sum_over(row.begin, row.end, [&](uint64_t i) {
@@ -92,7 +92,7 @@ class Adafactor : public AdafactorBase {
     parallel_for(roots.rows().count(), grain_of(part), [&](uint64_t begin, uint64_t end) {
       const AdafactorRule rule = shared_rule;  // a copy that no store can alias: its numbers stay in registers
       for (uint64_t r = begin; r < end; ++r) {
-        const Row row = roots.rows()[r];
+        const RowRange row = roots.rows()[r];
         const float of_row = roots.of_row(row);
         const float* const of_columns = roots.of_columns(row);
         for (uint64_t i = row.begin; i < row.end; ++i)

@@ -14,15 +14,15 @@ class RowBlocks {
  public:
   static constexpr uint64_t kColumns = 4096;
   explicit RowBlocks(const gannet_segment& part) : rows_(part), per_row_((part.columns + kColumns - 1) / kColumns) {}
-  GANNET_BOTH const Rows& rows() const { return rows_; }
+  GANNET_BOTH const RowRanges& rows() const { return rows_; }
   GANNET_BOTH uint64_t per_row() const { return per_row_; }
   GANNET_BOTH uint64_t count() const { return rows_.count() * per_row_; }
   GANNET_BOTH uint64_t row_of(uint64_t block) const { return block / per_row_; }
 
   // The part of the row that is in the block. Empty if the tensor part has only other columns of
   // the row.
-  GANNET_BOTH Row operator[](uint64_t block) const {
-    Row row = rows_[row_of(block)];
+  GANNET_BOTH RowRange operator[](uint64_t block) const {
+    RowRange row = rows_[row_of(block)];
     const uint64_t from = block % per_row_ * kColumns, to = from + kColumns, behind = row.column + row.end - row.begin;
     const uint64_t first = from > row.column ? from : row.column, last = to < behind ? to : behind;
     row.begin += first - row.column;
@@ -32,7 +32,7 @@ class RowBlocks {
   }
 
  private:
-  Rows rows_;
+  RowRanges rows_;
   uint64_t per_row_;
 };
 
@@ -43,7 +43,7 @@ class ColumnBlocks {
   static constexpr uint64_t kColumns = 32, kRows = 256;
   explicit ColumnBlocks(const gannet_segment& part)
       : rows_(part), across_((part.columns + kColumns - 1) / kColumns), down_((part.matrix_rows + kRows - 1) / kRows) {}
-  GANNET_BOTH const Rows& rows() const { return rows_; }
+  GANNET_BOTH const RowRanges& rows() const { return rows_; }
   GANNET_BOTH uint64_t down() const { return down_; }
   GANNET_BOTH uint64_t count() const { return rows_.matrix_count() * down_ * across_; }
   GANNET_BOTH uint64_t totals() const { return rows_.matrix_count() * rows_.columns(); }
@@ -71,7 +71,7 @@ class ColumnBlocks {
   GANNET_BOTH uint64_t next_sum() const { return rows_.columns(); }
 
  private:
-  Rows rows_;
+  RowRanges rows_;
   uint64_t across_, down_;
 };
 

@@ -37,7 +37,7 @@ struct RowSumsKernel {
   template <class Team>
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
     team.each([&](unsigned t) {
-      const Row row = blocks[block];
+      const RowRange row = blocks[block];
       double of_gradients = 0, of_weights = 0;
       for (uint64_t i = row.begin + t; i < row.end; i += kThreads) {
         of_gradients += adafactor_square(Device::widen(grad[i]) * grad_scale, eps);
@@ -110,7 +110,7 @@ struct AddColumns {
 struct DeviceRoots {
   const float* of_rows;
   const float* of_columns;
-  GANNET_DEVICE const float* of_columns_of(const Rows& rows, const Row& row) const {
+  GANNET_DEVICE const float* of_columns_of(const RowRanges& rows, const RowRange& row) const {
     return of_columns + (row.matrix - rows.first_matrix()) * rows.columns() + row.column;
   }
 };
@@ -131,7 +131,7 @@ struct UpdateSizeKernel {
   template <class Team>
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
     team.each([&](unsigned t) {
-      const Row row = blocks[block];
+      const RowRange row = blocks[block];
       const float of_row = roots.of_rows[blocks.row_of(block)];
       const float* const of_columns = roots.of_columns_of(blocks.rows(), row);
       double sum = 0;
@@ -164,7 +164,7 @@ struct AdafactorKernel {
   template <class Team>
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared&) const {
     team.each([&](unsigned t) {
-      const Row row = blocks[block];
+      const RowRange row = blocks[block];
       const float of_row = roots.of_rows[blocks.row_of(block)];
       const float* const of_columns = roots.of_columns_of(blocks.rows(), row);
       for (uint64_t i = row.begin + t; i < row.end; i += kThreads) {
@@ -299,7 +299,7 @@ class AdafactorOn : public AdafactorBase {
     work.to_device(on_device, roots_.data(), roots_.size());
     return on_device;
   }
-  static device::DeviceRoots next_roots(const float*& next, const Rows& rows) {
+  static device::DeviceRoots next_roots(const float*& next, const RowRanges& rows) {
     const device::DeviceRoots own{next, next + rows.count()};
     next += rows.count() + rows.matrix_count() * rows.columns();
     return own;

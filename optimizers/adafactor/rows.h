@@ -12,15 +12,15 @@ namespace gannet::rules {
 
 // Elements [begin, end) of the range in args, all of one row. The first one is in column `column`
 // of the tensor's matrix number `matrix`.
-struct Row {
+struct RowRange {
   uint64_t number;  // in the tensor
   uint64_t matrix, column;
   uint64_t begin, end;
 };
 
-class Rows {
+class RowRanges {
  public:
-  explicit Rows(const gannet_segment& part)
+  explicit RowRanges(const gannet_segment& part)
       : offset_(part.offset),
         tensor_offset_(part.tensor_offset),
         numel_(part.numel),
@@ -36,7 +36,7 @@ class Rows {
   GANNET_BOTH uint64_t matrix_count() const { return count() == 0 ? 0 : (last_ - 1) / matrix_rows_ + 1 - first_matrix(); }
 
   // The i-th row, from 0.
-  GANNET_BOTH Row operator[](uint64_t i) const {
+  GANNET_BOTH RowRange operator[](uint64_t i) const {
     const uint64_t number = first_ + i, in_tensor = number * columns_;
     const uint64_t begin = in_tensor > tensor_offset_ ? in_tensor : tensor_offset_, row_end = in_tensor + columns_,
                    part_end = tensor_offset_ + numel_;

@@ -45,20 +45,20 @@ class InverseRoots {
     }
   }
 
-  const Rows& rows() const { return all_; }
-  float of_row(const Row& row) const { return of_rows_[row.number - all_.first()]; }
+  const RowRanges& rows() const { return all_; }
+  float of_row(const RowRange& row) const { return of_rows_[row.number - all_.first()]; }
   // All factors: [rows] and [matrices][columns], from the first row and the first matrix of the
   // part on.
   const std::vector<float>& of_rows() const { return of_rows_; }
   const std::vector<float>& of_columns() const { return of_columns_; }
   // [columns of the row's part]
-  const float* of_columns(const Row& row) const {
+  const float* of_columns(const RowRange& row) const {
     return of_columns_.data() + row.matrix * part_.columns - first_column_ + row.column;
   }
 
  private:
   const gannet_segment& part_;
-  Rows all_;
+  RowRanges all_;
   uint64_t first_column_;
   std::vector<float> of_rows_, of_columns_;
 };

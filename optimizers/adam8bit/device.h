@@ -43,7 +43,7 @@ struct Adam8bitKernel {
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
     using V = Scalar<float>;
     const uint64_t first = begin + block * kBlock, number = first / kBlock;
-    typename Team::template Own<Moments> moments;
+    typename Team::template PerThread<Moments> moments;
     team.each([&](unsigned t) {
       const V of_first(first_unit(first_scales[number])), of_second(second_unit(second_scales[number]));
       V largest_first(0), largest_second(0);

@@ -25,7 +25,7 @@ namespace gannet::rules {
 
 struct ThreadBlock {
   template <class T>
-  struct Own {
+  struct PerThread {
     T value;
     GANNET_DEVICE T& operator[](unsigned) { return value; }
   };

@@ -44,8 +44,8 @@ inline uint64_t element_bytes(uint32_t dtype) { return dtype == GANNET_FLOAT64 ?
 // Elements [first, first + numel) of a range as a separate range. Its kStates states are the first
 // ones of the list, per element and in the master's type.
 template <size_t kStates>
-struct PartOf {
-  PartOf(const gannet_update_args& all, uint64_t first, uint64_t numel) : args(all) {
+struct UpdatePart {
+  UpdatePart(const gannet_update_args& all, uint64_t first, uint64_t numel) : args(all) {
     const uint64_t bytes = element_bytes(all.param_dtype);
     args.numel = numel;
     args.param = static_cast<char*>(all.param) + first * bytes;
@@ -55,7 +55,7 @@ struct PartOf {
     args.states = states;
     args.state_count = kStates;
   }
-  PartOf(const PartOf&) = delete;
+  UpdatePart(const UpdatePart&) = delete;
 
   gannet_update_args args;
   void* states[kStates > 0 ? kStates : 1];

@@ -16,7 +16,7 @@
 //   };
 //
 // Within one each() a thread must not read data that another thread writes. Data that a thread
-// keeps between calls of each() is in a `typename Team::template Own<T>`, with one element per
+// keeps between calls of each() is in a `typename Team::template PerThread<T>`, with one element per
 // thread: registers on a GPU. Shared memory is initially undefined.
 #pragma once
 
@@ -54,10 +54,10 @@ GANNET_DEVICE void largest(const Team& team, T* values) {
     });
 }
 
-// Calls body(i) for i in [0, count), one thread each: `work.run(Each<Body>{count, body},
-// Each<Body>::blocks(count))`.
+// Calls body(i) for i in [0, count), one thread each: `work.run(EachElement<Body>{count, body},
+// EachElement<Body>::blocks(count))`.
 template <class Body>
-struct Each {
+struct EachElement {
   static constexpr unsigned kThreads = 256;
   struct Shared {};
   static uint64_t blocks(uint64_t count) { return ceil_div(count, kThreads); }
@@ -73,7 +73,7 @@ struct Each {
 };
 template <class Work, class Body>
 void run_each(Work& work, uint64_t count, const Body& body) {
-  work.run(Each<Body>{count, body}, Each<Body>::blocks(count));
+  work.run(EachElement<Body>{count, body}, EachElement<Body>::blocks(count));
 }
 
 }  // namespace gannet::rules::device

@@ -100,7 +100,7 @@ class LambOn : public LambBase {
     const LambStep step = step_of(args);
     for (uint64_t s = 0; s < args.segment_count; ++s) {
       const gannet_segment& segment = sdk::segment(args, s);
-      const PartOf<2> part(args, segment.offset, segment.numel);
+      const UpdatePart<2> part(args, segment.offset, segment.numel);
       const double ratio = coefficient(args.sums + s * args.sum_count);
       if (args.param_dtype == GANNET_FLOAT64)
         update_as<double>(work, step, ratio, part.args);

@@ -68,7 +68,7 @@ struct NormalizingKernel {
   }
 };
 
-struct Scale {
+struct ScaleByFactor {
   float* x;
   const float* factor;
   GANNET_DEVICE void operator()(uint64_t i) const { x[i] *= *factor; }
@@ -84,7 +84,7 @@ struct AddToDiagonal {
 };
 
 template <class To, class From>
-struct Convert {
+struct ConvertElements {
   const From* from;
   To* to;
   GANNET_DEVICE void operator()(uint64_t i) const { to[i] = static_cast<To>(from[i]); }
@@ -132,7 +132,7 @@ class MuonOn : public MuonBase {
 
   template <class T>
   void update_by_adam(Work& work, const gannet_update_args& args, const gannet_segment& segment) const {
-    const PartOf<2> part(args, segment.offset, segment.numel);
+    const UpdatePart<2> part(args, segment.offset, segment.numel);
     work.each(device::AdamRule<T>(adam_step_of(args)), part.args);
   }
 
@@ -147,7 +147,7 @@ class MuonOn : public MuonBase {
     float* const x = work.template memory<float>(kDirection, numel);
     T* const direction = direction_memory(work, x, numel, T());
     for (uint64_t m = 0; m < matrices.count; ++m) {
-      const PartOf<1> part(all, segment.offset + m * numel, numel);
+      const UpdatePart<1> part(all, segment.offset + m * numel, numel);
       gannet_update_args args = part.args;
       args.param = direction;
       args.out = nullptr;
@@ -177,7 +177,7 @@ class MuonOn : public MuonBase {
   static void convert(Work&, const float*, float*, uint64_t) {}
   template <class From, class To>
   static void convert(Work& work, const From* from, To* to, uint64_t numel) {
-    device::run_each(work, numel, device::Convert<To, From>{from, to});
+    device::run_each(work, numel, device::ConvertElements<To, From>{from, to});
   }
 
   static void normalize(Work& work, float* x, uint64_t numel) {
@@ -186,7 +186,7 @@ class MuonOn : public MuonBase {
     float* const factor = work.template memory<float>(kFactor, 1);
     work.run(device::SquaresKernel{x, numel, squares}, blocks);
     work.run(device::NormalizingKernel{squares, blocks, factor}, 1);
-    device::run_each(work, numel, device::Scale{x, factor});
+    device::run_each(work, numel, device::ScaleByFactor{x, factor});
   }
 
   Device device_;

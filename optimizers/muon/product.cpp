@@ -67,14 +67,14 @@ void pack(const float* from, uint64_t step, uint64_t width, uint64_t depth_step,
 }
 
 // How a tile is added to c, for the first block of the depth and for the others.
-struct Finish {
+struct TileFinish {
   float alpha, beta;
   const float* base;  // d or c; null: nothing is added
   bool scales_base;   // whether base is scaled by beta: d
   uint64_t stride;    // row stride of base and of c
 };
 
-HWY_INLINE void finish_row(const Finish& finish, V first, V second, const float* base, float* to) {
+HWY_INLINE void finish_row(const TileFinish& finish, V first, V second, const float* base, float* to) {
   const D d;
   const V alpha = hn::Set(d, finish.alpha);
   if (!base) {
@@ -93,7 +93,7 @@ HWY_INLINE void finish_row(const Finish& finish, V first, V second, const float*
 
 // Computes a tile from a [depth][kTileRows] and b [depth][kTileColumns]. `rows`, `columns`: the
 // part of the tile inside c.
-void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t depth, const Finish& finish, const float* base,
+void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t depth, const TileFinish& finish, const float* base,
           float* c, uint64_t rows, uint64_t columns) {
   const D d;
   V sums[kTileRows][2];
@@ -134,7 +134,7 @@ struct Block {
   const Product& product;
   uint64_t depth_begin, depth, column_begin;
   const float* packed;
-  Finish finish;
+  TileFinish finish;
 
   // Rows [row, row + kRows) by columns [column, column + kStrip) of the block. `a`: the packed
   // rows.
@@ -192,7 +192,7 @@ void multiply(const Product& product, const sdk::HostServices& host, Scratch& me
       const bool is_first = begin == 0;
       const Block block{
           product, begin,  depth,
-          column,  packed, Finish{product.alpha, product.beta, is_first ? product.d : product.c, is_first, product.columns}};
+          column,  packed, TileFinish{product.alpha, product.beta, is_first ? product.d : product.c, is_first, product.columns}};
       host.parallel_for(tasks.size(), 1, [&](uint64_t first, uint64_t last) {
         alignas(64) float rows[kRows * kDepth];
         for (uint64_t t = first; t < last; ++t) {

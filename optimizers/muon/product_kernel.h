@@ -18,13 +18,13 @@ struct ProductKernel {
   static constexpr uint64_t kDepth = kProductDepth;
   static_assert(kDepth % kStep == 0 && kTile * kTile == kThreads * kEach * kEach);
 
-  struct alignas(16) Four {
+  struct alignas(16) FloatPack {
     float at[4];
   };
   // [depth][lines of the tile]. Each row is padded by one pack, so that threads that write a column
   // have fewer bank conflicts.
   struct Strip {
-    Four packs[kStep][kTile / 4 + 1];
+    FloatPack packs[kStep][kTile / 4 + 1];
   };
   struct Shared {
     Strip a, b;
@@ -49,7 +49,7 @@ struct ProductKernel {
     const uint64_t first_row = block / across * kTile, first_column = block % across * kTile;
     if (product.is_symmetric && first_column > first_row) return;  // the whole team: the mirrored tile writes it
     const Operand &a = product.a, &b = product.b;
-    typename Team::template Own<Sums> sums;
+    typename Team::template PerThread<Sums> sums;
     for (uint64_t from = 0; from < product.depth; from += kDepth) {
       const uint64_t to = from + kDepth < product.depth ? from + kDepth : product.depth;
       team.each([&](unsigned t) { sums[t] = Sums{}; });
@@ -90,8 +90,8 @@ struct ProductKernel {
     const unsigned row = t / 8, column = t % 8;
     GANNET_UNROLL_BY(4)
     for (unsigned k = 0; k < kStep; ++k) {
-      const Four a[2] = {shared.a.packs[k][pack_of(row, 0)], shared.a.packs[k][pack_of(row, 4)]};
-      const Four b[2] = {shared.b.packs[k][pack_of(column, 0)], shared.b.packs[k][pack_of(column, 4)]};
+      const FloatPack a[2] = {shared.a.packs[k][pack_of(row, 0)], shared.a.packs[k][pack_of(row, 4)]};
+      const FloatPack b[2] = {shared.b.packs[k][pack_of(column, 0)], shared.b.packs[k][pack_of(column, 4)]};
       GANNET_UNROLL
       for (unsigned i = 0; i < kEach; ++i) {
         GANNET_UNROLL

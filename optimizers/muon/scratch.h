@@ -16,7 +16,7 @@ class Scratch {
 
  private:
   static constexpr std::align_val_t kAlignment{64};
-  struct Free {
+  struct AlignedDeleter {
     void operator()(void* memory) const { ::operator delete(memory, kAlignment); }
   };
   void* bytes(uint64_t count) {
@@ -28,7 +28,7 @@ class Scratch {
     }
     return memory_.get();
   }
-  std::unique_ptr<void, Free> memory_;
+  std::unique_ptr<void, AlignedDeleter> memory_;
   uint64_t bytes_ = 0;
 };
 

@@ -14,7 +14,7 @@ constexpr uint64_t kBitsAlignment = 32;
 
 // Blocks begin at multiples of sdk::kGrain of their part, so that sums over them do not depend on
 // the number of threads.
-void Compressor::cut(const std::vector<Part>& parts, std::vector<Block>& blocks) {
+void Compressor::cut(const std::vector<CompressedPart>& parts, std::vector<Block>& blocks) {
   blocks.clear();
   for (uint64_t p = 0; p < parts.size(); ++p)
     for (uint64_t done = 0; done < parts[p].numel; done += sdk::kGrain)
@@ -60,7 +60,7 @@ void Compressor::cut_piece(const gannet_update_args& args) {
 }
 
 // |values| / sqrt(numel) of each part, adding the squares of its blocks in order.
-void Compressor::scales_of(const std::vector<Part>& parts, const std::vector<Block>& blocks, float* scales) const {
+void Compressor::scales_of(const std::vector<CompressedPart>& parts, const std::vector<Block>& blocks, float* scales) const {
   std::vector<double> sums(parts.size());
   for (uint64_t b = 0; b < blocks.size(); ++b) sums[blocks[b].part] += squares_[b];
   for (uint64_t p = 0; p < parts.size(); ++p)
@@ -69,7 +69,7 @@ void Compressor::scales_of(const std::vector<Part>& parts, const std::vector<Blo
 
 void Compressor::work(const gannet_update_args& args, double beta, const float* momentum, float* error) {
   const auto decay = static_cast<float>(beta);
-  const Momentum from{momentum, args.grad, args.grad_dtype, decay, 1 - decay, static_cast<float>(args.grad_scale)};
+  const MomentumInputs from{momentum, args.grad, args.grad_dtype, decay, 1 - decay, static_cast<float>(args.grad_scale)};
   host_.parallel_for(blocks_.size(), 1, [&](uint64_t begin, uint64_t end) {
     for (uint64_t b = begin; b < end; ++b)
       squares_[b] = add_error_cpu(from, error, blocks_[b].begin, blocks_[b].begin + blocks_[b].numel);

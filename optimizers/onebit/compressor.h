@@ -31,27 +31,27 @@ class Compressor {
                float* result);
 
  private:
-  struct Part {  // of a tensor, in the piece
+  struct CompressedPart {  // of a tensor, in the piece
     uint64_t begin, numel;
   };
   struct Block {  // a thread's unit of work
     uint64_t part, begin, numel;
   };
-  static void cut(const std::vector<Part>& parts, std::vector<Block>& blocks);
+  static void cut(const std::vector<CompressedPart>& parts, std::vector<Block>& blocks);
   void cut_piece(const gannet_update_args& args);
   void work(const gannet_update_args& args, double beta, const float* momentum, float* error);
   void exchange();
   void serve(float* error);
   void gather();
   void expand(float* momentum) const;
-  void scales_of(const std::vector<Part>& parts, const std::vector<Block>& blocks, float* scales) const;
+  void scales_of(const std::vector<CompressedPart>& parts, const std::vector<Block>& blocks, float* scales) const;
 
   const sdk::HostServices& host_;
   uint32_t rank_ = 0, ranks_ = 1;
-  uint64_t chunk_ = 0;                     // elements that each rank serves
-  std::vector<Part> tensors_;              // in the piece
-  std::vector<std::vector<Part>> served_;  // [ranks] the parts of tensors in each rank's chunk
-  std::vector<uint64_t> first_served_;     // [ranks] the first tensor of the chunk
+  uint64_t chunk_ = 0;                               // elements that each rank serves
+  std::vector<CompressedPart> tensors_;              // in the piece
+  std::vector<std::vector<CompressedPart>> served_;  // [ranks] the parts of tensors in each rank's chunk
+  std::vector<uint64_t> first_served_;               // [ranks] the first tensor of the chunk
   std::vector<Block> blocks_, served_blocks_;
   std::vector<double> squares_;  // [blocks] or [served blocks]
   // Reused between steps. Bits of the piece, of this rank's chunk from every rank, and of the

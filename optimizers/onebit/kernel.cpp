@@ -41,7 +41,7 @@ constexpr size_t kAheadBytes = 3072;
 HWY_INLINE void prefetch_ahead(const void* from) { hwy::Prefetch(static_cast<const char*>(from) + kAheadBytes); }
 
 template <class Grad>
-double add_error_typed(const Momentum& from, float* error, uint64_t begin, uint64_t end) {
+double add_error_typed(const MomentumInputs& from, float* error, uint64_t begin, uint64_t end) {
   const Narrow d;
   const auto beta = hn::Set(d, from.beta), one_minus_beta = hn::Set(d, from.one_minus_beta);
   const auto scale = hn::Set(d, from.gradient_scale);
@@ -76,7 +76,7 @@ double add_error_typed(const Momentum& from, float* error, uint64_t begin, uint6
   return squares.total();
 }
 
-double add_error(const Momentum& from, float* error, uint64_t begin, uint64_t end) {
+double add_error(const MomentumInputs& from, float* error, uint64_t begin, uint64_t end) {
   if (from.gradient_dtype == GANNET_BFLOAT16) return add_error_typed<hwy::bfloat16_t>(from, error, begin, end);
   if (from.gradient_dtype == GANNET_FLOAT16) return add_error_typed<hwy::float16_t>(from, error, begin, end);
   return add_error_typed<float>(from, error, begin, end);
@@ -162,7 +162,7 @@ HWY_EXPORT(compress);
 HWY_EXPORT(average);
 HWY_EXPORT(expand);
 
-double add_error_cpu(const Momentum& from, float* error, uint64_t begin, uint64_t end) {
+double add_error_cpu(const MomentumInputs& from, float* error, uint64_t begin, uint64_t end) {
   return HWY_DYNAMIC_DISPATCH(add_error)(from, error, begin, end);
 }
 void compress_cpu(float* values, uint64_t count, float scale, uint8_t* bits) {

@@ -10,7 +10,7 @@
 namespace gannet::rules {
 
 // Inputs of the momentum after this step's gradient, which a rank sends.
-struct Momentum {
+struct MomentumInputs {
   const float* momentum;
   const void* gradient;
   uint32_t gradient_dtype;  // fp32, bf16 or fp16
@@ -21,7 +21,7 @@ struct Momentum {
 // error[i] <- beta momentum[i] + (1 - beta) gradient[i] + error[i] for [begin, end). Returns the
 // sum of the squares of the result in double. It does not depend on the SIMD width, except for
 // rounding on targets without fused multiply-add.
-double add_error_cpu(const Momentum& from, float* error, uint64_t begin, uint64_t end);
+double add_error_cpu(const MomentumInputs& from, float* error, uint64_t begin, uint64_t end);
 
 // Stores the signs of values[count] in bits, and values <- values - scale * sign: the compression
 // error. Writes the bits of whole groups of 16 elements; those past count are 1.

@@ -103,7 +103,7 @@ class OneBitLamb : public OneBitBase {
   }
 
  private:
-  struct Next {  // of a tensor
+  struct NextStates {  // of a tensor
     double frozen_coeff = 0, factor = 1, coeff = 1;
     bool is_set = false;
   };
@@ -136,7 +136,7 @@ class OneBitLamb : public OneBitBase {
     }
     for (uint64_t s = 0; s < args.segment_count; ++s) {
       const uint64_t tensor = sdk::segment(args, s).tensor_index;
-      Next& next = next_[tensor];
+      NextStates& next = next_[tensor];
       next = {static_cast<const double*>(args.states[5])[tensor], 1, 1, true};
       if (of[s].weights > 0 && of[s].update > 0)
         next.coeff = std::clamp(std::sqrt(of[s].weights) / std::sqrt(of[s].update), min_coeff_, max_coeff_);
@@ -152,7 +152,7 @@ class OneBitLamb : public OneBitBase {
                           averaged_.data());
     } else {  // a single rank: the momentum itself
       const auto beta = static_cast<float>(step.beta1);
-      const Momentum from{exp_avg, args.grad, args.grad_dtype, beta, 1 - beta, static_cast<float>(args.grad_scale)};
+      const MomentumInputs from{exp_avg, args.grad, args.grad_dtype, beta, 1 - beta, static_cast<float>(args.grad_scale)};
       parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {
         std::fill(averaged_.begin() + static_cast<ptrdiff_t>(begin), averaged_.begin() + static_cast<ptrdiff_t>(end), 0);
         add_error_cpu(from, averaged_.data(), begin, end);
@@ -184,8 +184,8 @@ class OneBitLamb : public OneBitBase {
   }
 
   const double max_coeff_, min_coeff_, coeff_beta_, factor_max_, factor_min_, factor_threshold_;
-  std::vector<Next> next_;     // [tensors of the group] of the current step
-  std::vector<Block> blocks_;  // of the last piece, reused so that a step allocates nothing
+  std::vector<NextStates> next_;  // [tensors of the group] of the current step
+  std::vector<Block> blocks_;     // of the last piece, reused so that a step allocates nothing
   std::vector<float> averaged_;
 };
 

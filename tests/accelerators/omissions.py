@@ -48,7 +48,7 @@ OMISSIONS = [
     Mutation("the_host_updates_too_early", "parameters and gradients are on the host before it updates them",
              ("update/host_update.cpp", "{ slot(index).came.wait(); }", "{\n  if (!MUTANT) slot(index).came.wait();\n}")),
     Mutation("pages_are_filled_while_they_are_copied", "the hold of a page on its way to the device",
-             ("update/host_update.cpp", "  one.gone.wait();  // the piece", "  if (!MUTANT) one.gone.wait();  // the piece")),
+             ("update/host_update.cpp", "  one.gone.wait();  // wait until", "  if (!MUTANT) one.gone.wait();  // wait until")),
     Mutation("updated_parameters_are_used_before_they_are_there", "the copies to the device end before the step does",
              ("update/host_update.cpp", "    one.came.wait();\n    one.gone.wait();",
               "    one.came.wait();\n    if (!MUTANT) one.gone.wait();")),

@@ -19,14 +19,14 @@
 namespace gannet::test {
 namespace {
 
-using activation::Kept;
+using activation::ActivationMeasurement;
 using activation::kept_at_most;
 using activation::LayerGroup;
 using testing::HasSubstr;
 
 // Every tensor by name, put in and taken out in the order of forward and backward: {the most that is there at once, what is there
 // in the first region's backward, or the first layer's}.
-std::pair<int64_t, int64_t> walked(const Kept& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
+std::pair<int64_t, int64_t> walked(const ActivationMeasurement& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
   std::map<std::string, int64_t> here;
   int64_t most = 0, sum = 0;
   const auto look = [&] {
@@ -76,7 +76,7 @@ std::pair<int64_t, int64_t> walked(const Kept& kept, const std::vector<LayerGrou
 TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
   std::mt19937 draw(7);
   for (int round = 0; round < 300; ++round) {
-    Kept kept;
+    ActivationMeasurement kept;
     const size_t layers = 1 + draw() % 9;
     std::vector<bool> marks;
     for (size_t i = 0; i < layers; ++i) {
@@ -87,7 +87,7 @@ TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
     kept.rest_bytes = draw() % 300;
     kept.rest_largest_bytes = draw() % 100;
     const auto expect_walked = [&](const std::vector<LayerGroup>& groups, bool on_tier) {
-      const activation::KeptAtMost most = kept_at_most(kept, groups, on_tier);
+      const activation::ActivationPeak most = kept_at_most(kept, groups, on_tier);
       EXPECT_EQ(std::pair(most.bytes, most.last_bytes), walked(kept, groups, on_tier)) << round;
     };
     for (const auto& groups :
@@ -98,10 +98,10 @@ TEST(Kept, IsTheMostThatAWalkThroughAStepFinds) {
 }
 
 TEST(Kept, OnATierLeavesTwoLayersThatFollowEachOther) {
-  const Kept kept{.layers = {{"a", 1, 10, 1}, {"b", 2, 40, 1}, {"c", 3, 20, 1}},
-                  .rest_bytes = 7,
-                  .rest_largest_bytes = 4,
-                  .selective_bytes = {}};
+  const ActivationMeasurement kept{.layers = {{"a", 1, 10, 1}, {"b", 2, 40, 1}, {"c", 3, 20, 1}},
+                                   .rest_bytes = 7,
+                                   .rest_largest_bytes = 4,
+                                   .selective_bytes = {}};
   config::ActivationCheckpointing settings = config::Settings().activation_checkpointing;
   settings.keep = "nvme";
   EXPECT_EQ(kept_at_most(kept, settings, /*tier_is_memory=*/true).bytes, 2 + 40 + 3 + 20);
@@ -129,7 +129,7 @@ TEST_F(KeptMemory, IsWithinATenthOfWhatLibTorchsAllocatorGaveOut) {
   const auto forward = [&] { return model->forward(ids, targets); };
   forward();  // what the first call leaves behind
   const std::vector<std::string> operators = {"gelu", "layer_norm"};
-  const Kept kept = measure_activations(*model, forward, operators);
+  const ActivationMeasurement kept = measure_activations(*model, forward, operators);
   ASSERT_EQ(kept.layers.size(), 8u);
 
   const double plain = held_after(forward);
@@ -139,14 +139,14 @@ TEST_F(KeptMemory, IsWithinATenthOfWhatLibTorchsAllocatorGaveOut) {
 
   const activation::CheapOperators chosen(operators);
   const double selective = held_after([&] {
-    const activation::Selective here(chosen);
+    const activation::SelectiveRecomputation here(chosen);
     return forward();
   });
   settings.recompute = operators;
   EXPECT_NEAR(estimated(), selective, 0.1 * selective);
   EXPECT_LT(selective, 0.8 * plain);
 
-  const auto each = std::make_shared<activation::Recomputing>(
+  const auto each = std::make_shared<activation::RecomputationPlanner>(
       activation::RecomputeSettings{.is_on = true, .memory_limit = {}, .interval = 1, .number_checkpoints = {}});
   each->own(model->parameters());
   const double regions = held_after(forward);
@@ -158,14 +158,15 @@ TEST_F(KeptMemory, IsWithinATenthOfWhatLibTorchsAllocatorGaveOut) {
 
 TEST(Kept, AModelWithoutLayersIsMeasuredAsAWhole) {
   torch::nn::Linear linear(8, 16);
-  const Kept kept = measure_activations(*linear, [&] { return linear->forward(torch::randn({4, 8})).sin().sum(); }, {});
+  const ActivationMeasurement kept =
+      measure_activations(*linear, [&] { return linear->forward(torch::randn({4, 8})).sin().sum(); }, {});
   EXPECT_TRUE(kept.layers.empty());
   EXPECT_EQ(kept.rest_bytes, 4 * 8 * 4 + 4 * 16 * 4);  // the input, for the weight's gradient, and the product, for the sine's
   EXPECT_EQ(kept.rest_largest_bytes, 4 * 16 * 4);
 }
 
 TEST(Kept, TheFormulaIsThatOfMeasuredBlocks) {
-  const Kept kept = kept_by_formula({.layers = 4, .width = 64, .heads = 4, .tokens = 128}, 4);
+  const ActivationMeasurement kept = kept_by_formula({.layers = 4, .width = 64, .heads = 4, .tokens = 128}, 4);
   const int64_t one = 128 * 64 * 4;
   EXPECT_EQ(kept.layers.size(), 4u);
   EXPECT_EQ(kept.layers[0].input_bytes + kept.layers[0].saved_bytes, 16 * one + 128 * 4 * 4);

@@ -15,13 +15,13 @@
 namespace gannet::test {
 
 using activation::CheapOperators;
-using activation::Selective;
+using activation::SelectiveRecomputation;
 using Names = std::vector<std::string>;
 using Function = std::function<at::Tensor(const at::Tensor&)>;
 
 inline at::Tensor forward_with(const Names& names, const Function& f, const at::Tensor& x) {
   const CheapOperators chosen(names);
-  const Selective selective(chosen);
+  const SelectiveRecomputation selective(chosen);
   return f(x);
 }
 

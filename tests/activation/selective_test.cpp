@@ -273,7 +273,7 @@ TEST(Selective, BackwardOnAnotherThread) {
 
 TEST(Selective, OtherThreadsAreLeftAlone) {
   const CheapOperators chosen({"gelu"});
-  const Selective selective(chosen);
+  const SelectiveRecomputation selective(chosen);
   bool is_asked = true;
   std::thread([&] { is_asked = activation::keeper_here() != nullptr; }).join();
   EXPECT_FALSE(is_asked);

@@ -79,11 +79,11 @@ TEST_F(CheckpointTest, another_runs_checkpoints_are_told_and_kept) {
     EXPECT_EQ(said.find("did not resume from"), said.rfind("did not resume from")) << "once";
   }
   std::vector<std::string> tags;
-  for (const Listed& one : list(folder())) tags.push_back(one.tag);
+  for (const ListedCheckpoint& one : list(folder())) tags.push_back(one.tag);
   EXPECT_THAT(tags, ElementsAre("new3", "old2", "old1"));
   Saver(folder(), {}).save(small_content("new4"), {.keep = 2, .continues = true});
   tags.clear();
-  for (const Listed& one : list(folder())) tags.push_back(one.tag);
+  for (const ListedCheckpoint& one : list(folder())) tags.push_back(one.tag);
   EXPECT_THAT(tags, ElementsAre("new4", "new3"));
 }
 
@@ -233,7 +233,7 @@ TEST_F(CheckpointTest, the_newest_n_are_kept_and_never_less_than_one) {
   for (int step = 1; step <= 5; ++step) saver.save(small_content("step" + std::to_string(step), step), {.keep = 2});
   auto tags = [&] {
     std::vector<std::string> found;
-    for (const Listed& one : list(folder())) found.push_back(one.tag);
+    for (const ListedCheckpoint& one : list(folder())) found.push_back(one.tag);
     return found;
   };
   EXPECT_THAT(tags(), ElementsAre("step5", "step4"));

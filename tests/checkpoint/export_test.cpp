@@ -45,7 +45,7 @@ class Export : public CheckpointTest {
 };
 
 TEST_F(Export, one_file_holds_weights_and_buffers_under_their_own_names) {
-  const Exported exported = export_model(open(folder(), {}), out(), {});
+  const ExportResult exported = export_model(open(folder(), {}), out(), {});
   EXPECT_THAT(exported.files, ElementsAre("model.safetensors"));
   std::map<std::string, std::string> metadata;
   const auto tensors = load_safetensors(out() + "/model.safetensors", &metadata);
@@ -66,7 +66,7 @@ TEST_F(Export, sixteen_bit_rounds_floating_point_alone) {
 }
 
 TEST_F(Export, shards_stay_below_their_size_and_the_index_names_each_tensors) {
-  const Exported exported = export_model(open(folder(), {}), out(), {.max_shard_bytes = 4000});
+  const ExportResult exported = export_model(open(folder(), {}), out(), {.max_shard_bytes = 4000});
   EXPECT_THAT(exported.files, ElementsAre("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                                           "model.safetensors.index.json"));
   const auto index = nlohmann::json::parse(read_text(out() + "/model.safetensors.index.json"));

@@ -14,15 +14,15 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Resolved resolved(const std::string& text, int64_t world_size = 1) {
+ResolvedConfig resolved(const std::string& text, int64_t world_size = 1) {
   return resolve(*Document::from_text(text, "t.json"), world_size);
 }
 // The config of 8 samples with `members` added.
-Resolved with(const std::string& members) { return resolved("{\"train_batch_size\": 8, " + members + "}"); }
+ResolvedConfig with(const std::string& members) { return resolved("{\"train_batch_size\": 8, " + members + "}"); }
 Error refusal(const std::string& members) {
   return error_of([&] { with(members); });
 }
-std::string origin_of(const Resolved& result, const std::string& path) {
+std::string origin_of(const ResolvedConfig& result, const std::string& path) {
   for (const auto& line : result.effective)
     if (line.path == path) return line.origin;
   return "(no such line)";
@@ -106,7 +106,7 @@ TEST(Resolve, TheFlopsProfilerIsReadAndSwitchesTheWallClockBreakdownOn) {
 }
 
 TEST(Resolve, EveryActiveKeyOfTheTableIsALineOnceWithAnOrigin) {
-  const Resolved result = with(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.1, "eps": 1e-8}})");
+  const ResolvedConfig result = with(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.1, "eps": 1e-8}})");
   std::set<std::string> paths;
   for (const auto& line : result.effective) {
     EXPECT_TRUE(paths.insert(line.path).second) << line.path;
@@ -125,7 +125,7 @@ TEST(Resolve, EveryValueKnowsWhereItCameFrom) {
       "{\"train_batch_size\": 16,\n \"train_micro_batch_size_per_gpu\": 4, \"gradient_clipping\": \"auto\", \"fp16\": "
       "{\"hysteresis\": 3, \"enabled\": false}}",
       "t.json");
-  const Resolved result = resolve(*file->merged(Dict{{"steps_per_print", 5}}, "command line"), 2);
+  const ResolvedConfig result = resolve(*file->merged(Dict{{"steps_per_print", 5}}, "command line"), 2);
   EXPECT_EQ(origin_of(result, "/train_batch_size"), "t.json:1:2");
   EXPECT_EQ(origin_of(result, "/train_micro_batch_size_per_gpu"), "t.json:2:2");
   EXPECT_EQ(origin_of(result, "/gradient_accumulation_steps"),
@@ -136,7 +136,7 @@ TEST(Resolve, EveryValueKnowsWhereItCameFrom) {
 }
 
 TEST(Resolve, WhatIsEffectiveReadsBackAsTheSameConfig) {
-  const Resolved first =
+  const ResolvedConfig first =
       with(R"("optimizer": {"type": "AdamW", "params": {"lr": 0.1}}, "bf16": {"enabled": true}, "gannet": {"seed": 3})");
   Dict again;
   for (const auto& line : first.effective) {
@@ -150,7 +150,7 @@ TEST(Resolve, WhatIsEffectiveReadsBackAsTheSameConfig) {
     }
     *at = line.value;
   }
-  const Resolved second = resolve(*Document::from_dict(again, "code"), 1);
+  const ResolvedConfig second = resolve(*Document::from_dict(again, "code"), 1);
   ASSERT_EQ(first.effective.size(), second.effective.size());
   for (size_t i = 0; i < first.effective.size(); ++i) {
     EXPECT_EQ(first.effective[i].path, second.effective[i].path);

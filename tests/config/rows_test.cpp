@@ -224,7 +224,7 @@ TEST(Rows, AGivenValueReachesItsMemberAndKeepsItsOrigin) {
       }
     }
     EffectiveValues values(*document);
-    for (const Effective& line : values.take()) {
+    for (const EffectiveValue& line : values.take()) {
       const bool is_here = line.path == "/" + std::string(key->path) || line.path.starts_with("/" + std::string(key->path) + "/");
       EXPECT_EQ(line.origin, is_here ? "code" : "default") << line.path;
     }

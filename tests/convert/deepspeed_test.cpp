@@ -337,13 +337,13 @@ TEST_F(DeepSpeedTest, PiecesAreReadFromAnyByteOn) {
   const auto file = std::make_shared<files::PtFile>(
       files::PtFile::open(fixture("s2-fp32-r2") + "/step4/zero_pp_rank_0_mp_rank_00_optim_states.pt"));
   const files::Node partition = files::Node(file).at("optimizer_state_dict").at("single_partition_of_fp32_groups").items()[0];
-  files::Concatenated both;
+  files::ConcatenatedTensors both;
   both.add(partition);
   both.add_zeros(3);
   both.add(partition);
   const int64_t numel = partition.tensor().numel();
   const at::Tensor values = file->read(partition.tensor()).view({-1});
-  const files::Pieces cut = both.cut(numel - 2, 7);
+  const files::StoredPieces cut = both.cut(numel - 2, 7);
   ASSERT_EQ(cut.size(), 3u);
   const at::Tensor wanted = at::cat({values.narrow(0, numel - 2, 2), at::zeros({3}), values.narrow(0, 0, 2)});
   EXPECT_TRUE(read(cut, 0, 7, at::kFloat).equal(wanted));

@@ -20,7 +20,7 @@ Samples iota(size_t count) {
 }
 
 // The samples that rank `rank` reads in an epoch, in order.
-Samples epoch_of(Cut cut, int64_t rank, const Samples& order) {
+Samples epoch_of(EpochPartition cut, int64_t rank, const Samples& order) {
   cut.rank = rank;
   Samples all;
   for (int64_t i = 0; i < cut.micro_batches(); ++i)
@@ -29,7 +29,7 @@ Samples epoch_of(Cut cut, int64_t rank, const Samples& order) {
 }
 
 // The samples that all ranks together read in one optimizer step.
-std::multiset<size_t> step_of(Cut cut, int64_t accumulation, int64_t step, const Samples& order) {
+std::multiset<size_t> step_of(EpochPartition cut, int64_t accumulation, int64_t step, const Samples& order) {
   std::multiset<size_t> seen;
   for (cut.rank = 0; cut.rank < cut.world_size; ++cut.rank)
     for (int64_t i = 0; i < accumulation; ++i)
@@ -65,35 +65,35 @@ TEST(EpochOrder, GivesEveryPermutationEquallyOften) {
 }
 
 TEST(Cut, DealsRunsOfAMicroBatchAndWrapsToEqualCounts) {
-  const Cut cut{.samples = 7, .batch_size = 2, .world_size = 2};
+  const EpochPartition cut{.samples = 7, .batch_size = 2, .world_size = 2};
   EXPECT_EQ(cut.micro_batches(), 2);
   EXPECT_EQ(epoch_of(cut, 0, iota(7)), (Samples{0, 1, 4, 5}));
   EXPECT_EQ(epoch_of(cut, 1, iota(7)), (Samples{2, 3, 6, 0}));
 }
 
 TEST(Cut, SharesTheLastRoundEvenly) {
-  const Cut cut{.samples = 14, .batch_size = 4, .world_size = 2};
+  const EpochPartition cut{.samples = 14, .batch_size = 4, .world_size = 2};
   EXPECT_EQ(epoch_of(cut, 0, iota(14)), (Samples{0, 1, 2, 3, 8, 9, 10}));
   EXPECT_EQ(epoch_of(cut, 1, iota(14)), (Samples{4, 5, 6, 7, 11, 12, 13}));
 }
 
 TEST(Cut, LeavesOutWhatDoesNotDivideWithDropLast) {
-  const Cut cut{.samples = 11, .batch_size = 2, .world_size = 2, .drop_last = true};
+  const EpochPartition cut{.samples = 11, .batch_size = 2, .world_size = 2, .drop_last = true};
   EXPECT_EQ(cut.samples_per_rank(), 5);
   EXPECT_EQ(epoch_of(cut, 0, iota(11)), (Samples{0, 1, 4, 5}));
   EXPECT_EQ(epoch_of(cut, 1, iota(11)), (Samples{2, 3, 6, 7}));
 }
 
 TEST(Cut, WrapsMoreThanOnceWhenThereAreMoreRanksThanSamples) {
-  const Cut cut{.samples = 2, .batch_size = 4, .world_size = 5};
+  const EpochPartition cut{.samples = 2, .batch_size = 4, .world_size = 5};
   for (int64_t rank = 0; rank < 5; ++rank) EXPECT_EQ(epoch_of(cut, rank, iota(2)), Samples{static_cast<size_t>(rank % 2)});
 }
 
 TEST(Cut, GivesTheSameSamplesToAStepAtEveryWorldSizeOfEqualTotalBatch) {
   const Samples order = epoch_order(50, true, 1, 0);
-  const Cut one{.samples = 50, .batch_size = 2, .world_size = 1};
-  const Cut two{.samples = 50, .batch_size = 2, .world_size = 2};
-  const Cut four{.samples = 50, .batch_size = 2, .world_size = 4};
+  const EpochPartition one{.samples = 50, .batch_size = 2, .world_size = 1};
+  const EpochPartition two{.samples = 50, .batch_size = 2, .world_size = 2};
+  const EpochPartition four{.samples = 50, .batch_size = 2, .world_size = 4};
   for (int64_t step = 0; step < 6; ++step) {
     const auto expected = step_of(one, 4, step, order);
     EXPECT_EQ(expected.size(), 8u);
@@ -108,7 +108,8 @@ TEST(Cut, PutsTheSameSamplesTogetherInAMicroBatchAtEveryWorldSize) {
     std::vector<Samples> all;
     for (int64_t i = 0; i < 16 / world_size; ++i)
       for (int64_t rank = 0; rank < world_size; ++rank)
-        all.push_back(Cut{.samples = 48, .batch_size = 3, .rank = rank, .world_size = world_size}.micro_batch(order, i));
+        all.push_back(
+            EpochPartition{.samples = 48, .batch_size = 3, .rank = rank, .world_size = world_size}.micro_batch(order, i));
     return all;
   };
   EXPECT_EQ(micro_batches(2), micro_batches(1));
@@ -117,16 +118,16 @@ TEST(Cut, PutsTheSameSamplesTogetherInAMicroBatchAtEveryWorldSize) {
 
 TEST(Cut, AfterAResumeAtAnotherWorldSizeGivesTheRestOnce) {
   const Samples order = epoch_order(24, true, 1, 0);
-  const Cut before{.samples = 24, .batch_size = 2, .world_size = 2};
+  const EpochPartition before{.samples = 24, .batch_size = 2, .world_size = 2};
   Samples seen;
   for (int64_t i = 0; i < 3; ++i)
     for (int64_t rank = 0; rank < 2; ++rank) {
-      Cut of_rank = before;
+      EpochPartition of_rank = before;
       of_rank.rank = rank;
       const Samples batch = of_rank.micro_batch(order, i);
       seen.insert(seen.end(), batch.begin(), batch.end());
     }
-  const Cut after{.samples = 24, .given = before.given_after(3), .batch_size = 1, .world_size = 3};
+  const EpochPartition after{.samples = 24, .given = before.given_after(3), .batch_size = 1, .world_size = 3};
   for (int64_t rank = 0; rank < 3; ++rank) {
     const Samples rest = epoch_of(after, rank, order);
     seen.insert(seen.end(), rest.begin(), rest.end());
@@ -138,9 +139,9 @@ TEST(Cut, AfterAResumeAtAnotherWorldSizeGivesTheRestOnce) {
 TEST(Cut, EndsAnInterruptedEpochWhereItWouldHaveEnded) {
   for (const bool drop_last : {false, true})
     for (int64_t samples = 8; samples < 40; ++samples) {
-      const Cut whole{.samples = samples, .batch_size = 2, .world_size = 2, .drop_last = drop_last, .multiple = 2};
+      const EpochPartition whole{.samples = samples, .batch_size = 2, .world_size = 2, .drop_last = drop_last, .multiple = 2};
       for (int64_t given = 0; given <= whole.micro_batches(); ++given) {
-        Cut rest = whole;
+        EpochPartition rest = whole;
         rest.given = whole.given_after(given);
         EXPECT_EQ(given + rest.micro_batches(), whole.micro_batches()) << samples << " samples, " << given << " given";
       }
@@ -148,7 +149,7 @@ TEST(Cut, EndsAnInterruptedEpochWhereItWouldHaveEnded) {
 }
 
 TEST(Cut, LeavesOutWhatIsOverAMultiple) {
-  const Cut cut{.samples = 22, .batch_size = 2, .multiple = 4};
+  const EpochPartition cut{.samples = 22, .batch_size = 2, .multiple = 4};
   EXPECT_EQ(cut.all_micro_batches(), 11);
   EXPECT_EQ(cut.micro_batches(), 8);
   EXPECT_EQ(cut.leftover(), 3);

@@ -51,7 +51,7 @@ class Mutation:
 MUTATIONS = [
     # The audit: what the program did to parameters.
     Mutation("audit_is_off", "the look at every parameter before forward, step and save",
-             ("module_audit.cpp", "  std::vector<Change> changes;", "  if (MUTANT) return {};\n  std::vector<Change> changes;")),
+             ("module_audit.cpp", "  std::vector<ParameterChange> changes;", "  if (MUTANT) return {};\n  std::vector<ParameterChange> changes;")),
     Mutation("step_does_not_look", "the audit at the beginning of a step",
              ("boundary.cpp", "const char* call) {\n  impl.audit();",
               "const char* call) {\n  if (!MUTANT) impl.audit();")),
@@ -178,7 +178,7 @@ MUTATIONS = [
 
     # Whose backward it is.
     Mutation("any_backward_is_ours", "gradients of another backward stay in `.grad`",
-             ("grads/reducer.cpp", "if (reducer_->is_own_backward())", "if (MUTANT || reducer_->is_own_backward())")),
+             ("grads/reducer.cpp", "if (reducer_->is_backward_of_engine())", "if (MUTANT || reducer_->is_backward_of_engine())")),
     Mutation("no_backward_is_ours", "gradients of the engine's backward come into its buffers (any training at all)",
              ("grads/reducer.cpp", "  if (!backward.is_marked) marked_.emplace",
               "  if (!backward.is_marked && !MUTANT) marked_.emplace")),
@@ -222,8 +222,8 @@ MUTATIONS = [
               "is_late && MUTANT ? void() : is_late ? add_late(slot, gradient) : hold(")),
     Mutation("arrivals_are_not_counted", "a bucket waits for as many gradients as came before",
              ("grads/reducer.cpp", "holds_buckets_ = current_.reduce &&", "holds_buckets_ = !MUTANT && current_.reduce &&"),
-             ("grads/reducer_arrivals.cpp", "const at::Tensor& gradient) {\n  const Slot& place = slots_[slot];",
-              "const at::Tensor& gradient) {\n  if (MUTANT) return;\n  const Slot& place = slots_[slot];")),
+             ("grads/reducer_arrivals.cpp", "const at::Tensor& gradient) {\n  const GradientSlot& place = slots_[slot];",
+              "const at::Tensor& gradient) {\n  if (MUTANT) return;\n  const GradientSlot& place = slots_[slot];")),
     Mutation("sums_are_summed_again", "a second backward behind a reduction adds to this rank's part",
              ("grads/reducer.cpp", "if (!reduced_) return;", "if (!reduced_ || MUTANT) return;")),
     Mutation("micro_batches_replace_one_another", "gradients of a step's micro-batches are added",
@@ -317,8 +317,8 @@ MUTATIONS = [
              ("params/publish.cpp", "  for (auto& range : ranges_)\n    if (range.is_gathered_on_demand_) all_gather_persistent(range);\n  finish_publishing();",
               "  for (auto& range : ranges_)\n    if (range.is_gathered_on_demand_ && !MUTANT) all_gather_persistent(range);\n  finish_publishing();")),
     Mutation("gathered_values_outlive_the_update", "gathered parameters are forgotten at the update",
-             ("update/updater.cpp", "Updater::update(const Step& step) {\n  Timers::Scope timed(context_.timers, Timed::kUpdate);\n  store_.forget_gathered();",
-              "Updater::update(const Step& step) {\n  Timers::Scope timed(context_.timers, Timed::kUpdate);\n  if (!MUTANT) store_.forget_gathered();")),
+             ("update/updater.cpp", "Updater::update(const UpdateStep& step) {\n  Timers::Scope timed(context_.timers, TimedPhase::kUpdate);\n  store_.forget_gathered();",
+              "Updater::update(const UpdateStep& step) {\n  Timers::Scope timed(context_.timers, TimedPhase::kUpdate);\n  if (!MUTANT) store_.forget_gathered();")),
 
     # Values by name, guards, checkpoints.
     Mutation("values_by_name_forget_others", "what the program wrote before set_full_fp32_parameter() is taken in first",

@@ -8,7 +8,7 @@
 
 namespace {
 
-using gannet::launch::Options;
+using gannet::launch::LaunchOptions;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -43,7 +43,7 @@ TEST_F(GannetRunFault, SaysWhatASignalUsuallyMeans) {
       {"TERM", "SIGTERM: it was sent from outside, not by gannet run"},
   };
   for (const auto& [name, text] : cases) {
-    Launched run(Options{
+    Launched run(LaunchOptions{
         .procs = 2, .command = {"sh", "-c", std::string("if [ $RANK = 0 ]; then kill -") + name + " $$; fi; exec sleep 60"}});
     run.finish();
     EXPECT_THAT(run.error(), HasSubstr(std::string("\n    ") + text));
@@ -51,7 +51,7 @@ TEST_F(GannetRunFault, SaysWhatASignalUsuallyMeans) {
 }
 
 TEST_F(GannetRunFault, ASignalInsideAShellScriptIsSeenThroughItsExitCode) {
-  Launched run(Options{.command = {"sh", "-c", "sh -c 'kill -SEGV $$'; exit $?"}});
+  Launched run(LaunchOptions{.command = {"sh", "-c", "sh -c 'kill -SEGV $$'; exit $?"}});
   EXPECT_EQ(run.finish(), 128 + SIGSEGV);
   EXPECT_THAT(run.error(), HasSubstr("a program that it started was killed by SIGSEGV\n    SIGSEGV: it accessed invalid memory"));
 }
@@ -63,7 +63,7 @@ TEST_F(GannetRunFault, ExplainsGannetsOwnExitCodes) {
                                                {71, "a plugin's fault"},
                                                {127, "was not found"}};
   for (const auto& [code, text] : cases) {
-    Launched run(Options{.command = {"sh", "-c", "exit " + std::to_string(code)}});
+    Launched run(LaunchOptions{.command = {"sh", "-c", "exit " + std::to_string(code)}});
     EXPECT_EQ(run.finish(), code);
     EXPECT_THAT(run.error(), HasSubstr("\n    exit code " + std::to_string(code) + ": "));
     EXPECT_THAT(run.error(), HasSubstr(text));
@@ -75,12 +75,12 @@ TEST_F(GannetRunFault, SaysThatTheKernelKilledItForWantOfMemory) {
   std::ofstream(at("self")) << "0::/\n";
   std::ofstream(at("memory.events")) << "oom_kill 0\n";
   std::ofstream(at("memory.max")) << "268435456\n";
-  Launched run(
-      Options{.procs = 2,
-              .command = {"sh", "-c",
-                          "if [ $RANK = 1 ]; then echo oom_kill 1 > " + at("memory.events") + "; kill -9 $$; fi; exec sleep 60"},
-              .cgroup_root = folder_.string(),
-              .cgroup_membership = at("self")});
+  Launched run(LaunchOptions{
+      .procs = 2,
+      .command = {"sh", "-c",
+                  "if [ $RANK = 1 ]; then echo oom_kill 1 > " + at("memory.events") + "; kill -9 $$; fi; exec sleep 60"},
+      .cgroup_root = folder_.string(),
+      .cgroup_membership = at("self")});
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
   EXPECT_THAT(run.error(), HasSubstr("SIGKILL: killed by the kernel, out of memory: oom_kill in " + at("memory.events") +
                                      " went from 0 to 1; the cgroup's limit is 256.0 MiB\n"));
@@ -111,7 +111,7 @@ TEST_F(GannetRunFault, StartsAgainUntilItGoesWell) {
 }
 
 TEST_F(GannetRunFault, GivesUpWhenTheRestartsAreUsedUp) {
-  Launched run(Options{.max_restarts = 2, .command = {"sh", "-c", "echo start; exit 3"}});
+  Launched run(LaunchOptions{.max_restarts = 2, .command = {"sh", "-c", "echo start; exit 3"}});
   EXPECT_EQ(run.finish(), 3);
   EXPECT_EQ(count_of(run.output(), "start"), 3u);
   EXPECT_THAT(run.error(), HasSubstr("no restart: all 2 are used up\n"));
@@ -119,7 +119,7 @@ TEST_F(GannetRunFault, GivesUpWhenTheRestartsAreUsedUp) {
 
 TEST_F(GannetRunFault, PausesBetweenRestartsThatFailAtOnce) {
   const auto start = Clock::now();
-  Launched run(Options{.max_restarts = 4, .restart_pause_seconds = 0.1, .command = {"sh", "-c", "echo start; exit 3"}});
+  Launched run(LaunchOptions{.max_restarts = 4, .restart_pause_seconds = 0.1, .command = {"sh", "-c", "echo start; exit 3"}});
   EXPECT_EQ(run.finish(), 3);
   EXPECT_EQ(count_of(run.output(), "start"), 5u);
   EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(700));  // 0, 0.1, 0.2 and 0.4 s
@@ -130,8 +130,8 @@ TEST_F(GannetRunFault, PausesBetweenRestartsThatFailAtOnce) {
 }
 
 TEST_F(GannetRunFault, AStopEndsThePause) {
-  Launched run(
-      Options{.max_restarts = 9, .restart_pause_seconds = 50, .command = {"sh", "-c", "echo >> " + at("starts") + "; exit 3"}});
+  Launched run(LaunchOptions{
+      .max_restarts = 9, .restart_pause_seconds = 50, .command = {"sh", "-c", "echo >> " + at("starts") + "; exit 3"}});
   const auto end = Clock::now() + std::chrono::seconds(20);
   while (content(at("starts")) != "\n\n" && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -143,7 +143,7 @@ TEST_F(GannetRunFault, AStopEndsThePause) {
 
 TEST_F(GannetRunFault, DoesNotRepeatAUsersMistake) {
   for (const int code : {2, 126, 127}) {
-    Launched run(Options{.max_restarts = 5, .command = {"sh", "-c", "echo start; exit " + std::to_string(code)}});
+    Launched run(LaunchOptions{.max_restarts = 5, .command = {"sh", "-c", "echo start; exit " + std::to_string(code)}});
     EXPECT_EQ(run.finish(), code);
     EXPECT_EQ(count_of(run.output(), "start"), 1u);
     EXPECT_THAT(run.error(),
@@ -155,8 +155,8 @@ TEST_F(GannetRunFault, DoesNotRepeatAUsersMistake) {
 
 TEST_F(GannetRunFault, DoesNotStartAgainAfterAStop) {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
-    Launched run(
-        Options{.procs = 2, .max_restarts = 5, .command = {"sh", "-c", "echo $$ > " + at("ready") + "$RANK; exec sleep 60"}});
+    Launched run(LaunchOptions{
+        .procs = 2, .max_restarts = 5, .command = {"sh", "-c", "echo $$ > " + at("ready") + "$RANK; exec sleep 60"}});
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), number);
     EXPECT_EQ(run.finish(), 128 + number);
@@ -167,7 +167,7 @@ TEST_F(GannetRunFault, DoesNotStartAgainAfterAStop) {
 }
 
 TEST_F(GannetRunFault, AnEarlierSignalThatWasHandledDoesNotExcuseALaterFailure) {
-  Launched run(Options{
+  Launched run(LaunchOptions{
       .procs = 2,
       .max_restarts = 1,
       .command = {"sh", "-c",

@@ -37,7 +37,8 @@ class Launched {
           return 99;
         }) {}
   // The same without the binary: `gannet` takes some tenths of a second to load, which many cases need not pay.
-  explicit Launched(const gannet::launch::Options& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5))
+  explicit Launched(const gannet::launch::LaunchOptions& options,
+                    std::chrono::milliseconds failure_grace = std::chrono::seconds(5))
       : Launched([&] { return gannet::launch::run(options, failure_grace); }) {}
   // A function as the whole program of a process; it returns the exit code. `reads` false: its
   // output is not read until finish_reading(), and it goes through one pipe.
@@ -61,7 +62,7 @@ class Launched {
   }
   // For `gannet run` without a reader.
   struct Unread {};
-  Launched(Unread, const gannet::launch::Options& options)
+  Launched(Unread, const gannet::launch::LaunchOptions& options)
       : Launched([&] { return gannet::launch::run(options, std::chrono::seconds(2)); }, false) {}
   // The first `bytes` of unread output.
   std::string read_some(size_t bytes) {

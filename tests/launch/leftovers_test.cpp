@@ -6,13 +6,13 @@
 
 namespace {
 
-using gannet::launch::Options;
+using gannet::launch::LaunchOptions;
 using testing::HasSubstr;
 
 class GannetRunLeftovers : public GannetRun {
  protected:
   // A daemon that bears no mark: its environment is empty, and its session its own.
-  Options with_unmarked_daemon(const std::string& then) const {
+  LaunchOptions with_unmarked_daemon(const std::string& then) const {
     std::ofstream(at("daemon")) << "trap '' TERM HUP\necho $$ > " + folder_.string() + "/pid$1\nwhile :; do sleep 0.1; done\n";
     return {.procs = 2,
             .command = {"sh", "-c",

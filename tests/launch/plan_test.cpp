@@ -45,7 +45,7 @@ TEST(CoreSlice, GivesEqualSlicesAndLeavesTheRest) {
 }
 
 TEST(RankEnvironment, SetsTheRanksVariablesOverTheInheritedOnes) {
-  Options options;
+  LaunchOptions options;
   options.procs = 2;
   const auto entries = rank_environment({"HOME=/h", "RANK=9", "TORCHELASTIC_USE_AGENT_STORE=True"}, options, 1,
                                         {.port = 1234, .cores = 8, .restart = 2, .mark = "abc"});
@@ -58,9 +58,9 @@ TEST(RankEnvironment, SetsTheRanksVariablesOverTheInheritedOnes) {
 }
 
 TEST(RankEnvironment, KeepsAThreadCountThatTheUserChose) {
-  Options options;
+  LaunchOptions options;
   options.procs = 4;
-  const Start eight{1, 8, 0, ""}, two{1, 2, 0, ""};
+  const StartValues eight{1, 8, 0, ""}, two{1, 2, 0, ""};
   EXPECT_THAT(rank_environment({"OMP_NUM_THREADS=3"}, options, 0, eight), Contains("OMP_NUM_THREADS=3"));
   EXPECT_THAT(rank_environment({}, options, 0, two), Contains("OMP_NUM_THREADS=1"));
   options.bind_cores_to_rank = true;  // more threads than bound cores would only fight

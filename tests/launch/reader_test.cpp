@@ -8,7 +8,7 @@
 
 namespace {
 
-using gannet::launch::Options;
+using gannet::launch::LaunchOptions;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -20,7 +20,7 @@ std::chrono::duration<double> still() {
 
 class GannetRunReader : public GannetRun {
  protected:
-  Options flood(uint32_t restarts = 0) const {
+  LaunchOptions flood(uint32_t restarts = 0) const {
     return {.procs = 2, .max_restarts = restarts, .command = {"sh", "-c", "echo $$ > " + at("ready") + "$RANK; exec yes"}};
   }
 };
@@ -59,7 +59,7 @@ TEST_F(GannetRunReader, StandsStillAndARankDies) {
 }
 
 TEST_F(GannetRunReader, StandsStillAndTheRanksStartAgain) {
-  Options options = flood(1);
+  LaunchOptions options = flood(1);
   options.command[2] = "echo $$ > " + at("ready") + "$GANNET_RESTART$RANK; exec yes";
   Launched run(Launched::Unread(), options);
   const auto ranks = pids_in({at("ready00"), at("ready01")});

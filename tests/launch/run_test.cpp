@@ -6,7 +6,7 @@
 
 namespace {
 
-using gannet::launch::Options;
+using gannet::launch::LaunchOptions;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -76,8 +76,9 @@ TEST_F(GannetRun, NamesTheSignalThatKilledARank) {
 
 TEST_F(GannetRun, KillsARankThatDoesNotEndOnSigterm) {
   Launched run(
-      Options{.procs = 2,
-              .command = {"sh", "-c", "trap '' TERM; if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; while :; do sleep 0.2; done"}},
+      LaunchOptions{
+          .procs = 2,
+          .command = {"sh", "-c", "trap '' TERM; if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; while :; do sleep 0.2; done"}},
       std::chrono::seconds(1));
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 3);
@@ -88,10 +89,10 @@ TEST_F(GannetRun, KillsARankThatDoesNotEndOnSigterm) {
 
 TEST_F(GannetRun, ForwardsSignalsToEveryRank) {
   for (const int number : {SIGUSR1, SIGUSR2, SIGHUP, SIGINT, SIGTERM}) {
-    Launched run(Options{.procs = 2,
-                         .command = {"sh", "-c",
-                                     "trap 'echo got it; exit 0' USR1 USR2 HUP INT TERM; echo $$ > " + at("ready") +
-                                         "$RANK; while :; do sleep 0.05; done"}});
+    Launched run(LaunchOptions{.procs = 2,
+                               .command = {"sh", "-c",
+                                           "trap 'echo got it; exit 0' USR1 USR2 HUP INT TERM; echo $$ > " + at("ready") +
+                                               "$RANK; while :; do sleep 0.05; done"}});
     pids_in({at("ready0"), at("ready1")});
     kill(run.pid(), number);
     EXPECT_EQ(run.finish(), 0) << number;

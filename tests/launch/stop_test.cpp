@@ -9,7 +9,7 @@
 
 namespace {
 
-using gannet::launch::Options;
+using gannet::launch::LaunchOptions;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -139,7 +139,7 @@ TEST_F(GannetRunStop, TheGracePeriodIsLongEnoughToSaveOrThenOver) {
     EXPECT_THAT(run.error(), HasSubstr("SIGTERM is forwarded to 2 ranks, which have 10 s to end; send it again to kill them\n"));
   }
   for (const char* file : {"ready0", "ready1"}) std::filesystem::remove(at(file));
-  Launched run(Options{.procs = 2, .grace_seconds = 0.5, .command = deaf()});
+  Launched run(LaunchOptions{.procs = 2, .grace_seconds = 0.5, .command = deaf()});
   pids_in({at("ready0"), at("ready1")});
   const auto start = Clock::now();
   kill(run.pid(), SIGTERM);
@@ -155,8 +155,9 @@ TEST_F(GannetRunStop, AProgramBehindAShellScriptHasTheGracePeriodToo) {
   const std::string program = "trap 'sleep 0.8; echo saved > " + at("saved") + "; exit 85' TERM; echo $$ > " + at("ready") +
                               "; while :; do sleep 0.05; done";
   std::ofstream(at("program")) << program;
-  Launched run(Options{.procs = 2, .command = {"sh", "-c", "if [ $RANK = 0 ]; then sh " + at("program") + "; fi; sleep 60"}},
-               std::chrono::milliseconds(200));
+  Launched run(
+      LaunchOptions{.procs = 2, .command = {"sh", "-c", "if [ $RANK = 0 ]; then sh " + at("program") + "; fi; sleep 60"}},
+      std::chrono::milliseconds(200));
   pids_in({at("ready")});
   kill(run.pid(), SIGTERM);
   run.finish();
@@ -176,7 +177,7 @@ TEST_F(GannetRunStop, ASignalToTheWholeJobIsOneSignal) {
 }
 
 TEST_F(GannetRunStop, ASecondSignalKillsAtOnce) {
-  Launched run(Options{.procs = 2, .command = deaf()});
+  Launched run(LaunchOptions{.procs = 2, .command = deaf()});
   pids_in({at("ready0"), at("ready1")});
   const auto start = Clock::now();
   kill(run.pid(), SIGTERM);
@@ -188,7 +189,8 @@ TEST_F(GannetRunStop, ASecondSignalKillsAtOnce) {
 }
 
 TEST_F(GannetRunStop, ARankThatGoesOnAfterTheOthersHaveStoppedIsEnded) {
-  Launched run(Options{.procs = 2, .grace_seconds = 0.5, .command = {"sh", "-c", "[ $RANK = 0 ] && exit 85; exec sleep 60"}});
+  Launched run(
+      LaunchOptions{.procs = 2, .grace_seconds = 0.5, .command = {"sh", "-c", "[ $RANK = 0 ] && exit 85; exec sleep 60"}});
   const auto start = Clock::now();
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));

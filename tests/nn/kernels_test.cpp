@@ -72,7 +72,7 @@ TEST(TransformerKernels, RepeatBitForBitWithAnyNumberOfThreads) {
   const at::Tensor qkv = torch::randn({kRows, 3 * kWidth}), gradient = torch::randn({kRows, kWidth}),
                    x = torch::randn({kRows, kWidth});
   const at::Tensor gamma = torch::randn({kWidth}), beta = torch::randn({kWidth}), residual = torch::randn({kRows, kWidth});
-  const nn::Rows size{kRows, kWidth};
+  const nn::MatrixSize size{kRows, kWidth};
   const nn::Norm<float> norm{gamma.const_data_ptr<float>(), beta.const_data_ptr<float>(), 1e-5};
   const nn::Dropout dropout{0.1, 77, 4};
   const auto run = [&] {
@@ -81,7 +81,7 @@ TEST(TransformerKernels, RepeatBitForBitWithAnyNumberOfThreads) {
       results.push_back(torch::empty(shape));
       return results.back().mutable_data_ptr<float>();
     };
-    const nn::Attended attended = nn::attention(qkv, {}, kBatch, 3, dropout);
+    const nn::AttentionResult attended = nn::attention(qkv, {}, kBatch, 3, dropout);
     results = {attended.context, attended.lse, nn::attention_backward(gradient, qkv, attended, {}, 3, dropout), x.clone()};
     float *branch = results.back().mutable_data_ptr<float>(), *output = made(x.sizes()), *mean = made({kRows}),
           *rstd = made({kRows});
@@ -91,7 +91,7 @@ TEST(TransformerKernels, RepeatBitForBitWithAnyNumberOfThreads) {
     nn::norm_backward<float>(
         size, {gradient.const_data_ptr<float>(), branch, false, mean, rstd, nullptr, gamma_gradient, beta_gradient}, norm,
         made(x.sizes()));
-    const nn::Attended alone = nn::attention(qkv.slice(0, 0, 120), {}, 1, 1, dropout);  // a single item
+    const nn::AttentionResult alone = nn::attention(qkv.slice(0, 0, 120), {}, 1, 1, dropout);  // a single item
     results.push_back(alone.context);
     results.push_back(nn::attention_backward(gradient.slice(0, 0, 120), qkv.slice(0, 0, 120), alone, {}, 1, dropout));
     results.push_back(gradient.clone());

@@ -42,26 +42,27 @@ TEST(Timers, APhaseHasNoPartOfThePhasesWithinIt) {
   Timers timers;
   const auto began = Timers::Clock::now();
   {
-    Timers::Scope step(timers, Timed::kStep);
+    Timers::Scope step(timers, TimedPhase::kStep);
     {
-      Timers::Scope update(timers, Timed::kUpdate);
+      Timers::Scope update(timers, TimedPhase::kUpdate);
       std::this_thread::sleep_for(milliseconds(20));
-      Timers::Wait page(timers, Timed::kOffload);
+      Timers::Wait page(timers, TimedPhase::kOffload);
       std::this_thread::sleep_for(milliseconds(30));
     }
     std::thread([&] {
-      Timers::Wait gather(timers, Timed::kGather);
+      Timers::Wait gather(timers, TimedPhase::kGather);
       std::this_thread::sleep_for(milliseconds(10));
     }).join();
   }
   const double seconds = std::chrono::duration<double>(Timers::Clock::now() - began).count();
   const Timers::Times times = timers.now();
-  EXPECT_GE(times.own(Timed::kUpdate), 0.020);
-  EXPECT_GE(times.own(Timed::kOffload), 0.030);
-  EXPECT_DOUBLE_EQ(times.whole(Timed::kUpdate), times.own(Timed::kUpdate) + times.own(Timed::kOffload));
-  EXPECT_DOUBLE_EQ(times.within(Timed::kStep, Timed::kGather), times.own(Timed::kGather))
+  EXPECT_GE(times.own(TimedPhase::kUpdate), 0.020);
+  EXPECT_GE(times.own(TimedPhase::kOffload), 0.030);
+  EXPECT_DOUBLE_EQ(times.whole(TimedPhase::kUpdate), times.own(TimedPhase::kUpdate) + times.own(TimedPhase::kOffload));
+  EXPECT_DOUBLE_EQ(times.within(TimedPhase::kStep, TimedPhase::kGather), times.own(TimedPhase::kGather))
       << "a wait on another thread is within the engine's phase";
-  EXPECT_NEAR(times.own(Timed::kStep), times.whole(Timed::kStep) - times.whole(Timed::kUpdate) - times.own(Timed::kGather), 1e-9);
+  EXPECT_NEAR(times.own(TimedPhase::kStep),
+              times.whole(TimedPhase::kStep) - times.whole(TimedPhase::kUpdate) - times.own(TimedPhase::kGather), 1e-9);
   double sum = 0;
   for (const auto& [name, one] : times.phases()) sum += one;
   EXPECT_LE(sum, seconds);
@@ -72,24 +73,24 @@ TEST(Timers, APhaseHasNoPartOfThePhasesWithinIt) {
 TEST(Timers, AWaitInItsOwnPhaseCountsOnce) {
   Timers timers;
   {
-    Timers::Scope reduce(timers, Timed::kReduce);
-    Timers::Wait wait(timers, Timed::kReduce);
+    Timers::Scope reduce(timers, TimedPhase::kReduce);
+    Timers::Wait wait(timers, TimedPhase::kReduce);
     std::this_thread::sleep_for(milliseconds(5));
   }
-  EXPECT_DOUBLE_EQ(timers.now().own(Timed::kReduce), timers.now().within(Timed::kNone, Timed::kReduce));
+  EXPECT_DOUBLE_EQ(timers.now().own(TimedPhase::kReduce), timers.now().within(TimedPhase::kNone, TimedPhase::kReduce));
 }
 
 TEST(Timers, TheBreakdownReadsAsDeepSpeedsLine) {
   Timers::Times times;
-  const auto put = [&](Timed around, Timed phase, int64_t ms) {
+  const auto put = [&](TimedPhase around, TimedPhase phase, int64_t ms) {
     times.ns[static_cast<size_t>(around)][static_cast<size_t>(phase)] = ms * 1'000'000;
   };
-  put(Timed::kNone, Timed::kForward, 10);
-  put(Timed::kNone, Timed::kBackward, 20);
-  put(Timed::kBackward, Timed::kReduce, 3);
-  put(Timed::kNone, Timed::kStep, 9);
-  put(Timed::kStep, Timed::kReduce, 4);
-  put(Timed::kStep, Timed::kUpdate, 5);
+  put(TimedPhase::kNone, TimedPhase::kForward, 10);
+  put(TimedPhase::kNone, TimedPhase::kBackward, 20);
+  put(TimedPhase::kBackward, TimedPhase::kReduce, 3);
+  put(TimedPhase::kNone, TimedPhase::kStep, 9);
+  put(TimedPhase::kStep, TimedPhase::kReduce, 4);
+  put(TimedPhase::kStep, TimedPhase::kUpdate, 5);
   EXPECT_EQ(Breakdown(times).to_string(""),
             "time (ms) | fwd: 10.00 | bwd: 24.00 | bwd_inner: 17.00 | bwd_allreduce: 7.00 | step: 5.00");
   EXPECT_EQ(Breakdown(times).to_string("_microstep"),
@@ -101,8 +102,8 @@ TEST(Timers, TimingAllocatesNothing) {
   Timers timers;
   const int64_t before = allocations;
   for (int i = 0; i < 1000; ++i) {
-    Timers::Scope scope(timers, Timed::kUpdate);
-    Timers::Wait wait(timers, Timed::kOffload);
+    Timers::Scope scope(timers, TimedPhase::kUpdate);
+    Timers::Wait wait(timers, TimedPhase::kOffload);
   }
   EXPECT_EQ(allocations, before);
   ::operator delete(::operator new(8));
@@ -128,7 +129,7 @@ TEST_F(Traces, OnlyItsStepsAreInTheFileAndItIsWholeOnceTheyAreOver) {
     trace.at(step, 0);
     EXPECT_EQ(timers.is_traced(), step == 2 || step == 3);
     const auto began = Timers::Clock::now();
-    Timers::Scope scope(timers, Timed::kUpdate);
+    Timers::Scope scope(timers, TimedPhase::kUpdate);
     if (timers.is_traced()) trace.flight("gather", "h.0.\"weight\"", began, Timers::Clock::now(), 4096);
   }
   const Json events = Json::parse(read("trace.rank1.json"));  // while the run goes on

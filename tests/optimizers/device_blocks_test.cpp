@@ -124,7 +124,7 @@ TEST(ProductKernel, AThreadsLinesAreItsOwn) {
   EXPECT_EQ(Kernel::tiles(65), 2u);
 }
 
-TEST(PartOf, PointsToTheElementsOfThePart) {
+TEST(UpdatePart, PointsToTheElementsOfThePart) {
   float param[10], first[10], second[10];
   uint16_t grad[10], out[10];
   void* states[] = {first, second, nullptr};
@@ -138,7 +138,7 @@ TEST(PartOf, PointsToTheElementsOfThePart) {
   all.out = out;
   all.states = states;
   all.state_count = 3;
-  const rules::PartOf<2> part(all, 3, 4);
+  const rules::UpdatePart<2> part(all, 3, 4);
   EXPECT_EQ(part.args.param, param + 3);
   EXPECT_EQ(part.args.grad, grad + 3);
   EXPECT_EQ(part.args.out, out + 3);
@@ -148,7 +148,7 @@ TEST(PartOf, PointsToTheElementsOfThePart) {
   EXPECT_EQ(part.args.numel, 4u);
   all.out = nullptr;
   all.out_dtype = GANNET_DTYPE_NONE;
-  EXPECT_EQ((rules::PartOf<1>(all, 3, 4).args.out), nullptr);
+  EXPECT_EQ((rules::UpdatePart<1>(all, 3, 4).args.out), nullptr);
 }
 
 }  // namespace

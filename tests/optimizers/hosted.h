@@ -40,7 +40,7 @@ class Hosted {
   template <unsigned kThreads>
   struct Team {
     template <class T>
-    struct Own {
+    struct PerThread {
       std::vector<T> values = std::vector<T>(kThreads);
       T& operator[](unsigned t) { return values.at(t); }
     };

@@ -18,8 +18,8 @@
 namespace gannet {
 namespace {
 
-using plugin::Inside;
 using plugin::parse_params;
+using plugin::PluginCallMark;
 using plugin::Registry;
 using test::CapturedLog;
 using testing::AllOf;
@@ -153,20 +153,20 @@ TEST(Inside, AFileThatSwitchesDenormalsOffWhenItIsOpenedDoesSoForNobody) {
 #endif
 
 TEST(Inside, CallsLieWithinEachOther) {
-  EXPECT_EQ(Inside::current(), nullptr);
+  EXPECT_EQ(PluginCallMark::current(), nullptr);
   {
-    const Inside outer(ends(), {"begin_step", 4});
+    const PluginCallMark outer(ends(), {"begin_step", 4});
     {
-      const Inside inner(ends(), {"update", 4, "w"});
-      EXPECT_EQ(Inside::current(), &inner);
+      const PluginCallMark inner(ends(), {"update", 4, "w"});
+      EXPECT_EQ(PluginCallMark::current(), &inner);
     }
-    EXPECT_EQ(Inside::current(), &outer);
+    EXPECT_EQ(PluginCallMark::current(), &outer);
     char text[200];
     outer.write(text, sizeof(text));
     EXPECT_STREQ(text, "inside of optimizer plugin Ends 1.2, begin_step, step 4");
     EXPECT_EQ(outer.write(text, 10), 9u) << "cut, and ended";
   }
-  EXPECT_EQ(Inside::current(), nullptr);
+  EXPECT_EQ(PluginCallMark::current(), nullptr);
 }
 
 }  // namespace

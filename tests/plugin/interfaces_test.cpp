@@ -186,7 +186,7 @@ TEST(HostTable, ServesCollectivesInsideOfAStepsBeginAndEndOnly) {
               HasSubstr("collectives were called outside of an optimizer's begin_step and end_step"));
   TwoRanks ranks;
   made.host.set_ranks(1, 2);
-  const Host::Open open(made.host, ranks);
+  const Host::OpenCollectives open(made.host, ranks);
   made.optimizer.begin_step(step);
   EXPECT_THAT(log.text(), AllOf(HasSubstr(" threads\n"), HasSubstr("probe: sum 3.000000 over 2\n")));
   EXPECT_EQ(count, 2);
@@ -199,7 +199,7 @@ TEST(HostTable, ServesCollectivesInsideOfAStepsBeginAndEndOnly) {
 TEST(HostTable, NothingThrownByTheHostReachesAPlugin) {
   Host host;
   TwoRanks ranks;
-  const Host::Open open(host, ranks);
+  const Host::OpenCollectives open(host, ranks);
   plugin::ErrorBuffer error;
   const auto* table = host.table();
   auto args = collective_of(GANNET_HOST_ALL_GATHER);

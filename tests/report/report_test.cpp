@@ -310,9 +310,9 @@ TEST_F(ReportOfFile, ForTheTerminalHasTheLossAsALineOfBlocks) {
 }
 
 TEST(BucketsOfSteps, OfFewStepsHaveOneEachAndOfManyTheirExtremes) {
-  std::vector<Step> steps(10);
+  std::vector<StepRecord> steps(10);
   for (int64_t i = 0; i < 10; ++i) steps[size_t(i)].step = i + 1, steps[size_t(i)].loss = i == 4 ? 100.0 : double(i);
-  const auto loss = [](const Step& step) { return step.loss; };
+  const auto loss = [](const StepRecord& step) { return step.loss; };
   EXPECT_TRUE(Buckets(steps, 10).is_exact());
   const Buckets two(steps, 2);
   const Series both = series(two, loss);
@@ -324,10 +324,10 @@ TEST(BucketsOfSteps, OfFewStepsHaveOneEachAndOfManyTheirExtremes) {
 }
 
 TEST(Smoothing, FollowsAStraightLineToItsEndsAndPassesOverWhatIsNotFinite) {
-  std::vector<Step> steps(50);
+  std::vector<StepRecord> steps(50);
   for (int64_t i = 0; i < 50; ++i) steps[size_t(i)].step = i, steps[size_t(i)].loss = 3 - 0.05 * double(i);
   steps[20].loss = std::numeric_limits<double>::quiet_NaN();
-  const auto values = smoothed(steps, [](const Step& step) { return step.loss; }, 5);
+  const auto values = smoothed(steps, [](const StepRecord& step) { return step.loss; }, 5);
   for (size_t i = 0; i < 50; ++i) EXPECT_NEAR(values[i].value(), 3 - 0.05 * double(i), 1e-9) << i;
 }
 

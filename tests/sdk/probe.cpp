@@ -43,7 +43,7 @@ std::string trained(const plugin::Plugin& plugin, const Dict& params) {
   subject.plugin = &plugin;
   subject.params = params;
   const kit::Problem problem = kit::many_shapes({});
-  const kit::Cut cut = kit::sharded(problem, kit::describe(subject, problem).rules, 2, 256, 64);
+  const kit::ProblemCut cut = kit::sharded(problem, kit::describe(subject, problem).rules, 2, 256, 64);
   const auto size_of = [](const std::vector<kit::Bytes>& tensors) {
     double sum = 0, size = 0;
     for (const auto& tensor : tensors)
@@ -55,10 +55,10 @@ std::string trained(const plugin::Plugin& plugin, const Dict& params) {
       }
     return formatted("{} of size {}", decimals(sum), decimals(size));
   };
-  const kit::Described described = kit::describe(subject, problem);
+  const kit::OptimizerTraits described = kit::describe(subject, problem);
   const bool perturbs = described.perturbs;
   const size_t list_length = described.takes_lists ? 3 : 0;
-  const kit::Trained trained =
+  const kit::TrainingResult trained =
       kit::train(subject, problem, cut, {.steps = kSteps, .perturbs = perturbs, .list_length = list_length});
   return formatted("parameters {}{}", size_of(trained.params),
                    perturbs ? formatted(", perturbed {}", size_of(trained.perturbed)) : std::string());

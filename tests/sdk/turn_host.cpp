@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
         std::printf("%s %s\n", name.c_str(), gannet::sdk_tests::probe(*plugin).c_str());
     } catch (const gannet::Error& error) {
       std::printf("%s FAILED %s\n", name.c_str(), error.message().c_str());
-    } catch (const gannet::kit::Failed& failed) {
+    } catch (const gannet::kit::CheckFailure& failed) {
       std::printf("%s FAILED %s, %s\n", name.c_str(), failed.found.c_str(), failed.where.c_str());
     }
     std::fflush(stdout);

@@ -87,8 +87,8 @@ TEST(Boxes, overlaps_of_two_regions_are_those_of_their_elements) {
     const Split one = draw.split(shape), other = draw.split(shape);
     const auto a = elements_of(shape, one), b = elements_of(shape, other);
     const auto size_a = static_cast<int64_t>(a.size()), size_b = static_cast<int64_t>(b.size());
-    Region of_a{shape, one, 0, size_a}, of_b{shape, other, 0, size_b};
-    for (Region* region : {&of_a, &of_b}) {
+    LocalRegion of_a{shape, one, 0, size_a}, of_b{shape, other, 0, size_b};
+    for (LocalRegion* region : {&of_a, &of_b}) {
       if (draw.from(0, 1) == 0) continue;  // all of it
       region->begin = draw.from(0, region->numel);
       region->numel = draw.from(0, region->numel - region->begin);
@@ -117,7 +117,7 @@ TEST(Boxes, a_region_is_a_few_boxes_that_have_its_elements_once) {
     const Split split = draw.split(shape);
     const auto places = elements_of(shape, split);
     const auto size = static_cast<int64_t>(places.size());
-    Region region{shape, split, draw.from(0, size), 0};
+    LocalRegion region{shape, split, draw.from(0, size), 0};
     region.numel = draw.from(0, size - region.begin);
     std::vector<int64_t> expected(places.begin() + region.begin, places.begin() + region.begin + region.numel), found;
     const auto boxes = boxes_of(region);

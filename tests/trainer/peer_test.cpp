@@ -31,8 +31,17 @@ struct EventNames {
   void on_##name(const gannet::TrainerEvent&) { events->push_back(#name); }
   RECORD(train_begin)
   RECORD(epoch_begin)
-  RECORD(step_begin) RECORD(substep_end) RECORD(pre_optimizer_step) RECORD(optimizer_step) RECORD(step_end) RECORD(log)
-      RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end) RECORD(train_end)
+  RECORD(step_begin)
+  RECORD(substep_end)
+  RECORD(pre_optimizer_step)
+  RECORD(optimizer_step)
+  RECORD(step_end)
+  RECORD(log)
+  RECORD(evaluate)
+  RECORD(prediction_step)
+  RECORD(save)
+  RECORD(epoch_end)
+  RECORD(train_end)
 #undef RECORD
 };
 

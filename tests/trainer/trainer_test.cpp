@@ -107,8 +107,14 @@ struct Recorder {
   RECORD(step_begin)
   RECORD(substep_end)
   RECORD(pre_optimizer_step)
-  RECORD(optimizer_step) RECORD(step_end) RECORD(log) RECORD(evaluate) RECORD(prediction_step) RECORD(save) RECORD(epoch_end)
-      RECORD(train_end)
+  RECORD(optimizer_step)
+  RECORD(step_end)
+  RECORD(log)
+  RECORD(evaluate)
+  RECORD(prediction_step)
+  RECORD(save)
+  RECORD(epoch_end)
+  RECORD(train_end)
 #undef RECORD
 };
 

@@ -49,10 +49,10 @@ RANK_BODY(the_whole_contract) {
     train(*engine, 4);
     const std::string where = "stage " + std::to_string(stage) + " on " + states;
     for (const auto& group : engine->impl().groups) {
-      expect(group.own_states[3].item<int64_t>() == 4, where + ": counted once a step");
-      expect(group.own_states[2].eq(4).all().item<bool>(), where + ": each tensor is seen once a step");
-      expect(group.own_states[1].gt(0).all().item<bool>(), where + ": the norms are known");
-      expect(!group.own_states[0].defined(), where + ": states of elements lie in the ranges");
+      expect(group.group_states[3].item<int64_t>() == 4, where + ": counted once a step");
+      expect(group.group_states[2].eq(4).all().item<bool>(), where + ": each tensor is seen once a step");
+      expect(group.group_states[1].gt(0).all().item<bool>(), where + ": the norms are known");
+      expect(!group.group_states[0].defined(), where + ": states of elements lie in the ranges");
     }
     return parameters_of(*engine);
   };
@@ -95,7 +95,7 @@ RANK_BODY(contract_resume) {
     before.reset();
     auto after = engine_of(to);
     after->load_checkpoint(variable("FOLDER"), {.tag = "from" + std::to_string(from)});
-    const auto& states = after->impl().groups[0].own_states;
+    const auto& states = after->impl().groups[0].group_states;
     expect(states[3].item<int64_t>() == 3 && states[2].eq(3).all().item<bool>(), "the counts are resumed");
     train(*after, 3, 3);
     expect(difference(parameters_of(*after), expected) < 1e-6, "stage " + std::to_string(from) + " to " + std::to_string(to));
@@ -113,13 +113,13 @@ RANK_BODY(contract_groups) {
   const Dict first{{"match", "first.*"}}, biases{{"match", "*.bias"}};
   auto before = engine_of({first, biases});
   train(*before, 3);
-  for (size_t g = 0; g < 3; ++g) before->impl().groups[g].own_states[3].fill_(static_cast<int64_t>(10 * g));
+  for (size_t g = 0; g < 3; ++g) before->impl().groups[g].group_states[3].fill_(static_cast<int64_t>(10 * g));
   before->save_checkpoint(variable("FOLDER"), {.tag = "groups"});
   const Dict rest_of_biases{{"match", gannet::List{"middle.bias", "last.bias"}}};
   auto after = engine_of({rest_of_biases, first});
   const auto receipt = after->load_checkpoint(variable("FOLDER"), {.tag = "groups"});
   for (const auto& [group, count] : {std::pair<size_t, int64_t>{0, 0}, {1, 20}, {2, 10}})
-    expect(after->impl().groups[group].own_states[3].item<int64_t>() == count,
+    expect(after->impl().groups[group].group_states[3].item<int64_t>() == count,
            "group " + std::to_string(group) + " has its count");
   contains(receipt.to_string(), "parameter group '*.bias' of the checkpoint is 'middle.bias, last.bias' here");
   auto other = engine_of({biases});
@@ -138,7 +138,7 @@ RANK_BODY(contract_join) {
     train(*engine, 2);
     for (auto& parameter : model->first->parameters()) parameter.requires_grad_(true);
     train(*engine, 3, 2);
-    const auto& states = engine->impl().groups[0].own_states;
+    const auto& states = engine->impl().groups[0].group_states;
     expect(states[3].item<int64_t>() == 5, "the group counts on");
     expect(torch::equal(states[2], torch::tensor({5, 5, 5, 5, 3, 3}, torch::kLong)), "each tensor has its own count");
     expect(states[1].numel() == 6 && states[1].gt(0).all().item<bool>(), "the new ones have norms, too");

@@ -86,7 +86,7 @@ RANK_BODY(ema_by_hand) {
     expect_same(average_of(*engine, where), by_hand, where + ", step 50");
     expect_same(masters_of(*engine), masters_of(*plain), where + ": what is trained");
     for (const gannet::Range& range : engine->impl().store.ranges()) {
-      expect(range.average.numel() == range.own_numel, "cut as the masters are");
+      expect(range.average.numel() == range.shard_numel, "cut as the masters are");
       expect(range.average.is_here() == (place.states != "nvme"), "where they lie");
     }
   }

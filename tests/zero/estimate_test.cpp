@@ -27,7 +27,7 @@ TEST(Estimate, ActivationsAreCountedAndTheCheapestRungOfTheirLadderIsProposedFir
                              {"b to 1", {.bytes = 2 * kGiB, .tier_bytes = kGiB, .tier = Tier::kCpu}},
                              {"c to 1", {.bytes = kGiB}}};
   EXPECT_EQ(estimate(plan).device, without + 10 * kGiB);
-  Room room{.device = 3 * kGiB, .host = 64 * kGiB};
+  FreeSpace room{.device = 3 * kGiB, .host = 64 * kGiB};
   const Error error = error_of([&] { fit(plan, room); });
   EXPECT_THAT(error.message(), Not(HasSubstr("not counted")));
   EXPECT_THAT(error.next_step(), AllOf(HasSubstr("with fewer activations kept it fits"), HasSubstr("set b to 1")));
@@ -56,7 +56,7 @@ TEST(Estimate, GradientsThatBackwardMakesAsItDropsActivationsAreNotAddedToAllOfT
 // ---- Bytes
 
 // Every kind of bytes separately: how many elements a rank has of it, and in which memory they are.
-Bytes counted(const Plan& plan) {
+RankBytes counted(const Plan& plan) {
   const auto& m = plan.model;
   const auto& at = plan.placement;
   std::map<std::string, uint64_t> in;  // "device" | "pinned" | "nvme"
@@ -88,7 +88,7 @@ Bytes counted(const Plan& plan) {
     for (uint64_t page = 0; page < plan.buffers.buffer_count; ++page)
       in["pinned"] += plan.buffers.sub_group_size * (master + m.state_bytes + m.average_bytes + second);
 
-  Bytes bytes{.device = in["device"], .host = in["pinned"], .pinned = in["pinned"], .nvme = in["nvme"]};
+  RankBytes bytes{.device = in["device"], .host = in["pinned"], .pinned = in["pinned"], .nvme = in["nvme"]};
   if (plan.device_is_host) bytes = {.device = 0, .host = in["device"] + in["pinned"], .pinned = 0, .nvme = in["nvme"]};
   bytes.checkpoint = m.parameters * ((m.param_bytes == 2 ? 4 : m.param_bytes) + m.state_bytes + m.average_bytes) / plan.ranks;
   return bytes;
@@ -119,7 +119,7 @@ TEST(Estimate, CountsEveryElementOfEveryStageTierDtypeAndNumberOfRanks) {
           plan.model.keeps_masters = ranks % 2 == 0;  // of ranks and tiers each with and without
           plan.model.has_second_gradient = ranks == 1 || ranks == 4;
           plan.model.average_bytes = ranks <= 2 ? std::max(4u, param_bytes) : 0;
-          const Bytes found = estimate(plan), expected = counted(plan);
+          const RankBytes found = estimate(plan), expected = counted(plan);
           const std::string where = to_string(placement) + " on " + std::to_string(ranks) + " ranks, " +
                                     std::to_string(param_bytes) + " bytes, device_is_host " + std::to_string(device_is_host);
           EXPECT_EQ(found.device, expected.device) << where;
@@ -210,13 +210,13 @@ TEST(Estimate, BuildingTheModelTakesItWholeOnEachRankOrItsShard) {
 
 // ---- Fit
 
-Room room(uint64_t device_gib, uint64_t host_gib, std::optional<uint64_t> nvme_gib = {}) {
-  Room room{.device = device_gib * kGiB, .host = host_gib * kGiB};
+FreeSpace room(uint64_t device_gib, uint64_t host_gib, std::optional<uint64_t> nvme_gib = {}) {
+  FreeSpace room{.device = device_gib * kGiB, .host = host_gib * kGiB};
   if (nvme_gib) room.nvme = *nvme_gib * kGiB;
   return room;
 }
 
-Placement chosen(const Plan& plan, const Room& room) {
+Placement chosen(const Plan& plan, const FreeSpace& room) {
   const auto change = smallest_change(plan, room);
   if (!change || change->ranks != plan.ranks) ADD_FAILURE() << "no placement on " << plan.ranks << " ranks";
   return change ? change->placement : Placement{};
@@ -272,7 +272,7 @@ TEST(Fit, OneGraphicsCardTakesTheModelByOffload) {
 
 TEST(Fit, ThenTheSmallestNumberOfRanksOnWholeHosts) {
   const Plan plan = billion(2, {});
-  const Room small = room(2, 1);
+  const FreeSpace small = room(2, 1);
   const auto change = smallest_change(plan, small);
   ASSERT_TRUE(change);
   EXPECT_GT(change->ranks, 2u);
@@ -294,7 +294,7 @@ TEST(Fit, ThenTheSmallestNumberOfRanksOnWholeHosts) {
 }
 
 TEST(Fit, SaysWhatLacksOfEachMemoryAndWhatToSet) {
-  Room small = room(8, 1);
+  FreeSpace small = room(8, 1);
   small.checkpoint = kGiB;
   const Error error = error_of([&] { fit(billion(2, {.stage = 1, .offload_optimizer = Tier::kCpu}), small); });
   EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);

@@ -74,7 +74,7 @@ TEST(WholeLayout, ABucketHasRoomForAsManyOfTheLargestAsThereAreRanks) {
 
 TEST(WholeLayout, APageEndsOnTensorBordersAndAnywhereInPadding) {
   Range range;
-  range.own_numel = 9 * 4096;
+  range.shard_numel = 9 * 4096;
   range.parts = {{0, 0, 0, 0, 100}, {1, 0, 4096, 4096, 9000}, {2, 0, 16384, 16384, 50}};
   EXPECT_EQ(page_ends(range, 4096).size(), 9u) << "tensors may be cut";
   EXPECT_EQ(page_ends(range, kNoPages), (std::vector<int64_t>{9 * 4096}));

@@ -48,7 +48,7 @@ Ran ran(const Dict& config, int64_t steps = 5) {
   std::vector<at::Tensor> momenta;
   for (const auto& name : engine->parameter_names()) momenta.push_back(engine->full_optimizer_state(name, "momentum").flatten());
   found.momenta = torch::cat(momenta);
-  const auto& states = engine->impl().groups[0].own_states;
+  const auto& states = engine->impl().groups[0].group_states;
   found.longest = states[2].item<double>();
   found.single = states[3].item<double>();
   bool is_mixed = false;  // tensors of one range have different numbers of updates

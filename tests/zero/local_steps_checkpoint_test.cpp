@@ -15,7 +15,7 @@ using gannet::Dict;
 using ranks::expect;
 using ranks::run_ranks;
 
-at::Tensor own_state(gannet::EngineBase& engine, const std::string& state) {
+at::Tensor shard_state(gannet::EngineBase& engine, const std::string& state) {
   std::vector<at::Tensor> parts;
   for (const auto& name : engine.parameter_names())
     parts.push_back(engine.local_optimizer_state(name, state).values.flatten().clone());
@@ -35,7 +35,7 @@ RANK_BODY(zero_one_resumes_bitwise) {
       train_accumulated(*straight, saved);
       const at::Tensor at_save = own_masters(*straight);
       train_accumulated(*straight, 10);
-      const at::Tensor expected = own_masters(*straight), momenta = own_state(*straight, "exp_avg");
+      const at::Tensor expected = own_masters(*straight), momenta = shard_state(*straight, "exp_avg");
       straight.reset();
       auto before = made();
       train_accumulated(*before, saved);
@@ -48,7 +48,7 @@ RANK_BODY(zero_one_resumes_bitwise) {
       expect(torch::equal(own_masters(*after), at_save), tag + ": each rank has its own parameters again");
       train_accumulated(*after, 10);
       expect(torch::equal(own_masters(*after), expected), tag + " is the same to the bit");
-      expect(torch::equal(own_state(*after, "exp_avg"), momenta), tag + ", and so are the momenta");
+      expect(torch::equal(shard_state(*after, "exp_avg"), momenta), tag + ", and so are the momenta");
     }
 }
 

@@ -195,7 +195,7 @@ RANK_BODY(keeps_in_part) {
     const auto plain = run_of("none", 0, dtype), part = run_of("nvme", 5000, dtype), all = run_of("nvme", 1'000'000, dtype);
     int64_t here = 0, there = 0;
     for (const auto* ranges : {&part->impl().store.ranges(), &part->impl().store.frozen()})
-      for (const auto& range : *ranges) (range.param.is_here() ? here : there) += range.own_numel;
+      for (const auto& range : *ranges) (range.param.is_here() ? here : there) += range.shard_numel;
     expect(here > 0 && here <= 5000 + 4096, "elements in memory: " + std::to_string(here));
     expect(there >= 301 * 301 / part->world_size(), "elements on the drive: " + std::to_string(there));
     for (const auto& range : all->impl().store.ranges()) expect(range.param.is_here(), "nothing is on the drive");
@@ -327,7 +327,7 @@ TEST_F(Offload, AStateOfAWholeGroupIsNotCutInTwo) {
     auto engine = gannet::initialize(std::make_shared<WideImpl>(), {.config = config}).engine;
     EXPECT_EQ(engine->impl().store.ranges().size(), max_in_cpu == 5000 ? 2u : 1u);
     train(*engine, 2);
-    EXPECT_EQ(engine->impl().groups[0].own_states[2].item<int64_t>(), 2);
+    EXPECT_EQ(engine->impl().groups[0].group_states[2].item<int64_t>(), 2);
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }

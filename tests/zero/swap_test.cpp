@@ -218,10 +218,10 @@ RANK_BODY(swap_from_whole_tensors) {
     const auto back = engine->swap_optimizer("Whole");
     same(list(back.filled), std::string("count momentum "), where);
     train(*engine, 2, 6);
-    expect(engine->impl().groups[0].own_states[1].eq(2).all().item<bool>(), where + ": counts begin again");
+    expect(engine->impl().groups[0].group_states[1].eq(2).all().item<bool>(), where + ": counts begin again");
     engine->swap_optimizer("Contract", Dict{{"eta", 0.01}});
     train(*engine, 2, 8);
-    same(engine->impl().groups[0].own_states[3].item<int64_t>(), int64_t{2}, where + ": counted");
+    same(engine->impl().groups[0].group_states[3].item<int64_t>(), int64_t{2}, where + ": counted");
   }
   auto whole = engine_of(swap_config("AdamW", kAdamw, 0));
   train(*whole, 2);

@@ -24,7 +24,7 @@
 namespace gannet::cli {
 namespace {
 
-using checkpoint::Listed;
+using checkpoint::ListedCheckpoint;
 using checkpoint::Opened;
 
 struct CheckpointArguments {
@@ -34,8 +34,8 @@ struct CheckpointArguments {
 
 constexpr int kBroken = 3;  // exit code if a checkpoint is not intact
 
-std::vector<Listed> listed(const std::string& folder) {
-  std::vector<Listed> all = checkpoint::list(folder);
+std::vector<ListedCheckpoint> listed(const std::string& folder) {
+  std::vector<ListedCheckpoint> all = checkpoint::list(folder);
   if (all.empty()) checkpoint::open(folder, {});  // throws an error with the reason
   return all;
 }
@@ -43,7 +43,7 @@ std::vector<Listed> listed(const std::string& folder) {
 void list(const CheckpointArguments& arguments) {
   Table table({"tag", "step", "saved at", "size", "state"});
   bool all_whole = true;
-  for (const Listed& one : listed(arguments.folder)) {
+  for (const ListedCheckpoint& one : listed(arguments.folder)) {
     std::string state = one.problem.empty() ? "complete" : formatted("BROKEN: {}", one.problem);
     all_whole = all_whole && one.problem.empty();
     if (one.is_latest) state += " (latest)";
@@ -61,7 +61,7 @@ void verify(const CheckpointArguments& arguments) {
   if (!arguments.tag.empty())
     tags = {arguments.tag};
   else
-    for (const Listed& one : listed(arguments.folder)) tags.push_back(one.tag);
+    for (const ListedCheckpoint& one : listed(arguments.folder)) tags.push_back(one.tag);
   bool all_whole = true;
   for (const std::string& tag : tags) {
     std::vector<std::string> faults;
@@ -88,7 +88,7 @@ void verify(const CheckpointArguments& arguments) {
 }
 
 void show(const CheckpointArguments& arguments) {
-  const files::Kind kind = files::kind_of(arguments.folder);
+  const files::PathKind kind = files::kind_of(arguments.folder);
   if (kind.is_file && (arguments.json || !arguments.tag.empty()))
     throw Error(ErrorCode::kArgument, formatted("{} is a file: TAG and --json are for folders of checkpoints", arguments.folder));
   if (kind.exists && !arguments.json && !checkpoint::holds_checkpoints(arguments.folder) &&
@@ -166,8 +166,8 @@ void export_weights(const CheckpointArguments& arguments) {
     notes = opened->notes();
   }
   for (const std::string& note : notes) std::cerr << "gannet: " << note << '\n';
-  const checkpoint::Exported exported = by_name.empty() ? checkpoint::export_model(source, arguments.out, options)
-                                                        : checkpoint::export_file(source, arguments.out, options);
+  const checkpoint::ExportResult exported = by_name.empty() ? checkpoint::export_model(source, arguments.out, options)
+                                                            : checkpoint::export_file(source, arguments.out, options);
   std::cout << exported.tensors << " tensors of " << source.path << ", " << size_text(exported.bytes) << ", are in "
             << arguments.out << (by_name.empty() ? ":\n" : "\n");
   if (by_name.empty())

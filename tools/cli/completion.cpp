@@ -31,11 +31,11 @@ std::string names_of_options(const CommandInfo& command) {
 std::string kind_of(const OptionInfo& option) {
   if (!option.choices.empty()) return "words:" + join(option.choices, " ");
   switch (option.takes) {
-    case Takes::kFile:
+    case OptionValueKind::kFile:
       return "files";
-    case Takes::kFolder:
+    case OptionValueKind::kFolder:
       return "folders";
-    case Takes::kProgram:
+    case OptionValueKind::kProgram:
       return "programs";
     default:
       return "nothing";
@@ -222,18 +222,18 @@ complete -c gannet -f
         script += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
       if (!option.choices.empty())
         script += " -x -a " + shell_quoted(join(option.choices, " "));
-      else if (option.takes == Takes::kFile)
+      else if (option.takes == OptionValueKind::kFile)
         script += " -r -F";
-      else if (option.takes == Takes::kFolder)
+      else if (option.takes == OptionValueKind::kFolder)
         script += " -x -a '(__fish_complete_directories)'";
       else if (!option.value.empty())
         script += " -x";
       script += " -d " + shell_quoted(option.meaning) + "\n";
     }
     for (const OptionInfo& positional : command->positionals) {
-      if (positional.takes == Takes::kFile) script += here + " -F\n";
-      if (positional.takes == Takes::kFolder) script += here + " -a '(__fish_complete_directories)'\n";
-      if (positional.takes == Takes::kProgram) script += here + " -F -a '(__fish_complete_command)'\n";
+      if (positional.takes == OptionValueKind::kFile) script += here + " -F\n";
+      if (positional.takes == OptionValueKind::kFolder) script += here + " -a '(__fish_complete_directories)'\n";
+      if (positional.takes == OptionValueKind::kProgram) script += here + " -F -a '(__fish_complete_command)'\n";
     }
   }
   return script;

@@ -22,7 +22,7 @@
 namespace gannet::cli {
 namespace {
 
-struct Options {
+struct ConfigCommandArguments {
   std::string file;
   int64_t world_size = 0;  // taken from the environment or the batch sizes
   std::vector<std::string> assignments;
@@ -32,17 +32,17 @@ struct Options {
   bool all_keys = false;
 };
 
-Dict overrides(const Options& options) {
+Dict overrides(const ConfigCommandArguments& options) {
   Dict dict;
   for (const std::string& assignment : options.assignments) config::assign(dict, assignment);
   return dict;
 }
 
-doctor::ConfigCheckOptions check_options(const Options& options) {
+doctor::ConfigCheckOptions check_options(const ConfigCommandArguments& options) {
   return {.world_size = options.world_size, .with_plugins = !options.no_plugins, .overrides = overrides(options)};
 }
 
-void check(const Options& options) {
+void check(const ConfigCommandArguments& options) {
   const doctor::ConfigCheck found = doctor::check_config(options.file, check_options(options));
   if (found.mistakes.empty()) {
     std::cout << options.file << ": ok";
@@ -64,9 +64,9 @@ void check(const Options& options) {
 }
 
 // A value that only the run's data determine is not a number yet.
-Value shown(const config::Effective& line) { return line.origin == kKnownLater ? Value("auto") : line.value; }
+Value shown(const config::EffectiveValue& line) { return line.origin == kKnownLater ? Value("auto") : line.value; }
 
-void print_json(const config::Resolved& resolved) {
+void print_json(const config::ResolvedConfig& resolved) {
   std::cout << "{";
   const char* separator = "\n";
   for (const auto& line : resolved.effective) {
@@ -78,7 +78,8 @@ void print_json(const config::Resolved& resolved) {
 }
 
 // The config with its "auto" values filled from the arguments file and the model file.
-std::shared_ptr<const config::Document> filled(const Options& options, std::shared_ptr<const config::Document> document) {
+std::shared_ptr<const config::Document> filled(const ConfigCommandArguments& options,
+                                               std::shared_ptr<const config::Document> document) {
   if (options.arguments_file.empty()) {
     if (options.model_file.empty()) return document;
     throw Error(ErrorCode::kArgument, "--model-config fills \"auto\" values together with --arguments alone",
@@ -101,12 +102,12 @@ std::shared_ptr<const config::Document> filled(const Options& options, std::shar
   return config.document();
 }
 
-void resolve(const Options& options) {
+void resolve(const ConfigCommandArguments& options) {
   auto document = config::Document::from_file(options.file);
   if (!options.assignments.empty()) document = document->merged(overrides(options), "--set");
   document = filled(options, std::move(document));
   const int64_t world = doctor::world_size_of(check_options(options), *document);
-  const config::Resolved resolved = config::resolve(*document, world);
+  const config::ResolvedConfig resolved = config::resolve(*document, world);
   for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
   if (options.as_json) return print_json(resolved);
   std::cout << "# world size " << world << '\n';
@@ -133,7 +134,7 @@ void print_key(const config::Key& key) {
   std::cout << '\n';
 }
 
-void keys(const Options& options) {
+void keys(const ConfigCommandArguments& options) {
   std::string section = options.section;
   std::replace(section.begin(), section.end(), '.', '/');
   if (section.starts_with('/')) section.erase(0, 1);
@@ -155,7 +156,7 @@ void keys(const Options& options) {
 }  // namespace
 
 void add_config(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConfigCommandArguments>();
   CLI::App* command = app.add_subcommand("config", "Check a ds_config.json, print its effective values, list the keys");
   command->require_subcommand(1);
 

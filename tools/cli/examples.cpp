@@ -5,12 +5,12 @@
 namespace gannet::cli {
 namespace {
 
-struct Footer {
+struct HelpFooter {
   const char* path;
   const char* text;
 };
 
-constexpr Footer kFooters[] = {
+constexpr HelpFooter kFooters[] = {
     {"gannet config check",
      R"(Reports every mistake with file:line:column and the next step; in text that is not JSON, only the first. Opens the
 plugins that the config names and checks their params, as training would. A plugin whose device is not on this machine
@@ -145,7 +145,7 @@ Exit code: 0, or 3 when the drive cannot be written.)"},
 }  // namespace
 
 const char* footer_of(const std::string& path) {
-  for (const Footer& footer : kFooters)
+  for (const HelpFooter& footer : kFooters)
     if (path == footer.path) return footer.text;
   return "";
 }

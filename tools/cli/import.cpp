@@ -42,7 +42,7 @@ void import_weights(const ImportArguments& arguments) {
 }
 
 void import_checkpoint(const ImportArguments& arguments) {
-  const files::Kind kind = files::kind_of(arguments.from);
+  const files::PathKind kind = files::kind_of(arguments.from);
   if (kind.exists && !kind.is_folder) return import_weights(arguments);
   if (!convert::is_deepspeed_folder(arguments.from)) {
     if (files::is_weights_folder(arguments.from)) return import_weights(arguments);

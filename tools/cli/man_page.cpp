@@ -33,7 +33,8 @@ std::string as_written(const std::string& text) {
 void add_options(const std::vector<OptionInfo>& options, std::string& page) {
   for (const OptionInfo& option : options) {
     page += ".TP\n.B " + escaped(join(option.names, ", ")) +
-            (option.value.empty() || option.takes == Takes::kProgram ? "" : " \\fI" + escaped(option.value) + "\\fR") + "\n";
+            (option.value.empty() || option.takes == OptionValueKind::kProgram ? "" : " \\fI" + escaped(option.value) + "\\fR") +
+            "\n";
     page += escaped(option.meaning);
     if (!option.range.empty()) page += "; " + escaped(option.range);
     if (!option.fallback.empty()) page += "; default: " + escaped(option.fallback);

@@ -47,7 +47,7 @@ double cpu_ms() {
   return ms(used.ru_utime) + ms(used.ru_stime);
 }
 
-struct Pass {
+struct PassSpeed {
   double gb_s, cpu_ms_per_gib;
 };
 
@@ -58,7 +58,7 @@ double median(std::vector<double> values) {
 }
 
 template <class Start>
-Pass time_pass(Offload& offload, uint64_t bytes, uint64_t request, Start&& start) {
+PassSpeed time_pass(Offload& offload, uint64_t bytes, uint64_t request, Start&& start) {
   const double cpu_before = cpu_ms();
   const auto began = std::chrono::steady_clock::now();
   std::array<void*, 2> works{};
@@ -107,7 +107,7 @@ NvmeSpeed measure_nvme(const plugin::Plugin& plugin, const Host& host, const Nvm
   time_pass(offload, bytes, request, write);
   std::vector<double> write_speed, read_speed, write_cpu, read_cpu;
   for (int round = 0; round < run.rounds; ++round) {
-    const Pass written = time_pass(offload, bytes, request, write), got = time_pass(offload, bytes, request, read);
+    const PassSpeed written = time_pass(offload, bytes, request, write), got = time_pass(offload, bytes, request, read);
     write_speed.push_back(written.gb_s);
     write_cpu.push_back(written.cpu_ms_per_gib);
     read_speed.push_back(got.gb_s);

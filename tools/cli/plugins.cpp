@@ -26,12 +26,12 @@ using plugin::Plugin;
 using plugin::Registry;
 
 // One plugin that a file provides, under the name that a request uses.
-struct Row {
+struct ListedPlugin {
   std::string kind, name, device, version, hash;
 };
 
-std::vector<Row> promised(const Candidate& candidate) {
-  std::vector<Row> rows;
+std::vector<ListedPlugin> promised(const Candidate& candidate) {
+  std::vector<ListedPlugin> rows;
   for (const auto& provided : candidate.provides) {
     const auto kind_and_rest = split(provided, '/');
     const auto name_and_device = split(kind_and_rest.size() > 1 ? kind_and_rest[1] : "", '@');
@@ -58,8 +58,9 @@ std::string opened(Registry& registry, const Candidate& candidate) {
 }
 
 // Adds the file's rows, or returns the reason why there are none.
-std::string look_inside(Registry& registry, const Candidate& candidate, std::chrono::seconds patience, std::vector<Row>& rows) {
-  const doctor::Answer answer = doctor::ask_child([&] { return opened(registry, candidate); }, patience);
+std::string look_inside(Registry& registry, const Candidate& candidate, std::chrono::seconds patience,
+                        std::vector<ListedPlugin>& rows) {
+  const doctor::ChildAnswer answer = doctor::ask_child([&] { return opened(registry, candidate); }, patience);
   if (!answer.failure.empty()) return formatted("was opened: {}", answer.failure);
   const Value said = config::parse_value(answer.text);
   if (const Value* error = said.as_dict().find("error")) return error->as_string();
@@ -70,15 +71,15 @@ std::string look_inside(Registry& registry, const Candidate& candidate, std::chr
 }
 
 // One line for each row; a later file that provides the same is shadowed.
-class Listing {
+class PluginListing {
  public:
-  explicit Listing(bool verbose)
+  explicit PluginListing(bool verbose)
       : verbose_(verbose),
         table_(verbose ? Cells{"kind", "name", "device", "version", "tier", "hash", "file"}
                        : Cells{"kind", "name", "device", "tier", "file"}) {}
 
-  void add(const Candidate& candidate, const std::vector<Row>& rows) {
-    for (const Row& row : rows) {
+  void add(const Candidate& candidate, const std::vector<ListedPlugin>& rows) {
+    for (const ListedPlugin& row : rows) {
       const std::string what = formatted("{}/{}@{}", row.kind, lower(row.name), doctor::or_any(row.device));
       const auto [first, is_first] = first_.emplace(what, &candidate);
       std::string file = printable(candidate.file);
@@ -107,10 +108,10 @@ class Listing {
 
 void list(bool verbose, std::chrono::seconds patience) {
   Registry registry({});
-  Listing listing(verbose);
+  PluginListing listing(verbose);
   std::vector<std::pair<std::string, std::string>> rejected;
   for (const auto& candidate : registry.candidates()) {
-    std::vector<Row> rows = verbose ? std::vector<Row>() : promised(candidate);
+    std::vector<ListedPlugin> rows = verbose ? std::vector<ListedPlugin>() : promised(candidate);
     std::string reason = candidate.rejected;
     if (reason.empty() && verbose) reason = look_inside(registry, candidate, patience, rows);
     if (reason.empty())

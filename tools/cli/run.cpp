@@ -15,7 +15,7 @@ namespace {
 
 struct RunArguments {
   uint32_t num_gpus = 0, num_procs = 0;
-  launch::Options options;
+  launch::LaunchOptions options;
 };
 
 constexpr const char* kRunFooter =
@@ -37,7 +37,7 @@ Exit code: that of the first rank that failed, 128 + N when signal N killed it; 
 saved; 127 when PROGRAM is not found, 126 when it cannot be executed.)";
 
 // Options of DeepSpeed's launcher that Gannet lacks or does not need, with what to do instead.
-struct Foreign {
+struct ForeignOption {
   std::vector<std::string> names;
   const char* next_step;
 };
@@ -47,8 +47,8 @@ constexpr const char* kOneMachine =
     "rank";
 constexpr const char* kLeaveItOut = "PROGRAM is always executed directly, and finds its rank in LOCAL_RANK: leave the option out";
 
-const std::vector<Foreign>& foreign_options() {
-  static const std::vector<Foreign> options = {
+const std::vector<ForeignOption>& foreign_options() {
+  static const std::vector<ForeignOption> options = {
       {{"-H", "--hostfile", "--num_nodes", "--node_rank", "--master_addr", "--launcher", "--launcher_args", "--no_ssh",
         "--no_ssh_check", "--ssh_port", "--venv_script", "--force_multi"},
        kOneMachine},
@@ -67,7 +67,7 @@ const std::vector<Foreign>& foreign_options() {
 }
 
 void refuse_foreign(const std::string& name) {
-  for (const Foreign& foreign : foreign_options())
+  for (const ForeignOption& foreign : foreign_options())
     if (std::find(foreign.names.begin(), foreign.names.end(), name) != foreign.names.end())
       throw Error(ErrorCode::kUnsupported,
                   formatted("gannet run: {} is an option of DeepSpeed's launcher that is not implemented", name),

@@ -35,10 +35,10 @@ void read_type(const std::string& type, OptionInfo& info) {
   if (info.value.empty() || info.value == "TEXT") info.value = info.choices.empty() ? "VALUE" : join(info.choices, "|");
 }
 
-Takes takes_of(const std::string& word) {
-  if (word == "FILE" || word == "CONFIG") return Takes::kFile;
-  if (word == "FOLDER" || word == "OUT" || word == "PATH") return Takes::kFolder;
-  return word == "PROGRAM" ? Takes::kProgram : Takes::kText;
+OptionValueKind takes_of(const std::string& word) {
+  if (word == "FILE" || word == "CONFIG") return OptionValueKind::kFile;
+  if (word == "FOLDER" || word == "OUT" || word == "PATH") return OptionValueKind::kFolder;
+  return word == "PROGRAM" ? OptionValueKind::kProgram : OptionValueKind::kText;
 }
 
 OptionInfo describe(const CLI::Option& option) {
@@ -56,7 +56,7 @@ OptionInfo describe(const CLI::Option& option) {
     for (const std::string& name : option.get_lnames()) info.names.push_back(formatted("--{}", name));
   } else {
     info.names = {upper(option.get_name(true))};
-    if (info.takes == Takes::kText) info.takes = takes_of(info.names[0]);
+    if (info.takes == OptionValueKind::kText) info.takes = takes_of(info.names[0]);
   }
   return info;
 }
@@ -75,7 +75,7 @@ CommandInfo describe(const CLI::App& app, const std::string& path) {
     info.commands.push_back(describe(*command, formatted("{} {}", path, command->get_name())));
   if (info.runs_program)
     info.positionals.push_back(
-        {{"PROGRAM"}, "PROGRAM", "the program to start, followed by its arguments", "", "", {}, Takes::kProgram, true});
+        {{"PROGRAM"}, "PROGRAM", "the program to start, followed by its arguments", "", "", {}, OptionValueKind::kProgram, true});
   return info;
 }
 

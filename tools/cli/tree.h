@@ -12,7 +12,7 @@ class ParseError;
 
 namespace gannet::cli {
 
-enum class Takes { kNothing, kText, kFile, kFolder, kProgram };
+enum class OptionValueKind { kNothing, kText, kFile, kFolder, kProgram };
 
 struct OptionInfo {
   std::vector<std::string> names;  // "--num_gpus", "--num_accelerators"; for a positional, its name: "FILE"
@@ -21,7 +21,7 @@ struct OptionInfo {
   std::string range;                 // "1 to 4096"; "" if any value is valid
   std::string fallback;              // the default, as text; "" if there is none
   std::vector<std::string> choices;  // the fixed values that it takes
-  Takes takes = Takes::kNothing;
+  OptionValueKind takes = OptionValueKind::kNothing;
   bool is_required = false;
 };
 

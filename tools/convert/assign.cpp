@@ -10,15 +10,15 @@ namespace {
 constexpr size_t kMostStates = 1'000'000;  // beyond this the assignment counts as ambiguous
 constexpr int kLeftOver = -1;
 
-using Places = std::vector<int64_t>;  // [group]: how far the group is filled
+using GroupFills = std::vector<int64_t>;  // [group]: how far the group is filled
 
-struct State {
+struct FillState {
   std::vector<int> choices;  // groups that this candidate can go to, or kLeftOver
   int ways = 0;              // number of ways to fill all groups from here: 0, 1, or 2 for more
 };
-using Layer = std::map<Places, State>;  // possible fills before one candidate
+using FillLayer = std::map<GroupFills, FillState>;  // possible fills before one candidate
 
-Places after(Places places, int group, int64_t size) {
+GroupFills after(GroupFills places, int group, int64_t size) {
   if (group != kLeftOver) places[static_cast<size_t>(group)] += size;
   return places;
 }
@@ -26,13 +26,13 @@ Places after(Places places, int group, int64_t size) {
 // [candidate], and one more after the last. Empty if there are more than kMostStates states.
 // Iterates over layers instead of recursing, since a file can have more candidates than the stack
 // has room for calls.
-std::vector<Layer> layers_of(const std::vector<int64_t>& sizes, const Places& ends,
-                             const std::function<bool(size_t, int64_t, size_t)>& fits) {
+std::vector<FillLayer> layers_of(const std::vector<int64_t>& sizes, const GroupFills& ends,
+                                 const std::function<bool(size_t, int64_t, size_t)>& fits) {
   int64_t left = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   const int64_t wanted = std::accumulate(ends.begin(), ends.end(), int64_t{0});
   size_t count = 0;
-  std::vector<Layer> layers(sizes.size() + 1);
-  if (wanted <= left) layers[0][Places(ends.size(), 0)];
+  std::vector<FillLayer> layers(sizes.size() + 1);
+  if (wanted <= left) layers[0][GroupFills(ends.size(), 0)];
   for (size_t candidate = 0; candidate < sizes.size(); ++candidate) {
     const int64_t size = sizes[candidate];
     left -= size;
@@ -52,9 +52,9 @@ std::vector<Layer> layers_of(const std::vector<int64_t>& sizes, const Places& en
 
 }  // namespace
 
-Assignment assign(const std::vector<int64_t>& sizes, const Places& ends,
+Assignment assign(const std::vector<int64_t>& sizes, const GroupFills& ends,
                   const std::function<bool(size_t, int64_t, size_t)>& fits) {
-  std::vector<Layer> layers = layers_of(sizes, ends, fits);
+  std::vector<FillLayer> layers = layers_of(sizes, ends, fits);
   if (layers.empty()) return {{}, true};
   for (auto& [places, state] : layers.back()) state.ways = places == ends;
   for (size_t candidate = sizes.size(); candidate-- > 0;)
@@ -62,14 +62,14 @@ Assignment assign(const std::vector<int64_t>& sizes, const Places& ends,
       for (const int group : state.choices)
         state.ways = std::min(2, state.ways + layers[candidate + 1].at(after(places, group, sizes[candidate])).ways);
 
-  Places places(ends.size(), 0);
+  GroupFills places(ends.size(), 0);
   const auto start = layers[0].find(places);
   if (start == layers[0].end() || start->second.ways == 0) return {{}, false};
   if (start->second.ways > 1) return {{}, true};
   std::vector<int> groups;
   for (size_t candidate = 0; candidate < sizes.size(); ++candidate) {
     for (const int group : layers[candidate].at(places).choices) {
-      Places then = after(places, group, sizes[candidate]);
+      GroupFills then = after(places, group, sizes[candidate]);
       if (layers[candidate + 1].at(then).ways == 0) continue;
       groups.push_back(group);
       places = std::move(then);

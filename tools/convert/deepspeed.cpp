@@ -17,7 +17,7 @@
 namespace gannet::convert {
 namespace {
 
-checkpoint::Slice slice(std::string name, const ImportedTensor& tensor, const files::Pieces& pieces) {
+checkpoint::Slice slice(std::string name, const ImportedTensor& tensor, const files::StoredPieces& pieces) {
   return {std::move(name), tensor.shape, 0,
           at::empty({files::numel_of(pieces)}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta)),
           files::stored(pieces, tensor.dtype)};
@@ -52,7 +52,7 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
   for (const auto& tensor : state.buffers)
     slices.push_back(slice(formatted("buffer/0/{}", renamed(tensor)), tensor, tensor.pieces));
   rename.check(folder.path);
-  files::Amount amount;
+  files::ReadAmount amount;
   for (const auto* tensors : {&state.trained, &state.frozen, &state.buffers})
     for (const auto& tensor : *tensors) {
       amount.add(tensor.pieces);

@@ -185,13 +185,13 @@ int64_t applied_steps(const files::Node& model, const DeepSpeedState& state, Dee
 Dict client_state(const files::Node& model, DeepSpeedReceipt& receipt, std::vector<checkpoint::Slice>& client) {
   Dict document;
   std::vector<std::string> names;
-  files::Amount amount;
+  files::ReadAmount amount;
   size_t unnamed = 0;
   for (const auto& [key, value] : model.entries(&unnamed)) {
     if (kEngineKeys.count(key)) continue;
     if (value.is_tensor()) {
       const files::StoredTensor& tensor = value.tensor();
-      const files::Pieces pieces = files::whole(value);
+      const files::StoredPieces pieces = files::whole(value);
       amount.add(pieces);
       client.push_back({formatted("client/{}", key), tensor.sizes, 0, at::Tensor(), files::stored(pieces, tensor.dtype)});
       client.back().data = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.dtype).device(at::kMeta));

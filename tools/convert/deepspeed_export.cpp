@@ -38,7 +38,7 @@ checkpoint::ExportSource deepspeed_weights(const std::string& dir, const std::st
                                           ->copy_out(static_cast<uint64_t>(target.begin) * target.into.element_size(),
                                                      target.into.nbytes(), static_cast<char*>(target.into.mutable_data_ptr()));
                                   }};
-  files::Amount amount;
+  files::ReadAmount amount;
   const auto add = [&](const std::vector<ImportedTensor>& tensors) {
     for (const ImportedTensor& tensor : tensors) {
       if (!bytes->emplace(tensor.name, files::stored(tensor.pieces, tensor.dtype)).second)

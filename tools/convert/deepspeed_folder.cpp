@@ -97,15 +97,15 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
 }
 
 // Files by rank, in order; a gap is reported as the missing file.
-using ByRank = std::map<int64_t, std::string>;
+using FilesByRank = std::map<int64_t, std::string>;
 
-struct Files {
-  std::string model;             // whole, at stages 0 to 2
-  ByRank models, optimizers[2];  // [1]: with the prefix bf16_
+struct FolderFiles {
+  std::string model;                  // whole, at stages 0 to 2
+  FilesByRank models, optimizers[2];  // [1]: with the prefix bf16_
 };
 
-Files sort_out(const fs::path& path, bool weights_only) {
-  Files files;
+FolderFiles sort_out(const fs::path& path, bool weights_only) {
+  FolderFiles files;
   const char* kWhole = "let DeepSpeed write it from one pipeline stage without model parallelism";
   if (is_folder(path / "zero") && !names_in(path / "zero").empty())
     refuse(path, "a universal checkpoint (it has a folder 'zero')", "import the folder that ds_to_universal.py was given");
@@ -139,7 +139,7 @@ Files sort_out(const fs::path& path, bool weights_only) {
   return files;
 }
 
-std::vector<files::Node> open_all(const fs::path& path, const ByRank& files) {
+std::vector<files::Node> open_all(const fs::path& path, const FilesByRank& files) {
   std::vector<files::Node> nodes;
   for (const auto& [rank, name] : files) {
     if (rank != static_cast<int64_t>(nodes.size())) {
@@ -192,7 +192,7 @@ bool is_deepspeed_folder(const std::string& dir) {
 
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only) {
   const fs::path path = choose(dir, tag);
-  const Files files = sort_out(path, weights_only);
+  const FolderFiles files = sort_out(path, weights_only);
   if (!files.optimizers[0].empty() && !files.optimizers[1].empty())
     throw Error(ErrorCode::kMismatch,
                 formatted("{}: optimizer files of a bf16 run ({}) and of another ({})", path.string(),
@@ -204,7 +204,7 @@ DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, b
                           files.model),
                 "remove the files that are left from the other run");
   DeepSpeedFolder folder{path.string(), files::last_name(path.string()), {}, {}};
-  folder.models = open_all(path, files.model.empty() ? files.models : ByRank{{0, files.model}});
+  folder.models = open_all(path, files.model.empty() ? files.models : FilesByRank{{0, files.model}});
   if (folder.models.empty())
     throw Error(ErrorCode::kNotFound,
                 formatted("{}: there is no file of the model (mp_rank_00_model_states.pt, or "

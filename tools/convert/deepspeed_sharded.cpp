@@ -14,14 +14,14 @@
 namespace gannet::convert {
 namespace {
 
-struct Shape {
+struct NamedShape {
   std::string name;
   std::vector<int64_t> sizes;
   int64_t numel;
 };
 
-std::vector<Shape> shapes_of(const files::Node& group) {
-  std::vector<Shape> shapes;
+std::vector<NamedShape> shapes_of(const files::Node& group) {
+  std::vector<NamedShape> shapes;
   for (const auto& [name, node] : group.entries()) {
     const std::vector<int64_t> sizes = node.shape();
     shapes.push_back({name, sizes, numel_of(node, sizes)});
@@ -34,9 +34,9 @@ std::vector<Shape> shapes_of(const files::Node& group) {
 }
 
 // One flat buffer over all ranks, with its states, which hold the same elements under each name.
-struct Flat {
-  files::Concatenated masters;
-  std::map<std::string, files::Concatenated> states;
+struct FlatStates {
+  files::ConcatenatedTensors masters;
+  std::map<std::string, files::ConcatenatedTensors> states;
   c10::ScalarType dtype = c10::kFloat;
 
   // `numel`: of the buffer, with the padding that the states have.
@@ -55,13 +55,13 @@ struct Flat {
 };
 
 // Checks against DeepSpeed's own record of each parameter's offset in a rank's partition.
-void check_places(const files::Node& optimizer, size_t group, const std::vector<Shape>& shapes, int64_t rank, int64_t part) {
+void check_places(const files::Node& optimizer, size_t group, const std::vector<NamedShape>& shapes, int64_t rank, int64_t part) {
   const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
   if (!mappings) return;
   const auto groups = mappings->items();
   if (group >= groups.size()) differ(*mappings, formatted("param_slice_mappings has {} groups", groups.size()));
   int64_t at = 0;
-  for (const Shape& shape : shapes) {
+  for (const NamedShape& shape : shapes) {
     const int64_t from = std::max(at, rank * part), to = std::min(at + shape.numel, (rank + 1) * part);
     const auto noted = groups[group].find(shape.name);
     const int64_t numel = noted ? noted->at("numel").integer() : 0;
@@ -89,7 +89,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
   state.groups = optimizers[0].groups();
 
   for (size_t g = 0; g < shape_groups.size(); ++g) {
-    const std::vector<Shape> shapes = shapes_of(shape_groups[g]);
+    const std::vector<NamedShape> shapes = shapes_of(shape_groups[g]);
     std::vector<std::map<std::string, files::Node>> tensors(ranks);
     std::set<std::string> names;
     for (int64_t r = 0; r < ranks && !weights_only; ++r) {
@@ -102,7 +102,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       tensors[r] = optimizers[r].tensors(indices[0], numel, is_last ? numel + alignment - 1 : numel, state.steps);
       for (const auto& [name, tensor] : tensors[r]) names.insert(name);
     }
-    Flat flat;
+    FlatStates flat;
     const int64_t part = partitions[0][g].tensor().numel();
     for (int64_t r = 0; r < ranks; ++r) {
       const int64_t numel = partitions[r][g].tensor().numel();
@@ -113,7 +113,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       flat.add(partitions[r][g], tensors[r], names, numel);
     }
     int64_t total = 0;
-    for (const Shape& shape : shapes)
+    for (const NamedShape& shape : shapes)
       if (__builtin_add_overflow(total, shape.numel, &total)) shape_groups[g].refuse("shapes that fit into memory");
     if (const int64_t there = flat.masters.numel(); there < total || there >= total + alignment)
       differ(partitions[0][g],
@@ -122,7 +122,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     for (int64_t r = 0; r < ranks; ++r) check_places(folder.optimizers[r], g, shapes, r, ranks == 1 ? total : part);
 
     int64_t at = 0;
-    for (const Shape& shape : shapes) {
+    for (const NamedShape& shape : shapes) {
       ImportedTensor& tensor =
           state.trained.emplace_back(ImportedTensor{shape.name, shape.sizes, flat.dtype, flat.masters.cut(at, shape.numel), {}});
       for (const auto& [name, values] : flat.states) tensor.states.emplace(name, values.cut(at, shape.numel));
@@ -134,7 +134,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
 
 void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
   const auto ranks = static_cast<int64_t>(folder.optimizers.size());
-  std::vector<Flat> flats(ranks);
+  std::vector<FlatStates> flats(ranks);
   std::set<std::string> names;
   for (int64_t r = 0; r < ranks; ++r) {
     const files::Node saved = folder.optimizers[r].at("optimizer_state_dict");
@@ -152,7 +152,7 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
 
   int64_t at = 0;
   for (const files::Node& group : folder.models[0].at("param_shapes").items()) {
-    for (const Shape& shape : shapes_of(group)) {
+    for (const NamedShape& shape : shapes_of(group)) {
       const int64_t part = (shape.numel + ranks - 1) / ranks;
       ImportedTensor tensor{shape.name, shape.sizes, flats[0].dtype, {}, {}};
       for (int64_t r = 0; r < ranks; ++r) {
@@ -160,8 +160,8 @@ void add_sub_groups(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
         if (at + part > flats[r].masters.numel())
           differ(folder.optimizers[r],
                  formatted("its fp32_flat_groups have {} elements, and end inside of {}", flats[r].masters.numel(), shape.name));
-        const auto append = [&](files::Pieces& pieces, const files::Concatenated& from) {
-          for (files::Piece& piece : from.cut(at, numel)) pieces.push_back(std::move(piece));
+        const auto append = [&](files::StoredPieces& pieces, const files::ConcatenatedTensors& from) {
+          for (files::StoredPiece& piece : from.cut(at, numel)) pieces.push_back(std::move(piece));
         };
         append(tensor.pieces, flats[r].masters);
         for (const auto& name : names)

@@ -30,7 +30,7 @@ void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, 
     known.insert(name);
     const std::vector<int64_t> shape = shape_node.shape();
     const int64_t numel = numel_of(shape_node, shape);
-    files::Concatenated fragments;
+    files::ConcatenatedTensors fragments;
     for (const files::Node& model : folder.models) fragments.add(model.at("frozen_param_fragments").at(name));
     if (fragments.numel() < numel)
       throw Error(ErrorCode::kMismatch,

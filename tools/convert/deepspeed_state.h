@@ -15,8 +15,8 @@ struct ImportedTensor {
   std::string name;
   std::vector<int64_t> shape;
   c10::ScalarType dtype;
-  files::Pieces pieces;                         // of a trained tensor: its fp32 (or fp64) master
-  std::map<std::string, files::Pieces> states;  // of a trained tensor: "exp_avg" ...
+  files::StoredPieces pieces;                         // of a trained tensor: its fp32 (or fp64) master
+  std::map<std::string, files::StoredPieces> states;  // of a trained tensor: "exp_avg" ...
 };
 
 struct DeepSpeedState {

@@ -17,10 +17,10 @@
 namespace gannet::convert {
 namespace {
 
-using Named = std::pair<std::string, files::Node>;
+using NamedNode = std::pair<std::string, files::Node>;
 
-std::vector<Named> candidates_of(const files::Node& model, const std::set<std::string>& untrained) {
-  std::vector<Named> candidates;
+std::vector<NamedNode> candidates_of(const files::Node& model, const std::set<std::string>& untrained) {
+  std::vector<NamedNode> candidates;
   for (auto& [name, node] : model.at("module").entries())
     if (node.is_tensor() && !untrained.count(name) && c10::isFloatingType(node.tensor().dtype))
       candidates.emplace_back(name, node);
@@ -51,12 +51,12 @@ std::vector<int> groups_of(const files::Node& optimizer, const std::vector<int64
 
 // fp32: a parameter's state has the parameter's shape. A parameter without states had no gradient:
 // it is frozen.
-void add_by_number(const files::Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
+void add_by_number(const files::Node& optimizer, const std::vector<NamedNode>& candidates, DeepSpeedState& state) {
   const OptimizerStates states(optimizer);
-  struct Slot {
+  struct ParameterStates {
     std::map<std::string, files::Node> tensors;
   };
-  std::vector<std::vector<Slot>> slots;
+  std::vector<std::vector<ParameterStates>> slots;
   std::vector<int64_t> ends;
   for (size_t g = 0; g < states.groups().size(); ++g) {
     slots.emplace_back();
@@ -74,7 +74,7 @@ void add_by_number(const files::Node& optimizer, const std::vector<Named>& candi
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (groups[i] < 0) continue;
     const auto& [name, node] = candidates[i];
-    Slot& slot = slots[groups[i]][places[groups[i]]++];
+    ParameterStates& slot = slots[groups[i]][places[groups[i]]++];
     if (slot.tensors.empty()) continue;  // imported as a frozen parameter
     ImportedTensor& tensor = state.trained.emplace_back(
         ImportedTensor{name, node.tensor().sizes, master_dtype(node.tensor().dtype), files::whole(node), {}});
@@ -93,11 +93,11 @@ void add_by_number(const files::Node& optimizer, const std::vector<Named>& candi
 
 // fp16, bf16: the model's tensors are the rounded masters, so each master is identified by its
 // values.
-void add_by_value(const files::Node& optimizer, const std::vector<Named>& candidates, DeepSpeedState& state) {
+void add_by_value(const files::Node& optimizer, const std::vector<NamedNode>& candidates, DeepSpeedState& state) {
   const OptimizerStates states(optimizer.at("optimizer_state_dict"));
   const auto flat_groups = optimizer.find("fp32_groups_flat");
-  std::vector<files::Concatenated> masters;
-  std::vector<std::map<std::string, files::Concatenated>> moments;
+  std::vector<files::ConcatenatedTensors> masters;
+  std::vector<std::map<std::string, files::ConcatenatedTensors>> moments;
   std::vector<int64_t> ends;
   for (const files::Node& group : (flat_groups ? *flat_groups : optimizer.at("fp32_groups")).items()) {
     const size_t g = masters.size();

@@ -44,26 +44,26 @@ constexpr size_t kLargestAnswer = size_t{16} << 20;
   ::_exit(0);
 }
 
-enum class Reading { kWhole, kBroken, kTooLate, kTooLong };
+enum class AnswerState { kWhole, kBroken, kTooLate, kTooLong };
 
 // Reads up to kEnd, not to the end of the pipe: a process started by the body may hold the pipe
 // open.
-Reading read_answer(int from, std::string& text, std::chrono::steady_clock::time_point deadline) {
+AnswerState read_answer(int from, std::string& text, std::chrono::steady_clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     pollfd wanted{from, POLLIN, 0};
     const int ready = left > 0 ? ::poll(&wanted, 1, static_cast<int>(left)) : 0;
-    if (ready == 0) return Reading::kTooLate;
+    if (ready == 0) return AnswerState::kTooLate;
     char buffer[4096];
     const ssize_t count = ready > 0 ? ::read(from, buffer, sizeof(buffer)) : -1;
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return Reading::kBroken;
+    if (count <= 0) return AnswerState::kBroken;
     text.append(buffer, static_cast<size_t>(count));
     if (text.back() == kEnd) {
       text.pop_back();
-      return Reading::kWhole;
+      return AnswerState::kWhole;
     }
-    if (text.size() > kLargestAnswer) return Reading::kTooLong;
+    if (text.size() > kLargestAnswer) return AnswerState::kTooLong;
   }
 }
 
@@ -80,7 +80,7 @@ bool await_end(pid_t child, std::chrono::steady_clock::time_point deadline) {
 
 }  // namespace
 
-Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds deadline) {
+ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::seconds deadline) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)
     throw Error(ErrorCode::kUnavailable, std::string("no pipe to a child process: ") + std::strerror(errno), "raise `ulimit -n`");
@@ -94,22 +94,22 @@ Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds 
   }
   if (child == 0) run_child(body, ends[1]);
   ::close(ends[1]);
-  Answer answer;
+  ChildAnswer answer;
   const auto until = std::chrono::steady_clock::now() + deadline;
-  Reading reading = read_answer(ends[0], answer.text, until);
+  AnswerState reading = read_answer(ends[0], answer.text, until);
   ::close(ends[0]);
   // Wait for the child's own exit code or signal: it says more than ours would.
-  if (reading == Reading::kBroken && !await_end(child, until)) reading = Reading::kTooLate;
+  if (reading == AnswerState::kBroken && !await_end(child, until)) reading = AnswerState::kTooLate;
   ::kill(-child, SIGKILL);  // the group, while its id cannot be reused
   ::kill(child, SIGKILL);   // it may not have reached setsid
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (reading == Reading::kWhole) return answer;
+  if (reading == AnswerState::kWhole) return answer;
   answer.text.clear();
-  if (reading == Reading::kTooLate)
+  if (reading == AnswerState::kTooLate)
     answer.failure = formatted("it did not return within {} s", deadline.count());
-  else if (reading == Reading::kTooLong)
+  else if (reading == AnswerState::kTooLong)
     answer.failure = "its answer was incomplete";
   else if (WIFSIGNALED(status))
     answer.failure = formatted("it ended the process with signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));

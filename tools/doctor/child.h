@@ -1,6 +1,6 @@
 // Runs a check that may crash or hang in a child process.
 //
-//   const Answer answer = ask_child([&] { return describe(plugin); }, std::chrono::seconds(60));
+//   const ChildAnswer answer = ask_child([&] { return describe(plugin); }, std::chrono::seconds(60));
 //   if (!answer.failure.empty()) ...   // "it ended the process with signal 11 (Segmentation fault)"
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace gannet::doctor {
 
-struct Answer {
+struct ChildAnswer {
   std::string text;     // what `body` returned
   std::string failure;  // why there is no text
 };
@@ -18,6 +18,6 @@ struct Answer {
 // `body` runs in a fork of this process, without stdout and stderr. A body that ends the process,
 // with any exit code, or that writes without end gives no answer. Processes that it started are
 // killed when it ends. Call ask_child before this process has threads that hold locks.
-Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds deadline);
+ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::seconds deadline);
 
 }  // namespace gannet::doctor

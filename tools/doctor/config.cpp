@@ -32,7 +32,7 @@ std::string checked(const std::string& file) {
 
 void look_at_config(Diagnosis& diagnosis, const std::string& file) {
   Section& section = diagnosis.section("config");
-  const Answer answer = ask_child([&] { return checked(file); }, std::chrono::seconds(120));
+  const ChildAnswer answer = ask_child([&] { return checked(file); }, std::chrono::seconds(120));
   if (!answer.failure.empty()) {
     section.add(file, "could not be checked");
     return diagnosis.problem(formatted("opening the plugins that {} names: {}", file, answer.failure),

@@ -133,7 +133,7 @@ class PluginCheck {
     if (!settings_) return;
     const config::Zero& zero = settings_->zero;
     const auto& to =
-        block == "offload_param" ? static_cast<const config::OffloadTo&>(zero.offload_param) : zero.offload_optimizer;
+        block == "offload_param" ? static_cast<const config::OffloadTarget&>(zero.offload_param) : zero.offload_optimizer;
     if (!to) return;
     const std::string place = formatted("zero_optimization/{}", block);
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_OFFLOAD, to.device, "cpu", document_, place, "device");
@@ -247,7 +247,7 @@ ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& opti
     check.notices = document->notices();
     config::check_status(*document, &check.mistakes);
   } else {
-    const config::Resolved resolved = config::resolve(*document, check.world_size, /*rank_is_set=*/true, check.mistakes);
+    const config::ResolvedConfig resolved = config::resolve(*document, check.world_size, /*rank_is_set=*/true, check.mistakes);
     check.notices = resolved.notices;
     if (check.mistakes.empty()) settings = resolved.settings;
   }

@@ -31,7 +31,7 @@ enum class PluginState {
   kBroken,
 };
 
-struct PluginFound {
+struct FoundPlugin {
   std::string kind, name, device, version, tier, file;
   PluginState state = PluginState::kUsable;
   std::string remark;     // why it is not usable, or a remark: "2 x NVIDIA H100"
@@ -44,7 +44,7 @@ struct Finding {
 
 struct Diagnosis {
   std::deque<Section> sections;  // a deque: references to added sections stay valid
-  std::vector<PluginFound> plugins;
+  std::vector<FoundPlugin> plugins;
   std::vector<Finding> problems;                             // they would stop a plain run
   std::vector<Finding> notes;                                // worth knowing
   std::vector<std::pair<std::string, std::string>> secrets;  // text -> its replacement in a report: "node7" -> "<host>"

@@ -157,7 +157,7 @@ std::string info(const std::string& text, bool as_json) {
 }  // namespace
 
 void print_plugin_info(const std::string& text, bool as_json) {
-  const Answer answer = ask_child([&] { return info(text, as_json); }, kPatience);
+  const ChildAnswer answer = ask_child([&] { return info(text, as_json); }, kPatience);
   if (!answer.failure.empty())
     throw Error(ErrorCode::kPluginFault, formatted("opening the plugin '{}': {}", printable(text), answer.failure),
                 "`gannet plugins list -v` tries each file; ask its author");

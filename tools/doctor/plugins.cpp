@@ -17,14 +17,14 @@ namespace {
 
 using plugin::Candidate;
 
-std::string title_of(const PluginFound& found) {
+std::string title_of(const FoundPlugin& found) {
   if (found.name.empty()) return formatted("plugin file {}", std::filesystem::path(found.file).filename().string());
   return formatted("{} plugin {}{}", found.kind, found.name, found.device.empty() ? "" : formatted(" ({})", found.device));
 }
 
-class Look {
+class PluginInspection {
  public:
-  Look(Diagnosis& diagnosis, plugin::Registry& registry, std::chrono::seconds patience)
+  PluginInspection(Diagnosis& diagnosis, plugin::Registry& registry, std::chrono::seconds patience)
       : diagnosis_(diagnosis), registry_(registry), patience_(patience) {}
 
   void run() {
@@ -41,11 +41,11 @@ class Look {
                       "no action is needed; a folder that holds only plugins is searched faster");
       return;
     }
-    Probed probed = probe(registry_, candidate, patience_);
-    for (PluginFound& found : probed.plugins) {
+    ProbedFile probed = probe(registry_, candidate, patience_);
+    for (FoundPlugin& found : probed.plugins) {
       const std::string key = formatted("{}/{}@{}", found.kind, lower(found.name), lower(found.device));
       if (!found.name.empty() && found.state == PluginState::kUsable) {
-        const auto [first, is_first] = first_.emplace(key, First{found.file, candidate.is_own});
+        const auto [first, is_first] = first_.emplace(key, PluginProvider{found.file, candidate.is_own});
         if (!is_first) found.remark = formatted("not used: {} provides the same and comes first", first->second.file);
         if (!is_first && candidate.is_own && !first->second.is_own)
           diagnosis_.note(formatted("{} is taken from {}, which takes precedence over Gannet's own, {}", title_of(found),
@@ -61,7 +61,7 @@ class Look {
   }
 
   bool is_usable(const std::string& kind, const std::string& name) const {
-    for (const PluginFound& found : diagnosis_.plugins)
+    for (const FoundPlugin& found : diagnosis_.plugins)
       if (found.kind == kind && lower(found.name) == name && found.state == PluginState::kUsable) return true;
     return false;
   }
@@ -69,7 +69,7 @@ class Look {
   // An optimizer for a device is as usable as the device: the engine asks for it only if its
   // accelerator was opened.
   void tell_devices_that_are_not_here() {
-    for (PluginFound& found : diagnosis_.plugins) {
+    for (FoundPlugin& found : diagnosis_.plugins) {
       const std::string device = lower(found.device);
       if (found.kind == "accelerator" || found.state != PluginState::kUsable || device.empty() ||
           is_usable("accelerator", device))
@@ -81,7 +81,7 @@ class Look {
 
   void tell_findings() {
     std::set<std::string> told;  // a file is reported once, even if it provides several plugins
-    for (const PluginFound& found : diagnosis_.plugins) {
+    for (const FoundPlugin& found : diagnosis_.plugins) {
       const bool is_accelerator = found.kind == "accelerator" && found.state == PluginState::kNotHere;
       if (found.state == PluginState::kBroken) {
         if (told.insert(found.file + found.remark).second)
@@ -103,7 +103,7 @@ class Look {
   void tell_what_auto_picks() {
     Section& section = diagnosis_.section("what \"auto\" picks");
     std::string why;
-    for (const PluginFound& found : diagnosis_.plugins)
+    for (const FoundPlugin& found : diagnosis_.plugins)
       if (found.kind == "accelerator" && found.state != PluginState::kUsable)
         why += formatted("{}{}: {}", why.empty() ? "" : "; ", found.name, found.remark.substr(0, found.remark.find("; ")));
     if (best_first_.empty()) return tell_pick(section, "", why.empty() ? "no plugin of an accelerator was found" : why);
@@ -127,7 +127,7 @@ class Look {
           "train in one process, or name another in the config: \"comm\": {\"type\": ...}");
   }
 
-  struct First {
+  struct PluginProvider {
     std::string file;
     bool is_own;
   };
@@ -135,7 +135,7 @@ class Look {
   Diagnosis& diagnosis_;
   plugin::Registry& registry_;
   std::chrono::seconds patience_;
-  std::map<std::string, First> first_;                    // request -> the file that provides the plugin
+  std::map<std::string, PluginProvider> first_;           // request -> the file that provides the plugin
   std::map<std::string, std::string> comms_;              // usable accelerator -> the comm that it asks for
   std::set<std::pair<int64_t, std::string>> best_first_;  // usable accelerators that "auto" may take: (-priority, name)
 };
@@ -144,7 +144,7 @@ class Look {
 
 void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience) {
   plugin::Registry registry({});
-  Look(diagnosis, registry, patience).run();
+  PluginInspection(diagnosis, registry, patience).run();
   Section& section = diagnosis.section("plugins were searched in");
   int count = 0;
   for (const std::string& place : registry.searched()) section.add(std::to_string(++count), printable(place));

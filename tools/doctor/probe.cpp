@@ -115,17 +115,17 @@ std::string text_in(const Dict& line, const char* key) {
 }
 
 // The plugins listed in a file's note: "optimizer/adam@cpu".
-std::vector<PluginFound> promised(const plugin::Candidate& candidate) {
-  std::vector<PluginFound> plugins;
+std::vector<FoundPlugin> promised(const plugin::Candidate& candidate) {
+  std::vector<FoundPlugin> plugins;
   for (const std::string& text : candidate.provides) {
     const size_t slash = std::min(text.find('/'), text.size()), at = std::min(text.find('@'), text.size());
-    PluginFound& found = plugins.emplace_back();
+    FoundPlugin& found = plugins.emplace_back();
     found.kind = text.substr(0, slash);
     found.name = slash < at ? text.substr(slash + 1, at - slash - 1) : "";
     found.device = at < text.size() ? text.substr(at + 1) : "";
   }
   if (plugins.empty()) plugins.emplace_back();
-  for (PluginFound& found : plugins) {
+  for (FoundPlugin& found : plugins) {
     found.file = printable(candidate.file);
     found.tier = candidate.tier == GANNET_TIER_PINNED ? "pinned" : "stable";
   }
@@ -143,9 +143,10 @@ std::string without_file(const std::string& message, const std::string& file) {
   return rest.starts_with(", ") || rest.starts_with(": ") ? rest.substr(2) : rest.substr(rest.find_first_not_of(' '));
 }
 
-Probed broken(const plugin::Candidate& candidate, const std::string& reason, const std::string& next_step, PluginState state) {
-  Probed probed{promised(candidate), "", ""};
-  for (PluginFound& found : probed.plugins) {
+ProbedFile broken(const plugin::Candidate& candidate, const std::string& reason, const std::string& next_step,
+                  PluginState state) {
+  ProbedFile probed{promised(candidate), "", ""};
+  for (FoundPlugin& found : probed.plugins) {
     found.state = state;
     found.remark = without_file(reason, candidate.file);
     found.next_step = next_step;
@@ -155,15 +156,15 @@ Probed broken(const plugin::Candidate& candidate, const std::string& reason, con
 
 }  // namespace
 
-Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience) {
+ProbedFile probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience) {
   constexpr const char* kReplace = "rebuild it against this Gannet's SDK, replace it with an intact copy, or remove the file";
   if (!candidate.rejected.empty())
     return broken(candidate, candidate.rejected, candidate.remedy.empty() ? kReplace : candidate.remedy, PluginState::kBroken);
-  const Answer answer = ask_child([&] { return describe(registry, candidate); }, patience);
+  const ChildAnswer answer = ask_child([&] { return describe(registry, candidate); }, patience);
   if (!answer.failure.empty())
     return broken(candidate, formatted("was opened and tried: {}", answer.failure), "ask its author; until then remove the file",
                   PluginState::kBroken);
-  Probed probed;
+  ProbedFile probed;
   const Value lines = config::parse_value(answer.text);
   for (const Value& value : lines.as_list()) {
     const Dict& line = value.as_dict();
@@ -174,7 +175,7 @@ Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std
     std::string next_step = text_in(line, "next_step");
     if (next_step.empty() && state == PluginState::kBroken) next_step = kReplace;
     if (!line.find("name")) return broken(candidate, is_broken + not_here, next_step, state);
-    PluginFound found = promised(candidate).front();
+    FoundPlugin found = promised(candidate).front();
     found.kind = text_in(line, "kind");
     found.name = text_in(line, "name");
     found.device = text_in(line, "device");

@@ -10,14 +10,14 @@
 
 namespace gannet::doctor {
 
-struct Probed {
-  std::vector<PluginFound> plugins;  // at least one; if the file cannot be opened, those in its note, or one without a name
+struct ProbedFile {
+  std::vector<FoundPlugin> plugins;  // at least one; if the file cannot be opened, those in its note, or one without a name
   // Only for a usable accelerator; "" otherwise.
   std::string default_comm, plugin_device;
   int64_t priority = GANNET_PRIORITY_UNSAID;
 };
 
 // Runs in a child process: a plugin that crashes is reported as broken, and its libraries are not loaded into this process.
-Probed probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience);
+ProbedFile probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience);
 
 }  // namespace gannet::doctor

@@ -17,7 +17,7 @@ const char* word_for(PluginState state) {
 std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 // A broken file may not state what it provides: the row then has the file's own name.
-std::string name_of(const PluginFound& found) { return found.name.empty() ? file_name(found.file) : found.name; }
+std::string name_of(const FoundPlugin& found) { return found.name.empty() ? file_name(found.file) : found.name; }
 
 std::string numbered(const std::vector<Finding>& findings, const std::string& indent) {
   std::string text;
@@ -56,7 +56,7 @@ std::string as_text(const Diagnosis& diagnosis) {
   };
   for (const Section& section : diagnosis.sections) add(section);
   Table table({"plugins", "name", "device", "version", "state"});
-  for (const PluginFound& found : diagnosis.plugins)
+  for (const FoundPlugin& found : diagnosis.plugins)
     table.add({formatted("  {}", found.kind.empty() ? "?" : found.kind), name_of(found),
                found.device.empty() ? "any" : found.device, found.version.empty() ? "-" : found.version,
                word_for(found.state) + (found.remark.empty() ? "" : formatted(": {}", found.remark))});
@@ -96,7 +96,7 @@ std::string as_markdown(const Diagnosis& diagnosis) {
     for (size_t at = 0; (at = content.find('|', at)) != std::string::npos; at += 2) content.insert(at, "\\");
     return content;
   };
-  for (const PluginFound& found : diagnosis.plugins)
+  for (const FoundPlugin& found : diagnosis.plugins)
     text += formatted("| {} | {} | {} | {} | {}{} |\n", found.kind, cell(name_of(found)), found.device, found.version,
                       word_for(found.state), found.remark.empty() ? "" : formatted(": {}", cell(found.remark)));
   for (const Section& section : diagnosis.sections) {
@@ -118,7 +118,7 @@ std::string as_json(const Diagnosis& diagnosis) {
     facts[section.title] = std::move(of_section);
   }
   List plugins;
-  for (const PluginFound& found : diagnosis.plugins)
+  for (const FoundPlugin& found : diagnosis.plugins)
     plugins.push_back(Dict{{"kind", found.kind},
                            {"name", found.name},
                            {"device", found.device},

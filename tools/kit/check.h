@@ -1,7 +1,7 @@
 // One check of a plugin, and its result.
 //
 //   const Check kCheck{"gradients-untouched", "the gradient is only read", "copy it before you change it", 30, run};
-//   void run(Subject& subject) { ...; throw Failed("it wrote to element 3", "step 2, tensor 'odd'"); }
+//   void run(Subject& subject) { ...; throw CheckFailure("it wrote to element 3", "step 2, tensor 'odd'"); }
 //
 // A check runs in its own process (child.h): it may crash or hang, and the other checks see nothing
 // that it leaves behind.
@@ -30,10 +30,10 @@ struct Subject {
 };
 
 // Thrown by a check. `to_do` and `expected` replace the table's texts unless they are "".
-struct Failed {
+struct CheckFailure {
   std::string found, where = "", expected = "", to_do = "";
 };
-struct Skipped {
+struct SkippedCheck {
   std::string reason;
 };
 
@@ -57,7 +57,7 @@ std::vector<Check> accelerator_checks();
 
 enum class Verdict { kPassed, kFailed, kSkipped, kExcluded };
 
-struct Result {
+struct CheckResult {
   std::string check = "";
   Verdict verdict = Verdict::kPassed;
   double seconds = 0;

@@ -34,7 +34,7 @@ std::string start_of(int file) {
   return text;
 }
 
-[[noreturn]] void run_child(const std::function<std::string()>& body, int out, int printed, Places* places) {
+[[noreturn]] void run_child(const std::function<std::string()>& body, int out, int printed, CheckPlaces* places) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans of processes that a plugin started become children of this process
   ::setsid();                          // its own process group, which can be killed as a whole
@@ -84,9 +84,9 @@ bool read_answer(int from, std::string& text, Clock::time_point until, bool& is_
   }
 }
 
-std::string where_of(const Places& places) {
+std::string where_of(const CheckPlaces& places) {
   if (places.faulting >= 0) return text_of(places.all[places.faulting]);
-  for (const Place& each : places.all)  // a hang or an exit: the thread that is in a call
+  for (const CheckPlace& each : places.all)  // a hang or an exit: the thread that is in a call
     if (*each.call) return text_of(each);
   return text_of(places.all[0]);
 }
@@ -99,12 +99,12 @@ std::string printed_so_far() {
   return printed_to < 0 ? "" : start_of(printed_to);
 }
 
-Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds limit) {
+ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::seconds limit) {
   int ends[2];
   const int printed = ::memfd_create("printed", MFD_CLOEXEC);
   if (printed < 0 || ::pipe2(ends, O_CLOEXEC) != 0)
     throw Error(ErrorCode::kUnavailable, formatted("no pipe to a child process: {}", std::strerror(errno)), "raise `ulimit -n`");
-  Places* const places = share_places();
+  CheckPlaces* const places = share_places();
   const auto began = Clock::now();
   std::fflush(stdout);
   std::fflush(stderr);
@@ -117,7 +117,7 @@ Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds 
     run_child(body, ends[1], printed, places);
   }
   ::close(ends[1]);
-  Answer answer;
+  ChildAnswer answer;
   bool is_late = false;
   const auto until = began + limit;
   const bool is_whole = read_answer(ends[0], answer.text, until, is_late);

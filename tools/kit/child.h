@@ -1,6 +1,6 @@
 // Runs a body in a child process, which may crash, hang, end itself and print.
 //
-//   const Answer answer = ask_child([&] { return text; }, std::chrono::seconds(30));
+//   const ChildAnswer answer = ask_child([&] { return text; }, std::chrono::seconds(30));
 //   if (!answer.failure.empty()) ...   // "it ended the process with signal 11 (Segmentation fault)", answer.where
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace gannet::kit {
 
-struct Answer {
+struct ChildAnswer {
   std::string text;     // what the body returned
   std::string failure;  // why there is no text
   std::string where;    // what it was doing at that time (place.h)
@@ -20,7 +20,7 @@ struct Answer {
 
 // Call it while this process has one thread. Processes that the body has started are killed with
 // it.
-Answer ask_child(const std::function<std::string()>& body, std::chrono::seconds limit);
+ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::seconds limit);
 
 // In the child: the text that it has printed so far.
 std::string printed_so_far();

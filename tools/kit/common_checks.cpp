@@ -24,9 +24,9 @@ bool has_child() {
 bool may_have_threads(gannet_kind kind) { return kind != GANNET_KIND_OPTIMIZER && kind != GANNET_KIND_SCHEDULER; }
 
 // A missing device or driver is not a failure.
-void require_made(const Outcome& outcome) {
+void require_made(const CallOutcome& outcome) {
   require_explained("create", outcome);
-  if (outcome.status == GANNET_UNAVAILABLE) throw Skipped(formatted("it is not to be had here: {}", outcome.message));
+  if (outcome.status == GANNET_UNAVAILABLE) throw SkippedCheck(formatted("it is not to be had here: {}", outcome.message));
   require_ok("create", outcome);
 }
 
@@ -34,29 +34,29 @@ void create_quietly(Subject& subject) {
   const size_t threads = entries_in("/proc/self/task");
   const Host host;
   const auto params = subject.parsed();
-  Outcome outcome;
-  const Object object(*subject.plugin, params.view(), host.table(), outcome);
+  CallOutcome outcome;
+  const PluginObject object(*subject.plugin, params.view(), host.table(), outcome);
   // This process has also opened the file.
   if (const std::string text = printed_so_far(); !text.empty())
-    throw Failed(formatted("it printed: {}", printable(text.substr(0, 200), Lines::kMany)), "opening the file, or create", "",
-                 "use the host's log (gannet_host::log), which knows the rank and the user's sink");
-  if (has_child()) throw Failed("it started a process", "opening the file, or create", "", "start none");
+    throw CheckFailure(formatted("it printed: {}", printable(text.substr(0, 200), Lines::kMany)), "opening the file, or create",
+                       "", "use the host's log (gannet_host::log), which knows the rank and the user's sink");
+  if (has_child()) throw CheckFailure("it started a process", "opening the file, or create", "", "start none");
   require_made(outcome);
   const size_t now = entries_in("/proc/self/task");
   if (now > threads && !may_have_threads(subject.plugin->kind()))
-    throw Failed(formatted("it started {} thread(s)", now - threads), "create", "",
-                 "use the host's threads (gannet_host::parallel_for)");
+    throw CheckFailure(formatted("it started {} thread(s)", now - threads), "create", "",
+                       "use the host's threads (gannet_host::parallel_for)");
 }
 
 // A value of the spec's type at a limit, or just outside it.
-struct Limit {
+struct ParamLimit {
   const gannet_param_spec* spec;
   double value;
   bool is_legal;
 };
 
-std::vector<Limit> limits_of(const gannet_descriptor& descriptor) {
-  std::vector<Limit> limits;
+std::vector<ParamLimit> limits_of(const gannet_descriptor& descriptor) {
+  std::vector<ParamLimit> limits;
   for (const gannet_param_spec* spec : plugin::specs_of(descriptor)) {
     const bool is_integer = spec->type == GANNET_PARAM_INT || spec->type == GANNET_PARAM_INT_LIST;
     if (!is_integer && spec->type != GANNET_PARAM_FLOAT && spec->type != GANNET_PARAM_FLOAT_LIST) continue;
@@ -91,7 +91,7 @@ void require_refused(const Subject& subject, const Dict& params, const std::stri
   } catch (const Error& error) {
     return;
   }
-  throw Failed(formatted("{} is accepted", what), "params", "the schema refuses it");
+  throw CheckFailure(formatted("{} is accepted", what), "params", "the schema refuses it");
 }
 
 // The object is created, or gives the reason in a sentence: "nesterov needs a momentum".
@@ -99,12 +99,12 @@ void require_answer(const Subject& subject, const Dict& params, const std::strin
   set_config(what);
   const Host host;
   const auto parsed = plugin::parse_params(*subject.plugin, params, {});
-  Outcome outcome;
-  const Object object(*subject.plugin, parsed.view(), host.table(), outcome);
+  CallOutcome outcome;
+  const PluginObject object(*subject.plugin, parsed.view(), host.table(), outcome);
   require_explained("create", outcome);
   if (outcome.status == GANNET_INTERNAL)
-    throw Failed(formatted("create blames itself (GANNET_INTERNAL) for {}: {}", what, outcome.message), "params", "",
-                 "declare a narrower limit, or refuse it with GANNET_INVALID_ARGUMENT");
+    throw CheckFailure(formatted("create blames itself (GANNET_INTERNAL) for {}: {}", what, outcome.message), "params", "",
+                       "declare a narrower limit, or refuse it with GANNET_INVALID_ARGUMENT");
 }
 
 void take_params(Subject& subject) {
@@ -128,7 +128,7 @@ void take_params(Subject& subject) {
     if (spec->type >= GANNET_PARAM_FLOAT_LIST && spec->length == 0)
       require_answer(subject, with(spec->name, List()), formatted("{} = []", name));
   }
-  for (const Limit& limit : limits_of(*subject.plugin->descriptor)) {
+  for (const ParamLimit& limit : limits_of(*subject.plugin->descriptor)) {
     const std::string what = formatted("'{}' = {}", limit.spec->name, Value(limit.value).to_json());
     if (limit.is_legal)
       require_answer(subject, with(limit.spec->name, value_of(*limit.spec, limit.value)), what);
@@ -143,8 +143,8 @@ void leave_nothing(Subject& subject) {
   const int times = may_have_threads(subject.plugin->kind()) ? 100 : 1000;
   require_no_growth(
       [&] {
-        Outcome outcome;
-        const Object object(*subject.plugin, params.view(), host.table(), outcome);
+        CallOutcome outcome;
+        const PluginObject object(*subject.plugin, params.view(), host.table(), outcome);
         require_made(outcome);
       },
       times, formatted("{} objects created and destroyed", times));

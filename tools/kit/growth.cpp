@@ -14,11 +14,11 @@
 namespace gannet::kit {
 namespace {
 
-struct Held {
+struct HeldResources {
   size_t bytes, files, threads, mappings;
 };
 
-Held held() {
+HeldResources held() {
   take_log();
   const auto info = ::mallinfo2();
   std::ifstream maps("/proc/self/maps");
@@ -29,7 +29,7 @@ Held held() {
 
 // "" if it has grown by less than the smallest object each time, plus what the allocator keeps for
 // itself.
-std::string growth_of(const Held& before, const Held& now, size_t times) {
+std::string growth_of(const HeldResources& before, const HeldResources& now, size_t times) {
   const auto told = [](size_t then, size_t count, const char* what) {
     return formatted("{} {}, and {} before", count, what, then);
   };
@@ -58,18 +58,18 @@ size_t entries_in(const char* folder) {
   return count;
 }
 
-void require_no_growth(const std::function<void()>& body, int times, const std::string& where, Blocks blocks) {
+void require_no_growth(const std::function<void()>& body, int times, const std::string& where, GrowthBlocks blocks) {
   for (int i = 0; i < times / 10; ++i) body();
   held();  // allocates what held() itself needs
   std::string grown;
   bool is_settled = false;
-  for (int block = 0; blocks == Blocks::kAll ? block < 8 : block < 3 && !is_settled; ++block) {
-    const Held before = held();
+  for (int block = 0; blocks == GrowthBlocks::kAll ? block < 8 : block < 3 && !is_settled; ++block) {
+    const HeldResources before = held();
     for (int i = 0; i < times; ++i) body();
     grown = growth_of(before, held(), static_cast<size_t>(times));
     is_settled = is_settled || grown.empty();
   }
-  if (!is_settled) throw Failed(grown, where);
+  if (!is_settled) throw CheckFailure(grown, where);
 }
 
 }  // namespace gannet::kit

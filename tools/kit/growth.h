@@ -7,15 +7,15 @@
 
 namespace gannet::kit {
 
-// Runs the body some times, then `times` more in each of several blocks, and throws Failed if there
+// Runs the body some times, then `times` more in each of several blocks, and throws CheckFailure if there
 // is growth in every block: objects that are created once, and records of the last calls, stop
 // growing. `where`: "1000 objects".
-enum class Blocks {
+enum class GrowthBlocks {
   kUntilSettled,  // at most 3
   kAll            // always 8: for ranks, which must all do the same
 };
 void require_no_growth(const std::function<void()>& body, int times, const std::string& where,
-                       Blocks blocks = Blocks::kUntilSettled);
+                       GrowthBlocks blocks = GrowthBlocks::kUntilSettled);
 
 // Restarts the program, once, with an allocator that counts freed memory as free at once: glibc
 // keeps small blocks for the thread that freed them, and counts them as allocated. Call it first in

@@ -26,7 +26,7 @@ size_t page_size() {
 
 // The handler's data about all buffers, in a table that never moves. Entries are reused; a handler
 // may read during a write, and at worst reads an old name.
-struct Entry {
+struct BufferEntry {
   char* memory;  // null: free
   size_t length;
   char* data;
@@ -34,7 +34,7 @@ struct Entry {
   char name[96];
 };
 constexpr size_t kMost = 16384;
-Entry entries[kMost];
+BufferEntry entries[kMost];
 size_t used = 0;
 std::mutex& mutex = *new std::mutex;
 
@@ -43,7 +43,7 @@ void add_entry(char* memory, size_t length, char* data, size_t bytes, const std:
   size_t i = 0;
   while (i < used && entries[i].memory) ++i;
   if (i == kMost) return;
-  Entry& entry = entries[i];
+  BufferEntry& entry = entries[i];
   entry.length = length;
   entry.data = data;
   entry.bytes = bytes;
@@ -70,11 +70,11 @@ const char* verb_of(const void* context) {
 // Runs on its own stack: a plugin may have used up the thread's.
 void handle(int, siginfo_t* info, void* context) {
   const auto* address = static_cast<const char*>(info->si_addr);
-  Places& all = places();
-  Place& here = place();
+  CheckPlaces& all = places();
+  CheckPlace& here = place();
   all.faulting = static_cast<int32_t>(place_number());
   for (size_t i = 0; i < used; ++i) {
-    const Entry& entry = entries[i];
+    const BufferEntry& entry = entries[i];
     if (!entry.memory || address < entry.memory || address >= entry.memory + entry.length) continue;
     if (address >= entry.data && address < entry.data + entry.bytes)
       std::snprintf(here.fault, sizeof(here.fault), "it %s %s, byte %zu", verb_of(context), entry.name,

@@ -2,7 +2,7 @@
 // in between, and write protection where the contract says "never written".
 //
 //   Buffer grad(numel * 4, "the gradient");
-//   { const ReadOnly held(grad); api->update(...); }      // a write ends the process, and the report names the buffer
+//   { const ReadOnlyGuard held(grad); api->update(...); }      // a write ends the process, and the report names the buffer
 //   if (!grad.is_intact()) ...                            // a write just outside of it
 #pragma once
 
@@ -42,15 +42,15 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-class ReadOnly {
+class ReadOnlyGuard {
  public:
-  explicit ReadOnly(const Buffer& buffer, bool on = true) : buffer_(on ? &buffer : nullptr) {
+  explicit ReadOnlyGuard(const Buffer& buffer, bool on = true) : buffer_(on ? &buffer : nullptr) {
     if (buffer_) buffer_->set_writable(false);
   }
-  ~ReadOnly() {
+  ~ReadOnlyGuard() {
     if (buffer_) buffer_->set_writable(true);
   }
-  ReadOnly(const ReadOnly&) = delete;
+  ReadOnlyGuard(const ReadOnlyGuard&) = delete;
 
  private:
   const Buffer* buffer_;

@@ -25,12 +25,12 @@ namespace fs = std::filesystem;
 constexpr size_t kLongestName = 64;
 
 // The texts for README.md by kind: a description, and the config line that uses the plugin.
-struct Kind {
+struct KindTexts {
   const char* name;
   const char* what;
   const char* config;
 };
-constexpr Kind kTexts[] = {
+constexpr KindTexts kTexts[] = {
     {"optimizer", "an optimizer", R"("optimizer": {"type": "@name@", "params": {"lr": 1e-2}})"},
     {"scheduler", "a learning-rate schedule", R"("scheduler": {"type": "@name@", "params": {"warmup_num_steps": 100}})"},
     {"offload", "a tier for what ZeRO offloads",
@@ -142,11 +142,11 @@ int new_plugin(const NewOptions& options) {
   check_name(options.name);
   const std::string name = lower(options.name), extension = extension_of(options.language);
   const auto* kind =
-      std::find_if(std::begin(kTexts), std::end(kTexts), [&](const Kind& one) { return options.kind == one.name; });
+      std::find_if(std::begin(kTexts), std::end(kTexts), [&](const KindTexts& one) { return options.kind == one.name; });
   const Template* source = find(formatted("{}.{}", options.kind, extension));
   if (kind == std::end(kTexts) || !source) {
     std::vector<std::string> kinds;
-    for (const Kind& one : kTexts)
+    for (const KindTexts& one : kTexts)
       if (find(formatted("{}.{}", one.name, extension))) kinds.emplace_back(one.name);
     throw Error(ErrorCode::kArgument, formatted("there is no template of a plugin '{}' in {}", options.kind, options.language),
                 formatted("in {} there is: {}; leave out --language for C++", options.language, join(kinds, ", ")));

@@ -18,24 +18,25 @@ const Api& api_of(const plugin::Plugin& plugin) {
 
 }  // namespace
 
-void require_explained(const char* name, const Outcome& outcome) {
+void require_explained(const char* name, const CallOutcome& outcome) {
   if (outcome.ok()) return;
   if (outcome.status < GANNET_OK || outcome.status > GANNET_INTERNAL)
-    throw Failed(formatted("{} returned {}, which is no gannet_status", name, outcome.status), text_of(place()));
+    throw CheckFailure(formatted("{} returned {}, which is no gannet_status", name, outcome.status), text_of(place()));
   if (outcome.message.empty())
-    throw Failed(formatted("{} returned status {} without a sentence", name, outcome.status), text_of(place()),
-                 "a failure comes with a sentence in gannet_error",
-                 "write what was found and what to do next into error->message");
+    throw CheckFailure(formatted("{} returned status {} without a sentence", name, outcome.status), text_of(place()),
+                       "a failure comes with a sentence in gannet_error",
+                       "write what was found and what to do next into error->message");
 }
 
-void require_ok(const char* name, const Outcome& outcome) {
+void require_ok(const char* name, const CallOutcome& outcome) {
   if (!outcome.ok())
-    throw Failed(formatted("{} failed with status {}: {}", name, outcome.status,
-                           outcome.message.empty() ? "(no sentence)" : outcome.message),
-                 text_of(place()));
+    throw CheckFailure(formatted("{} failed with status {}: {}", name, outcome.status,
+                                 outcome.message.empty() ? "(no sentence)" : outcome.message),
+                       text_of(place()));
 }
 
-Object::Object(const plugin::Plugin& plugin, const gannet_params& params, const gannet_host* host, Outcome& outcome)
+PluginObject::PluginObject(const plugin::Plugin& plugin, const gannet_params& params, const gannet_host* host,
+                           CallOutcome& outcome)
     : plugin_(plugin) {
   const gannet_rendezvous rendezvous = alone();
   switch (plugin.kind()) {
@@ -57,9 +58,9 @@ Object::Object(const plugin::Plugin& plugin, const gannet_params& params, const 
   if (!outcome.ok()) self_ = nullptr;
 }
 
-Object::~Object() {
+PluginObject::~PluginObject() {
   if (!self_) return;
-  const Calling calling("destroy", place().step);
+  const CallScope calling("destroy", place().step);
   switch (plugin_.kind()) {
     case GANNET_KIND_OPTIMIZER:
       api_of<gannet_optimizer_api>(plugin_).destroy(self_);

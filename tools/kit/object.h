@@ -14,41 +14,41 @@
 
 namespace gannet::kit {
 
-struct Outcome {
+struct CallOutcome {
   int32_t status = GANNET_OK;
   std::string message;
   bool ok() const { return status == GANNET_OK; }
 };
 
-// Calls function(arguments..., gannet_error*). Throws Failed if the plugin throws across the
+// Calls function(arguments..., gannet_error*). Throws CheckFailure if the plugin throws across the
 // contract.
 template <class Function, class... Arguments>
-Outcome call(const char* name, const plugin::Plugin& plugin, Function function, Arguments... arguments) {
-  const Calling calling(name, place().step, place().detail);
+CallOutcome call(const char* name, const plugin::Plugin& plugin, Function function, Arguments... arguments) {
+  const CallScope calling(name, place().step, place().detail);
   plugin::ErrorBuffer error;
-  Outcome outcome;
+  CallOutcome outcome;
   try {
     outcome.status = interfaces::walled(plugin, {name}, function, arguments..., static_cast<gannet_error*>(error));
   } catch (const Error&) {
-    throw Failed(formatted("{} threw an exception across the plugin contract", name), text_of(place()), "",
-                 "catch everything in it and return a code with a sentence (gannet::sdk::guarded)");
+    throw CheckFailure(formatted("{} threw an exception across the plugin contract", name), text_of(place()), "",
+                       "catch everything in it and return a code with a sentence (gannet::sdk::guarded)");
   }
   outcome.message = error.message();
   return outcome;
 }
 
-// Throws Failed unless a failure has a code of the contract and a sentence.
-void require_explained(const char* name, const Outcome& outcome);
-// Throws Failed unless the call succeeded.
-void require_ok(const char* name, const Outcome& outcome);
+// Throws CheckFailure unless a failure has a code of the contract and a sentence.
+void require_explained(const char* name, const CallOutcome& outcome);
+// Throws CheckFailure unless the call succeeded.
+void require_ok(const char* name, const CallOutcome& outcome);
 
 // Owns the object and destroys it.
-class Object {
+class PluginObject {
  public:
   // `outcome` says whether the object was created. A Comm is the only rank of its world.
-  Object(const plugin::Plugin& plugin, const gannet_params& params, const gannet_host* host, Outcome& outcome);
-  ~Object();
-  Object(const Object&) = delete;
+  PluginObject(const plugin::Plugin& plugin, const gannet_params& params, const gannet_host* host, CallOutcome& outcome);
+  ~PluginObject();
+  PluginObject(const PluginObject&) = delete;
   void* self() const { return self_; }
 
  private:

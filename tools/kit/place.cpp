@@ -12,8 +12,8 @@
 namespace gannet::kit {
 namespace {
 
-Places own_places{};
-Places* current = &own_places;
+CheckPlaces own_places{};
+CheckPlaces* current = &own_places;
 thread_local size_t number = 0;
 
 template <size_t size>
@@ -25,32 +25,32 @@ void put(char (&into)[size], const std::string& text) {
 
 }  // namespace
 
-Places* share_places() {
-  void* memory = ::mmap(nullptr, sizeof(Places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+CheckPlaces* share_places() {
+  void* memory = ::mmap(nullptr, sizeof(CheckPlaces), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory to share with a child process");
-  auto* places = static_cast<Places*>(memory);
+  auto* places = static_cast<CheckPlaces*>(memory);
   places->faulting = -1;
   return places;
 }
 
-void unshare_places(Places* places) { ::munmap(places, sizeof(Places)); }
-void take_places(Places* places) { current = places; }
-Places& places() { return *current; }
-Place& place() { return current->all[number]; }
+void unshare_places(CheckPlaces* places) { ::munmap(places, sizeof(CheckPlaces)); }
+void take_places(CheckPlaces* places) { current = places; }
+CheckPlaces& places() { return *current; }
+CheckPlace& place() { return current->all[number]; }
 size_t place_number() { return number; }
 void use_place(size_t which) { number = std::min(which, kPlaces - 1); }
 void set_config(const std::string& text) { put(place().config, text); }
 void set_detail(const std::string& text) { put(place().detail, text); }
 
-Calling::Calling(const char* function, uint64_t step, const std::string& detail) {
+CallScope::CallScope(const char* function, uint64_t step, const std::string& detail) {
   put(place().detail, detail);
   place().step = step;
   put(place().call, function);
 }
 // The other fields stay: a failure that is found after a call belongs to that call.
-Calling::~Calling() { place().call[0] = 0; }
+CallScope::~CallScope() { place().call[0] = 0; }
 
-std::string text_of(const Place& place) {
+std::string text_of(const CheckPlace& place) {
   std::vector<std::string> parts;
   if (*place.config) parts.push_back(place.config);
   if (*place.call) parts.push_back(formatted("in {}", place.call));

@@ -1,7 +1,7 @@
 // Where a check is, in memory shared with its parent, so that a crash or a hang can be reported.
 //
 //   place().config = "3 ranks, pages of 64 elements";       // at the start of a part of a check
-//   const Calling call("update", step, "tensor 'odd'");     // around each call of the plugin
+//   const CallScope call("update", step, "tensor 'odd'");     // around each call of the plugin
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace gannet::kit {
 
 // Fixed in size: it is in shared memory, and a signal handler reads it.
-struct Place {
+struct CheckPlace {
   char config[160];
   char call[48];     // the plugin's function that is running; "" between calls
   char detail[160];  // the tensors of the piece, the region, the collective
@@ -20,35 +20,35 @@ struct Place {
 };
 
 // The place of the calling thread. Until share_places() it is in memory of this process only.
-Place& place();
+CheckPlace& place();
 // The threads of a simulated run have their own places: 0 is the check's, the others count from 1.
 void use_place(size_t number);
 void set_config(const std::string& text);
 // The subject of the next calls.
 void set_detail(const std::string& text);
 
-class Calling {
+class CallScope {
  public:
-  Calling(const char* function, uint64_t step, const std::string& detail = "");
-  ~Calling();
-  Calling(const Calling&) = delete;
+  CallScope(const char* function, uint64_t step, const std::string& detail = "");
+  ~CallScope();
+  CallScope(const CallScope&) = delete;
 };
 
 // "config: 2 ranks; in update, step 17, tensor 'odd'"
-std::string text_of(const Place& place);
+std::string text_of(const CheckPlace& place);
 
 constexpr size_t kPlaces = 8;
 // All places, in memory that forks of this process share with it.
-struct Places {
-  Place all[kPlaces];
+struct CheckPlaces {
+  CheckPlace all[kPlaces];
   int32_t faulting;  // index of the place that faulted, -1: none
 };
-Places* share_places();
-void unshare_places(Places* places);
+CheckPlaces* share_places();
+void unshare_places(CheckPlaces* places);
 // In the child: uses these places from here on.
-void take_places(Places* places);
+void take_places(CheckPlaces* places);
 // The number of the calling thread's place.
 size_t place_number();
-Places& places();
+CheckPlaces& places();
 
 }  // namespace gannet::kit

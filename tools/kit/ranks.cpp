@@ -18,9 +18,9 @@ namespace {
 constexpr uint64_t kMark = 1;  // seed of the mark that matching calls must share
 }
 
-void Ranks::barrier() {
+void SimulatedRanks::barrier() {
   std::unique_lock lock(mutex_);
-  if (is_aborted_) throw Aborted();
+  if (is_aborted_) throw AbortedRank();
   const uint64_t mine = generation_;
   if (++arrived_ == size()) {
     arrived_ = 0;
@@ -29,28 +29,28 @@ void Ranks::barrier() {
     return;
   }
   changed_.wait(lock, [&] { return generation_ != mine || is_aborted_; });
-  if (generation_ == mine) throw Aborted();
+  if (generation_ == mine) throw AbortedRank();
 }
 
-void Ranks::publish(uint32_t rank, const void* pointer, uint64_t mark) {
+void SimulatedRanks::publish(uint32_t rank, const void* pointer, uint64_t mark) {
   {
     const std::lock_guard lock(mutex_);
     given_[rank] = {pointer, mark};
   }
   barrier();
-  for (const Given& other : given_)
+  for (const PublishedPointer& other : given_)
     if (other.mark != mark)
-      throw Failed("the ranks call different collectives: rank 0 another one, or another count, than a later rank",
-                   text_of(place()), "every rank calls begin_step and end_step's collectives in the same order");
+      throw CheckFailure("the ranks call different collectives: rank 0 another one, or another count, than a later rank",
+                         text_of(place()), "every rank calls begin_step and end_step's collectives in the same order");
 }
 
-void Ranks::abort() {
+void SimulatedRanks::abort() {
   const std::lock_guard lock(mutex_);
   is_aborted_ = true;
   changed_.notify_all();
 }
 
-void Ranks::all_reduce(uint32_t rank, double* values, size_t count, gannet_reduce_op op) {
+void SimulatedRanks::all_reduce(uint32_t rank, double* values, size_t count, gannet_reduce_op op) {
   if (size() == 1) return;
   publish(rank, values, mixed(kMark, count, op));
   std::vector<double> result(count);
@@ -71,7 +71,7 @@ void Ranks::all_reduce(uint32_t rank, double* values, size_t count, gannet_reduc
   std::memcpy(values, result.data(), count * sizeof(double));
 }
 
-void Ranks::collective(uint32_t rank, const gannet_host_collective& args) {
+void SimulatedRanks::collective(uint32_t rank, const gannet_host_collective& args) {
   const auto refuse = [](const std::string& what) { throw Error(ErrorCode::kArgument, what); };
   if (args.dtype == GANNET_DTYPE_NONE || args.dtype > GANNET_BOOL)
     refuse(formatted("a collective was asked for of elements of an unknown dtype, {}", args.dtype));
@@ -112,20 +112,20 @@ void Ranks::collective(uint32_t rank, const gannet_host_collective& args) {
   std::memcpy(args.recv, result.data(), result.size());
 }
 
-void run_ranks(uint32_t size, const std::function<void(Ranks&, uint32_t)>& body) {
-  Ranks ranks(size);
+void run_ranks(uint32_t size, const std::function<void(SimulatedRanks&, uint32_t)>& body) {
+  SimulatedRanks ranks(size);
   if (size == 1) return body(ranks, 0);
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
-  const Place given = place();
+  const CheckPlace given = place();
   for (uint32_t rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       use_place(rank + 1);
       place() = given;
       try {
         body(ranks, rank);
-      } catch (const Ranks::Aborted&) {  // another rank has the reason
+      } catch (const SimulatedRanks::AbortedRank&) {  // another rank has the reason
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();

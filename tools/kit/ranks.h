@@ -1,6 +1,6 @@
 // N ranks in this process, one thread each, and the host's collectives among them.
 //
-//   run_ranks(3, [&](Ranks& ranks, uint32_t rank) { ranks.all_reduce(rank, values, count, GANNET_SUM); ... });
+//   run_ranks(3, [&](SimulatedRanks& ranks, uint32_t rank) { ranks.all_reduce(rank, values, count, GANNET_SUM); ... });
 #pragma once
 
 #include <condition_variable>
@@ -13,9 +13,9 @@
 
 namespace gannet::kit {
 
-class Ranks {
+class SimulatedRanks {
  public:
-  explicit Ranks(uint32_t size) : given_(size) {}
+  explicit SimulatedRanks(uint32_t size) : given_(size) {}
   uint32_t size() const { return static_cast<uint32_t>(given_.size()); }
   // Reduces in the order of the ranks, so that the result is the same on all of them and in every
   // run.
@@ -25,8 +25,8 @@ class Ranks {
   void abort();
 
  private:
-  struct Aborted {};
-  friend void run_ranks(uint32_t, const std::function<void(Ranks&, uint32_t)>&);
+  struct AbortedRank {};
+  friend void run_ranks(uint32_t, const std::function<void(SimulatedRanks&, uint32_t)>&);
   // Makes this rank's pointer known to all ranks; it stays valid until the next barrier().
   void publish(uint32_t rank, const void* pointer, uint64_t mark);
   void barrier();
@@ -36,24 +36,24 @@ class Ranks {
   uint32_t arrived_ = 0;
   uint64_t generation_ = 0;
   bool is_aborted_ = false;
-  struct Given {
+  struct PublishedPointer {
     const void* pointer = nullptr;
     uint64_t mark = 0;
   };
-  std::vector<Given> given_;
+  std::vector<PublishedPointer> given_;
 };
 
 // The first exception of a rank ends all of them and is thrown here. One rank runs on the calling thread.
-void run_ranks(uint32_t size, const std::function<void(Ranks& ranks, uint32_t rank)>& body);
+void run_ranks(uint32_t size, const std::function<void(SimulatedRanks& ranks, uint32_t rank)>& body);
 
-// The collectives of one rank, for Host::Open.
+// The collectives of one rank, for Host::OpenCollectives.
 class RankCollectives : public HostCollectives {
  public:
-  RankCollectives(Ranks& ranks, uint32_t rank) : ranks_(ranks), rank_(rank) {}
+  RankCollectives(SimulatedRanks& ranks, uint32_t rank) : ranks_(ranks), rank_(rank) {}
   void run(const gannet_host_collective& args) override { ranks_.collective(rank_, args); }
 
  private:
-  Ranks& ranks_;
+  SimulatedRanks& ranks_;
   uint32_t rank_;
 };
 

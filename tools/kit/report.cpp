@@ -29,7 +29,7 @@ std::string padded(std::string text, size_t width) {
 
 }  // namespace
 
-std::string text_of(const Result& result) {
+std::string text_of(const CheckResult& result) {
   std::string text = formatted("  {}{}", padded(name_of(result.verdict), 10), padded(result.check, 24));
   if (result.verdict == Verdict::kPassed) return formatted("{} {:.2f} s\n", text, result.seconds);
   if (result.verdict != Verdict::kFailed) return formatted("{} {}\n", text, printable(result.reason));

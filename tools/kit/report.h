@@ -10,12 +10,12 @@ namespace gannet::kit {
 
 struct PluginReport {
   std::string plugin;  // "optimizer/adamw@cpu"; "file" for the handshake
-  std::vector<Result> results;
+  std::vector<CheckResult> results;
 };
 
 // One line for a check that passed; for a failure, what was expected, what was found, where, and
 // what to do.
-std::string text_of(const Result& result);
+std::string text_of(const CheckResult& result);
 // The last line: how many passed, failed, were skipped or excluded.
 std::string summary_of(const std::vector<PluginReport>& reports);
 std::string json_of(const std::string& file, const std::vector<PluginReport>& reports);

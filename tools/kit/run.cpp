@@ -61,15 +61,15 @@ Dict dict_of(const std::string& json, const char* option) {
   }
 }
 
-struct Known {  // about an opened plugin, reported by a child
+struct ReportedPlugin {  // about an opened plugin, reported by a child
   std::string name, provided;
   gannet_kind kind = GANNET_KIND_OPTIMIZER;
 };
 
 // Runs in a child process, because opening a file runs its code.
-Result shake_hands(const plugin::Candidate& candidate, std::vector<Known>& plugins) {
-  Result result{.check = kHandshake};
-  const Answer answer = ask_child(
+CheckResult shake_hands(const plugin::Candidate& candidate, std::vector<ReportedPlugin>& plugins) {
+  CheckResult result{.check = kHandshake};
+  const ChildAnswer answer = ask_child(
       [&] {
         List all;
         try {
@@ -114,15 +114,15 @@ const plugin::Plugin* find(const plugin::Candidate& candidate, const std::string
   return of_kind;
 }
 
-struct Plan {
+struct CheckPlan {
   const CheckOptions& options;
   plugin::Candidate file, reference;
   Dict params, reference_params;
 };
 
 // The child's verdict on a check: "" passed; a dictionary otherwise.
-std::string verdict_of(const Plan& plan, const Known& known, const Check& check) {
-  const auto failed = [](const Failed& failure) {
+std::string verdict_of(const CheckPlan& plan, const ReportedPlugin& known, const Check& check) {
+  const auto failed = [](const CheckFailure& failure) {
     return Value(Dict{{"found", failure.found},
                       {"where", failure.where.empty() ? text_of(place()) : failure.where},
                       {"expected", failure.expected},
@@ -141,9 +141,9 @@ std::string verdict_of(const Plan& plan, const Known& known, const Check& check)
       subject.reference_params = plan.reference_params;
     }
     check.run(subject);
-  } catch (const Failed& failure) {
+  } catch (const CheckFailure& failure) {
     return failed(failure);
-  } catch (const Skipped& skipped) {
+  } catch (const SkippedCheck& skipped) {
     return Value(Dict{{"skipped", skipped.reason}}).to_json();
   } catch (const std::exception& error) {  // a call that must succeed
     const auto* ours = dynamic_cast<const Error*>(&error);
@@ -152,10 +152,10 @@ std::string verdict_of(const Plan& plan, const Known& known, const Check& check)
   return "{}";
 }
 
-Result run(const Plan& plan, const Known& known, const Check& check) {
-  Result result{.check = check.name, .expected = check.expected, .to_do = check.to_do};
+CheckResult run(const CheckPlan& plan, const ReportedPlugin& known, const Check& check) {
+  CheckResult result{.check = check.name, .expected = check.expected, .to_do = check.to_do};
   const int seconds = plan.options.limit_seconds > 0 ? plan.options.limit_seconds : check.seconds;
-  const Answer answer = ask_child([&] { return verdict_of(plan, known, check); }, std::chrono::seconds(seconds));
+  const ChildAnswer answer = ask_child([&] { return verdict_of(plan, known, check); }, std::chrono::seconds(seconds));
   result.seconds = answer.seconds;
   if (!answer.failure.empty()) {
     result.verdict = Verdict::kFailed;
@@ -181,8 +181,8 @@ Result run(const Plan& plan, const Known& known, const Check& check) {
 // For a plugin that works on a device's memory most checks are skipped for the same reason. One
 // child finds these, so that not every check needs a child that opens the file again. Returns
 // reasons by check; none if the child failed.
-std::map<std::string, std::string> skipped_together(const Plan& plan, const Known& known) {
-  const Answer answer = ask_child(
+std::map<std::string, std::string> skipped_together(const CheckPlan& plan, const ReportedPlugin& known) {
+  const ChildAnswer answer = ask_child(
       [&] {
         Dict reasons;
         if (!works_on_host(*find(plan.file, known.provided, known.kind)))
@@ -228,8 +228,8 @@ void require_length(const plugin::Plugin& plugin, const Dict& params) {
 }
 
 // Params that do not fit are a mistake of the user, not of the plugin.
-void require_params(const Plan& plan, const Known& known) {
-  const Answer answer = ask_child(
+void require_params(const CheckPlan& plan, const ReportedPlugin& known) {
+  const ChildAnswer answer = ask_child(
       [&]() -> std::string {
         try {
           const plugin::Plugin& plugin = *find(plan.file, known.provided, known.kind);
@@ -252,23 +252,23 @@ void require_params(const Plan& plan, const Known& known) {
 }  // namespace
 
 int check_file(const CheckOptions& options) {
-  Plan plan{options,
-            candidate_of(options.file),
-            {},
-            dict_of(options.params, "--params"),
-            dict_of(options.reference_params, "--reference-params")};
+  CheckPlan plan{options,
+                 candidate_of(options.file),
+                 {},
+                 dict_of(options.params, "--params"),
+                 dict_of(options.reference_params, "--reference-params")};
   if (!options.reference.empty()) plan.reference = candidate_of(options.reference);
   std::vector<PluginReport> reports;
   const auto print = [&](const std::string& text) {
     if (!options.json) std::cout << text << std::flush;
   };
   print(formatted("{}\n", printable(plan.file.file)));
-  std::vector<Known> plugins;
+  std::vector<ReportedPlugin> plugins;
   reports.push_back({"file", {shake_hands(plan.file, plugins)}});
   print(text_of(reports.back().results[0]));
 
   std::vector<std::string> known_checks = {kHandshake};
-  for (const Known& known : plugins)
+  for (const ReportedPlugin& known : plugins)
     for (const Check& check : checks_of(known.kind)) known_checks.push_back(check.name);
   const auto excluded = read_exclusions(options.exclusions, known_checks);
   for (const std::string& wanted : options.checks)
@@ -276,7 +276,7 @@ int check_file(const CheckOptions& options) {
       throw Error(ErrorCode::kArgument, formatted("--check '{}' is no check of these plugins{}", printable(wanted),
                                                   did_you_mean(wanted, known_checks)));
   bool is_any = options.plugin.empty();
-  for (const Known& known : plugins) {
+  for (const ReportedPlugin& known : plugins) {
     if (!options.plugin.empty() && lower(options.plugin) != lower(known.name) && lower(options.plugin) != known.provided)
       continue;
     is_any = true;
@@ -290,9 +290,9 @@ int check_file(const CheckOptions& options) {
       if (!options.checks.empty() && std::none_of(options.checks.begin(), options.checks.end(), is_this)) continue;
       const auto reason = excluded.find(check.name);
       const auto not_here = skipped.find(check.name);
-      Result result =
-          reason != excluded.end()    ? Result{.check = check.name, .verdict = Verdict::kExcluded, .reason = reason->second}
-          : not_here != skipped.end() ? Result{.check = check.name, .verdict = Verdict::kSkipped, .reason = not_here->second}
+      CheckResult result =
+          reason != excluded.end()    ? CheckResult{.check = check.name, .verdict = Verdict::kExcluded, .reason = reason->second}
+          : not_here != skipped.end() ? CheckResult{.check = check.name, .verdict = Verdict::kSkipped, .reason = not_here->second}
                                       : run(plan, known, check);
       print(text_of(result));
       reports.back().results.push_back(std::move(result));

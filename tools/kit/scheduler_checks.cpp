@@ -34,11 +34,11 @@ std::vector<uint64_t> steps() {
   return all;
 }
 
-struct Made {
-  explicit Made(const Subject& subject, uint32_t groups = 1)
+struct CheckedScheduler {
+  explicit CheckedScheduler(const Subject& subject, uint32_t groups = 1)
       : scheduler(*subject.plugin, subject.parsed(), host, groups), groups(groups) {}
   Values at(uint64_t step, uint32_t group, const Values& base) const {
-    const Calling calling("value", step, formatted("group {} of {}", group, groups));
+    const CallScope calling("value", step, formatted("group {} of {}", group, groups));
     return scheduler.at(step, group, base, scheduler.first_state());
   }
   Host host;
@@ -55,14 +55,14 @@ std::string text_of_values(const Values& values) {
 
 void require_equal(const Values& found, const Values& expected, uint64_t step, const char* when) {
   if (found != expected)
-    throw Failed(formatted("{} gives {}, not {}", when, text_of_values(found), text_of_values(expected)),
-                 formatted("step {}", step));
+    throw CheckFailure(formatted("{} gives {}, not {}", when, text_of_values(found), text_of_values(expected)),
+                       formatted("step {}", step));
 }
 
 // Queries in order, again, in reverse, on a second object, and while another object is queried for
 // other steps.
 void pure(Subject& subject) {
-  const Made first(subject), second(subject), third(subject);
+  const CheckedScheduler first(subject), second(subject), third(subject);
   const Values base = base_of(0.01);
   std::vector<Values> expected;
   const auto all = steps();
@@ -79,17 +79,17 @@ void pure(Subject& subject) {
 
 // Scheduler::at throws for values that are not finite.
 void finite(Subject& subject) {
-  const Made made(subject);
+  const CheckedScheduler made(subject);
   for (const double rate : {0.0, 1e-6, 0.01, 10.0})
     for (const uint64_t step : steps())
       if (const auto value = made.at(step, 0, base_of(rate))[GANNET_ROLE_LEARNING_RATE]; value && *value < 0)
-        throw Failed(formatted("the learning rate is {}", *value), formatted("step {}, base {}", step, rate));
+        throw CheckFailure(formatted("the learning rate is {}", *value), formatted("step {}, base {}", step, rate));
 }
 
 // Scheduler::at throws for an undeclared role; a role that the optimizer must have must also be
 // written.
 void roles(Subject& subject) {
-  const Made made(subject);
+  const CheckedScheduler made(subject);
   uint64_t written = 0;
   for (const uint64_t step : steps()) {
     const Values values = made.at(step, 0, base_of(0.01));
@@ -98,25 +98,26 @@ void roles(Subject& subject) {
   }
   for (uint32_t role = 1; role < GANNET_ROLE_COUNT; ++role)
     if ((made.scheduler.roles() >> role & 1) && !(written >> role & 1))
-      throw Failed(formatted("it declares that the optimizer must have role {}, and never writes it", role),
-                   "steps 0 to 1000000");
+      throw CheckFailure(formatted("it declares that the optimizer must have role {}, and never writes it", role),
+                         "steps 0 to 1000000");
 }
 
 // A group's rate depends on its own base; a schedule with values of its own does not read it. A
 // group's base must never affect another group.
 void base(Subject& subject) {
   Values none;
-  const Made made(subject);
+  const CheckedScheduler made(subject);
   for (const uint64_t step : {uint64_t{0}, uint64_t{10}, uint64_t{100000}}) made.at(step, 0, none);  // NaN: it has none
-  const Made two(subject, 2);
+  const CheckedScheduler two(subject, 2);
   for (const uint64_t step : steps()) {
     const Values low = two.at(step, 0, base_of(0.01)), high = two.at(step, 1, base_of(0.02));
     require_equal(two.at(step, 0, base_of(0.01)), low, step, "group 0, asked after group 1,");
     const auto a = low[GANNET_ROLE_LEARNING_RATE], b = high[GANNET_ROLE_LEARNING_RATE];
-    if (a.has_value() != b.has_value()) throw Failed("it sets the learning rate of one group alone", formatted("step {}", step));
+    if (a.has_value() != b.has_value())
+      throw CheckFailure("it sets the learning rate of one group alone", formatted("step {}", step));
     if (a && *b < *a)
-      throw Failed(formatted("twice the base gives a smaller rate, {} and not at least {}", *b, *a), formatted("step {}", step),
-                   "a larger base never gives a smaller learning rate");
+      throw CheckFailure(formatted("twice the base gives a smaller rate, {} and not at least {}", *b, *a),
+                         formatted("step {}", step), "a larger base never gives a smaller learning rate");
   }
 }
 
@@ -130,11 +131,11 @@ double metric_at(uint64_t step) {
 // The result depends only on the state that the host keeps, not on the object: a new object
 // continues from saved state.
 void keeps_its_state(Subject& subject) {
-  const Made first(subject);
-  if (first.scheduler.first_state().empty()) throw Skipped("it is a function of the step alone");
+  const CheckedScheduler first(subject);
+  if (first.scheduler.first_state().empty()) throw SkippedCheck("it is a function of the step alone");
   const Values base = base_of(0.01);
-  const auto advance = [](const Made& made, uint64_t step, const std::vector<double>& state) {
-    const Calling calling("advance", step);
+  const auto advance = [](const CheckedScheduler& made, uint64_t step, const std::vector<double>& state) {
+    const CallScope calling("advance", step);
     return made.scheduler.advanced(step, made.scheduler.needs_metric() ? metric_at(step) : NAN, state);
   };
   constexpr uint64_t kSteps = 300, kSaved = 77;
@@ -145,16 +146,17 @@ void keeps_its_state(Subject& subject) {
     values.push_back(first.scheduler.at(step, 0, base, states.back()));
     for (const double number : states.back())
       if (!std::isfinite(number))
-        throw Failed(formatted("a number of its state is {}, which no checkpoint keeps", number), formatted("step {}", step));
+        throw CheckFailure(formatted("a number of its state is {}, which no checkpoint keeps", number),
+                           formatted("step {}", step));
   }
   for (const uint64_t begin : {uint64_t{0}, kSaved}) {
-    const Made other(subject);
+    const CheckedScheduler other(subject);
     std::vector<double> state = states[begin];
     for (uint64_t step = begin + 1; step <= kSteps; ++step) {
       state = advance(other, step, state);
       if (state != states[step])
-        throw Failed("another object with the same state and metric has another state afterwards",
-                     formatted("step {}, begun at {}", step, begin));
+        throw CheckFailure("another object with the same state and metric has another state afterwards",
+                           formatted("step {}, begun at {}", step, begin));
       require_equal(other.scheduler.at(step, 0, base, state), values[step], step, "another object that resumed");
     }
   }

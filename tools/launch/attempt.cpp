@@ -18,14 +18,14 @@ namespace gannet::launch {
 
 using std::chrono::milliseconds;
 
-Attempt::Attempt(const Options& options, milliseconds failure_grace, Session& session, uint32_t restart)
+Attempt::Attempt(const LaunchOptions& options, milliseconds failure_grace, Session& session, uint32_t restart)
     : options_(options),
       failure_grace_(failure_grace),
       session_(session),
       restart_(restart),
       memory_(options.cgroup_root, options.cgroup_membership) {}
 
-Outcome Attempt::run() {
+AttemptOutcome Attempt::run() {
   session_.output.drop_when_full(false);
   start();
   while (!done()) {
@@ -39,7 +39,7 @@ Outcome Attempt::run() {
   }
   is_over_ = true;
   read_what_is_left();
-  Outcome outcome = finish();
+  AttemptOutcome outcome = finish();
   outcome.was_stopped = stopped_by_ != 0;
   return outcome;
 }
@@ -63,7 +63,7 @@ void Attempt::start() {
   for (char** entry = environ; *entry; ++entry) inherited.push_back(*entry);
   const auto cores = available_cores();
   const auto port = options_.master_port ? static_cast<uint16_t>(options_.master_port) : free_port();
-  const Start common{port, cores.size(), restart_, session_.mark};
+  const StartValues common{port, cores.size(), restart_, session_.mark};
   if (options_.bind_cores_to_rank) core_slice(cores, options_.procs, 0);  // fails before anything runs
   for (uint32_t rank = 0; rank < options_.procs; ++rank) {
     start.environment = rank_environment(inherited, options_, rank, common);

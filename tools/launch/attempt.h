@@ -29,7 +29,7 @@ struct Session {
   Output output;
 };
 
-struct Outcome {
+struct AttemptOutcome {
   int code = 0;
   bool failed = false;          // also false if the ranks ended because they were asked to stop
   bool was_stopped = false;     // a stop came, however the ranks ended
@@ -39,8 +39,8 @@ struct Outcome {
 
 class Attempt {
  public:
-  Attempt(const Options& options, std::chrono::milliseconds failure_grace, Session& session, uint32_t restart);
-  Outcome run();
+  Attempt(const LaunchOptions& options, std::chrono::milliseconds failure_grace, Session& session, uint32_t restart);
+  AttemptOutcome run();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -63,15 +63,15 @@ class Attempt {
   std::chrono::milliseconds stop_grace() const;
   void set_deadline(std::chrono::milliseconds after, const std::string& what_they_ignored);
   void enforce_deadline();
-  Outcome finish();
-  Outcome finish_stop();
+  AttemptOutcome finish();
+  AttemptOutcome finish_stop();
   void report_failure() const;
   std::vector<std::string> meanings() const;
   std::string consequences() const;
   std::string name_of(const Rank& rank) const;
   std::string end_of(const Rank& rank) const;
 
-  const Options& options_;
+  const LaunchOptions& options_;
   const std::chrono::milliseconds failure_grace_;
   Session& session_;
   const uint32_t restart_;

@@ -21,14 +21,14 @@ namespace {
 constexpr size_t kMostText = 4000;
 
 // An exception of the launcher, serialized for the channel.
-struct Failure {
+struct SerializedFailure {
   int kind;  // 0: none, 1: StartError, 2: Error, 3: a defect
   int code;  // the shell's, or the ErrorCode
   char what[kMostText], next_step[kMostText];
 };
 
 void report(int channel, int kind, int code, const std::string& what, const std::string& next_step) {
-  static Failure failure;
+  static SerializedFailure failure;
   failure.kind = kind;
   failure.code = code;
   std::snprintf(failure.what, sizeof failure.what, "%s", what.c_str());
@@ -53,7 +53,7 @@ void report(int channel, int kind, int code, const std::string& what, const std:
 }
 
 // Waits until the launcher has ended. Relays all signals to it.
-int wait_for(pid_t launcher, int channel, Signals& signals, Failure& failure) {
+int wait_for(pid_t launcher, int channel, Signals& signals, SerializedFailure& failure) {
   for (;;) {
     // Read signals first: the SIGCHLD of an end that waitpid has not seen stays in the descriptor
     // and wakes the poll.
@@ -93,7 +93,7 @@ int run_guarded(const std::string& mark, const std::function<int(int)>& launcher
     throw Error(ErrorCode::kUnavailable, std::string("cannot start a process: ") + std::strerror(fork_failure),
                 "see `ulimit -u` and the free memory");
   }
-  static Failure failure;
+  static SerializedFailure failure;
   failure.kind = 0;
   const int status = wait_for(pid, ends[0], signals, failure);
   if (WIFSIGNALED(status)) end_all_below(children_of_before, mark);

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPatience = std::chrono::seconds(3);
 
 // Reports the reason if restarts were enabled and the answer is no.
-bool may_restart(const Options& options, Session& session, const Outcome& outcome, uint32_t restarts) {
+bool may_restart(const LaunchOptions& options, Session& session, const AttemptOutcome& outcome, uint32_t restarts) {
   if (!outcome.failed || options.max_restarts == 0) return false;
   const std::string most = std::to_string(options.max_restarts);
   if (!outcome.no_restart.empty()) {
@@ -51,9 +51,9 @@ bool stop_came(Session& session, const std::string& instead_of) {
 
 // The pause between restarts that fail at once: none before the first, then 1 s, 2 s, 4 s ... up to
 // 60 s. After a program that ran longer than that, it starts from none.
-class Pause {
+class RestartPause {
  public:
-  explicit Pause(double seconds) : first_(milliseconds(static_cast<int64_t>(seconds * 1000))) {}
+  explicit RestartPause(double seconds) : first_(milliseconds(static_cast<int64_t>(seconds * 1000))) {}
   // False if a stop signal arrived.
   bool wait(Session& session, Clock::duration attempt) {
     if (attempt > kLongest) in_a_row_ = 0;
@@ -129,7 +129,7 @@ void refuse_to_be_one_of_several() {
 
 }  // namespace
 
-int run(const Options& options, std::chrono::milliseconds failure_grace) {
+int run(const LaunchOptions& options, std::chrono::milliseconds failure_grace) {
   if (options.command.empty())
     throw Error(ErrorCode::kArgument, "no program was named", "gannet run --num_procs N PROGRAM ARGS...");
   if (options.procs == 0) throw Error(ErrorCode::kArgument, "the number of processes is 0", "start at least one");
@@ -138,10 +138,10 @@ int run(const Options& options, std::chrono::milliseconds failure_grace) {
   const std::string mark = new_mark();
   return run_guarded(mark, [&](int channel) {
     Session session(mark, channel);
-    Pause pause(options.restart_pause_seconds);
+    RestartPause pause(options.restart_pause_seconds);
     for (uint32_t restarts = 0;; ++restarts) {
       const auto start = Clock::now();
-      const Outcome outcome = Attempt(options, failure_grace, session, restarts).run();
+      const AttemptOutcome outcome = Attempt(options, failure_grace, session, restarts).run();
       report_dropped(session);
       if (!may_restart(options, session, outcome, restarts) || !pause.wait(session, Clock::now() - start)) {
         finish_output(session, outcome.code != 0 || outcome.was_stopped ? kPatience : std::chrono::hours(24 * 365));

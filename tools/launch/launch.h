@@ -5,8 +5,8 @@
 // Output lines have the rank in front (a single rank inherits the terminal). The launcher never
 // waits for the output's reader (launch/output.h); when the reader ends, the ranks get SIGTERM.
 // SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to the ranks; after the first three
-// they have Options::grace_seconds. When a rank fails, the others get SIGTERM and, `failure_grace`
-// later, SIGKILL; the cause is reported, and all ranks are restarted, at most Options::max_restarts
+// they have LaunchOptions::grace_seconds. When a rank fails, the others get SIGTERM and, `failure_grace`
+// later, SIGKILL; the cause is reported, and all ranks are restarted, at most LaunchOptions::max_restarts
 // times. The result is the code of the rank that failed first, 128 + signal for a signal, or
 // kStoppedExitCode if the ranks were asked to stop and saved. No process that a rank started
 // outlives the launcher, daemons included (launch/guard.h).
@@ -21,6 +21,6 @@ namespace gannet::launch {
 // Throws StartError if PROGRAM cannot be started, Error(kArgument) for options that cannot be met,
 // Error(kConfig) if another launcher started several of this one. Call it from a process without
 // other threads: it takes the process's signals while it runs, and forks.
-int run(const Options& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5));
+int run(const LaunchOptions& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5));
 
 }  // namespace gannet::launch

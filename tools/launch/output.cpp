@@ -23,7 +23,7 @@ constexpr size_t kPart = 64 * 1024;
 Output::Output() {
   for (const int i : {0, 1}) open(sinks_[i], i + 1);
   const Sink &out = sinks_[0], &error = sinks_[1];
-  sinks_[1].is_the_first = out.way != Way::kNone && out.way != Way::kPlain && out.way == error.way &&
+  sinks_[1].is_the_first = out.way != WritingWay::kNone && out.way != WritingWay::kPlain && out.way == error.way &&
                            out.device == error.device && out.inode == error.inode;
 }
 
@@ -39,22 +39,22 @@ void Output::open(Sink& sink, int descriptor) {
   sink.device = status.st_dev;
   sink.inode = status.st_ino;
   sink.is_pipe = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
-  sink.way = S_ISSOCK(status.st_mode)                              ? Way::kSocket
-             : S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) ? Way::kPolled
-                                                                   : Way::kPlain;
-  if (sink.way != Way::kPolled) return;
+  sink.way = S_ISSOCK(status.st_mode)                              ? WritingWay::kSocket
+             : S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) ? WritingWay::kPolled
+                                                                   : WritingWay::kPlain;
+  if (sink.way != WritingWay::kPolled) return;
   // Open the file again: O_NONBLOCK on the given descriptor would also affect the shell.
   const std::string name = formatted("/proc/self/fd/{}", descriptor);
   const int own = ::open(name.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (own < 0) return;
   sink.descriptor = own;
   sink.is_ours = true;
-  sink.way = Way::kNonBlocking;
+  sink.way = WritingWay::kNonBlocking;
 }
 
 void Output::write(int descriptor, std::string_view text) {
   Sink& to = sink(descriptor);
-  if (to.way == Way::kNone || to.is_closed) return;
+  if (to.way == WritingWay::kNone || to.is_closed) return;
   if (drops_ && to.pending() >= kMost) {
     dropped_ += text.size();
     return;
@@ -64,7 +64,7 @@ void Output::write(int descriptor, std::string_view text) {
 
 void Output::say(const std::string& text) {
   Sink& to = sink(2);
-  if (to.way == Way::kNone || to.is_closed) return;
+  if (to.way == WritingWay::kNone || to.is_closed) return;
   to.queue += formatted("[gannet run] {}\n", text);
   flush();
 }
@@ -75,19 +75,19 @@ void Output::flush() {
 }
 
 void Output::flush(Sink& sink, int descriptor) {
-  if (sink.way == Way::kNone || sink.is_closed) return;
+  if (sink.way == WritingWay::kNone || sink.is_closed) return;
   const auto may_write = [&] {
     pollfd ready{sink.descriptor, POLLOUT, 0};
     if (poll(&ready, 1, 0) < 0) return false;
     if (sink.is_pipe && (ready.revents & (POLLERR | POLLHUP | POLLNVAL))) sink.is_closed = true;
     return !sink.is_closed && (ready.revents & POLLOUT) != 0;
   };
-  if (!may_write() && sink.way != Way::kPlain) sink.done = sink.is_closed ? sink.queue.size() : sink.done;
-  while (sink.pending() > 0 && (sink.way != Way::kPolled || may_write())) {
-    const size_t size = std::min(sink.pending(), sink.way == Way::kPolled ? kSmall : kPart);
+  if (!may_write() && sink.way != WritingWay::kPlain) sink.done = sink.is_closed ? sink.queue.size() : sink.done;
+  while (sink.pending() > 0 && (sink.way != WritingWay::kPolled || may_write())) {
+    const size_t size = std::min(sink.pending(), sink.way == WritingWay::kPolled ? kSmall : kPart);
     const char* text = sink.queue.data() + sink.done;
-    const ssize_t count = sink.way == Way::kSocket ? send(sink.descriptor, text, size, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                                   : ::write(sink.descriptor, text, size);
+    const ssize_t count = sink.way == WritingWay::kSocket ? send(sink.descriptor, text, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                                          : ::write(sink.descriptor, text, size);
     if (count >= 0) {
       sink.done += static_cast<size_t>(count);
     } else if (errno == EAGAIN) {
@@ -111,7 +111,7 @@ void Output::flush(Sink& sink, int descriptor) {
 
 void Output::add_to(std::vector<pollfd>& waiting) const {
   for (const Sink& sink : sinks_) {
-    if (sink.way == Way::kNone || sink.way == Way::kPlain || sink.is_closed || sink.is_the_first) continue;
+    if (sink.way == WritingWay::kNone || sink.way == WritingWay::kPlain || sink.is_closed || sink.is_the_first) continue;
     // Even without an event, poll reports that a pipe's reader has ended; for a terminal it would do so repeatedly.
     if (sink.pending() > 0 || sink.is_pipe)
       waiting.push_back({sink.descriptor, static_cast<short>(sink.pending() > 0 ? POLLOUT : 0), 0});

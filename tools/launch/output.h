@@ -43,11 +43,11 @@ class Output {
 
  private:
   static constexpr size_t kMost = 1 << 20;
-  enum class Way { kPlain, kNonBlocking, kSocket, kPolled, kNone };
+  enum class WritingWay { kPlain, kNonBlocking, kSocket, kPolled, kNone };
   struct Sink {
     int descriptor = -1;
     bool is_ours = false, is_pipe = false, is_closed = false, is_the_first = false, has_failed = false;
-    Way way = Way::kNone;
+    WritingWay way = WritingWay::kNone;
     dev_t device = 0;
     ino_t inode = 0;
     std::string queue;

@@ -19,13 +19,13 @@
 namespace gannet::launch {
 namespace {
 
-enum class Kind { kMissing, kFolder, kNotExecutable, kProgram };
+enum class FileKind { kMissing, kFolder, kNotExecutable, kProgram };
 
-Kind kind_of(const std::string& file) {
+FileKind kind_of(const std::string& file) {
   struct stat status{};
-  if (stat(file.c_str(), &status) != 0) return Kind::kMissing;
-  if (S_ISDIR(status.st_mode)) return Kind::kFolder;
-  return access(file.c_str(), X_OK) == 0 ? Kind::kProgram : Kind::kNotExecutable;
+  if (stat(file.c_str(), &status) != 0) return FileKind::kMissing;
+  if (S_ISDIR(status.st_mode)) return FileKind::kFolder;
+  return access(file.c_str(), X_OK) == 0 ? FileKind::kProgram : FileKind::kNotExecutable;
 }
 
 bool can_bind(uint16_t port) {
@@ -47,23 +47,23 @@ bool can_bind(uint16_t port) {
 std::string find_program(const std::string& program, const std::string& path) {
   if (program.find('/') != std::string::npos) {
     switch (kind_of(program)) {
-      case Kind::kMissing:
+      case FileKind::kMissing:
         throw StartError(127, formatted("cannot start '{}': there is no such file", program),
                          "check the path; relative ones start at the current folder");
-      case Kind::kFolder:
+      case FileKind::kFolder:
         throw StartError(126, formatted("cannot start '{}': it is a folder", program), "name the program inside it");
-      case Kind::kNotExecutable:
+      case FileKind::kNotExecutable:
         throw StartError(126, formatted("cannot start '{}': it is not executable", program),
                          formatted("chmod +x {}, or name the interpreter before it", program));
-      case Kind::kProgram:
+      case FileKind::kProgram:
         return program;
     }
   }
   for (const auto& folder : split(path, ':')) {
     const std::string file = formatted("{}/{}", folder, program);
-    if (kind_of(file) == Kind::kProgram) return file;
+    if (kind_of(file) == FileKind::kProgram) return file;
   }
-  if (const Kind here = kind_of(formatted("./{}", program)); here == Kind::kProgram || here == Kind::kNotExecutable)
+  if (const FileKind here = kind_of(formatted("./{}", program)); here == FileKind::kProgram || here == FileKind::kNotExecutable)
     throw StartError(127, formatted("cannot start '{}': no folder of PATH has it", program),
                      formatted("the current folder does: write ./{}", program));
   throw StartError(127, formatted("cannot start '{}': no folder of PATH has it", program), "give the path to the program");
@@ -101,8 +101,8 @@ uint16_t free_port() {
   throw Error(ErrorCode::kUnavailable, "no free port was found on this machine", "name one with --master_port");
 }
 
-std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const Options& options, uint32_t rank,
-                                          const Start& start) {
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const LaunchOptions& options, uint32_t rank,
+                                          const StartValues& start) {
   std::map<std::string, std::string> own = {
       {"RANK", std::to_string(rank)},
       {"LOCAL_RANK", std::to_string(rank)},

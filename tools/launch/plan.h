@@ -9,7 +9,7 @@
 
 namespace gannet::launch {
 
-struct Options {
+struct LaunchOptions {
   uint32_t procs = 1;
   uint32_t master_port = 0;  // 0: a free one is chosen
   bool bind_cores_to_rank = false;
@@ -46,7 +46,7 @@ std::vector<int> available_cores();
 uint16_t free_port();
 
 // Values shared by all ranks of one start.
-struct Start {
+struct StartValues {
   uint16_t port = 0;
   size_t cores = 1;      // of the machine
   uint32_t restart = 0;  // 0 for the first start
@@ -54,7 +54,7 @@ struct Start {
 };
 
 // `inherited` ("NAME=value"), overridden by the rank's own variables.
-std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const Options& options, uint32_t rank,
-                                          const Start& start);
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const LaunchOptions& options, uint32_t rank,
+                                          const StartValues& start);
 
 }  // namespace gannet::launch

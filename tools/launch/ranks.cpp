@@ -27,7 +27,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }
 
 // Everything that the child needs, made before the fork: after it, only async-signal-safe calls are legal.
-struct Prepared {
+struct PreparedChild {
   const char* file;
   char* const* argv;
   char* const* envp;
@@ -38,7 +38,7 @@ struct Prepared {
   pid_t launcher;
 };
 
-[[noreturn]] void become(const Prepared& prepared) {
+[[noreturn]] void become(const PreparedChild& prepared) {
   const auto give_up = [&] {
     const int reason = errno;
     if (write(prepared.report, &reason, sizeof reason) < 0) {
@@ -93,17 +93,17 @@ Rank::Rank(uint32_t rank, const StartOptions& options)
     environment.push_back(entry);
   }
   const auto envp = pointers(environment);
-  Prepared prepared{options.file.c_str(),
-                    argv.data(),
-                    envp.data(),
-                    {},
-                    !options.cores.empty(),
-                    options.own_group ? 0 : options.group,
-                    input,
-                    -1,
-                    -1,
-                    -1,
-                    getpid()};
+  PreparedChild prepared{options.file.c_str(),
+                         argv.data(),
+                         envp.data(),
+                         {},
+                         !options.cores.empty(),
+                         options.own_group ? 0 : options.group,
+                         input,
+                         -1,
+                         -1,
+                         -1,
+                         getpid()};
   CPU_ZERO(&prepared.cores);
   for (const int core : options.cores) CPU_SET(core, &prepared.cores);
   const bool wanted[] = {options.piped[0], options.piped[1] && !options.merged, true};

@@ -68,7 +68,7 @@ void Attempt::report_failure() const {
   session_.output.say(text);
 }
 
-Outcome Attempt::finish_stop() {
+AttemptOutcome Attempt::finish_stop() {
   const std::string by = last_forwarded_.empty() ? "stopped on request" : formatted("stopped by {}", last_forwarded_);
   const auto orderly = [](const Rank* rank) { return rank->exit_code() == 0 || rank->exit_code() == kStoppedExitCode; };
   if (std::all_of(ended_.begin(), ended_.end(), orderly)) {
@@ -89,11 +89,11 @@ Outcome Attempt::finish_stop() {
   return {.code = worst->exit_code()};
 }
 
-Outcome Attempt::finish() {
+AttemptOutcome Attempt::finish() {
   if (!first_) return {};
   if (stop_) return finish_stop();
   report_failure();
-  Outcome outcome{.code = first_->exit_code(), .failed = true};
+  AttemptOutcome outcome{.code = first_->exit_code(), .failed = true};
   outcome.why = formatted("rank {} {}", first_->rank(), first_->how_it_ended());
   if (stopped_by_ != 0)
     outcome.no_restart = formatted("{} came", signal_name(stopped_by_));

@@ -16,18 +16,18 @@ constexpr size_t kMaxValues = 16;        // charts of the program's own values
 constexpr int64_t kWorthSmoothing = 20;  // steps
 constexpr int kOther = 7;                // the palette's grey
 
-std::optional<double> in(const Named& named, size_t index) {
+std::optional<double> in(const IndexedValues& named, size_t index) {
   for (const auto& [name, value] : named)
     if (name == index) return value;
   return std::nullopt;
 }
 
-std::optional<double> per_second(std::optional<double> amount, const Step& step) {
+std::optional<double> per_second(std::optional<double> amount, const StepRecord& step) {
   return amount && step.seconds && *step.seconds > 0 ? std::optional(*amount / *step.seconds) : std::nullopt;
 }
 
-Extract times(const Extract& extract, double factor) {
-  return [=](const Step& step) {
+StepValue times(const StepValue& extract, double factor) {
+  return [=](const StepRecord& step) {
     const auto value = extract(step);
     return value ? std::optional(*value * factor) : value;
   };
@@ -42,9 +42,9 @@ std::vector<Point> points_of(const Buckets& buckets, const std::vector<std::opti
 
 bool has_something(const Series& series) { return series.known > 0 || series.bad > 0; }
 
-class Builder {
+class ChartBuilder {
  public:
-  Builder(const Records& records, const Buckets& buckets) : records_(records), buckets_(buckets) {}
+  ChartBuilder(const Records& records, const Buckets& buckets) : records_(records), buckets_(buckets) {}
 
   Charts take() {
     loss();
@@ -60,7 +60,7 @@ class Builder {
   }
 
  private:
-  Chart* add(Chart chart, const Extract& extract) {
+  Chart* add(Chart chart, const StepValue& extract) {
     ChartLine line{"", 0, series(buckets_, extract), {}};
     if (!has_something(line.series)) return nullptr;
     chart.lines.push_back(std::move(line));
@@ -82,9 +82,9 @@ class Builder {
   // Groups that have the same rate at all steps are drawn once.
   void learning_rates() {
     size_t groups = 0;
-    for (const Step& step : records_.steps) groups = std::max(groups, step.lr.size());
+    for (const StepRecord& step : records_.steps) groups = std::max(groups, step.lr.size());
     const auto same = [&](size_t a, size_t b) {
-      return std::all_of(records_.steps.begin(), records_.steps.end(), [&](const Step& step) {
+      return std::all_of(records_.steps.begin(), records_.steps.end(), [&](const StepRecord& step) {
         return a < step.lr.size() && b < step.lr.size() ? step.lr[a] == step.lr[b] : a >= step.lr.size() && b >= step.lr.size();
       });
     };
@@ -106,12 +106,13 @@ class Builder {
     if (kinds.size() == 1 && groups > 1) chart.note = "of all " + std::to_string(groups) + " groups";
     for (const auto& kind : kinds) {
       const size_t group = kind[0];
-      ChartLine line{
-          "",
-          static_cast<int>(chart.lines.size()),
-          series(buckets_,
-                 [group](const Step& step) { return group < step.lr.size() ? std::optional(step.lr[group]) : std::nullopt; }),
-          {}};
+      ChartLine line{"",
+                     static_cast<int>(chart.lines.size()),
+                     series(buckets_,
+                            [group](const StepRecord& step) {
+                              return group < step.lr.size() ? std::optional(step.lr[group]) : std::nullopt;
+                            }),
+                     {}};
       if (kinds.size() > 1)
         line.name = "group " + std::to_string(group) + (kind.size() > 1 ? " +" + std::to_string(kind.size() - 1) : "");
       chart.lines.push_back(std::move(line));
@@ -121,7 +122,7 @@ class Builder {
 
   void gradient_norm() {
     Chart* chart = add({.id = "grad-norm", .title = "Gradient norm", .scale = Chart::Scale::kFromZero},
-                       [](const Step& step) { return step.grad_norm; });
+                       [](const StepRecord& step) { return step.grad_norm; });
     if (!chart) return;
     for (const ConfigRow& row : records_.runs.back().config) {
       if (const double limit = row.key == "gradient_clipping" ? std::atof(row.value.c_str()) : 0; limit > 0) {
@@ -133,10 +134,10 @@ class Builder {
 
   void loss_scale() {
     const bool is_used = std::any_of(records_.steps.begin(), records_.steps.end(),
-                                     [](const Step& step) { return step.loss_scale.value_or(1) != 1; });
+                                     [](const StepRecord& step) { return step.loss_scale.value_or(1) != 1; });
     if (is_used)
       add({.id = "loss-scale", .title = "Loss scale", .scale = Chart::Scale::kPowersOfTwo},
-          [](const Step& step) { return step.loss_scale; });
+          [](const StepRecord& step) { return step.loss_scale; });
   }
 
   static int phase_colour(const std::string& name, size_t index) {
@@ -148,7 +149,7 @@ class Builder {
 
   // Wall time outside the phases is the program's own: data, evaluation, checkpoints.
   void step_time() {
-    const Extract seconds = [](const Step& step) { return step.seconds; };
+    const StepValue seconds = [](const StepRecord& step) { return step.seconds; };
     const Series whole = series(buckets_, seconds);
     if (whole.known == 0) return;
     const double factor = whole.mean() < 1 ? 1e3 : 1;
@@ -158,7 +159,7 @@ class Builder {
                 .scale = Chart::Scale::kFromZero,
                 .is_stack = true};
     for (size_t phase = 0; phase < records_.phase_names.size(); ++phase) {
-      const auto extract = [phase](const Step& step) {
+      const auto extract = [phase](const StepRecord& step) {
         return step.seconds ? std::optional(in(step.phases, phase).value_or(0)) : std::nullopt;
       };
       ChartLine line{records_.phase_names[phase],
@@ -167,7 +168,7 @@ class Builder {
                      {}};
       if (line.series.high > 0) chart.lines.push_back(std::move(line));
     }
-    const auto rest = [](const Step& step) -> std::optional<double> {
+    const auto rest = [](const StepRecord& step) -> std::optional<double> {
       if (!step.seconds) return std::nullopt;
       double left = *step.seconds;
       for (const auto& [phase, value] : step.phases) left -= value;
@@ -189,7 +190,7 @@ class Builder {
   }
 
   void memory() {
-    const Extract bytes = [](const Step& step) { return step.memory_bytes; };
+    const StepValue bytes = [](const StepRecord& step) { return step.memory_bytes; };
     const Series whole = series(buckets_, bytes);
     if (whole.known == 0) return;
     const double gib = 1024.0 * 1024 * 1024;
@@ -205,7 +206,7 @@ class Builder {
   // Each kind is drawn at its own peak in the step; together these are slightly more than the
   // overall peak.
   void memory_by_kind() {
-    const auto bytes_of = [](size_t kind) { return [kind](const Step& step) { return in(step.memory, kind); }; };
+    const auto bytes_of = [](size_t kind) { return [kind](const StepRecord& step) { return in(step.memory, kind); }; };
     double high = 0;
     for (size_t kind = 0; kind < records_.memory_names.size(); ++kind)
       high = std::max(high, series(buckets_, bytes_of(kind)).high);
@@ -232,7 +233,7 @@ class Builder {
     const size_t count = std::min(records_.value_names.size(), kMaxValues);
     for (size_t i = 0; i < count; ++i)
       add({.id = "value-" + std::to_string(i), .title = records_.value_names[i]},
-          [i](const Step& step) { return in(step.values, i); });
+          [i](const StepRecord& step) { return in(step.values, i); });
     leave_out("values", records_.value_names, count);
   }
 
@@ -252,16 +253,16 @@ class Builder {
 
 }  // namespace
 
-Extract loss_of() {
-  return [](const Step& step) { return step.loss; };
+StepValue loss_of() {
+  return [](const StepRecord& step) { return step.loss; };
 }
 
-Extract rate_of(size_t count) {
-  return [count](const Step& step) { return per_second(in(step.counts, count), step); };
+StepValue rate_of(size_t count) {
+  return [count](const StepRecord& step) { return per_second(in(step.counts, count), step); };
 }
 
-Extract samples_rate() {
-  return [](const Step& step) {
+StepValue samples_rate() {
+  return [](const StepRecord& step) {
     return per_second(step.samples > 0 ? std::optional(static_cast<double>(step.samples)) : std::nullopt, step);
   };
 }
@@ -270,7 +271,7 @@ double half_life(const Records& records) { return std::max(2.0, std::floor(stati
 
 Charts charts_of(const Records& records, const Buckets& buckets) {
   if (records.steps.empty()) return {};
-  return Builder(records, buckets).take();
+  return ChartBuilder(records, buckets).take();
 }
 
 }  // namespace gannet::report

@@ -15,9 +15,9 @@ struct Charts {
 Charts charts_of(const Records& records, const Buckets& buckets);
 
 // Values by step; the tiles and the tables use them as well.
-Extract loss_of();
-Extract rate_of(size_t count);  // per second; count: an index into the counts' names
-Extract samples_rate();
+StepValue loss_of();
+StepValue rate_of(size_t count);  // per second; count: an index into the counts' names
+StepValue samples_rate();
 double half_life(const Records& records);  // of the smoothed loss, in steps
 
 }  // namespace gannet::report

@@ -96,8 +96,8 @@ std::string data_json(const Records& records, const Charts& charts, const Bucket
   int64_t begin = 0, end = 0;
   for (size_t p = 0; p < places.ranges().size(); ++p) {
     const Buckets::Range& range = places.ranges()[p];
-    const Step& first = records.steps[range.begin];
-    const Step& last = records.steps[range.end - 1];
+    const StepRecord& first = records.steps[range.begin];
+    const StepRecord& last = records.steps[range.end - 1];
     json["begin"].push_back(first.step - begin);
     if (!places.is_exact()) json["end"].push_back(last.step - end);
     begin = first.step, end = last.step;

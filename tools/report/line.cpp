@@ -98,8 +98,8 @@ std::string machine_value(const std::string& key, const OrderedJson& value) {
   return clipped(join(parts, ", "));
 }
 
-Run run_of(const OrderedJson& line) {
-  Run run;
+RunRecord run_of(const OrderedJson& line) {
+  RunRecord run;
   run.started_at = text(line, "started_at");
   run.gannet = text(line, "gannet");
   run.dtype = text(line, "dtype");
@@ -128,8 +128,8 @@ Run run_of(const OrderedJson& line) {
   return run;
 }
 
-void read_step(const OrderedJson& json, Line& line) {
-  Step& step = line.step;
+void read_step(const OrderedJson& json, ParsedLine& line) {
+  StepRecord& step = line.step;
   if (!member(json, "step")) throw BadLine("is a step record without 'step'");
   step.step = integer(json, "step");
   if (step.step < 0 || step.step > kMaxStep) throw BadLine("has the step " + std::to_string(step.step));
@@ -176,26 +176,26 @@ void check_depth(const std::string& text) {
 
 }  // namespace
 
-Line parse_line(const std::string& text_of_line) {
+ParsedLine parse_line(const std::string& text_of_line) {
   check_depth(text_of_line);
   const OrderedJson json = OrderedJson::parse(text_of_line, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) throw BadLine(text_of_line.starts_with("{\"kind\"") ? "was cut short, as by a crash" : "is not JSON");
   if (!json.is_object()) throw BadLine(std::string("is not a JSON object, but a JSON ") + json.type_name());
   if (!member(json, "kind")) throw BadLine("has no 'kind'");
-  Line line;
+  ParsedLine line;
   const std::string kind = text(json, "kind");
   if (kind == "run") {
-    line.kind = Line::Kind::kRun;
+    line.kind = ParsedLine::Kind::kRun;
     line.schema = integer(json, "schema");
     if (line.schema <= kSchema)
       line.run = run_of(json);
     else if (json.contains("gannet") && json["gannet"].is_string())
       line.run.gannet = json["gannet"].get<std::string>();
   } else if (kind == "step") {
-    line.kind = Line::Kind::kStep;
+    line.kind = ParsedLine::Kind::kStep;
     read_step(json, line);
   } else if (kind == "event") {
-    line.kind = Line::Kind::kEvent;
+    line.kind = ParsedLine::Kind::kEvent;
     line.event.step = integer(json, "step");
     line.event.time = finite(json, "time");
     line.event.what = text(json, "what");

@@ -18,17 +18,17 @@ class BadLine : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-struct Line {
+struct ParsedLine {
   enum class Kind { kRun, kStep, kEvent, kOther };
   Kind kind = Kind::kOther;
   int64_t schema = 0;  // of a run record
-  Run run;
-  Step step;  // without phases, counts and values; these are below, by name
+  RunRecord run;
+  StepRecord step;  // without phases, counts and values; these are below, by name
   std::vector<std::pair<std::string, double>> phases, counts, values, memory;
-  Event event;
+  EventRecord event;
 };
 
 // Throws BadLine. Unknown kinds and members are skipped: later versions may add some.
-Line parse_line(const std::string& text);
+ParsedLine parse_line(const std::string& text);
 
 }  // namespace gannet::report

@@ -70,7 +70,7 @@ std::string heading(const Records& records) {
 }
 
 std::string began(const Records& records) {
-  const Run& run = records.runs.front();
+  const RunRecord& run = records.runs.front();
   std::string text = run.started_at.empty() ? "" : "started " + run.started_at;
   for (const auto& [key, value] : run.machine)
     if (key == "host") text += (text.empty() ? "on " : " on ") + value;
@@ -86,7 +86,7 @@ std::string Report::html() const {
   const Charts charts = charts_of(records, places);
   std::vector<std::string> notes = records.notes;
   notes.insert(notes.end(), charts.notes.begin(), charts.notes.end());
-  const Run& run = records.runs.back();
+  const RunRecord& run = records.runs.back();
   const int64_t skipped = skipped_steps(records);
   const auto small = [](const std::string& text) { return " <small>" + html_text(text) + "</small>"; };
 

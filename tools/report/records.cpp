@@ -34,9 +34,9 @@ std::string file_in(const fs::path& folder) {
       "name one of them");
 }
 
-class Reader {
+class RecordReader {
  public:
-  explicit Reader(Records& records) : records_(records) {}
+  explicit RecordReader(Records& records) : records_(records) {}
 
   void read(std::istream& in) {
     std::string line;
@@ -81,14 +81,14 @@ class Reader {
     }
   }
 
-  void add(Line line) {
+  void add(ParsedLine line) {
     if (line.schema > kSchema)
       throw Error(ErrorCode::kUnsupported,
                   records_.path + " has schema " + std::to_string(line.schema) + ", written by Gannet " + line.run.gannet +
                       "; this one reads up to " + std::to_string(kSchema),
                   "make the report with the Gannet that wrote the file, or a newer one");
     ++used_;
-    if (line.kind == Line::Kind::kRun) {
+    if (line.kind == ParsedLine::Kind::kRun) {
       records_.runs.push_back(std::move(line.run));
       return;
     }
@@ -96,20 +96,20 @@ class Reader {
       records_.notes.push_back("the file does not begin with a run record: the run's settings are unknown");
       records_.runs.emplace_back();
     }
-    Run& run = records_.runs.back();
+    RunRecord& run = records_.runs.back();
     const size_t index = records_.runs.size() - 1;
-    if (line.kind == Line::Kind::kEvent) {
+    if (line.kind == ParsedLine::Kind::kEvent) {
       line.event.run = index;
       run.seconds = std::max(run.seconds, line.event.time);
       records_.events.push_back(std::move(line.event));
-    } else if (line.kind == Line::Kind::kStep) {
+    } else if (line.kind == ParsedLine::Kind::kStep) {
       line.step.run = index;
       add_step(std::move(line), run);
     }
   }
 
-  void add_step(Line line, Run& run) {
-    Step& step = line.step;
+  void add_step(ParsedLine line, RunRecord& run) {
+    StepRecord& step = line.step;
     run.seconds = std::max(run.seconds, step.time);
     run.first_step = run.steps == 0 ? step.step : std::min(run.first_step, step.step);
     run.last_step = std::max(run.last_step, step.step);
@@ -126,8 +126,8 @@ class Reader {
     records_.steps.push_back(std::move(step));
   }
 
-  static Named numbered(const std::vector<std::pair<std::string, double>>& named, std::vector<std::string>& names) {
-    Named numbers;
+  static IndexedValues numbered(const std::vector<std::pair<std::string, double>>& named, std::vector<std::string>& names) {
+    IndexedValues numbers;
     for (const auto& [name, value] : named) {
       const auto found = std::find(names.begin(), names.end(), name);
       numbers.emplace_back(static_cast<size_t>(found - names.begin()), value);
@@ -152,7 +152,7 @@ Records read_records(const std::string& path) {
                 "a run writes one if the config has \"gannet\": {\"metrics\": {\"path\": \"metrics.jsonl\"}}");
   std::ifstream in(records.path, std::ios::binary);
   if (!in) throw Error(ErrorCode::kIo, "cannot read the metrics file " + records.path, "is it readable for this user?");
-  Reader reader(records);
+  RecordReader reader(records);
   reader.read(in);
   if (in.bad()) throw Error(ErrorCode::kIo, "reading the metrics file " + records.path + " failed half-way");
   if (reader.used() == 0) {

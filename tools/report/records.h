@@ -25,7 +25,7 @@ struct PluginRow {
   std::string kind, name, version, file;
 };
 
-struct Run {
+struct RunRecord {
   std::string started_at, gannet, dtype;
   int64_t world_size = 0, parameters = 0, zero_stage = 0;
   int64_t train_batch_size = 0, micro_batch_size = 0, accumulation_steps = 0;
@@ -40,9 +40,9 @@ struct Run {
   double seconds = 0;       // from its start to its last line
 };
 
-using Named = std::vector<std::pair<size_t, double>>;  // index into a list of names, value
+using IndexedValues = std::vector<std::pair<size_t, double>>;  // index into a list of names, value
 
-struct Step {
+struct StepRecord {
   int64_t step = 0, samples = 0;  // samples: of this step
   size_t run = 0;
   double time = 0;                                                           // seconds since the run's start
@@ -50,10 +50,10 @@ struct Step {
   std::vector<double> lr;                                                    // by parameter group
   bool applied = true;
   std::string reason;  // why it was skipped
-  Named phases, counts, values, memory;
+  IndexedValues phases, counts, values, memory;
 };
 
-struct Event {
+struct EventRecord {
   int64_t step = 0;
   size_t run = 0;
   double time = 0;
@@ -62,9 +62,9 @@ struct Event {
 
 struct Records {
   std::string path;
-  std::vector<Run> runs;    // at least one
-  std::vector<Step> steps;  // ascending, each once
-  std::vector<Event> events;
+  std::vector<RunRecord> runs;    // at least one
+  std::vector<StepRecord> steps;  // ascending, each once
+  std::vector<EventRecord> events;
   std::vector<std::string> phase_names, count_names, value_names, memory_names;  // in the order in which they were met
   std::vector<std::string> notes;  // one sentence for each part of the file that could not be used
 };

@@ -10,7 +10,7 @@ constexpr double kLargest = 1e300;  // larger values count as infinite, so that 
 
 }  // namespace
 
-Buckets::Buckets(const std::vector<Step>& steps, size_t limit) : steps_(&steps) {
+Buckets::Buckets(const std::vector<StepRecord>& steps, size_t limit) : steps_(&steps) {
   if (steps.empty()) return;
   first_ = steps.front().step;
   last_ = steps.back().step;
@@ -35,7 +35,7 @@ double Buckets::place(double step) const {
   return std::clamp((step - static_cast<double>(first_)) / static_cast<double>(last_ - first_), 0.0, 1.0);
 }
 
-Series series(const Buckets& buckets, const Extract& extract) {
+Series series(const Buckets& buckets, const StepValue& extract) {
   Series series;
   series.points.resize(buckets.ranges().size());
   for (size_t b = 0; b < series.points.size(); ++b) {
@@ -43,7 +43,7 @@ Series series(const Buckets& buckets, const Extract& extract) {
     double sum = 0;
     int64_t count = 0;
     for (size_t i = buckets.ranges()[b].begin; i < buckets.ranges()[b].end; ++i) {
-      const Step& step = buckets.steps()[i];
+      const StepRecord& step = buckets.steps()[i];
       const std::optional<double> value = extract(step);
       if (!value) continue;
       if (!(std::fabs(*value) < kLargest)) {
@@ -69,7 +69,7 @@ Series series(const Buckets& buckets, const Extract& extract) {
   return series;
 }
 
-std::vector<std::optional<double>> smoothed(const std::vector<Step>& steps, const Extract& extract, double half_life) {
+std::vector<std::optional<double>> smoothed(const std::vector<StepRecord>& steps, const StepValue& extract, double half_life) {
   // Weighted sums over the steps on one side, x counted from the current step: 1, x, y, x^2, xy.
   struct Sums {
     double w = 0, x = 0, y = 0, xx = 0, xy = 0;

@@ -2,7 +2,7 @@
 // and largest per bucket.
 //
 //   const Buckets buckets(records.steps, 600);
-//   const Series loss = series(buckets, [](const Step& step) { return step.loss; });
+//   const Series loss = series(buckets, [](const StepRecord& step) { return step.loss; });
 //   loss.points[3].mean;
 //
 // If a run has no more steps than there are buckets, each step has a bucket of its own.
@@ -24,9 +24,9 @@ class Buckets {
     double x = 0;               // 0 to 1: position of its middle between the first step and the last
   };
 
-  Buckets(const std::vector<Step>& steps, size_t limit);
+  Buckets(const std::vector<StepRecord>& steps, size_t limit);
 
-  const std::vector<Step>& steps() const { return *steps_; }
+  const std::vector<StepRecord>& steps() const { return *steps_; }
   const std::vector<Range>& ranges() const { return ranges_; }
   bool is_exact() const { return ranges_.size() == steps_->size(); }  // one step each
   int64_t first() const { return first_; }
@@ -35,7 +35,7 @@ class Buckets {
   size_t bucket_of(size_t index) const { return of_[index]; }
 
  private:
-  const std::vector<Step>* steps_;
+  const std::vector<StepRecord>* steps_;
   std::vector<Range> ranges_;
   std::vector<size_t> of_;  // of each step
   int64_t first_ = 0, last_ = 0;
@@ -56,14 +56,14 @@ struct Series {
   double mean() const { return known ? sum / static_cast<double>(known) : 0; }
 };
 
-using Extract = std::function<std::optional<double>(const Step&)>;
+using StepValue = std::function<std::optional<double>(const StepRecord&)>;
 
-Series series(const Buckets& buckets, const Extract& extract);
+Series series(const Buckets& buckets, const StepValue& extract);
 
 // For each step, the value there of the best-fitting straight line; the weights of the neighbours
 // on both sides halve every `half_life` steps (local linear regression). The result does not lag,
 // and is not drawn inwards at the ends. Values that are not finite are skipped.
-std::vector<std::optional<double>> smoothed(const std::vector<Step>& steps, const Extract& extract, double half_life);
+std::vector<std::optional<double>> smoothed(const std::vector<StepRecord>& steps, const StepValue& extract, double half_life);
 
 // The `q` quantile of `values`.
 double quantile(std::vector<double> values, double q);

@@ -63,12 +63,12 @@ std::string cell_of(const std::optional<double>& value) { return value ? number_
 }  // namespace
 
 std::string skipped_table(const Records& records) {
-  std::vector<const Step*> skipped;
-  for (const Step& step : records.steps)
+  std::vector<const StepRecord*> skipped;
+  for (const StepRecord& step : records.steps)
     if (!step.applied) skipped.push_back(&step);
   if (skipped.empty()) return "";
   Table table({"#step", "#run", "#loss", "why"});
-  add_some(skipped, table, [&](const Step* step, size_t) {
+  add_some(skipped, table, [&](const StepRecord* step, size_t) {
     table.add({with_commas(step->step), run_name(step->run), cell_of(step->loss),
                step->reason.empty() ? "no reason is recorded" : step->reason});
   });
@@ -76,12 +76,12 @@ std::string skipped_table(const Records& records) {
 }
 
 std::string events_table(const Records& records) {
-  std::vector<const Event*> events;
-  for (const Event& event : records.events)
+  std::vector<const EventRecord*> events;
+  for (const EventRecord& event : records.events)
     if (event.what != "skip") events.push_back(&event);  // skips have their own table
   if (events.empty()) return "";
   Table table({"#step", "#run", "#time", "what", "text"});
-  add_some(events, table, [&](const Event* event, size_t) {
+  add_some(events, table, [&](const EventRecord* event, size_t) {
     table.add({with_commas(event->step), run_name(event->run), clock_text(event->time), event->what, event->text});
   });
   return table.html();
@@ -89,7 +89,7 @@ std::string events_table(const Records& records) {
 
 std::string runs_table(const Records& records) {
   Table table({"#run", "started", "#ranks", "#stage", "dtype", "#steps", "#duration", "#left behind", "config changed"});
-  add_some(records.runs, table, [&](const Run& run, size_t i) {
+  add_some(records.runs, table, [&](const RunRecord& run, size_t i) {
     std::string changed = i == 0 ? "–" : "";
     const auto keys = i == 0 ? std::vector<std::string>() : changed_keys(records.runs[i - 1], run);
     for (size_t k = 0; k < std::min(keys.size(), kMaxChanges); ++k) changed += (k ? "; " : "") + keys[k];
@@ -121,28 +121,28 @@ std::string steps_table(const Records& records) {
   Table table({"#step", "#run", "#loss", "#learning rate", "#gradient norm", "#loss scale", "#seconds", "applied"});
   const size_t count = std::min(kSampledSteps, records.steps.size());
   for (size_t i = 0; i < count; ++i) {
-    const Step& step = records.steps[count == 1 ? 0 : i * (records.steps.size() - 1) / (count - 1)];
+    const StepRecord& step = records.steps[count == 1 ? 0 : i * (records.steps.size() - 1) / (count - 1)];
     table.add({with_commas(step.step), run_name(step.run), cell_of(step.loss), step.lr.empty() ? "–" : number_text(step.lr[0]),
                cell_of(step.grad_norm), cell_of(step.loss_scale), cell_of(step.seconds), step.applied ? "yes" : "no"});
   }
   return table.html();
 }
 
-std::string config_table(const Run& run) {
+std::string config_table(const RunRecord& run) {
   if (run.config.empty()) return "";
   Table table({"key", "value", "from"});
   for (const ConfigRow& row : run.config) table.add({row.key, row.value, row.origin}, row.origin == "default" ? "default" : "");
   return table.html("config");
 }
 
-std::string plugins_table(const Run& run) {
+std::string plugins_table(const RunRecord& run) {
   if (run.plugins.empty()) return "";
   Table table({"kind", "name", "version", "file"});
   for (const PluginRow& row : run.plugins) table.add({row.kind, row.name, row.version, row.file});
   return table.html();
 }
 
-std::string machine_table(const Run& run) {
+std::string machine_table(const RunRecord& run) {
   if (run.machine.empty()) return "";
   Table table({"what", "value"});
   for (const auto& [key, value] : run.machine) {

@@ -16,15 +16,15 @@ struct Tile {
 
 std::vector<Tile> tiles_of(const Records& records);
 int64_t skipped_steps(const Records& records);
-std::vector<std::string> changed_keys(const Run& before, const Run& after);  // of the config
+std::vector<std::string> changed_keys(const RunRecord& before, const RunRecord& after);  // of the config
 
 std::string skipped_table(const Records& records);
 std::string events_table(const Records& records);
 std::string runs_table(const Records& records);
 std::string numbers_table(const Charts& charts);
 std::string steps_table(const Records& records);
-std::string config_table(const Run& run);
-std::string plugins_table(const Run& run);
-std::string machine_table(const Run& run);
+std::string config_table(const RunRecord& run);
+std::string plugins_table(const RunRecord& run);
+std::string machine_table(const RunRecord& run);
 
 }  // namespace gannet::report

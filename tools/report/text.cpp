@@ -88,7 +88,7 @@ std::string Report::text() const {
     }
   size_t shown = 0;
   const auto skipped = static_cast<size_t>(skipped_steps(records_));
-  for (const Step& step : records_.steps) {
+  for (const StepRecord& step : records_.steps) {
     if (step.applied) continue;
     if (shown == kShownSkips) {
       text += "... and " + std::to_string(skipped - shown) + " more skipped steps\n";

@@ -17,9 +17,9 @@ std::string percent_of(int64_t part, int64_t whole) {
 
 Tile loss_tile(const Records& records) {
   Tile tile{"last loss", "–", ""};
-  const Step* last = nullptr;
-  const Step* best = nullptr;
-  for (const Step& step : records.steps) {
+  const StepRecord* last = nullptr;
+  const StepRecord* best = nullptr;
+  for (const StepRecord& step : records.steps) {
     if (!step.loss) continue;
     last = &step;
     if (std::isfinite(*step.loss) && (!best || *step.loss < *best->loss)) best = &step;
@@ -32,10 +32,10 @@ Tile loss_tile(const Records& records) {
 // The total amount divided by the total time; the median shows the rate of the steps without pauses.
 Tile rate_tile(const Records& records) {
   const bool has_counts = !records.count_names.empty();
-  const Extract rate = has_counts ? rate_of(0) : samples_rate();
+  const StepValue rate = has_counts ? rate_of(0) : samples_rate();
   double amount = 0, seconds = 0;
   std::vector<double> rates;
-  for (const Step& step : records.steps) {
+  for (const StepRecord& step : records.steps) {
     const auto value = rate(step);
     if (!value || !std::isfinite(*value)) continue;
     rates.push_back(*value);
@@ -53,11 +53,11 @@ Tile rate_tile(const Records& records) {
 }  // namespace
 
 int64_t skipped_steps(const Records& records) {
-  return std::count_if(records.steps.begin(), records.steps.end(), [](const Step& step) { return !step.applied; });
+  return std::count_if(records.steps.begin(), records.steps.end(), [](const StepRecord& step) { return !step.applied; });
 }
 
 std::vector<Tile> tiles_of(const Records& records) {
-  const Run& run = records.runs.back();
+  const RunRecord& run = records.runs.back();
   std::vector<Tile> tiles;
   if (run.parameters > 0) tiles.push_back({"model", count_text(static_cast<double>(run.parameters)), "parameters"});
   if (run.world_size > 0)
@@ -68,7 +68,7 @@ std::vector<Tile> tiles_of(const Records& records) {
                      with_commas(run.micro_batch_size) + " × " + plural(run.accumulation_steps, "step") + " × " +
                          plural(run.world_size, "rank")});
   double seconds = 0;
-  for (const Run& one : records.runs) seconds += one.seconds;
+  for (const RunRecord& one : records.runs) seconds += one.seconds;
   tiles.push_back({"duration", duration_text(seconds),
                    records.runs.size() == 1 ? "one run" : "in " + plural(int64_t(records.runs.size()), "run")});
   if (records.steps.empty()) return tiles;
@@ -82,9 +82,9 @@ std::vector<Tile> tiles_of(const Records& records) {
   return tiles;
 }
 
-std::vector<std::string> changed_keys(const Run& before, const Run& after) {
+std::vector<std::string> changed_keys(const RunRecord& before, const RunRecord& after) {
   std::vector<std::string> changed;
-  const auto value_in = [](const Run& run, const std::string& key) -> const std::string* {
+  const auto value_in = [](const RunRecord& run, const std::string& key) -> const std::string* {
     for (const ConfigRow& row : run.config)
       if (row.key == key) return &row.value;
     return nullptr;

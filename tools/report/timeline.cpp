@@ -28,7 +28,7 @@ std::string run_rows(const Records& records, const Buckets& places) {
   std::vector<std::string> rows;
   std::vector<int64_t> ends;  // the last step in each row
   for (size_t i = 0; i < records.runs.size(); ++i) {
-    const Run& run = records.runs[i];
+    const RunRecord& run = records.runs[i];
     if (run.steps == 0) continue;
     size_t at = 0;
     while (at < ends.size() && ends[at] >= run.first_step) ++at;
@@ -60,7 +60,7 @@ std::string timeline_html(const Records& records, const Buckets& places) {
   std::vector<std::string> kinds;
   std::map<std::string, std::string> inside;
   std::map<std::string, double> last;
-  for (const Event& event : records.events) {
+  for (const EventRecord& event : records.events) {
     if (event.what == "skip") continue;  // shown from the step records, which say why
     if (std::find(kinds.begin(), kinds.end(), event.what) == kinds.end()) kinds.push_back(event.what);
     const double place = places.place(static_cast<double>(event.step));
@@ -70,7 +70,7 @@ std::string timeline_html(const Records& records, const Buckets& places) {
   }
   for (size_t i = 0; i < std::min(kinds.size(), kMaxEventRows); ++i)
     html += row(kinds[i].empty() ? "events" : kinds[i] == "checkpoint" ? "saved" : kinds[i], inside[kinds[i]]);
-  if (std::any_of(records.steps.begin(), records.steps.end(), [](const Step& step) { return !step.applied; }))
+  if (std::any_of(records.steps.begin(), records.steps.end(), [](const StepRecord& step) { return !step.applied; }))
     html += row("skipped", "<b id=\"skips\"></b>");
   return "<div class=\"timeline\" aria-hidden=\"true\">\n" + html + "</div>\n";
 }

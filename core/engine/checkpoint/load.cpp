@@ -53,7 +53,7 @@ bool should_lock(const std::string& folder, const LoadOptions& options, const Op
 // Returns the names of all ranks' entries in the checkpoint. Ranks along the data axis have the
 // same ones; along other axes they are gathered. nullopt: a rank could not compare its own.
 std::optional<std::set<std::string>> expected_by_all(
-    const checkpoint::Ranks& ranks, const Loading* loading,
+    const checkpoint::Ranks& ranks, const RankLoad* loading,
     const std::function<std::vector<std::string>(const std::string&, const std::string&)>& everyone) {
   if (ranks.mesh.size(kDataAxis) == ranks.mesh.world_size()) return loading ? std::optional(loading->expected()) : std::nullopt;
   std::string text;
@@ -80,7 +80,7 @@ std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
 }
 
 // Rank 0's choice for all ranks.
-struct Choice {
+struct CheckpointChoice {
   enum class Kind : char {
     kCheckpoint = 't',  // `text` is its tag
     kLock = 'l',        // the folder must be locked first, and then checked again
@@ -100,15 +100,15 @@ class LoadRounds {
   LoadReceipt run() {
     for (;;) {
       found_.reset();
-      const Choice choice = agreed_choice();
+      const CheckpointChoice choice = agreed_choice();
       switch (choice.kind) {
-        case Choice::Kind::kLock:  // another job may have saved in the meantime
+        case CheckpointChoice::Kind::kLock:  // another job may have saved in the meantime
           if (std::string problem = lock(impl_, folder_); !problem.empty()) passed_over_.push_back(std::move(problem));
           lock_is_settled_ = true;
           break;
-        case Choice::Kind::kNone:
+        case CheckpointChoice::Kind::kNone:
           return none(choice.text);
-        case Choice::Kind::kCheckpoint:
+        case CheckpointChoice::Kind::kCheckpoint:
           if (const std::string why = load(choice.text); !why.empty()) {
             passed_over_.push_back(formatted("passed over {}: {}", choice.text, why));
             avoid_.push_back(choice.text);
@@ -124,20 +124,20 @@ class LoadRounds {
     return ranks_.gather ? ranks_.gather(formatted("load_checkpoint: {}", round), text) : std::vector<std::string>{text};
   }
 
-  Choice agreed_choice() {
+  CheckpointChoice agreed_choice() {
     const std::string mine = outcome([&] {
       if (ranks_.rank != 0) return std::string();
-      const Choice choice = chosen();
+      const CheckpointChoice choice = chosen();
       return static_cast<char>(choice.kind) + choice.text;
     });
     const std::string choices = everyone("the checkpoint", mine)[0];
     if (const auto error = error_in(choices)) throw *error;
     const std::string text = result_in(choices);
-    return {static_cast<Choice::Kind>(text.at(0)), text.substr(1)};
+    return {static_cast<CheckpointChoice::Kind>(text.at(0)), text.substr(1)};
   }
 
   // Called on rank 0.
-  Choice chosen() {
+  CheckpointChoice chosen() {
     std::string none;
     try {
       found_ = checkpoint::open(folder_, {options_.tag, avoid_});
@@ -148,15 +148,16 @@ class LoadRounds {
             : Error(error.code(), formatted("{}; {}", error.message(), join(passed_over_, "; ")), error.next_step());
       none = error.message();
     }
-    if (!lock_is_settled_ && should_lock(folder_, options_, found_ ? &*found_ : nullptr)) return {Choice::Kind::kLock, ""};
-    if (!found_) return {Choice::Kind::kNone, none};
-    return {Choice::Kind::kCheckpoint, found_->tag()};
+    if (!lock_is_settled_ && should_lock(folder_, options_, found_ ? &*found_ : nullptr))
+      return {CheckpointChoice::Kind::kLock, ""};
+    if (!found_) return {CheckpointChoice::Kind::kNone, none};
+    return {CheckpointChoice::Kind::kCheckpoint, found_->tag()};
   }
 
   // Loads every rank's part of a checkpoint. Returns why all ranks pass it over; "" if they accept
   // it.
   std::string load(const std::string& tag) {
-    std::optional<Loading> loading;
+    std::optional<RankLoad> loading;
     std::string mine = outcome_of([&] {
       if (!found_) found_ = checkpoint::open(folder_, {tag, {}});
       loading.emplace(impl_, options_, *found_, ranks_);
@@ -231,7 +232,7 @@ LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOpt
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // unfrozen parameters are part of the checkpoint
   if (impl.reducer) impl.module_audit->reclaim();
   auto call = impl.process_group->world()->enter(*impl.world_group, "load_checkpoint", impl.progress.global_steps, folder);
-  Timers::Scope timed(impl.timers, Timed::kCheckpoint);
+  Timers::Scope timed(impl.timers, TimedPhase::kCheckpoint);
   return LoadRounds(impl, folder, options).run();
 } catch (...) {
   rethrow_as_ours("load_checkpoint");

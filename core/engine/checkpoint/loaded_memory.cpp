@@ -17,7 +17,7 @@ bool is_zero(const char* begin, const char* end) {
 
 // Returns the bytes per element in a storage that torch::load put under a parameter. A flat buffer
 // is saved with its padding, which is zero; a separate tensor has no padding.
-int64_t element_bytes_in(const at::Tensor& value, const Sharing& sharing) {
+int64_t element_bytes_in(const at::Tensor& value, const StorageSharing& sharing) {
   const auto bytes = static_cast<int64_t>(value.storage().nbytes()), own = static_cast<int64_t>(value.element_size());
   const auto fits = [&](int64_t size) { return sharing.extent * size <= bytes && bytes < 2 * sharing.extent * size; };
   if (sharing.is_shared) {
@@ -36,7 +36,7 @@ int64_t element_bytes_in(const at::Tensor& value, const Sharing& sharing) {
 
 }  // namespace
 
-at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor, const Sharing& sharing) {
+at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor, const StorageSharing& sharing) {
   const at::Tensor value = tensor.detach();
   const auto bytes = static_cast<int64_t>(value.storage().nbytes());
   if ((value.storage_offset() != 0 && !sharing.is_shared) || !value.is_contiguous() || !value.is_floating_point() ||

@@ -9,7 +9,7 @@
 namespace gannet {
 
 // Other users of a parameter's storage.
-struct Sharing {
+struct StorageSharing {
   bool is_shared = false;
   int64_t extent = 0;      // elements from the start of the storage to the end of the last parameter in it
   int64_t flat_bytes = 0;  // of this engine's flat buffer with the parameter
@@ -20,6 +20,6 @@ struct Sharing {
 /// version. The storage holds only the tensor or, if an engine's module was saved, the flat buffer
 /// that contained it. Returns `tensor`, or its memory in the dtype of the file. Throws
 /// Error(kArgument) if the memory fits no dtype.
-at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor, const Sharing& sharing);
+at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor, const StorageSharing& sharing);
 
 }  // namespace gannet

@@ -19,7 +19,7 @@ using checkpoint::Opened;
 using checkpoint::Target;
 using checkpoint::TensorInfo;
 
-Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opened& found, const checkpoint::Ranks& ranks)
+RankLoad::RankLoad(EngineBase::Impl& impl, const LoadOptions& options, const Opened& found, const checkpoint::Ranks& ranks)
     : impl_(impl),
       options_(options),
       found_(found),
@@ -46,7 +46,7 @@ Loading::Loading(EngineBase::Impl& impl, const LoadOptions& options, const Opene
   for (const StateEntry& entry : entries_) comparison_.add(entry);
 }
 
-GroupMapping Loading::compare_groups() const {
+GroupMapping RankLoad::compare_groups() const {
   if (is_weights_) return {std::vector<std::optional<size_t>>(impl_.groups.size()), false, {}};
   std::vector<GroupTensors> here;
   for (size_t g = 0; g < impl_.groups.size(); ++g) {
@@ -57,7 +57,7 @@ GroupMapping Loading::compare_groups() const {
   return gannet::compare_groups(saved_groups(found_), here);
 }
 
-std::vector<StateEntry> Loading::entries() const {
+std::vector<StateEntry> RankLoad::entries() const {
   std::vector<StateEntry> all = state_entries(
       impl_, [&](const Range&, const TrainedParameter& parameter) { return ranks_differed(found_, parameter.name); });
   if (module_only_) std::erase_if(all, [](const StateEntry& entry) { return entry.kind == StateEntry::Kind::kAverage; });
@@ -79,7 +79,7 @@ std::vector<StateEntry> Loading::entries() const {
 }
 
 // Older checkpoints name their optimizer only in their config.
-std::string Loading::other_optimizer() const {
+std::string RankLoad::other_optimizer() const {
   if (!wants_states() || !impl_.reducer) return "";
   const Value* saved = found_.document().find("optimizer");
   if (const Value* config = found_.document().find("config"); !saved && config && config->is_dict())
@@ -90,7 +90,7 @@ std::string Loading::other_optimizer() const {
   return formatted("the checkpoint was saved with optimizer '{}', and this engine has '{}'", saved->as_string(), here);
 }
 
-LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
+LoadReceipt RankLoad::run(const std::set<std::string>& expected_by_all) {
   comparison_.finish(expected_by_all);
   for (const std::string& text : comparison_.notes()) note(text);
   if (const std::string other = other_optimizer(); !other.empty())
@@ -123,14 +123,14 @@ LoadReceipt Loading::run(const std::set<std::string>& expected_by_all) {
   return std::move(receipt_);
 }
 
-const Value& Loading::value(const char* key) const { return saved_value(found_, key); }
+const Value& RankLoad::value(const char* key) const { return saved_value(found_, key); }
 
-bool Loading::is_there(const char* prefix) const {
+bool RankLoad::is_there(const char* prefix) const {
   return std::any_of(found_.tensors().begin(), found_.tensors().end(),
                      [&](const auto& tensor) { return tensor.name.starts_with(prefix); });
 }
 
-bool Loading::has_same_parts() const {
+bool RankLoad::has_same_parts() const {
   for (const char* axis : {kPipeAxis, kTensorAxis})
     if (found_.mesh().size(axis) != ranks_.mesh.size(axis)) return false;
   const Value* there = found_.rank_document(source_rank(found_.mesh(), ranks_.mesh, ranks_.rank)).find("splits");
@@ -139,13 +139,13 @@ bool Loading::has_same_parts() const {
 
 // Older checkpoints have it for LibTorch's optimizers as well, because their states were not the
 // engine's then.
-bool Loading::reads_user_optimizer() const {
+bool RankLoad::reads_user_optimizer() const {
   return wants_states() && (impl_.user_optimizer || (impl_.torch_optimizer && is_there("optimizer/user")));
 }
 
 // The data that a torch::optim::Optimizer serializes follows the order of its parameters: it cannot
 // be split for other parts.
-void Loading::compare_user_optimizer() const {
+void RankLoad::compare_user_optimizer() const {
   if (!reads_user_optimizer()) return;
   if (is_there("optimizer/user/") == keeps_model_parts(impl_) && (!keeps_model_parts(impl_) || has_same_parts())) return;
   throw Error(
@@ -159,7 +159,7 @@ void Loading::compare_user_optimizer() const {
 
 // Micro-batches between two boundaries: their gradients belong to the ranks that computed them, or
 // are sums over those ranks.
-void Loading::compare_accumulation() {
+void RankLoad::compare_accumulation() {
   if (!is_there("gradient/")) return;
   const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
   holds_sums_ = is_there("gradient/sum/");
@@ -186,7 +186,7 @@ void Loading::compare_accumulation() {
                 "resume at that stage, or save after a step");
 }
 
-void Loading::read() {
+void RankLoad::read() {
   std::vector<Target> targets;
   read_entries(targets);
   if (options_.custom_load_fn) {
@@ -216,7 +216,7 @@ void Loading::read() {
   for (auto& [from, into] : stored_copies_) into->copy_in(0, from.nbytes(), static_cast<const char*>(from.const_data_ptr()));
 }
 
-void Loading::read_entries(std::vector<Target>& targets) {
+void RankLoad::read_entries(std::vector<Target>& targets) {
   for (const auto& [entry, saved] : comparison_.wanted()) {
     const bool is_of_module = entry.kind != StateEntry::Kind::kState && entry.kind != StateEntry::Kind::kAverage;
     if (options_.custom_load_fn && is_of_module) continue;
@@ -237,7 +237,7 @@ void Loading::read_entries(std::vector<Target>& targets) {
   }
 }
 
-void Loading::read_accumulation(std::vector<Target>& targets) {
+void RankLoad::read_accumulation(std::vector<Target>& targets) {
   const std::string mine = rank_name(ranks_.mesh, ranks_.rank);
   const auto trained = trained_entries(entries_);
   for (auto& range : impl_.store.ranges()) {
@@ -252,7 +252,7 @@ void Loading::read_accumulation(std::vector<Target>& targets) {
   }
 }
 
-at::Tensor Loading::whole(const std::string& name, std::vector<Target>& targets) const {
+at::Tensor RankLoad::whole(const std::string& name, std::vector<Target>& targets) const {
   const TensorInfo* saved = found_.find(name);
   if (!saved) return {};
   at::Tensor tensor = at::empty(saved->shape, saved->dtype);
@@ -260,13 +260,13 @@ at::Tensor Loading::whole(const std::string& name, std::vector<Target>& targets)
   return tensor;
 }
 
-void Loading::hand_to_program() {
+void RankLoad::hand_to_program() {
   options_.custom_load_fn(for_program_, *impl_.module);
   impl_.store.refresh_masters();
   if (impl_.reducer) impl_.audit();
 }
 
-void Loading::start_averages() {
+void RankLoad::start_averages() {
   const bool is_saved = is_there("average/");
   if (!impl_.updater.average().is_on()) {
     if (is_saved && !module_only_)

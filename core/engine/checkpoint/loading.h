@@ -21,10 +21,10 @@ class InputArchive;
 
 namespace gannet {
 
-class Loading {
+class RankLoad {
  public:
   // Compares this rank's entries. Throws Error(kCorrupt) on a checkpoint that lacks what every engine saves.
-  Loading(EngineBase::Impl& impl, const LoadOptions& options, const checkpoint::Opened& found, const checkpoint::Ranks& ranks);
+  RankLoad(EngineBase::Impl& impl, const LoadOptions& options, const checkpoint::Opened& found, const checkpoint::Ranks& ranks);
 
   // Names of this rank's entries in the checkpoint.
   const std::set<std::string>& expected() const { return comparison_.expected(); }

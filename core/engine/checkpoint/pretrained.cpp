@@ -46,13 +46,13 @@ at::ScalarType dtype_named(const std::string& name, const ModelConfig& json) {
               "choose float32, bfloat16, float16, float64, or auto, which takes config.json's");
 }
 
-struct Place {
+struct RankPlace {
   uint32_t rank = 0, size = 1;
 };
 
 // Returns the rank and the number of ranks in the load: in the program's group, in the world, or in
 // the future world.
-Place place_of(const PretrainedOptions& options) {
+RankPlace place_of(const PretrainedOptions& options) {
   if (options.process_group) return {options.process_group->rank(), options.process_group->size()};
   if (is_distributed_initialized()) {
     const auto world = init_distributed();
@@ -99,7 +99,7 @@ class PretrainedLoading {
   PretrainedReceipt receipt;
 
  private:
-  struct Wanted {
+  struct WantedTensor {
     std::string name;
     at::Tensor tensor;
     std::shared_ptr<const DeclaredSplit> split;
@@ -109,12 +109,12 @@ class PretrainedLoading {
   std::string name_of(const std::string& in_file) const;
   void add(const std::string& in_file, const WeightTensor& tensor);
   void check_tied(const WeightTensor& one, const WeightTensor& other) const;
-  void fill(const Wanted& one, const at::Tensor& spare) const;
+  void fill(const WantedTensor& one, const at::Tensor& spare) const;
   // The storage that tied tensors share, whether or not its bytes are here.
   static const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
   const PretrainedNames& names_;
-  std::vector<Wanted> wanted_;
+  std::vector<WantedTensor> wanted_;
   std::set<std::string> known_;
   std::map<std::string, const WeightTensor*> found_;  // by the module's names
   std::vector<std::string> in_file_;
@@ -130,7 +130,7 @@ PretrainedLoading::PretrainedLoading(torch::nn::Module& module, const Pretrained
     wanted_.push_back({entry.key(), entry.value().detach(), split_of(entry.value())});
   for (const auto& entry : module.named_buffers())
     if (entry.value().defined()) wanted_.push_back({entry.key(), entry.value().detach(), nullptr});
-  for (const Wanted& one : wanted_) known_.insert(one.name);
+  for (const WantedTensor& one : wanted_) known_.insert(one.name);
   const std::string head = names.base + ".";
   lacks_base_ = !names.base.empty() && std::none_of(weights.tensors.begin(), weights.tensors.end(),
                                                     [&](const WeightTensor& tensor) { return tensor.name.starts_with(head); });
@@ -187,9 +187,9 @@ void PretrainedLoading::check_tied(const WeightTensor& one, const WeightTensor& 
 void PretrainedLoading::compare(const PretrainedOptions& options) {
   std::vector<files::Conversion> conversions;
   std::unordered_set<const void*> filled;
-  for (const Wanted& one : wanted_)
+  for (const WantedTensor& one : wanted_)
     if (found_.contains(one.name)) filled.insert(storage_of(one.tensor));
-  for (Wanted& one : wanted_) {
+  for (WantedTensor& one : wanted_) {
     const auto found = found_.find(one.name);
     if (found == found_.end()) {
       if (!filled.contains(storage_of(one.tensor))) receipt.missing.push_back(one.name);
@@ -220,7 +220,7 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
   if (!options.allow_missing && !options.strict) {
     // A head that the files lack is a new one, to be trained: only names under the base count.
     const auto counts = [&](const std::string& name) { return names_.base.empty() || name.starts_with(names_.base + "."); };
-    const auto of_base = std::count_if(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return counts(one.name); });
+    const auto of_base = std::count_if(wanted_.begin(), wanted_.end(), [&](const WantedTensor& one) { return counts(one.name); });
     const auto missing = std::count_if(receipt.missing.begin(), receipt.missing.end(), counts);
     if (missing * 10 > of_base)
       refuse(formatted("{} of {} names are not in the files, which have {}; missing", missing, of_base,
@@ -233,7 +233,7 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
   if (options.strict && !receipt.unexpected.empty()) refuse("unexpected", receipt.unexpected, kNotStrict);
 }
 
-void PretrainedLoading::fill(const Wanted& one, const at::Tensor& spare) const {
+void PretrainedLoading::fill(const WantedTensor& one, const at::Tensor& spare) const {
   if (one.from->numel == 0) return;
   if (one.split) {
     const at::Tensor whole = at::empty(one.from->shape, one.from->dtype);
@@ -254,7 +254,7 @@ void PretrainedLoading::fill() {
   const at::NoGradGuard no_grad;
   const at::Tensor spare = at::empty({kAtOnce * static_cast<int64_t>(sizeof(double))}, at::kByte);
   std::unordered_set<const void*> filled;
-  for (const Wanted& one : wanted_)
+  for (const WantedTensor& one : wanted_)
     if (one.from && filled.insert(storage_of(one.tensor)).second) fill(one, spare);
 }
 
@@ -309,7 +309,7 @@ struct Building::State {
 
 Building::Building(const ModelConfig& json, const PretrainedOptions& options) : state_(std::make_unique<State>()) {
   const at::ScalarType dtype = dtype_named(options.dtype, json);
-  const Place place = place_of(options);
+  const RankPlace place = place_of(options);
   if (options.config.empty() && place.size > 1 && place.rank == 0)
     log_info(
         "the model is built whole on every rank: from_pretrained and from_config were given no config, whose ZeRO stage 3 "

@@ -15,7 +15,7 @@ namespace gannet {
 namespace {
 
 // One state of one parameter or, if `state` is null, its master.
-struct Own {
+struct OwnState {
   const Optimizer::State* state;
   std::string parameter;
   size_t group;
@@ -27,11 +27,11 @@ struct Own {
   std::string described() const { return state ? state->name : std::string("parameters"); }
   bool is_local() const { return !state || state->is_local(); }  // differs only after local steps
 };
-using IsLocal = std::function<bool(const Range& range, const std::string& parameter)>;
+using LocalTest = std::function<bool(const Range& range, const std::string& parameter)>;
 
 // Collects those of all ranges. `differ`: whether the ranks have different parameters.
-std::vector<Own> all_own(const EngineBase::Impl& impl, const IsLocal& differ) {
-  std::vector<Own> all;
+std::vector<OwnState> all_own(const EngineBase::Impl& impl, const LocalTest& differ) {
+  std::vector<OwnState> all;
   for (const Range& range : impl.store.ranges()) {
     const auto& optimizer = impl.groups[range.group].optimizer;
     if (!optimizer || !optimizer->owns_grad_reduction()) continue;
@@ -48,15 +48,15 @@ std::vector<Own> all_own(const EngineBase::Impl& impl, const IsLocal& differ) {
 }
 
 // State to read from the ranks with the values to take.
-struct Wanted {
-  Own own;
+struct WantedState {
+  OwnState own;
   bool is_there;  // each of those ranks has it
 };
 
-std::vector<Wanted> wanted_from(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks,
-                                const std::vector<Own>& all) {
-  std::vector<Wanted> wanted;
-  for (const Own& own : all)
+std::vector<WantedState> wanted_from(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks,
+                                     const std::vector<OwnState>& all) {
+  std::vector<WantedState> wanted;
+  for (const OwnState& own : all)
     wanted.push_back({own, std::all_of(saved_ranks.begin(), saved_ranks.end(), [&](const std::string& rank) {
                         const checkpoint::TensorInfo* saved = found.find(own.name_of(rank));
                         return saved && saved->numel() == own.values.numel();
@@ -65,11 +65,12 @@ std::vector<Wanted> wanted_from(const checkpoint::Opened& found, const std::vect
 }
 
 // Holds one rank's values at a time in memory, in the order of the ranks.
-void read_mean(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks, const std::vector<Wanted>& all) {
+void read_mean(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks,
+               const std::vector<WantedState>& all) {
   for (size_t r = 0; r < saved_ranks.size(); ++r) {
-    std::vector<std::pair<const Wanted*, at::Tensor>> read;
+    std::vector<std::pair<const WantedState*, at::Tensor>> read;
     std::vector<checkpoint::Target> targets;
-    for (const Wanted& one : all) {
+    for (const WantedState& one : all) {
       if (!one.is_there || one.own.values.numel() == 0) continue;
       const checkpoint::TensorInfo& saved = *found.find(one.own.name_of(saved_ranks[r]));
       read.emplace_back(&one, at::empty({saved.numel()}, saved.dtype));
@@ -82,7 +83,7 @@ void read_mean(const checkpoint::Opened& found, const std::vector<std::string>& 
     }
   }
   if (saved_ranks.size() < 2) return;
-  for (const Wanted& one : all)
+  for (const WantedState& one : all)
     if (one.is_there) one.own.values.div_(static_cast<double>(saved_ranks.size()));
 }
 
@@ -120,7 +121,8 @@ std::vector<StateEntry> common_entries(const EngineBase::Impl& impl) {
 }
 
 void add_rank_states(const EngineBase::Impl& impl, const std::string& rank, std::vector<checkpoint::Slice>& slices) {
-  for (const Own& own : all_own(impl, [&](const Range& range, const std::string&) { return ranks_differ(impl, range.group); }))
+  for (const OwnState& own :
+       all_own(impl, [&](const Range& range, const std::string&) { return ranks_differ(impl, range.group); }))
     slices.push_back({own.name_of(rank), own.values.sizes().vec(), 0, own.values.flatten()});
 }
 
@@ -131,17 +133,18 @@ std::string read_rank_states(const EngineBase::Impl& impl, const checkpoint::Ope
   const bool is_same = saved_mesh.size(kDataAxis) == ranks.mesh.size(kDataAxis);
   std::vector<std::string> saved_ranks;
   for (const uint32_t rank : saved_mesh.group(kDataAxis, source)) saved_ranks.push_back(rank_name(saved_mesh, rank));
-  std::vector<Own> own, mean;
-  for (Own& one : all_own(impl, [&](const Range&, const std::string& parameter) { return ranks_differed(found, parameter); })) {
+  std::vector<OwnState> own, mean;
+  for (OwnState& one :
+       all_own(impl, [&](const Range&, const std::string& parameter) { return ranks_differed(found, parameter); })) {
     if (!one.state && !takes_parameters) continue;
     const bool stays = is_same && (!one.is_local() || ranks_differ(impl, one.group));
     (stays ? own : mean).push_back(std::move(one));
   }
   std::set<std::string> averaged, missing;
-  const auto take = [&](const std::vector<std::string>& from, const std::vector<Own>& some, std::set<std::string>& taken) {
-    const std::vector<Wanted> all = wanted_from(found, from, some);
+  const auto take = [&](const std::vector<std::string>& from, const std::vector<OwnState>& some, std::set<std::string>& taken) {
+    const std::vector<WantedState> all = wanted_from(found, from, some);
     read_mean(found, from, all);
-    for (const Wanted& one : all) {
+    for (const WantedState& one : all) {
       if (one.is_there) {
         taken.insert(one.own.described());
       } else if (one.own.state) {  // a parameter keeps the weights to use

@@ -15,7 +15,7 @@
 
 namespace gannet {
 
-void Loading::restore() {
+void RankLoad::restore() {
   impl_.progress.global_steps = count("global_steps");
   impl_.progress.skipped_steps = count("skipped_steps");
   impl_.progress.consecutive_skips = count("consecutive_skips");
@@ -41,7 +41,7 @@ void Loading::restore() {
   restore_program_states();
 }
 
-void Loading::restore_schedule() {
+void RankLoad::restore_schedule() {
   impl_.schedule.position = value("schedule_position").as_int();
   std::vector<double>& state = impl_.schedule.state;
   const Value* const saved = found_.document().find("schedule_state");  // older checkpoints have none
@@ -55,7 +55,7 @@ void Loading::restore_schedule() {
                  state.size()));
 }
 
-void Loading::restore_optimizer() {
+void RankLoad::restore_optimizer() {
   impl_.progress.applied_steps = value("applied_steps").as_int();
   // Older checkpoints have none: optimizers drew no random numbers then.
   if (const Value* const seed = found_.document().find("optimizer_seed"); seed && seed->is_int())
@@ -74,7 +74,7 @@ void Loading::restore_optimizer() {
   if (user_optimizer_.defined()) restore_user_optimizer();
 }
 
-void Loading::restore_user_optimizer() {
+void RankLoad::restore_user_optimizer() {
   std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
@@ -85,12 +85,12 @@ void Loading::restore_user_optimizer() {
     for (size_t g = 0; g < rates.size(); ++g) *impl_.groups[g].find(GANNET_ROLE_LEARNING_RATE) = rates[g];
 }
 
-void Loading::load_user_optimizer(torch::serialize::InputArchive& archive) {
+void RankLoad::load_user_optimizer(torch::serialize::InputArchive& archive) {
   impl_.user_optimizer->get().load(archive);
   impl_.user_optimizer->take_rates(impl_.groups);
 }
 
-void Loading::load_torch_optimizer(torch::serialize::InputArchive& archive) {
+void RankLoad::load_torch_optimizer(torch::serialize::InputArchive& archive) {
   torch::optim::Optimizer& optimizer = impl_.torch_optimizer->get();
   optimizer.state().clear();  // the archive has no entry of a parameter without updates
   try {
@@ -105,7 +105,7 @@ void Loading::load_torch_optimizer(torch::serialize::InputArchive& archive) {
 }
 
 // A scale belongs to a precision: 1, the scale of fp32 and bf16, would lose fp16's small gradients.
-void Loading::restore_loss_scale() {
+void RankLoad::restore_loss_scale() {
   if (!impl_.skip_policy.is_fp16 || !impl_.scaler.is_dynamic()) return;
   const std::string precision = precision_of(found_);
   if (precision != "fp16") {
@@ -122,7 +122,7 @@ void Loading::restore_loss_scale() {
                    Value(impl_.scaler.scale()).to_json()));
 }
 
-void Loading::restore_accumulation() {
+void RankLoad::restore_accumulation() {
   const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();
   impl_.progress.micro_steps = accumulation == saved ? value("micro_steps").as_int() : impl_.progress.global_steps * accumulation;
   const Value* const in_step = found_.document().find("micro_in_step");  // older checkpoints have none
@@ -140,7 +140,7 @@ void Loading::restore_accumulation() {
 // checkpoint: the saved run may have had another schedule, length or rate. If the schedule is the
 // same, the checkpoint's value stays, since the program may have set it afterwards. `then`: the
 // schedule's value at the save; null in an older checkpoint.
-double Loading::scheduled_now(const std::string& name, const std::string& group, double due, double saved, const Value* then) {
+double RankLoad::scheduled_now(const std::string& name, const std::string& group, double due, double saved, const Value* then) {
   const bool is_same = then ? then->as_number() == due : impl_.schedule.is_by_hand();
   if (is_same || saved == due) return saved;
   const bool is_rounding = !then && std::abs(saved - due) <= 1e-9 * std::abs(due);
@@ -152,7 +152,7 @@ double Loading::scheduled_now(const std::string& name, const std::string& group,
 
 // Returns false if some group has no counterpart in the checkpoint: its hyperparameters are those
 // of the config and the schedule.
-bool Loading::restore_hyperparameters() {
+bool RankLoad::restore_hyperparameters() {
   const List& saved = value("groups").as_list();
   const Schedule::Values scheduled = impl_.schedule.now(impl_.groups);
   for (size_t g = 0; g < impl_.groups.size(); ++g) {
@@ -183,7 +183,7 @@ bool Loading::restore_hyperparameters() {
   return groups_.is_whole;
 }
 
-void Loading::restore_random_numbers() {
+void RankLoad::restore_random_numbers() {
   for (auto& [name, generator] : generators(impl_)) {
     const auto state = random_.find(name);
     if (state == random_.end() || !state->second.defined()) {
@@ -201,7 +201,7 @@ void Loading::restore_random_numbers() {
                  ranks_.size));
 }
 
-void Loading::restore_program_states() {
+void RankLoad::restore_program_states() {
   auto states_of = [&](uint32_t rank) -> const Dict& {
     const Value* states = found_.rank_document(rank).find("states");
     if (!states) throw Error(ErrorCode::kCorrupt, formatted("{}: rank {}'s document has no 'states'", found_.path(), rank));

@@ -278,7 +278,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   CheckpointWriter& writer = impl.writer();
   const bool is_async = impl.settings().checkpoint_async;
   auto call = impl.process_group->world()->enter(*impl.world_group, "save_checkpoint", impl.progress.global_steps, folder);
-  Timers::Scope timed(impl.timers, Timed::kCheckpoint);
+  Timers::Scope timed(impl.timers, TimedPhase::kCheckpoint);
   at::NoGradGuard no_grad;
   const std::string tag = agreed_tag(writer.ranks(), folder,
                                      options.tag.empty() ? formatted("global_step{}", impl.progress.global_steps) : options.tag,

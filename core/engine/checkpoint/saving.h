@@ -10,7 +10,7 @@
 
 namespace gannet {
 
-struct Saving {
+struct SaveState {
   std::set<std::string> loaded_folders;      // that this run resumed from
   std::unique_ptr<HostGroup> group;          // for background writes: they run beside what the engine's thread sends
   std::unique_ptr<CheckpointWriter> writer;  // null: nothing was saved. Destroyed first; its destructor waits for the write

@@ -23,14 +23,14 @@ class SharedSlices {
   void give(std::vector<checkpoint::Slice>& slices) const;
 
  private:
-  struct Group {
+  struct HolderGroup {
     std::vector<uint32_t> holders;
     std::vector<checkpoint::Slice> tensors;
   };
   const MeshShape& mesh_;  // refined
   uint32_t rank_;
   const checkpoint::Neighbours& neighbours_;
-  std::map<std::vector<std::string>, Group> groups_;  // by the axes along which the tensors differ
+  std::map<std::vector<std::string>, HolderGroup> groups_;  // by the axes along which the tensors differ
 };
 
 }  // namespace gannet

@@ -34,7 +34,7 @@ StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSpli
 
 // For elements of an array, from `place` on, that are a part of a tensor.
 StateEntry part_of(StateEntry::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array,
-                   int64_t place, const zero::Part& part) {
+                   int64_t place, const zero::TensorPart& part) {
   StateEntry kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin};
   if (part.numel == 0) return kept;
   if (array.is_here()) {
@@ -48,8 +48,8 @@ StateEntry part_of(StateEntry::Kind kind, const std::string& name, const Trained
 
 // Values of blocks: a rank has those for the blocks in its part of the parameter.
 StateEntry blocks_of(const std::string& name, const Optimizer::State& state, const Range& range,
-                     const TrainedParameter& parameter, const Array& array, const zero::Part& part) {
-  const zero::Part values = Range::values_in(part, state);
+                     const TrainedParameter& parameter, const Array& array, const zero::TensorPart& part) {
+  const zero::TensorPart values = Range::values_in(part, state);
   if (range.has_all_of(array)) return whole_of(StateEntry::Kind::kState, name, array.get(values.own, values.numel));
   return {StateEntry::Kind::kState,
           name,
@@ -79,16 +79,16 @@ void add_square(std::vector<StateEntry>& all, const std::string& name, const Gro
 }
 
 // Returns for each parameter the part that is on this rank, or an empty part.
-std::vector<zero::Part> part_of_each(const Range& range, const std::vector<zero::Part>& here) {
-  std::vector<zero::Part> parts(range.parameters.size());
+std::vector<zero::TensorPart> part_of_each(const Range& range, const std::vector<zero::TensorPart>& here) {
+  std::vector<zero::TensorPart> parts(range.parameters.size());
   for (const auto& part : here) parts[part.tensor] = part;
   return parts;
 }
-std::vector<zero::Part> part_of_each(const Range& range) { return part_of_each(range, range.parts); }
+std::vector<zero::TensorPart> part_of_each(const Range& range) { return part_of_each(range, range.parts); }
 
 // The same for SERVED states, which are distributed like ZeRO's shards.
-std::vector<zero::Part> served_parts(const Range& range) {
-  if (!range.averages_itself) return {};
+std::vector<zero::TensorPart> served_parts(const Range& range) {
+  if (!range.is_optimizer_reduced) return {};
   return part_of_each(
       range, zero::parts_of(range.layout, zero::shards_of(range.layout, range.ranks.comm->rank(), range.ranks.comm->size())));
 }
@@ -106,13 +106,13 @@ using EntryKind = StateEntry::Kind;
 
 // A per-element array of a parameter: whole if this rank has all of it, else the part that it has.
 StateEntry elements_of(EntryKind kind, const std::string& name, const Range& range, const TrainedParameter& parameter,
-                       const Array& array, const zero::Part& part) {
+                       const Array& array, const zero::TensorPart& part) {
   return with_split(range.has_all_of(array) ? whole_of(kind, name, range.slice(array.here(), parameter))
                                             : part_of(kind, name, parameter, array, part.own, part),
                     parameter.split);
 }
 
-StateEntry master_of(EntryKind kind, const Range& range, const TrainedParameter& parameter, const zero::Part& part) {
+StateEntry master_of(EntryKind kind, const Range& range, const TrainedParameter& parameter, const zero::TensorPart& part) {
   const Array& masters = range.masters();
   if (range.has_all_of(masters))
     return with_split(whole_of(kind, parameter.name, range.whole_master(parameter)), parameter.split);
@@ -145,11 +145,11 @@ void add_values(const EngineBase::Impl& impl, std::vector<StateEntry>& all) {
 }
 
 // Adds state `s` of every parameter of a range. The state is not one of the whole group.
-void add_state(const Range& range, const Group& group, size_t s, const Differs& differs, std::vector<StateEntry>& all) {
+void add_state(const Range& range, const Group& group, size_t s, const DifferenceTest& differs, std::vector<StateEntry>& all) {
   const Optimizer::State& state = group.optimizer->states()[s];
   const auto parts = part_of_each(range), served = served_parts(range);
   const auto of_group = [&](uint64_t begin, uint64_t count) {
-    return group.own_states[s].narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(count));
+    return group.group_states[s].narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(count));
   };
   for (size_t p = 0; p < range.parameters.size(); ++p) {
     const auto& parameter = range.parameters[p];
@@ -172,7 +172,7 @@ void add_state(const Range& range, const Group& group, size_t s, const Differs& 
   }
 }
 
-void add_states(const EngineBase::Impl& impl, const Differs& differs, std::vector<StateEntry>& all) {
+void add_states(const EngineBase::Impl& impl, const DifferenceTest& differs, std::vector<StateEntry>& all) {
   std::unordered_set<std::string> given;  // states of groups
   for (const auto& range : impl.store.ranges()) {
     const Group& group = impl.groups[range.group];
@@ -182,7 +182,7 @@ void add_states(const EngineBase::Impl& impl, const Differs& differs, std::vecto
       if (specs[s].is_of_rank()) continue;           // rank_states.cpp
       if (specs[s].extent == GANNET_STATE_SCALAR) {  // of the group: its first range gives it
         const std::string name = formatted("{}/@{}", specs[s].name, range.group);
-        if (given.insert(name).second) all.push_back(whole_of(EntryKind::kState, name, group.own_states[s].view({})));
+        if (given.insert(name).second) all.push_back(whole_of(EntryKind::kState, name, group.group_states[s].view({})));
       } else {
         add_state(range, group, s, differs, all);
       }
@@ -212,7 +212,7 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl) {
   return state_entries(impl, [&](const Range& range, const TrainedParameter&) { return ranks_differ(impl, range.group); });
 }
 
-std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differs& differs) {
+std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const DifferenceTest& differs) {
   refuse_late_declarations(impl);
   std::vector<StateEntry> all;
   add_values(impl, all);

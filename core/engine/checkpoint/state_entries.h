@@ -13,8 +13,8 @@ namespace gannet {
 // Trained parameters (their masters), frozen ones, buffers of this rank, optimizer states. Tied
 // parameters appear once. `differs`: whether the ranks have different values of a parameter, so
 // that its LOCAL states are not included (rank_states.h).
-using Differs = std::function<bool(const Range& range, const TrainedParameter& parameter)>;
-std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differs& differs);
+using DifferenceTest = std::function<bool(const Range& range, const TrainedParameter& parameter)>;
+std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const DifferenceTest& differs);
 std::vector<StateEntry> state_entries(const EngineBase::Impl& impl);  // as the ranks are now
 
 // Whether ranks have different parameters along axes other than data: pipeline stages, or boxes of

@@ -19,9 +19,9 @@ at::Tensor bytes_at(const void* pointer, uint64_t count) {
 }
 
 // A transfer that one of our threads waits for without a timeout.
-class Sent : public Transfer {
+class GlooTransfer : public Transfer {
  public:
-  explicit Sent(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+  explicit GlooTransfer(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
   void wait() override {
     bool is_over = false;
     try {
@@ -82,13 +82,13 @@ c10::intrusive_ptr<Backend> connect(const GroupOptions& options) {
 std::unique_ptr<Transfer> BackendMail::send(const void* from, uint64_t bytes, uint32_t to, Lane lane) {
   std::vector<at::Tensor> tensors{bytes_at(from, bytes)};
   const std::lock_guard lock(issuing_);
-  return std::make_unique<Sent>(backend_.send(tensors, static_cast<int>(to), lane));
+  return std::make_unique<GlooTransfer>(backend_.send(tensors, static_cast<int>(to), lane));
 }
 
 std::unique_ptr<Transfer> BackendMail::receive(void* to, uint64_t bytes, uint32_t from, Lane lane) {
   std::vector<at::Tensor> tensors{bytes_at(to, bytes)};
   const std::lock_guard lock(issuing_);
-  return std::make_unique<Sent>(backend_.recv(tensors, static_cast<int>(from), lane));
+  return std::make_unique<GlooTransfer>(backend_.recv(tensors, static_cast<int>(from), lane));
 }
 
 }  // namespace gannet_gloo

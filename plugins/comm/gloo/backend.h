@@ -40,13 +40,13 @@ class BackendMail : public Mail {
 };
 
 // An operation started by c10d, and this rank's work after its completion.
-struct Launched {
+struct LaunchedOperation {
   c10::intrusive_ptr<c10d::Work> work;
   std::function<void()> then = nullptr;
 };
 
 // Starts an all_reduce, a broadcast, an all_gather or all_to_all of equal or counted parts, or a
 // barrier.
-Launched launch(Backend& backend, const Collective& collective);
+LaunchedOperation launch(Backend& backend, const Collective& collective);
 
 }  // namespace gannet_gloo

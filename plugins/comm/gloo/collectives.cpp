@@ -55,27 +55,27 @@ at::Tensor wrap(const void* pointer, uint64_t count, at::ScalarType type) {
   return at::from_blob(const_cast<void*>(pointer), {static_cast<int64_t>(count)}, at::TensorOptions().dtype(type));
 }
 
-Launched launch_sum(Backend& backend, const Collective& c) {
+LaunchedOperation launch_sum(Backend& backend, const Collective& c) {
   const auto type = reducible_type(c.dtype);
   c10d::AllreduceOptions options;
   options.reduceOp = reduction(c.reduce_op, c.dtype);
   if (c.send != c.recv) std::memcpy(c.recv, c.send, c.bytes());
   gannet::sdk::scale(c.recv, c.count, c.dtype, c.first_factor());
   std::vector<at::Tensor> tensors{wrap(c.recv, c.count, type)};
-  Launched launched{backend.allreduce(tensors, options)};
+  LaunchedOperation launched{backend.allreduce(tensors, options)};
   if (c.final_factor() != 1.0) launched.then = [c] { gannet::sdk::scale(c.recv, c.count, c.dtype, c.final_factor()); };
   return launched;
 }
 
 // 16-bit elements are sent and added as floats, and rounded once.
-Launched launch_wide_sum(Backend& backend, const Collective& c) {
+LaunchedOperation launch_wide_sum(Backend& backend, const Collective& c) {
   auto wide = std::make_shared<std::vector<float>>(c.count);
   gannet::sdk::widen(wide->data(), c.send, c.count, c.dtype);
   gannet::sdk::scale(wide->data(), c.count, GANNET_FLOAT32, c.first_factor());
   c10d::AllreduceOptions options;
   options.reduceOp = reduction(c.reduce_op, GANNET_FLOAT32);
   std::vector<at::Tensor> tensors{wrap(wide->data(), c.count, at::kFloat)};
-  Launched launched{backend.allreduce(tensors, options)};
+  LaunchedOperation launched{backend.allreduce(tensors, options)};
   launched.then = [c, wide] {
     gannet::sdk::scale(wide->data(), c.count, GANNET_FLOAT32, c.final_factor());
     gannet::sdk::narrow(c.recv, wide->data(), c.count, c.dtype);
@@ -85,7 +85,7 @@ Launched launch_wide_sum(Backend& backend, const Collective& c) {
 
 }  // namespace
 
-Launched launch(Backend& backend, const Collective& c) {
+LaunchedOperation launch(Backend& backend, const Collective& c) {
   const uint64_t size = c.size, bytes = c.bytes();
   // Operations that only move data move bytes, so they support every type.
   switch (c.op) {

@@ -16,7 +16,7 @@ using gannet::sdk::Collective;
 using gannet::sdk::Failure;
 
 // The groups, for abort() from another thread. Outlives them.
-struct Groups {
+struct OpenGroups {
   std::mutex mutex;
   std::set<gannet_gloo::Group*> all;
   std::atomic<bool> left_pending{false};  // a work timed out and may still be in flight
@@ -30,7 +30,7 @@ struct Groups {
 class Gloo : public gannet::sdk::CommBase {
  public:
   struct Group {
-    Group(Groups& all, std::unique_ptr<gannet_gloo::Group> made) : groups(all), group(std::move(made)) {
+    Group(OpenGroups& all, std::unique_ptr<gannet_gloo::Group> made) : groups(all), group(std::move(made)) {
       const std::lock_guard lock(groups.mutex);
       groups.all.insert(group.get());
     }
@@ -41,7 +41,7 @@ class Gloo : public gannet::sdk::CommBase {
       }
       if (groups.left_pending) group->abort();  // otherwise the destructor would wait for messages that never arrive
     }
-    Groups& groups;
+    OpenGroups& groups;
     std::unique_ptr<gannet_gloo::Group> group;
   };
   struct Work {
@@ -51,7 +51,7 @@ class Gloo : public gannet::sdk::CommBase {
       return is_over;
     }
     bool is_over() { return work->is_over(); }
-    Groups& groups;
+    OpenGroups& groups;
     std::unique_ptr<gannet_gloo::Work> work;
   };
   static constexpr gannet_param_spec kParams[] = {
@@ -100,7 +100,7 @@ class Gloo : public gannet::sdk::CommBase {
   }
 
   gannet_gloo::GroupOptions defaults_;
-  Groups groups_;
+  OpenGroups groups_;
 };
 
 }  // namespace

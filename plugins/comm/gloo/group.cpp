@@ -16,15 +16,15 @@ using gannet::sdk::Failure;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-class Done : public Work {
+class FinishedWork : public Work {
  public:
   bool wait(uint64_t) override { return true; }
   bool is_over() override { return true; }
 };
 
-class Pending : public Work {
+class PendingWork : public Work {
  public:
-  Pending(Launched launched, std::string doing, std::shared_ptr<std::atomic<bool>> aborted)
+  PendingWork(LaunchedOperation launched, std::string doing, std::shared_ptr<std::atomic<bool>> aborted)
       : work_(std::move(launched.work)),
         then_(std::move(launched.then)),
         doing_(std::move(doing)),
@@ -58,9 +58,9 @@ class Pending : public Work {
 };
 
 // The ring's links to both neighbours.
-class Neighbours : public Link {
+class NeighbourLinks : public Link {
  public:
-  Neighbours(Mail& mail, uint32_t rank, uint32_t size)
+  NeighbourLinks(Mail& mail, uint32_t rank, uint32_t size)
       : mail_(mail), next_((rank + 1) % size), previous_((rank + size - 1) % size) {}
   std::unique_ptr<Transfer> send(const void* from, uint64_t bytes) override { return mail_.send(from, bytes, next_, kRing); }
   std::unique_ptr<Transfer> receive(void* to, uint64_t bytes) override { return mail_.receive(to, bytes, previous_, kRing); }
@@ -70,9 +70,9 @@ class Neighbours : public Link {
   uint32_t next_, previous_;
 };
 
-class Connected : public Group {
+class ConnectedGroup : public Group {
  public:
-  explicit Connected(const GroupOptions& options) try
+  explicit ConnectedGroup(const GroupOptions& options) try
       : options_(options),
         aborted_(std::make_shared<std::atomic<bool>>(false)),
         backend_(connect(options)),
@@ -82,7 +82,7 @@ class Connected : public Group {
                      text_of(std::current_exception()));
   }
 
-  ~Connected() override {
+  ~ConnectedGroup() override {
     // A thread of an aborted backend may block in Gloo until Gloo's timeout, and the destructor
     // would join it.
     if (*aborted_) backend_.release();
@@ -91,7 +91,7 @@ class Connected : public Group {
   std::unique_ptr<Work> start(const Collective& c) override {
     const std::string doing = sentence(c);
     return begin(doing, [&]() -> std::unique_ptr<Work> {
-      if (moves_nothing(c)) return std::make_unique<Done>();
+      if (moves_nothing(c)) return std::make_unique<FinishedWork>();
       if (c.op == GANNET_REDUCE_SCATTER)
         return c.send_counts || c.sums_in_float() || c.reduce_op == GANNET_PREMULTIPLIED_SUM
                    ? exchange_and_sum(c, doing, mail_, messages_)
@@ -99,7 +99,7 @@ class Connected : public Group {
       if (c.op == GANNET_SEND || c.op == GANNET_RECV || (c.op == GANNET_ALL_GATHER && c.recv_counts))
         return messages_.watch(messages_of(c, mail_), doing);
       const std::lock_guard lock(issuing_);
-      return std::make_unique<Pending>(launch(*backend_, c), doing, aborted_);
+      return std::make_unique<PendingWork>(launch(*backend_, c), doing, aborted_);
     });
   }
 
@@ -166,8 +166,8 @@ class Connected : public Group {
     std::lock_guard lock(making_ring_);
     if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
     if (!ring_)
-      ring_ =
-          std::make_unique<Ring>(options_.rank, options_.size, std::make_unique<Neighbours>(mail_, options_.rank, options_.size));
+      ring_ = std::make_unique<Ring>(options_.rank, options_.size,
+                                     std::make_unique<NeighbourLinks>(mail_, options_.rank, options_.size));
     return *ring_;
   }
 
@@ -181,11 +181,11 @@ class Connected : public Group {
   Messages messages_;           // also destroyed before mail_
 };
 
-class Alone : public Group {
+class SingleRankGroup : public Group {
  public:
   std::unique_ptr<Work> start(const Collective& collective) override {
     gannet::sdk::do_alone(collective);
-    return std::make_unique<Done>();
+    return std::make_unique<FinishedWork>();
   }
   std::vector<std::unique_ptr<Work>> start_many(const std::vector<Collective>& batch) override {
     for (const Collective& one : batch) gannet::sdk::do_alone(one);
@@ -197,8 +197,8 @@ class Alone : public Group {
 }  // namespace
 
 std::unique_ptr<Group> make_group(const GroupOptions& options) {
-  if (options.size == 1) return std::make_unique<Alone>();
-  return std::make_unique<Connected>(options);
+  if (options.size == 1) return std::make_unique<SingleRankGroup>();
+  return std::make_unique<ConnectedGroup>(options);
 }
 
 }  // namespace gannet_gloo

@@ -76,9 +76,9 @@ std::unique_ptr<Work> Messages::watch(std::vector<Message> messages, const std::
   }
   changed_.notify_all();
 
-  class Pending : public Work {
+  class BatchWork : public Work {
    public:
-    explicit Pending(std::shared_ptr<Batch> batch) : batch_(std::move(batch)) {}
+    explicit BatchWork(std::shared_ptr<Batch> batch) : batch_(std::move(batch)) {}
     bool wait(uint64_t timeout_ms) override {
       std::unique_lock lock(batch_->mutex);
       if (!batch_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return batch_->is_over; }))
@@ -94,7 +94,7 @@ std::unique_ptr<Work> Messages::watch(std::vector<Message> messages, const std::
    private:
     std::shared_ptr<Batch> batch_;
   };
-  return std::make_unique<Pending>(batch);
+  return std::make_unique<BatchWork>(batch);
 }
 
 void Messages::abort() {

@@ -76,9 +76,9 @@ std::unique_ptr<Work> Ring::start(const Collective& args, const std::string& doi
   }
   changed_.notify_all();
 
-  class Pending : public Work {
+  class RingWork : public Work {
    public:
-    explicit Pending(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+    explicit RingWork(std::shared_ptr<Job> job) : job_(std::move(job)) {}
     bool wait(uint64_t timeout_ms) override {
       std::unique_lock lock(job_->mutex);
       if (!job_->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [this] { return job_->done; })) return false;
@@ -93,7 +93,7 @@ std::unique_ptr<Work> Ring::start(const Collective& args, const std::string& doi
    private:
     std::shared_ptr<Job> job_;
   };
-  return std::make_unique<Pending>(job);
+  return std::make_unique<RingWork>(job);
 }
 
 void Ring::abort() {
@@ -142,9 +142,9 @@ void Ring::wait(std::unique_ptr<Transfer>& transfer) {
     if (aborted_) throw Failure(GANNET_PEER_LOST, "aborted");
     waited_ = transfer.get();
   }
-  struct Reset {
+  struct WaitedTransferReset {
     Ring& ring;
-    ~Reset() {
+    ~WaitedTransferReset() {
       std::lock_guard lock(ring.mutex_);
       ring.waited_ = nullptr;
     }

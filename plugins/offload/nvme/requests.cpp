@@ -11,8 +11,8 @@ uint64_t piece_count(const Region& region, uint64_t offset, uint64_t bytes) {
   return (offset + bytes - 1) / region.block_size - offset / region.block_size + 1;
 }
 
-Piece cut_first(Piece& left) {
-  Piece piece = left;
+TransferPiece cut_first(TransferPiece& left) {
+  TransferPiece piece = left;
   piece.bytes = std::min(left.bytes, left.region->block_size - left.offset % left.region->block_size);
   left.offset += piece.bytes;
   left.buffer += piece.bytes;
@@ -51,31 +51,31 @@ void Requests::wait_for(const Region& region) {
   finished_.wait(lock, [&] { return region.requests_open == 0; });
 }
 
-void Requests::take(size_t limit, bool may_sleep, std::vector<Piece>& pieces) {
+void Requests::take(size_t limit, bool may_sleep, std::vector<TransferPiece>& pieces) {
   std::unique_lock lock(mutex_);
   if (may_sleep) arrived_.wait(lock, [&] { return closed_ || !queue_.empty(); });
   for (; limit > 0 && !queue_.empty(); --limit) {
-    Piece& left = queue_.front();
+    TransferPiece& left = queue_.front();
     pieces.push_back(cut_first(left));
     if (left.bytes == 0) queue_.pop_front();
   }
 }
 
-void Requests::done(const std::vector<Outcome>& outcomes) {
+void Requests::done(const std::vector<PieceOutcome>& outcomes) {
   bool finished = false;
   {
     const std::lock_guard lock(mutex_);
-    for (const Outcome& outcome : outcomes) finished |= finish(outcome);
+    for (const PieceOutcome& outcome : outcomes) finished |= finish(outcome);
   }
   if (finished) finished_.notify_all();
 }
 
-bool Requests::finish(const Outcome& outcome) {
+bool Requests::finish(const PieceOutcome& outcome) {
   Work& work = *outcome.piece.work;
   if (outcome.failure && !work.failure) {
     work.failure = outcome.failure;
     // Drop the rest of a failed request.
-    const auto rest = std::find_if(queue_.begin(), queue_.end(), [&](const Piece& left) { return left.work == &work; });
+    const auto rest = std::find_if(queue_.begin(), queue_.end(), [&](const TransferPiece& left) { return left.work == &work; });
     if (rest != queue_.end()) {
       work.pieces_open -= piece_count(*rest->region, rest->offset, rest->bytes);
       queue_.erase(rest);

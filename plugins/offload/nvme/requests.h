@@ -24,7 +24,7 @@ struct Work {
   std::optional<Failure> failure;  // the first one
 };
 
-struct Piece {
+struct TransferPiece {
   Work* work = nullptr;
   Region* region = nullptr;
   char* buffer = nullptr;  // [bytes]
@@ -32,8 +32,8 @@ struct Piece {
   bool is_write = false;
 };
 
-struct Outcome {
-  Piece piece;
+struct PieceOutcome {
+  TransferPiece piece;
   std::optional<Failure> failure;
 };
 
@@ -47,16 +47,16 @@ class Requests {
   // ---- Workers
   // Appends up to `limit` pieces. With `may_sleep`, waits for one; returns none once close() was
   // called and all pieces are taken.
-  void take(size_t limit, bool may_sleep, std::vector<Piece>& pieces);
-  void done(const std::vector<Outcome>& outcomes);
+  void take(size_t limit, bool may_sleep, std::vector<TransferPiece>& pieces);
+  void done(const std::vector<PieceOutcome>& outcomes);
   void close();
 
  private:
-  bool finish(const Outcome& outcome);  // true if its work is over
+  bool finish(const PieceOutcome& outcome);  // true if its work is over
 
   std::mutex mutex_;
   std::condition_variable arrived_, finished_;
-  std::deque<Piece> queue_;  // the remaining range of each request
+  std::deque<TransferPiece> queue_;  // the remaining range of each request
   std::unordered_map<Work*, std::unique_ptr<Work>> works_;
   bool closed_ = false;
 };

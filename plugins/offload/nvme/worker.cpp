@@ -15,21 +15,23 @@ namespace nvme {
 namespace {
 
 // "write of 1048576 bytes at offset 3145728 of region 'exp_avg' ('/local/nvme/gannet-...-rank0/0-exp_avg')"
-std::string describe(const Piece& piece) {
+std::string describe(const TransferPiece& piece) {
   return std::string(piece.is_write ? "write" : "read") + " of " + std::to_string(piece.bytes) + " bytes at offset " +
          std::to_string(piece.offset) + " of region '" + piece.region->name + "' ('" + piece.region->path + "')";
 }
 
-Failure failure_of(const Piece& piece, int code) { return system_failure(describe(piece), code, piece.region->nvme_path); }
+Failure failure_of(const TransferPiece& piece, int code) {
+  return system_failure(describe(piece), code, piece.region->nvme_path);
+}
 
-Failure short_transfer(const Piece& piece, uint64_t bytes_done) {
+Failure short_transfer(const TransferPiece& piece, uint64_t bytes_done) {
   return Failure(GANNET_IO_ERROR,
                  describe(piece) + " ended after " + std::to_string(bytes_done) + " bytes; " +
                      free_text(piece.region->nvme_path) +
                      ": the kernel's log (dmesg) says more of the drive; name another nvme_path if it is failing");
 }
 
-Failure mismatch(const Piece& piece, uint64_t found, uint64_t written) {
+Failure mismatch(const TransferPiece& piece, uint64_t found, uint64_t written) {
   char sums[64];
   std::snprintf(sums, sizeof(sums), "%016" PRIx64 ", not %016" PRIx64, found, written);
   return Failure(GANNET_IO_ERROR, describe(piece) + ": what was read is not what was written (checksum " + sums +
@@ -97,7 +99,7 @@ void Worker::fill() {
   if (idle_.empty() || (busy && !options_.overlap_events)) return;
   taken_.clear();
   requests_.take(idle_.size(), /*may_sleep=*/!busy && finished_.empty(), taken_);
-  for (const Piece& piece : taken_) {
+  for (const TransferPiece& piece : taken_) {
     Slot& slot = *idle_.back();
     idle_.pop_back();
     slot.piece = piece;
@@ -111,7 +113,7 @@ void Worker::fill() {
 }
 
 void Worker::prepare(Slot& slot) {
-  const Piece& piece = slot.piece;
+  const TransferPiece& piece = slot.piece;
   char* buffer = piece.buffer + slot.bytes_done;
   const uint64_t bytes = piece.bytes - slot.bytes_done;
   const auto offset = static_cast<long long>(piece.offset + slot.bytes_done);
@@ -190,7 +192,7 @@ void Worker::advance(Slot& slot, long result) {
 }
 
 void Worker::complete(Slot& slot, std::optional<Failure> failure) {
-  const Piece& piece = slot.piece;
+  const TransferPiece& piece = slot.piece;
   if (piece.is_write && !failure)
     if (const int64_t block = piece.region->whole_block(piece.offset, piece.bytes); block >= 0)
       piece.region->sums.set(static_cast<uint64_t>(block), slot.sum);

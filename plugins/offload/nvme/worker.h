@@ -26,7 +26,7 @@ class Worker {
  private:
   struct Slot {
     iocb control{};
-    Piece piece;
+    TransferPiece piece;
     uint64_t bytes_done = 0;
     uint64_t sum = BlockSums::kNone;  // of a block that is written as a whole
     bool in_flight = false;
@@ -46,13 +46,13 @@ class Worker {
   Requests& requests_;
   const Options& options_;
   io_context_t context_ = nullptr;
-  std::vector<Slot> slots_;        // [queue_depth]
-  std::vector<Slot*> idle_;        // without a piece
-  std::vector<Slot*> ready_;       // to be submitted
-  std::vector<Slot*> unsummed_;    // writes of this round whose checksum is to be computed
-  std::vector<Outcome> finished_;  // to be verified and reported
+  std::vector<Slot> slots_;             // [queue_depth]
+  std::vector<Slot*> idle_;             // without a piece
+  std::vector<Slot*> ready_;            // to be submitted
+  std::vector<Slot*> unsummed_;         // writes of this round whose checksum is to be computed
+  std::vector<PieceOutcome> finished_;  // to be verified and reported
   size_t in_flight_ = 0;
-  std::vector<Piece> taken_;
+  std::vector<TransferPiece> taken_;
   std::vector<iocb*> batch_;
   std::vector<io_event> events_;
   std::thread thread_;

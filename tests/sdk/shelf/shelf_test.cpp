@@ -98,7 +98,7 @@ TEST_P(ShelfRow, TrainsAsTheReference) {
   kit::Subject subject;
   subject.plugin = &steady_of(GetParam());
   const kit::Problem problem = kit::many_shapes({});
-  const kit::Trained trained = kit::train(subject, problem, kit::uncut(problem, {}), {.steps = 40, .grad_scale = 0.5});
+  const kit::TrainingResult trained = kit::train(subject, problem, kit::uncut(problem, {}), {.steps = 40, .grad_scale = 0.5});
   const std::vector<float> expected = reference(problem, 40, 0.5);
   double sum = 0, expected_sum = 0;
   for (const auto& tensor : trained.params)
@@ -139,8 +139,8 @@ TEST_P(ShelfRow, SaysThatAServiceOfTheHostFailed) {
   const plugin::Plugin& plugin = steady_of(GetParam());
   const kit::FailingHost host(kit::FailingHost::Service::kParallelFor);
   const plugin::ParamSet params = plugin::parse_params(plugin, {}, {});
-  kit::Outcome outcome;
-  const kit::Object made(plugin, params.view(), host.table(), outcome);
+  kit::CallOutcome outcome;
+  const kit::PluginObject made(plugin, params.view(), host.table(), outcome);
   ASSERT_TRUE(outcome.ok()) << outcome.message;
   alignas(64) float param[8] = {}, grad[8] = {1}, velocity[8] = {};
   double mean = 0, sums = 1;
@@ -178,7 +178,7 @@ TEST(Shelf, RowsThatTrainAtOnceDoNotDisturbOneAnother) {
   const std::vector<Row> rows = present_rows();
   ASSERT_GE(rows.size(), 2u);
   const kit::Problem problem = kit::many_shapes({});
-  std::vector<kit::Trained> found(rows.size());
+  std::vector<kit::TrainingResult> found(rows.size());
   constexpr size_t kThreads = kit::kPlaces - 1;
   for (size_t first = 0; first < rows.size(); first += kThreads) {
     std::vector<std::thread> threads;
@@ -189,7 +189,7 @@ TEST(Shelf, RowsThatTrainAtOnceDoNotDisturbOneAnother) {
         subject.plugin = &steady_of(rows[r]);
         try {
           found[r] = kit::train(subject, problem, kit::uncut(problem, {}), {.steps = 40});
-        } catch (const kit::Failed&) {  // then it has no parameters, which differ
+        } catch (const kit::CheckFailure&) {  // then it has no parameters, which differ
         }
       });
     for (auto& thread : threads) thread.join();

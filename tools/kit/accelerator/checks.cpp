@@ -11,15 +11,15 @@ namespace gannet::kit {
 
 Device::Device(const Subject& subject)
     : plugin_(*subject.plugin), api_(*interfaces::api_of<gannet_accelerator_api>(plugin_)), params_(subject.parsed()) {
-  Outcome outcome;
-  object_ = std::make_unique<Object>(plugin_, params_.view(), host_.table(), outcome);
+  CallOutcome outcome;
+  object_ = std::make_unique<PluginObject>(plugin_, params_.view(), host_.table(), outcome);
   require_explained("create", outcome);
-  if (outcome.status == GANNET_UNAVAILABLE) throw Skipped(formatted("there is no such device here: {}", outcome.message));
+  if (outcome.status == GANNET_UNAVAILABLE) throw SkippedCheck(formatted("there is no such device here: {}", outcome.message));
   require_ok("create", outcome);
 }
 
 uint32_t Device::count() const {
-  const Calling calling("device_count", 0);
+  const CallScope calling("device_count", 0);
   return api_.device_count(self());
 }
 
@@ -30,7 +30,7 @@ namespace {
 constexpr uint64_t kKnown = GANNET_ACCELERATOR_FP16 | GANNET_ACCELERATOR_BF16 | GANNET_ACCELERATOR_PINNED_MEMORY |
                             GANNET_ACCELERATOR_STREAMS | GANNET_ACCELERATOR_QUEUES | GANNET_ACCELERATOR_SEPARATE_MEMORY;
 
-void fail(const std::string& found, const std::string& expected = "") { throw Failed(found, text_of(place()), expected); }
+void fail(const std::string& found, const std::string& expected = "") { throw CheckFailure(found, text_of(place()), expected); }
 
 void describe_devices(Subject& subject) {
   const Device device(subject);
@@ -42,7 +42,7 @@ void describe_devices(Subject& subject) {
     gannet_device_info info{};
     std::memset(info.name, 'x', sizeof(info.name));
     info.struct_size = sizeof(info);
-    const Outcome outcome = call("device_info", device.plugin(), device.api().device_info, device.self(), d, &info);
+    const CallOutcome outcome = call("device_info", device.plugin(), device.api().device_info, device.self(), d, &info);
     require_explained("device_info", outcome);
     require_ok("device_info", outcome);
     const size_t length = ::strnlen(info.name, sizeof(info.name));
@@ -58,7 +58,7 @@ void describe_devices(Subject& subject) {
       fail(formatted("torch_device_type is {}", info.torch_device_type), "the number of a c10::DeviceType");
     for (const auto& [name, function] :
          {std::pair{"set_device", device.api().set_device}, std::pair{"synchronize", device.api().synchronize}}) {
-      const Outcome set = call(name, device.plugin(), function, device.self(), d);
+      const CallOutcome set = call(name, device.plugin(), function, device.self(), d);
       require_explained(name, set);
       require_ok(name, set);
     }
@@ -69,7 +69,7 @@ void refuse_devices(Subject& subject) {
   const Device device(subject);
   for (const uint32_t wrong : {device.count(), device.count() + 100, UINT32_MAX}) {
     set_config(formatted("device {} of {}", wrong, device.count()));
-    const auto refused = [&](const char* name, const Outcome& outcome) {
+    const auto refused = [&](const char* name, const CallOutcome& outcome) {
       require_explained(name, outcome);
       if (outcome.ok()) fail(formatted("{} accepts device {}, and there are {}", name, wrong, device.count()));
     };
@@ -107,7 +107,7 @@ void describe_itself(Subject& subject) {
     fail("plugin_device is empty", "a device's name, or null for its own");
   // Check the default stream on every device; what the handle points to is up to the vendor.
   for (uint32_t d = 0; d < device.count(); ++d) {
-    const Calling calling("native_stream", 0);
+    const CallScope calling("native_stream", 0);
     void* stream = api.native_stream(device.self(), d, 0);
     if (stream && !(bits & GANNET_ACCELERATOR_STREAMS))
       fail("native_stream has a handle, and GANNET_ACCELERATOR_STREAMS is not set", "null on a device without streams");

@@ -9,7 +9,7 @@
 
 namespace gannet::kit {
 
-// An accelerator's object; throws Skipped with the reason if there is no such device here.
+// An accelerator's object; throws SkippedCheck with the reason if there is no such device here.
 class Device {
  public:
   explicit Device(const Subject& subject);
@@ -25,7 +25,7 @@ class Device {
   const gannet_accelerator_api& api_;
   const gannet::Host host_;
   plugin::ParamSet params_;
-  std::unique_ptr<Object> object_;
+  std::unique_ptr<PluginObject> object_;
 };
 
 // queue_checks.cpp

@@ -39,7 +39,7 @@ class Event {
 class Queue {
  public:
   Queue(const Device& device, const char* name) : device_(device) {
-    const Outcome outcome =
+    const CallOutcome outcome =
         call("queue_create", device.plugin(), device.api().queue_create, device.self(), uint32_t{0}, name, &handle_);
     require_explained("queue_create", outcome);
     require_ok("queue_create", outcome);
@@ -48,7 +48,7 @@ class Queue {
   ~Queue() { end(); }
   void end() {
     if (!handle_) return;
-    const Calling calling("queue_destroy", 0);
+    const CallScope calling("queue_destroy", 0);
     device_.api().queue_destroy(device_.self(), std::exchange(handle_, nullptr));
   }
   void copy(void* to, const void* from, uint64_t bytes) {
@@ -59,7 +59,7 @@ class Queue {
     void* event = nullptr;
     require_ok("event_record",
                call("event_record", device_.plugin(), device_.api().event_record, device_.self(), handle_, &event));
-    if (!event) throw Failed("event_record returned GANNET_OK and no event", text_of(place()));
+    if (!event) throw CheckFailure("event_record returned GANNET_OK and no event", text_of(place()));
     return {device_, event};
   }
   void wait(const Event& event) {
@@ -84,14 +84,15 @@ void require_same(const Buffer& found, const Buffer& expected, const std::string
   const auto* bytes = found.as<const unsigned char>();
   const auto [a, b] = std::mismatch(bytes, bytes + found.bytes(), expected.as<const unsigned char>());
   if (a != bytes + found.bytes())
-    throw Failed(formatted("{}: byte {} of {} is {:#x}, not {:#x}", what, a - bytes, found.bytes(), unsigned{*a}, unsigned{*b}),
-                 text_of(place()));
+    throw CheckFailure(
+        formatted("{}: byte {} of {} is {:#x}, not {:#x}", what, a - bytes, found.bytes(), unsigned{*a}, unsigned{*b}),
+        text_of(place()));
   if (std::string where; !found.is_intact(&where))
-    throw Failed(formatted("a copy wrote {} of its target", where), text_of(place()), "no access outside of a buffer");
+    throw CheckFailure(formatted("a copy wrote {} of its target", where), text_of(place()), "no access outside of a buffer");
 }
 
 void require_queues(const Device& device) {
-  if (!device.has_queues()) throw Skipped("it has no queues");
+  if (!device.has_queues()) throw SkippedCheck("it has no queues");
 }
 
 constexpr uint64_t kLarge = (8 << 20) + 5;
@@ -138,7 +139,7 @@ void order_by_events(Subject& subject) {
   {  // a queue without any work
     const Event idle = in.record();
     idle.wait();
-    if (!idle.is_over()) throw Failed("event_query says that an event is not over behind event_wait", text_of(place()));
+    if (!idle.is_over()) throw CheckFailure("event_query says that an event is not over behind event_wait", text_of(place()));
     idle.wait();
   }
   set_config("event_query alone");
@@ -206,7 +207,7 @@ void outlive_queues(Subject& subject) {
     const Event last = queue.record();
     queue.end();
     require_same(to, from, "behind queue_destroy");
-    if (!last.is_over()) throw Failed("the event of a destroyed queue is not over", text_of(place()));
+    if (!last.is_over()) throw CheckFailure("the event of a destroyed queue is not over", text_of(place()));
     last.wait();
     // Another queue that waits for this event proceeds.
     Queue other(device, "other");
@@ -243,7 +244,7 @@ void use_queues_in_threads(Subject& subject) {
           require_same(to, own, "a copy of this thread's queue");
           require_same(common, from, "a copy that another thread's queue made");
         }
-      } catch (const Failed& failure) {
+      } catch (const CheckFailure& failure) {
         wrong[t] = failure.found;
       } catch (const std::exception& error) {
         wrong[t] = error.what();
@@ -251,7 +252,7 @@ void use_queues_in_threads(Subject& subject) {
     });
   for (auto& thread : threads) thread.join();
   for (size_t t = 0; t < kThreads; ++t)
-    if (!wrong[t].empty()) throw Failed(wrong[t], formatted("thread {} of {}", t, kThreads));
+    if (!wrong[t].empty()) throw CheckFailure(wrong[t], formatted("thread {} of {}", t, kThreads));
 }
 
 void pin_memory(Subject& subject) {

@@ -19,20 +19,20 @@ using std::chrono::milliseconds;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // A collective that another rank must join, or a message that it must send.
-Wanted waiting(bool message, uint32_t other, uint64_t count) {
+RequestedCollective waiting(bool message, uint32_t other, uint64_t count) {
   if (message) return {.op = GANNET_RECV, .count = count, .peer = other};
   return {.count = count};
 }
 
 [[noreturn]] void fail(const std::string& found, const std::string& expected = "") {
-  throw Failed(found, text_of(place()), expected);
+  throw CheckFailure(found, text_of(place()), expected);
 }
 
 // The last rank starts its part of a collective, and of a message to rank 0, after the others have
 // run `early` on theirs. `early` returns the function that ends the work.
 template <class Early>
 void with_a_late_rank(Peer& peer, Early&& early) {
-  Group world = peer.world();
+  PeerGroup world = peer.world();
   const uint32_t late = world.size() - 1;
   for (const bool message : {false, true}) {
     world.barrier();
@@ -40,9 +40,10 @@ void with_a_late_rank(Peer& peer, Early&& early) {
     if (message && world.rank() != 0 && !is_late) continue;
     const std::string point = message ? "a recv waits" : "an all_reduce waits";
     if (is_late) peer.await(point, message ? 1 : late);
-    const Trial trial(world.rank(), world.size(),
-                      message && is_late ? Wanted{.op = GANNET_SEND, .count = 1003, .peer = 0} : waiting(message, late, 1003));
-    Work work = world.start(trial.args(), trial.name());
+    const CollectiveTrial trial(
+        world.rank(), world.size(),
+        message && is_late ? RequestedCollective{.op = GANNET_SEND, .count = 1003, .peer = 0} : waiting(message, late, 1003));
+    PeerWork work = world.start(trial.args(), trial.name());
     if (is_late) {
       work.must_end();
     } else {
@@ -56,16 +57,16 @@ void with_a_late_rank(Peer& peer, Early&& early) {
 }
 
 void complete_late(Peer& peer) {
-  with_a_late_rank(peer, [&](Work& work) {
+  with_a_late_rank(peer, [&](PeerWork& work) {
     for (int i = 0; i < 20; ++i) {
       if (work.is_over()) fail("work_query says that it is over, and a rank has not come yet");
       std::this_thread::sleep_for(milliseconds(1));
     }
-    return [&peer](Work& late) {
+    return [&peer](PeerWork& late) {
       const auto until = Clock::now() + milliseconds(peer.timeout_ms());
       while (!late.is_over() && Clock::now() < until) std::this_thread::sleep_for(milliseconds(1));
       if (!late.is_over()) fail("work_query never says that it is over", "work_query alone sees the end of a work");
-      const Outcome outcome = late.wait(0);
+      const CallOutcome outcome = late.wait(0);
       if (outcome.status == GANNET_TIMEOUT)
         fail("work_wait timed out, and work_query had said that it is over", "work_wait returns at once");
       require_ok("work_wait", outcome);
@@ -77,11 +78,11 @@ void complete_late(Peer& peer) {
 
 void complete(Subject& subject) {
   on_every_world(subject, 1, "work_block without a stream", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     for (uint64_t i = 0; i < 5; ++i) {
       if (i == 2 && world.rank() == 0) std::this_thread::sleep_for(milliseconds(100));
-      const Trial trial(world.rank(), world.size(), {.count = 10'001, .seed = i});
-      Work work = world.start(trial.args(), trial.name());
+      const CollectiveTrial trial(world.rank(), world.size(), {.count = 10'001, .seed = i});
+      PeerWork work = world.start(trial.args(), trial.name());
       require_ok("work_block", work.block(nullptr));
       trial.check();
       if (!work.is_over()) fail("work_query says that it is not over, behind work_block without a stream");
@@ -95,10 +96,10 @@ void complete(Subject& subject) {
 
 void stay_pending(Subject& subject) {
   on_every_world(subject, 2, "a rank comes late", [](Peer& peer) {
-    with_a_late_rank(peer, [](Work& work) {
+    with_a_late_rank(peer, [](PeerWork& work) {
       for (const uint64_t limit : {0, 150}) {
         const auto start = Clock::now();
-        const Outcome outcome = work.wait(limit);
+        const CallOutcome outcome = work.wait(limit);
         require_explained("work_wait", outcome);
         if (outcome.status != GANNET_TIMEOUT)
           fail(formatted("work_wait returned status {} before a rank had come: {}", outcome.status, outcome.message),
@@ -107,7 +108,7 @@ void stay_pending(Subject& subject) {
         if (waited < 0.9 * wanted || waited > wanted + 2)
           fail(formatted("work_wait with a time-out of {} ms returned after {:.0f} ms", limit, 1e3 * waited));
       }
-      return [](Work& late) { late.must_end(); };
+      return [](PeerWork& late) { late.must_end(); };
     });
   });
 }
@@ -115,20 +116,20 @@ void stay_pending(Subject& subject) {
 void abort_from_outside(Subject& subject) {
   for (const bool message : {false, true}) {
     on_ranks(subject, 2, message ? "abort of a recv" : "abort of an all_reduce", [message](Peer& peer) {
-      Group world = peer.world();
+      PeerGroup world = peer.world();
       world.barrier();
       if (world.rank() == 1) {  // never joins
         peer.await("the aborted rank has ended", 1);
         return;
       }
-      const Trial trial(0, 2, waiting(message, 1, 1001));
-      Work work = world.start(trial.args(), trial.name());
+      const CollectiveTrial trial(0, 2, waiting(message, 1, 1001));
+      PeerWork work = world.start(trial.args(), trial.name());
       std::thread aborting([&] {
         std::this_thread::sleep_for(milliseconds(200));
         peer.abort();
       });
       const auto start = Clock::now();
-      Outcome outcome;
+      CallOutcome outcome;
       try {
         outcome = work.wait(peer.timeout_ms());
       } catch (...) {
@@ -145,7 +146,7 @@ void abort_from_outside(Subject& subject) {
       const auto freeing = Clock::now();
       work.free();
       {
-        const Group gone = std::move(world);
+        const PeerGroup gone = std::move(world);
       }
       if (seconds_since(freeing) > 3)
         fail(formatted("work_free and group_destroy took {:.1f} s behind an abort", seconds_since(freeing)));
@@ -164,11 +165,11 @@ void lose_a_peer(Subject& subject) {
       on_ranks(
           subject, size, formatted("rank 1 is killed in an all_reduce of {} floats", count),
           [&](Peer& peer) {
-            Group world = peer.world();
+            PeerGroup world = peer.world();
             run(world, {.count = 17});
-            const Trial trial(world.rank(), world.size(), {.count = count});
+            const CollectiveTrial trial(world.rank(), world.size(), {.count = count});
             if (world.rank() == 1) {
-              Work work;
+              PeerWork work;
               std::thread ending([count] {  // in the middle of a large one; before a small one
                 std::this_thread::sleep_for(count > 10'000 ? std::chrono::microseconds(500) : std::chrono::microseconds(0));
                 ::kill(::getpid(), SIGKILL);
@@ -180,9 +181,9 @@ void lose_a_peer(Subject& subject) {
             // It may complete on this rank; then the next one does not.
             const auto start = Clock::now();
             for (int tries = 0;; ++tries) {
-              const Trial next(world.rank(), world.size(), {.count = count});
-              Work work;
-              Outcome outcome = world.try_start(next.args(), next.name(), work);
+              const CollectiveTrial next(world.rank(), world.size(), {.count = count});
+              PeerWork work;
+              CallOutcome outcome = world.try_start(next.args(), next.name(), work);
               if (outcome.ok()) outcome = work.wait(peer.timeout_ms());
               require_explained("work_wait", outcome);
               if (outcome.ok() && tries < 3) continue;
@@ -198,7 +199,7 @@ void lose_a_peer(Subject& subject) {
           options);
     }
   }
-  if (!is_any) throw Skipped("it serves no world of 2 ranks or more");
+  if (!is_any) throw SkippedCheck("it serves no world of 2 ranks or more");
 }
 
 }  // namespace gannet::kit

@@ -17,19 +17,19 @@ constexpr std::array kDtypes = {GANNET_FLOAT32, GANNET_FLOAT64, GANNET_FLOAT16, 
                                 GANNET_UINT8,   GANNET_INT16,   GANNET_INT32,   GANNET_INT64,    GANNET_BOOL};
 
 // Most counts for sums of fp32; a few odd ones for the other types.
-std::vector<uint64_t> counts_of(const Wanted& wanted) {
+std::vector<uint64_t> counts_of(const RequestedCollective& wanted) {
   if (wanted.dtype != GANNET_FLOAT32) return {1, 129};
   if (wanted.reduce_op != GANNET_SUM) return {0, 1, 17, 4099};
   return {0, 1, 3, 17, 1000, 4099, kLarge};
 }
 
-[[noreturn]] void fail_unserved(const Wanted& wanted, Group& group) {
-  throw Failed(formatted("it does not serve a {} of fp32", Trial(group.rank(), group.size(), wanted).name()), text_of(place()),
-               "every collective is served in fp32, which no training does without");
+[[noreturn]] void fail_unserved(const RequestedCollective& wanted, PeerGroup& group) {
+  throw CheckFailure(formatted("it does not serve a {} of fp32", CollectiveTrial(group.rank(), group.size(), wanted).name()),
+                     text_of(place()), "every collective is served in fp32, which no training does without");
 }
 
 // fp32 must be served, and either all counts of a dtype or none.
-void run_all(Group& group, Wanted wanted) {
+void run_all(PeerGroup& group, RequestedCollective wanted) {
   bool is_served = true;
   const auto counts = counts_of(wanted);
   for (const uint64_t count : counts) {
@@ -40,7 +40,7 @@ void run_all(Group& group, Wanted wanted) {
     if (count == counts[0])
       is_served = runs;
     else if (runs != is_served)
-      throw Failed("it serves some counts, and not others", text_of(place()), "GANNET_UNSUPPORTED is about the dtype");
+      throw CheckFailure("it serves some counts, and not others", text_of(place()), "GANNET_UNSUPPORTED is about the dtype");
   }
 }
 
@@ -50,7 +50,7 @@ void serve_worlds(Subject& subject) { sizes_of(subject); }
 
 void move_data(Subject& subject) {
   on_every_world(subject, 1, "moves", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     for (const gannet_dtype dtype : kDtypes) {
       for (uint32_t root = 0; root < world.size(); ++root)
         run_all(world, {.op = GANNET_BROADCAST, .dtype = dtype, .peer = root, .seed = root});
@@ -64,7 +64,7 @@ void move_data(Subject& subject) {
 
 void reduce_data(Subject& subject) {
   on_every_world(subject, 1, "reduces", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     for (const gannet_collective op : {GANNET_ALL_REDUCE, GANNET_REDUCE_SCATTER})
       for (const gannet_dtype dtype : kDtypes)
         for (const auto reduce_op : {GANNET_SUM, GANNET_MAX, GANNET_MIN, GANNET_AVERAGE, GANNET_PREMULTIPLIED_SUM})
@@ -78,10 +78,10 @@ void reduce_data(Subject& subject) {
 
 void move_uneven_parts(Subject& subject) {
   on_every_world(subject, 1, "parts of other sizes", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     for (const gannet_dtype dtype : {GANNET_FLOAT32, GANNET_FLOAT64, GANNET_BFLOAT16, GANNET_INT64})
       for (const uint64_t seed : {0, 1, 2}) {
-        const auto must_run = [&](const Wanted& wanted) {
+        const auto must_run = [&](const RequestedCollective& wanted) {
           if (!run(world, wanted) && dtype == GANNET_FLOAT32) fail_unserved(wanted, world);
         };
         must_run({.op = GANNET_ALL_GATHER, .dtype = dtype, .uneven = true, .seed = seed});
@@ -97,44 +97,44 @@ void move_uneven_parts(Subject& subject) {
 // once loses none.
 void sum_honestly(Subject& subject) {
   on_every_world(subject, 1, "sums of 16-bit types", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     for (const gannet_dtype dtype : {GANNET_BFLOAT16, GANNET_FLOAT16}) {
       const uint32_t said = peer.api().sum_dtype(peer.self(), dtype);
       const std::string of_type = formatted("sum_dtype({}) is {}", name_of(dtype), name_of(said));
       if (said != GANNET_DTYPE_NONE && said != GANNET_FLOAT32 && said != static_cast<uint32_t>(dtype))
-        throw Failed(of_type, text_of(place()), "GANNET_FLOAT32, the type itself, or GANNET_DTYPE_NONE");
+        throw CheckFailure(of_type, text_of(place()), "GANNET_FLOAT32, the type itself, or GANNET_DTYPE_NONE");
       for (const bool scatters : {false, true})
         for (const gannet_dtype sum_dtype : {GANNET_DTYPE_NONE, GANNET_FLOAT32}) {
           const uint64_t count = 5;
-          Trial trial(world.rank(), world.size(),
-                      {.op = scatters ? GANNET_REDUCE_SCATTER : GANNET_ALL_REDUCE,
-                       .dtype = dtype,
-                       .count = count,
-                       .sum_dtype = sum_dtype});
+          CollectiveTrial trial(world.rank(), world.size(),
+                                {.op = scatters ? GANNET_REDUCE_SCATTER : GANNET_ALL_REDUCE,
+                                 .dtype = dtype,
+                                 .count = count,
+                                 .sum_dtype = sum_dtype});
           const double large = dtype == GANNET_BFLOAT16 ? 256 : 2048;
           for (uint64_t i = 0; i < (scatters ? count * world.size() : count); ++i)
             put(trial.sent(), i, dtype, world.rank() == 0 ? large : 1);
-          Work work;
-          Outcome outcome = world.try_start(trial.args(), trial.name(), work);
+          PeerWork work;
+          CallOutcome outcome = world.try_start(trial.args(), trial.name(), work);
           if (outcome.ok()) require_explained("work_wait", outcome = work.wait(peer.timeout_ms()));
           if (outcome.status == GANNET_UNSUPPORTED) {
             if (said != GANNET_DTYPE_NONE && sum_dtype == GANNET_DTYPE_NONE)
-              throw Failed(formatted("{}, and a sum of it is refused: {}", of_type, outcome.message), text_of(place()),
-                           "sum_dtype() says GANNET_DTYPE_NONE of a type that is not reduced");
+              throw CheckFailure(formatted("{}, and a sum of it is refused: {}", of_type, outcome.message), text_of(place()),
+                                 "sum_dtype() says GANNET_DTYPE_NONE of a type that is not reduced");
             continue;
           }
           require_ok("collective", outcome);
           if (said == GANNET_DTYPE_NONE && world.size() > 1)
-            throw Failed(formatted("{}, and a sum of it is made", of_type), text_of(place()),
-                         "sum_dtype() says what the plugin does");
+            throw CheckFailure(formatted("{}, and a sum of it is made", of_type), text_of(place()),
+                               "sum_dtype() says what the plugin does");
           char rounded[8];
           put(rounded, 0, dtype, large + (world.size() - 1));
           const double once = get(rounded, 0, dtype), found = get(trial.received(), 0, dtype);
           const bool is_once = sum_dtype == GANNET_FLOAT32 || said == GANNET_FLOAT32;
           // Other sums lose at most all of the ones.
           if (found == once || (!is_once && found >= large && found <= once)) continue;
-          throw Failed(formatted("{}, and {} + {} ones is {}, not {}", of_type, large, world.size() - 1, found, once),
-                       text_of(place()));
+          throw CheckFailure(formatted("{}, and {} + {} ones is {}, not {}", of_type, large, world.size() - 1, found, once),
+                             text_of(place()));
         }
     }
     world.barrier();

@@ -13,17 +13,17 @@ namespace {
 constexpr uint64_t kSizes[] = {1, 100'000, 3, 0, 300'001, 7};  // around the sizes of the transports' buffers
 
 // A rank's collectives in flight.
-struct Flight {
-  std::vector<Trial> trials;
-  std::vector<Work> works;
-  void start(Group& group, const Wanted& wanted) {
+struct CollectivesInFlight {
+  std::vector<CollectiveTrial> trials;
+  std::vector<PeerWork> works;
+  void start(PeerGroup& group, const RequestedCollective& wanted) {
     trials.emplace_back(group.rank(), group.size(), wanted);
     works.push_back(group.start(trials.back().args(), trials.back().name()));
   }
   // Ends them in another order than they were started.
   void end() {
     for (size_t i = works.size(); i-- > 0;) works[i].must_end();
-    for (const Trial& trial : trials) trial.check();
+    for (const CollectiveTrial& trial : trials) trial.check();
   }
 };
 
@@ -31,11 +31,11 @@ struct Flight {
 
 void keep_messages_in_order(Subject& subject) {
   on_every_world(subject, 2, "messages between the first rank and the last", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     const uint32_t last = world.size() - 1;
     for (const uint32_t from : {0u, last}) {
       const uint32_t to = last - from;
-      Flight flight;
+      CollectivesInFlight flight;
       for (uint64_t m = 0; m < std::size(kSizes); ++m) {
         if (world.rank() == from)
           flight.start(world, {.op = GANNET_SEND, .dtype = GANNET_INT32, .count = kSizes[m], .peer = to, .seed = m});
@@ -51,10 +51,10 @@ void keep_messages_in_order(Subject& subject) {
 
 void progress_in_a_batch(Subject& subject) {
   on_every_world(subject, 1, "batches", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     for (uint64_t round = 0; round < 3; ++round) {
-      std::vector<Trial> trials;
-      const auto add = [&](const Wanted& wanted) { trials.emplace_back(world.rank(), world.size(), wanted); };
+      std::vector<CollectiveTrial> trials;
+      const auto add = [&](const RequestedCollective& wanted) { trials.emplace_back(world.rank(), world.size(), wanted); };
       for (uint64_t i = 0; i < 20; ++i) add({.op = GANNET_ALL_GATHER, .dtype = GANNET_INT64, .count = i % 5, .seed = i + round});
       for (uint32_t other = 0; other < world.size(); ++other) {
         if (other == world.rank()) continue;
@@ -69,30 +69,30 @@ void progress_in_a_batch(Subject& subject) {
       add({.op = GANNET_ALL_TO_ALL, .count = 11, .seed = round});
       add({.op = GANNET_BARRIER});
       std::vector<gannet_collective_args> batch;
-      for (const Trial& trial : trials) batch.push_back(trial.args());
-      Work work = world.start_many(batch, formatted("a batch of {} mixed members", batch.size()));
+      for (const CollectiveTrial& trial : trials) batch.push_back(trial.args());
+      PeerWork work = world.start_many(batch, formatted("a batch of {} mixed members", batch.size()));
       work.must_end();
-      for (const Trial& trial : trials) trial.check();
+      for (const CollectiveTrial& trial : trials) trial.check();
     }
   });
 }
 
 void keep_groups_apart(Subject& subject) {
   on_every_world(subject, 1, "groups", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     const uint32_t rank = peer.rank(), size = peer.size();
     std::vector<uint32_t> backwards(size);
     std::iota(backwards.rbegin(), backwards.rend(), 0);
-    Group reversed = peer.group(backwards, "backwards");
+    PeerGroup reversed = peer.group(backwards, "backwards");
     std::vector<uint32_t> half;  // the even ranks from the largest down, or the odd ones
     for (uint32_t r = size; r-- > 0;)
       if (r % 2 == rank % 2) half.push_back(r);
-    Group mine = peer.group(half, rank % 2 ? "odd" : "even");
-    Group alone = peer.group({rank}, formatted("alone {}", rank));
+    PeerGroup mine = peer.group(half, rank % 2 ? "odd" : "even");
+    PeerGroup alone = peer.group({rank}, formatted("alone {}", rank));
     for (uint64_t round = 0; round < 3; ++round) {
-      Flight flight;
+      CollectivesInFlight flight;
       // Several groups in flight, with messages of different sizes.
-      for (Group* group : {&world, &reversed, &mine, &alone}) {
+      for (PeerGroup* group : {&world, &reversed, &mine, &alone}) {
         const uint64_t seed = round * 4 + group->size();
         flight.start(*group, {.count = 50'001, .seed = seed});
         flight.start(*group, {.op = GANNET_ALL_GATHER, .dtype = GANNET_INT32, .count = 333, .seed = seed});

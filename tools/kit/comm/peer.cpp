@@ -8,7 +8,7 @@
 namespace gannet::kit {
 
 Peer::Peer(const Subject& subject, uint32_t rank, uint32_t size, const gannet_store* store, std::chrono::milliseconds timeout,
-           Outcome& outcome)
+           CallOutcome& outcome)
     : plugin_(*subject.plugin),
       api_(*interfaces::api_of<gannet_comm_api>(plugin_)),
       store_(store),
@@ -31,24 +31,24 @@ Peer::Peer(const Subject& subject, uint32_t rank, uint32_t size, const gannet_st
 
 Peer::~Peer() {
   if (!self_ || std::uncaught_exceptions() > 0) return;
-  const Calling calling("destroy", 0);
+  const CallScope calling("destroy", 0);
   api_.destroy(self_);
 }
 
-Group Peer::world() {
+PeerGroup Peer::world() {
   std::vector<uint32_t> ranks(size_);
   std::iota(ranks.begin(), ranks.end(), 0);
   return group(ranks, "world");
 }
 
-Outcome Peer::try_group(const std::vector<uint32_t>& ranks, const std::string& name, void** handle) {
+CallOutcome Peer::try_group(const std::vector<uint32_t>& ranks, const std::string& name, void** handle) {
   return call("group_create", plugin_, api_.group_create, self_, ranks.data(), static_cast<uint32_t>(ranks.size()), name.c_str(),
               static_cast<void*>(nullptr), handle);
 }
 
-Group Peer::group(const std::vector<uint32_t>& ranks, const std::string& name) {
+PeerGroup Peer::group(const std::vector<uint32_t>& ranks, const std::string& name) {
   void* handle = nullptr;
-  const Outcome outcome = try_group(ranks, name, &handle);
+  const CallOutcome outcome = try_group(ranks, name, &handle);
   require_explained("group_create", outcome);
   require_ok("group_create", outcome);
   const auto place = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
@@ -58,7 +58,7 @@ Group Peer::group(const std::vector<uint32_t>& ranks, const std::string& name) {
 gannet_comm_counters Peer::counters() const {
   gannet_comm_counters counters{};
   counters.struct_size = sizeof(counters);
-  const Calling calling("counters", 0);
+  const CallScope calling("counters", 0);
   api_.counters(self_, &counters);
   return counters;
 }
@@ -69,110 +69,113 @@ void Peer::announce(const std::string& point) {
   plugin::ErrorBuffer error;
   int64_t come = 0;
   const int32_t added = store_->add(store_->context, point.c_str(), 1, &come, error);
-  if (added != GANNET_OK) throw Failed(error.message());
+  if (added != GANNET_OK) throw CheckFailure(error.message());
   const int32_t told = store_->set(store_->context, formatted("{}/{}", point, come).c_str(), "", 0, error);
-  if (told != GANNET_OK) throw Failed(error.message());
+  if (told != GANNET_OK) throw CheckFailure(error.message());
 }
 
 void Peer::await(const std::string& point, uint32_t of) {
   plugin::ErrorBuffer error;
   if (store_->wait(store_->context, formatted("{}/{}", point, of).c_str(), 3 * timeout_ms_, error) != GANNET_OK)
-    throw Failed(formatted("the other rank(s) did not come to the point where {}", point), text_of(place()));
+    throw CheckFailure(formatted("the other rank(s) did not come to the point where {}", point), text_of(place()));
 }
 
-// ---- Work ------------------------------------------------------------------------------------------------------------
+// ---- PeerWork --------------------------------------------------------------------------------------------------------
 
-Work& Work::operator=(Work&& other) noexcept {
+PeerWork& PeerWork::operator=(PeerWork&& other) noexcept {
   std::swap(peer_, other.peer_);
   std::swap(handle_, other.handle_);
   std::swap(name_, other.name_);
   return *this;
 }
 
-Work::~Work() {
+PeerWork::~PeerWork() {
   if (std::uncaught_exceptions() == 0) free();
 }
 
-void Work::free() {
+void PeerWork::free() {
   if (!handle_) return;
-  const Calling calling("work_free", 0, name_);
+  const CallScope calling("work_free", 0, name_);
   peer_->api().work_free(peer_->self(), std::exchange(handle_, nullptr));
 }
 
-Outcome Work::wait(uint64_t timeout_ms) {
+CallOutcome PeerWork::wait(uint64_t timeout_ms) {
   place().step = 0;
   set_detail(name_);
   return call("work_wait", peer_->plugin(), peer_->api().work_wait, peer_->self(), handle_, timeout_ms);
 }
 
-void Work::must_end() {
-  const Outcome outcome = wait(peer_->timeout_ms());
+void PeerWork::must_end() {
+  const CallOutcome outcome = wait(peer_->timeout_ms());
   require_explained("work_wait", outcome);
   require_ok("work_wait", outcome);
 }
 
-bool Work::is_over() {
+bool PeerWork::is_over() {
   set_detail(name_);
   int32_t is_over = 0;
-  const Outcome outcome = call("work_query", peer_->plugin(), peer_->api().work_query, peer_->self(), handle_, &is_over);
+  const CallOutcome outcome = call("work_query", peer_->plugin(), peer_->api().work_query, peer_->self(), handle_, &is_over);
   require_ok("work_query", outcome);
   return is_over != 0;
 }
 
-Outcome Work::block(void* stream) {
+CallOutcome PeerWork::block(void* stream) {
   set_detail(name_);
   return call("work_block", peer_->plugin(), peer_->api().work_block, peer_->self(), handle_, stream);
 }
 
-// ---- Group -----------------------------------------------------------------------------------------------------------
+// ---- PeerGroup -------------------------------------------------------------------------------------------------------
 
-Group::Group(Group&& other) noexcept
+PeerGroup::PeerGroup(PeerGroup&& other) noexcept
     : peer_(other.peer_), handle_(std::exchange(other.handle_, nullptr)), rank_(other.rank_), size_(other.size_) {}
 
-Group::~Group() {
+PeerGroup::~PeerGroup() {
   if (!handle_ || std::uncaught_exceptions() > 0) return;
-  const Calling calling("group_destroy", 0);
+  const CallScope calling("group_destroy", 0);
   peer_->api().group_destroy(peer_->self(), handle_);
 }
 
-Outcome Group::try_start(const gannet_collective_args& args, const std::string& name, Work& work) {
+CallOutcome PeerGroup::try_start(const gannet_collective_args& args, const std::string& name, PeerWork& work) {
   set_detail(name);
   void* handle = nullptr;
-  const Outcome outcome = call("collective", peer_->plugin(), peer_->api().collective, peer_->self(), handle_, &args, &handle);
+  const CallOutcome outcome =
+      call("collective", peer_->plugin(), peer_->api().collective, peer_->self(), handle_, &args, &handle);
   require_explained("collective", outcome);
   if (!outcome.ok()) return outcome;
   if (!handle)
-    throw Failed("collective returned GANNET_OK without a work", text_of(place()), "every collective that starts has a work");
-  work = Work(*peer_, handle, name);
+    throw CheckFailure("collective returned GANNET_OK without a work", text_of(place()),
+                       "every collective that starts has a work");
+  work = PeerWork(*peer_, handle, name);
   return outcome;
 }
 
-Work Group::start(const gannet_collective_args& args, const std::string& name) {
-  Work work;
+PeerWork PeerGroup::start(const gannet_collective_args& args, const std::string& name) {
+  PeerWork work;
   require_ok("collective", try_start(args, name, work));
   return work;
 }
 
-Work Group::start_many(const std::vector<gannet_collective_args>& batch, const std::string& name) {
+PeerWork PeerGroup::start_many(const std::vector<gannet_collective_args>& batch, const std::string& name) {
   set_detail(name);
   // Use a stride other than the struct's size: the plugin must not assume its own struct size.
-  struct Wide {
+  struct WideArguments {
     gannet_collective_args args;
     uint64_t more[2];
   };
-  std::vector<Wide> wide;
+  std::vector<WideArguments> wide;
   for (const auto& args : batch) wide.push_back({args, {~uint64_t{0}, ~uint64_t{0}}});
   void* handle = nullptr;
-  const Outcome outcome =
-      call("collective_many", peer_->plugin(), peer_->api().collective_many, peer_->self(), handle_,
-           static_cast<const gannet_collective_args*>(&wide[0].args), uint64_t{batch.size()}, uint64_t{sizeof(Wide)}, &handle);
+  const CallOutcome outcome = call("collective_many", peer_->plugin(), peer_->api().collective_many, peer_->self(), handle_,
+                                   static_cast<const gannet_collective_args*>(&wide[0].args), uint64_t{batch.size()},
+                                   uint64_t{sizeof(WideArguments)}, &handle);
   require_explained("collective_many", outcome);
   require_ok("collective_many", outcome);
-  if (!handle) throw Failed("collective_many returned GANNET_OK without a work", text_of(place()), "one work for all members");
+  if (!handle)
+    throw CheckFailure("collective_many returned GANNET_OK without a work", text_of(place()), "one work for all members");
   return {*peer_, handle, name};
 }
 
-void Group::barrier() {
+void PeerGroup::barrier() {
   gannet_collective_args args{};
   args.struct_size = sizeof(args);
   args.op = GANNET_BARRIER;

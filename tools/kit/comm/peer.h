@@ -1,8 +1,8 @@
 // A rank's object of a Comm plugin, its groups and works, used only through the C table.
 //
 //   Peer peer(subject, rank, 3, store, timeout);
-//   Group world = peer.world();
-//   Work work = world.start(args);            // Failed unless it starts
+//   PeerGroup world = peer.world();
+//   PeerWork work = world.start(args);            // CheckFailure unless it starts
 //   require_ok("work_wait", work.wait(5000));
 #pragma once
 
@@ -19,13 +19,13 @@
 
 namespace gannet::kit {
 
-class Group;
+class PeerGroup;
 
 class Peer {
  public:
   // `outcome` says whether the object was created.
   Peer(const Subject& subject, uint32_t rank, uint32_t size, const gannet_store* store, std::chrono::milliseconds timeout,
-       Outcome& outcome);
+       CallOutcome& outcome);
   ~Peer();
   Peer(const Peer&) = delete;
 
@@ -36,10 +36,10 @@ class Peer {
   void* self() const { return self_; }
   const plugin::Plugin& plugin() const { return plugin_; }
 
-  Group world();
+  PeerGroup world();
   // A group of these ranks of the world; this rank must be a member.
-  Group group(const std::vector<uint32_t>& ranks, const std::string& name);
-  Outcome try_group(const std::vector<uint32_t>& ranks, const std::string& name, void** handle);
+  PeerGroup group(const std::vector<uint32_t>& ranks, const std::string& name);
+  CallOutcome try_group(const std::vector<uint32_t>& ranks, const std::string& name, void** handle);
   gannet_comm_counters counters() const;
   void abort();
   // Use the store, not the plugin: announce that this rank has reached a point; wait until `of`
@@ -60,17 +60,17 @@ class Peer {
 
 // A collective in flight. After an exception no function of the plugin is called: it might wait for
 // a rank that never comes.
-class Work {
+class PeerWork {
  public:
-  Work() = default;
-  Work(Peer& peer, void* handle, std::string name) : peer_(&peer), handle_(handle), name_(std::move(name)) {}
-  Work(Work&& other) noexcept { *this = std::move(other); }
-  Work& operator=(Work&& other) noexcept;
-  ~Work();
-  Outcome wait(uint64_t timeout_ms);
+  PeerWork() = default;
+  PeerWork(Peer& peer, void* handle, std::string name) : peer_(&peer), handle_(handle), name_(std::move(name)) {}
+  PeerWork(PeerWork&& other) noexcept { *this = std::move(other); }
+  PeerWork& operator=(PeerWork&& other) noexcept;
+  ~PeerWork();
+  CallOutcome wait(uint64_t timeout_ms);
   void must_end();  // within the time-out of the rendezvous
   bool is_over();
-  Outcome block(void* stream);
+  CallOutcome block(void* stream);
   void free();
 
  private:
@@ -79,19 +79,19 @@ class Work {
   std::string name_;
 };
 
-class Group {
+class PeerGroup {
  public:
-  Group(Peer& peer, void* handle, uint32_t rank, uint32_t size) : peer_(&peer), handle_(handle), rank_(rank), size_(size) {}
-  Group(Group&& other) noexcept;
-  ~Group();
+  PeerGroup(Peer& peer, void* handle, uint32_t rank, uint32_t size) : peer_(&peer), handle_(handle), rank_(rank), size_(size) {}
+  PeerGroup(PeerGroup&& other) noexcept;
+  ~PeerGroup();
   uint32_t rank() const { return rank_; }  // in the group
   uint32_t size() const { return size_; }
   Peer& peer() const { return *peer_; }
   void* handle() const { return handle_; }
 
-  Outcome try_start(const gannet_collective_args& args, const std::string& name, Work& work);
-  Work start(const gannet_collective_args& args, const std::string& name);
-  Work start_many(const std::vector<gannet_collective_args>& batch, const std::string& name);
+  CallOutcome try_start(const gannet_collective_args& args, const std::string& name, PeerWork& work);
+  PeerWork start(const gannet_collective_args& args, const std::string& name);
+  PeerWork start_many(const std::vector<gannet_collective_args>& batch, const std::string& name);
   void barrier();
 
  private:

@@ -18,8 +18,8 @@ bool is_made_of_host_memory(const Subject& subject, const std::string& device) {
     const auto& api = *interfaces::api_of<gannet_accelerator_api>(*other);
     const gannet::Host host;
     const auto params = plugin::parse_params(*other, {}, {});
-    Outcome outcome;
-    const Object object(*other, params.view(), host.table(), outcome);
+    CallOutcome outcome;
+    const PluginObject object(*other, params.view(), host.table(), outcome);
     if (!outcome.ok()) continue;
     gannet_device_info info{};
     info.struct_size = sizeof(info);
@@ -30,14 +30,14 @@ bool is_made_of_host_memory(const Subject& subject, const std::string& device) {
 
 // Whether a world of `size` ranks can be created; all ranks must agree.
 bool serves(const Subject& subject, uint32_t size) {
-  struct Counts {
+  struct WorldCounts {
     int32_t made, refused;
   };
-  void* memory = ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, sizeof(WorldCounts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory to share between the ranks of a check");
-  auto& counts = *new (memory) Counts{};
+  auto& counts = *new (memory) WorldCounts{};
   run_world(size, "create", [&](uint32_t rank, const gannet_store& store) {
-    Outcome outcome;
+    CallOutcome outcome;
     const Peer peer(subject, rank, size, &store, WorldOptions().timeout, outcome);
     if (outcome.ok())
       __atomic_fetch_add(&counts.made, 1, __ATOMIC_SEQ_CST);
@@ -46,12 +46,12 @@ bool serves(const Subject& subject, uint32_t size) {
     else
       require_ok("create", outcome);
   });
-  const Counts found = counts;
-  ::munmap(memory, sizeof(Counts));
+  const WorldCounts found = counts;
+  ::munmap(memory, sizeof(WorldCounts));
   if (found.made > 0 && found.refused > 0)
-    throw Failed(formatted("create succeeds on {} rank(s) and returns GANNET_UNSUPPORTED on {}", found.made, found.refused),
-                 formatted("{} ranks", size), "every rank of a world says the same",
-                 "judge by what all ranks know: world_size, not the rank");
+    throw CheckFailure(formatted("create succeeds on {} rank(s) and returns GANNET_UNSUPPORTED on {}", found.made, found.refused),
+                       formatted("{} ranks", size), "every rank of a world says the same",
+                       "judge by what all ranks know: world_size, not the rank");
   return found.made > 0;
 }
 
@@ -60,7 +60,7 @@ bool serves(const Subject& subject, uint32_t size) {
 void require_host_memory(const Subject& subject) {
   const std::string device = subject.plugin->device();
   if (works_on_host(*subject.plugin) || is_made_of_host_memory(subject, device)) return;
-  throw Skipped(formatted("it moves the memory of {}, and the kit has the host's alone", printable(device)));
+  throw SkippedCheck(formatted("it moves the memory of {}, and the kit has the host's alone", printable(device)));
 }
 
 std::vector<uint32_t> sizes_of(const Subject& subject) {
@@ -68,7 +68,8 @@ std::vector<uint32_t> sizes_of(const Subject& subject) {
   std::vector<uint32_t> sizes;
   for (uint32_t size = 1; size <= kMostRanks; ++size)
     if (serves(subject, size)) sizes.push_back(size);
-  if (sizes.empty()) throw Failed("create refuses worlds of 1, 2, 3 and 4 ranks", "create", "it serves a world of some size");
+  if (sizes.empty())
+    throw CheckFailure("create refuses worlds of 1, 2, 3 and 4 ranks", "create", "it serves a world of some size");
   return sizes;
 }
 
@@ -79,17 +80,17 @@ void on_every_world(const Subject& subject, uint32_t least, const std::string& w
     is_any = true;
     on_ranks(subject, size, what, body);
   }
-  if (!is_any) throw Skipped(formatted("it serves no world of {} ranks or more", least));
+  if (!is_any) throw SkippedCheck(formatted("it serves no world of {} ranks or more", least));
 }
 
 void on_ranks(const Subject& subject, uint32_t size, const std::string& what, const std::function<void(Peer&)>& body,
               const WorldOptions& options) {
   require_host_memory(subject);
-  if (!serves(subject, size)) throw Skipped(formatted("it serves no world of {} ranks", size));
+  if (!serves(subject, size)) throw SkippedCheck(formatted("it serves no world of {} ranks", size));
   run_world(
       size, what,
       [&](uint32_t rank, const gannet_store& store) {
-        Outcome outcome;
+        CallOutcome outcome;
         Peer peer(subject, rank, size, &store, options.timeout, outcome);
         require_ok("create", outcome);
         body(peer);

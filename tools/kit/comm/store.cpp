@@ -31,7 +31,7 @@ struct SharedStore::Memory {
 };
 
 // The functions of the table.
-struct Calls {
+struct StoreFunctions {
   using Memory = SharedStore::Memory;
   using Clock = std::chrono::steady_clock;
 
@@ -143,11 +143,11 @@ SharedStore::SharedStore(std::chrono::milliseconds timeout) : timeout_(timeout) 
   ::pthread_mutexattr_destroy(&kind);
   table_.struct_size = sizeof(table_);
   table_.context = this;
-  table_.set = Calls::set;
-  table_.get = Calls::get;
-  table_.add = Calls::add;
-  table_.wait = Calls::wait;
-  table_.check = Calls::check;
+  table_.set = StoreFunctions::set;
+  table_.get = StoreFunctions::get;
+  table_.add = StoreFunctions::add;
+  table_.wait = StoreFunctions::wait;
+  table_.check = StoreFunctions::check;
 }
 
 SharedStore::~SharedStore() { ::munmap(memory_, Memory::kBytes); }

@@ -21,7 +21,7 @@ class SharedStore {
 
  private:
   struct Memory;
-  friend struct Calls;
+  friend struct StoreFunctions;
   Memory* memory_;
   std::chrono::milliseconds timeout_;
   gannet_store table_{};

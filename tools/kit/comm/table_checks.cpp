@@ -15,7 +15,7 @@
 namespace gannet::kit {
 namespace {
 
-struct Total {  // over ranks
+struct TrafficTotal {  // over ranks
   uint64_t sent, received;
 };
 
@@ -24,13 +24,13 @@ void add(uint64_t& total, uint64_t bytes) { __atomic_fetch_add(&total, bytes, __
 }  // namespace
 
 void count_honestly(Subject& subject) {
-  void* memory = ::mmap(nullptr, sizeof(Total), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, sizeof(TrafficTotal), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory to share between the ranks of a check");
-  auto& total = *new (memory) Total{};
+  auto& total = *new (memory) TrafficTotal{};
   on_every_world(subject, 1, "counters", [&](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     const auto require = [&](bool holds, const std::string& found, const std::string& expected) {
-      if (!holds) throw Failed(found, text_of(place()), expected);
+      if (!holds) throw CheckFailure(found, text_of(place()), expected);
     };
     gannet_comm_counters before = peer.counters();
     const auto step = [&](uint64_t calls, const std::string& what) {
@@ -54,11 +54,11 @@ void count_honestly(Subject& subject) {
     const auto gathered = step(1, "an all_gather of 4800 bytes of each rank");
     require(gathered.bytes_received >= 4800 * (world.size() - 1), formatted("{} bytes received", gathered.bytes_received),
             "the parts of the other ranks are received");
-    std::vector<Trial> trials;
+    std::vector<CollectiveTrial> trials;
     if (world.size() > 1) {
       const uint32_t next = (world.rank() + 1) % world.size(), previous = (world.rank() + world.size() - 1) % world.size();
-      trials.emplace_back(world.rank(), world.size(), Wanted{.op = GANNET_SEND, .count = 1000, .peer = next});
-      trials.emplace_back(world.rank(), world.size(), Wanted{.op = GANNET_RECV, .count = 1000, .peer = previous});
+      trials.emplace_back(world.rank(), world.size(), RequestedCollective{.op = GANNET_SEND, .count = 1000, .peer = next});
+      trials.emplace_back(world.rank(), world.size(), RequestedCollective{.op = GANNET_RECV, .count = 1000, .peer = previous});
       world.start_many({trials[0].args(), trials[1].args()}, "a send and a recv of 4000 bytes").must_end();
       const auto moved = step(2, "a send and a recv of 4000 bytes");
       require(moved.bytes_sent >= 4000 && moved.bytes_received >= 4000,
@@ -70,27 +70,27 @@ void count_honestly(Subject& subject) {
     add(total.received, now.bytes_received);
   });
   if (total.sent != total.received)
-    throw Failed(formatted("all ranks together sent {} bytes and received {}", total.sent, total.received),
-                 "worlds of 1 to 4 ranks");
-  ::munmap(memory, sizeof(Total));
+    throw CheckFailure(formatted("all ranks together sent {} bytes and received {}", total.sent, total.received),
+                       "worlds of 1 to 4 ranks");
+  ::munmap(memory, sizeof(TrafficTotal));
 }
 
 void use_memory_of_the_plugin(Subject& subject) {
   const auto& api = *interfaces::api_of<gannet_comm_api>(*subject.plugin);
   const int there = !!api.allocate + !!api.deallocate + !!api.register_buffer + !!api.unregister_buffer;
   if (there != 0 && there != 4)
-    throw Failed(formatted("{} of allocate, deallocate, register_buffer and unregister_buffer are there", there), "the table",
-                 "all four, or none and all null");
-  if (there == 0) throw Skipped("it has no memory of its own");
+    throw CheckFailure(formatted("{} of allocate, deallocate, register_buffer and unregister_buffer are there", there),
+                       "the table", "all four, or none and all null");
+  if (there == 0) throw SkippedCheck("it has no memory of its own");
   on_every_world(subject, 1, "memory of the plugin's", [](Peer& peer) {
     const auto& api = peer.api();
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     constexpr uint64_t kCount = 10'007;
     for (int round = 0; round < 3; ++round) {
       void* memory = nullptr;
       require_ok("allocate", call("allocate", peer.plugin(), api.allocate, peer.self(), world.handle(),
                                   uint64_t{kCount * sizeof(float)}, &memory));
-      if (!memory) throw Failed("allocate returned GANNET_OK and no memory", text_of(place()));
+      if (!memory) throw CheckFailure("allocate returned GANNET_OK and no memory", text_of(place()));
       Buffer own(kCount * sizeof(float), "a registered buffer");
       require_ok("register_buffer", call("register_buffer", peer.plugin(), api.register_buffer, peer.self(), world.handle(),
                                          own.data(), uint64_t{own.bytes()}));
@@ -110,11 +110,12 @@ void use_memory_of_the_plugin(Subject& subject) {
         const uint32_t n = world.size();
         for (uint64_t i = 0; i < kCount; ++i)
           if (values[i] != static_cast<float>(n * (i % 7) + n * (n - 1) / 2))
-            throw Failed(formatted("element {} is {}, not {}", i, values[i], n * (i % 7) + n * (n - 1) / 2), text_of(place()));
+            throw CheckFailure(formatted("element {} is {}, not {}", i, values[i], n * (i % 7) + n * (n - 1) / 2),
+                               text_of(place()));
       }
       require_ok("unregister_buffer",
                  call("unregister_buffer", peer.plugin(), api.unregister_buffer, peer.self(), world.handle(), own.data()));
-      const Calling calling("deallocate", 0);
+      const CallScope calling("deallocate", 0);
       api.deallocate(peer.self(), world.handle(), memory);
     }
   });
@@ -122,21 +123,21 @@ void use_memory_of_the_plugin(Subject& subject) {
 
 void refuse_wrong_arguments(Subject& subject) {
   on_every_world(subject, 1, "wrong arguments", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     const auto refused = [&](const gannet_collective_args& args, const std::string& what) {
-      Work work;
-      Outcome outcome = world.try_start(args, what, work);
+      PeerWork work;
+      CallOutcome outcome = world.try_start(args, what, work);
       if (outcome.ok()) outcome = work.wait(peer.timeout_ms());
       require_explained("collective", outcome);
-      if (outcome.ok()) throw Failed(formatted("{} is accepted", what), text_of(place()));
+      if (outcome.ok()) throw CheckFailure(formatted("{} is accepted", what), text_of(place()));
       if (outcome.status != GANNET_INVALID_ARGUMENT && outcome.status != GANNET_UNSUPPORTED)
-        throw Failed(formatted("{} is answered with status {}: {}", what, outcome.status, outcome.message), text_of(place()),
-                     "GANNET_INVALID_ARGUMENT or GANNET_UNSUPPORTED: it is the caller's mistake");
+        throw CheckFailure(formatted("{} is answered with status {}: {}", what, outcome.status, outcome.message),
+                           text_of(place()), "GANNET_INVALID_ARGUMENT or GANNET_UNSUPPORTED: it is the caller's mistake");
     };
-    const auto args_of = [&](const Wanted& wanted) { return Trial(world.rank(), world.size(), wanted); };
-    const Trial sum = args_of({.count = 4}), cast = args_of({.op = GANNET_BROADCAST, .count = 4});
-    const Trial whole = args_of({.dtype = GANNET_INT32, .reduce_op = GANNET_SUM, .count = 4});
-    const Trial message = args_of({.op = GANNET_SEND, .count = 4});
+    const auto args_of = [&](const RequestedCollective& wanted) { return CollectiveTrial(world.rank(), world.size(), wanted); };
+    const CollectiveTrial sum = args_of({.count = 4}), cast = args_of({.op = GANNET_BROADCAST, .count = 4});
+    const CollectiveTrial whole = args_of({.dtype = GANNET_INT32, .reduce_op = GANNET_SUM, .count = 4});
+    const CollectiveTrial message = args_of({.op = GANNET_SEND, .count = 4});
     gannet_collective_args args = sum.args();
     args.op = 12;
     refused(args, "an unknown operation, 12");
@@ -161,9 +162,9 @@ void refuse_wrong_arguments(Subject& subject) {
     }
     const auto no_group = [&](const std::vector<uint32_t>& ranks, const std::string& what) {
       void* handle = nullptr;
-      const Outcome outcome = peer.try_group(ranks, "wrong", &handle);
+      const CallOutcome outcome = peer.try_group(ranks, "wrong", &handle);
       require_explained("group_create", outcome);
-      if (outcome.ok()) throw Failed(formatted("{} is accepted", what), text_of(place()));
+      if (outcome.ok()) throw CheckFailure(formatted("{} is accepted", what), text_of(place()));
     };
     no_group({peer.rank(), peer.size()}, "a group with a rank that the world does not have");
     no_group({peer.rank(), peer.rank()}, "a group that names a rank twice");
@@ -173,10 +174,10 @@ void refuse_wrong_arguments(Subject& subject) {
 
 namespace {
 
-void use(Group& group) {
+void use(PeerGroup& group) {
   run(group, {.count = 100});
   run(group, {.op = GANNET_ALL_GATHER, .count = 3, .uneven = true});
-  const Trial one(group.rank(), group.size(), {.count = 7}),
+  const CollectiveTrial one(group.rank(), group.size(), {.count = 7}),
       two(group.rank(), group.size(), {.op = GANNET_BROADCAST, .count = 2});
   group.start_many({one.args(), two.args()}, "a batch").must_end();
 }
@@ -191,25 +192,25 @@ uint32_t two_ranks_or_one(const Subject& subject) {
 // The same number of rounds on every rank, since a rank's collectives end only with the others'.
 void leave_nothing_of_collectives(Subject& subject) {
   on_ranks(subject, two_ranks_or_one(subject), "many collectives", [](Peer& peer) {
-    Group world = peer.world();
-    require_no_growth([&] { use(world); }, 200, "1600 rounds of collectives in one group", Blocks::kAll);
+    PeerGroup world = peer.world();
+    require_no_growth([&] { use(world); }, 200, "1600 rounds of collectives in one group", GrowthBlocks::kAll);
     world.barrier();
   });
 }
 
 void leave_nothing_of_groups(Subject& subject) {
   on_ranks(subject, two_ranks_or_one(subject), "groups made and destroyed", [](Peer& peer) {
-    Group world = peer.world();
+    PeerGroup world = peer.world();
     int number = 0;
     std::vector<uint32_t> ranks;
     for (uint32_t r = 0; r < peer.size(); ++r) ranks.push_back(r);
     require_no_growth(
         [&] {
-          Group group = peer.group(ranks, formatted("group {}", 1000 + ++number));
+          PeerGroup group = peer.group(ranks, formatted("group {}", 1000 + ++number));
           use(group);
           group.barrier();
         },
-        10, "80 groups made, used and destroyed", Blocks::kAll);
+        10, "80 groups made, used and destroyed", GrowthBlocks::kAll);
     world.barrier();
   });
 }

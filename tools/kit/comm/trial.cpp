@@ -26,7 +26,7 @@ const char* name_of_reduction(uint32_t op) {
   return kNames[op];
 }
 
-bool reduces(const Wanted& wanted) { return wanted.op == GANNET_ALL_REDUCE || wanted.op == GANNET_REDUCE_SCATTER; }
+bool reduces(const RequestedCollective& wanted) { return wanted.op == GANNET_ALL_REDUCE || wanted.op == GANNET_REDUCE_SCATTER; }
 
 // A rank's factor for its elements: exact in every type.
 double factor_of(uint32_t rank) { return 0.5 * (rank + 1); }
@@ -37,7 +37,7 @@ uint64_t part_of(uint32_t rank, uint64_t seed) { return (rank + seed) % 3 * 1001
 uint64_t part_between(uint32_t from, uint32_t to) { return from == to ? 2 : (3 * from + 5 * to) % 7 * 11; }
 
 // One rounding in the type. An average has two: of 1 / size, and of the product.
-double tolerance_of(const Wanted& wanted) {
+double tolerance_of(const RequestedCollective& wanted) {
   if (wanted.reduce_op != GANNET_AVERAGE || !reduces(wanted)) return 0;
   switch (wanted.dtype) {
     case GANNET_FLOAT64:
@@ -56,12 +56,12 @@ uint64_t total(const std::vector<uint64_t>& counts) { return std::accumulate(cou
 }  // namespace
 
 // Whole numbers from 0 to 10: every sum over 4 ranks is exact in every type. Booleans are 0 and 1.
-double Trial::value(uint32_t of_rank, uint64_t element) const {
+double CollectiveTrial::value(uint32_t of_rank, uint64_t element) const {
   const uint64_t number = (element * 3 + of_rank * 5 + wanted_.seed) % 11;
   return static_cast<double>(wanted_.dtype == GANNET_BOOL ? number % 2 : number);
 }
 
-double Trial::reduced(uint64_t element) const {
+double CollectiveTrial::reduced(uint64_t element) const {
   const bool weighs = wanted_.reduce_op == GANNET_PREMULTIPLIED_SUM;
   double result = value(0, element) * (weighs ? factor_of(0) : 1);
   for (uint32_t r = 1; r < size_; ++r) {
@@ -74,15 +74,16 @@ double Trial::reduced(uint64_t element) const {
   return wanted_.reduce_op == GANNET_AVERAGE ? result / size_ : result;
 }
 
-void Trial::fill(void* buffer, uint32_t of_rank, uint64_t begin, uint64_t count) const {
+void CollectiveTrial::fill(void* buffer, uint32_t of_rank, uint64_t begin, uint64_t count) const {
   for (uint64_t i = 0; i < count; ++i) put(buffer, i, wanted_.dtype, value(of_rank, begin + i));
 }
 
-void Trial::add_expected(uint32_t of_rank, uint64_t begin, uint64_t count) {
+void CollectiveTrial::add_expected(uint32_t of_rank, uint64_t begin, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) expected_.push_back(value(of_rank, begin + i));
 }
 
-Trial::Trial(uint32_t rank, uint32_t size, const Wanted& wanted) : wanted_(wanted), rank_(rank), size_(size) {
+CollectiveTrial::CollectiveTrial(uint32_t rank, uint32_t size, const RequestedCollective& wanted)
+    : wanted_(wanted), rank_(rank), size_(size) {
   name_ = name_of_op(wanted.op);
   if (reduces(wanted)) name_ += formatted(" {}", name_of_reduction(wanted.reduce_op));
   if (wanted.op != GANNET_BARRIER) {
@@ -171,39 +172,41 @@ Trial::Trial(uint32_t rank, uint32_t size, const Wanted& wanted) : wanted_(wante
   }
 }
 
-bool Trial::is_untouched() const {
+bool CollectiveTrial::is_untouched() const {
   const auto* bytes = recv_.as<const unsigned char>();
   return std::all_of(bytes, bytes + recv_.bytes(), [](unsigned char byte) { return byte == kUnwritten; });
 }
 
-void Trial::check_sent() const {
+void CollectiveTrial::check_sent() const {
   if (wanted_.in_place) return;
   for (uint64_t i = 0; i < sent_; ++i)
     if (get(send_.data(), i, wanted_.dtype) != value(rank_, i))
-      throw Failed(formatted("it wrote {} to element {} of the buffer that is sent", get(send_.data(), i, wanted_.dtype), i),
-                   text_of(place()), "`send` is never written", "reduce into recv, or into memory of your own");
+      throw CheckFailure(
+          formatted("it wrote {} to element {} of the buffer that is sent", get(send_.data(), i, wanted_.dtype), i),
+          text_of(place()), "`send` is never written", "reduce into recv, or into memory of your own");
 }
 
-void Trial::check() const {
+void CollectiveTrial::check() const {
   set_detail(name_);
   const double tolerance = tolerance_of(wanted_);
   for (uint64_t i = 0; i < expected_.size(); ++i) {
     const double found = get(result_, i, wanted_.dtype), expected = expected_[i];
     if (found == expected || std::fabs(found - expected) <= tolerance * std::fabs(expected)) continue;
-    throw Failed(formatted("element {} of {} is {}, not {}", i, expected_.size(), found, expected), text_of(place()));
+    throw CheckFailure(formatted("element {} of {} is {}, not {}", i, expected_.size(), found, expected), text_of(place()));
   }
   check_sent();
   std::string where;
   for (const Buffer* buffer : {&send_, &recv_})
     if (!buffer->is_intact(&where))
-      throw Failed(formatted("it wrote {} of the buffer {}", where, buffer == &send_ ? "that is sent" : "that is received into"),
-                   text_of(place()), "no access outside of a buffer", "count elements of the dtype, and only yours");
+      throw CheckFailure(
+          formatted("it wrote {} of the buffer {}", where, buffer == &send_ ? "that is sent" : "that is received into"),
+          text_of(place()), "no access outside of a buffer", "count elements of the dtype, and only yours");
 }
 
-bool run(Group& group, const Wanted& wanted) {
-  const Trial trial(group.rank(), group.size(), wanted);
-  Work work;
-  Outcome outcome = group.try_start(trial.args(), trial.name(), work);
+bool run(PeerGroup& group, const RequestedCollective& wanted) {
+  const CollectiveTrial trial(group.rank(), group.size(), wanted);
+  PeerWork work;
+  CallOutcome outcome = group.try_start(trial.args(), trial.name(), work);
   if (outcome.ok()) {
     outcome = work.wait(group.peer().timeout_ms());
     require_explained("work_wait", outcome);

@@ -1,10 +1,10 @@
 // One collective on one rank: its buffers, its arguments, and its expected result from a plain loop
 // over ranks.
 //
-//   Trial trial(group.rank(), group.size(), {.op = GANNET_ALL_REDUCE, .dtype = GANNET_BFLOAT16, .count = 17});
-//   Work work = group.start(trial.args(), trial.name());
+//   CollectiveTrial trial(group.rank(), group.size(), {.op = GANNET_ALL_REDUCE, .dtype = GANNET_BFLOAT16, .count = 17});
+//   PeerWork work = group.start(trial.args(), trial.name());
 //   work.must_end();
-//   trial.check();                         // Failed if an element, a byte beside the buffer, or the input is wrong
+//   trial.check();                         // CheckFailure if an element, a byte beside the buffer, or the input is wrong
 #pragma once
 
 #include <gannet/abi.h>
@@ -17,9 +17,9 @@
 
 namespace gannet::kit {
 
-class Group;
+class PeerGroup;
 
-struct Wanted {
+struct RequestedCollective {
   gannet_collective op = GANNET_ALL_REDUCE;
   gannet_dtype dtype = GANNET_FLOAT32;
   gannet_reduce_op reduce_op = GANNET_SUM;
@@ -31,14 +31,14 @@ struct Wanted {
   gannet_dtype sum_dtype = GANNET_DTYPE_NONE;
 };
 
-class Trial {
+class CollectiveTrial {
  public:
-  Trial(uint32_t rank, uint32_t size, const Wanted& wanted);
-  Trial(Trial&&) = default;
+  CollectiveTrial(uint32_t rank, uint32_t size, const RequestedCollective& wanted);
+  CollectiveTrial(CollectiveTrial&&) = default;
 
   const gannet_collective_args& args() const { return args_; }
   const std::string& name() const { return name_; }
-  const Wanted& wanted() const { return wanted_; }
+  const RequestedCollective& wanted() const { return wanted_; }
   void* received() const { return args_.recv; }
   void* sent() const { return const_cast<void*>(args_.send); }
   void check() const;
@@ -52,7 +52,7 @@ class Trial {
   void add_expected(uint32_t of_rank, uint64_t begin, uint64_t count);
   void check_sent() const;
 
-  Wanted wanted_;
+  RequestedCollective wanted_;
   uint32_t rank_, size_;
   std::string name_;
   Buffer send_, recv_;
@@ -65,6 +65,6 @@ class Trial {
 
 // Starts it, waits and checks it. Returns false if the plugin does not serve it: UNSUPPORTED with a
 // sentence, on all ranks.
-bool run(Group& group, const Wanted& wanted);
+bool run(PeerGroup& group, const RequestedCollective& wanted);
 
 }  // namespace gannet::kit

@@ -24,17 +24,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kGrace{1500};  // for the others to end, once a rank has failed
 
-enum class State : int32_t { kRunning, kDone, kFailed, kSkipped };
+enum class RankProgress : int32_t { kRunning, kDone, kFailed, kSkipped };
 
 // A rank's result, in memory that it shares with the check.
-struct Said {
-  std::atomic<State> state;
+struct RankReport {
+  std::atomic<RankProgress> state;
   std::atomic<int32_t> order;  // 1: the first rank that failed
   char found[800], where[500], expected[300], to_do[300];
 };
-struct Shared {
+struct SharedReports {
   std::atomic<int32_t> failures;
-  Said ranks[kMostRanks];
+  RankReport ranks[kMostRanks];
 };
 
 template <size_t size>
@@ -44,7 +44,7 @@ void put(char (&into)[size], const std::string& text) {
   into[length] = 0;
 }
 
-void say(Shared& shared, Said& said, State state, const Failed& failure) {
+void say(SharedReports& shared, RankReport& said, RankProgress state, const CheckFailure& failure) {
   put(said.found, failure.found);
   put(said.where, failure.where.empty() ? text_of(place()) : failure.where);
   put(said.expected, failure.expected);
@@ -53,30 +53,30 @@ void say(Shared& shared, Said& said, State state, const Failed& failure) {
   said.state = state;
 }
 
-[[noreturn]] void run_rank(Shared& shared, uint32_t rank, const std::function<void()>& body) {
+[[noreturn]] void run_rank(SharedReports& shared, uint32_t rank, const std::function<void()>& body) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const Place given = place();
+  const CheckPlace given = place();
   use_place(rank + 1);
   place() = given;
-  Said& said = shared.ranks[rank];
+  RankReport& said = shared.ranks[rank];
   try {
     body();
-    said.state = State::kDone;
-  } catch (const Failed& failure) {
-    say(shared, said, State::kFailed, failure);
-  } catch (const Skipped& skipped) {
-    say(shared, said, State::kSkipped, {skipped.reason});
+    said.state = RankProgress::kDone;
+  } catch (const CheckFailure& failure) {
+    say(shared, said, RankProgress::kFailed, failure);
+  } catch (const SkippedCheck& skipped) {
+    say(shared, said, RankProgress::kSkipped, {skipped.reason});
   } catch (const Error& error) {
-    say(shared, said, State::kFailed, {error.message()});
+    say(shared, said, RankProgress::kFailed, {error.message()});
   } catch (const std::exception& error) {
-    say(shared, said, State::kFailed, {error.what()});
+    say(shared, said, RankProgress::kFailed, {error.what()});
   }
   ::_exit(0);
 }
 
-struct Ranks {
-  explicit Ranks(uint32_t size) : processes(size, -1), ends(size, 0) {}
-  ~Ranks() { end_all(); }
+struct RankProcesses {
+  explicit RankProcesses(uint32_t size) : processes(size, -1), ends(size, 0) {}
+  ~RankProcesses() { end_all(); }
   bool is_any_running() const {
     return std::any_of(processes.begin(), processes.end(), [](pid_t one) { return one > 0; });
   }
@@ -102,7 +102,7 @@ struct Ranks {
 };
 
 std::string crash_of(uint32_t rank, uint32_t size, int end) {
-  const Place& at = places().all[rank + 1];
+  const CheckPlace& at = places().all[rank + 1];
   const std::string how = WIFSIGNALED(end) ? formatted("signal {} ({})", WTERMSIG(end), strsignal(WTERMSIG(end)))
                                            : formatted("exit code {}", WEXITSTATUS(end));
   const std::string fault =
@@ -118,11 +118,11 @@ void set_rank_config(uint32_t rank, uint32_t size, const std::string& what) {
 
 void run_world(uint32_t size, const std::string& what, const std::function<void(uint32_t, const gannet_store&)>& body,
                const WorldOptions& options) {
-  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, sizeof(SharedReports), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory to share between the ranks of a check");
-  Shared& shared = *new (memory) Shared{};
+  SharedReports& shared = *new (memory) SharedReports{};
   const SharedStore store(options.timeout);
-  Ranks ranks(size);
+  RankProcesses ranks(size);
   set_config(formatted("{} rank(s), {}", size, what));
   for (uint32_t rank = 0; rank < size; ++rank) {
     ranks.processes[rank] = ::fork();
@@ -137,11 +137,11 @@ void run_world(uint32_t size, const std::string& what, const std::function<void(
   }
   const auto is_dying = [&](uint32_t rank) { return std::count(options.dying.begin(), options.dying.end(), rank) > 0; };
   const auto is_crash = [&](uint32_t rank) {
-    return ranks.processes[rank] == 0 && shared.ranks[rank].state == State::kRunning && !is_dying(rank);
+    return ranks.processes[rank] == 0 && shared.ranks[rank].state == RankProgress::kRunning && !is_dying(rank);
   };
   const auto has_failed = [&] {
     for (uint32_t rank = 0; rank < size; ++rank)
-      if (shared.ranks[rank].state >= State::kFailed || is_crash(rank)) return true;
+      if (shared.ranks[rank].state >= RankProgress::kFailed || is_crash(rank)) return true;
     return false;
   };
   // A hang is left to the check's own time limit, which names the call.
@@ -153,16 +153,16 @@ void run_world(uint32_t size, const std::string& what, const std::function<void(
     ::usleep(500);
   }
   for (uint32_t rank = 0; rank < size; ++rank)
-    if (is_crash(rank)) throw Failed(crash_of(rank, size, ranks.ends[rank]), text_of(places().all[rank + 1]));
-  const Said* first = nullptr;
+    if (is_crash(rank)) throw CheckFailure(crash_of(rank, size, ranks.ends[rank]), text_of(places().all[rank + 1]));
+  const RankReport* first = nullptr;
   for (uint32_t rank = 0; rank < size; ++rank) {
-    const Said& said = shared.ranks[rank];
-    if (said.state >= State::kFailed && (!first || said.order < first->order)) first = &said;
+    const RankReport& said = shared.ranks[rank];
+    if (said.state >= RankProgress::kFailed && (!first || said.order < first->order)) first = &said;
   }
-  if (first && first->state == State::kSkipped) throw Skipped(first->found);
-  if (first) throw Failed(first->found, first->where, first->expected, first->to_do);
+  if (first && first->state == RankProgress::kSkipped) throw SkippedCheck(first->found);
+  if (first) throw CheckFailure(first->found, first->where, first->expected, first->to_do);
   ranks.end_all();
-  ::munmap(memory, sizeof(Shared));
+  ::munmap(memory, sizeof(SharedReports));
 }
 
 }  // namespace gannet::kit

@@ -1,6 +1,6 @@
 // Runs N ranks of a Comm, one process each, forked from the check's process and judged by it.
 //
-//   run_world(3, "an all_reduce of fp32", [&](uint32_t rank, const gannet_store& store) { ...; throw Failed(...); });
+//   run_world(3, "an all_reduce of fp32", [&](uint32_t rank, const gannet_store& store) { ...; throw CheckFailure(...); });
 #pragma once
 
 #include <gannet/abi.h>

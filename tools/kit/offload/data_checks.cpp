@@ -19,25 +19,25 @@ namespace {
 constexpr uint64_t kMany = uint64_t{33} << 20;  // larger than blocks, queues and caches
 
 // A model of a region: its expected bytes.
-struct Model {
-  Model(Tier& tier, uint64_t bytes, const std::string& name)
+struct RegionModel {
+  RegionModel(Tier& tier, uint64_t bytes, const std::string& name)
       : region(tier.allocate(bytes, name)), expected(tier.bytes(tier.rounded(bytes), 0)) {}
   void write(Tier& tier, uint64_t offset, uint64_t count, uint64_t seed) {
-    const Bytes part = tier.bytes(count, seed);
+    const GuardedBytes part = tier.bytes(count, seed);
     if (count > 0) std::memcpy(expected.data() + offset, part.data(), count);
     tier.write(region, offset, part);
     require_same(part, tier.bytes(count, seed), "the buffer that was written from");
   }
   void require(Tier& tier, const std::string& what) { require_same(tier.read(region, 0, expected.size()), expected, what); }
   void* region;
-  Bytes expected;
+  GuardedBytes expected;
 };
 
 void in_threads(const std::vector<std::function<void()>>& bodies) {
   std::exception_ptr first;
   std::mutex mutex;
   std::vector<std::thread> threads;
-  const Place given = place();
+  const CheckPlace given = place();
   for (size_t i = 0; i < bodies.size(); ++i)
     threads.emplace_back([&, i] {
       use_place(i + 1);
@@ -59,11 +59,11 @@ void align(Subject& subject) {
   Tier tier(subject, 0);
   const uint64_t again = tier.api().alignment_bytes(tier.self());
   if (again != tier.alignment())
-    throw Failed(formatted("alignment_bytes is {}, and then {}", tier.alignment(), again), "alignment_bytes");
+    throw CheckFailure(formatted("alignment_bytes is {}, and then {}", tier.alignment(), again), "alignment_bytes");
   // Use exactly the alignment: a buffer at the smallest multiple, an offset and a size of one
   // alignment.
   set_config(formatted("alignment {}", tier.alignment()));
-  Model model(tier, 8 * tier.alignment(), "aligned");
+  RegionModel model(tier, 8 * tier.alignment(), "aligned");
   for (uint64_t i = 0; i < 8; ++i) model.write(tier, i * tier.alignment(), tier.alignment(), i);
   model.require(tier, "eight parts of one alignment");
 }
@@ -73,7 +73,7 @@ void read_back(Subject& subject) {
   const uint64_t a = tier.alignment();
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, a, 3 * a, 1000 + a, uint64_t{20'487}, (uint64_t{5} << 20) + a, kMany}) {
     set_config(formatted("a region of {} bytes", bytes));
-    Model model(tier, bytes, "data");
+    RegionModel model(tier, bytes, "data");
     const uint64_t whole = model.expected.size();
     model.write(tier, 0, whole, bytes);
     model.require(tier, "the whole region");
@@ -95,7 +95,7 @@ void begin_with_zeros(Subject& subject) {
   for (int round = 0; round < 3; ++round) {  // also where an earlier region was
     void* region = tier.allocate(bytes, "zeros");
     if (!tier.read(region, 0, bytes).is_zero())
-      throw Failed("a region that was never written holds other bytes than zeros", text_of(place()));
+      throw CheckFailure("a region that was never written holds other bytes than zeros", text_of(place()));
     tier.write(region, 0, tier.bytes(bytes, 7));
     tier.release(region);
   }
@@ -106,7 +106,7 @@ void be_in_flight_together(Subject& subject) {
   constexpr uint64_t kParts = 60;
   const uint64_t part = tier.rounded(150'001);
   void* region = tier.allocate(kParts * part, "parts");
-  std::vector<Bytes> written, got;
+  std::vector<GuardedBytes> written, got;
   for (uint64_t i = 0; i < kParts; ++i) written.push_back(tier.bytes(part, i));
   std::vector<uint64_t> order(kParts);
   std::iota(order.begin(), order.end(), 0);
@@ -145,7 +145,7 @@ void be_in_flight_together(Subject& subject) {
 
 void keep_regions_apart(Subject& subject) {
   Tier tier(subject, 0);
-  std::vector<Model> models;
+  std::vector<RegionModel> models;
   for (uint64_t i = 0; i < 24; ++i) {
     models.emplace_back(tier, (i % 5) * 4096 + i * tier.alignment() + 1, i % 3 ? "same" : formatted("region {}", i));
     models.back().write(tier, 0, models.back().expected.size(), i);
@@ -158,7 +158,7 @@ void keep_regions_apart(Subject& subject) {
 void take_any_name(Subject& subject) {
   const auto before = files_of(subject);
   Tier tier(subject, 0);
-  std::vector<Model> models;
+  std::vector<RegionModel> models;
   for (const std::string& name :
        {std::string(""), std::string("a/b"), std::string("../../outside"), std::string("/absolute"), std::string("."),
         std::string("%s%n%p"), std::string("two words\nand a line"), std::string("*?'\"\\$(touch x)"),
@@ -166,29 +166,29 @@ void take_any_name(Subject& subject) {
     models.emplace_back(tier, 4096, name);
     models.back().write(tier, 0, models.back().expected.size(), models.size());
   }
-  for (Model& model : models) model.require(tier, "a region with an odd name");
-  for (Model& model : models) tier.release(model.region);
+  for (RegionModel& model : models) model.require(tier, "a region with an odd name");
+  for (RegionModel& model : models) tier.release(model.region);
   tier.destroy();
   if (const auto now = files_of(subject); now.size() > before.size())
-    throw Failed(formatted("{} files are left behind", now.size() - before.size()), "regions with odd names", "none");
+    throw CheckFailure(formatted("{} files are left behind", now.size() - before.size()), "regions with odd names", "none");
 }
 
 void tell_the_address(Subject& subject) {
   Tier tier(subject, 0);
   for (const uint64_t wanted : {uint64_t{1}, uint64_t{5000}, uint64_t{3} << 20}) {
-    Model model(tier, wanted, "addressed");
+    RegionModel model(tier, wanted, "addressed");
     const uint64_t bytes = model.expected.size();
     auto* address = static_cast<char*>(tier.address(model.region));
-    if (!address) throw Skipped("it has no address");
+    if (!address) throw SkippedCheck("it has no address");
     if (reinterpret_cast<uintptr_t>(address) % 64 != 0)
-      throw Failed("the address is no multiple of 64, as the arrays of an update must be", text_of(place()));
+      throw CheckFailure("the address is no multiple of 64, as the arrays of an update must be", text_of(place()));
     model.write(tier, 0, bytes, 1);
     if (std::memcmp(address, model.expected.data(), bytes) != 0)
-      throw Failed("what was written is not at the address", text_of(place()));
+      throw CheckFailure("what was written is not at the address", text_of(place()));
     model.expected.fill(2);
     std::memcpy(address, model.expected.data(), bytes);
     model.require(tier, "what was put at the address");
-    if (tier.address(model.region) != address) throw Failed("the address has changed", text_of(place()));
+    if (tier.address(model.region) != address) throw CheckFailure("the address has changed", text_of(place()));
   }
 }
 
@@ -198,7 +198,7 @@ void serve_two_objects(Subject& subject) {
     Tier tier(subject, rank);
     for (uint64_t round = 0; round < 15; ++round) {
       set_config(formatted("object {} of 2, round {}", rank, round));
-      Model one(tier, 200'000, "same name"), two(tier, 70'000, "same name");
+      RegionModel one(tier, 200'000, "same name"), two(tier, 70'000, "same name");
       one.write(tier, 0, one.expected.size(), rank * 1000 + round);
       two.write(tier, 0, two.expected.size(), rank * 1000 + round + 500);
       if (round % 2 == 0) both.arrive_and_wait();

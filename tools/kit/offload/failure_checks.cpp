@@ -31,7 +31,7 @@ class FileLimit {
 
 void require_working(Tier& tier, const std::string& when) {
   set_config(when);
-  const Bytes bytes = tier.bytes(tier.rounded(5000), 3);
+  const GuardedBytes bytes = tier.bytes(tier.rounded(5000), 3);
   void* region = tier.allocate(bytes.size(), "small");
   tier.write(region, 0, bytes);
   require_same(tier.read(region, 0, bytes.size()), bytes, when);
@@ -43,35 +43,35 @@ void require_working(Tier& tier, const std::string& when) {
 void refuse_ranges(Subject& subject) {
   Tier tier(subject, 0);
   const uint64_t a = tier.alignment(), region_bytes = tier.rounded(64 * 1024);
-  const Bytes whole = tier.bytes(region_bytes, 1), other = tier.bytes(2 * region_bytes, 2);
+  const GuardedBytes whole = tier.bytes(region_bytes, 1), other = tier.bytes(2 * region_bytes, 2);
   void* region = tier.allocate(region_bytes, "ranges");
   tier.write(region, 0, whole);
-  struct Range {
+  struct WrongRange {
     const char* what;
     uint64_t offset, bytes, shift;  // shift: of the buffer's address
     bool is_null;
   };
-  std::vector<Range> wrong = {{"a range that ends behind the region", region_bytes - a, 2 * a, 0, false},
-                              {"a range behind the region", region_bytes + a, a, 0, false},
-                              {"a range as long as two regions", 0, 2 * region_bytes, 0, false},
-                              {"an offset near 2^64", UINT64_MAX - a + 1, 2 * a, 0, false},
-                              {"a null buffer", 0, a, 0, true}};
+  std::vector<WrongRange> wrong = {{"a range that ends behind the region", region_bytes - a, 2 * a, 0, false},
+                                   {"a range behind the region", region_bytes + a, a, 0, false},
+                                   {"a range as long as two regions", 0, 2 * region_bytes, 0, false},
+                                   {"an offset near 2^64", UINT64_MAX - a + 1, 2 * a, 0, false},
+                                   {"a null buffer", 0, a, 0, true}};
   if (a > 1) {
     wrong.push_back({"an offset that is not aligned", a / 2, a, 0, false});
     wrong.push_back({"a size that is not aligned", 0, a + a / 2, 0, false});
     wrong.push_back({"a buffer that is not aligned", 0, a, a / 2, false});
   }
-  for (const Range& range : wrong)
+  for (const WrongRange& range : wrong)
     for (const bool writes : {false, true}) {
       set_config(formatted("{} of {}", writes ? "a write" : "a read", range.what));
       void* work = nullptr;
       char* buffer = range.is_null ? nullptr : other.data() + range.shift;
-      const Outcome outcome = writes ? tier.try_write(region, range.offset, buffer, range.bytes, &work)
-                                     : tier.try_read(region, range.offset, buffer, range.bytes, &work);
-      if (outcome.ok()) throw Failed(formatted("{} is accepted", range.what), text_of(place()));
+      const CallOutcome outcome = writes ? tier.try_write(region, range.offset, buffer, range.bytes, &work)
+                                         : tier.try_read(region, range.offset, buffer, range.bytes, &work);
+      if (outcome.ok()) throw CheckFailure(formatted("{} is accepted", range.what), text_of(place()));
       if (outcome.status != GANNET_INVALID_ARGUMENT)
-        throw Failed(formatted("{} is answered with status {}: {}", range.what, outcome.status, outcome.message),
-                     text_of(place()), "GANNET_INVALID_ARGUMENT: it is the caller's mistake");
+        throw CheckFailure(formatted("{} is answered with status {}: {}", range.what, outcome.status, outcome.message),
+                           text_of(place()), "GANNET_INVALID_ARGUMENT: it is the caller's mistake");
     }
   set_config("behind refused reads and writes");
   require_same(tier.read(region, 0, region_bytes), whole, "the region");
@@ -84,8 +84,8 @@ void fail_with_a_sentence(Subject& subject) {
     set_config("more than any machine has");
     void* region = nullptr;
     if (tier.try_allocate(bytes, "endless", &region).ok())
-      throw Failed(formatted("it allocated a region of {} bytes", bytes), text_of(place()),
-                   "GANNET_OUT_OF_MEMORY, or another code");
+      throw CheckFailure(formatted("it allocated a region of {} bytes", bytes), text_of(place()),
+                         "GANNET_OUT_OF_MEMORY, or another code");
   }
   require_working(tier, "behind a region that was refused");
   {
@@ -93,7 +93,7 @@ void fail_with_a_sentence(Subject& subject) {
     // call notices it.
     constexpr uint64_t kRoom = 64 << 10;
     set_config("files may have 64 KiB, the region has 1 MiB");
-    const Bytes bytes = tier.bytes(tier.rounded(1 << 20), 5);
+    const GuardedBytes bytes = tier.bytes(tier.rounded(1 << 20), 5);
     void* region = nullptr;
     void* work = nullptr;
     {
@@ -116,18 +116,18 @@ void survive_host_failures(Subject& subject) {
     const plugin::ParamSet params = subject.parsed();
     const auto& api = *interfaces::api_of<gannet_offload_api>(*subject.plugin);
     void* self = nullptr;
-    const Outcome made = call("create", *subject.plugin, api.create, failing.table(), &params.view(), uint32_t{0}, &self);
+    const CallOutcome made = call("create", *subject.plugin, api.create, failing.table(), &params.view(), uint32_t{0}, &self);
     require_explained("create", made);
     asked += failing.failures();
     if (!made.ok()) continue;
     api.destroy(self);
     Tier tier(subject, 0, failing.table());
-    const Bytes bytes = tier.bytes(tier.rounded(9 << 20), 1);
+    const GuardedBytes bytes = tier.bytes(tier.rounded(9 << 20), 1);
     void* region = nullptr;
     void* work = nullptr;
     if (tier.try_allocate(bytes.size(), "region", &region).ok()) {
       if (tier.try_write(region, 0, bytes.data(), bytes.size(), &work).ok() && tier.try_wait(work).ok()) {
-        const Bytes found = tier.bytes(bytes.size(), 9);
+        const GuardedBytes found = tier.bytes(bytes.size(), 9);
         if (tier.try_read(region, 0, found.data(), found.size(), &work).ok() && tier.try_wait(work).ok())
           require_same(found, bytes, "a read and a write that were said to have succeeded");
       }
@@ -135,14 +135,14 @@ void survive_host_failures(Subject& subject) {
     }
     asked += failing.failures();
   }
-  if (asked == 0) throw Skipped("it uses neither the host's memory nor its threads");
+  if (asked == 0) throw SkippedCheck("it uses neither the host's memory nor its threads");
 }
 
 void release_in_flight(Subject& subject) {
   for (const bool reads : {false, true}) {
     set_config(formatted("a region is released with a {} in flight", reads ? "read" : "write"));
     Tier tier(subject, 0);
-    Bytes bytes = tier.bytes(tier.rounded(24 << 20), 3), small = tier.bytes(tier.rounded(4096), 4);
+    GuardedBytes bytes = tier.bytes(tier.rounded(24 << 20), 3), small = tier.bytes(tier.rounded(4096), 4);
     void* region = tier.allocate(bytes.size(), "released");
     void* kept = tier.allocate(bytes.size(), "kept");
     tier.write(region, 0, bytes);
@@ -170,7 +170,7 @@ void leave_no_region(Subject& subject) {
     Tier tier(subject, 0);
     const auto use = [&](uint64_t bytes) {
       void* region = tier.allocate(bytes, "again");
-      const Bytes data = tier.bytes(tier.rounded(bytes), bytes);
+      const GuardedBytes data = tier.bytes(tier.rounded(bytes), bytes);
       tier.write(region, 0, data);
       tier.wait(tier.start_read(region, 0, data));
       tier.release(region);
@@ -179,12 +179,12 @@ void leave_no_region(Subject& subject) {
     const size_t files = files_of(subject).size();
     require_no_growth([&] { use(10'000); }, 200, "200 regions allocated, written, read and released");
     if (const size_t now = files_of(subject).size(); now > files)
-      throw Failed(formatted("{} files are left by 200 regions that were released", now - files), "release", "none");
+      throw CheckFailure(formatted("{} files are left by 200 regions that were released", now - files), "release", "none");
     tier.allocate(5000, "not released");
   }
   if (const auto now = files_of(subject); now.size() > before.size())
-    throw Failed(formatted("{} files are left behind, '{}' among them", now.size() - before.size(), now.back()), "destroy",
-                 "destroy removes all files, also those of regions that were not released");
+    throw CheckFailure(formatted("{} files are left behind, '{}' among them", now.size() - before.size(), now.back()), "destroy",
+                       "destroy removes all files, also those of regions that were not released");
 }
 
 }  // namespace gannet::kit

@@ -3,7 +3,7 @@
 //
 //   Tier tier(subject, 0);
 //   void* region = tier.allocate(bytes, "moments");
-//   Bytes bytes(tier, 3 * tier.alignment(), 7);              // pseudo-random, aligned, between canaries
+//   GuardedBytes bytes(tier, 3 * tier.alignment(), 7);              // pseudo-random, aligned, between canaries
 //   tier.write(region, 0, bytes);
 //   require_same(tier.read(region, 0, bytes.size()), bytes, "what was written");
 #pragma once
@@ -20,10 +20,10 @@
 namespace gannet::kit {
 
 // Memory between canaries, with the tier's alignment; for an alignment of 1, at an odd address.
-class Bytes {
+class GuardedBytes {
  public:
-  Bytes(uint64_t alignment, uint64_t count, uint64_t seed);
-  Bytes(Bytes&& other) noexcept = default;
+  GuardedBytes(uint64_t alignment, uint64_t count, uint64_t seed);
+  GuardedBytes(GuardedBytes&& other) noexcept = default;
   char* data() const { return data_; }
   uint64_t size() const { return count_; }
   void fill(uint64_t seed);
@@ -37,8 +37,8 @@ class Bytes {
   uint64_t count_ = 0;
 };
 
-// Throws Failed with the first byte that differs.
-void require_same(const Bytes& found, const Bytes& expected, const std::string& what);
+// Throws CheckFailure with the first byte that differs.
+void require_same(const GuardedBytes& found, const GuardedBytes& expected, const std::string& what);
 
 class Tier {
  public:
@@ -48,24 +48,24 @@ class Tier {
 
   uint64_t alignment() const { return alignment_; }
   uint64_t rounded(uint64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
-  Bytes bytes(uint64_t count, uint64_t seed) const { return {alignment_, count, seed}; }
+  GuardedBytes bytes(uint64_t count, uint64_t seed) const { return {alignment_, count, seed}; }
   const gannet_offload_api& api() const { return api_; }
   void* self() const { return self_; }
 
-  Outcome try_allocate(uint64_t bytes, const std::string& name, void** region);
+  CallOutcome try_allocate(uint64_t bytes, const std::string& name, void** region);
   void* allocate(uint64_t bytes, const std::string& name);
   void release(void* region);
   void* address(void* region);
   // Asynchronous: these return a work.
-  Outcome try_read(void* region, uint64_t offset, void* buffer, uint64_t bytes, void** work);
-  Outcome try_write(void* region, uint64_t offset, const void* buffer, uint64_t bytes, void** work);
-  void* start_read(void* region, uint64_t offset, const Bytes& into);
-  void* start_write(void* region, uint64_t offset, const Bytes& from);
-  Outcome try_wait(void* work);
+  CallOutcome try_read(void* region, uint64_t offset, void* buffer, uint64_t bytes, void** work);
+  CallOutcome try_write(void* region, uint64_t offset, const void* buffer, uint64_t bytes, void** work);
+  void* start_read(void* region, uint64_t offset, const GuardedBytes& into);
+  void* start_write(void* region, uint64_t offset, const GuardedBytes& from);
+  CallOutcome try_wait(void* work);
   void wait(void* work);
   // These also wait.
-  Bytes read(void* region, uint64_t offset, uint64_t count);
-  void write(void* region, uint64_t offset, const Bytes& from);
+  GuardedBytes read(void* region, uint64_t offset, uint64_t count);
+  void write(void* region, uint64_t offset, const GuardedBytes& from);
   void destroy();  // before the destructor does
 
  private:

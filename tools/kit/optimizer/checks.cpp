@@ -36,13 +36,13 @@ void description(Subject& subject) {
     context.tensors.push_back(last);
     optimizer.describe(context);
     if (object > 0 && (states != optimizer.states() || sums != optimizer.sums()))
-      throw Failed("a second object with the same params has other states or sums", "describe");
+      throw CheckFailure("a second object with the same params has other states or sums", "describe");
     states = optimizer.states();
     sums = optimizer.sums();
   }
 }
 
-Trained guarded(Subject& subject, RunOptions options) {
+TrainingResult guarded(Subject& subject, RunOptions options) {
   const Problem problem = many_shapes(usual_types(subject));
   options.steps = 5;
   return train(subject, problem, sharded(problem, describe(subject, problem).rules, 1, 1 << 20, 96), options);
@@ -55,21 +55,21 @@ void bounds(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   train(subject, problem, by_tensor(problem), {.steps = 3, .is_tight = true});
 }
-void own_states(Subject& subject) {
+void group_states(Subject& subject) {
   usual_types(subject);
-  if (!describe(subject, many_shapes({})).has_own_states) throw Skipped("it has no state per tensor or per group");
+  if (!describe(subject, many_shapes({})).has_group_states) throw SkippedCheck("it has no state per tensor or per group");
   guarded(subject, {.guards_own_states = true});
 }
 void sums(Subject& subject) {
   usual_types(subject);
-  if (!describe(subject, many_shapes({})).has_sums) throw Skipped("it wants no sums");
+  if (!describe(subject, many_shapes({})).has_sums) throw SkippedCheck("it wants no sums");
   guarded(subject, {.guards_sums = true});
 }
 void kept_pointers(Subject& subject) { guarded(subject, {.moves_buffers = true}); }
 
 // If a service of the host fails, the plugin's call that needed it fails as well, with a sentence.
 void host_failures(Subject& subject) {
-  const Types types = usual_types(subject);
+  const ProblemTypes types = usual_types(subject);
   constexpr uint64_t kNumel = 70001;  // enough for the host's threads
   const auto* api = interfaces::api_of<gannet_optimizer_api>(*subject.plugin);
   const auto params = subject.parsed();
@@ -79,15 +79,16 @@ void host_failures(Subject& subject) {
     set_config(formatted("gannet_host::{} fails", name));
     const FailingHost host(service);
     uint64_t failures = 0;
-    const auto look = [&](const char* function, const Outcome& outcome) {
+    const auto look = [&](const char* function, const CallOutcome& outcome) {
       require_explained(function, outcome);
       if (outcome.ok() && host.failures() > failures && service != FailingHost::Service::kAllocate)
-        throw Failed(formatted("{} returned GANNET_OK, and gannet_host::{} had failed in it", function, name), text_of(place()));
+        throw CheckFailure(formatted("{} returned GANNET_OK, and gannet_host::{} had failed in it", function, name),
+                           text_of(place()));
       failures = host.failures();
       return outcome.ok();
     };
-    Outcome outcome;
-    const Object object(*subject.plugin, params.view(), host.table(), outcome);
+    CallOutcome outcome;
+    const PluginObject object(*subject.plugin, params.view(), host.table(), outcome);
     if (!look("create", outcome)) continue;
     const int64_t shape[] = {static_cast<int64_t>(kNumel)};
     gannet_tensor tensor{sizeof(gannet_tensor), 1, 0, 100, "large", kNumel, shape, kNumel, 1, 0, 0, tensor_seed("large")};
@@ -100,15 +101,15 @@ void host_failures(Subject& subject) {
     gannet_optimizer_description description{};
     description.struct_size = sizeof(description);
     if (!look("describe", call("describe", *subject.plugin, api->describe, object.self(), &context, &description))) continue;
-    const Described described = describe(subject, many_shapes(types));
+    const OptimizerTraits described = describe(subject, many_shapes(types));
     // Room for fp64 per element; states per tensor and per group need less.
     std::vector<Buffer> memory;
     for (size_t i = 0; i < described.states.size() + 3; ++i) memory.emplace_back(kNumel * sizeof(double), "an array");
     const auto aligned = [&](size_t i) { return memory[i].data(); };
-    std::vector<void*> states, own_states;
+    std::vector<void*> states, group_states;
     for (size_t s = 0; s < described.states.size(); ++s) {
       states.push_back(described.states[s].is_square() ? nullptr : aligned(s + 3));
-      own_states.push_back(described.states[s].is_of_group() ? states.back() : nullptr);
+      group_states.push_back(described.states[s].is_of_group() ? states.back() : nullptr);
     }
     std::vector<void*> squares(states.size());  // a vector has no squares
     const uint64_t workspace_bytes = description.workspace_bytes + kNumel * description.workspace_bytes_per_element;
@@ -126,8 +127,8 @@ void host_failures(Subject& subject) {
     step.tensors = &tensor;
     step.tensor_count = 1;
     step.tensor_stride = sizeof(tensor);
-    step.states = own_states.data();
-    step.state_count = own_states.size();
+    step.states = group_states.data();
+    step.state_count = group_states.size();
     step.sum_count = description.sum_count;
     step.seed = 1;
     step.workspace = description.workspace_bytes > 0 ? workspace.data() : nullptr;
@@ -183,7 +184,7 @@ void host_failures(Subject& subject) {
 
 void leave_nothing_in_steps(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
-  const Cut cut = uncut(problem, rules_of(subject, problem));
+  const ProblemCut cut = uncut(problem, rules_of(subject, problem));
   const auto run = [&](int64_t steps) { train(subject, problem, cut, {.steps = steps}); };
   require_no_growth([&] { run(1); }, 300, "300 objects that have trained one step");
   require_no_growth([&] { run(100); }, 10, "10 runs of 100 steps");
@@ -241,7 +242,7 @@ std::vector<Check> optimizer_checks() {
       {"own-states-untouched", "states per tensor and per group are written in begin_step and end_step alone",
        "move the write to "
        "end_step",
-       30, own_states},
+       30, group_states},
       {"sums-write-nothing", "sums() writes its sums alone", "move other writes to update or end_step", 30, sums},
       {"no-kept-pointers", "no pointer of a call is used after it", "read them from args in every call", 30, kept_pointers},
       {"two-at-once", "two objects in two threads compute what each does alone", "keep no state outside of the object", 60,

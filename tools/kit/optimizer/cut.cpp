@@ -21,7 +21,7 @@ uint64_t padded(uint64_t numel, uint64_t alignment = zero::kAlignment) { return 
 
 // Separates pieces where tensors have missed different numbers of updates, and leaves out the gaps
 // between them, like cut_by_lag() of core/params/pieces.h.
-Cut cut_by_lag(const Problem& problem, Cut cut) {
+ProblemCut cut_by_lag(const Problem& problem, ProblemCut cut) {
   const bool is_needed =
       std::any_of(problem.tensors.begin(), problem.tensors.end(), [](const TensorSpec& tensor) { return tensor.joins != 0; });
   if (!is_needed) return cut;
@@ -46,7 +46,7 @@ Cut cut_by_lag(const Problem& problem, Cut cut) {
 }
 
 // The ends of pages: multiples of `page`, or the ends of tensors.
-std::vector<int64_t> page_ends(const std::vector<zero::Part>& parts, int64_t numel, int64_t page, bool whole_tensors) {
+std::vector<int64_t> page_ends(const std::vector<zero::TensorPart>& parts, int64_t numel, int64_t page, bool whole_tensors) {
   std::vector<int64_t> ends;
   if (whole_tensors)
     for (const auto& part : parts) ends.push_back(static_cast<int64_t>(padded(static_cast<uint64_t>(part.own + part.numel))));
@@ -58,9 +58,9 @@ std::vector<int64_t> page_ends(const std::vector<zero::Part>& parts, int64_t num
 
 }  // namespace
 
-Cut uncut(const Problem& problem, const CutRules& rules) {
+ProblemCut uncut(const Problem& problem, const CutRules& rules) {
   const uint64_t alignment = std::max<uint64_t>(zero::kAlignment, rules.alignment);
-  Cut cut{"one piece for each group", {{}}};
+  ProblemCut cut{"one piece for each group", {{}}};
   for (uint32_t group = 0; group < problem.groups(); ++group) {
     CutPiece& piece = cut.ranks[0].emplace_back(CutPiece{group, 0, {}});
     for (const size_t t : tensors_of(problem, group)) {
@@ -71,16 +71,17 @@ Cut uncut(const Problem& problem, const CutRules& rules) {
   return cut_by_lag(problem, std::move(cut));
 }
 
-Cut by_tensor(const Problem& problem) {
-  Cut cut{"one piece for each tensor", {{}}};
+ProblemCut by_tensor(const Problem& problem) {
+  ProblemCut cut{"one piece for each tensor", {{}}};
   for (uint32_t group = 0; group < problem.groups(); ++group)
     for (const size_t t : tensors_of(problem, group))
       cut.ranks[0].push_back({group, problem.tensors[t].numel, {{t, 0, problem.tensors[t].numel, 0}}});
   return cut;
 }
 
-Cut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel) {
-  Cut cut{formatted("{} rank{}, buckets of {}, pages of {} elements", ranks, ranks > 1 ? "s" : "", bucket_numel, page_numel), {}};
+ProblemCut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel) {
+  ProblemCut cut{
+      formatted("{} rank{}, buckets of {}, pages of {} elements", ranks, ranks > 1 ? "s" : "", bucket_numel, page_numel), {}};
   const auto alignment = std::max<int64_t>(zero::kAlignment, static_cast<int64_t>(rules.alignment));
   page_numel = (page_numel + alignment - 1) / alignment * alignment;
   cut.ranks.resize(ranks);
@@ -99,7 +100,7 @@ Cut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64
         for (int64_t begin = shard.own; begin < shard.own + shard.numel;) {
           const int64_t end = std::min(shard.own + shard.numel, *std::upper_bound(ends.begin(), ends.end(), begin));
           CutPiece& piece = cut.ranks[rank].emplace_back(CutPiece{group, static_cast<uint64_t>(end - begin), {}});
-          for (const zero::Part& part : parts) {
+          for (const zero::TensorPart& part : parts) {
             const int64_t first = std::max(part.own, begin), last = std::min(part.own + part.numel, end);
             if (first < last)
               piece.parts.push_back({tensors[part.tensor], static_cast<uint64_t>(part.begin + first - part.own),
@@ -112,8 +113,8 @@ Cut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64
   return cut_by_lag(problem, std::move(cut));
 }
 
-Cut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed) {
-  Cut cut{formatted("tensors cut at any place (seed {})", seed), {{}}};
+ProblemCut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed) {
+  ProblemCut cut{formatted("tensors cut at any place (seed {})", seed), {{}}};
   for (uint32_t group = 0; group < problem.groups(); ++group)
     for (const size_t t : tensors_of(problem, group)) {
       const uint64_t numel = problem.tensors[t].numel;

@@ -10,7 +10,7 @@
 
 namespace gannet::kit {
 
-struct Part {  // of a tensor, in a piece
+struct CutPart {  // of a tensor, in a piece
   size_t tensor;
   uint64_t begin, numel;  // in the tensor
   uint64_t offset;        // in the piece
@@ -18,9 +18,9 @@ struct Part {  // of a tensor, in a piece
 struct CutPiece {
   uint32_t group;
   uint64_t numel;  // including gaps between tensors, which stay zero
-  std::vector<Part> parts;
+  std::vector<CutPart> parts;
 };
-struct Cut {
+struct ProblemCut {
   std::string name;                          // "3 ranks, pages of 64 elements"
   std::vector<std::vector<CutPiece>> ranks;  // [ranks]
 };
@@ -30,12 +30,12 @@ struct CutRules {  // of the plugin's description
   uint64_t alignment = 1;
 };
 
-Cut uncut(const Problem& problem, const CutRules& rules);  // one rank, one piece for each group
-Cut by_tensor(const Problem& problem);                     // one rank, one piece for each tensor
+ProblemCut uncut(const Problem& problem, const CutRules& rules);  // one rank, one piece for each group
+ProblemCut by_tensor(const Problem& problem);                     // one rank, one piece for each tensor
 // The cut of ZeRO: buckets of `bucket_numel`, a shard of each for every rank, in pages.
-Cut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel);
+ProblemCut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel);
 // One rank, every tensor cut where the contract allows it: at odd places unless the rules forbid
 // that.
-Cut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed);
+ProblemCut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed);
 
 }  // namespace gannet::kit

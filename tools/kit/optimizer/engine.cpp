@@ -16,11 +16,11 @@ Optimizer::Context context_of(const Problem& problem, uint32_t group, uint32_t r
   return context;
 }
 
-Trained train(const Subject& subject, const Problem& problem, const Cut& cut, const RunOptions& options) {
+TrainingResult train(const Subject& subject, const Problem& problem, const ProblemCut& cut, const RunOptions& options) {
   set_config(formatted("{}; {}", cut.name, text_of(problem.types)));
-  Trained trained;
-  trained.own_states.resize(cut.ranks.size());
-  run_ranks(static_cast<uint32_t>(cut.ranks.size()), [&](Ranks& ranks, uint32_t number) {
+  TrainingResult trained;
+  trained.group_states.resize(cut.ranks.size());
+  run_ranks(static_cast<uint32_t>(cut.ranks.size()), [&](SimulatedRanks& ranks, uint32_t number) {
     SimulatedRank rank(subject, problem, cut, options, ranks, number);
     int64_t applied = options.applied;
     try {
@@ -29,7 +29,7 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
       const std::string& text = error.message();
       if (!options.may_fail || text.find("gave no reason") != std::string::npos ||
           text.find("threw an exception across") != std::string::npos)
-        throw Failed(text, text_of(place()));
+        throw CheckFailure(text, text_of(place()));
     }
     if (number == 0) {
       trained.described = rank.optimizer().states();
@@ -56,11 +56,11 @@ Trained train(const Subject& subject, const Problem& problem, const Cut& cut, co
   return trained;
 }
 
-Described describe(const Subject& subject, const Problem& problem) {
+OptimizerTraits describe(const Subject& subject, const Problem& problem) {
   const Host host;
   Optimizer optimizer(*subject.plugin, subject.parsed(), host);
   optimizer.describe(context_of(problem, 0, 0, 1));
-  Described described;
+  OptimizerTraits described;
   described.rules = {optimizer.needs_whole_tensors(), optimizer.range_alignment()};
   described.is_elementwise = optimizer.has(GANNET_OPTIMIZER_ELEMENTWISE);
   described.has_sums = !optimizer.sums().empty();
@@ -68,7 +68,7 @@ Described describe(const Subject& subject, const Problem& problem) {
   described.owns_grad_reduction = optimizer.owns_grad_reduction();
   described.states = optimizer.states();
   described.sums = optimizer.sums();
-  for (const auto& state : described.states) described.has_own_states = described.has_own_states || state.is_of_group();
+  for (const auto& state : described.states) described.has_group_states = described.has_group_states || state.is_of_group();
   described.uses_seed = optimizer.uses_seed();
   described.perturbs = optimizer.perturbs();
   described.takes_second_gradients = optimizer.takes_second_gradients();

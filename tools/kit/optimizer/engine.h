@@ -1,8 +1,8 @@
 // A simulated engine for an optimizer: the steps of core/update on plain memory, with N ranks in
 // this process.
 //
-//   const Trained whole = train(subject, problem, uncut(problem, rules), {.steps = 200});
-//   const Trained cut = train(subject, problem, sharded(problem, rules, 3, 512, 64), {.steps = 200});
+//   const TrainingResult whole = train(subject, problem, uncut(problem, rules), {.steps = 200});
+//   const TrainingResult cut = train(subject, problem, sharded(problem, rules, 3, 512, 64), {.steps = 200});
 //   require_same(cut, whole, problem);
 #pragma once
 
@@ -22,13 +22,13 @@ namespace gannet::kit {
 using Bytes = std::vector<char>;
 
 // The results of a run, by tensor, independent of its cut.
-struct Trained {
+struct TrainingResult {
   std::vector<Bytes> params, outs;         // [tensors]
   std::vector<Bytes> evaluated;            // [tensors] the weights to evaluate with, if the run asks for them
   std::vector<Bytes> perturbed;            // [tensors] where a next step would take its gradient, if the run asks for it
   std::vector<std::vector<Bytes>> states;  // [tensors][states], those per element, and squares
   // [ranks][groups][states], the states that are not per element; empty for the others.
-  std::vector<std::vector<std::vector<Bytes>>> own_states;
+  std::vector<std::vector<std::vector<Bytes>>> group_states;
   std::vector<Optimizer::State> described;
 };
 
@@ -37,8 +37,8 @@ inline constexpr uint64_t kRunSeed = 11;
 
 struct RunOptions {
   int64_t steps = 200;
-  int64_t applied = 0;            // updates before the first one
-  const Trained* from = nullptr;  // the run continues from there
+  int64_t applied = 0;                   // updates before the first one
+  const TrainingResult* from = nullptr;  // the run continues from there
   // The hyperparameters of a step, counted from 1: [hyper] are those of the params.
   std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
@@ -63,12 +63,12 @@ struct RunOptions {
   bool evaluates = false;  // at the end, asks for the weights to evaluate with; the inputs of that are write-protected
 };
 
-Trained train(const Subject& subject, const Problem& problem, const Cut& cut, const RunOptions& options);
+TrainingResult train(const Subject& subject, const Problem& problem, const ProblemCut& cut, const RunOptions& options);
 
 // The plugin's description of itself, for such a problem.
-struct Described {
+struct OptimizerTraits {
   CutRules rules;
-  bool is_elementwise = false, has_sums = false, has_own_states = false, has_evaluation_weights = false,
+  bool is_elementwise = false, has_sums = false, has_group_states = false, has_evaluation_weights = false,
        owns_grad_reduction = false, uses_seed = false, perturbs = false, takes_second_gradients = false, takes_lists = false,
        takes_device_numbers = false;
   std::vector<Optimizer::State> states;
@@ -77,7 +77,7 @@ struct Described {
   std::vector<uint32_t> hyper_roles;
   std::vector<double> hyper;
 };
-Described describe(const Subject& subject, const Problem& problem);
+OptimizerTraits describe(const Subject& subject, const Problem& problem);
 inline CutRules rules_of(const Subject& subject, const Problem& problem) { return describe(subject, problem).rules; }
 
 // The tensors of a group, as the host describes them.

@@ -25,7 +25,7 @@ gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master) {
   return state.extent == GANNET_STATE_PER_ELEMENT ? master : GANNET_FLOAT32;
 }
 
-Part values_in(const Part& part, const Optimizer::State& state) {
+CutPart values_in(const CutPart& part, const Optimizer::State& state) {
   return {part.tensor, part.begin / state.block, state.values_of(part.numel), part.offset / state.block};
 }
 
@@ -76,7 +76,7 @@ void GroupSums::add(size_t tensor, uint32_t round, const double* part) {
     if (is_of((*wanted_)[s], round)) row(tensor)[s] = combined((*wanted_)[s].op, row(tensor)[s], part[s]);
 }
 
-void complete(std::vector<GroupSums>& groups, uint32_t round, Ranks& ranks, uint32_t rank) {
+void complete(std::vector<GroupSums>& groups, uint32_t round, SimulatedRanks& ranks, uint32_t rank) {
   for (const gannet_reduce_op op : {GANNET_SUM, GANNET_MAX, GANNET_MIN}) {
     std::vector<double*> places;
     std::vector<double> values;

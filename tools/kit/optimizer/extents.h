@@ -17,7 +17,7 @@ namespace gannet::kit {
 // that are not per element.
 gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master);
 // The values of a cut state that belong to a part of a tensor.
-Part values_in(const Part& part, const Optimizer::State& state);
+CutPart values_in(const CutPart& part, const Optimizer::State& state);
 Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel, bool tight);
 
 // The square of a tensor, given by its index in the group; an empty buffer if it has none.
@@ -37,7 +37,7 @@ class GroupSums {
   double* const* lines() { return line_places_.empty() ? nullptr : line_places_.data(); }
 
  private:
-  friend void complete(std::vector<GroupSums>&, uint32_t, Ranks&, uint32_t);
+  friend void complete(std::vector<GroupSums>&, uint32_t, SimulatedRanks&, uint32_t);
   bool is_of(const Optimizer::Sum& sum, uint32_t round) const { return sum.round == round && sum.pass == pass_; }
   const std::vector<Optimizer::Sum>* wanted_;
   size_t tensors_;
@@ -49,6 +49,6 @@ class GroupSums {
 
 // Completes a round: this rank's sums become those of whole tensors, of groups and of the model.
 // Every rank calls it.
-void complete(std::vector<GroupSums>& groups, uint32_t round, Ranks& ranks, uint32_t rank);
+void complete(std::vector<GroupSums>& groups, uint32_t round, SimulatedRanks& ranks, uint32_t rank);
 
 }  // namespace gannet::kit

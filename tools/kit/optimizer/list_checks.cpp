@@ -19,7 +19,7 @@ Problem with_lags(Subject& subject) {
   return problem;
 }
 
-bool has_sums_of_lines(const Described& described) {
+bool has_sums_of_lines(const OptimizerTraits& described) {
   return std::any_of(described.sums.begin(), described.sums.end(), [](const auto& sum) { return sum.is_of_lines(); });
 }
 
@@ -27,8 +27,8 @@ bool has_sums_of_lines(const Described& described) {
 
 void lists(Subject& subject) {
   const Problem problem = with_lags(subject);
-  const Described described = describe(subject, problem);
-  if (!described.takes_lists) throw Skipped("it does not claim GANNET_OPTIMIZER_TAKES_LISTS");
+  const OptimizerTraits described = describe(subject, problem);
+  if (!described.takes_lists) throw SkippedCheck("it does not claim GANNET_OPTIMIZER_TAKES_LISTS");
   // Inputs are write-protected during a call, and every array ends where its memory ends.
   const auto options = [](size_t length, bool reverses) {
     RunOptions run{.steps = 12};
@@ -38,12 +38,12 @@ void lists(Subject& subject) {
     run.reverses_lists = reverses;
     return run;
   };
-  for (const Cut& cut : {by_tensor(problem), sharded(problem, described.rules, 2, 256, 64)}) {
-    const Trained single = train(subject, problem, cut, options(0, false));
+  for (const ProblemCut& cut : {by_tensor(problem), sharded(problem, described.rules, 2, 256, 64)}) {
+    const TrainingResult single = train(subject, problem, cut, options(0, false));
     require_finite(single, problem);
     for (const auto& [length, reverses] :
          {std::pair<size_t, bool>{1, false}, {2, false}, {3, true}, {1024, false}, {1024, true}}) {
-      const Trained listed = train(subject, problem, cut, options(length, reverses));
+      const TrainingResult listed = train(subject, problem, cut, options(length, reverses));
       const std::string what =
           formatted("{}, in lists of {}{}, against single calls", cut.name, length, reverses ? ", the last one first" : "");
       if (has_sums_of_lines(described))
@@ -56,19 +56,19 @@ void lists(Subject& subject) {
 
 void device_numbers(Subject& subject) {
   const Problem problem = with_lags(subject);
-  const Described described = describe(subject, problem);
-  if (!described.takes_device_numbers) throw Skipped("it does not claim GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS");
-  const Cut cut = uncut(problem, described.rules);
+  const OptimizerTraits described = describe(subject, problem);
+  if (!described.takes_device_numbers) throw SkippedCheck("it does not claim GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS");
+  const ProblemCut cut = uncut(problem, described.rules);
   for (const size_t length : {size_t{0}, size_t{1024}}) {
     if (length > 0 && !described.takes_lists) break;
     const std::string calls = length > 0 ? "update_many" : "update";
     const RunOptions half{.steps = 6, .list_length = length};
-    const Trained before = train(subject, problem, cut, half);
+    const TrainingResult before = train(subject, problem, cut, half);
     require_finite(before, problem);
-    Trained skipped = train(subject, problem, cut, {.steps = 10, .list_length = length, .skipped_from = 6});
-    skipped.own_states = before.own_states;  // from end_step, which is not skipped
+    TrainingResult skipped = train(subject, problem, cut, {.steps = 10, .list_length = length, .skipped_from = 6});
+    skipped.group_states = before.group_states;  // from end_step, which is not skipped
     require_same(skipped, before, problem, formatted("{} with a skip of 1 in steps 7 to 10, against 6 steps", calls));
-    if (described.has_own_states) continue;  // they are computed from begin_step's numbers, so results may depend on those
+    if (described.has_group_states) continue;  // they are computed from begin_step's numbers, so results may depend on those
     require_same(train(subject, problem, cut, {.steps = 6, .list_length = length, .alters_edges = true}), before, problem,
                  formatted("{} beside other numbers in begin_step and end_step", calls));
   }

@@ -26,11 +26,11 @@
 namespace gannet::kit {
 
 // The results of a rank after a run, byte for byte.
-struct Left {
+struct RankResults {
   std::vector<std::vector<Bytes>> buckets;  // [buckets] parameters, copies, then states
   std::vector<std::vector<Bytes>> groups;   // [groups][states] the states that are not per element
   std::vector<Bytes> weights;               // [buckets] the weights to use, if the ranks have different parameters
-  bool operator==(const Left&) const = default;
+  bool operator==(const RankResults&) const = default;
 };
 
 inline Bytes bytes_in(const Buffer& buffer) { return Bytes(buffer.as<char>(), buffer.as<char>() + buffer.bytes()); }
@@ -38,16 +38,17 @@ inline void put_back(const Bytes& bytes, const Buffer& buffer) {
   if (!bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
 }
 
-struct OwnRun {
+struct OwnReductionRun {
   uint32_t ranks = 2;
   int64_t bucket_numel = 256, steps = 40, applied = 0;
-  const std::vector<Left>* from = nullptr;  // [ranks]
-  bool alters_last = false;                 // changes the last rank's gradients
+  const std::vector<RankResults>* from = nullptr;  // [ranks]
+  bool alters_last = false;                        // changes the last rank's gradients
 };
 
-class OwnRank {
+class OwnReductionRank {
  public:
-  OwnRank(const Subject& subject, const Problem& problem, const OwnRun& run, Ranks& ranks, uint32_t rank)
+  OwnReductionRank(const Subject& subject, const Problem& problem, const OwnReductionRun& run, SimulatedRanks& ranks,
+                   uint32_t rank)
       : problem_(problem), run_(run), rank_(rank), collectives_(ranks, rank) {
     host_.set_ranks(rank, run.ranks);
     for (uint32_t r = 0; r < run.ranks; ++r) {
@@ -73,14 +74,14 @@ class OwnRank {
   void step(int64_t step) {
     std::vector<GroupSums> sums;
     uint32_t rounds = 0;
-    for (Group& group : groups_) {
+    for (SimulatedGroup& group : groups_) {
       sums.emplace_back(*group.optimizer, group.tensors);
       if (!group.optimizer->sums().empty()) rounds = std::max(rounds, group.optimizer->sums().back().round + 1);
       group.reduction = group.optimizer->reduction(static_cast<uint64_t>(step));
     }
     for (PieceMemory& bucket : buckets_) fill_gradient(bucket, step);
     edges(&Optimizer::begin_step, step, sums, false);
-    Ranks alone(1);  // one rank only: every rank already has the whole of every sum
+    SimulatedRanks alone(1);  // one rank only: every rank already has the whole of every sum
     for (uint32_t round = 0; round < rounds; ++round) {
       for (PieceMemory& bucket : buckets_)
         if (sums[bucket.cut->group].has_round(round)) work(bucket, step, sums[bucket.cut->group], &round);
@@ -91,8 +92,8 @@ class OwnRank {
     last_step_ = step;
   }
 
-  Left left() {
-    Left all;
+  RankResults left() {
+    RankResults all;
     for (PieceMemory& bucket : buckets_) {
       all.weights.push_back(are_apart(bucket) ? weights_to_use(bucket) : Bytes());
       auto& of_bucket = all.buckets.emplace_back();
@@ -100,7 +101,7 @@ class OwnRank {
       of_bucket.push_back(bytes_in(bucket.out));
       for (const Buffer& state : bucket.states) of_bucket.push_back(bytes_in(state));
     }
-    for (const Group& group : groups_) {
+    for (const SimulatedGroup& group : groups_) {
       auto& of_group = all.groups.emplace_back();
       for (const Buffer& state : group.states) of_group.push_back(bytes_in(state));
     }
@@ -108,7 +109,7 @@ class OwnRank {
   }
   // Names a difference between two ranks, which must agree except for per-rank states: "the
   // parameters"; "": none.
-  std::string difference(const Left& one, const Left& other) const {
+  std::string difference(const RankResults& one, const RankResults& other) const {
     for (size_t b = 0; b < buckets_.size(); ++b) {
       const bool is_apart = are_apart(buckets_[b]);
       if (one.weights[b] != other.weights[b]) return "the weights to use after a local step";
@@ -133,7 +134,7 @@ class OwnRank {
   }
 
  private:
-  struct Group {
+  struct SimulatedGroup {
     std::unique_ptr<Optimizer> optimizer;
     size_t tensors = 0;
     std::vector<Buffer> states;
@@ -164,7 +165,7 @@ class OwnRank {
     }
   }
 
-  void restore(const Left& from) {
+  void restore(const RankResults& from) {
     for (size_t b = 0; b < buckets_.size(); ++b) {
       put_back(from.buckets[b][0], buckets_[b].param);
       put_back(from.buckets[b][1], buckets_[b].out);
@@ -178,16 +179,16 @@ class OwnRank {
 
   // Calls it like core/update/evaluation.cpp: only `out` is written, and there is no gradient.
   Bytes weights_to_use(PieceMemory& bucket) {
-    Group& group = groups_[bucket.cut->group];
+    SimulatedGroup& group = groups_[bucket.cut->group];
     const Buffer out(bucket.param.bytes(), "the weights to use", true);
     std::vector<void*> states;
-    std::vector<std::unique_ptr<ReadOnly>> held;
+    std::vector<std::unique_ptr<ReadOnlyGuard>> held;
     for (size_t s = 0; s < bucket.states.size(); ++s) {
       const bool is_served = group.optimizer->states()[s].is_served();
       states.push_back(is_served ? nullptr : bucket.states[s].data() ? bucket.states[s].data() : group.states[s].data());
-      held.push_back(std::make_unique<ReadOnly>(bucket.states[s], true));
+      held.push_back(std::make_unique<ReadOnlyGuard>(bucket.states[s], true));
     }
-    const ReadOnly param(bucket.param, true);
+    const ReadOnlyGuard param(bucket.param, true);
     gannet_update_args args{};
     args.struct_size = sizeof(args);
     args.param_dtype = args.out_dtype = problem_.types.param;
@@ -206,13 +207,13 @@ class OwnRank {
     args.group = bucket.cut->group;
     give_workspace(args, *group.optimizer, args.numel, last_step_);
     args.seed = 0;
-    const Calling calling("evaluate", args.step, bucket.names);
+    const CallScope calling("evaluate", args.step, bucket.names);
     group.optimizer->evaluate(args);
     return bytes_in(out);
   }
 
   void fill_gradient(PieceMemory& bucket, int64_t step) {
-    for (const Part& part : bucket.cut->parts)
+    for (const CutPart& part : bucket.cut->parts)
       for (uint64_t i = 0; i < part.numel; ++i) {
         double value = 0;
         if (groups_[bucket.cut->group].reduction != GANNET_REDUCED_BY_HOST)
@@ -232,9 +233,9 @@ class OwnRank {
   }
 
   void edges(void (Optimizer::*function)(gannet_step_args), int64_t step, std::vector<GroupSums>& sums, bool has_sums) {
-    const Host::Open open(host_, collectives_);
+    const Host::OpenCollectives open(host_, collectives_);
     for (size_t g = 0; g < groups_.size(); ++g) {
-      Group& group = groups_[g];
+      SimulatedGroup& group = groups_[g];
       std::vector<void*> states;
       for (const Buffer& state : group.states) states.push_back(state.data());
       gannet_step_args args{};
@@ -249,14 +250,14 @@ class OwnRank {
       args.sum_count = sums[g].width();
       args.lines = has_sums ? sums[g].lines() : nullptr;
       give_workspace(args, *groups_[g].optimizer, 0, step);
-      const Calling calling(has_sums ? "end_step" : "begin_step", args.step, formatted("group {}", g));
+      const CallScope calling(has_sums ? "end_step" : "begin_step", args.step, formatted("group {}", g));
       (group.optimizer.get()->*function)(args);
     }
   }
 
   // Computes the sums of a round, or the update if `round` is null.
   void work(PieceMemory& bucket, int64_t step, GroupSums& sums, const uint32_t* round) {
-    Group& group = groups_[bucket.cut->group];
+    SimulatedGroup& group = groups_[bucket.cut->group];
     std::vector<void*> states;
     for (size_t s = 0; s < bucket.states.size(); ++s)
       states.push_back(bucket.states[s].data() ? bucket.states[s].data() : group.states[s].data());
@@ -289,32 +290,33 @@ class OwnRank {
     args.group = bucket.cut->group;
     if (round) {
       std::vector<double> parts = sums.identity_values(bucket.segments.size());
-      const Calling calling("sums", args.step, bucket.names);
+      const CallScope calling("sums", args.step, bucket.names);
       group.optimizer->sums(args, *round, parts.data());
       for (size_t k = 0; k < bucket.segments.size(); ++k)
         sums.add(bucket.segments[k].tensor_index, *round, parts.data() + k * sums.width());
       return;
     }
-    const ReadOnly grad(bucket.grad, true);
-    std::unique_ptr<Host::Open> open;
-    if (group.reduction == GANNET_REDUCED_BY_UPDATE) open = std::make_unique<Host::Open>(host_, collectives_);
-    const Calling calling("update", args.step, bucket.names);
+    const ReadOnlyGuard grad(bucket.grad, true);
+    std::unique_ptr<Host::OpenCollectives> open;
+    if (group.reduction == GANNET_REDUCED_BY_UPDATE) open = std::make_unique<Host::OpenCollectives>(host_, collectives_);
+    const CallScope calling("update", args.step, bucket.names);
     group.optimizer->update(args);
     std::string where;
     for (const Buffer* buffer : {&bucket.param, &bucket.out})
-      if (!buffer->is_intact(&where)) throw Failed(formatted("it wrote outside of its memory, {}", where), text_of(place()));
+      if (!buffer->is_intact(&where))
+        throw CheckFailure(formatted("it wrote outside of its memory, {}", where), text_of(place()));
     for (const Buffer& state : bucket.states)
-      if (!state.is_intact(&where)) throw Failed(formatted("it wrote outside of a state, {}", where), text_of(place()));
+      if (!state.is_intact(&where)) throw CheckFailure(formatted("it wrote outside of a state, {}", where), text_of(place()));
   }
 
   const Problem& problem_;
-  const OwnRun& run_;
+  const OwnReductionRun& run_;
   uint32_t rank_;
   int64_t last_step_ = 0;
   Host host_;
   RankCollectives collectives_;
   std::vector<Problem> of_ranks_;  // [ranks] each with its own gradients
-  std::vector<Group> groups_;
+  std::vector<SimulatedGroup> groups_;
   std::deque<CutPiece> cuts_;  // a deque: elements keep their addresses
   std::vector<PieceMemory> buckets_;
   WorkMemory workspace_;

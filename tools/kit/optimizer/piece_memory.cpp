@@ -11,14 +11,14 @@ namespace {
 
 std::string names_in(const Problem& problem, const CutPiece& piece) {
   std::string text;
-  for (const Part& part : piece.parts)
+  for (const CutPart& part : piece.parts)
     if (text.size() < 100)
       text += formatted("{}'{}' [{}, {})", text.empty() ? "tensor " : ", ", problem.tensors[part.tensor].name, part.begin,
                         part.begin + part.numel);
   return text.empty() ? "a piece without tensors" : text;
 }
 
-gannet_segment segment_of(const Problem& problem, const Part& part) {
+gannet_segment segment_of(const Problem& problem, const CutPart& part) {
   const TensorSpec& tensor = problem.tensors[part.tensor];
   gannet_segment segment{};
   segment.struct_size = sizeof(segment);
@@ -45,7 +45,7 @@ gannet_segment segment_of(const Problem& problem, const Part& part) {
 
 PieceMemory::PieceMemory(const Problem& problem, const CutPiece& piece, const Optimizer& optimizer, bool is_tight)
     : cut(&piece), names(names_in(problem, piece)) {
-  const Types& types = problem.types;
+  const ProblemTypes& types = problem.types;
   const auto buffer = [&](gannet_dtype dtype, const char* name) { return Buffer(piece.numel * bytes_of(dtype), name, is_tight); };
   param = buffer(types.param, "the parameter");
   grad = buffer(types.grad, "the gradient");
@@ -54,7 +54,7 @@ PieceMemory::PieceMemory(const Problem& problem, const CutPiece& piece, const Op
   for (const auto& state : optimizer.states())
     states.push_back(state.is_cut() ? new_state(state, type_of(state, types.param), state.values_of(piece.numel), is_tight)
                                     : Buffer());
-  for (const Part& part : piece.parts) {
+  for (const CutPart& part : piece.parts) {
     lag = problem.tensors[part.tensor].joins;
     segments.push_back(segment_of(problem, part));
     for (const auto& state : optimizer.states())

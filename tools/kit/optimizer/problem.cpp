@@ -20,7 +20,7 @@ void add(Problem& problem, const char* name, std::vector<int64_t> shape, uint32_
 
 }  // namespace
 
-std::string text_of(const Types& types) {
+std::string text_of(const ProblemTypes& types) {
   return formatted("{} parameters, {} gradients, {}", name_of(types.param), name_of(types.grad),
                    types.out == GANNET_DTYPE_NONE ? "no copy" : formatted("a {} copy", name_of(types.out)));
 }
@@ -43,7 +43,7 @@ double Problem::gradient(size_t tensor, uint64_t i, int64_t step) const {
   return bits % 32 == 0 ? 0 : uniform(bits) * std::ldexp(1.0, -static_cast<int>(seed_of[tensor] % 4));
 }
 
-Problem many_shapes(const Types& types) {
+Problem many_shapes(const ProblemTypes& types) {
   Problem problem;
   problem.types = types;
   add(problem, "scalar", {});
@@ -60,7 +60,7 @@ Problem many_shapes(const Types& types) {
   return problem;
 }
 
-Problem with_a_large_one(const Types& types) {
+Problem with_a_large_one(const ProblemTypes& types) {
   Problem problem;
   problem.types = types;
   add(problem, "bias", {17});

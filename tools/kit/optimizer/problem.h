@@ -10,10 +10,10 @@
 
 namespace gannet::kit {
 
-struct Types {
+struct ProblemTypes {
   gannet_dtype param = GANNET_FLOAT32, grad = GANNET_FLOAT32, out = GANNET_DTYPE_NONE;
 };
-std::string text_of(const Types& types);
+std::string text_of(const ProblemTypes& types);
 
 struct TensorSpec {
   std::string name;
@@ -25,7 +25,7 @@ struct TensorSpec {
 
 struct Problem {
   std::vector<TensorSpec> tensors;
-  Types types;
+  ProblemTypes types;
   uint64_t seed = 1;
   bool has_nonfinite = false;  // some gradients are NaN or infinite
   // Gradients are those of tensor `seed_of[t]` at step - delay[t], so that a problem can repeat a
@@ -40,8 +40,8 @@ struct Problem {
 
 // One element, odd sizes, whole SIMD lanes and one more, vectors, matrices, and one tensor of
 // thousands.
-Problem many_shapes(const Types& types);
+Problem many_shapes(const ProblemTypes& types);
 // The same few tensors and one that is large enough for the host's threads.
-Problem with_a_large_one(const Types& types);
+Problem with_a_large_one(const ProblemTypes& types);
 
 }  // namespace gannet::kit

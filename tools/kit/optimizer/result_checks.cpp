@@ -22,7 +22,7 @@ Problem usual(const Subject& subject) { return many_shapes(usual_types(subject))
 
 void repeat(Subject& subject) {
   const Problem problem = usual(subject);
-  const Trained first = train(subject, problem, uncut(problem, rules_of(subject, problem)), {});
+  const TrainingResult first = train(subject, problem, uncut(problem, rules_of(subject, problem)), {});
   require_finite(first, problem);
   require_same(train(subject, problem, uncut(problem, rules_of(subject, problem)), {}), first, problem,
                "a second run with a new object");
@@ -31,13 +31,13 @@ void repeat(Subject& subject) {
 // Cuts at every place that the description allows, including inside a SIMD lane.
 void halves(Subject& subject) {
   const Problem problem = usual(subject);
-  const Described described = describe(subject, problem);
-  if (!described.is_elementwise) throw Skipped("it does not claim GANNET_OPTIMIZER_ELEMENTWISE");
+  const OptimizerTraits described = describe(subject, problem);
+  if (!described.is_elementwise) throw SkippedCheck("it does not claim GANNET_OPTIMIZER_ELEMENTWISE");
   const RunOptions options{.steps = described.has_sums ? 20 : 60};
-  const Trained whole = train(subject, problem, by_tensor(problem), options);
+  const TrainingResult whole = train(subject, problem, by_tensor(problem), options);
   for (const uint64_t seed : {0, 1, 2}) {
-    const Cut cut = anywhere(problem, described.rules, seed);
-    const Trained parts = train(subject, problem, cut, options);
+    const ProblemCut cut = anywhere(problem, described.rules, seed);
+    const TrainingResult parts = train(subject, problem, cut, options);
     if (described.has_sums)
       require_close(parts, whole, problem, kTolerance, cut.name);
     else
@@ -47,54 +47,55 @@ void halves(Subject& subject) {
 
 void any_cut(Subject& subject) {
   const Problem problem = usual(subject);
-  const Described described = describe(subject, problem);
-  const auto compare = [&](const Problem& of, const Trained& found, const Trained& expected, const std::string& name) {
+  const OptimizerTraits described = describe(subject, problem);
+  const auto compare = [&](const Problem& of, const TrainingResult& found, const TrainingResult& expected,
+                           const std::string& name) {
     if (described.has_sums)
       require_close(found, expected, of, kTolerance, name);
     else
       require_same(found, expected, of, name);
   };
   const RunOptions options{.steps = 20};
-  const Trained whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), options);
-  std::vector<Cut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
+  const TrainingResult whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), options);
+  std::vector<ProblemCut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
   for (const uint32_t ranks : {2u, 3u, 4u}) {
     if (described.owns_grad_reduction) break;  // only at stage 0: own_reduction.cpp
     cuts.push_back(sharded(problem, described.rules, ranks, 1 << 20, 1 << 20));
     cuts.push_back(sharded(problem, described.rules, ranks, 256, 64));
   }
-  for (const Cut& cut : cuts) compare(problem, train(subject, problem, cut, options), whole, cut.name);
+  for (const ProblemCut& cut : cuts) compare(problem, train(subject, problem, cut, options), whole, cut.name);
   const Problem large = with_a_large_one(problem.types);  // uses the host's threads
-  const Trained whole_large = train(subject, large, uncut(large, rules_of(subject, large)), {.steps = 3});
-  const Cut cut = sharded(large, described.rules, described.owns_grad_reduction ? 1 : 2, 1 << 20, 8192);
+  const TrainingResult whole_large = train(subject, large, uncut(large, rules_of(subject, large)), {.steps = 3});
+  const ProblemCut cut = sharded(large, described.rules, described.owns_grad_reduction ? 1 : 2, 1 << 20, 8192);
   compare(large, train(subject, large, cut, {.steps = 3}), whole_large, cut.name);
 }
 
 void agree(Subject& subject) {
   const Problem problem = usual(subject);
-  const Described described = describe(subject, problem);
-  if (!described.has_own_states) throw Skipped("it has no state per tensor or per group");
-  if (described.owns_grad_reduction) throw Skipped("it averages gradients itself: own-reduction compares its ranks");
+  const OptimizerTraits described = describe(subject, problem);
+  if (!described.has_group_states) throw SkippedCheck("it has no state per tensor or per group");
+  if (described.owns_grad_reduction) throw SkippedCheck("it averages gradients itself: own-reduction compares its ranks");
   for (const uint32_t ranks : {2u, 3u})
     require_ranks_agree(train(subject, problem, sharded(problem, described.rules, ranks, 256, 64), {.steps = 20}));
 }
 
 void resume(Subject& subject) {
   const Problem problem = usual(subject);
-  const Trained whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 60});
-  const Trained first = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 23});
-  const Trained rest =
+  const TrainingResult whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 60});
+  const TrainingResult first = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 23});
+  const TrainingResult rest =
       train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 37, .applied = 23, .from = &first});
   require_same(rest, whole, problem, "states saved after update 23 and restored into a new object");
 }
 
 void lag(Subject& subject) {
   Problem problem = usual(subject);
-  const Described described = describe(subject, problem);
+  const OptimizerTraits described = describe(subject, problem);
   constexpr int64_t kMissed = 7;
   for (const size_t t : {size_t{3}, size_t{6}}) problem.tensors[t].joins = kMissed;
-  const Trained lagging = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 40});
+  const TrainingResult lagging = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 40});
   require_finite(lagging, problem);
-  if (described.has_sums || described.has_own_states || described.uses_seed || described.takes_second_gradients) {
+  if (described.has_sums || described.has_group_states || described.uses_seed || described.takes_second_gradients) {
     // Other tensors, or the group's number of steps, may affect the result, so only compare
     // different cuts.
     require_close(train(subject, problem, by_tensor(problem), {.steps = 40}), lagging, problem, kTolerance, "one piece a tensor");
@@ -106,7 +107,7 @@ void lag(Subject& subject) {
     alone.tensors[t].joins = 0;
     alone.delay[t] = -kMissed;
   }
-  Trained own = train(subject, alone, uncut(alone, rules_of(subject, alone)), {.steps = 40 - kMissed});
+  TrainingResult own = train(subject, alone, uncut(alone, rules_of(subject, alone)), {.steps = 40 - kMissed});
   for (size_t t = 0; t < problem.tensors.size(); ++t)
     if (problem.tensors[t].joins == 0) {
       own.params[t] = lagging.params[t];
@@ -118,22 +119,24 @@ void lag(Subject& subject) {
 
 void schedule(Subject& subject) {
   const Problem problem = usual(subject);
-  const Described described = describe(subject, problem);
+  const OptimizerTraits described = describe(subject, problem);
   size_t rate = described.hyper_roles.size();
   for (size_t h = 0; h < described.hyper_roles.size(); ++h)
     if (described.hyper_roles[h] == GANNET_ROLE_LEARNING_RATE) rate = h;
-  if (rate == described.hyper_roles.size()) throw Skipped("no dynamic param has the role of the learning rate");
-  if (described.hyper[rate] == 0) throw Skipped("the learning rate is 0 with these params: give --params with another");
+  if (rate == described.hyper_roles.size()) throw SkippedCheck("no dynamic param has the role of the learning rate");
+  if (described.hyper[rate] == 0) throw SkippedCheck("the learning rate is 0 with these params: give --params with another");
   const auto changing = [rate](int64_t step, std::vector<double>& hyper) {
     if (step > 10) hyper[rate] *= 0.5 + static_cast<double>(step % 5) / 5;
   };
-  const Trained constant = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 30});
-  const Trained whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 30, .schedule = changing});
+  const TrainingResult constant = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 30});
+  const TrainingResult whole =
+      train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 30, .schedule = changing});
   require_finite(whole, problem);
   if (whole.params == constant.params)
-    throw Failed("the parameters are those of a constant learning rate", "30 steps, of which the last 20 have other rates",
-                 "each update uses the hyper that it is given", "read args->hyper in update, not the param in create");
-  const Trained first = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 17, .schedule = changing});
+    throw CheckFailure("the parameters are those of a constant learning rate", "30 steps, of which the last 20 have other rates",
+                       "each update uses the hyper that it is given", "read args->hyper in update, not the param in create");
+  const TrainingResult first =
+      train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 17, .schedule = changing});
   require_same(train(subject, problem, uncut(problem, rules_of(subject, problem)),
                      {.steps = 13, .applied = 17, .from = &first, .schedule = changing}),
                whole, problem, "a new object from update 17 on, with the same rates");
@@ -141,40 +144,40 @@ void schedule(Subject& subject) {
 
 void random_numbers(Subject& subject) {
   const Problem problem = usual(subject);
-  const Described described = describe(subject, problem);
-  if (!described.uses_seed) throw Skipped("it does not claim GANNET_OPTIMIZER_USES_SEED");
-  const Cut cut = uncut(problem, described.rules);
-  const Trained one = train(subject, problem, cut, {.steps = 20});
+  const OptimizerTraits described = describe(subject, problem);
+  if (!described.uses_seed) throw SkippedCheck("it does not claim GANNET_OPTIMIZER_USES_SEED");
+  const ProblemCut cut = uncut(problem, described.rules);
+  const TrainingResult one = train(subject, problem, cut, {.steps = 20});
   if (train(subject, problem, cut, {.steps = 20, .run_seed = 12}).params == one.params)
-    throw Failed("two runs with different seeds have the same parameters", "20 steps");
+    throw CheckFailure("two runs with different seeds have the same parameters", "20 steps");
 }
 
 void copy_out(Subject& subject) {
   usual_types(subject);
   bool is_any = false;
-  for (const Types& types : supported_types(subject)) {
+  for (const ProblemTypes& types : supported_types(subject)) {
     if (types.out == GANNET_DTYPE_NONE) continue;
     is_any = true;
     const Problem problem = many_shapes(types);
-    const Trained trained = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 5});
+    const TrainingResult trained = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 5});
     for (size_t t = 0; t < problem.tensors.size(); ++t)
       for (uint64_t i = 0; i < problem.tensors[t].numel; ++i) {
         char rounded[8];
         put(rounded, 0, types.out, get(trained.params[t].data(), i, types.param));
         const double expected = get(rounded, 0, types.out), found = get(trained.outs[t].data(), i, types.out);
         if (found != expected)
-          throw Failed(formatted("`out` is {}, and the new parameter {} rounds to {}", found,
-                                 get(trained.params[t].data(), i, types.param), expected),
-                       formatted("{}; tensor '{}', element {}", text_of(types), problem.tensors[t].name, i));
+          throw CheckFailure(formatted("`out` is {}, and the new parameter {} rounds to {}", found,
+                                       get(trained.params[t].data(), i, types.param), expected),
+                             formatted("{}; tensor '{}', element {}", text_of(types), problem.tensors[t].name, i));
       }
   }
-  if (!is_any) throw Skipped("it supports no copy");
+  if (!is_any) throw SkippedCheck("it supports no copy");
 }
 
 void support(Subject& subject) {
   usual_types(subject);
   const auto all = supported_types(subject, /*is_strict=*/true);
-  for (const Types& types : all) {
+  for (const ProblemTypes& types : all) {
     const Problem problem = many_shapes(types);
     require_finite(train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 3}), problem);
   }
@@ -191,10 +194,10 @@ void two_at_once(Subject& subject) {
   const Problem problem = usual(subject);
   Problem other = problem;
   other.seed = 77;
-  const Cut cut = uncut(problem, rules_of(subject, problem));
-  const Trained alone[2] = {train(subject, problem, cut, {.steps = 60}), train(subject, other, cut, {.steps = 60})};
+  const ProblemCut cut = uncut(problem, rules_of(subject, problem));
+  const TrainingResult alone[2] = {train(subject, problem, cut, {.steps = 60}), train(subject, other, cut, {.steps = 60})};
   for (int round = 0; round < 4; ++round) {
-    Trained beside[2];
+    TrainingResult beside[2];
     std::exception_ptr thrown[2];
     std::vector<std::thread> threads;
     for (const int which : {0, 1})
@@ -216,13 +219,13 @@ void two_at_once(Subject& subject) {
 
 void evaluation(Subject& subject) {
   const Problem problem = usual(subject);
-  const Described described = describe(subject, problem);
-  if (!described.has_evaluation_weights) throw Skipped("the weights that it trains are those to use");
-  if (described.owns_grad_reduction) throw Skipped("they are those after local steps: own-reduction compares its ranks");
+  const OptimizerTraits described = describe(subject, problem);
+  if (!described.has_evaluation_weights) throw SkippedCheck("the weights that it trains are those to use");
+  if (described.owns_grad_reduction) throw SkippedCheck("they are those after local steps: own-reduction compares its ranks");
   const RunOptions options{.steps = 20, .is_tight = true, .evaluates = true};
-  Trained whole = train(subject, problem, uncut(problem, described.rules), options);
-  const Trained again = train(subject, problem, sharded(problem, described.rules, 3, 256, 64), options);
-  const auto as_params = [](Trained trained) {
+  TrainingResult whole = train(subject, problem, uncut(problem, described.rules), options);
+  const TrainingResult again = train(subject, problem, sharded(problem, described.rules, 3, 256, 64), options);
+  const auto as_params = [](TrainingResult trained) {
     trained.params = trained.evaluated;
     return trained;
   };
@@ -234,9 +237,9 @@ void evaluation(Subject& subject) {
 }
 
 void against_reference(Subject& subject) {
-  if (!subject.reference) throw Skipped("no --reference is given");
+  if (!subject.reference) throw SkippedCheck("no --reference is given");
   const Problem problem = usual(subject);
-  const Trained expected = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.uses_reference = true});
+  const TrainingResult expected = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.uses_reference = true});
   require_close(train(subject, problem, uncut(problem, rules_of(subject, problem)), {}), expected, problem, subject.tolerance,
                 formatted("200 steps against {}", subject.reference->file));
 }

@@ -4,12 +4,12 @@
 
 namespace gannet::kit {
 
-void SimulatedRank::prepare(Call& call, int64_t applied, bool evaluates) {
+void SimulatedRank::prepare(SimulatedCall& call, int64_t applied, bool evaluates) {
   PieceMemory& piece = *call.piece;
-  Group& group = groups_[piece.cut->group];
+  SimulatedGroup& group = groups_[piece.cut->group];
   Optimizer& optimizer = *group.optimizer;
   for (size_t s = 0; s < piece.states.size(); ++s)
-    call.states.push_back(optimizer.states()[s].is_cut() ? piece.states[s].data() : group.own_states[s].data());
+    call.states.push_back(optimizer.states()[s].is_cut() ? piece.states[s].data() : group.group_states[s].data());
   for (const Buffer& square : piece.squares) call.squares.push_back(square.data());
   gannet_update_args& args = call.args;
   args.struct_size = sizeof(args);
@@ -69,7 +69,7 @@ std::vector<std::vector<PieceMemory*>> SimulatedRank::calls_in(int64_t applied) 
 
 // Numbers for begin_step and end_step that no update() gets: if update() uses them, its results
 // change.
-Buffer SimulatedRank::other_hyper(const Group& group) const {
+Buffer SimulatedRank::other_hyper(const SimulatedGroup& group) const {
   if (!options_.alters_edges || group.hyper.bytes() == 0) return {};
   Buffer other(group.hyper.bytes(), "the hyperparameters of begin_step and end_step");
   for (size_t i = 0; i < other.bytes() / sizeof(double); ++i) other.as<double>()[i] = 0.5 * group.hyper.as<double>()[i];
@@ -77,7 +77,7 @@ Buffer SimulatedRank::other_hyper(const Group& group) const {
 }
 
 // Moves the buffers to new addresses; accesses to the old ones fault.
-void SimulatedRank::move_buffers(PieceMemory& piece, Group& group) {
+void SimulatedRank::move_buffers(PieceMemory& piece, SimulatedGroup& group) {
   const auto move = [&](Buffer& buffer, const char* name) {
     if (!buffer.data()) return;
     Buffer fresh(buffer.bytes(), formatted("{}, kept from an earlier call", name));
@@ -92,19 +92,20 @@ void SimulatedRank::move_buffers(PieceMemory& piece, Group& group) {
   move(piece.out, "the copy `out`");
   move(piece.second, "the second gradient");
   for (Buffer& state : piece.states) move(state, "a state");
-  for (Buffer& state : group.own_states) move(state, "a state");
+  for (Buffer& state : group.group_states) move(state, "a state");
   for (Buffer& square : piece.squares) move(square, "a square");
 }
 
 // Write-protects the inputs of such a call, as far as the run's options ask for it, for the
 // lifetime of the result.
-std::vector<std::unique_ptr<ReadOnly>> SimulatedRank::held_in(const Call& call, const Group& group, bool is_sums) const {
-  std::vector<std::unique_ptr<ReadOnly>> held;
-  const auto hold = [&](const Buffer& buffer, bool on) { held.push_back(std::make_unique<ReadOnly>(buffer, on)); };
+std::vector<std::unique_ptr<ReadOnlyGuard>> SimulatedRank::held_in(const SimulatedCall& call, const SimulatedGroup& group,
+                                                                   bool is_sums) const {
+  std::vector<std::unique_ptr<ReadOnlyGuard>> held;
+  const auto hold = [&](const Buffer& buffer, bool on) { held.push_back(std::make_unique<ReadOnlyGuard>(buffer, on)); };
   const PieceMemory& piece = *call.piece;
   for (const Buffer* each : {&piece.grad, &piece.second}) hold(*each, options_.guards_gradients);
   for (const Buffer* each : {&group.hyper, &call.numbers}) hold(*each, options_.guards_inputs);
-  for (const Buffer& state : group.own_states) hold(state, is_sums ? options_.guards_sums : options_.guards_own_states);
+  for (const Buffer& state : group.group_states) hold(state, is_sums ? options_.guards_sums : options_.guards_own_states);
   if (!is_sums) {
     hold(call.rows, options_.guards_inputs);
     return held;
@@ -116,14 +117,14 @@ std::vector<std::unique_ptr<ReadOnly>> SimulatedRank::held_in(const Call& call, 
 }
 
 void SimulatedRank::add_sums(const std::vector<PieceMemory*>& list, int64_t applied, uint32_t round, gannet_pass pass) {
-  Group& group = groups_[list[0]->cut->group];
+  SimulatedGroup& group = groups_[list[0]->cut->group];
   const GroupSums& sums = sums_[list[0]->cut->group];
-  std::deque<Call> calls;
+  std::deque<SimulatedCall> calls;
   std::vector<gannet_update_args> args;
   std::vector<double*> places;
-  std::vector<std::unique_ptr<ReadOnly>> held;
+  std::vector<std::unique_ptr<ReadOnlyGuard>> held;
   for (PieceMemory* piece : list) {
-    Call& call = calls.emplace_back(piece);
+    SimulatedCall& call = calls.emplace_back(piece);
     prepare(call, applied);
     call.args.pass = pass;
     const std::vector<double> nothing = sums.identity_values(piece->segments.size());
@@ -132,18 +133,18 @@ void SimulatedRank::add_sums(const std::vector<PieceMemory*>& list, int64_t appl
     args.push_back(call.args);
     places.push_back(parts.as<double>());
   }
-  for (const Call& call : calls)
+  for (const SimulatedCall& call : calls)
     for (auto& each : held_in(call, group, true)) held.push_back(std::move(each));
   const uint64_t step = static_cast<uint64_t>(applied - list[0]->lag) + 1;
   if (options_.list_length > 0 && group.optimizer->takes_lists()) {
-    const Calling calling("sums_many", step, list[0]->names);
+    const CallScope calling("sums_many", step, list[0]->names);
     group.optimizer->sums_many(args, round, places.data());
   } else {
-    const Calling calling("sums", step, list[0]->names);
+    const CallScope calling("sums", step, list[0]->names);
     group.optimizer->sums(args[0], round, places[0]);
   }
   held.clear();
-  for (const Call& call : calls) {
+  for (const SimulatedCall& call : calls) {
     look_at(call.workspace.buffer(), "the workspace");
     look_at(parts_[call.piece], "the sums that it adds to");
   }
@@ -159,41 +160,41 @@ void SimulatedRank::add_parts(const PieceMemory& piece, uint32_t round) {
 }
 
 void SimulatedRank::update(const std::vector<PieceMemory*>& list, int64_t applied) {
-  Group& group = groups_[list[0]->cut->group];
+  SimulatedGroup& group = groups_[list[0]->cut->group];
   if (options_.moves_buffers)
     for (PieceMemory* piece : list) move_buffers(*piece, group);
   const bool is_second = group.optimizer->wants_second_gradient(static_cast<uint64_t>(applied) + 1);
-  std::deque<Call> calls;
+  std::deque<SimulatedCall> calls;
   std::vector<gannet_update_args> args;
-  std::vector<std::unique_ptr<ReadOnly>> held;
+  std::vector<std::unique_ptr<ReadOnlyGuard>> held;
   for (PieceMemory* piece : list) {
-    Call& call = calls.emplace_back(piece);
+    SimulatedCall& call = calls.emplace_back(piece);
     prepare(call, applied);
     if (is_second) call.args.second_grad = piece->second.data();
     call.segments = piece->segments;
     args.push_back(call.args);
   }
-  for (const Call& call : calls)
+  for (const SimulatedCall& call : calls)
     for (auto& each : held_in(call, group, false)) held.push_back(std::move(each));
   const uint64_t step = static_cast<uint64_t>(applied - list[0]->lag) + 1;
   if (options_.list_length > 0 && group.optimizer->takes_lists()) {
-    const Calling calling("update_many", step, list[0]->names);
+    const CallScope calling("update_many", step, list[0]->names);
     group.optimizer->update_many(args);
   } else {
-    const Calling calling("update", step, list[0]->names);
-    std::optional<Host::Open> open;
+    const CallScope calling("update", step, list[0]->names);
+    std::optional<Host::OpenCollectives> open;
     if (group.optimizer->reduction(step) == GANNET_REDUCED_BY_UPDATE) open.emplace(host_, collectives_);
     group.optimizer->update(args[0]);
   }
   held.clear();
-  for (const Call& call : calls) look_at_piece(call);
+  for (const SimulatedCall& call : calls) look_at_piece(call);
 }
 
-void SimulatedRank::look_at_piece(const Call& call) const {
+void SimulatedRank::look_at_piece(const SimulatedCall& call) const {
   const PieceMemory& piece = *call.piece;
   if (options_.guards_inputs &&
       std::memcmp(call.segments.data(), piece.segments.data(), call.segments.size() * sizeof(gannet_segment)) != 0)
-    throw Failed("it wrote to the segments that it was given", text_of(place()));
+    throw CheckFailure("it wrote to the segments that it was given", text_of(place()));
   look_at_canaries(piece.states, "a state");
   look_at_canaries(piece.squares, "a square");
   look_at(call.workspace.buffer(), "the workspace");

@@ -27,29 +27,29 @@ namespace gannet::kit {
 
 class SimulatedRank {
  public:
-  SimulatedRank(const Subject& subject, const Problem& problem, const Cut& cut, const RunOptions& options, Ranks& ranks,
-                uint32_t rank)
+  SimulatedRank(const Subject& subject, const Problem& problem, const ProblemCut& cut, const RunOptions& options,
+                SimulatedRanks& ranks, uint32_t rank)
       : problem_(problem), options_(options), ranks_(ranks), rank_(rank), collectives_(ranks, rank) {
     host_.set_ranks(rank, ranks.size());
     const plugin::Plugin& plugin = options.uses_reference ? *subject.reference : *subject.plugin;
     for (uint32_t g = 0; g < problem.groups(); ++g) {
       const auto params = plugin::parse_params(plugin, options.uses_reference ? subject.reference_params : subject.params, {});
-      const Calling calling("create", 0);
-      Group& group = groups_.emplace_back();
+      const CallScope calling("create", 0);
+      SimulatedGroup& group = groups_.emplace_back();
       group.optimizer = std::make_unique<Optimizer>(plugin, params, host_);
       group.hyper = Buffer(group.optimizer->hyper_values().size() * sizeof(double), "the hyperparameters");
     }
     for (uint32_t g = 0; g < problem.groups(); ++g) {
-      Group& group = groups_[g];
+      SimulatedGroup& group = groups_[g];
       const auto context = context_of(problem, g, rank, ranks.size());
-      const Calling calling("describe", 0);
+      const CallScope calling("describe", 0);
       group.optimizer->describe(context);
       group.tensors = context.tensors.size();
       group.optimizer->require_support(problem.types.param, problem.types.grad, problem.types.out);
       for (const auto& state : group.optimizer->states())
-        group.own_states.push_back(state.is_of_group() ? new_state(state, type_of(state, problem.types.param),
-                                                                   group.optimizer->group_numel(state), options.is_tight)
-                                                       : Buffer());
+        group.group_states.push_back(state.is_of_group() ? new_state(state, type_of(state, problem.types.param),
+                                                                     group.optimizer->group_numel(state), options.is_tight)
+                                                         : Buffer());
     }
     for (const CutPiece& piece : cut.ranks[rank])
       pieces_.emplace_back(problem, piece, *groups_[piece.group].optimizer, options.is_tight);
@@ -60,7 +60,7 @@ class SimulatedRank {
   void step(int64_t applied) {
     const int64_t step = applied + 1;
     sums_.clear();
-    for (Group& group : groups_) {
+    for (SimulatedGroup& group : groups_) {
       sums_.emplace_back(*group.optimizer, group.tensors);
       std::vector<double> hyper = group.optimizer->hyper_values();
       if (options_.schedule) options_.schedule(step, hyper);
@@ -75,16 +75,16 @@ class SimulatedRank {
 
   // For this rank's pieces: where the step after these updates would take its gradient, and the
   // weights to evaluate with.
-  void perturb(int64_t applied, Trained& trained);
-  void evaluate(int64_t applied, Trained& trained);
+  void perturb(int64_t applied, TrainingResult& trained);
+  void evaluate(int64_t applied, TrainingResult& trained);
   // Adds this rank's part of the results.
-  void give(Trained& trained) const;
+  void give(TrainingResult& trained) const;
   const Optimizer& optimizer() const { return *groups_[0].optimizer; }
 
  private:
-  struct Group;
+  struct SimulatedGroup;
   void gather(const PieceMemory& piece, const Buffer& from, std::vector<Bytes>& tensors) const;
-  static std::vector<std::unique_ptr<ReadOnly>> held_inputs(const PieceMemory& piece, const Group& group);
+  static std::vector<std::unique_ptr<ReadOnlyGuard>> held_inputs(const PieceMemory& piece, const SimulatedGroup& group);
   void add_all_sums(int64_t applied, gannet_pass pass) {
     uint32_t rounds = 0;
     for (const GroupSums& group : sums_) rounds = std::max(rounds, group.rounds());
@@ -96,34 +96,34 @@ class SimulatedRank {
     }
   }
 
-  struct Group {
+  struct SimulatedGroup {
     std::unique_ptr<Optimizer> optimizer;
     size_t tensors = 0;
-    std::vector<Buffer> own_states;
+    std::vector<Buffer> group_states;
     Buffer hyper;
   };
 
-  void restore(const Trained& from);
+  void restore(const TrainingResult& from);
   void fill_gradients(int64_t step) {
     for (PieceMemory& piece : pieces_)
-      for (const Part& part : piece.cut->parts)
+      for (const CutPart& part : piece.cut->parts)
         for (uint64_t i = 0; i < part.numel; ++i)
           put(piece.grad.data(), part.offset + i, problem_.types.grad, problem_.gradient(part.tensor, part.begin + i, step));
     Problem other = problem_;
     other.seed += options_.second_seed;
     for (PieceMemory& piece : pieces_)
-      for (const Part& part : piece.cut->parts)
+      for (const CutPart& part : piece.cut->parts)
         for (uint64_t i = 0; piece.second.data() && i < part.numel; ++i)
           put(piece.second.data(), part.offset + i, problem_.types.param, other.gradient(part.tensor, part.begin + i, step));
   }
 
   // begin_step or end_step of every group.
   void edges(const char* name, void (Optimizer::*function)(gannet_step_args), int64_t step, bool has_sums) {
-    const Host::Open open(host_, collectives_);
+    const Host::OpenCollectives open(host_, collectives_);
     for (size_t g = 0; g < groups_.size(); ++g) {
-      Group& group = groups_[g];
+      SimulatedGroup& group = groups_[g];
       std::vector<void*> states;
-      for (const Buffer& state : group.own_states) states.push_back(state.data());
+      for (const Buffer& state : group.group_states) states.push_back(state.data());
       gannet_step_args args{};
       args.group = static_cast<uint32_t>(g);
       args.step = static_cast<uint64_t>(step);
@@ -142,21 +142,21 @@ class SimulatedRank {
       args.seed = seed_of(group, step - 1);
       args.workspace_bytes = group.optimizer->workspace_bytes(0);
       args.workspace = workspace_.of(args.workspace_bytes, options_.is_tight);
-      const ReadOnly held(group.hyper, options_.guards_inputs);
-      const Calling calling(name, static_cast<uint64_t>(step), formatted("group {}", g));
+      const ReadOnlyGuard held(group.hyper, options_.guards_inputs);
+      const CallScope calling(name, static_cast<uint64_t>(step), formatted("group {}", g));
       (group.optimizer.get()->*function)(args);
-      look_at_canaries(group.own_states, name);
+      look_at_canaries(group.group_states, name);
       look_at(workspace_.buffer(), "the workspace");
     }
   }
 
-  uint64_t seed_of(const Group& group, int64_t applied) const {
+  uint64_t seed_of(const SimulatedGroup& group, int64_t applied) const {
     return group.optimizer->uses_seed() ? step_seed(options_.run_seed, applied) : 0;
   }
 
   // Memory that one piece's arguments point to, until the call has returned.
-  struct Call {
-    explicit Call(PieceMemory* of) : piece(of) {}
+  struct SimulatedCall {
+    explicit SimulatedCall(PieceMemory* of) : piece(of) {}
     PieceMemory* piece;
     gannet_update_args args{};
     std::vector<void*> states, squares;
@@ -167,21 +167,21 @@ class SimulatedRank {
 
   // Fills `call`, which must not move. The calls of evaluate() have no sums and use the host's own
   // numbers.
-  void prepare(Call& call, int64_t applied, bool evaluates = false);
+  void prepare(SimulatedCall& call, int64_t applied, bool evaluates = false);
   // Pieces per call: one each, or lists of a group's pieces in their own order.
   std::vector<std::vector<PieceMemory*>> calls_in(int64_t applied);
-  Buffer other_hyper(const Group& group) const;
-  void move_buffers(PieceMemory& piece, Group& group);
+  Buffer other_hyper(const SimulatedGroup& group) const;
+  void move_buffers(PieceMemory& piece, SimulatedGroup& group);
   void add_sums(const std::vector<PieceMemory*>& list, int64_t applied, uint32_t round, gannet_pass pass);
   void add_parts(const PieceMemory& piece, uint32_t round);
   void update(const std::vector<PieceMemory*>& list, int64_t applied);
-  void look_at_piece(const Call& call) const;
-  std::vector<std::unique_ptr<ReadOnly>> held_in(const Call& call, const Group& group, bool is_sums) const;
+  void look_at_piece(const SimulatedCall& call) const;
+  std::vector<std::unique_ptr<ReadOnlyGuard>> held_in(const SimulatedCall& call, const SimulatedGroup& group, bool is_sums) const;
 
   void look_at(const Buffer& buffer, const std::string& name) const {
     std::string where;
     if (options_.is_tight && !buffer.is_intact(&where))
-      throw Failed(formatted("it wrote to memory of {}, {}", name, where), text_of(place()));
+      throw CheckFailure(formatted("it wrote to memory of {}, {}", name, where), text_of(place()));
   }
   void look_at_canaries(const std::vector<Buffer>& buffers, const char* name) const {
     for (const Buffer& buffer : buffers) look_at(buffer, name);
@@ -189,11 +189,11 @@ class SimulatedRank {
 
   const Problem& problem_;
   const RunOptions& options_;
-  Ranks& ranks_;
+  SimulatedRanks& ranks_;
   uint32_t rank_;
   Host host_;
   RankCollectives collectives_;
-  std::vector<Group> groups_;
+  std::vector<SimulatedGroup> groups_;
   std::vector<PieceMemory> pieces_;
   std::vector<GroupSums> sums_;
   std::vector<Buffer> gone_;

@@ -6,33 +6,33 @@ namespace gannet::kit {
 // Copies a piece's part of each tensor, in the master's type.
 void SimulatedRank::gather(const PieceMemory& piece, const Buffer& from, std::vector<Bytes>& tensors) const {
   const size_t size = bytes_of(problem_.types.param);
-  for (const Part& part : piece.cut->parts)
+  for (const CutPart& part : piece.cut->parts)
     std::memcpy(tensors[part.tensor].data() + part.begin * size, from.as<char>() + part.offset * size, part.numel * size);
 }
 
 // Write-protects the inputs of a piece's new weights for the lifetime of the result.
-std::vector<std::unique_ptr<ReadOnly>> SimulatedRank::held_inputs(const PieceMemory& piece, const Group& group) {
-  std::vector<std::unique_ptr<ReadOnly>> held;
-  for (const Buffer* each : {&piece.param, &group.hyper}) held.push_back(std::make_unique<ReadOnly>(*each));
-  for (const auto* states_of : {&piece.states, &group.own_states})
-    for (const Buffer& state : *states_of) held.push_back(std::make_unique<ReadOnly>(state));
-  for (const Buffer& square : piece.squares) held.push_back(std::make_unique<ReadOnly>(square));
+std::vector<std::unique_ptr<ReadOnlyGuard>> SimulatedRank::held_inputs(const PieceMemory& piece, const SimulatedGroup& group) {
+  std::vector<std::unique_ptr<ReadOnlyGuard>> held;
+  for (const Buffer* each : {&piece.param, &group.hyper}) held.push_back(std::make_unique<ReadOnlyGuard>(*each));
+  for (const auto* states_of : {&piece.states, &group.group_states})
+    for (const Buffer& state : *states_of) held.push_back(std::make_unique<ReadOnlyGuard>(state));
+  for (const Buffer& square : piece.squares) held.push_back(std::make_unique<ReadOnlyGuard>(square));
   return held;
 }
 
 // Asks, for this rank's pieces, where the step after these updates would take its gradient. The
 // output is first set to NaN.
-void SimulatedRank::perturb(int64_t applied, Trained& trained) {
+void SimulatedRank::perturb(int64_t applied, TrainingResult& trained) {
   sums_.clear();
-  for (Group& group : groups_) sums_.emplace_back(*group.optimizer, group.tensors, GANNET_PASS_PERTURB);
+  for (SimulatedGroup& group : groups_) sums_.emplace_back(*group.optimizer, group.tensors, GANNET_PASS_PERTURB);
   fill_gradients(applied + 1);
   add_all_sums(applied, GANNET_PASS_PERTURB);
   for (PieceMemory& piece : pieces_) {
-    Group& group = groups_[piece.cut->group];
+    SimulatedGroup& group = groups_[piece.cut->group];
     const gannet_dtype master = problem_.types.param;
     const Buffer out(piece.cut->numel * bytes_of(master), "the perturbed parameters", options_.is_tight);
     for (uint64_t i = 0; i < piece.cut->numel; ++i) put(out.data(), i, master, std::numeric_limits<double>::quiet_NaN());
-    Call call(&piece);
+    SimulatedCall call(&piece);
     prepare(call, applied);
     gannet_update_args& args = call.args;
     args.out_dtype = master;
@@ -40,8 +40,8 @@ void SimulatedRank::perturb(int64_t applied, Trained& trained) {
     args.pass = GANNET_PASS_PERTURB;
     {
       const auto held = held_inputs(piece, group);
-      const ReadOnly grad(piece.grad), sums(call.rows), numbers(call.numbers);
-      const Calling calling("perturb", static_cast<uint64_t>(applied) + 1, piece.names);
+      const ReadOnlyGuard grad(piece.grad), sums(call.rows), numbers(call.numbers);
+      const CallScope calling("perturb", static_cast<uint64_t>(applied) + 1, piece.names);
       group.optimizer->perturb(args);
     }
     look_at(out, "the perturbed parameters");
@@ -50,11 +50,11 @@ void SimulatedRank::perturb(int64_t applied, Trained& trained) {
 }
 
 // Asks for the weights to evaluate with, for this rank's pieces.
-void SimulatedRank::evaluate(int64_t applied, Trained& trained) {
+void SimulatedRank::evaluate(int64_t applied, TrainingResult& trained) {
   for (PieceMemory& piece : pieces_) {
-    Group& group = groups_[piece.cut->group];
+    SimulatedGroup& group = groups_[piece.cut->group];
     const Buffer out(piece.cut->numel * bytes_of(problem_.types.param), "the weights to evaluate with", options_.is_tight);
-    Call call(&piece);
+    SimulatedCall call(&piece);
     prepare(call, applied - 1, /*evaluates=*/true);
     gannet_update_args& args = call.args;
     args.grad_dtype = GANNET_DTYPE_NONE;
@@ -67,7 +67,7 @@ void SimulatedRank::evaluate(int64_t applied, Trained& trained) {
     args.seed = 0;
     {
       const auto held = held_inputs(piece, group);
-      const Calling calling("evaluate", args.step, piece.names);
+      const CallScope calling("evaluate", args.step, piece.names);
       group.optimizer->evaluate(args);
     }
     look_at(out, "the weights to evaluate with");
@@ -76,11 +76,11 @@ void SimulatedRank::evaluate(int64_t applied, Trained& trained) {
 }
 
 // Adds this rank's part of the results.
-void SimulatedRank::give(Trained& trained) const {
+void SimulatedRank::give(TrainingResult& trained) const {
   const gannet_dtype master = problem_.types.param;
   for (const PieceMemory& piece : pieces_)
-    for (const Part& part : piece.cut->parts) {
-      const auto copy = [](const Part& values, const Buffer& from, gannet_dtype dtype, Bytes& to) {
+    for (const CutPart& part : piece.cut->parts) {
+      const auto copy = [](const CutPart& values, const Buffer& from, gannet_dtype dtype, Bytes& to) {
         const size_t size = bytes_of(dtype);
         std::memcpy(to.data() + values.begin * size, from.as<char>() + values.offset * size, values.numel * size);
       };
@@ -95,16 +95,16 @@ void SimulatedRank::give(Trained& trained) const {
     piece.for_squares([&](size_t tensor, size_t s, const Buffer& square) {
       trained.states[tensor][s].assign(square.as<char>(), square.as<char>() + square.bytes());
     });
-  for (const Group& group : groups_) {
-    auto& own = trained.own_states[rank_].emplace_back();
-    for (const Buffer& state : group.own_states) own.emplace_back(state.as<char>(), state.as<char>() + state.bytes());
+  for (const SimulatedGroup& group : groups_) {
+    auto& own = trained.group_states[rank_].emplace_back();
+    for (const Buffer& state : group.group_states) own.emplace_back(state.as<char>(), state.as<char>() + state.bytes());
   }
 }
 
-void SimulatedRank::restore(const Trained& from) {
+void SimulatedRank::restore(const TrainingResult& from) {
   for (PieceMemory& piece : pieces_)
-    for (const Part& part : piece.cut->parts) {
-      const auto copy = [](const Part& values, const Buffer& to, gannet_dtype dtype, const Bytes& bytes) {
+    for (const CutPart& part : piece.cut->parts) {
+      const auto copy = [](const CutPart& values, const Buffer& to, gannet_dtype dtype, const Bytes& bytes) {
         const size_t size = bytes_of(dtype);
         std::memcpy(to.as<char>() + values.offset * size, bytes.data() + values.begin * size, values.numel * size);
       };
@@ -120,9 +120,9 @@ void SimulatedRank::restore(const Trained& from) {
       std::memcpy(square.data(), from.states[tensor][s].data(), square.bytes());
     });
   for (size_t g = 0; g < groups_.size(); ++g)  // any rank has all of them
-    for (size_t s = 0; s < groups_[g].own_states.size(); ++s) {
-      const Bytes& bytes = from.own_states[0][g][s];
-      if (!bytes.empty()) std::memcpy(groups_[g].own_states[s].data(), bytes.data(), bytes.size());
+    for (size_t s = 0; s < groups_[g].group_states.size(); ++s) {
+      const Bytes& bytes = from.group_states[0][g][s];
+      if (!bytes.empty()) std::memcpy(groups_[g].group_states[s].data(), bytes.data(), bytes.size());
     }
 }
 

@@ -1,4 +1,4 @@
-#include "engine/own_reduction.h"
+#include "engine/optimizer_reduction.h"
 
 #include <algorithm>
 
@@ -20,7 +20,7 @@ const Optimizer* owner_of(const EngineBase::Impl& impl, size_t group) {
 
 }  // namespace
 
-void check_own_reduction(const RankContext& context, const ParameterStore& store, const Optimizer& optimizer) {
+void check_optimizer_reduction(const RankContext& context, const ParameterStore& store, const Optimizer& optimizer) {
   if (!optimizer.owns_grad_reduction()) return;
   if (const int64_t stage = context.settings().zero.stage; stage > 0)
     refuse(optimizer, formatted("ZeRO stage {} shards what each of its ranks needs whole", stage),
@@ -84,21 +84,21 @@ void plan_reduction(EngineBase::Impl& impl) {
     Group& group = impl.groups[g];
     const auto step = static_cast<uint64_t>(impl.progress.applied_steps - group.lag) + 1;
     const Optimizer* const owner = impl.comm->size() > 1 ? owner_of(impl, g) : nullptr;
-    group.has_own_gradients = owner && owner->reduces_gradients(step);
-    if (owner && !group.has_own_gradients && ranks_differ(impl, g))
+    group.has_unreduced_gradients = owner && owner->reduces_gradients(step);
+    if (owner && !group.has_unreduced_gradients && ranks_differ(impl, g))
       throw plugin::fault(
           owner->plugin(),
           formatted("optimizer '{}' leaves it to the engine to average the gradients of update {}, after a local step: "
                     "those of parameters that differ between ranks have no common mean",
                     owner->plugin().name(), step));
     for (Range& range : impl.store.ranges())
-      if (range.group == g) range.has_own_gradients = group.has_own_gradients;
+      if (range.group == g) range.has_unreduced_gradients = group.has_unreduced_gradients;
   }
 }
 
-HostGroup* ranks_with_own_gradients(const EngineBase::Impl& impl) {
+HostGroup* ranks_with_unreduced_gradients(const EngineBase::Impl& impl) {
   const bool has_some =
-      std::any_of(impl.groups.begin(), impl.groups.end(), [](const Group& group) { return group.has_own_gradients; });
+      std::any_of(impl.groups.begin(), impl.groups.end(), [](const Group& group) { return group.has_unreduced_gradients; });
   return has_some ? impl.host_group : nullptr;
 }
 

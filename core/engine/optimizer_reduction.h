@@ -2,7 +2,7 @@
 // are allowed, in which steps they average, and what a step's gradient is then.
 //
 // In such a step the reducer leaves each rank's gradients as its backwards made them
-// (Range::has_own_gradients). The update() of every bucket averages what it sends, with the host's
+// (Range::has_unreduced_gradients). The update() of every bucket averages what it sends, with the host's
 // collectives. In a local step it sends nothing (GANNET_REDUCED_LATER): the ranks have different
 // parameters then (rank_states.h). The norm is the root of the mean over ranks of the squares. It
 // equals the norm of the average only if the ranks' gradients are equal; otherwise it is larger,
@@ -15,7 +15,7 @@ namespace gannet {
 
 /// Throws Error(kUnsupported) if such an optimizer cannot work with the engine's stage, tiers or
 /// mesh.
-void check_own_reduction(const RankContext& context, const ParameterStore& store, const Optimizer& optimizer);
+void check_optimizer_reduction(const RankContext& context, const ParameterStore& store, const Optimizer& optimizer);
 
 /// Throws Error(kUnsupported) if a parameter would join the group of such an optimizer.
 void refuse_joining(const EngineBase::Impl& impl, size_t group, const std::string& parameter);
@@ -31,10 +31,10 @@ void refuse_write(const EngineBase::Impl& impl, const char* call, size_t group, 
 /// The same for a parameter that was written in the module. The parameters are torn then.
 void refuse_writes_after_local_steps(EngineBase::Impl& impl);
 
-/// Called before a backward that ends a step. Sets Range::has_own_gradients for the current step.
+/// Called before a backward that ends a step. Sets Range::has_unreduced_gradients for the current step.
 void plan_reduction(EngineBase::Impl& impl);
 
 /// Returns the ranks with different gradients in the current step; null if every rank has the same.
-HostGroup* ranks_with_own_gradients(const EngineBase::Impl& impl);
+HostGroup* ranks_with_unreduced_gradients(const EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -1,5 +1,3 @@
-#include "config/own_sections.h"
-
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "base/text.h"
 #include "config/convert.h"
 #include "config/document.h"
+#include "config/gannet_sections.h"
 
 namespace gannet::config {
 namespace {

@@ -56,7 +56,8 @@ nlohmann::json as_json(const Value& value) {
   return dict;
 }
 
-// The parser's own error text quotes the bytes at which it stopped, which may be any bytes.
+// Refuses a text that is not JSON. The parser's own error text is not used: it quotes the bytes at
+// which it stopped, which may be any bytes.
 [[noreturn]] void refuse_text(const std::string& text, size_t byte, const std::string& what) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     throw Error(ErrorCode::kArgument, what + ": the text is empty", "give JSON");

@@ -1,4 +1,4 @@
-// Values and JSON text.
+// Conversions between Values and JSON text.
 #pragma once
 
 #include <gannet/value.h>
@@ -7,12 +7,12 @@
 
 namespace gannet::common {
 
-/// Throws Error(kArgument), headed by `what`, if the text is not JSON or has a key twice. Comments
-/// are skipped.
+/// Throws Error(kArgument), with a text that starts with `what`, if the text is not JSON or has a
+/// key twice. Comments are skipped.
 Value parse_json(const std::string& text, const std::string& what);
 
-/// Keys are sorted, and indented by two spaces, as by Python's json.dump(indent=2, sort_keys=True).
-/// Numbers that are not finite are null.
+/// Writes a value as Python's json.dump(indent=2, sort_keys=True) does: keys are sorted and
+/// indented by two spaces. Numbers that are not finite become null.
 std::string pretty_json(const Value& value);
 
 }  // namespace gannet::common

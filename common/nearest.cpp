@@ -6,7 +6,7 @@
 namespace gannet::common {
 namespace {
 
-// Levenshtein distance, which is enough for a hint.
+// The Levenshtein distance, which is good enough for a hint.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> line(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) line[j] = j;

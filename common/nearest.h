@@ -7,7 +7,7 @@
 
 namespace gannet::common {
 
-/// "; did you mean 'x'?", or "" if no name is close.
+/// Returns "; did you mean 'x'?", or "" if no name is close.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names);
 
 }  // namespace gannet::common

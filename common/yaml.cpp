@@ -55,7 +55,7 @@ class Yaml {
       if (const auto number = number_of<double>(text)) return *number;
     return text;
   }
-  Value node(const std::string& path) {  // of the current event, up to its end
+  Value node(const std::string& path) {  // the value that begins with the current event; reads up to its last event
     switch (event_.type) {
       case YAML_SCALAR_EVENT:
         return scalar();

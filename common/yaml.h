@@ -1,4 +1,4 @@
-// Parses YAML into a Value, with libyaml's events. Plain scalars become numbers and booleans as in
+// Parses YAML into a Value, from libyaml's events. Plain scalars become numbers and booleans as in
 // YAML 1.2's core schema.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace gannet::common {
 
-/// The line of each key, by the key's path: {"optimizer.lr", 3}.
+/// The line number of each key, by the key's path: {"optimizer.lr", 3}.
 using YamlLines = std::map<std::string, size_t>;
 
-/// Throws Error(kArgument) with `what` and the line. An empty text is an empty dictionary.
+/// Throws Error(kArgument), which says `what` and the line. An empty text is an empty dictionary.
 Value parse_yaml(const std::string& text, const std::string& what, YamlLines* lines = nullptr);
 
 }  // namespace gannet::common

@@ -21,7 +21,7 @@ BertConfig BertConfig::from(const ModelConfig& json) {
   config.type_vocab_size = json.size("type_vocab_size", config.type_vocab_size);
   config.initializer_range = json.number("initializer_range", config.initializer_range);
   config.layer_norm_eps = json.number("layer_norm_eps", config.layer_norm_eps);
-  // Hugging Face's config.json lists the labels by name; a number set by the program takes
+  // Hugging Face's config.json lists the labels by name; a number that the program sets takes
   // precedence.
   const auto labels = static_cast<int64_t>(json.section("id2label").values().entries().size());
   config.num_labels = json.size("num_labels", labels > 0 ? labels : config.num_labels);

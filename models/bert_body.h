@@ -1,5 +1,5 @@
-// BERT without a head, shared by BertForMaskedLM and BertForSequenceClassification. Names are those
-// below "bert.".
+// BERT without a head, shared by BertForMaskedLM and BertForSequenceClassification. Its names are
+// those that follow "bert.".
 #pragma once
 
 #include <gannet/models/bert.h>
@@ -8,7 +8,8 @@
 
 namespace gannet::models {
 
-// Attention and a feed-forward layer, each followed by a residual connection and a LayerNorm.
+// A layer: attention and a feed-forward layer, each followed by a residual connection and a
+// LayerNorm.
 class BertLayer : public torch::nn::Module {
  public:
   explicit BertLayer(const BertConfig& config);
@@ -27,12 +28,14 @@ class BertBody : public torch::nn::Module {
  public:
   BertBody(const BertConfig& config, bool has_pooler);
 
-  // (tokens), (tokens, mask) or (tokens, mask, token_types) -> [B, T, hidden_size].
+  // The layers take (tokens), (tokens, mask) or (tokens, mask, token_types), and return [B, T,
+  // hidden_size].
   std::vector<Layer> layers();
   Tensor forward(const Tensor& tokens, const MaybeTensor& mask, const MaybeTensor& token_types) {
     return run_layers(layers(), tokens, mask, token_types);
   }
-  // The first token's vector through a dense layer and tanh: [B, T, hidden_size] -> [B, hidden_size].
+  // Passes the first token's vector through a dense layer and tanh: [B, T, hidden_size] -> [B,
+  // hidden_size].
   Tensor pooled(const Tensor& x) { return pooler_->forward(x.select(1, 0)).tanh(); }
   const Tensor& word_matrix() const { return words_->weight; }
 
@@ -41,10 +44,11 @@ class BertBody : public torch::nn::Module {
   torch::nn::Embedding words_{nullptr}, positions_{nullptr}, types_{nullptr};
   torch::nn::LayerNorm embedding_norm_{nullptr};
   std::vector<std::shared_ptr<BertLayer>> layers_;
-  torch::nn::Linear pooler_{nullptr};  // null if there is none
+  torch::nn::Linear pooler_{nullptr};  // null if the model has no pooler
 };
 
-// Older names, and names that the files of any BERT may have beside the parameters of a model.
+// The older names of parameters, and names that the files of any BERT may have in addition to the
+// model's parameters.
 PretrainedNames bert_names();
 
 }  // namespace gannet::models

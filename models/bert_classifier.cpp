@@ -39,8 +39,8 @@ std::string problem_of(const BertConfig& config, const Tensor& labels) {
   return are_classes(labels) ? kSingle : kMulti;
 }
 
-// Labels beyond the head are a common mistake: num_labels was left at 2. On a GPU they are not
-// checked, since reading them would stall its queue.
+// Refuses labels that the head has no class for, a common mistake: num_labels was left at 2. On a
+// GPU labels are not checked, since reading them would stall the GPU's queue.
 void check_classes(const Tensor& labels, int64_t count) {
   if (!labels.device().is_cpu() || labels.numel() == 0) return;
   const Tensor wrong = labels.masked_select(labels.ne(-100).logical_and(labels.lt(0).logical_or(labels.ge(count))));
@@ -90,7 +90,7 @@ Tensor BertForSequenceClassificationImpl::loss_of_logits(const Tensor& logits, c
 
 PretrainedNames BertForSequenceClassificationImpl::pretrained_names() const {
   PretrainedNames names = bert_names();
-  names.ignored.insert(names.ignored.end(), {"cls.predictions.*", "cls.seq_relationship.*"});  // heads of the pretraining
+  names.ignored.insert(names.ignored.end(), {"cls.predictions.*", "cls.seq_relationship.*"});  // the heads used for pretraining
   return names;
 }
 

@@ -83,8 +83,8 @@ Tensor merge_heads(const Tensor& x) { return x.transpose(1, 2).reshape({x.size(0
 
 namespace {
 
-// 0 if `keep` is true, else the lowest number, which is finite so that a row with no visible key
-// has no NaN.
+// Returns 0 where `keep` is true, and the lowest number elsewhere; that number is finite so that a
+// row with no visible key has no NaN.
 Tensor bias_of(const Tensor& keep, at::TensorOptions options) {
   const double lowest = options.dtype() == at::kHalf ? -65504.0 : static_cast<double>(std::numeric_limits<float>::lowest()) / 2;
   return at::zeros(keep.sizes(), options.requires_grad(false)).masked_fill_(keep.logical_not(), lowest);
@@ -98,7 +98,7 @@ MaybeTensor causal_bias(int64_t queries, int64_t total, const Tensor& keep, int6
   const auto at_device = at::TensorOptions().dtype(at::kLong).device(options.device());
   const Tensor key = at::arange(total, at_device).unsqueeze(0),
                query = at::arange(total - queries, total, at_device).unsqueeze(1);
-  Tensor sees = key <= query;  // [queries, total]
+  Tensor sees = key <= query;  // shape [queries, total]
   if (is_cut) sees = sees.logical_and(key > query - window);
   sees = sees.view({1, 1, queries, total});
   if (keep.defined()) sees = sees.logical_and(keep.view({keep.size(0), 1, 1, total}));

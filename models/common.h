@@ -1,5 +1,5 @@
 // Code shared by the models: layers that are initialised when they are made (under zero::Init a
-// parameter is sharded when the next one is made), attention under a mask, the loss.
+// parameter is sharded as soon as the next one is made), attention under a mask, the loss.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -20,22 +20,23 @@ namespace gannet::models {
 using at::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
-// Weights are normal with standard deviation `deviation`, biases zero.
+// These layers have normally distributed weights with standard deviation `deviation`, and zero
+// biases.
 torch::nn::Linear linear(int64_t in, int64_t out, bool bias, double deviation);
 torch::nn::Embedding embedding(int64_t rows, int64_t width, double deviation);
 torch::nn::LayerNorm layer_norm(int64_t width, double epsilon);
 
-// For a config made by a program: throws Error(kArgument) with the names unless `whole` is a
-// multiple of `part`, and both are at least 1.
+// For a config made by a program: throws Error(kArgument) with the two names unless `whole` is a
+// multiple of `part` and both are at least 1.
 void require_multiple(const char* whole_name, int64_t whole, const char* part_name, int64_t part);
 
-// A module that only holds others, to add its own name to theirs: "transformer", "h".
+// Makes a module that only holds other modules, to add its own name to theirs: "transformer", "h".
 std::shared_ptr<torch::nn::Module> folder(torch::nn::Module& parent, const std::string& name);
 
 // Keeps fp64, and converts all other types to fp32.
 Tensor widened(const Tensor& x);
 
-// x / sqrt(mean(x^2) + epsilon) * weight, computed in fp32 or fp64 (Zhang & Sennrich 2019).
+// Computes x / sqrt(mean(x^2) + epsilon) * weight in fp32 or fp64 (Zhang & Sennrich 2019).
 class RmsNormImpl : public torch::nn::Module {
  public:
   RmsNormImpl(int64_t width, double epsilon);
@@ -47,46 +48,48 @@ class RmsNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(RmsNorm);
 
-// The activation that config.json names: gelu, gelu_new, gelu_pytorch_tanh, relu, silu or swish, which are the same one.
-// require_activation checks the name once, when the config is read.
+// Applies the activation that config.json names: gelu, gelu_new, gelu_pytorch_tanh, relu, silu or
+// swish (the last two are the same). require_activation checks the name once, when the config is
+// read.
 Tensor activated(const std::string& name, const Tensor& x);
 void require_activation(const ModelConfig& json, const char* key, const std::string& name);
 
 Tensor dropped(const Tensor& x, double probability, bool training);
 
-// [B, T, heads * width] -> [B, heads, T, width], and back.
+// Reshapes [B, T, heads * width] to [B, heads, T, width], and back.
 Tensor split_heads(const Tensor& x, int64_t heads);
 Tensor merge_heads(const Tensor& x);
 
-// The attention mask as a bias of the scores: 0, or the lowest number for a hidden key. [B or 1, 1,
-// queries, total]. Queries are the last of `total` tokens. keep: [B, total], false for padding, or
-// undefined. window: number of last tokens that a query sees, itself included; 0: all. nullopt if
-// the mask is only causal, which attention() handles by itself.
+// Returns the attention mask as a bias of the scores, [B or 1, 1, queries, total]: 0, or the lowest
+// number for a hidden key. The queries are the last of `total` tokens. `keep` is [B, total], false
+// for padding, or undefined. `window` is the number of last tokens that a query sees, itself
+// included; 0 means all. Returns nullopt if the mask is only causal, which attention() handles by
+// itself.
 MaybeTensor causal_bias(int64_t queries, int64_t total, const Tensor& keep, int64_t window, at::TensorOptions options);
-// [B, 1, 1, total]; nullopt if `keep` is undefined.
+// Returns the mask of the padding as a bias, [B, 1, 1, total]; nullopt if `keep` is undefined.
 MaybeTensor padding_bias(const Tensor& keep, at::TensorOptions options);
 
 struct AttentionOptions {
   double dropout = 0;
   double scale = 1;
-  bool is_causal = true;  // applies only without a bias
+  bool is_causal = true;  // applies only if there is no bias
 };
-// query: [B, heads, T, width]; key, value: [B, fewer heads, S, width]; each of their heads serves a
-// group of the query's heads.
+// `query` is [B, heads, T, width]; `key` and `value` are [B, fewer heads, S, width], and each of
+// their heads serves a group of the query's heads.
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const MaybeTensor& bias,
                  const AttentionOptions& how);
 
-// Positions of tokens in their text, counted from the first token that is not padding: [B or 1, T],
-// for the last T of all tokens.
+// The positions of tokens in their text, counted from the first token that is not padding: [B or 1,
+// T], for the last T of all tokens.
 Tensor positions_of(int64_t count, int64_t total, const Tensor& keep, at::Device device);
-// Converts a Hugging Face `mask` (numbers, 1 if a token counts) to booleans; undefined stays
-// undefined.
+// Converts a `mask` of Hugging Face (numbers, 1 if a token counts) to booleans; an undefined mask
+// stays undefined.
 Tensor as_keep(const MaybeTensor& mask);
 
 // Mean cross entropy over the labels that are not -100, in fp32, or in fp64 for fp64 logits.
-// logits: [..., V], labels: [...] integers.
+// `logits` is [..., V], and `labels` is [...], integers.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
-// The same with each label at its own token, as in Hugging Face: the logits at the token before
+// The same with each label at its own token, as in Hugging Face: the logits at the preceding token
 // predict it.
 Tensor next_token_loss(const Tensor& logits, const Tensor& labels);
 

@@ -12,7 +12,7 @@
 namespace gannet::models {
 namespace {
 
-// A linear layer whose weight is [in, out].
+// A linear layer whose weight has the shape [in, out].
 class Conv1D : public torch::nn::Module {
  public:
   Conv1D(int64_t in, int64_t out, double deviation) {
@@ -31,7 +31,8 @@ class Conv1D : public torch::nn::Module {
   Tensor weight_, bias_;
 };
 
-// Residual projections start smaller, so that the sum of 2 n_layer of them keeps its size.
+// The weights of residual projections start smaller, so that the sum of 2 n_layer of them keeps its
+// size.
 double residual_deviation(const Gpt2Config& config) {
   return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
 }

@@ -15,7 +15,7 @@
 namespace gannet::models {
 namespace {
 
-// Frequencies of the pairs of a head's elements: [head_dim / 2] fp32.
+// The frequencies at which the pairs of a head's elements rotate: [head_dim / 2] fp32.
 Tensor inverse_frequencies(const RopeConfig& rope, int64_t head_dim, at::Device device) {
   std::vector<float> frequencies;
   for (int64_t i = 0; i < head_dim; i += 2) {
@@ -36,7 +36,7 @@ Tensor inverse_frequencies(const RopeConfig& rope, int64_t head_dim, at::Device 
   return at::tensor(frequencies, at::kFloat).to(device);
 }
 
-// Cosines and sines of positions [B or 1, T]: [B or 1, 1, T, head_dim] each.
+// The cosines and sines for positions [B or 1, T]; each is [B or 1, 1, T, head_dim].
 std::pair<Tensor, Tensor> rotations(const LlamaConfig& config, const Tensor& positions, at::ScalarType dtype) {
   const Tensor angles =
       positions.unsqueeze(-1).to(at::kFloat) * inverse_frequencies(config.rope, config.head_dim, positions.device());
@@ -51,7 +51,7 @@ Tensor rotated(const Tensor& x, const Tensor& cosines, const Tensor& sines) {
 
 // Values that all layers of a pass share.
 struct SharedLayerInputs {
-  MaybeTensor bias, window_bias;  // of layers that see all tokens, and of layers with a window
+  MaybeTensor bias, window_bias;  // for layers that see all tokens, and for layers with a window
   Tensor cosines, sines;
 };
 
@@ -85,7 +85,7 @@ class LlamaAttention : public torch::nn::Module {
   torch::nn::Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
 };
 
-// SwiGLU (Shazeer 2020).
+// The feed-forward layer: SwiGLU (Shazeer 2020).
 class LlamaMlp : public torch::nn::Module {
  public:
   explicit LlamaMlp(const LlamaConfig& config) : activation_(config.hidden_act) {
@@ -106,8 +106,8 @@ class LlamaMlp : public torch::nn::Module {
 };
 
 RopeConfig rope_of(const ModelConfig& json) {
-  // transformers 5 has rope_parameters. Older versions have rope_theta beside rope_scaling, with
-  // "type" in place of "rope_type" in the oldest.
+  // transformers 5 has rope_parameters. Older versions have rope_theta and, next to it,
+  // rope_scaling; the oldest have "type" instead of "rope_type".
   const ModelConfig given = json.section(json.find("rope_parameters") ? "rope_parameters" : "rope_scaling");
   RopeConfig rope;
   rope.theta = given.number("rope_theta", json.number("rope_theta", rope.theta));
@@ -154,7 +154,7 @@ LlamaConfig LlamaConfig::from(const ModelConfig& json) {
   json.require_type({"llama", "qwen2", "mistral"});
   const std::string type = json.text("model_type", "llama");
   const bool is_qwen2 = type == "qwen2", is_mistral = type == "mistral";
-  const auto is_there = [&](const char* key) { return json.values().find(key) != nullptr; };  // null counts
+  const auto is_there = [&](const char* key) { return json.values().find(key) != nullptr; };  // a null counts as given
   LlamaConfig config;
   config.vocab_size = json.size("vocab_size", is_qwen2 ? 151936 : config.vocab_size);
   config.hidden_size = json.size("hidden_size", config.hidden_size);
@@ -185,7 +185,7 @@ LlamaConfig LlamaConfig::from(const ModelConfig& json) {
   config.mlp_bias = !is_qwen2 && !is_mistral && json.flag("mlp_bias", false);
   config.rope = rope_of(json);
 
-  int64_t window = 0, first = 0;  // the window of layers from `first` on
+  int64_t window = 0, first = 0;  // the layers from `first` on have this window
   if (is_mistral) window = json.integer("sliding_window", is_there("sliding_window") ? 0 : 4096);
   if (is_qwen2 && json.flag("use_sliding_window", false)) {
     window = json.integer("sliding_window", is_there("sliding_window") ? 0 : 4096);
@@ -225,7 +225,7 @@ LlamaImpl::LlamaImpl(const LlamaConfig& config) : config_(config) {
 
 namespace {
 
-// For `count` tokens, the last of `total`.
+// The inputs of the layers for `count` tokens, which are the last of `total`.
 SharedLayerInputs place_of(const LlamaConfig& config, int64_t count, int64_t total, const Tensor& keep, const Tensor& x) {
   require_positions("Llama", total, config.max_position_embeddings);
   SharedLayerInputs place;

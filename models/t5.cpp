@@ -38,12 +38,13 @@ class T5Attention : public torch::nn::Module {
   }
   Tensor forward(const Tensor& x, const std::pair<Tensor, Tensor>& seen, const MaybeTensor& bias) {
     const Tensor query = split_heads(q_->forward(x), config_.num_heads);
-    // The scores are not divided by the root of d_kv: the initial q is smaller by that factor.
+    // The scores are not divided by the root of d_kv, because q's initial weights are smaller by
+    // that factor.
     const AttentionOptions how{.dropout = is_training() ? config_.dropout_rate : 0, .scale = 1, .is_causal = false};
     return o_->forward(merge_heads(attention(query, seen.first, seen.second, bias, how)));
   }
-  // Bias of the last `queries` of `total` tokens against all: [1, heads, queries, total], with a
-  // gradient.
+  // The bias of the last `queries` of `total` tokens against all of them: [1, heads, queries,
+  // total], with a gradient.
   Tensor relative_bias(int64_t queries, int64_t total, at::Device device) {
     const auto options = at::TensorOptions().dtype(at::kLong).device(device);
     const Tensor distance = at::arange(total, options).unsqueeze(0) - at::arange(total - queries, total, options).unsqueeze(1);
@@ -51,8 +52,8 @@ class T5Attention : public torch::nn::Module {
   }
 
  private:
-  // Half of the buckets hold one distance each; the other half grow logarithmically up to the
-  // largest distance. An encoder uses half of all buckets for keys after the query.
+  // Half of the buckets hold one distance each; the sizes of the others grow logarithmically up to
+  // the largest distance. An encoder uses half of all buckets for keys after the query.
   Tensor bucket_of(const Tensor& distance) const {
     int64_t buckets = config_.relative_attention_num_buckets;
     Tensor first, far;
@@ -102,7 +103,8 @@ MaybeTensor sum_of(const Tensor& bias, const MaybeTensor& other) { return other 
 
 }  // namespace
 
-// layer.0: self-attention; in a decoder layer.1: attention to the encoder's output; the last: feed-forward.
+// A block's layers: layer.0 is self-attention; in a decoder layer.1 is attention to the encoder's
+// output; the last is feed-forward.
 class T5Block : public torch::nn::Module {
  public:
   T5Block(const T5Config& config, bool is_decoder, bool has_bias) : dropout_(config.dropout_rate) {
@@ -126,7 +128,7 @@ class T5Block : public torch::nn::Module {
     return finish(attended + drop(cross_attention_->forward(cross_norm_->forward(attended), crossed, cross_bias)));
   }
   std::pair<Tensor, Tensor> crossed(const Tensor& encoded) { return cross_attention_->keys_and_values(encoded); }
-  // The first block has the bias for all blocks.
+  // The bias of the first block, which serves all blocks.
   Tensor relative_bias(int64_t queries, int64_t total, at::Device device) {
     return self_attention_->relative_bias(queries, total, device);
   }
@@ -169,7 +171,7 @@ T5Config T5Config::from(const ModelConfig& json) {
   config.dropout_rate = json.number("dropout_rate", config.dropout_rate);
   config.layer_norm_epsilon = json.number("layer_norm_epsilon", config.layer_norm_epsilon);
   config.initializer_factor = json.number("initializer_factor", config.initializer_factor);
-  // "relu", "gated-gelu"; the latter is gelu_new.
+  // For example "relu" or "gated-gelu"; the latter means gelu_new.
   const std::string projection = json.text("feed_forward_proj", is_mt5 ? "gated-gelu" : "relu");
   config.is_gated_act = projection.starts_with("gated-");
   config.dense_act_fn = config.is_gated_act ? projection.substr(6) : projection;
@@ -226,11 +228,11 @@ Tensor T5Impl::shifted(const Tensor& labels) const {
 }
 
 std::vector<Layer> T5Impl::layers() {
-  // Values passed through the encoder: x, the bias of its attention, the mask (false for padding),
-  // and the decoder's tokens.
+  // The values passed through the encoder: x, the bias of its attention, the mask (false for
+  // padding), and the decoder's tokens.
   using EncoderValues = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor>;
-  // Values passed through the decoder: x, the bias of its self-attention, the bias of the encoder's
-  // tokens, and the encoder's output.
+  // The values passed through the decoder: x, the bias of its self-attention, the bias for the
+  // encoder's tokens, and the encoder's output.
   using DecoderValues = std::tuple<Tensor, MaybeTensor, MaybeTensor, Tensor>;
   const auto begin_encoder = [this](const Tensor& tokens, const Tensor& decoder_tokens, const MaybeTensor& mask = {}) {
     const Tensor x = embed(tokens), keep = as_keep(mask);
@@ -244,8 +246,8 @@ std::vector<Layer> T5Impl::layers() {
     const Tensor encoded = dropped(encoder_norm_->forward(x), config_.dropout_rate, is_training()), y = embed(tokens);
     const int64_t length = tokens.size(1);
     const Tensor bias = decoder_[0]->relative_bias(length, length, tokens.device());
-    // The bias includes causality here: a mask makes causal_bias return a tensor, in which the
-    // lowest number hides a key.
+    // Here the bias must include causality: giving a mask makes causal_bias return a tensor, in
+    // which the lowest number hides a key.
     const Tensor all = at::full({1, length}, true, at::TensorOptions().dtype(at::kBool).device(tokens.device()));
     return DecoderValues(y, sum_of(bias, causal_bias(length, length, all, 0, y.options())),
                          padding_bias(as_keep(keep), y.options()), encoded);

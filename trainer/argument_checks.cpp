@@ -13,7 +13,8 @@ namespace gannet {
 
 std::vector<std::string> arguments::contradictions(const TrainingArguments& a) {
   std::vector<std::string> wrong;
-  // Messages mark defaults, so that the user does not search for an argument that was never given.
+  // Messages say which values are defaults, so that the user does not search for an argument that
+  // was never given.
   const auto is_default = [&](const char* name) {
     const auto* row = arguments::find(name);
     return std::find(a.given.begin(), a.given.end(), name) == a.given.end() && row->get(a) == row->fallback();
@@ -30,8 +31,8 @@ std::vector<std::string> arguments::contradictions(const TrainingArguments& a) {
                       ", so that the best evaluation may have no checkpoint; make them equal");
     else if (a.save_strategy == "steps" && a.eval_strategy == "steps") {
       const double every = a.eval_steps.value_or(a.logging_steps);
-      // Comparable only if both are fractions or both are whole; otherwise the run must resolve
-      // them first.
+      // The two can be compared only if both are fractions or both are whole numbers; otherwise the
+      // run must first turn the fraction into a number of updates.
       if ((every < 1) == (a.save_steps < 1) && std::abs(std::remainder(a.save_steps, every)) > 1e-9 * a.save_steps)
         wrong.push_back("load_best_model_at_end: save_steps (" + arguments::shown(a.save_steps) +
                         (is_default("save_steps") ? ", its default" : "") + ") must be a multiple of eval_steps (" +

@@ -23,7 +23,7 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Leading bytes of files that are neither JSON nor YAML.
+// The leading bytes of a kind of file that is neither JSON nor YAML.
 struct FileSignature {
   std::string_view bytes;
   const char *what, *next_step;
@@ -60,8 +60,8 @@ void require_text(const std::string& text, const std::string& path) {
   if (text.find('\0') != std::string::npos) throw Error(ErrorCode::kArgument, path + " is a binary file, not a text", kOther);
 }
 
-// Rejects a file that holds only comments and document marks: a truncated file would train with all
-// defaults.
+// Refuses a file that holds only comments and document marks: it may be truncated, and the run
+// would train with nothing but defaults.
 void require_content(std::string_view text, bool is_yaml, const std::string& path) {
   text = trimmed(text);
   while (is_yaml && !text.empty()) {
@@ -73,7 +73,7 @@ void require_content(std::string_view text, bool is_yaml, const std::string& pat
     throw Error(ErrorCode::kArgument, path + " is empty: it names no argument", "give arguments; {} stands for every default");
 }
 
-// Recognizes YAML such as "learning_rate: 1e-3" in a file named .json.
+// Recognizes YAML, such as "learning_rate: 1e-3", in a file whose name ends in .json.
 bool is_yaml_mapping(std::string_view text) {
   text = trimmed(text);
   if (text.starts_with("---") || text.starts_with('#')) return true;

@@ -1,4 +1,4 @@
-// Optimizer selected by the arguments, for a config without an optimizer entry.
+// The optimizer that the arguments select, for a config without an optimizer entry.
 #pragma once
 
 #include <gannet/training_arguments.h>
@@ -8,7 +8,7 @@
 
 namespace gannet::arguments {
 
-// transformers' names for the argument optim that an optimizer plugin implements.
+// transformers' names for the values of the argument optim that an optimizer plugin implements.
 std::vector<std::string> optimizers();
 
 // Returns the config's optimizer entry for these arguments.

@@ -1,4 +1,4 @@
-// The table of arguments: a row for each member of TrainingArguments, in its order.
+// The table of arguments: a row for each member of TrainingArguments, in the order of the members.
 #include <gannet/error.h>
 
 #include <utility>

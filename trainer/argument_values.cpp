@@ -1,4 +1,4 @@
-// Argument values: ranges, parsing of command-line words, text for messages, older spellings.
+// Argument values: their ranges, parsing of command-line words, text for messages, older spellings.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -124,8 +124,8 @@ const std::vector<FormerArgument>& formers() {
       {"warmup_ratio", "warmup_steps below 1", false, "warmup_steps",
        [](TrainingArguments& arguments, const Value& value) {
          check_range("warmup_ratio", {.least = 0, .most = 1}, ArgumentConversion<double>::from("warmup_ratio", value));
-         // A ratio of 1 is not a fraction, and only the run knows the number of steps: use the
-         // largest double below 1.
+         // A ratio of 1 would not be taken as a fraction, and only the run knows the number of
+         // steps, so use the largest double below 1.
          if (arguments.warmup_steps == 0) arguments.warmup_steps = std::min(value.as_number(), std::nextafter(1.0, 0.0));
        }},
       {"evaluation_strategy", "eval_strategy", false, "eval_strategy", renamed("eval_strategy")},
@@ -156,7 +156,7 @@ void note_given(TrainingArguments& into, const std::string& name) {
 
 bool is_of_a_script(std::string_view name) {
   static constexpr std::array kNames = {
-      // of the model and the data
+      // arguments of the model and the data
       "model_name_or_path", "model_type", "config_name", "config_overrides", "tokenizer_name", "tokenizer_revision", "cache_dir",
       "use_fast_tokenizer", "model_revision", "token", "use_auth_token", "trust_remote_code", "torch_dtype", "dtype",
       "low_cpu_mem_usage", "ignore_mismatched_sizes", "task_name", "dataset_name", "dataset_config_name", "train_file",
@@ -165,7 +165,7 @@ bool is_of_a_script(std::string_view name) {
       "max_train_samples", "max_eval_samples", "max_predict_samples", "text_column", "summary_column", "text_column_name",
       "label_column_name", "lang", "source_lang", "target_lang", "source_prefix", "forced_bos_token", "max_source_length",
       "max_target_length", "val_max_target_length", "num_beams", "ignore_pad_token_for_loss", "resize_position_embeddings",
-      // of Seq2SeqTrainingArguments
+      // arguments of Seq2SeqTrainingArguments
       "predict_with_generate", "generation_max_length", "generation_num_beams", "generation_config", "sortish_sampler"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }

@@ -57,7 +57,7 @@ struct ArgumentConversion<std::string> {
   static Value value(const std::string& member) { return member.empty() ? Value() : Value(member); }
   static std::string from(const std::string& name, const Value& value) {
     if (value.is_null()) return "";
-    // --resume_from_checkpoint True, as Hugging Face's scripts write it.
+    // Accepts --resume_from_checkpoint True, as Hugging Face's scripts write it.
     if (name == "resume_from_checkpoint" && value.is_bool()) return value.as_bool() ? "last" : "";
     if (!value.is_string()) fail_type(name, "text", value);
     return value.as_string();
@@ -93,7 +93,7 @@ struct ArgumentConversion<Dict> {
   }
 };
 template <>
-struct ArgumentConversion<Value> {  // deepspeed
+struct ArgumentConversion<Value> {  // for the argument deepspeed
   static constexpr bool kIsOptional = true;
   static const char* type() { return "text or dictionary"; }
   static Value value(const Value& member) { return member; }

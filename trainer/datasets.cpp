@@ -1,4 +1,5 @@
-// Subsets of a dataset (first samples, one rank's share of an evaluation), and losses over labels.
+// Subsets of a dataset (its first samples, one rank's share of an evaluation), and losses over
+// labels.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -20,8 +21,9 @@ std::string shape_of(const at::Tensor& tensor) {
   return "[" + text + "]";
 }
 
-// Called only after LibTorch's cross entropy threw, so that a step with valid labels pays nothing.
-// Checks only labels on the CPU: after a device-side assertion they cannot be read.
+// Called only after LibTorch's cross entropy threw, so that a step with valid labels costs nothing
+// extra. Checks only labels on the CPU, because they cannot be read on a device after a device-side
+// assertion.
 void refuse_labels_outside(const at::Tensor& logits, const at::Tensor& labels) {
   if (!labels.is_cpu()) return;
   const int64_t classes = logits.size(-1);

@@ -1,5 +1,5 @@
-// Evaluation: each sample counts once for any number of ranks; predictions keep the order of the
-// data set.
+// Evaluation: each sample counts once, whatever the number of ranks; predictions keep the order of
+// the data set.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -47,7 +47,7 @@ std::string named_by(const std::string& prefix, const std::string& name) {
   return name.starts_with(prefix + "_") ? name : prefix + "_" + name;
 }
 
-// Each metric's name, a zero byte, and the bits of its value.
+// Serializes metrics: for each one its name, a zero byte, and the bits of its value.
 std::string to_bytes(const Metrics& metrics) {
   std::string bytes = "=";
   for (const auto& [name, value] : metrics) {
@@ -68,8 +68,8 @@ Metrics metrics_from(const std::string& bytes) {
   return metrics;
 }
 
-// Concatenates along dimension 0. Where other dimensions differ, smaller batches are padded with
-// -100, the ignored label.
+// Concatenates along dimension 0. Where the sizes of other dimensions differ, smaller batches are
+// padded with -100, the ignored label.
 at::Tensor joined(std::vector<at::Tensor> parts) {
   std::erase_if(parts, [](const at::Tensor& part) { return !part.defined() || (part.dim() > 0 && part.size(0) == 0); });
   if (parts.empty()) return {};
@@ -130,8 +130,8 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
   {
     at::NoGradGuard no_grad;
     engine_->eval();
-    // Also runs if a batch, a metric or a callback throws, so that the next call finds the Trainer
-    // unchanged.
+    // Ends the evaluation even if a batch, a metric or a callback throws, so that the next call
+    // finds the Trainer unchanged.
     struct EvaluationScope {
       void end() {
         is_over = true;
@@ -210,9 +210,9 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
               "give a smaller per_device_eval_batch_size");
 }
 
-// An exception from compute_metrics on one rank is an error on all ranks, so that none waits in a
-// collective call. The metrics of rank 0 are used on all ranks, which choose the best model and
-// stop by them.
+// An exception from compute_metrics on one rank becomes an error on all ranks, so that no rank
+// waits in a collective call. All ranks use the metrics of rank 0 to choose the best model and to
+// decide when to stop.
 void TrainerBase::agree_on_metrics(Metrics& computed, const std::exception_ptr& thrown) {
   const auto all = engine_->gather(thrown ? "!" + exception_text(thrown) : to_bytes(computed));
   if (thrown) std::rethrow_exception(thrown);

@@ -1,4 +1,4 @@
-// Text of an exception, for the ranks that did not throw it.
+// The text of an exception, for the ranks that did not throw it.
 #pragma once
 
 #include <gannet/error.h>
@@ -8,10 +8,11 @@
 
 namespace gannet {
 
-/// Prefix of out-of-memory errors from an evaluation, which has its own batch size.
+/// Prefix of out-of-memory errors from an evaluation, whose batch size is not the one of training.
 inline const std::string kInEvaluation = "in an evaluation";
 
-/// Returns a generic text for a null pointer, as during unwinding.
+/// Returns the text of an exception; a generic text for a null pointer, which is what there is
+/// during unwinding.
 inline std::string exception_text(const std::exception_ptr& thrown) {
   if (!thrown) return "an exception";
   try {

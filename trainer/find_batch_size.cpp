@@ -1,12 +1,14 @@
-// auto_find_batch_size: tries forward and backward of one micro-batch before training. If a rank is
-// out of memory, all ranks reduce the size to nine tenths, as accelerate does, and try again. The
-// run is bitwise identical to one that was started with the size that was found: the effects of a
-// probe are undone, and an engine for another size starts from a checkpoint of the first engine.
+// auto_find_batch_size: tries the forward and backward passes of one micro-batch before training.
+// If a rank is out of memory, all ranks reduce the size to nine tenths, as accelerate does, and try
+// again. The run is bitwise identical to one that was started with the size that was found, because
+// the effects of a probe are undone, and an engine for a different size starts from a checkpoint of
+// the first engine.
 //
 // A rank that runs out of memory must not leave the others in a collective call. Below ZeRO stage
-// 3, forward makes none. Backward makes none if gradients are reduced only at a boundary (stages 0
-// and 1) and the probe is not one. At stage 2 on several ranks the probe uses LibTorch's own
-// backward, whose gradients stay in `.grad` for the duration of the probe.
+// 3, forward makes no collective calls. Backward makes none if gradients are reduced only at an
+// accumulation boundary (stages 0 and 1) and the probe is not at one. At stage 2 on several ranks
+// the probe uses LibTorch's own backward, whose gradients stay in `.grad` for the duration of the
+// probe.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Generator.h>
@@ -34,7 +36,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Restores what a forward changes besides its results: generator states, and buffers such as
+// Restores what a forward pass changes besides its results: generator states, and buffers such as
 // running means.
 class ForwardRollback {
  public:
@@ -56,8 +58,8 @@ class ForwardRollback {
     checkpointing::rng_tracker().set_states(tracked_);
   }
   ForwardRollback(const ForwardRollback&) = delete;
-  /// Throws if forward wrote a parameter, which cannot be undone: its master would follow the
-  /// write.
+  /// Throws if forward wrote to a parameter. That cannot be undone, because the parameter's master
+  /// copy would take over the written value.
   void check_parameters() const {
     for (const auto& [name, parameter, version] : versions_)
       if (parameter._version() != version)
@@ -92,7 +94,8 @@ class LeftoverNodes {
   at::Tensor older_;
 };
 
-// Must be called within a handler. Returns why memory ran out, or "" for any other exception.
+// Must be called within an exception handler. Returns why memory ran out, or "" for any other
+// exception.
 std::string reason_without_memory() {
   const auto first_line = [](const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
@@ -135,8 +138,8 @@ void TrainerBase::run_probe() {
   }
 }
 
-// Returns which ranks lack memory for the current size, and why; "" if none. All ranks get the same
-// answer.
+// Returns a text that says which ranks lack memory for the current size, and why; "" if none does.
+// All ranks get the same answer.
 std::string TrainerBase::probe() {
   std::string mine;
   std::exception_ptr thrown;
@@ -177,14 +180,14 @@ std::string TrainerBase::probe() {
   return failures;
 }
 
-// Makes an engine for another size, in the state of the run's start, loaded from `start` unless
-// that is empty.
+// Makes an engine for a different size. It is in the state of the run's start, loaded from `start`
+// unless that is empty.
 void TrainerBase::take_batch_size(int64_t samples, const std::string& start) {
   end_engine();
   micro_batch_size_ = samples;
   make_engine_for_batch();
   if (start.empty()) return;
-  // Skips the scheduler's state: the first learning rate depends on the number of updates.
+  // Skips the scheduler's state, because the first learning rate depends on the number of updates.
   engine_->load_checkpoint(start, {.load_lr_scheduler_states = false, .lock_folder = false});
   if (const auto schedule = engine_->scheduler_handle(); schedule->type() != "none" && schedule->type() != "ReduceLROnPlateau")
     schedule->step_to(0);
@@ -206,7 +209,8 @@ bool TrainerBase::follow_checkpoint() {
   return true;
 }
 
-// Called before there is an engine: at stage 3 the parameters would be lost with it.
+// Called before there is an engine, because at stage 3 the parameters would be lost with the
+// engine.
 void TrainerBase::check_batch_size_can_be_tried(int64_t stage, int64_t ranks) const {
   if (stage > 2 && ranks > 1)
     throw Error(ErrorCode::kUnsupported,
@@ -226,7 +230,7 @@ void TrainerBase::check_batch_size_can_be_tried(int64_t stage, int64_t ranks) co
 void TrainerBase::find_batch_size() {
   if (follow_checkpoint()) return;
 
-  struct StartCheckpoint {  // each rank removes it: with save_on_each_node every machine has a part
+  struct StartCheckpoint {  // each rank removes it: with save_on_each_node every machine has a part of it
     ~StartCheckpoint() {
       std::error_code ignored;
       if (!folder.empty()) fs::remove_all(folder, ignored);
@@ -236,7 +240,7 @@ void TrainerBase::find_batch_size() {
   while (true) {
     const std::string failures = probe();
     if (failures.empty()) break;
-    // accelerate's rule; 9 becomes 8, and 1 becomes 0.
+    // The same rule as accelerate's; it turns 9 into 8, and 1 into 0.
     const auto smaller = static_cast<int64_t>(static_cast<double>(micro_batch_size_) * 0.9);
     if (smaller == 0)
       throw Error(ErrorCode::kOutOfMemory, "auto_find_batch_size: there is no memory for one sample (" + failures + ")",
@@ -258,7 +262,7 @@ void TrainerBase::find_batch_size() {
 }
 
 Error TrainerBase::error_after_probes(const Error& error) const {
-  if (!engine_ || error.message().starts_with(kInEvaluation)) return error;  // the search, or another batch size
+  if (!engine_ || error.message().starts_with(kInEvaluation)) return error;  // from the search or an evaluation
   return Error(ErrorCode::kOutOfMemory,
                "there was memory for the micro-batches of " + std::to_string(micro_batch_size_) +
                    " samples that auto_find_batch_size tried, but not in update " + std::to_string(state_.global_step + 1) +

@@ -1,5 +1,5 @@
-// Decides by the strategies when to log, evaluate and save, before callbacks see the event; fires
-// the events.
+// Decides from the strategies when to log, evaluate and save, before callbacks see the event, and
+// fires the events.
 #include <gannet/error.h>
 #include <gannet/trainer_base.h>
 
@@ -29,8 +29,8 @@ void TrainerBase::flow_epoch_end() {
   if (a.save_strategy == "epoch") control_.should_save = true;
 }
 
-// Fractions are resolved to updates by now, and rounding may leave save_steps no multiple of
-// eval_steps.
+// The fractions have been resolved to updates by now, and after the rounding save_steps may not be
+// a multiple of eval_steps.
 void TrainerBase::check_steps_of_best_model() const {
   const TrainingArguments& a = arguments_;
   if (!a.load_best_model_at_end || a.eval_strategy != "steps" || a.save_strategy != "steps" ||
@@ -58,7 +58,8 @@ void EarlyStopping::on_train_begin(const TrainerEvent& event, TrainerControl&) c
     throw Error(ErrorCode::kArgument, "EarlyStopping without evaluations", "set eval_strategy to steps or epoch");
 }
 
-// Called before the Trainer updates best_metric, which is still that of the previous evaluations.
+// Called before the Trainer updates best_metric, which is still the best of the previous
+// evaluations.
 void EarlyStopping::on_evaluate(const TrainerEvent& event, TrainerControl& control) {
   std::string name = event.arguments.metric_for_best_model;
   if (!name.starts_with("eval_")) name = "eval_" + name;

@@ -1,5 +1,5 @@
-// Counts labels. A mean over none is NaN: the first update without a label is a warning, an epoch
-// without one an error.
+// Counts labels. A mean over no labels is NaN: the first update without a label causes a warning,
+// an epoch without one causes an error.
 #include <gannet/error.h>
 #include <gannet/log.h>
 #include <gannet/trainer_base.h>
@@ -12,7 +12,7 @@ constexpr const char* kUsualCause =
 
 }  // namespace
 
-// `total`: labels of all ranks' micro-batches.
+// `total` is the number of labels in all ranks' micro-batches.
 void TrainerBase::count_labels_of_update(double total, int64_t micro_batches) {
   labels_in_epoch_ += total;
   if (total > 0 || has_warned_of_labels_) return;
@@ -25,8 +25,8 @@ void TrainerBase::count_labels_of_update(double total, int64_t micro_batches) {
                 " (further ones are not reported)");
 }
 
-// Gives the same result on all ranks. An epoch that a resume entered partway, or that max_steps cut
-// short, may have labels in the part not seen.
+// Comes to the same result on all ranks. An epoch that a resumed run entered partway, or that
+// max_steps cut short, may have its labels in the part that was not seen.
 void TrainerBase::check_labels_of_epoch(bool is_whole) const {
   const bool is_run = state_.global_step >= state_.max_steps && losses_ + losses_since_log_ == 0;
   if (labels_in_epoch_ > 0 || micro_in_epoch_ == 0 || !((is_whole && is_epoch_seen_from_start_) || is_run)) return;

@@ -1,4 +1,5 @@
-// The loop: one call of advance() is one update with its events, in Hugging Face's order.
+// The loop of the training: one call of advance() is one update with its events, in Hugging Face's
+// order.
 //
 //   start      engine, loader, plan of the run, resume; on_train_begin, the evaluation before the first update
 //   advance    on_epoch_begin; on_step_begin; micro-batches with on_substep_end between them; on_pre_optimizer_step, the update,
@@ -27,8 +28,8 @@ std::optional<double> TrainerStep::grad_norm() const { return trainer_->engine_-
 double TrainerStep::loss() const { return trainer_->over_ranks(local_loss_.item<double>()); }
 void TrainerStep::stop() { trainer_->control_.should_training_stop = true; }
 
-// A callback's request on one rank applies to all ranks, since the actions are collective. So does
-// a signal to one rank.
+// A callback's request on one rank applies to all ranks, since the actions are collective. The same
+// holds for a signal to one rank.
 void TrainerBase::agree_on_control() {
   bool signal = arguments_.stop && arguments_.stop->requested();
   if (engine_->world_size() > 1) {
@@ -43,8 +44,9 @@ void TrainerBase::agree_on_control() {
   is_signal_agreed_ = signal;
 }
 
-// Returns how many micro-batches this update has: the maximum over ranks, since the others repeat
-// one without weight. 0 at the epoch's end. `total`: items in all micro-batches of all ranks.
+// Returns the number of micro-batches in this update: the maximum over the ranks, since ranks that
+// have fewer repeat one without weight. Returns 0 at the epoch's end. `total` becomes the number of
+// items in all micro-batches of all ranks.
 int64_t TrainerBase::agree_on_micro_batches(const std::vector<double>& items, double& total) {
   total = 0;
   for (const double count : items) total += count;
@@ -73,7 +75,7 @@ int64_t TrainerBase::agree_on_micro_batches(const std::vector<double>& items, do
 
 double TrainerBase::over_ranks(double local) { return engine_->mean(local) * engine_->world_size(); }
 
-// Whether the schedule depends only on the update number, not on history.
+// Whether the schedule depends only on the number of the update, and not on the history of the run.
 static bool is_of_position(const SchedulerHandle& schedule) {
   return schedule.type() != "none" && schedule.type() != "ReduceLROnPlateau";
 }
@@ -180,7 +182,7 @@ bool TrainerBase::advance() {
                       engine_->world_size() == 1 ? "an epoch of train_dataset gave no micro-batch"
                                                  : "an epoch of train_dataset gave no micro-batch on one rank at least",
                       "give samples to train on");
-        is_stop_agreed_ = control_.should_training_stop = true;  // a second pass over the stream gives nothing
+        is_stop_agreed_ = control_.should_training_stop = true;  // another pass over the stream would give nothing
         warn_of_missing_updates();
       }
       end_epoch();
@@ -217,7 +219,7 @@ bool TrainerBase::advance() {
     if (total == 0) local.fill_(std::numeric_limits<double>::quiet_NaN());  // a mean over no labels is NaN
     step_.local_loss_ = local;
     // With logging_nan_inf_filter, the mean so far replaces a non-finite loss, which would hide the
-    // others.
+    // other losses.
     if (total > 0) {
       const at::Tensor filler = loss_since_log_ / static_cast<double>(1 + losses_since_log_);
       loss_since_log_ =

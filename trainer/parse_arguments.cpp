@@ -64,7 +64,7 @@ struct CommandWords {
 void take_former(TrainingArguments& into, const FormerArgument& former, std::optional<std::string> text, CommandWords& words) {
   if (!text && words.has_value() && !former.is_flag) text = words.all[words.at++];
   if (!text && !former.is_flag) throw Error(ErrorCode::kArgument, "argument " + former.name + " takes a value");
-  // The type follows from the text: these names take numbers and words.
+  // The type follows from the text, because these older names take either numbers or words.
   Value value = true;
   if (text) {
     ArgumentRow any;
@@ -92,9 +92,10 @@ void take(TrainingArguments& into, const ArgumentRow& row, std::optional<std::st
   row.set(into, arguments::value_of(row, *text));
 }
 
-// Reports two spellings of one argument with different values: the order of keys must not decide.
+// Reports two spellings of one argument that have different values, because the order of the keys
+// must not decide.
 void check_spellings(const Dict& values, CollectedMistakes& mistakes, const std::string& where) {
-  std::map<std::string, std::pair<std::string, Value>> first;  // by current name
+  std::map<std::string, std::pair<std::string, Value>> first;  // the first spelling and its value, by current name
   for (const auto& [name, value] : values.entries()) {
     const FormerArgument* const former = arguments::find_former(name);
     // warmup_steps takes precedence over warmup_ratio, as in transformers.
@@ -210,7 +211,7 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
         mistakes.add("--arguments takes a file");
       else
         mistakes.collect([&] {
-          // The command line takes precedence, including the words before --arguments.
+          // The command line takes precedence, also the words before --arguments.
           TrainingArguments of_file;
           apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
           const Dict own = made.given_values();

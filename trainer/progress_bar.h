@@ -1,4 +1,4 @@
-// Progress line of training on a terminal; draws nothing elsewhere.
+// A progress line for training on a terminal; draws nothing elsewhere.
 #pragma once
 
 #include <chrono>
@@ -8,10 +8,10 @@ namespace gannet {
 
 class ProgressBar {
  public:
-  static bool is_terminal();  // the standard error output
+  static bool is_terminal();  // whether the standard error output is a terminal
   ProgressBar(bool is_shown, int64_t steps) : is_shown_(is_shown), steps_(steps), began_(Clock::now()), last_(began_) {}
-  void show(int64_t step);  // a few times a second
-  void clear();             // before a line of log
+  void show(int64_t step);  // draws at most a few times a second
+  void clear();             // called before a line of log is printed
   void finish();
 
  private:

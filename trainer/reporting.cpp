@@ -1,4 +1,4 @@
-// After an update and after an epoch: log, evaluate, save, in this order.
+// After an update and after an epoch: logs, evaluates and saves, in this order.
 #include <gannet/log.h>
 #include <gannet/trainer_base.h>
 
@@ -24,7 +24,7 @@ bool TrainerBase::is_first() const { return engine_->process_group()->rank() == 
 void TrainerBase::log_evaluate_save() {
   if (control_.should_log && state_.global_step > last_logged_) {
     log_training();
-    agree_on_control();  // callbacks saw on_log
+    agree_on_control();  // callbacks may have asked for something in on_log
   }
   if (control_.should_evaluate) {
     const EvalLoopOutput result = evaluation_loop("eval", false);
@@ -69,7 +69,7 @@ void TrainerBase::log(Dict values, const Dict& times) {
   for (const auto& [name, value] : logs.entries())
     if (value.is_number()) {
       line += (line.empty() ? "" : ", ") + name + " " + short_number(value.as_number());
-      // As Hugging Face names them for TensorBoard.
+      // The names that Hugging Face gives them in TensorBoard.
       const std::string shown = name.starts_with("eval_") ? "eval/" + name.substr(5) : "train/" + name;
       engine_->record(shown, value.as_number());
     }

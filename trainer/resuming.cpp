@@ -1,5 +1,6 @@
-// Resumes from a checkpoint: the engine's state and the Trainer's own, folders that were moved,
-// files that a killed run did not write. Also loads the best model at the end.
+// Resumes from a checkpoint: restores the engine's state and the Trainer's, finds the best checkpoint
+// even if its folder was moved, and writes the files that a killed run left unwritten. Also loads the
+// best model at the end.
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -19,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Recognizes checkpoints of transformers' Trainer by files that Gannet's does not save.
+// Recognizes checkpoints of transformers' Trainer by files that Gannet's Trainer does not save.
 bool is_of_transformers(const fs::path& folder) {
   std::error_code ignored;
   if (fs::exists(folder / "manifest.json", ignored)) return false;
@@ -47,8 +48,8 @@ void refuse_other_checkpoints(const fs::path& path) {
               "give a folder checkpoint-N that a Trainer saved, or begin without resume_from_checkpoint");
 }
 
-// Finds a checkpoint of transformers, such as "checkpoint-3", where this run looks for its own; ""
-// if none.
+// Finds a checkpoint of transformers, such as "checkpoint-3", in the folder where this run looks
+// for its own; returns "" if there is none.
 std::string foreign_checkpoint_in(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
@@ -57,7 +58,8 @@ std::string foreign_checkpoint_in(const std::string& folder) {
   return "";
 }
 
-// The number at the end of a name such as "step8", by which checkpoints are sorted; -1 if none.
+// Returns the number at the end of a name such as "step8", by which checkpoints are sorted; -1 if
+// there is none.
 int64_t number_at_end(const std::string& name) {
   const size_t begin = name.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
   return begin == name.size() ? -1 : std::atoll(name.c_str() + begin);
@@ -97,7 +99,7 @@ void refuse_what_is_no_folder(const fs::path& path) {
                             : "the newest that are there: " + names);
 }
 
-// Refuses the folder of a run in place of one of its checkpoints.
+// Refuses the folder of a whole run where the path of one of its checkpoints is needed.
 void refuse_folder_of_checkpoints(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / "manifest.json", ignored)) return;
@@ -110,7 +112,7 @@ void refuse_folder_of_checkpoints(const fs::path& path) {
 
 }  // namespace
 
-// The k-th state of a type belongs to the k-th callback of that type.
+// The k-th saved state of a type belongs to the k-th callback of that type.
 void TrainerBase::restore_callbacks(const Value& saved) const {
   std::map<std::string, std::vector<const TrainerCallback*>> of_type;
   for (const auto& mine : callbacks_) of_type[mine.name()].push_back(&mine);
@@ -127,9 +129,9 @@ void TrainerBase::restore_callbacks(const Value& saved) const {
                   std::to_string(of_type[name].size()) + " of them: states are given in their order");
 }
 
-// Path of the best model's checkpoint for this run. Looks in `folder`, from which the run was
-// resumed, since it may have been moved, copied or renamed; then at the former path. "" if the
-// checkpoint is gone.
+// Returns the path of the best model's checkpoint for this run. Looks in `folder`, from which the
+// run was resumed, since the checkpoint may have been moved, copied or renamed with it; then at the
+// former path. Returns "" if the checkpoint is gone.
 std::string TrainerBase::best_checkpoint_in(const std::string& folder) const {
   const fs::path former = state_.best_model_checkpoint;
   if (former.empty()) return "";
@@ -147,8 +149,8 @@ std::string TrainerBase::best_checkpoint_in(const std::string& folder) const {
   return engine_->gather(found)[0];
 }
 
-// Writes the files that are missing if a run was killed after its checkpoint. The state that was
-// just loaded gives the same files.
+// Writes the files that are missing if a run was killed after it had saved its checkpoint. The
+// state that was just loaded gives the same files.
 void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   std::error_code ignored;
   const bool is_whole = fs::exists(fs::path(folder) / "trainer_state.json", ignored);
@@ -226,14 +228,14 @@ bool TrainerBase::resume() {
       alone && alone->as_bool() && state_.global_step < state_.max_steps)
     is_epoch_end_due_ = false;
   control_.should_training_stop = saved->at("is_stop_asked").as_bool();
-  // Within an epoch the loader continues where its cursor is.
+  // Within an epoch the loader continues at its restored position.
   is_resumed_ = !is_epoch_end_due_ && micro_in_epoch_ > 0;
   if (is_resumed_ && arguments_.ignore_data_skip) is_resumed_ = false;
   is_in_epoch_ = false;
   last_logged_ = saved->at("last_logged").as_int();
   last_saved_ = state_.global_step;
   total_loss_ = saved->at("total_loss").as_number();
-  const Value* const losses = saved->as_dict().find("losses");  // older checkpoints have none: every update has a loss there
+  const Value* const losses = saved->as_dict().find("losses");  // older checkpoints do not have it: there every update has a loss
   losses_ = losses ? losses->as_int() : last_logged_;
   losses_since_log_ = restored_losses_.value_or(state_.global_step - last_logged_);
   restore_callbacks(saved->at("callbacks"));
@@ -247,7 +249,7 @@ bool TrainerBase::resume() {
     const Value* listed = receipt.client_state.document.find("trainer")->as_dict().find("checkpoints");
     if (listed)
       for (const Value& name : listed->as_list()) checkpoints_.push_back(name.as_string());
-    else if (!is_for_stop)  // from a version that kept no list
+    else if (!is_for_stop)  // the checkpoint is from a version that kept no list
       checkpoints_.push_back(receipt.tag);
   }
   if (is_first()) log_info("resumed from " + receipt.path + " after update " + std::to_string(state_.global_step));
@@ -256,9 +258,8 @@ bool TrainerBase::resume() {
   return true;
 }
 
-// Refuses folders at which this run will save and which are not checkpoints to replace: bare
-// weights of another run (save_only_model), an interrupted copy. Otherwise the save would refuse
-// them hours later.
+// Refuses folders that this run would save to but must not replace: the bare weights of a run with
+// save_only_model, or an interrupted copy. Otherwise the save would refuse them hours later.
 void TrainerBase::check_places_of_checkpoints() {
   const bool by_steps = arguments_.save_strategy == "steps", by_epochs = arguments_.save_strategy == "epoch";
   if (arguments_.save_only_model || !(by_steps || by_epochs)) return;

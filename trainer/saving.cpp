@@ -31,7 +31,8 @@ void write_file(const fs::path& path, const std::string& text) {
   fs::rename(beside, path);
 }
 
-// Hides the folder first, so that no reader takes a partly removed one for a checkpoint.
+// Renames the folder to a hidden name first, so that no reader takes a partly removed folder for a
+// checkpoint.
 void remove_checkpoint(const fs::path& path) {
   std::error_code ignored;
   const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".old");
@@ -93,8 +94,8 @@ Dict TrainerBase::document() const {
       {"updates_in_epoch",
        (micro_in_epoch_ + arguments_.gradient_accumulation_steps - 1) / arguments_.gradient_accumulation_steps},
       {"is_epoch_end_due", is_epoch_end_due_ || (is_in_epoch_ && (control_.should_epoch_stop || control_.should_training_stop))},
-      // Ended within an epoch only because of max_steps: a resume with a larger max_steps continues
-      // there.
+      // Whether the run ended within an epoch only because of max_steps; a resume with a larger
+      // max_steps then continues there.
       {"is_end_of_run_alone", state_.global_step >= state_.max_steps && !control_.should_epoch_stop &&
                                   !(steps_in_epoch_ && micro_in_epoch_ >= *steps_in_epoch_)},
       {"is_stop_asked", control_.should_training_stop && state_.global_step < state_.max_steps},
@@ -116,7 +117,7 @@ void TrainerBase::write_state_into(const std::string& folder) {
     Value& known = callbacks[callback.name()];
     if (known.is_null()) {
       known = saved;
-    } else {  // several of a type form a list, as in Hugging Face
+    } else {  // several callbacks of one type form a list, as in Hugging Face
       if (!known.is_list()) known = List{known};
       known.as_list().push_back(saved);
     }
@@ -150,8 +151,8 @@ void TrainerBase::save_weights_alone(const std::string& folder) {
   fs::rename(staged, folder);
 }
 
-// All ranks contribute the weights, so they are staged first in a separate folder. All files are in
-// the checkpoint when it gets its name.
+// All ranks contribute to the weights, so these are first staged in a separate folder. By the time
+// the checkpoint gets its name, it has all its files.
 void TrainerBase::save_whole(const std::string& name, bool is_for_stop) {
   const fs::path weights = fs::path(arguments_.output_dir) / ("." + name + kHiddenWeights);
   engine_->save_16bit_model(weights.string());
@@ -179,7 +180,7 @@ void TrainerBase::save_checkpoint(bool is_for_stop) {
     std::erase(checkpoints_, name);
     checkpoints_.push_back(name);
   }
-  // The best model's checkpoint is the one of its step, which may be this one.
+  // The best model's checkpoint is the one saved after its step, which may be this one.
   if (!is_for_stop && state_.best_global_step == state_.global_step) state_.best_model_checkpoint = folder.string();
   if (is_first()) clear_left_over();
   if (arguments_.save_only_model)
@@ -203,7 +204,7 @@ void TrainerBase::rotate_checkpoints() {
   if (!arguments_.save_total_limit || checkpoints_.empty()) return;
   const auto path_of = [&](const std::string& name) { return fs::path(arguments_.output_dir) / name; };
   int64_t limit = *arguments_.save_total_limit;
-  // A resume needs the newest one, load_best_model_at_end the best one.
+  // A resume needs the newest checkpoint, and load_best_model_at_end needs the best one.
   const std::string& newest = checkpoints_.back();
   const auto is_best = [&](const std::string& name) { return path_of(name).string() == state_.best_model_checkpoint; };
   const auto is_needed = [&](const std::string& name) { return name == newest || is_best(name); };

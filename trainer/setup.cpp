@@ -1,5 +1,5 @@
-// Builds the engine from the arguments: seeds, the config merged with the arguments, parameter
-// groups.
+// Builds the engine from the arguments: the seeds, the config merged with the arguments, the
+// parameter groups.
 #include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
 #include <gannet/error.h>
@@ -25,14 +25,14 @@ bool names(const Config& config, const char* path) { return config.get(path).ori
 
 constexpr const char* kOfArguments = "training arguments";
 
-// An optimizer entry in the user's config has one parameter group, as in transformers with
-// DeepSpeed: its weight decay applies to all parameters. With the optimizer made from the
-// arguments, biases and normalizations have no weight decay.
+// Whether the config has its own optimizer entry. Such an entry has one parameter group, as in
+// transformers with DeepSpeed, so its weight decay applies to all parameters. With the optimizer
+// made from the arguments, biases and normalizations have no weight decay.
 bool has_own_optimizer_entry(const Config& config) {
   return names(config, "optimizer.type") && config.get("optimizer.type").origin != kOfArguments;
 }
 
-// Values for keys that the config does not name. "auto" is left to fill_auto.
+// Returns the values for keys that the config does not name. "auto" is left to fill_auto.
 Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   Dict added;
   const bool is_alone = a.deepspeed.is_null() || (a.deepspeed.is_dict() && a.deepspeed.as_dict().empty()) ||
@@ -40,7 +40,7 @@ Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   if (is_alone) added["gradient_clipping"] = "auto";
   if (trains && !names(config, "optimizer")) added["optimizer"] = arguments::optimizer_entry(a);
   if (a.bf16 && !names(config, "bf16")) added["bf16"] = Dict{{"enabled", true}};
-  // Older mixed precision: apex opt levels, set in the config's amp section.
+  // Older mixed precision: apex's opt levels are set in the config's amp section.
   const bool is_apex = a.fp16_backend == "apex";
   if (a.fp16 && !is_apex && !names(config, "fp16")) added["fp16"] = Dict{{"enabled", true}};
   if (a.fp16 && is_apex && !names(config, "amp"))
@@ -54,7 +54,8 @@ Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   return added;
 }
 
-// ema_decay has no counterpart in transformers; contradicting the config is an error all the same.
+// Sets the config's gannet.ema.decay from ema_decay, which has no counterpart in transformers;
+// contradicting the config is an error all the same.
 void add_average(Config& config, const TrainingArguments& a) {
   if (!a.ema_decay) return;
   const Value given = config.get("gannet.ema.decay").value;
@@ -76,7 +77,7 @@ Config own_config(const TrainingArguments& a, bool trains) {
   return config;
 }
 
-// Batch sizes always count as given: the Trainer's loaders use those of the arguments.
+// Batch sizes always count as given, because the Trainer's loaders use those of the arguments.
 Dict given_arguments(const TrainingArguments& a, int64_t micro_batch_size) {
   Dict given = a.given_values();
   given["per_device_train_batch_size"] = micro_batch_size;
@@ -97,8 +98,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Biases and parameters of normalizations, recognized by module type or by name, as in Hugging
-// Face.
+// Whether a parameter is a bias or belongs to a normalization, which is recognized by module type
+// or by name, as in Hugging Face.
 bool is_without_decay(const std::string& name, const std::string& type) {
   if (type.find("LayerNorm") != std::string::npos || type.find("RMSNorm") != std::string::npos) return true;
   const std::string dotted = "." + lower(name) + ".";
@@ -107,7 +108,8 @@ bool is_without_decay(const std::string& name, const std::string& type) {
   return false;
 }
 
-// dtype of 16-bit parameters, to which floating-point inputs are cast; else nullopt.
+// Returns the dtype of the parameters, to which floating-point inputs are cast, if it has 16 bits;
+// nullopt otherwise.
 std::optional<at::ScalarType> dtype_of_16_bits(const torch::nn::Module& module) {
   for (const at::Tensor& parameter : module.parameters())
     if (const auto dtype = parameter.scalar_type(); at::isFloatingType(dtype))
@@ -131,8 +133,8 @@ std::vector<ParameterGroup> decay_groups(torch::nn::Module& module) {
 
 }  // namespace
 
-// The config is known before the model is built; from_pretrained needs the ZeRO stage and the
-// layout of the ranks.
+// The config is known before the model is built, because from_pretrained needs the ZeRO stage and
+// the layout of the ranks.
 TrainingArguments::operator PretrainedOptions() const {
   PretrainedOptions options;
   options.config = own_config(*this, /*trains=*/true);
@@ -163,7 +165,7 @@ void TrainerBase::initialize() {
   if (arguments_.eval_strategy != "no" && samples == -1)
     throw Error(ErrorCode::kArgument, "eval_strategy is " + arguments_.eval_strategy + ", but there is no eval_dataset",
                 "give .eval_dataset to the Trainer, or set eval_strategy to no");
-  // Fails now rather than at the first evaluation, hours later.
+  // Fails now rather than hours later, at the first evaluation.
   const char* const evaluates = arguments_.eval_strategy != "no" ? "eval_strategy"
                                 : arguments_.eval_on_start       ? "eval_on_start"
                                 : arguments_.do_eval             ? "do_eval"
@@ -218,10 +220,10 @@ void TrainerBase::make_engine_for_batch() {
     if (!sizes.empty()) made.overwrite(sizes, "auto_find_batch_size");
   }
   const bool drops = made.get("gannet.leftover_micro_batches").value == Value("drop");
-  // For inference: the length of a schedule that never runs.
+  // For inference, 1 is the length of a schedule that never runs.
   const std::optional<int64_t> updates = is_inference() ? 1 : planned_updates(ranks, drops);
-  // The number of updates is unknown without training data, and for a stream without max_steps,
-  // which plan_run() refuses.
+  // The number of updates is unknown without training data, and for a stream without max_steps;
+  // plan_run() refuses the latter.
   const bool adds_schedule = !is_inference() && !has_schedule() && made.get("scheduler.type").value.is_null() && updates;
   const bool owns_optimizer = !is_inference() && !has_own_optimizer() && !has_own_optimizer_entry(made);
   const Dict given = given_arguments(arguments_, micro_batch_size_);
@@ -237,7 +239,8 @@ void TrainerBase::make_engine_for_batch() {
   input_dtype_ = dtype_of_16_bits(module());
   if (arguments_.tf32 && engine_->device().is_cpu() && is_first()) log_info("no effect: tf32 (the run is on a CPU)");
   loss_since_log_ = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
-  // Per-rank state: the losses since the last log. The other numbers are the same on all ranks.
+  // State that differs between ranks: the losses since the last log. The other numbers are the same
+  // on all ranks.
   engine_->add_state(
       "trainer",
       [this]() -> Value {
@@ -247,7 +250,7 @@ void TrainerBase::make_engine_for_batch() {
       },
       [this](const Value& saved) {
         const double ranks = static_cast<double>(saved.at("ranks").as_int());
-        const Value* const losses = saved.as_dict().find("losses_since_log");  // absent from older checkpoints: every update
+        const Value* const losses = saved.as_dict().find("losses_since_log");  // older checkpoints: every update has a loss
         restored_losses_ = losses ? std::optional(losses->as_int()) : std::nullopt;
         loss_since_log_.fill_(saved.at("loss_since_log").as_number() * ranks / engine_->world_size());
       });

@@ -12,7 +12,7 @@
 namespace gannet {
 
 // An exception may leave `call` on this rank only, and the program may catch it. Ranks that wait
-// for this one get its text.
+// for this rank get the exception's text.
 void TrainerBase::report_failure(const char* call) noexcept {
   try {
     if (engine_)
@@ -44,7 +44,7 @@ bool TrainerBase::advance_steps() {
 }
 
 void TrainerBase::end_steps(bool is_thrown_out) {
-  if (is_thrown_out) {  // by the program's own loop; an exception from a step is already reported
+  if (is_thrown_out) {  // an exception from the program's own loop; an exception from a step is already reported
     if (is_begun_) report_failure("steps()");
     is_begun_ = false;
     return;
@@ -63,9 +63,9 @@ void TrainerBase::exit_after_stop() {
   std::exit(kStoppedExitCode);
 }
 
-// An evaluation ends when all ranks are done, or when one got a signal. Within train() the signal
-// waits until the update is done and saved. A signal that already stopped train() does not end the
-// program's later evaluations.
+// An evaluation ends when all ranks are done, or when one rank got a signal. Within train() a
+// signal waits until the update is done and saved. A signal that already stopped train() does not
+// end the program's later evaluations.
 bool TrainerBase::some_rank_evaluates(bool counts) {
   const bool has_signal = !is_begun_ && !output_.stopped && arguments_.stop && arguments_.stop->requested();
   const auto means = engine_->mean({counts ? 1.0 : 0.0, has_signal ? 1.0 : 0.0});

@@ -22,8 +22,8 @@ constexpr const char* kConfig = "deepspeed_config";
 constexpr const char* kOverwrite = "overwrite_deepspeed_args";
 constexpr const char* kCommandLine = "command line";
 
-// Whether a path is inside the DeepSpeed config, whose keys are checked later against its own
-// table.
+// Whether a path is inside the DeepSpeed config, whose keys are later checked against the config's
+// own table.
 bool is_of_config(const std::string& path) {
   const std::string root = path.substr(0, path.find('.'));
   return root == kConfig || root == kOverwrite;
@@ -68,14 +68,15 @@ class HparamCollector {
   Dict values;
   std::map<std::string, std::string> origins;
   std::vector<std::string> mistakes;
-  bool is_closed = false;  // reject names that are not in `values` yet
+  bool is_closed = false;  // whether names that are not in `values` yet are refused
 
   // Merges a dictionary over the current values.
   void merge(const Dict& given, const std::string& where, const common::YamlLines& lines) {
     merge_into(values, given, "", where, lines);
   }
 
-  // Sets one value by its dotted path. `text` is the value as written; a string takes it unparsed.
+  // Sets one value by its dotted path. `text` is the value as it was written; a hyperparameter that
+  // is a string takes the text unparsed.
   void assign(const std::string& path, Value value, const std::string& text) {
     Dict* at = &values;
     std::string walked;
@@ -164,8 +165,8 @@ class HparamCollector {
   }
 };
 
-// A relative config path starts at the working directory, else at the folder of the file that names
-// it.
+// A relative config path is resolved against the working directory if the config exists there, and
+// otherwise against the folder of the file that names it.
 void resolve_config_path(Dict& values, const std::string& file) {
   Value* config = values.find(kConfig);
   if (!config || !config->is_string() || config->as_string().starts_with('{')) return;
@@ -180,7 +181,7 @@ CollectedHparams collect_hparams(const HparamSources& sources) {
   CollectedHparams collected;
   all.merge(sources.defaults, "the trial's defaults", {});
   all.is_closed = !sources.defaults.empty();
-  std::optional<std::string> config_given;  // where it was given, other than by default
+  std::optional<std::string> config_given;  // where it was given, if not by default
   if (!sources.file.empty()) {
     HparamFile file = read(sources.file);
     resolve_config_path(file.values, sources.file);

@@ -9,16 +9,16 @@
 namespace gannet::trials {
 
 struct HparamSources {
-  Dict defaults = {};                      // of the program
-  std::string file = {};                   // JSON or YAML; "": none
-  std::vector<std::string> assigned = {};  // "lr=1e-3", of the command line
-  std::string deepspeed_config = {};       // of --deepspeed_config
-  Dict config_overrides = {};              // of --set
+  Dict defaults = {};                      // the program's defaults
+  std::string file = {};                   // a JSON or YAML file; "" for none
+  std::vector<std::string> assigned = {};  // assignments such as "lr=1e-3" from the command line
+  std::string deepspeed_config = {};       // the value of --deepspeed_config
+  Dict config_overrides = {};              // the values of --set
 };
 
 struct CollectedHparams {
   Hparams hparams;
-  std::vector<std::string> given;  // by the command line
+  std::vector<std::string> given;  // names given on the command line
 };
 
 // Throws an Error(kArgument) that lists every unknown name, wrong type and contradiction.

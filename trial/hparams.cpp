@@ -15,12 +15,12 @@ struct Hparams::State {
   Dict values;
   std::string where;
   std::map<std::string, std::string> origins;
-  std::set<std::string> asked;  // names, found or not
+  std::set<std::string> asked;  // names that were asked for, found or not
 };
 
 namespace {
 
-// Null if there is nothing at the path.
+// Returns the value at a dotted path, or null if there is none.
 const Value* find(const Dict& values, const std::string& path) {
   const Dict* at = &values;
   size_t begin = 0;
@@ -148,8 +148,8 @@ bool Hparams::has(const std::string& name) const {
 }
 
 Hparams Hparams::section(const std::string& name) const {
-  get<Dict>(name);  // for its errors
-  // Reading a section is not yet reading what is in it.
+  get<Dict>(name);  // throws if it is missing or not a dictionary
+  // Reading a section does not yet count as reading the values in it.
   state_->asked.erase(prefix_ + name);
   Hparams inner = *this;
   inner.prefix_ = prefix_ + name + ".";

@@ -1,4 +1,4 @@
-// One rank's sums of metrics over batches, until they are averaged over all ranks.
+// One rank's sums of metrics over batches, kept until they are averaged over all ranks.
 #pragma once
 
 #include <gannet/trial_base.h>
@@ -17,21 +17,21 @@ namespace trials {
 
 class MetricSums {
  public:
-  // `where` starts error texts: "train_batch, batch 7". Error(kArgument) if metrics are missing,
-  // are not single numbers, or have other names than in previous calls.
+  // `where` starts error texts: "train_batch, batch 7". Throws Error(kArgument) if metrics are
+  // missing, are not single numbers, or have different names than in previous calls.
   void add(const BatchMetrics& metrics, const detail::Drawn& drawn, const std::string& where);
-  // Averages over all ranks, by name, and clears the sums. Every rank calls it. NaN and infinity
-  // are preserved. Error(kMismatch) if ranks have different metrics.
+  // Averages each metric over all ranks, and clears the sums. Every rank calls it. NaN and infinity
+  // are preserved. Throws Error(kMismatch) if ranks have different metrics.
   TrialMetrics average(EngineBase& engine, const std::string& what);
 
   bool empty() const { return sums_.empty(); }
   Value save() const;
-  // `share` scales the sums if the number of ranks changed.
+  // `share` scales the sums; it is not 1 if the number of ranks changed.
   void load(const Value& saved, double share);
 
  private:
-  // Tensors are summed on their device and read when they are averaged. A checkpoint keeps both
-  // sums separate, so that a resume adds in the same order.
+  // Tensors are summed on their device and read when they are averaged. A checkpoint keeps the
+  // host's and the device's sum separate, so that a resumed run adds in the same order.
   struct Sum {
     double host = 0;
     at::Tensor device;  // fp64 scalar, or undefined
@@ -41,7 +41,7 @@ class MetricSums {
   double weight_ = 0;
 };
 
-// Convert numbers for a checkpoint or a file, where NaN and infinities are strings.
+// These convert numbers for a checkpoint or a file, in which NaN and infinities are strings.
 Value number_to_value(double number);
 double number_from_value(const Value& value);
 

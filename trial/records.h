@@ -1,5 +1,5 @@
-// output_dir/trial.jsonl: a line for each report and validation, without times, so that a stopped
-// and resumed run leaves the same file as an uninterrupted one.
+// Writes output_dir/trial.jsonl: a line for each report and validation, without times, so that a
+// stopped and resumed run leaves the same file as an uninterrupted one.
 #pragma once
 
 #include <gannet/trial_metrics.h>
@@ -12,8 +12,8 @@ namespace gannet::trials {
 
 class TrialRecords {
  public:
-  // Keeps the lines up to `batches`, where a resumed run continues. `is_writer` is true on one rank
-  // only.
+  // Keeps the lines up to `batches`, which is where a resumed run continues. `is_writer` is true on
+  // one rank only.
   TrialRecords(const std::string& folder, int64_t batches, bool is_writer);
   void write(const char* kind, int64_t batches, std::optional<double> epochs, const TrialMetrics& metrics);
 
@@ -24,8 +24,8 @@ class TrialRecords {
 
 // Writes the file atomically.
 void write_file(const std::string& path, const std::string& text);
-std::string read_file(const std::string& path);  // "" if there is none
-// "loss 0.25, accuracy 0.9"
+std::string read_file(const std::string& path);  // "" if there is no such file
+// Formats metrics as in "loss 0.25, accuracy 0.9".
 std::string shown(const TrialMetrics& metrics);
 
 }  // namespace gannet::trials

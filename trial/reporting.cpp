@@ -1,4 +1,4 @@
-// Reports of the training metrics, validations, and the best of them.
+// Reports of the training metrics, validations, and the choice of the best validation.
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -83,8 +83,8 @@ TrialMetrics TrialRunner::validation_metrics() {
 
 void TrialRunner::validate() {
   if (validated_at_ == batches_) return;
-  // A reducer used in both phases may hold training values since the last report: they are set
-  // aside.
+  // A reducer used in both phases may hold training values collected since the last report, which
+  // are set aside.
   std::vector<std::pair<MetricReducer*, Value>> aside;
   for (const auto& [name, reducer, use] : context_.reducers_) {
     if (!use.for_validation) continue;
@@ -123,9 +123,9 @@ void TrialRunner::judge(const TrialMetrics& metrics) {
   std::string name = settings_.metric;
   if (name.empty()) name = metrics.contains("loss") ? "loss" : "validation_loss";
   const auto found = metrics.find(name);
-  if (found == metrics.end() && settings_.metric.empty()) return;  // nothing to choose by
+  if (found == metrics.end() && settings_.metric.empty()) return;  // there is no metric to choose by
   if (found == metrics.end()) {
-    save();  // a misspelt name costs no training: the next run resumes here
+    save();  // with this, a misspelt name costs no training: the next run resumes here
     std::vector<std::string> names;
     for (const auto& entry : metrics) names.push_back(entry.first);
     throw Error(ErrorCode::kArgument,
@@ -147,7 +147,8 @@ void TrialRunner::judge(const TrialMetrics& metrics) {
   is_new_best_ = true;
 }
 
-// A resume may select by another metric or direction; the best so far does not apply to it.
+// A resumed run may select by a different metric or direction; the best value so far then does not
+// apply.
 void TrialRunner::forget_best_of_another(const std::string& metric) {
   if (!best_metric_ || (best_name_ == metric && best_is_smallest_ == settings_.smaller_is_better)) return;
   const auto text = [](const std::string& name, bool smallest) {

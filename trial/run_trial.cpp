@@ -24,7 +24,7 @@ std::string readable(const char* type) {
   return name;
 }
 
-// Initializes the process group before the trial is constructed, as its config specifies.
+// Initializes the process group before the trial is constructed, as the trial's config specifies.
 std::shared_ptr<ProcessGroup> meet(const Hparams& hparams) {
   if (is_distributed_initialized()) return init_distributed();
   DistributedOptions options;
@@ -66,7 +66,7 @@ TrialResult run_trial(const char* type, const MakeTrial& make, TrialSettings set
     TrialContext context(std::move(settings), world);
     const auto trial = make(context);
     return TrialRunner(*trial, context, readable(type)).run();
-  } catch (const std::exception& error) {  // may leave this rank only, and be caught: the others must not wait for it
+  } catch (const std::exception& error) {  // it may leave this rank only, and be caught: the others must not wait for this rank
     world->report_failure("run_trial()", error.what());
     throw;
   }
@@ -78,7 +78,7 @@ int run_trial(const char* type, const MakeTrial& make, int argc, char** argv, co
     return result.stopped ? kStoppedExitCode : 0;
   } catch (const std::exception& error) {
     const auto ours = error_of(error);
-    // Without the stack of LibTorch's C++ frames.
+    // Without the stack of C++ frames that LibTorch adds.
     const auto* const torchs = dynamic_cast<const c10::Error*>(&error);
     std::cerr << (argc > 0 ? argv[0] : "trial") << ": "
               << (ours     ? ours->what()

@@ -40,7 +40,7 @@ TrialResult TrialRunner::run() {
     if (is_last || result.stopped || is_new_best_ || is_due(settings_.checkpoint_period)) save();
   }
   for (const auto& wrapped : context_.engines_) wrapped.engine->wait_for_checkpoint();
-  if (result.stopped && (batches_ >= total_ || is_end_asked_)) result.stopped = false;  // complete anyway
+  if (result.stopped && (batches_ >= total_ || is_end_asked_)) result.stopped = false;  // the trial is complete anyway
   result.batches = batches_;
   result.best_metric = best_metric_;
   result.best_batch = best_batch_;
@@ -76,15 +76,16 @@ void TrialRunner::check_engines() const {
                   "the mpu has " + std::to_string(context_.mpu_->get_data_parallel_world_size()) +
                       " data parallel ranks, the engine '" + name + "' " + std::to_string(engine->world_size()),
                   "give the mpu to gannet::initialize as .mpu too");
-    // The process may end when only some of several engines have saved: the previous checkpoint
-    // must still exist.
+    // The process may end when only some of the engines have saved, so the previous checkpoint must
+    // still exist.
     if (engines.size() > 1 && engine->config_value("gannet.checkpoint.keep") == Value(1))
       throw Error(ErrorCode::kConfig, "gannet.checkpoint.keep is 1 for the engine '" + name + "' of a trial with several engines",
                   "set it to 2 or more, or leave it out and use --keep_checkpoints");
   }
 }
 
-// Ranks that validate or end at different times would make mismatched collective calls.
+// Compares the settings of all ranks: ranks that validate or end at different times would make
+// mismatched collective calls.
 void TrialRunner::compare_settings() {
   const TrialSettings& s = settings_;
   const std::string mine = Value(Dict{{"max_length", s.max_length.to_string()},
@@ -121,7 +122,7 @@ void TrialRunner::open_loaders() {
   ends_steps_with_epochs_ = engine().leftover_micro_batches() == "step";
   for (const auto& [name, engine] : context_.engines_)
     if (engine->leftover_micro_batches() == "step") engine->end_steps_with_epochs_of(loader_);
-  // Streams are each rank's own; sized loaders must agree on where an epoch ends.
+  // A stream is each rank's own, but sized loaders must agree on where an epoch ends.
   const auto sizes = engine().gather(std::to_string(micro_batches_.value_or(-1)));
   for (size_t rank = 0; rank < sizes.size(); ++rank)
     if (sizes[rank] != sizes[0])
@@ -185,7 +186,7 @@ int64_t TrialRunner::epochs_after(int64_t batches) const {
 
 std::optional<double> TrialRunner::epochs_shown() const {
   if (!knows_epochs()) return std::nullopt;
-  constexpr int64_t kMany = 1'000'000;  // an epoch need not be whole batches
+  constexpr int64_t kMany = 1'000'000;  // many epochs, because one epoch need not be a whole number of batches
   return static_cast<double>(batches_ * kMany) / static_cast<double>(batches_in(TrialLength::epochs(kMany)));
 }
 
@@ -193,7 +194,7 @@ std::optional<double> TrialRunner::epochs_shown() const {
 int64_t TrialRunner::batches_in(const TrialLength& length) const {
   if (length.unit == TrialLength::Unit::kBatches) return length.count;
   const int64_t whole = context_.get_num_micro_batches_per_slot();
-  const bool is_cut = settings_.epoch_length == 0 && !ends_steps_with_epochs_;  // an epoch need not be whole batches
+  const bool is_cut = settings_.epoch_length == 0 && !ends_steps_with_epochs_;  // an epoch need not be a whole number of batches
   const int64_t each = settings_.epoch_length > 0 ? settings_.epoch_length
                        : is_cut                   ? *micro_batches_
                                                   : (*micro_batches_ + whole - 1) / whole;

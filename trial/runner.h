@@ -1,4 +1,5 @@
-// The loop of a trial: batches, reports, validations, checkpoints, in this order after each batch.
+// The loop of a trial. After each batch come the reports, validations and checkpoints, in this
+// order.
 #pragma once
 
 #include <gannet/trial_base.h>
@@ -30,11 +31,11 @@ class TrialRunner {
   void check_hparams_were_read() const;
   void train_one_batch();
   bool is_due(const TrialLength& period) const;
-  // After a batch: whether any rank got a signal, and whether any asked to end.
+  // After a batch: tells whether any rank got a signal, and whether any rank asked to end.
   void agree(bool& is_signalled, bool& is_end_asked);
 
-  int64_t calls_of(int64_t batch) const;        // of train_batch
-  int64_t epochs_after(int64_t batches) const;  // whole ones
+  int64_t calls_of(int64_t batch) const;        // calls of train_batch
+  int64_t epochs_after(int64_t batches) const;  // whole epochs
   std::optional<double> epochs_shown() const;
   bool knows_epochs() const { return settings_.epoch_length > 0 || micro_batches_.has_value(); }
   int64_t batches_in(const TrialLength& length) const;
@@ -68,22 +69,22 @@ class TrialRunner {
   std::string type_;
 
   std::shared_ptr<ResumableLoader> loader_;
-  std::optional<int64_t> micro_batches_;  // of an epoch on each rank; nullopt: a stream
+  std::optional<int64_t> micro_batches_;  // micro-batches of an epoch, on each rank; nullopt for a stream
   bool has_validation_ = false;
-  bool ends_steps_with_epochs_ = false;  // leftover_micro_batches is "step"
+  bool ends_steps_with_epochs_ = false;  // whether leftover_micro_batches is "step"
   TrialLength validation_period_;
-  int64_t total_ = 0;  // batches
+  int64_t total_ = 0;  // in batches
   std::optional<trials::TrialRecords> records_;
 
-  int64_t batches_ = 0;  // trained on
+  int64_t batches_ = 0;  // batches trained on so far
   int64_t reported_at_ = 0, validated_at_ = -1, saved_at_ = -1;
   trials::MetricSums training_;
-  // Reducer results, in JSON, from when this rank ran out of validation data: later batches are
-  // repeated ones.
+  // Reducer results, in JSON, as they were when this rank ran out of validation data; its later
+  // batches are repeated ones.
   std::vector<std::string> reduced_early_;
   bool is_end_asked_ = false;
   std::optional<double> best_metric_;
-  std::string best_name_;  // of best_metric_; its direction is below
+  std::string best_name_;  // name of the metric; its direction is below
   bool best_is_smallest_ = true;
   int64_t best_batch_ = 0;
   bool is_new_best_ = false;

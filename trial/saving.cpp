@@ -1,7 +1,7 @@
-// Checkpoints of a trial: output_dir/checkpoints/<engine>/batch-N, an ordinary checkpoint of each
-// engine. A resume takes the newest N that is complete for all engines, so that an end between two
-// engines' saves costs at most one period. The trial's own state is in the first engine's
-// checkpoint; output_dir/trial.json identifies the trial.
+// Checkpoints of a trial: each output_dir/checkpoints/<engine>/batch-N is an ordinary checkpoint of
+// that engine. A resume takes the newest N that is complete for all engines, so that a run that
+// ends between the saves of two engines loses at most one period. The trial's own state is in the
+// first engine's checkpoint; output_dir/trial.json identifies the trial.
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
 #include <gannet/folder.h>
@@ -40,7 +40,8 @@ std::set<int64_t> saved_in(const std::string& folder) {
   return found;
 }
 
-// Hides the folder first, so that no reader takes a partly removed one for a checkpoint.
+// Renames the folder to a hidden name first, so that no reader takes a partly removed folder for a
+// checkpoint.
 void remove_checkpoint(const fs::path& path) {
   std::error_code ignored;
   const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".old");
@@ -75,9 +76,9 @@ void TrialRunner::check_identity(const Dict& former) const {
           ErrorCode::kMismatch,
           where + " is of another trial: " + name + " is " + text(former, name) + " there, and " + text(now, name) + " here",
           "give another --output_dir, or run the former trial");
-  // The order of keys does not matter.
+  // The order of the keys does not matter.
   const Dict before = former.find("hparams") && former.find("hparams")->is_dict() ? former.find("hparams")->as_dict() : Dict();
-  // Converted as in the file, where a non-finite number is null.
+  // Converted in the same way as the values in the file, where a non-finite number is null.
   const Value read = common::parse_json(common::pretty_json(*now.find("hparams")), where);
   const Dict today = read.as_dict();
   std::string changes;
@@ -107,7 +108,7 @@ void TrialRunner::check_identity(const Dict& former) const {
 
 void TrialRunner::add_states() {
   engine().add_loader("training_data", loader_);
-  // Per-rank state: the sums since the last report.
+  // State that differs between ranks: the sums since the last report.
   engine().add_state(
       "trial",
       [this]() -> Value {
@@ -124,7 +125,8 @@ void TrialRunner::add_states() {
         const double share = static_cast<double>(saved.at("ranks").as_int()) / engine().world_size();
         training_.load(saved.at("training"), share);
         const List& reducers = saved.at("reducers").as_list();
-        // A reducer's parts cannot be redistributed over another number of ranks: it starts empty.
+        // A reducer's per-rank state cannot be redistributed over a different number of ranks, so
+        // the reducer starts empty.
         for (size_t i = 0; i < std::min(reducers.size(), context_.reducers_.size()); ++i)
           if (!reducers[i].is_null() && share == 1) context_.reducers_[i].reducer->load(reducers[i]);
       });
@@ -143,7 +145,7 @@ void TrialRunner::begin_or_resume() {
   const std::string path = settings_.output_dir + "/trial.json";
   check_folder(settings_.output_dir);
   add_states();
-  // All ranks follow what rank 0 sees.
+  // All ranks follow what rank 0 finds in the folder.
   List seen;
   for (const int64_t batches : common_checkpoints()) seen.push_back(batches);
   const std::string text =

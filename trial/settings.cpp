@@ -1,4 +1,4 @@
-// Lengths and settings of a trial.
+// The lengths and settings of a trial.
 #include <gannet/error.h>
 #include <gannet/trial_settings.h>
 

@@ -50,7 +50,7 @@ std::optional<Race> Accesses::note(const Access& access, const ActorOperation& n
     return race;
   }
   for (uint64_t at = access.begin; at < access.end;) {
-    if (segment == segments_.end() || segment->first > at) {  // bytes not used before
+    if (segment == segments_.end() || segment->first > at) {  // bytes that were not used before
       const uint64_t end = segment == segments_.end() ? access.end : std::min(access.end, segment->first);
       segment = segments_.emplace_hint(segment, at, Segment{end, {nullptr, 0, nullptr}, {now}});
     } else {

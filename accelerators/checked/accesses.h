@@ -11,13 +11,13 @@
 
 namespace gannet::accelerators::checked {
 
-// Bytes that an operation reads or writes, by device or host address.
+// A range of bytes that an operation reads or writes, given by device or host address.
 struct Access {
   uint64_t begin, end;
   bool writes;
 };
 
-// One operation of an actor. `operation` lives as long as the process (Checker::named).
+// One operation of an actor. The text `operation` lives as long as the process (Checker::named).
 struct ActorOperation {
   const Actor* actor;
   uint64_t tick;
@@ -33,24 +33,25 @@ struct Race {
 
 class Accesses {
  public:
-  // Records the access. Returns its first race, if any. `known`: what has completed before it.
+  // Records the access. Returns its first race, if there is one. `known` says what has completed
+  // before the access.
   std::optional<Race> note(const Access& access, const ActorOperation& now, const Clock& known);
   // Like note, but records nothing and ignores operations of the actors in `except`.
   std::optional<Race> find(const Access& access, const ActorOperation& now, const Clock& known,
                            const std::vector<const Actor*>& except = {}) const;
   void forget(uint64_t begin, uint64_t end);
   // Forgets operations that are complete according to `known`, because nothing can race with them.
-  // Does so only if many segments have accumulated since the last sweep.
+  // Does so only if many segments have accumulated since the last time.
   void sweep(const Clock& known);
   void clear() { segments_.clear(); }
 
  private:
   struct Segment {
     uint64_t end;
-    ActorOperation write{nullptr, 0, nullptr};  // the last write; a null actor: none
-    std::vector<ActorOperation> reads;          // since the last write, the last read of each actor
+    ActorOperation write{nullptr, 0, nullptr};  // the last write; a null actor means that there was none
+    std::vector<ActorOperation> reads;          // the last read of each actor since the last write
   };
-  using Segments = std::map<uint64_t, Segment>;  // by begin; segments do not overlap
+  using Segments = std::map<uint64_t, Segment>;  // by their beginning; segments do not overlap
   Segments::iterator cut(uint64_t at);           // returns the first segment at or after `at`, splitting one that contains `at`
   static std::optional<Race> race_with(const Segment& segment, uint64_t begin, const Access& access, const ActorOperation& now,
                                        const Clock& known, const std::vector<const Actor*>& except);

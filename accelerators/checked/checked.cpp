@@ -25,8 +25,8 @@ class Checked : public sdk::AcceleratorBase {
       sdk::at_most(sdk::at_least(sdk::integer("device_count", "1", "devices that it says it has"), 1), kMostDevices),
       sdk::at_least(sdk::integer("memory_bytes", "0", "memory of each device; 0: the host's"), 0)};
 
-  // LibTorch has seen the devices of an earlier instance in this process, so they remain. The
-  // memory limit is that of the latest instance.
+  // LibTorch has seen the devices of an earlier instance in this process, so those devices remain.
+  // The memory limit is that of the latest instance.
   Checked(const gannet_host& host, const sdk::Params& params)
       : AcceleratorBase(host, params), device_count_(static_cast<uint32_t>(params.integer("device_count"))) {
     set_device_count(device_count_);

@@ -26,28 +26,30 @@ class Checker {
   static Checker& get();  // never destroyed: tensors may outlive all other objects
 
   // ---- Actors ----
-  Actor& make_actor(const std::string& name);  // lives as long as the process, or until it ends
-  // Waits for the actor's work and releases the actor, which make_actor may reuse. Its events stay
-  // valid.
+  Actor& make_actor(const std::string& name);  // lives as long as the process, or until end() is called
+  // Waits for the actor's work and releases the actor, which make_actor may then reuse. The actor's
+  // events stay valid.
   void end(Actor& actor);
   // Returns a copy of the text that lives as long as the process.
   const std::string* named(std::string_view text);
 
   // ---- Ordering ----
-  // Returns an event: everything launched by the actor so far, and everything known to the host.
+  // Returns an event: everything that the actor has launched so far, and everything that the host
+  // knows of.
   Clock record(const Actor& actor);
   void wait(Actor& actor, const Clock& clock);  // later work of the actor is ordered after `clock`
   void host_waits(const Clock& clock);
-  void host_learns(const Clock& clock);  // from a query, without a wait
+  void host_learns(const Clock& clock);  // learns of it by a query, without a wait
   void host_waits_for(const Actor& actor) { host_waits(record(actor)); }
   void host_waits_for_all();
 
   // ---- Operations ----
-  // Launches one operation of the actor and records its accesses. Throws if one of them races.
+  // Launches one operation of the actor and records its accesses. Throws if one of them causes a
+  // race.
   void launch(Actor& actor, std::string_view operation, std::span<const Access> accesses);
-  // The host frees a block. This counts as a write by `actor`, the stream that owns the block. Uses
-  // by `users` do not race, because the allocator waits for them (c10's recordStream), as
-  // LibTorch's CUDA allocator does.
+  // Records that the host frees a block. This counts as a write by `actor`, the stream that owns
+  // the block. Uses by `users` do not race, because the allocator waits for them (c10's
+  // recordStream), as LibTorch's CUDA allocator does.
   void free(Actor& actor, uint64_t begin, uint64_t end, const std::vector<const Actor*>& users);
   // The same for pinned host memory.
   void free_of_host(uint64_t begin, uint64_t end, const std::vector<const Actor*>& users) { free(*host_, begin, end, users); }
@@ -58,7 +60,7 @@ class Checker {
   };
   Counters& counters() { return counters_; }
   std::map<std::string, int64_t> figures() const;
-  void reset();  // clears the counters and a race that has not been reported yet
+  void reset();  // clears the counters, and a race that has not been reported yet
 
  private:
   Checker();
@@ -69,7 +71,7 @@ class Checker {
   std::vector<Actor*> ended_;
   std::set<std::string, std::less<>> names_;
   Accesses accesses_;
-  std::string unseen_;  // a race that could not be thrown yet; empty: none
+  std::string unseen_;  // a race that could not be thrown yet; empty if there is none
   Actor* host_;
   Counters counters_;
 };

@@ -20,7 +20,7 @@ class Clock {
   uint64_t advance(uint32_t actor);
 
  private:
-  std::vector<uint64_t> ticks_;  // by actor; missing entries are 0
+  std::vector<uint64_t> ticks_;  // by actor number; missing entries are 0
 };
 
 struct Actor {

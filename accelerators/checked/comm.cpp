@@ -51,7 +51,7 @@ std::vector<std::unique_ptr<CheckedComm::Work>> CheckedComm::start_many(Group& g
     Collective& one = translated.emplace_back(given);
     one.send = Memory::get().alias(given.send);
     one.recv = Memory::get().alias(given.recv);
-    one.stream = nullptr;  // work on the given stream has already run
+    one.stream = nullptr;  // the work of the given stream has already run
   }
   checker.counters().collectives += static_cast<int64_t>(batch.size());
   checker.launch(group.actor, batch.empty() ? "an empty batch" : sdk::name_of_collective(batch.front().op), accesses);
@@ -61,7 +61,8 @@ std::vector<std::unique_ptr<CheckedComm::Work>> CheckedComm::start_many(Group& g
   return works;
 }
 
-// Compute runs on the caller's thread, so this thread waits. The host's clock is not advanced.
+// The compute stream's work runs on the caller's thread, so this thread waits. The host's clock is
+// not advanced.
 void CheckedComm::block(Work& work, void* stream) {
   if (!work.fake->wait(timeout_ms()))
     throw sdk::Failure(GANNET_TIMEOUT, "a collective did not complete in " + std::to_string(timeout_ms()) + " ms");
@@ -69,7 +70,7 @@ void CheckedComm::block(Work& work, void* stream) {
 }
 
 void CheckedComm::counters(gannet_comm_counters& out) const {
-  fake_.counters(out);  // bytes
+  fake_.counters(out);  // sets the byte counts
   gannet_comm_counters calls{};
   CommBase::counters(calls);
   out.calls = calls.calls;

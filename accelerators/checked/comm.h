@@ -1,6 +1,6 @@
-// The Comm of the checked device: the fake device's collectives on the memory behind the device
-// addresses. Each group has its own clock. A collective joins its stream's clock into it; waiting
-// for the work joins the group's clock into the clock of the waiter.
+// The Comm of the checked device: runs the fake device's collectives on the memory behind the
+// device addresses. Each group has its own clock. A collective joins its stream's clock into it;
+// waiting for the work joins the group's clock into the clock of the waiter.
 #pragma once
 
 #include "accelerators/fake/comm.h"
@@ -15,7 +15,7 @@ class CheckedComm : public sdk::CommBase {
     Group(std::unique_ptr<FakeComm::Group> made, const std::string& name)
         : fake(std::move(made)), actor(Checker::get().make_actor("the Comm's group '" + name + "'")) {}
     ~Group() {
-      fake.reset();  // waits for its work
+      fake.reset();  // waits for the group's work
       Checker::get().end(actor);
     }
     Group(const Group&) = delete;
@@ -35,7 +35,7 @@ class CheckedComm : public sdk::CommBase {
   std::unique_ptr<Work> start(Group& group, const sdk::Collective& collective) {
     return std::move(start_many(group, {collective}).front());
   }
-  std::vector<std::unique_ptr<Work>> start_many(Group& group, const std::vector<sdk::Collective>& batch);  // one for all
+  std::vector<std::unique_ptr<Work>> start_many(Group& group, const std::vector<sdk::Collective>& batch);  // one work for all
   void block(Work& work, void* stream);
   void abort() { fake_.abort(); }
   uint32_t sum_dtype(uint32_t dtype) const { return fake_.sum_dtype(dtype); }

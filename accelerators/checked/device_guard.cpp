@@ -8,8 +8,8 @@
 namespace gannet::accelerators::checked {
 namespace {
 
-// LibTorch's interface to devices, streams and events. Autograd uses it to order the streams of
-// forward and backward.
+// Implements LibTorch's interface to devices, streams and events, which autograd uses to order the
+// streams of forward and backward.
 struct CheckedDeviceGuard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
 

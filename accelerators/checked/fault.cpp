@@ -1,4 +1,4 @@
-// Handler for faults of the host on device memory.
+// A handler for faults that the host causes when it accesses device memory.
 #include <execinfo.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace {
 
 struct sigaction before;
 
-// The process ends in this handler, so the functions that are not safe in a signal handler (locks,
+// The process ends in this handler, so functions that are not safe in a signal handler (locks,
 // allocation) do no further harm. If the fault came while a lock of Memory was held, alarm() ends
 // the process.
 void on_fault(int number, siginfo_t* info, void* context) {
@@ -34,7 +34,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
   }
   if (before.sa_flags & SA_SIGINFO) return before.sa_sigaction(number, info, context);
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return before.sa_handler(number);
-  sigaction(number, &before, nullptr);  // the access is retried with the previous action
+  sigaction(number, &before, nullptr);  // the access is repeated, and the previous action handles the fault
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ at::Generator cpu_generator_of(const at::Generator& generator) {
   return static_cast<CheckedDeviceGenerator*>(generator.unsafeGetGeneratorImpl())->behind;
 }
 
-// One mutex for all devices, since they share the CPU's default generator.
+// One mutex serves all devices, since they share the CPU's default generator.
 std::recursive_mutex& DrawsForDevice::mutex() {
   static auto* const mutex = new std::recursive_mutex;
   return *mutex;

@@ -14,8 +14,8 @@ at::Generator new_generator(uint32_t device);
 // device type.
 at::Generator cpu_generator_of(const at::Generator& generator);
 
-// During its lifetime the CPU's default generator draws from the device's state. For kernels that
-// take no generator argument.
+// While it exists, the CPU's default generator draws from the device's state. For kernels that take
+// no generator argument.
 class DrawsForDevice {
  public:
   explicit DrawsForDevice(uint32_t device);

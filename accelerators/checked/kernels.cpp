@@ -25,7 +25,7 @@ constexpr c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-// The allocator allocates on the current device.
+// Makes `device` current while `make` runs, because the allocator allocates on the current device.
 template <class Make>
 at::Tensor on_device(std::optional<c10::Device> device, Make&& make) {
   const uint32_t before = current_device();
@@ -81,8 +81,8 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 // ---- Copies -------------------------------------------------------------------------------------
 
 // Waits for the copy unless it is non-blocking. A non-blocking copy from pageable memory has read
-// its source when the call returns (it is staged), and the host waits for a copy to pageable
-// memory. Both are the rules of CUDA.
+// its source by the time the call returns (the source is staged), and the host waits for a copy to
+// pageable memory. Both are CUDA's rules.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const bool is_between = from.device().is_privateuseone() && to.device().is_privateuseone();
   const at::Tensor& there = to.device().is_privateuseone() ? to : from;
@@ -125,7 +125,8 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_on_cpu(op, operator_named("aten::convolution"), stack);
 }
 
-// The CPU operator takes the sizes of the bias after the weight: one element per output channel.
+// Inserts the sizes of the bias after the weight, where the CPU operator takes them: one element
+// per output channel.
 void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_on_cpu(op, operator_named("aten::convolution_backward"), stack, [](torch::jit::Stack& arguments) {
     const size_t first = arguments.size() - 10;
@@ -137,9 +138,9 @@ void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stac
 }  // namespace
 
 void register_kernels() {
-  // Libraries are never destroyed, since that would unregister the kernels. The copies resolve
-  // conjugation and negation themselves, as LibTorch's do; for other operators LibTorch copies
-  // first.
+  // The library objects are never destroyed, since that would unregister the kernels. The copies
+  // resolve conjugation and negation themselves, as LibTorch's copies do; for other operators
+  // LibTorch makes a copy first.
   for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {
     auto* const lazy = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     for (const char* copy : {"_copy_from", "_copy_from_and_resize"}) lazy->impl(copy, torch::CppFunction::makeFallthrough());
@@ -158,8 +159,8 @@ void register_kernels() {
   aten->impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   aten->impl("_copy_from", TORCH_FN(copy_from));
   aten->impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
-  // For other devices LibTorch uses the overload with `out`. Here it would warn that it resizes the
-  // output of a mean.
+  // For other devices LibTorch uses the overload with `out`. For this device that overload would
+  // warn that it resizes the output of a mean.
   for (const char* loss : {"mse_loss", "smooth_l1_loss"})
     aten->impl(loss, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   register_recurrent_cells();

@@ -105,7 +105,7 @@ void Memory::free(uint64_t address) {
   const uint64_t bytes = found->second.bytes;
   Actor& actor = *found->second.actor;
   const std::vector<const Actor*> users = found->second.users;
-  lock.unlock();  // a race report describes the block, which takes the lock
+  lock.unlock();  // the report of a race describes the block, and takes the lock for that
   Checker::get().free(actor, address, address + bytes, users);
   lock.lock();
   blocks_.erase(address);
@@ -183,7 +183,7 @@ void Memory::set_name(const void* address, const std::string& name) {
 
 // ---- Pinned memory ---------------------------------------------------------------------------------------------------
 
-// Requires mutex_.
+// Requires that mutex_ is held.
 std::map<uint64_t, Memory::PinnedRange>::const_iterator Memory::pinned_at(uint64_t address) const {
   const auto next = pinned_.upper_bound(address);
   if (next == pinned_.begin()) return pinned_.end();

@@ -1,7 +1,7 @@
-// Device memory: host memory that is mapped twice. Tensors hold device addresses, which the host
-// may not access (PROT_NONE). Kernels use an alias of the same bytes at a constant distance. So a
-// host access to device memory faults, as on a device with separate memory, and fault.cpp names the
-// block.
+// Device memory, which is host memory that is mapped twice. Tensors hold device addresses, which
+// the host may not access (PROT_NONE). Kernels use an alias of the same bytes at a constant
+// distance. So a host access to device memory faults, as on a device with separate memory, and
+// fault.cpp names the block.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -24,7 +24,7 @@ class Memory {
  public:
   static Memory& get();  // never destroyed
 
-  // Sets the memory of each device. 0: as much as the host has.
+  // Sets the size of each device's memory. 0 means as much as the host has.
   void set_limit(uint64_t bytes_per_device);
   uint64_t limit() const;
   uint64_t free_bytes(uint32_t device) const;
@@ -33,8 +33,8 @@ class Memory {
   // is filled with 0xff bytes: NaN in every floating-point type.
   c10::DataPtr allocate(uint32_t device, uint64_t bytes);
   void free(uint64_t address);
-  // Records a use by an actor other than the owning stream (c10's recordStream). Also records use
-  // of LibTorch's pinned memory by a non-blocking copy. LibTorch's allocators keep such memory
+  // Records that an actor other than the owning stream uses the memory (c10's recordStream), or
+  // that a non-blocking copy uses LibTorch's pinned memory. LibTorch's allocators keep such memory
   // until those actors are done.
   void record_use(const void* address, const Actor& actor);
 
@@ -51,8 +51,8 @@ class Memory {
     return is_device(address) ? reinterpret_cast<T*>(reinterpret_cast<uint64_t>(address) + distance_) : address;
   }
 
-  // Describes the block at an address for messages: its number and size, and its shape and name if
-  // known.
+  // Describes the block at an address, for messages: its number and size, and its shape and name if
+  // they are known.
   struct BlockDescription {
     uint64_t begin;
     std::string text;
@@ -61,23 +61,23 @@ class Memory {
   void set_shape(const void* address, const std::string& shape);
   void set_name(const void* address, const std::string& name);
 
-  // Page-locked host memory of `owner`. pin throws sdk::Failure if any of it is already pinned, as
-  // drivers do. unpin throws if no pinned range begins at the address.
+  // pin page-locks host memory on behalf of `owner`. It throws sdk::Failure if any of the memory is
+  // already pinned, as drivers do. unpin throws if no pinned range begins at the address.
   enum class PinOwner { kLibTorch, kOthers };
   void pin(void* address, uint64_t bytes, PinOwner owner = PinOwner::kOthers);
-  void unpin(void* address);  // counts as a write of the host
+  void unpin(void* address);  // counts as a write by the host
   bool is_pinned(const void* address) const;
 
  private:
   Memory();
   struct Block {
     uint64_t bytes, asked, number;
-    Actor* actor;  // the stream that owns it
+    Actor* actor;  // the stream that owns the block
     std::vector<const Actor*> users;
     std::string shape, name;
   };
   struct Device {
-    std::map<uint64_t, uint64_t> free;  // bytes by address; adjacent ranges are merged
+    std::map<uint64_t, uint64_t> free;  // sizes by address; adjacent ranges are merged
     std::set<std::pair<uint64_t, uint64_t>> by_bytes;
     uint64_t used = 0;
   };
@@ -104,8 +104,8 @@ class Memory {
 c10::Allocator* device_allocator();
 c10::Allocator* pinned_allocator();
 
-// Installs a fault handler. A host access to device memory prints one sentence and a backtrace, and
-// ends the process. Other faults go to the previous handler.
+// Installs a fault handler. If the host accesses device memory, the handler prints one sentence and
+// a backtrace, and ends the process. Other faults go to the previous handler.
 void catch_host_accesses();
 
 }  // namespace gannet::accelerators::checked

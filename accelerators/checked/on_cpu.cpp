@@ -19,15 +19,15 @@ namespace gannet::accelerators::checked {
 void add_accesses(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
   constexpr size_t kMostRuns = 256;
-  // From the innermost stride outwards: contiguous dimensions extend the run, the others multiply
-  // the number of runs.
+  // Goes from the innermost stride outwards: contiguous dimensions extend the run, the others
+  // multiply the number of runs.
   std::vector<std::pair<uint64_t, uint64_t>> dimensions;  // stride, size
   for (int64_t i = 0; i < tensor.dim(); ++i)
     if (tensor.size(i) > 1 && tensor.stride(i) != 0)
       dimensions.emplace_back(static_cast<uint64_t>(tensor.stride(i)), static_cast<uint64_t>(tensor.size(i)));
   std::sort(dimensions.begin(), dimensions.end());
   const uint64_t item = tensor.itemsize();
-  uint64_t run = 1, extent = 1;  // elements
+  uint64_t run = 1, extent = 1;  // in elements
   std::vector<std::pair<uint64_t, uint64_t>> apart;
   size_t runs = 1;
   for (const auto& [stride, size] : dimensions) {
@@ -145,14 +145,15 @@ class DeviceScope {
   uint32_t before_;
 };
 
-// Operators that accept host tensors beside device tensors, as on a GPU.
+// Whether the operator accepts host tensors together with device tensors, as on a GPU.
 bool takes_host_tensors(const std::string& name) {
   static constexpr std::string_view kPrefixes[] = {"aten::index", "aten::_index_put_impl_", "aten::_unsafe_index",
                                                    "aten::_pack_padded_sequence"};
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes), [&](auto prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
-// One call of an operator: translates device arguments to CPU views and results back to the device.
+// One call of an operator. Translates device arguments to CPU views, and results back to the
+// device.
 class OperatorCall {
  public:
   OperatorCall(const c10::OperatorHandle& op, torch::jit::Stack& stack)
@@ -212,7 +213,7 @@ class OperatorCall {
         host_sees = true;  // a number, which the host reads
       }
     }
-    std::vector<Access> writes;  // first, because a race on a write says more
+    std::vector<Access> writes;  // these come first, because a race on a write says more
     for (const at::Tensor& tensor : written_) add_accesses(writes, tensor, true);
     accesses_.insert(accesses_.begin(), writes.begin(), writes.end());
     const auto& name = op_.operator_name();
@@ -226,7 +227,7 @@ class OperatorCall {
     return type.kind() == c10::TypeKind::OptionalType && type.containedTypes().front()->kind() == c10::TypeKind::GeneratorType;
   }
 
-  // The device of the tensors, else of the device argument, else the current one.
+  // Takes the device of the tensors, or else that of the device argument, or else the current one.
   void find_device() {
     std::optional<c10::Device> of_tensors, named;
     const auto look = [&](const at::Tensor& tensor) {
@@ -270,7 +271,7 @@ class OperatorCall {
   at::Tensor give(const at::Tensor& result) {
     const at::Tensor given = views_.to_device(result);
     if (!given.defined() || !given.device().is_privateuseone()) return given;
-    if (views_.has_storage(given.storage())) return given;  // an argument, or a view of its storage
+    if (views_.has_storage(given.storage())) return given;  // it is an argument, or a view of an argument's storage
     Memory::get().set_shape(given.const_data_ptr(), shape_of(given));
     add_accesses(accesses_, given, true);
     return given;

@@ -1,4 +1,4 @@
-// Computes an operator of the device with LibTorch's CPU kernel on the same bytes.
+// Computes an operator of the device by running LibTorch's CPU kernel on the same bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,24 +13,25 @@
 
 namespace gannet::accelerators::checked {
 
-// Appends the bytes that the tensor uses. A tensor with too many separate runs counts as one range
-// from its first to its last byte.
+// Appends the byte ranges that the tensor uses. A tensor with too many separate runs counts as one
+// range from its first to its last byte.
 void add_accesses(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes);
 
-std::string shape_of(const at::Tensor& tensor);  // "Float [8, 16]", for messages
+std::string shape_of(const at::Tensor& tensor);  // for messages, for example "Float [8, 16]"
 
-// Checker::launch of an operator on the device's current stream. Throws c10::Error.
+// Calls Checker::launch for an operator on the device's current stream. Throws c10::Error.
 void launch(uint32_t device, std::string_view name, const std::vector<Access>& accesses);
 
-// CPU views of device tensors, and the translation of results back. Tensors that share a storage
-// have views that share a storage.
+// Makes CPU views of device tensors, and translates results back. The views of tensors that share a
+// storage share a storage too.
 class Views {
  public:
   at::Tensor of(const at::Tensor& tensor);  // returns a host tensor unchanged
-  // Translates a kernel's result: the device tensor behind a view, a new view of a device storage,
-  // or a copy on the device.
+  // Translates a kernel's result to the device tensor behind a view, a new view of a device
+  // storage, or a copy on the device.
   at::Tensor to_device(const at::Tensor& result);
-  // Applies to the device tensors the sizes that the kernel changed and the storages that it grew.
+  // Gives the device tensors the sizes that the kernel has changed and the storages that it has
+  // grown.
   void take_over_sizes();
   bool has_storage(const c10::Storage& device) const { return storages_.count(device.unsafeGetStorageImpl()) > 0; }
 
@@ -39,8 +40,8 @@ class Views {
     at::Tensor device, cpu;
   };
   std::vector<View> views_;
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;   // CPU storage by device storage
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> device_of_;  // device storage by CPU storage
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;   // the CPU storage of each device storage
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> device_of_;  // the device storage of each CPU storage
 };
 
 // Runs the CPU kernel of `kernel` with the arguments of `op`, records the launch on the device's

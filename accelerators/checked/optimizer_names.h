@@ -1,5 +1,5 @@
-// Names and descriptors of this plugin's optimizers: the CPU optimizers, compiled again with
-// address translation (CMakeLists.txt).
+// The names and descriptors of this plugin's optimizers, which are the CPU optimizers, compiled
+// again with address translation (CMakeLists.txt).
 #pragma once
 
 #include <gannet/abi.h>
@@ -9,7 +9,8 @@ extern const gannet_descriptor kAdam, kAdamW, kSgd, kLion, kAdagrad, kRmsprop, k
     kAdafactor, kAdam8bit;
 }  // namespace gannet::accelerators::checked
 
-// Used in the ELF note and in the plugin table of checked.cpp, which is in the same namespace.
+// These are used in the ELF note and in the plugin table of checked.cpp, which is in the same
+// namespace.
 #define GANNET_CHECKED_OPTIMIZER_NAMES                                                 \
   " optimizer/adam@checked optimizer/adamw@checked optimizer/sgd@checked"              \
   " optimizer/lion@checked optimizer/adagrad@checked optimizer/rmsprop@checked"        \

@@ -46,7 +46,7 @@ class TranslatedUpdate {
     }
     if (args.states) args.states = states_.data();
     for (uint64_t i = 0; args.squares && i < args.segment_count * args.state_count; ++i)
-      squares_.push_back(take_bytes(args.squares[i], 1, pass == UpdatePass::kUpdate));  // the first byte represents the array
+      squares_.push_back(take_bytes(args.squares[i], 1, pass == UpdatePass::kUpdate));  // the first byte stands for the array
     if (args.squares) args.squares = squares_.data();
   }
 
@@ -109,7 +109,7 @@ int32_t launch_update(void* self, const gannet_update_args& args, const char* op
     Checker::get().launch(stream, std::string(pass == UpdatePass::kSums ? "sums of " : "update of ") + optimizer, piece.accesses);
     piece.args.stream = nullptr;
     const int32_t status = run(piece.args);
-    // The message is already the optimizer's own.
+    // The message is already the optimizer's own text.
     if (status != GANNET_OK)
       throw sdk::Failure(static_cast<gannet_status>(status), error && error->message ? error->message : "");
     if (pass == UpdatePass::kSums) Checker::get().host_waits_for(stream);  // the host reads the sums

@@ -8,9 +8,9 @@
 
 namespace gannet::accelerators::checked {
 
-enum class UpdatePass { kUpdate, kSums, kOut };  // written: parameters and states; nothing; `out`
+enum class UpdatePass { kUpdate, kSums, kOut };  // they write parameters and states; nothing; `out`
 
-// Remembers the layout of an optimizer's states, by its object, until forget_states.
+// Remembers the layout of an optimizer's states, by the address of its object, until forget_states.
 void remember_states(void* self, const gannet_optimizer_description& description);
 void forget_states(void* self);
 

@@ -15,7 +15,7 @@ bool QueueEvent::is_over() {
 
 void QueueEvent::wait() { Checker::get().host_waits(clock_); }
 
-// Without a stream, the caller waits.
+// If there is no stream, the caller waits.
 void QueueEvent::block(void* stream) {
   if (stream)
     Checker::get().wait(static_cast<Stream*>(stream)->actor, clock_);

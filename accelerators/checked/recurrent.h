@@ -1,5 +1,5 @@
-// LSTM and GRU cells. On devices other than the CPU, LibTorch calls each as one fused operator that
-// the CPU does not have.
+// LSTM and GRU cells. On devices other than the CPU, LibTorch calls each cell as one fused operator
+// that the CPU does not have.
 #pragma once
 
 namespace gannet::accelerators::checked {

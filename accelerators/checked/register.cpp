@@ -33,13 +33,13 @@ void register_operators() {
 
 }  // namespace
 
-// The order matters. Registering hooks fails before the backend has a name, and code that uses the
-// device must find its guard and memory.
+// The order of these calls matters: registering the hooks fails before the backend has a name, and
+// code that uses the device must find its guard and its memory.
 void register_with_torch() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // LibTorch supports pinned memory, generators and backward threads for one device beside the
-    // CPU.
+    // LibTorch supports pinned memory, generators and backward threads for only one device besides
+    // the CPU.
     if (c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA))
       throw sdk::Failure(GANNET_UNSUPPORTED,
                          "LibTorch's CUDA half is in this process, and LibTorch knows one device beside the CPU: use the "

@@ -1,4 +1,4 @@
-// The CPU accelerator: one device, no streams, memory as reported by the kernel.
+// The CPU accelerator: one device without streams, and memory as reported by the kernel.
 #include <algorithm>
 #include <fstream>
 #include <gannet/sdk_accelerator.hpp>
@@ -6,7 +6,8 @@
 
 namespace {
 
-// "MemTotal:  16384 kB" -> bytes; 0 if the kernel does not report the key.
+// Converts a line such as "MemTotal:  16384 kB" to bytes; returns 0 if the kernel does not report
+// the key.
 uint64_t meminfo_bytes(const std::string& key) {
   std::ifstream file("/proc/meminfo");
   std::string name, unit;

@@ -19,8 +19,8 @@ using sdk::Failure;
 
 constexpr const char* kRemedy = ", or set \"accelerator\": {\"type\": \"cpu\"} in the config";
 
-// Reports why a machine has no usable GPU. The driver library is checked first: without it the
-// runtime only says that the driver version is insufficient.
+// Counts the GPUs, or says why the machine has no usable one. The driver library is checked first,
+// because without it the runtime only says that the driver version is insufficient.
 uint32_t count_devices() {
   if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
     throw Failure(GANNET_UNAVAILABLE, "no NVIDIA driver: libcuda.so.1 was not found; install the driver" + std::string(kRemedy));
@@ -100,8 +100,8 @@ class Cuda : public sdk::AcceleratorBase {
   void unpin(void* address) { unpin_memory(address); }
 
  private:
-  // Returns 0 if there is no context: the query would create one, some hundred megabytes, on every
-  // device that a rank looks at.
+  // Returns 0 if the device has no context, because the query would create one, some hundred
+  // megabytes, on every device that a rank looks at.
   static uint64_t free_bytes(uint32_t device) {
     if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) return 0;
     const DeviceScope current(device);

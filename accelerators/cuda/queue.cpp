@@ -29,7 +29,7 @@ bool CudaEvent::is_over() {
 void CudaEvent::wait() { check(cudaEventSynchronize(event_.get()), "work in a queue of CUDA device " + std::to_string(device_)); }
 
 void CudaEvent::block(void* stream) {
-  const DeviceScope current(device_);  // cudaStreamLegacy is the current device's
+  const DeviceScope current(device_);  // cudaStreamLegacy is a stream of the current device
   check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_.get(), 0),
         "letting a stream of CUDA device " + std::to_string(device_) + " wait for a queue");
 }
@@ -39,8 +39,8 @@ void CudaEvent::block(void* stream) {
 CudaQueue::CudaQueue(const sdk::HostServices& host, uint32_t device, const char* name)
     : host_(host), device_(device), name_(name) {
   const DeviceScope current(device);
-  // Non-blocking, because the legacy default stream, on which LibTorch computes, would otherwise
-  // wait for every copy, and every copy for it.
+  // The stream is non-blocking, because the legacy default stream, on which LibTorch computes,
+  // would otherwise wait for every copy, and every copy for it.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
         "making the queue '" + name_ + "' on CUDA device " + std::to_string(device));
 }
@@ -53,7 +53,7 @@ CudaQueue::~CudaQueue() {
   cudaStreamDestroy(stream_);
 }
 
-// Addresses identify their memory (unified addressing, on every 64-bit system).
+// The addresses alone identify the kind of memory (unified addressing, on every 64-bit system).
 void CudaQueue::copy(void* to, const void* from, uint64_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_),
         "a copy of " + std::to_string(bytes) + " bytes in queue '" + name_ + "' of CUDA device " + std::to_string(device_));

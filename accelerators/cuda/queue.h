@@ -1,4 +1,4 @@
-// Queues of a GPU: a separate stream for copies, and CUDA events.
+// The queues of a GPU: a separate stream for copies, and CUDA events.
 #pragma once
 
 #include <cuda_runtime_api.h>

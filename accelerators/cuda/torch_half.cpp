@@ -20,7 +20,7 @@ constexpr const char* kRemedy =
     "; install a LibTorch with CUDA and the NVIDIA libraries it needs (the full PyTorch wheel has them), or set "
     "\"accelerator\": {\"type\": \"cpu\"} in the config";
 
-// Returns the folder of the libtorch_cpu.so in this process.
+// Returns the folder of the libtorch_cpu.so that is loaded in this process.
 std::string torch_folder() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&at::get_num_threads), &info) || !info.dli_fname)
@@ -31,11 +31,11 @@ std::string torch_folder() {
 
 // Note [LibTorch's first answer]
 //
-// LibTorch looks for its CUDA library when a device is first queried, and keeps the answer: a stub,
-// if the library was not loaded yet. torch::manual_seed queries the device, and programs call it
-// before they create a model, which is before this plugin is loaded. So an existing stub is turned
-// into the real hooks. Both classes consist of a single vtable pointer (asserted), and this plugin
-// only runs with the LibTorch that it was compiled for (the pinned tier).
+// LibTorch looks for its CUDA library when a device is first queried, and keeps the answer, which
+// is a stub if the library was not loaded yet. torch::manual_seed queries the device, and programs
+// call it before they create a model, which is before this plugin is loaded. So an existing stub is
+// turned into the real hooks. Both classes consist of a single vtable pointer (asserted), and this
+// plugin only runs with the LibTorch that it was compiled for (the pinned tier).
 void replace_early_stub() {
   static_assert(sizeof(at::CUDAHooksInterface) == sizeof(void*) && sizeof(at::cuda::detail::CUDAHooks) == sizeof(void*),
                 "CUDAHooks has members of its own now: see Note [LibTorch's first answer]");
@@ -49,7 +49,8 @@ void replace_early_stub() {
 
 void open_torch_half() {
   const std::string file = torch_folder() + "libtorch_cuda.so";
-  // Global, because libraries that LibTorch opens later (its linear algebra) resolve against it.
+  // The library is opened with global symbols, because libraries that LibTorch opens later (for
+  // linear algebra) resolve against them.
   if (!dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
     const char* reason = dlerror();
     throw Failure(GANNET_UNSUPPORTED, "there is a CUDA device, but LibTorch's CUDA half cannot be opened: " +

@@ -3,9 +3,9 @@
 
 namespace gannet::accelerators {
 
-// Opens libtorch_cuda.so from the folder of libtorch_cpu.so; its kernels and device register on
-// load. Safe to call again. Throws sdk::Failure(GANNET_UNSUPPORTED) with the loader's message if it
-// cannot be opened.
+// Opens libtorch_cuda.so from the folder of libtorch_cpu.so; its kernels and its device are
+// registered when it is loaded. It is safe to call this again. Throws
+// sdk::Failure(GANNET_UNSUPPORTED) with the loader's message if the library cannot be opened.
 void open_torch_half();
 
 }  // namespace gannet::accelerators

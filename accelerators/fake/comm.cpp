@@ -7,15 +7,15 @@ using sdk::Failure;
 
 namespace {
 
-// A collective as messages, and the work to do on this rank when they have arrived. Created when
-// the collective begins to run, because it reads the buffers at that time.
+// The messages of a collective, and the work to do on this rank when they have arrived. The plan is
+// created when the collective begins to run, because making it reads the buffers.
 struct ExchangePlan {
   std::vector<Mailboxes::OutgoingMessage> outs;
   std::vector<Mailboxes::IncomingMessage> ins;
   std::function<void()> then = [] {};
 };
 
-// Owns copies of the count lists, which the caller may change once the call returns.
+// Holds copies of the count lists, which the caller may change once the call has returned.
 struct OwnedCollective {
   explicit OwnedCollective(const Collective& given) : collective(given) {
     if (given.send_counts) send_counts.assign(given.send_counts, given.send_counts + given.size);
@@ -31,7 +31,7 @@ struct OwnedCollective {
   std::vector<uint64_t> send_counts, recv_counts;
 };
 
-// This rank's scaled elements, and space for the parts of other ranks.
+// This rank's scaled elements, and space for the parts that come from other ranks.
 struct ReductionBuffers {
   std::vector<char> scaled, arrived;
 };
@@ -85,7 +85,7 @@ void add(const Collective& c, ExchangePlan& plan) {
         plan.outs.push_back({other, c.send_part(other), c.send_count(other) * size});
         plan.ins.push_back({other, c.recv_part(other), c.recv_count(other) * size});
         break;
-      default:  // a barrier
+      default:  // for a barrier
         plan.outs.push_back({other, &kNothing, 1});
         plan.ins.push_back({other, nowhere, 1});
     }

@@ -1,7 +1,7 @@
-// A device made of CPU memory, to run and test on any machine what otherwise needs a GPU. Its
-// queues are worker threads, its events are real, its collectives also run on queues, and the
-// config sets the speed and delays of its bus. LibTorch computes on the CPU, on the caller's
-// thread. "auto" never selects this device.
+// A device made of CPU memory, on which what otherwise needs a GPU can be run and tested on any
+// machine. Its queues are worker threads, its events are real, its collectives also run on queues,
+// and the config sets the speed and the delays of its bus. LibTorch computes on the CPU, on the
+// caller's thread. "auto" never selects this device.
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class Fake : public sdk::AcceleratorBase {
   const char* default_comm() const { return "fake"; }
 
   using Event = FakeEvent;
-  // A queue that is registered with the device, for synchronize.
+  // A queue that is registered with the device, so that synchronize finds it.
   class Queue : public FakeQueue {
    public:
     Queue(Fake& fake, uint32_t device, const char* name, uint64_t number)
@@ -70,7 +70,7 @@ class Fake : public sdk::AcceleratorBase {
     return std::make_unique<Queue>(*this, device, name, ++queues_made_);
   }
 
-  // Locks nothing. Refuses only the mistakes that a real driver refuses.
+  // pin locks nothing; it only refuses the mistakes that a real driver refuses.
   void pin(void* address, uint64_t bytes);
   void unpin(void* address);
 
@@ -82,7 +82,7 @@ class Fake : public sdk::AcceleratorBase {
 
   std::mutex mutex_;  // guards the members below
   std::map<Queue*, uint32_t> queues_;
-  std::map<uintptr_t, uintptr_t> pinned_;  // end -> begin
+  std::map<uintptr_t, uintptr_t> pinned_;  // maps each range's end to its beginning
 };
 
 void Fake::synchronize(uint32_t device) {

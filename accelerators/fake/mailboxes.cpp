@@ -31,7 +31,8 @@ void ask(const gannet_store* store, Function function, Arguments... arguments) {
 
 }  // namespace
 
-// A ring with one writer and one reader. The counts only grow; their difference is the fill level.
+// A ring buffer with one writer and one reader. The counts only grow; their difference is the fill
+// level.
 struct Mailboxes::Ring {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
@@ -65,8 +66,8 @@ Mailboxes::Ring& Mailboxes::ring(uint32_t from, uint32_t to) const {
   return reinterpret_cast<Ring*>(memory_ + uint64_t{size_} * 64)[from * size_ + to];
 }
 
-// Rank 0's memory is an unnamed file. The other ranks open it through its descriptor, and nothing
-// is left behind however a rank ends.
+// The memory is an unnamed file of rank 0. The other ranks open it through rank 0's descriptor, and
+// nothing is left behind however a rank ends.
 Mailboxes::Mailboxes(const gannet_store* store, const std::string& name, uint32_t rank, uint32_t size)
     : rank_(rank), size_(size), bytes_(uint64_t{size} * 64 + uint64_t{size} * size * sizeof(Ring)) {
   if (size == 1) return;
@@ -117,17 +118,19 @@ void Mailboxes::require_alive(uint32_t peer) const {
 
 namespace {
 
-// A message in flight: its length, from which the receiver detects a mismatch, then its bytes.
+// A message in flight: first its length, from which the receiver detects a mismatch, and then its
+// bytes.
 template <class Byte>
 struct MovingMessage {
   uint32_t peer;
   Byte* bytes;
-  uint64_t length;         // as this rank expects it
-  uint64_t announced = 0;  // as transmitted
-  uint64_t done = 0;       // bytes done, of the length and of the message
+  uint64_t length;         // the length that this rank expects
+  uint64_t announced = 0;  // the length that was transmitted
+  uint64_t done = 0;       // bytes that are done, of the transmitted length and of the message together
   bool is_over() const { return done == sizeof(announced) + length; }
 
-  // move(to or from, most): moves as many bytes as the ring has space for, or holds.
+  // `move` takes where to move to or from, and the most bytes to move; it moves as many as the ring
+  // has space for, or holds.
   template <class Move>
   uint64_t advance(Move&& move) {
     const bool in_head = done < sizeof(announced);
@@ -147,8 +150,8 @@ void Mailboxes::exchange(const std::vector<OutgoingMessage>& outs, const std::ve
   for (const IncomingMessage& in : ins) received.push_back({in.from, static_cast<char*>(in.to), in.bytes});
   for (uint64_t idle = 0;;) {
     bool moves = false;
-    uint32_t waits_for = size_;  // nobody
-    // Messages of one pair wait for those before them.
+    uint32_t waits_for = size_;  // waits for nobody
+    // The messages of one pair of ranks wait for those before them.
     const auto advance = [&](auto& messages, auto&& move) {
       std::vector<bool> is_busy(size_);
       for (auto& one : messages) {

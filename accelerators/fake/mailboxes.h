@@ -1,5 +1,5 @@
-// Messages between processes of one host through shared memory: a byte ring for each ordered pair
-// of ranks.
+// Messages between processes of one host through shared memory, which has a byte ring for each
+// ordered pair of ranks.
 #pragma once
 
 #include <atomic>
@@ -28,15 +28,15 @@ class Mailboxes {
     void* to;
     uint64_t bytes;
   };
-  // Exchanges all messages concurrently; those between the same two ranks keep their order. Throws
-  // Failure(GANNET_PEER_LOST) if a rank has ended or aborted, and Failure(GANNET_INVALID_ARGUMENT)
-  // if two ranks disagree on the length of a message.
+  // Exchanges all messages concurrently; messages between the same two ranks keep their order.
+  // Throws Failure(GANNET_PEER_LOST) if a rank has ended or aborted, and
+  // Failure(GANNET_INVALID_ARGUMENT) if two ranks disagree on the length of a message.
   void exchange(const std::vector<OutgoingMessage>& outs, const std::vector<IncomingMessage>& ins);
   // Ends exchanges of this rank and of the ranks that wait for it. Thread-safe.
   void abort();
 
  private:
-  struct Ring;  // the ring of one pair
+  struct Ring;  // the byte ring of one pair of ranks
   Ring& ring(uint32_t from, uint32_t to) const;
   std::atomic<int32_t>& process_of(uint32_t rank) const;
   void require_alive(uint32_t peer) const;

@@ -66,7 +66,7 @@ FakeQueue::FakeQueue(const sdk::HostServices& host, std::string name, const Bus&
       name_(std::move(name)),
       bus_(bus),
       random_(static_cast<std::minstd_rand::result_type>(bus.seed * 7919 + number)) {
-  // Signals are left to the program's own threads.
+  // Blocks all signals for the worker, because they are left to the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -136,8 +136,8 @@ void FakeQueue::run_late(std::function<void()> work) {
   });
 }
 
-// Delayed, then done in one piece, so that reading the target or writing the source too early gives
-// wrong results.
+// Sleeps, and then copies everything at once, so that reading the target or writing the source too
+// early gives wrong results.
 void FakeQueue::do_copy(void* to, const void* from, uint64_t bytes) {
   const uint64_t number = ++copies_;
   uint64_t microseconds = lateness();

@@ -1,4 +1,4 @@
-// A queue of the fake device: a worker thread that copies, and real events.
+// A queue of the fake device: a worker thread that copies, with real events.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@
 
 namespace gannet::accelerators {
 
-// Behaviour of the fake device's bus.
+// The behaviour of the fake device's bus.
 struct Bus {
-  uint64_t delay_us = 0;          // each copy and each collective first sleeps a pseudo-random time up to this
-  uint64_t seed = 0;              // of the delays
-  uint64_t bytes_per_second = 0;  // per queue; 0: as fast as memory
-  uint64_t failing_copy = 0;      // this copy of each queue fails, counted from 1; 0: none
+  uint64_t delay_us = 0;          // each copy and each collective first sleeps for a pseudo-random time up to this
+  uint64_t seed = 0;              // seed of the delays
+  uint64_t bytes_per_second = 0;  // of each queue; 0: as fast as memory
+  uint64_t failing_copy = 0;      // number of the copy that fails in each queue, counted from 1; 0: none
 };
 
-// A failure in a queue. Shared by the queue, its events, and the queues that waited for those
+// A failure in a queue. It is shared by the queue, its events, and the queues that waited for those
 // events.
 struct Mishap {
   explicit Mishap(sdk::Failure failure) : failure(std::move(failure)) {}
@@ -35,9 +35,9 @@ struct Mishap {
 class QueuePoint {
  public:
   void reach(std::shared_ptr<Mishap> mishap);
-  // Waits until the moment is reached. Null if all work before it succeeded.
+  // Waits until the point is reached. Returns null if all work before it succeeded.
   std::shared_ptr<Mishap> wait_reached();
-  bool wait_reached_for(std::chrono::milliseconds limit);  // whether it was reached in time
+  bool wait_reached_for(std::chrono::milliseconds limit);  // returns whether it was reached in time
   bool is_reached();
 
  private:
@@ -52,7 +52,7 @@ class FakeEvent {
   explicit FakeEvent(std::shared_ptr<QueuePoint> moment) : moment_(std::move(moment)) {}
   bool is_over();
   void wait();
-  void block(void* stream);  // a queue of this device, which has no other streams; null: the calling thread
+  void block(void* stream);  // `stream` is a queue of this device, which has no other streams; null: the calling thread
   const std::shared_ptr<QueuePoint>& moment() const { return moment_; }
 
  private:
@@ -61,16 +61,16 @@ class FakeEvent {
 
 class FakeQueue {
  public:
-  // `number` gives each queue its own delays, reproducible for the bus's seed.
+  // `number` gives each queue its own delays, which are reproducible for the bus's seed.
   FakeQueue(const sdk::HostServices& host, std::string name, const Bus& bus, uint64_t number);
-  ~FakeQueue();  // waits for its work
+  ~FakeQueue();  // waits for the queue's work
 
   void copy(void* to, const void* from, uint64_t bytes);
-  // Runs the work after a delay, like a copy. A Failure that it throws ends the queue's work.
+  // Runs the work after a delay, like a copy. A Failure that the work throws ends the queue's work.
   void run_late(std::function<void()> work);
   FakeEvent record();
   void wait(const FakeEvent& event);
-  void wait_stream(void* stream);  // null: compute, which ran synchronously
+  void wait_stream(void* stream);  // null stands for compute, which ran synchronously
 
  private:
   void give(std::function<void()> work);
@@ -82,7 +82,7 @@ class FakeQueue {
   const std::string name_;
   const Bus bus_;
 
-  // Used only by the worker thread.
+  // The following are used only by the worker thread.
   std::minstd_rand random_;
   uint64_t copies_ = 0;
   std::shared_ptr<Mishap> mishap_;

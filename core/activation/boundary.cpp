@@ -40,7 +40,7 @@ Boundary::~Boundary() try {
   log(LogLevel::kError, error.what());
 }
 
-// Without this wait, the measured time of a device is that of its kernel launches.
+// Without this wait, the time measured on a device would be only that of launching its kernels.
 void Boundary::wait() const {
   if (!configuration_->settings.synchronize_checkpoint_boundary) return;
   for (const c10::Device& device : devices_)

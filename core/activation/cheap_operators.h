@@ -18,8 +18,8 @@ class CheapOperators {
   struct ChosenOperator {
     bool is_random;
   };
-  /// Chooses every overload of these names that returns one new tensor. Throws Error(kConfig) for a
-  /// name that cannot be chosen. `where` begins the sentence of the error.
+  /// Chooses all overloads with these names that return one new tensor. Throws Error(kConfig) for a
+  /// name that cannot be chosen. `where` is the beginning of the error's text.
   explicit CheapOperators(const std::vector<std::string>& names, const std::string& where = "");
   const ChosenOperator* find(const c10::OperatorHandle& op) const {
     const auto found = by_schema_.find(&op.schema());

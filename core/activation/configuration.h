@@ -1,4 +1,4 @@
-// Configures what regions do with their inputs. An engine's forward puts its own configuration in
+// Determines what regions do with their inputs. An engine's forward puts its own configuration in
 // force on its thread; the program's checkpointing::configure overrides it on all threads. A region
 // keeps the configuration that was in force at its forward. Its recomputation, which may run on
 // another thread, puts that configuration in force again for nested regions.
@@ -26,9 +26,10 @@ class InputStore;
 
 struct Configuration {
   config::ActivationCheckpointing settings;
-  std::shared_ptr<ProcessGroup> tensor_group;  // ranks that have the same inputs; null: only this rank
+  std::shared_ptr<ProcessGroup> tensor_group;  // ranks that have the same inputs; null: this rank alone
   std::shared_ptr<InputStore> inputs;          // null: inputs stay where they are
-  // Adds a span to the engine's trace, if it has one. May be empty. Times are of the steady clock.
+  // Adds a span to the engine's trace. Empty if the engine has no trace. Times are those of the
+  // steady clock.
   std::function<void(const std::string& name, std::chrono::steady_clock::time_point began,
                      std::chrono::steady_clock::time_point ended)>
       span;
@@ -37,7 +38,7 @@ struct Configuration {
 /// The configuration for a region that begins now on this thread; null: nothing is configured.
 std::shared_ptr<const Configuration> in_force();
 
-/// Puts a configuration in force on this thread while it lives.
+/// While an object of this class lives, its configuration is in force on this thread.
 class ConfigurationScope {
  public:
   explicit ConfigurationScope(std::shared_ptr<const Configuration> configuration);
@@ -55,7 +56,8 @@ void require_none_waiting();
 void set_explicit(std::shared_ptr<const Configuration> configuration);
 std::shared_ptr<const Configuration> explicit_configuration();
 
-/// Counts a region that no backward pass has reached yet.
+/// While an object of this class lives, it counts as one region that no backward pass has reached
+/// yet.
 class WaitingRegion {
  public:
   WaitingRegion();
@@ -64,8 +66,8 @@ class WaitingRegion {
 };
 int64_t regions_waiting();
 
-/// This rank along the tensor axis, for seeds: from the program's own configuration, else from the
-/// engine that was created last.
+/// This rank's coordinate along the tensor axis, used for seeds. It comes from the program's own
+/// configuration, else from the engine that was created last.
 uint32_t tensor_rank();
 void note_tensor_rank(uint32_t rank);
 

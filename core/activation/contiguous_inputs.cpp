@@ -12,7 +12,7 @@
 
 namespace gannet::activation {
 
-// The buffer of one argument: memory [slots * numel], or a region of the tier.
+// The buffer of one argument: a tensor [slots * numel] in memory, or a region of the tier.
 class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
  public:
   Buffer(int64_t slots, const at::Tensor& first, std::shared_ptr<TierMemory> tier, const std::string& name)
@@ -72,7 +72,7 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
   at::Tensor memory_;                               // undefined: the buffer is on the tier
   std::shared_ptr<TierMemory::SlotRegion> region_;  // null: the buffer is in memory
   mutable std::mutex mutex_;
-  std::vector<int64_t> free_;  // the last one is taken next
+  std::vector<int64_t> free_;  // free slots; the last one is taken next
   int64_t in_use_;
 };
 

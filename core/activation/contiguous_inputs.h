@@ -2,10 +2,10 @@
 // ("contiguous_memory_optimization"). A buffer is allocated when the first region keeps its inputs,
 // with as many slots as the config has checkpoints.
 //
-//   ContiguousInputs buffers(12, tier);              // null tier: the device's memory
+//   ContiguousInputs buffers(12, tier);              // with a null tier: in the device's memory
 //   const auto slot = buffers.put(0, flat, "inputs of the region 'block'");
 //   slot->start_read();
-//   at::Tensor values = slot->read();                // the slot is freed when `slot` and such tensors are gone
+//   at::Tensor values = slot->read();                // frees the slot when `slot` and `values` are gone
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,8 +32,9 @@ class ContiguousInputs {
     virtual at::Tensor read() = 0;  // [numel]
   };
   /// Copies `flat` [numel] into a free slot of the argument's buffer. Throws Error(kUnsupported) if
-  /// its numel, dtype or device differs from the others', and Error(kOrder) if no slot is free. A
-  /// buffer that has no slot in use is replaced when inputs of another shape arrive.
+  /// its numel, dtype or device differs from that of the tensors in the buffer, and Error(kOrder)
+  /// if no slot is free. A buffer without a slot in use is replaced when an input that does not fit
+  /// arrives.
   std::unique_ptr<Slot> put(size_t argument, const at::Tensor& flat, const std::string& name);
   /// Total size of all buffers.
   uint64_t bytes() const;

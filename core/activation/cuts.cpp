@@ -50,7 +50,8 @@ Choice choose(const std::vector<MeasuredLayer>& layers, int64_t limit) {
   std::vector<size_t> order;
   for (size_t i = 0; i < layers.size(); ++i)
     if (layers[i].saved_bytes > 0) order.push_back(i);
-  // Compares a/s > b/t as products, so that a layer that took no time ranks first.
+  // Compares the ratios of bytes to seconds as cross products, so that a layer that took no time
+  // ranks first.
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return static_cast<double>(layers[a].saved_bytes) * layers[b].seconds >
            static_cast<double>(layers[b].saved_bytes) * layers[a].seconds;

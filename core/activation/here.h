@@ -1,4 +1,4 @@
-// Per-thread state of checkpointed regions that the surrounding code can query.
+// State of this thread's checkpointed regions, which the surrounding code can query.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,8 @@
 
 namespace gannet::activation {
 
-// While it lives, this thread runs a region's function, in its forward or in its recomputation.
+// While an object of this class lives, this thread runs a region's function, in its forward or in
+// its recomputation.
 class RegionScope {
  public:
   RegionScope();
@@ -19,28 +20,29 @@ class RegionScope {
 };
 bool is_in_region();
 
-// Number of regions that have begun a forward, on this thread and on all threads.
+// The numbers of regions that have begun a forward, on this thread and on all threads.
 struct RegionCounts {
   uint64_t here, everywhere;
 };
 RegionCounts region_counts();
 void count_region();
 
-// While it lives, counts the bytes that operators of this thread's regions save, each storage once.
-// Only the innermost instance of a thread counts.
+// While an object of this class lives, it counts the bytes that operators of this thread's regions
+// save, each storage once. If several live on a thread, only the innermost counts.
 class SavedBytes {
  public:
   SavedBytes();
   ~SavedBytes();
   SavedBytes(const SavedBytes&) = delete;
-  /// Called by a region for tensors that it drops, and by SelectiveRecomputation and SavedStore for every saved
-  /// tensor, whether dropped or not.
+  /// A region calls it for the tensors that it drops; SelectiveRecomputation and SavedStore call it
+  /// for every saved tensor, whether dropped or not.
   static void note(const at::Tensor& saved);
-  /// Bytes of all storages except `others`: those of parameters, inputs and results.
+  /// The bytes of all counted storages except `others`, which are those of parameters, inputs and
+  /// results.
   int64_t without(const std::unordered_set<const c10::StorageImpl*>& others) const;
-  /// Bytes of the largest of these storages.
+  /// The bytes of the largest of the storages that without() counts.
   int64_t largest_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
-  /// Bytes of those storages that are still alive.
+  /// The bytes of the storages that without() counts and that are still alive.
   int64_t alive_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
 
  private:

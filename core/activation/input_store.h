@@ -1,13 +1,13 @@
-// Keeps the inputs of regions between forward and backward: as this rank's slice of data that the
-// ranks of the tensor axis share, on a tier, contiguous in one buffer, or a combination of these.
-// Values are moved as raw memory, and a tensor comes back with its original strides.
+// Keeps the inputs of regions between forward and backward in one of these ways, or a combination:
+// as this rank's slice of data that the ranks of the tensor axis share, on a tier, or contiguous in
+// one buffer. Values are moved as raw memory, and a tensor comes back with its original strides.
 //
-//   const auto kept = store.keep(inputs, name);       // after the region's forward; null for inputs that stay in place
-//   kept->start_coming();                             // if on a drive: reads in the background
+//   const auto kept = store.keep(inputs, name);       // after the region's forward
+//   kept->start_coming();                             // if the inputs are on a drive: reads them in the background
 //   at::Tensor x = kept->values(0);                   // without a graph
 //
-// Not moved: parameters and views of them, which their owner keeps anyway; tensors whose memory is
-// not from LibTorch's allocators; empty tensors.
+// These are not moved: parameters and views of them, which their owner keeps anyway; tensors whose
+// memory is not from LibTorch's allocators; empty tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,14 +35,14 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   struct Options {
     std::shared_ptr<TierMemory> tier;                           // null: the device's memory
     std::shared_ptr<DeviceComm> ranks;                          // null: inputs are kept whole
-    std::optional<int64_t> slots;                               // slots of each argument's buffer; null: no such buffers
-    std::function<bool(const c10::StorageImpl*)> is_parameter;  // in addition to leaves and their views; may be empty
+    std::optional<int64_t> slots;                               // slots in each argument's buffer; null: no such buffers
+    std::function<bool(const c10::StorageImpl*)> is_parameter;  // finds parameters besides leaves and their views; may be empty
   };
   explicit InputStore(Options options) : options_(std::move(options)) {
     if (options_.slots) contiguous_ = std::make_unique<ContiguousInputs>(*options_.slots, options_.tier);
   }
   const Options& options() const { return options_; }
-  /// Null: there are no such buffers.
+  /// Returns null if there are no buffers.
   const ContiguousInputs* contiguous() const { return contiguous_.get(); }
 
   class Memory;  // one byte range of a storage
@@ -51,20 +51,21 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
   class KeptInputs {
    public:
     bool is_moved(size_t input) const { return memories_[input] != nullptr; }
-    /// A collective: every rank of the tensor axis calls it, in the same order.
+    /// Returns the values of an input. This is a collective: every rank of the tensor axis calls
+    /// it, in the same order.
     at::Tensor values(size_t input);
-    uint64_t bytes_here() const;  // on this rank; slices are padded to equal size
+    uint64_t bytes_here() const;  // bytes on this rank; slices are padded to equal size
     void start_coming();
     /// Starts reading the inputs of the previous region, which backward reaches next.
     void start_those_before() const;
 
    private:
     friend class InputStore;
-    std::vector<std::shared_ptr<Memory>> memories_;  // by input; null: it stays in place
-    std::vector<at::Tensor> shapes_;                 // by input, on the meta device
+    std::vector<std::shared_ptr<Memory>> memories_;  // by input; null: the input stays in place
+    std::vector<at::Tensor> shapes_;                 // by input; tensors on the meta device
     std::weak_ptr<KeptInputs> before_;
   };
-  /// Ignores undefined tensors.
+  /// Keeps the inputs of one region. Ignores undefined tensors.
   std::shared_ptr<KeptInputs> keep(const std::vector<at::Tensor>& inputs, const std::string& name);
 
  private:

@@ -25,8 +25,7 @@ Inputs::Inputs(const std::vector<at::Tensor>& tensors) {
       continue;
     }
     input.saved = torch::autograd::SavedVariable(tensor, /*is_output=*/false);
-    // An input that a surrounding region drops is recomputed, so that later changes of it do not
-    // matter.
+    // An input that a surrounding region drops is recomputed, so later changes to it do not matter.
     if (!is_dropping()) input.version = Version::of(tensor);
   }
 }

@@ -1,7 +1,7 @@
 // Holds the inputs of a region from its forward to its backward passes.
 //
 //   Inputs inputs(tensors);  y = f(tensors...);  inputs.keep(tensors, configuration, "the region 'block'");
-//   f(inputs.again("the region 'block'")...);   // leaves, detached from the original graph
+//   f(inputs.again("the region 'block'")...);   // the inputs are leaves, detached from the original graph
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,24 +20,25 @@ namespace gannet::activation {
 class Inputs {
  public:
   explicit Inputs(const std::vector<at::Tensor>& tensors);
-  /// Call it after the forward; until then the caller holds the tensors anyway. Moves them as the
-  /// configuration says (null: not at all). Does not move them if a surrounding region drops
+  /// Call it after the forward; until then the caller holds the tensors anyway. Moves the tensors
+  /// as the configuration says (null: not at all). Does not move them if a surrounding region drops
   /// everything, or if all saved tensors go to a tier already. Throws Error(kUnsupported) if the
-  /// forward changed one in place.
+  /// forward changed one of them in place.
   void keep(const std::vector<at::Tensor>& tensors, const Configuration* configuration, const std::string& region);
-  /// Throws Error(kOrder) if one was changed in place since.
+  /// Returns the inputs for a recomputation. Throws Error(kOrder) if one of them was changed in
+  /// place after the forward.
   std::vector<at::Tensor> again(const std::string& region);
 
  private:
   struct Input {
-    torch::autograd::SavedVariable saved;  // so that a surrounding region drops it as well
+    torch::autograd::SavedVariable saved;  // saved in this form so that a surrounding region drops it as well
     at::Tensor inference;                  // an inference tensor, which autograd cannot save
     bool is_defined = false, requires_grad = false;
     size_t first = 0;  // index of the first input that is the same tensor
     Version version;
   };
   std::vector<Input> inputs_;
-  std::shared_ptr<InputStore::KeptInputs> moved_;  // inputs that are not in inputs_; null: none
+  std::shared_ptr<InputStore::KeptInputs> moved_;  // inputs whose values are not in inputs_; null: none
 };
 
 }  // namespace gannet::activation

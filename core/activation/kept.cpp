@@ -15,14 +15,15 @@ int64_t largest_gradient(const ActivationMeasurement& kept) {
 // While backward is in a layer, the layers after it hold nothing.
 int64_t in_backward(const MeasuredLayer& layer) { return layer.input_bytes + layer.saved_bytes + layer.largest_bytes; }
 
-// For estimates without per-layer data, where the order in which backward drops tensors is unknown.
+// The peak for estimates without per-layer data, where the order in which backward drops tensors is
+// unknown.
 ActivationPeak all_the_time(int64_t bytes) { return {.bytes = bytes, .last_bytes = bytes}; }
 
 }  // namespace
 
 ActivationPeak kept_at_most(const ActivationMeasurement& kept, const std::vector<LayerGroup>& groups, bool on_tier) {
   ActivationPeak most;
-  int64_t before = 0, input_before = 0;  // of the earlier groups; on a tier: the input of the last of them
+  int64_t before = 0, input_before = 0;  // bytes of the earlier groups; on a tier: the input of the last of them
   for (const LayerGroup& group : groups) {
     int64_t inside = 0, gradient = 0;
     for (size_t i = group.begin; i < group.end; ++i) {

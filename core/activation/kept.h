@@ -1,5 +1,5 @@
-// Estimates the most memory that activations of one micro-batch take under given settings. Plain
-// arithmetic; no model is needed.
+// Estimates the most memory that the activations of one micro-batch take under given settings. This
+// is plain arithmetic that needs no model.
 //
 //   ActivationMeasurement kept{.layers = measured, .rest_bytes = 4096};
 //   kept_at_most(kept, groups_of(kept.layers.size(), 1), /*on_tier=*/false);     // each layer is recomputed
@@ -22,27 +22,27 @@ namespace gannet::activation {
 
 struct ActivationMeasurement {
   std::vector<MeasuredLayer> layers;       // in execution order; empty: the model declares none
-  int64_t rest_bytes = 0;                  // saved outside of layers, for example by the loss; backward drops it first
-  int64_t rest_largest_bytes = 0;          // the largest tensor in rest_bytes
+  int64_t rest_bytes = 0;                  // bytes saved outside of layers, for example by the loss; backward drops them first
+  int64_t rest_largest_bytes = 0;          // size of the largest tensor in rest_bytes
   std::optional<int64_t> selective_bytes;  // total if the operators of `recompute` are recomputed; null: not measured
 };
 
 struct ActivationPeak {
   int64_t bytes = 0;       // on the device
   int64_t tier_bytes = 0;  // inputs of regions on a tier
-  int64_t last_bytes = 0;  // the part of `bytes` that is left when backward is in the first layers
+  int64_t last_bytes = 0;  // bytes on the device when backward is in the first layers
 };
 
-/// `on_tier`: inputs of regions are on a tier, except those of the current region and of the one
-/// before it, which are read ahead.
+/// Estimates the peak for these groups. `on_tier`: the inputs of regions are on a tier, except
+/// those of the current region and those of the region before it, which are read in advance.
 ActivationPeak kept_at_most(const ActivationMeasurement& kept, const std::vector<LayerGroup>& groups, bool on_tier);
-/// Returns the groups that these settings make of the layers. If none of the keys is set, that is
-/// one group that is not a region.
+/// Returns the groups into which these settings divide the layers. If none of the keys is set, that
+/// is one group that is not a region.
 std::vector<LayerGroup> groups_of(const ActivationMeasurement& kept, const config::ActivationCheckpointing& settings);
-/// The estimate with all saved tensors on a tier.
+/// Estimates the peak with all saved tensors on a tier.
 ActivationPeak kept_on_tier(const ActivationMeasurement& kept, bool tier_is_memory);
-/// The estimate for an engine with these settings. `tier_is_memory`: a tier in the host's memory is
-/// the device's own memory.
+/// Estimates the peak for an engine with these settings. `tier_is_memory`: a tier in the host's
+/// memory is the device's own memory.
 ActivationPeak kept_at_most(const ActivationMeasurement& kept, const config::ActivationCheckpointing& settings,
                             bool tier_is_memory);
 

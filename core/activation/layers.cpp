@@ -1,5 +1,5 @@
-// Implements layers and run_layers: with regions if an engine asks for them (recomputing.h), else
-// one call after another.
+// Implements Layer and run_layers, which runs layers in regions if an engine asks for that
+// (recomputing.h), and otherwise calls one after another.
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>
 #include <gannet/layers.h>
@@ -30,7 +30,7 @@ void check_takes(const Layer& layer, const std::string& from, size_t count) {
               "let each layer return what the next one takes; what several need is passed on by each of them");
 }
 
-// Layers [begin, end), called one after another.
+// Calls layers [begin, end) one after another.
 Wire call_layers(const std::vector<Layer>& layers, size_t begin, size_t end, Wire wire) {
   for (size_t i = begin; i < end; ++i) {
     check_takes(layers[i], i == 0 ? "the call of run_layers" : formatted("{} before it", name_of(layers[i - 1])), wire.size());
@@ -59,8 +59,8 @@ int64_t add_storages(const Wire& wire, Storages& seen) {
   return bytes;
 }
 
-// Calls a group of one layer and measures what it would keep. `passed` holds the storages of
-// parameters and of earlier wires.
+// Calls a group of one layer, and measures the bytes that the layer would keep. `passed` holds the
+// storages of parameters and of earlier wires.
 Wire call_measured(const RecomputationPlanner& recomputing, const std::shared_ptr<const std::vector<Layer>>& layers,
                    const activation::LayerGroup& group, const Wire& wire, Storages& passed, MeasuredLayer& measured) {
   measured.name = (*layers)[group.begin].name();
@@ -78,8 +78,8 @@ Wire call_measured(const RecomputationPlanner& recomputing, const std::shared_pt
   return results;
 }
 
-// Puts the tensors that a module of a Sequential returned on the wire; false if the value has none
-// of these types.
+// Puts the tensors that a module of a Sequential returned on the wire. Returns false if the value
+// has none of the types Ts.
 template <class... Ts>
 bool give_if(torch::nn::AnyValue& value, Wire& wire) {
   return ((value.try_get<Ts>() != nullptr && (detail::OnWire<Ts>::give(wire, *value.try_get<Ts>()), true)) || ...);
@@ -90,8 +90,8 @@ using TensorPair = std::tuple<Tensor, Tensor>;
 using TensorTriple = std::tuple<Tensor, Tensor, Tensor>;
 using TensorQuadruple = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// A Sequential passes the result of a module to the next one as one argument; a tuple stays a
-// tuple.
+// A Sequential passes the result of a module to the next module as one argument, so a tuple must
+// stay a tuple.
 std::vector<torch::nn::AnyValue> arguments_of(const Wire& wire, bool is_first) {
   std::vector<torch::nn::AnyValue> arguments;
   if (!is_first && wire.size() == 2)

@@ -36,8 +36,8 @@ void for_each_tensor(const c10::IValue& value, const F& f) {
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-// Memory that was not allocated by LibTorch but has an owner who knows its lifetime: an engine's
-// parameters, from_blob with a deleter.
+// Whether the tensor's memory was not allocated by LibTorch but has an owner who knows its
+// lifetime, as with an engine's parameters and with from_blob with a deleter.
 bool is_of_engine(const at::Tensor& tensor) {
   return tensor.storage().allocator() == nullptr && tensor.storage().data_ptr().get_context() != nullptr;
 }
@@ -100,7 +100,7 @@ class Operators::Observer : public zero::Observer {
   }
 
   Operators& operators_;
-  zero::Observer* const outer_ = zero::observer_here();  // the profiler or a surrounding region
+  zero::Observer* const outer_ = zero::observer_here();  // the profiler or a surrounding region; null if none
 };
 
 Operators::Operators(bool is_replay)
@@ -113,7 +113,7 @@ const void* Operators::key_of(const at::Tensor& tensor) {
 
 void Operators::keep(const at::Tensor& tensor) {
   const bool of_engine = is_of_engine(tensor);
-  // from_blob without a deleter: memory of the program, which may be freed before the
+  // Memory of from_blob without a deleter belongs to the program, which may free it before the
   // recomputation.
   if (!of_engine && tensor.storage().allocator() == nullptr) return;
   const void* const key = key_of(tensor);
@@ -124,7 +124,7 @@ void Operators::keep(const at::Tensor& tensor) {
                           "its recomputation would write it once more",
                           shape_text(tensor.sizes())),
                 "write it outside of the region, or keep whole parameters on each rank (ZeRO stages 0 to 2)");
-  // Keep the whole storage, because another operator may write into another view of it.
+  // Keeps the whole storage, because another operator may write into a different view of it.
   at::Tensor whole = (of_engine ? whole_parameter(tensor) : tensor).detach();
   const auto numel = static_cast<int64_t>(tensor.storage().nbytes() / tensor.itemsize());
   if (!of_engine && numel != tensor.numel()) whole = whole.as_strided({numel}, {1}, 0);

@@ -17,19 +17,19 @@ namespace gannet::activation {
 class Operators {
  public:
   /// `is_replay`: this is a recomputation. Memory without a LibTorch allocator (an engine's
-  /// parameters, from_blob with a deleter) is then kept only by keep(): any other such memory that
-  /// the region writes was allocated by the region in this run.
+  /// parameters, from_blob with a deleter) is then kept only if keep() is called for it: any other
+  /// such memory that the region writes was allocated by the region in this run.
   explicit Operators(bool is_replay = false);
   ~Operators();
   Operators(const Operators&) = delete;
 
   struct StorageSnapshot {
-    at::Tensor tensor, values;  // a whole storage (in an engine's memory: one parameter), and its values before its first write
+    at::Tensor tensor, values;  // a whole storage (or an engine's parameter), and its values before its first write
     uint32_t version = 0;
   };
-  /// Keeps the storage's values, once. Does nothing for memory whose lifetime LibTorch does not
-  /// know. Throws Error(kUnsupported) for a parameter that is gathered for the region (ZeRO stage
-  /// 3).
+  /// Keeps the values of the tensor's storage, once per storage. Does nothing for memory whose
+  /// lifetime LibTorch does not know. Throws Error(kUnsupported) for a parameter that is gathered
+  /// for the region (ZeRO stage 3).
   void keep(const at::Tensor& tensor);
   /// Restores the values and the version of everything that was kept.
   void put_back();
@@ -46,7 +46,7 @@ class Operators {
 
  private:
   class Observer;
-  // The storage, or for an engine's memory the address of the parameter.
+  // The key in kept_: the tensor's storage or, in an engine's memory, the address of the parameter.
   static const void* key_of(const at::Tensor& tensor);
   std::unordered_map<const void*, StorageSnapshot> kept_;
   std::unordered_set<const c10::StorageImpl*> made_;  // storages that the operators created
@@ -58,7 +58,8 @@ class Operators {
   std::unique_ptr<zero::ObserverScope> observing_;  // the last member, so that it is destroyed first
 };
 
-/// Copies without a graph, without a version change, and without an operator that observers see.
+/// Copies without recording a graph, without changing the version, and without running an operator
+/// that observers see.
 void copy_quietly(at::Tensor into, const at::Tensor& from);
 
 }  // namespace gannet::activation

@@ -20,14 +20,14 @@ namespace {
 
 using torch::autograd::SavedVariableHooks;
 
-// An input is always held if it is this small a share of what it saves, such as a norm's weight or
-// a mask of positions.
+// An input is always held if it takes at most 1 / kSmallShare of the bytes of the largest input so
+// far, as a norm's weight or a mask of positions does.
 constexpr size_t kSmallShare = 16;
-// Inputs of up to this size are copied if nothing else keeps them. The program may then write into
-// its running mean afterwards, just as it may when the operator saves nothing.
+// Inputs of up to this many bytes are copied if nothing else keeps them. The program may then write
+// into the original afterwards (a running mean, say), just as it may if the operator saves nothing.
 constexpr size_t kCopiedBytes = 16 << 10;
-// Most operators that a chain of recipes runs for one tensor. A longer chain keeps a tensor in the
-// middle.
+// The most operators that a chain of recipes may run for one tensor. A longer chain keeps a tensor
+// in its middle.
 constexpr int kMostOperators = 16;
 
 bool is_copied(const at::Tensor& tensor) {
@@ -35,7 +35,7 @@ bool is_copied(const at::Tensor& tensor) {
          tensor.storage().nbytes() <= kCopiedBytes && !zero::is_watched(storage_impl(tensor));
 }
 
-// Catches the n-th tensor that an operator saves.
+// Catches the tensor number `wanted` that an operator saves.
 class CatchingKeeper : public Keeper {
  public:
   explicit CatchingKeeper(size_t wanted) : wanted_(wanted) {}
@@ -43,7 +43,7 @@ class CatchingKeeper : public Keeper {
   at::Tensor caught;
 
  private:
-  // The hooks of a graph that is never run backward.
+  // The hooks for a graph through which no backward ever runs.
   class Hooks : public SavedVariableHooks {
    public:
     explicit Hooks(CatchingKeeper& catching) : catching_(catching) {}
@@ -85,7 +85,7 @@ Recipe::Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& st
     if (value.isTensor() && value.toTensor().defined()) {
       add_input(value.toTensor(), notes);
       arguments_.emplace_back(at::Tensor());
-    } else if (value.isTensor()) {  // an absent optional tensor, such as the weight of a norm without one: no input
+    } else if (value.isTensor()) {  // an absent optional tensor, such as the weight of a norm that has none, is not an input
       arguments_.emplace_back();
     } else if (value.isTensorList()) {
       c10::List<at::Tensor> places;
@@ -114,7 +114,7 @@ void Recipe::add_input(const at::Tensor& tensor, const StorageNotes& notes) {
   Input& input = inputs_.emplace_back(tensor);
   input.maker = notes.recipe_of(tensor);
   input_bytes_ = std::max(input_bytes_, tensor.storage().nbytes());
-  // Other inputs are kept elsewhere or not at all.
+  // Holds only such inputs here. Others are kept elsewhere or not at all.
   if (input.is_parameter || tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
       tensor.storage().nbytes() * kSmallShare <= input_bytes_ || zero::is_watched(storage_impl(tensor)))
     input.tensor = without_graph(tensor);
@@ -184,7 +184,7 @@ at::Tensor Recipe::run(bool with_grad) const {
   std::vector<at::Tensor> made;  // the inputs so far
   const auto next_input = [&] {
     const Input& input = inputs_[made.size()];
-    for (size_t i = 0; i < made.size(); ++i)  // y * y
+    for (size_t i = 0; i < made.size(); ++i)  // as in y * y, where both inputs are the same
       if (input.maker && inputs_[i].maker == input.maker && inputs_[i].view == input.view) return made.emplace_back(made[i]);
     return made.emplace_back(made_again(input, with_grad));
   };

@@ -1,15 +1,16 @@
-// Recomputes a tensor that one operator produced: the operator, its arguments, and the state that
-// it ran under.
+// Recomputes a tensor that one operator produced. Holds the operator, its arguments, and the state
+// under which it ran.
 //
 //   auto recipe = std::make_shared<Recipe>(op, stack, is_random, notes);   // before the operator runs
 //   run();
-//   recipe->finish(output);                 // keeps no large input alive ...
-//   if (recipe->can_hold(notes)) recipe->hold(notes);                      // ... until something depends on it
+//   recipe->finish(output);                 // the recipe keeps no large input alive ...
+//   if (recipe->can_hold(notes)) recipe->hold(notes);                      // ... until something depends on the recipe
 //   at::Tensor same = recipe->output_again(view_of_output);                // any number of times, on any thread
 //
-// An input that another recipe produces is recomputed as well instead of kept, so that a chain of
-// recipes keeps only its beginning. A recipe that is held keeps inputs that are kept elsewhere
-// anyway. If nothing else keeps an input, the recipe would save no memory and cannot be held.
+// An input that another recipe produces is also recomputed instead of kept, so that a chain of
+// recipes keeps only its first inputs. A recipe that is held keeps only inputs that are kept
+// elsewhere anyway, or are small. If nothing else keeps an input, the recipe would save no memory
+// and cannot be held.
 //
 // Parameters that are gathered on demand (ZeRO stage 3) are kept without their bytes: the operator
 // gathers them when it runs.
@@ -37,7 +38,8 @@ class Recipe;
 class StorageNotes {
  public:
   virtual ~StorageNotes() = default;
-  /// The recipe of a tensor's storage, unless the storage has been written since.
+  /// Returns the recipe of a tensor's storage; null if there is none, or if the storage was written
+  /// afterwards.
   virtual std::shared_ptr<Recipe> recipe_of(const at::Tensor& tensor) const = 0;
   /// Whether the whole storage is kept until backward anyway.
   virtual bool is_kept(const c10::StorageImpl* storage) const = 0;
@@ -53,7 +55,7 @@ class Recipe {
   /// Bytes of the largest input's storage.
   size_t input_bytes() const { return input_bytes_; }
 
-  /// Call it after the operator has run.
+  /// Call this after the operator has run.
   void finish(const at::Tensor& output);
   const Version& output_version() const { return output_version_; }
   at::ScalarType output_dtype() const { return output_->dtype; }
@@ -62,22 +64,22 @@ class Recipe {
   bool can_hold(const StorageNotes& notes) const;
   void hold(const StorageNotes& notes);
 
-  /// Both run the operator again. The first returns a view of its output, the second the n-th
-  /// tensor that it saved for backward itself.
+  /// Both functions run the operator again. The first returns a view of its output, the second the
+  /// tensor number `index` that the operator itself saved for backward.
   at::Tensor output_again(const View& view) const;
   at::Tensor saved_again(size_t index, const View& view) const;
 
  private:
   struct Input {
     explicit Input(const at::Tensor& tensor);
-    at::Tensor tensor;  // undefined: not held here
+    at::Tensor tensor;  // undefined: the tensor is not held here
     WeakStorage storage;
     View view;
     c10::DispatchKeySet keys;
     Version version;
     at::Device device;
     bool requires_grad, is_parameter;
-    std::shared_ptr<Recipe> maker;  // null: none
+    std::shared_ptr<Recipe> maker;  // null: no recipe produces the input
   };
   void add_input(const at::Tensor& tensor, const StorageNotes& notes);
   bool can_hold(const StorageNotes& notes, int& budget) const;

@@ -15,7 +15,7 @@ namespace {
 
 struct PlannerTable {
   std::mutex mutex;
-  std::unordered_map<const void*, RecomputationPlanner*> of;  // by a parameter's TensorImpl
+  std::unordered_map<const void*, RecomputationPlanner*> of;  // by the TensorImpl of a parameter
 };
 
 PlannerTable& table() {
@@ -23,7 +23,7 @@ PlannerTable& table() {
   return *forever;
 }
 
-// Engines that have a forward running on this thread, the innermost last.
+// The planners of the engines that are running a forward on this thread, the innermost last.
 std::vector<RecomputationPlanner*>& forwards() {
   thread_local std::vector<RecomputationPlanner*> stack;
   return stack;

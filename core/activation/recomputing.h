@@ -1,14 +1,13 @@
-// Decides which layers an engine recomputes, among those that a model with its parameters passes to
-// run_layers.
+// Decides which layers an engine recomputes, among those that a model with the engine's parameters
+// passes to run_layers.
 //
 //   auto mine = std::make_shared<RecomputationPlanner>(settings);
-//   mine->own(parameters);                                       // layers that have one of them are grouped by `mine`
-//   { const RecomputationPlanner::Forward here(mine); model->forward(x); }  // on this thread also layers without any engine's
-//   parameters
+//   mine->own(parameters);                                       // `mine` groups the layers that have one of them
+//   { const RecomputationPlanner::Forward here(mine); model->forward(x); }  // also groups layers that no engine owns
 //
 // With a memory limit, the choice is based on measurements of one micro-batch. Until then every
 // layer is a region, so that the measurement itself needs no more memory than the smallest choice:
-// what a layer would keep is counted when its region drops it.
+// the tensors that a layer would keep are counted when its region drops them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +31,7 @@ namespace gannet::activation {
 
 struct RecomputeSettings {
   bool is_on = false;
-  // The first one that is set applies; if none is set, each layer is a region.
+  // The first of these that is set applies; if none is set, each layer is a region.
   std::optional<int64_t> memory_limit;        // bytes
   std::optional<int64_t> interval;            // layers
   std::optional<int64_t> number_checkpoints;  // regions
@@ -45,39 +44,41 @@ class RecomputationPlanner : public std::enable_shared_from_this<RecomputationPl
   explicit RecomputationPlanner(RecomputeSettings settings, std::function<void()> wait = {});
   ~RecomputationPlanner();
 
-  /// Takes ownership of these parameters, also of those that another engine owned before.
+  /// Makes this planner the owner of these parameters, even of those that another engine's planner
+  /// owned before.
   void own(const std::vector<at::Tensor>& parameters);
-  /// Returns the owner of these layers: that of their first parameter that has an engine, else the
-  /// engine whose forward runs on this thread; null: neither exists.
+  /// Returns the planner of these layers: the owner of their first parameter that has one, else the
+  /// planner whose engine runs a forward on this thread; null if there is neither.
   static std::shared_ptr<RecomputationPlanner> of(const std::vector<Layer>& layers);
 
   void turn(bool on);
   bool is_on() const { return settings_.is_on; }
-  /// True once after turn() changed the setting: recomputation gathers parameters that ranks
-  /// without it do not request.
+  /// Returns true once after turn() changed the setting. The ranks must then meet before backward,
+  /// because recomputation gathers parameters that ranks without it do not request.
   bool take_turned() { return std::exchange(turned_, false); }
   const RecomputeSettings& settings() const { return settings_; }
   /// The groups of a list of layers in the current forward.
   struct Plan {
     std::vector<LayerGroup> groups;
-    bool is_measured = false;  // groups are single layers; add() takes what each kept and how long it took
+    bool is_measured = false;  // groups are single layers, to be measured and passed to add()
   };
   Plan plan(const std::vector<Layer>& layers);
   void add(const std::vector<Layer>& layers, std::vector<MeasuredLayer> measured);
   std::unordered_set<const c10::StorageImpl*> parameter_storages() const;
   void wait() const;
 
-  /// Lists of layers that were measured but not chosen from yet, as text that is the same on every
-  /// rank; "": none.
+  /// Returns the names in the lists of layers that were measured but for which no regions are
+  /// chosen yet, as text that is the same on every rank; "": none.
   std::string unchosen() const;
-  /// The layers of all lists, in the order of their first run.
+  /// Returns the layers of all lists, in the order of the lists' first runs.
   std::vector<MeasuredLayer> measured_layers() const;
-  /// Bytes and seconds of all lists. Ranks agree on them before choose().
+  /// Returns the bytes and seconds of the layers of all lists. The ranks must agree on them before
+  /// choose().
   std::vector<double> measured() const;
   /// Chooses the regions from the agreed values of measured(). Returns a description of the choice.
   std::string choose(const std::vector<double>& agreed);
 
-  // Marks an engine's forward on its thread.
+  // While an object of this class lives, its engine runs a forward on this thread.
   class Forward {
    public:
     explicit Forward(std::shared_ptr<RecomputationPlanner> recomputing);
@@ -88,7 +89,7 @@ class RecomputationPlanner : public std::enable_shared_from_this<RecomputationPl
     const std::shared_ptr<RecomputationPlanner> recomputing_;
     const uint64_t regions_before_;
   };
-  /// Whether no region has run in this engine's forwards; returns true only once.
+  /// Whether no region has run in this engine's forwards. Returns true at most once.
   bool is_without_effect() { return regions_ == 0 && !std::exchange(has_said_so_, true); }
 
  private:

@@ -112,7 +112,7 @@ class ReentrantRegion : public torch::CustomClassHolder {
     variable_list of_inputs;
     std::vector<const void*> given;
     for (const at::Tensor& input : inputs) {
-      // A tensor that is passed twice has one gradient.
+      // A tensor that is passed twice gets its gradient only once.
       const bool is_first = std::find(given.begin(), given.end(), input.unsafeGetTensorImpl()) == given.end();
       given.push_back(input.unsafeGetTensorImpl());
       if (input.defined()) of_inputs.push_back(is_first && input.requires_grad() ? input.grad() : at::Tensor());
@@ -137,13 +137,13 @@ class ReentrantRegion : public torch::CustomClassHolder {
 
   const Options options_;
   checkpointing::detail::AgainWithOutputs again_;
-  const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: none
-  std::optional<WaitingRegion> waiting_{std::in_place};                    // empty: nothing is kept
+  const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: nothing is configured
+  std::optional<WaitingRegion> waiting_{std::in_place};                    // empty: the kept data was dropped
   const std::vector<at::Device> devices_;
   Surroundings surroundings_;
   RegionRecord record_;
   std::optional<Inputs> inputs_;
-  std::vector<at::Tensor*> outputs_;  // the program's; set only during the forward
+  std::vector<at::Tensor*> outputs_;  // tensors in the program's result; set only during the forward
   std::mutex mutex_;
 };
 

@@ -19,11 +19,12 @@ namespace {
 using torch::autograd::SavedVariableHooks;
 
 constexpr int kNoBackward = -1;  // a saved tensor is read outside of any backward
-// Most backward passes that a region keeps tensors for. A failed backward does not report its end;
-// an older one that still runs recomputes again.
+// The most backward passes for which a region keeps tensors. There is a limit because a failed
+// backward does not report its end. If a pass beyond the limit is still running, it recomputes
+// again.
 constexpr size_t kMostBackwards = 4;
 
-struct AllPlacesFilled {};  // thrown to end a recomputation early
+struct AllPlacesFilled {};  // an exception that ends a recomputation early
 
 std::string operator_text(const std::string& name) { return name.empty() ? "a function of the program" : "operator " + name; }
 
@@ -61,7 +62,7 @@ class Region::DroppingKeeper : public Keeper {
   const RegionRecorder& recorder_;
 };
 
-// Puts what the operators of a recomputation save into the places.
+// Puts the tensors that the operators of a recomputation save into the places.
 class Region::FillingKeeper : public Keeper {
  public:
   FillingKeeper(Region& region, int backward, SavedTensorPlace& wanted, const RecordReplay& replayed)
@@ -91,8 +92,8 @@ class Region::FillingKeeper : public Keeper {
     if (index < region_.places_.size()) {
       if (const auto place = region_.places_[index].lock()) fill(*place, index, tensor);
     }
-    // A backward inside the region reads while the forward still runs: do not recompute further
-    // than the forward has come.
+    // If a backward inside the region reads a place, the forward is still running: do not recompute
+    // beyond the point that the forward has reached.
     if (count_ >= region_.places_.size() && (region_.options_.early_stop || !region_.has_run_)) throw AllPlacesFilled();
   }
 
@@ -164,8 +165,8 @@ void Region::recompute(int backward, SavedTensorPlace& wanted) {
     } catch (const AllPlacesFilled&) {
     }
   }
-  // If a backward inside the region triggered this, the forward is still running and will save
-  // more.
+  // If a backward inside the region triggered this recomputation, the forward is still running and
+  // will save more tensors.
   if (has_run_ ? filling.count() != places_.size() : filling.count() < places_.size())
     throw Error(
         ErrorCode::kMismatch,

@@ -1,10 +1,11 @@
-// A region of a forward: its saved tensors are dropped, and recomputed when backward asks for the
+// A region of a forward. Its saved tensors are dropped, and recomputed when backward asks for the
 // first of them.
 //
 // In the forward each saved tensor becomes a place without bytes, in the order in which operators
 // save. The recomputation runs the function again with its own graph, and its operators save in the
 // same order: the n-th saved tensor goes to the n-th place. That graph is thrown away. The nodes of
-// the first graph stay as they are, and read from their places what they would have kept.
+// the original graph stay as they are, and read the tensors that they would have kept from their
+// places.
 //
 // Places are filled for one backward at a time, and emptied as they are read.
 #pragma once
@@ -31,8 +32,8 @@ namespace gannet::activation {
 
 // The place of one saved tensor.
 struct SavedTensorPlace {
-  // Properties at the forward; the recomputation must produce the same.
-  std::string saved_by;  // operator
+  // Properties of the tensor that the forward saved; the recomputation must produce the same.
+  std::string saved_by;  // name of the operator
   std::vector<int64_t> sizes;
   at::ScalarType dtype = at::kFloat;
   std::optional<at::Device> device;
@@ -40,16 +41,16 @@ struct SavedTensorPlace {
 
   struct FilledTensor {
     at::Tensor tensor;
-    bool is_read = false;  // by this backward; from then on only a read of this place fills it again
+    bool is_read = false;  // this backward has read it; from then on only a read of this place fills it again
   };
-  std::map<int, FilledTensor> by_backward;  // [graph task]
+  std::map<int, FilledTensor> by_backward;  // by the number of the graph task
 };
 
 class Region : public std::enable_shared_from_this<Region> {
  public:
   Region(const checkpointing::Options& options, const std::vector<at::Tensor>& inputs, checkpointing::detail::Again again);
 
-  /// Runs the function without keeping what it saves.
+  /// Runs the function without keeping the tensors that it saves.
   void run(const std::function<void()>& forward, const std::vector<at::Tensor>& inputs);
   /// Returns the tensor of a place, for the backward that runs on this thread.
   at::Tensor read(SavedTensorPlace& place);
@@ -63,15 +64,15 @@ class Region : public std::enable_shared_from_this<Region> {
 
   const checkpointing::Options options_;
   const checkpointing::detail::Again again_;
-  const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: none
-  std::optional<WaitingRegion> waiting_{std::in_place};                    // until the first backward reaches the region
+  const std::shared_ptr<const Configuration> configuration_ = in_force();  // null: nothing is configured
+  std::optional<WaitingRegion> waiting_{std::in_place};                    // set until the first backward reaches the region
   const std::vector<at::Device> devices_;
   Surroundings surroundings_;
   RegionRecord record_;
   Inputs inputs_;
   std::vector<std::weak_ptr<SavedTensorPlace>> places_;  // in the order of saving; an expired one is no longer needed
   bool has_run_ = false;
-  std::deque<int> backwards_;  // those that have filled places, the latest last
+  std::deque<int> backwards_;  // backward passes that have filled places, the latest last
   std::mutex mutex_;           // backward threads of several devices may read concurrently
 };
 

@@ -15,7 +15,7 @@ std::vector<at::Generator> default_generators() {
   const auto type = at::getAccelerator(/*checked=*/false);
   if (!type) return all;
   const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*type);
-  if (!hooks.hasPrimaryContext(hooks.getCurrentDevice())) return all;  // nothing has run there
+  if (!hooks.hasPrimaryContext(hooks.getCurrentDevice())) return all;  // nothing has run on the device
   all.push_back(at::globalContext().defaultGenerator(at::Device(*type, hooks.getCurrentDevice())));
   return all;
 }
@@ -40,8 +40,8 @@ void RngTracker::add(const std::string& name, uint64_t seed) {
   for (const at::Generator& generator : default_generators()) state_on(stream, generator);
 }
 
-// The stream's current state on the generator's device. At the first use there, it starts from the
-// stream's seed.
+// Returns the stream's current state on the generator's device. When the stream is first used on a
+// device, it starts from its seed.
 at::Tensor RngTracker::state_on(Stream& stream, const at::Generator& generator) const {
   at::Tensor& state = stream.states[generator.device().str()];
   if (!state.defined()) {
@@ -111,7 +111,7 @@ RngTracker& rng_tracker() {
 }
 
 void model_parallel_manual_seed(uint64_t seed, std::optional<uint32_t> tensor_rank) {
-  constexpr uint64_t kApart = 2718;  // DeepSpeed's and Megatron's
+  constexpr uint64_t kApart = 2718;  // the value that DeepSpeed and Megatron use
   at::manual_seed(seed);
   RngTracker& tracker = rng_tracker();
   tracker.reset();

@@ -101,16 +101,16 @@ class SavedStore::Memory : public std::enable_shared_from_this<Memory> {
   size_t number_ = 0;
   std::shared_ptr<TierMemory::TierPiece> piece_;
   std::mutex mutex_;
-  c10::weak_intrusive_ptr<c10::StorageImpl> latest_{c10::intrusive_ptr<c10::StorageImpl>()};  // read last
+  c10::weak_intrusive_ptr<c10::StorageImpl> latest_{c10::intrusive_ptr<c10::StorageImpl>()};  // the storage that was read last
   int64_t latest_offset_ = 0;
   c10::DispatchKeySet latest_keys_;
   std::optional<c10::Storage> held_;
   bool is_coming_ = false;
-  int read_by_ = -2;  // graph task; initially none
+  int read_by_ = -2;  // number of the graph task; initially none
 };
 
 struct SavedStore::SavedTensor {
-  at::Tensor kept;  // undefined: it is on the tier
+  at::Tensor kept;  // undefined: the tensor is on the tier
   std::optional<View> view;
   std::shared_ptr<Memory> memory;
   Version version;
@@ -132,8 +132,8 @@ class SavedStore::Hooks : public torch::autograd::SavedVariableHooks {
   SavedTensor saved_;
 };
 
-// Tensors that a backward never reads, because it ends elsewhere, are dropped after the next few
-// reads.
+// Starts reading the tensors that were saved before tensor `number`. If a backward never takes some
+// of them, because it ends elsewhere, they are dropped after the next few reads.
 void SavedStore::start_those_before(SavingOrder& order, size_t number) {
   std::vector<std::shared_ptr<Memory>> wanted;
   {
@@ -179,8 +179,8 @@ bool SavedStore::Forward::is_moved(const at::Tensor& tensor) const {
   return !is_of_leaf(tensor) && !zero::is_watched(storage) && !(is_buffer_ && !tensor.requires_grad() && is_buffer_(storage));
 }
 
-// Keeps the whole storage, as LibTorch would, unless the tensor is a small part of it, such as rows
-// of a data set.
+// Keeps the whole storage, as LibTorch would, unless the tensor is a small part of it, such as some
+// rows of a data set.
 std::shared_ptr<SavedStore::Memory> SavedStore::Forward::memory_of(const at::Tensor& tensor) {
   const Version version = Version::of(tensor);
   const auto [entry, is_new] = known_.emplace(storage_impl(tensor), KnownStorage{weak_storage(tensor), {}});

@@ -1,18 +1,19 @@
-// Keeps what operators save for backward on a tier until backward reads it. Nothing is recomputed.
+// Keeps the tensors that operators save for backward on a tier until backward reads them. Nothing
+// is recomputed.
 //
 //   const auto store = std::make_shared<SavedStore>(tier_memory);
 //   { const SavedStore::Forward here(store, is_buffer); y = model->forward(x); }
 //   y.sum().backward();
 //
-// A storage is written once, in its current state, for all tensors that operators save from it;
+// A storage is written once, in its current state, for all tensors that operators save from it; the
 // tensors come back as views of one storage, with their original strides. On a drive, writes run in
-// the background, and a read also reads ahead the tensors that were saved before it, which backward
-// needs next.
+// the background. A read also starts reading the tensors that were saved just before, which
+// backward needs next.
 //
-// Not moved: tensors smaller than kSmallBytes; parameters, other leaves that require gradients, and
-// views of them; storages for which `is_buffer` is true; memory that LibTorch did not allocate;
-// tensors that are not plain memory (sparse, quantized, lazily conjugated). These are kept as
-// LibTorch keeps them. Versions are checked for all tensors.
+// These are not moved: tensors smaller than kSmallBytes; parameters, other leaves that require
+// gradients, and views of them; storages for which `is_buffer` is true; memory that LibTorch did
+// not allocate; tensors that are not plain memory (sparse, quantized, lazily conjugated). They are
+// kept as LibTorch keeps them. Versions are checked for all tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,8 +38,8 @@ class SavedStore : public std::enable_shared_from_this<SavedStore> {
  public:
   // Below this size, a transfer costs more than the memory is worth.
   static constexpr int64_t kSmallBytes = 64 << 10;
-  // Most tensors in flight to a drive, and most in flight back: about a third of a transformer
-  // block's.
+  // The most tensors that may be in flight to a drive, and the most in flight back: about a third
+  // of those that a transformer block saves.
   static constexpr size_t kMostOnTheirWay = 4;
 
   explicit SavedStore(std::shared_ptr<Offload> tier) : tier_(std::make_shared<TierMemory>(std::move(tier), kMostOnTheirWay)) {}
@@ -61,13 +62,14 @@ class SavedStore : public std::enable_shared_from_this<SavedStore> {
   const std::shared_ptr<TierMemory> tier_;
   std::mutex mutex_;
   std::deque<std::weak_ptr<Memory>> coming_;  // reads in flight
-  std::deque<std::weak_ptr<Memory>> held_;    // read already, and saved by more than one operator
+  std::deque<std::weak_ptr<Memory>> held_;    // already read, and held because several saved tensors share the memory
 };
 
-// Active on its thread while it lives. Must be destroyed on the same thread.
+// While an object of this class lives, the store keeps the tensors saved on its thread. It must be
+// destroyed on the same thread.
 class SavedStore::Forward : private Keeper {
  public:
-  /// Throws Error(kUnsupported) if the process has another autograd engine.
+  /// Throws Error(kUnsupported) if the process has an autograd engine other than LibTorch's.
   Forward(std::shared_ptr<SavedStore> store, std::function<bool(const c10::StorageImpl*)> is_buffer);
   Forward(const Forward&) = delete;
 
@@ -86,7 +88,7 @@ class SavedStore::Forward : private Keeper {
   // The weak reference keeps the storage's address from being reused.
   struct KnownStorage {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    std::vector<std::pair<Version, std::weak_ptr<Memory>>> memories;  // byte ranges of it, each at some version
+    std::vector<std::pair<Version, std::weak_ptr<Memory>>> memories;  // byte ranges, each with the version that was saved
   };
   ska::flat_hash_map<const c10::StorageImpl*, KnownStorage> known_;
   const KeeperScope keeping_;

@@ -13,7 +13,7 @@ namespace {
 
 using torch::autograd::Engine;
 
-using NodePtr = decltype(torch::autograd::Edge::function);  // LibTorch 2.15 has its own pointer type for it
+using NodePtr = decltype(torch::autograd::Edge::function);  // LibTorch 2.15 has a pointer type of its own for nodes
 
 std::vector<Keeper*>& keepers() {
   thread_local std::vector<Keeper*> stack;

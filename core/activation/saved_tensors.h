@@ -1,10 +1,10 @@
-// Per-thread stack of keepers for what operators save for backward. LibTorch's C++ API has hooks
-// only for single saved tensors, but its autograd engine has a virtual function that returns hooks
-// for every saved tensor. Our engine, which is LibTorch's except for that function, asks the keeper
-// on top of this thread's stack.
+// A stack, on each thread, of keepers for the tensors that operators save for backward. LibTorch's
+// C++ API has hooks only for single saved tensors, but its autograd engine has a virtual function
+// that returns hooks for every saved tensor. Our engine, which is LibTorch's except for that
+// function, asks the keeper on top of this thread's stack.
 //
 //   install_saved_tensor_hooks();            // once
-//   KeeperScope kept(&keeper);                   // operators of this thread save to the keeper
+//   KeeperScope kept(&keeper);                   // operators on this thread save to the keeper
 //   y = f(x);
 #pragma once
 
@@ -17,22 +17,22 @@ namespace gannet::activation {
 class Keeper {
  public:
   virtual ~Keeper() = default;
-  /// Returns hooks for one saved tensor; null: LibTorch keeps it.
+  /// Returns the hooks for one saved tensor; null: LibTorch keeps the tensor.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
-  /// Whether everything that is saved is dropped, as by a region. Dropped tensors are recomputed,
-  /// so that later changes of them do not matter.
+  /// Whether all saved tensors are dropped, as a region drops them. Dropped tensors are recomputed,
+  /// so later changes to them do not matter.
   virtual bool drops_all() const { return true; }
   /// Whether saved tensors leave the device's memory. The inputs of regions then need not be moved
   /// separately.
   virtual bool keeps_elsewhere() const { return false; }
 };
 
-/// Throws Error(kUnsupported) if the process has another engine (Python's), which has its own
-/// hooks.
+/// Throws Error(kUnsupported) if the process has a different autograd engine, such as Python's,
+/// which has its own hooks.
 void install_saved_tensor_hooks();
 
-/// While it lives, this keeper is asked, and none below it on this thread's stack. Null: LibTorch
-/// keeps what is saved.
+/// While an object of this class lives, its keeper is on top of this thread's stack, and is the
+/// only one that is asked. A null keeper means that LibTorch keeps the saved tensors.
 class KeeperScope {
  public:
   explicit KeeperScope(Keeper* keeper);
@@ -40,7 +40,7 @@ class KeeperScope {
   KeeperScope(const KeeperScope&) = delete;
 };
 
-/// The keeper that is currently asked; null: none.
+/// The keeper on top of this thread's stack; null: none.
 Keeper* keeper_here();
 /// Whether saved tensors currently go to a tier.
 inline bool is_kept_elsewhere() {

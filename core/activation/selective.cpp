@@ -11,17 +11,17 @@
 
 namespace gannet::activation {
 
-// Initial capacity of the tables, in storages of a forward.
+// Initial capacity of the tables: the number of storages expected in a forward.
 constexpr size_t kExpected = 256;
 
-// One saved tensor, kept or to be recomputed.
+// One saved tensor, which is either kept or recomputed.
 struct SelectiveRecomputation::SavedTensor {
-  at::Tensor kept;       // a tensor that is not plain memory
-  c10::Storage storage;  // plain memory: backward creates the tensor from it, so that the forward need not
+  at::Tensor kept;       // for a tensor that is not plain memory
+  c10::Storage storage;  // for plain memory: backward creates the tensor from its storage, so that the forward need not
   c10::DispatchKeySet keys;
   Version version;
-  std::shared_ptr<const Recipe> recipe;  // null: it is kept
-  std::optional<size_t> inside;          // number of a tensor that the operator itself saved
+  std::shared_ptr<const Recipe> recipe;  // null: the tensor is kept
+  std::optional<size_t> inside;          // set if the operator itself saved the tensor: its number among those
   std::optional<View> view;
 
   void keep(const at::Tensor& tensor, bool is_memory) {
@@ -33,7 +33,7 @@ struct SelectiveRecomputation::SavedTensor {
       kept = without_graph(tensor);
     }
   }
-  // Null: not kept, or not plain memory.
+  // Returns null if nothing is kept, or if the tensor has no storage.
   const c10::StorageImpl* storage_kept() const {
     if (kept.defined()) return kept.has_storage() ? storage_impl(kept) : nullptr;
     return storage ? storage.unsafeGetStorageImpl() : nullptr;
@@ -121,7 +121,7 @@ void SelectiveRecomputation::pack(const std::shared_ptr<SavedTensor>& saved, con
   saved->keep(tensor, is_memory);
   if (!is_memory) return;
   if (is_inside) {
-    running_->inside.emplace_back(number, saved);  // decided when its operator ends
+    running_->inside.emplace_back(number, saved);  // the operator's end decides whether it is dropped
     return;
   }
   keep(*saved);
@@ -145,8 +145,8 @@ void SelectiveRecomputation::on_call(const c10::OperatorHandle& op, const std::v
     run();
   }
   const at::Tensor& output = stack.back().toTensor();
-  // If the output is a view of an input, as from dropout in evaluation mode, its storage is the
-  // input's.
+  // If the output is a view of an input, as dropout returns in evaluation mode, its storage is that
+  // of the input, and not new.
   const bool is_new = output.defined() && output.has_storage() && output.layout() == at::kStrided && !output.is_inference() &&
                       !recipe->is_input(storage_impl(output));
   if (is_new) {

@@ -1,21 +1,24 @@
-// Recomputation by operator. In an unchanged module, outputs of cheap operators are dropped where
-// other operators save them for backward, and each is recomputed by running its one operator again.
+// Recomputes the outputs of single operators. In an unchanged module, outputs of cheap operators
+// are dropped where other operators save them for backward, and each is recomputed by running only
+// its operator again.
 //
 //   const CheapOperators chosen({"gelu", "layer_norm"});
 //   { const SelectiveRecomputation forward(chosen); y = model->forward(x); }
 //   y.sum().backward();
 //
-// It is active on its thread while it lives. The interception (params/interception.h) shows each
-// call of a chosen operator, and the call becomes a recipe (recipe.h). The hooks of saved tensors
-// (saved_tensors.h) look up whether a tensor's storage has a recipe. What a composite operator
-// saves inside (the mask of a dropout) is dropped with it.
+// An object is active on its thread while it lives. The interception (params/interception.h)
+// reports each call of a chosen operator, and a recipe (recipe.h) is made from the call. The hooks
+// of saved tensors (saved_tensors.h) look up whether a tensor's storage has a recipe. Tensors that
+// a composite operator saves internally, such as the mask of a dropout, are dropped together with
+// its output.
 //
 // A tensor is dropped only if all inputs of its recipe are kept anyway or recomputed themselves.
-// For example, relu of a product stays as it is if the product is not kept. That is decided when
+// For example, the result of relu on a product is kept if the product is not. This is decided when
 // the tensor is saved, or at the latest when the forward ends. Tensors that are not dropped are
 // kept as LibTorch keeps them, and their versions are checked.
 //
-// Inside a checkpointed region only the region decides. Without grad mode nothing is noted.
+// Inside a checkpointed region only the region decides what is dropped. Without grad mode nothing
+// is recorded.
 #pragma once
 
 #include <c10/util/flat_hash_map.h>
@@ -35,8 +38,8 @@ namespace gannet::activation {
 
 class SelectiveRecomputation : private Keeper, private zero::CallWatcher, private StorageNotes {
  public:
-  /// Throws Error(kUnsupported) if the process has another autograd engine. Must be destroyed on
-  /// the same thread.
+  /// Throws Error(kUnsupported) if the process has an autograd engine other than LibTorch's. The
+  /// object must be destroyed on the same thread.
   explicit SelectiveRecomputation(const CheapOperators& chosen);
   ~SelectiveRecomputation() override;
   SelectiveRecomputation(const SelectiveRecomputation&) = delete;
@@ -58,10 +61,10 @@ class SelectiveRecomputation : private Keeper, private zero::CallWatcher, privat
   };
   bool drop(const DropCandidate& candidate);
 
-  // State of the operator that is running.
+  // State of the chosen operator that is running.
   struct RunningOperator {
     Recipe& recipe;
-    size_t saved = 0;  // so far
+    size_t saved = 0;  // number of tensors saved so far
     std::vector<std::pair<size_t, std::weak_ptr<SavedTensor>>> inside{};
   };
 
@@ -70,7 +73,7 @@ class SelectiveRecomputation : private Keeper, private zero::CallWatcher, privat
   using StorageRecipe = std::pair<WeakStorage, std::shared_ptr<Recipe>>;
   ska::flat_hash_map<const c10::StorageImpl*, StorageRecipe> recipes_;
   ska::flat_hash_map<const c10::StorageImpl*, WeakStorage> kept_;
-  std::vector<DropCandidate> undecided_;  // kept for now
+  std::vector<DropCandidate> undecided_;  // tensors that are kept for now but may still be dropped
   RunningOperator* running_ = nullptr;
   zero::Interception armed_;
   KeeperScope keeping_;

@@ -10,7 +10,7 @@
 namespace gannet::activation {
 namespace {
 
-// The tracker never writes into a state tensor, so that a changed state is another tensor.
+// The tracker never writes into a state tensor, so a changed state is a different tensor.
 bool are_same(const checkpointing::RngTracker::States& a, const checkpointing::RngTracker::States& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
     return one.first == other.first &&

@@ -1,6 +1,6 @@
-// State that a forward depends on besides its inputs: random generators and autocast. It is
-// captured before the forward, put in place for the recomputation, and the previous state is
-// restored afterwards.
+// The state that a forward depends on besides its inputs: random generators and autocast. It is
+// captured before the forward and put in place for the recomputation. Afterwards the previous state
+// is restored.
 //
 //   Surroundings at_forward(devices, true);  y = f(x);  at_forward.keep_what_was_drawn_from({});
 //   { const SurroundingsScope there(at_forward); f(x); }
@@ -21,13 +21,13 @@
 
 namespace gannet::activation {
 
-/// The devices of these tensors, each once.
+/// Returns the devices of these tensors, each of them once.
 std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors);
 
 class Surroundings {
  public:
-  /// Captures the current state of this thread, for tensors on these devices. `has_rng`: includes
-  /// the default generators.
+  /// Captures the current state of this thread, for tensors on these devices. `has_rng`: also
+  /// captures the states of the default generators.
   Surroundings(const std::vector<at::Device>& devices, bool has_rng);
   /// Call it after the forward. Keeps only those default generators that were drawn from, and adds
   /// `others`.
@@ -59,7 +59,7 @@ class SurroundingsScope {
   SurroundingsScope(const SurroundingsScope&) = delete;
 
  private:
-  std::unique_lock<std::recursive_mutex> alone_;  // held if there are generator states, which are process-wide
+  std::unique_lock<std::recursive_mutex> alone_;  // held if there are generator states, since generators are process-wide
   Surroundings before_;
   bool caches_casts_;
 };

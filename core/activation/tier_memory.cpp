@@ -20,7 +20,7 @@ at::Tensor aligned_bytes(uint64_t bytes, uint64_t alignment) {
   return memory.narrow(0, static_cast<int64_t>((alignment - address % alignment) % alignment), static_cast<int64_t>(bytes));
 }
 
-// Minimum alignment of slots in a region, so that elements of every type are aligned.
+// The minimum alignment of slots in a region, so that elements of every type are aligned.
 constexpr uint64_t kSlotAlignment = 64;
 
 at::Tensor as_bytes(const at::Tensor& flat) { return flat.view(at::kByte); }
@@ -32,8 +32,8 @@ TierMemory::~TierMemory() {
 }
 
 // Shapes that change from step to step would leave spare pieces of every size behind. Therefore all
-// pieces together never take more than the most that was in use at once, or what is in use plus the
-// requested piece.
+// pieces together never take more bytes than the most that were in use at once, or than the pieces
+// in use and the requested one together.
 void* TierMemory::take(uint64_t& bytes, const std::string& name) {
   {
     const std::lock_guard lock(mutex_);
@@ -144,7 +144,7 @@ void TierMemory::fill(TierPiece& piece, const at::Tensor& flat) {
 }
 
 TierMemory::TierPiece::~TierPiece() {
-  read_ = Transfer();  // waits
+  read_ = Transfer();  // waits for the transfer
   write_ = Transfer();
   if (memory_ && !place_) memory_->give_back(region_, room_);
 }
@@ -156,7 +156,7 @@ at::Tensor TierMemory::TierPiece::in_place() {
 }
 
 void TierMemory::TierPiece::wait_for_write() {
-  const std::lock_guard lock(write_mutex_);  // the writer of a later piece may wait while this one is read
+  const std::lock_guard lock(write_mutex_);  // the writer of a later piece may wait here while this one is being read
   write_.wait();
   outgoing_.reset();
 }

@@ -1,9 +1,9 @@
-// Pieces of memory on a tier (an Offload plugin: the host, a drive), for data kept for backward:
-// written once, read by each backward. Memory of freed pieces is reused for later pieces of about
-// the same size.
+// Pieces of memory on a tier (an Offload plugin: the host, a drive) for data that is kept for
+// backward. A piece is written once, and read by each backward. The memory of freed pieces is
+// reused for later pieces of about the same size.
 //
-//   const auto piece = memory->write(flat, "inputs of the region 'block'");   // on a drive: in the background
-//   piece->start_read();                                                      // on a drive: reads ahead for the next read()
+//   const auto piece = memory->write(flat, "inputs of the region 'block'");   // on a drive: writes in the background
+//   piece->start_read();                                                      // on a drive: starts the next read()'s transfer
 //   at::Tensor values = piece->read();
 #pragma once
 
@@ -23,8 +23,8 @@ namespace gannet::activation {
 
 class TierMemory : public std::enable_shared_from_this<TierMemory> {
  public:
-  // The tier's registry and host table live as long as this object. At most `most_writes` writes
-  // are in flight at a time; each holds a copy in host memory.
+  // The tier's registry and host table must live as long as this object. At most `most_writes`
+  // writes are in flight at a time; each holds a copy in host memory.
   explicit TierMemory(std::shared_ptr<Offload> tier, size_t most_writes = 1)
       : tier_(std::move(tier)), alignment_(tier_->alignment_bytes()), most_writes_(most_writes) {}
   ~TierMemory();
@@ -53,7 +53,7 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     ~TierPiece();
     TierPiece(const TierPiece&) = delete;
     void start_read();
-    /// Discards a read that start_read() began and no read() has taken.
+    /// Discards a read that start_read() began, and whose data no read() has taken.
     void drop_read();
     /// Returns [numel] elements with the dtype and device of the written tensor. If the tier has an
     /// address and the device is the CPU, the tensor is the piece's own memory. Not thread-safe:
@@ -70,7 +70,7 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     std::weak_ptr<TierPiece> self_;
     void* region_ = nullptr;
     uint64_t offset_ = 0, room_ = 0;  // bytes
-    std::shared_ptr<void> place_;     // keeps the caller's region alive; null: the region is the piece's own
+    std::shared_ptr<void> place_;     // keeps the caller's region and its `keeper` alive; null: the piece owns its region
     int64_t numel_ = 0;
     at::ScalarType dtype_ = at::kFloat;
     at::Device device_ = at::kCPU;
@@ -79,14 +79,15 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     Transfer write_, read_;           // declared after the tensors, so that they are destroyed (and wait) first
   };
 
-  /// `flat` is contiguous and one-dimensional; the caller may overwrite it when this returns.
-  /// Throws the tier's Error, also when a drive is full. A background failure is thrown by a later
-  /// call.
+  /// Writes `flat`, which is contiguous and one-dimensional, to a new piece. The caller may
+  /// overwrite `flat` when this returns. Throws the tier's Error, for example if a drive is full. A
+  /// later call throws the error of a background write.
   std::shared_ptr<TierPiece> write(const at::Tensor& flat, const std::string& name);
 
   /// Allocates `slots` slots for pieces of at most `bytes` each.
   std::shared_ptr<SlotRegion> reserve(uint64_t slots, uint64_t bytes, const std::string& name);
-  /// Like write(), but into a slot of a region. `keeper` lives as long as the piece.
+  /// Does the same, but writes into a slot of a region. `keeper` is kept alive as long as the
+  /// piece.
   std::shared_ptr<TierPiece> write(const at::Tensor& flat, const std::shared_ptr<SlotRegion>& region, uint64_t slot,
                                    std::shared_ptr<void> keeper);
 
@@ -100,15 +101,16 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   // Returns a region of at least `bytes` bytes and sets `bytes` to its size.
   void* take(uint64_t& bytes, const std::string& name);
   void give_back(void* region, uint64_t bytes);
-  // The earliest write in flight if no further write may start; null: one may.
+  // Returns the earliest piece whose write is in flight, if no further write may start; null if one
+  // may.
   std::shared_ptr<TierPiece> earliest_of_too_many();
 
   const std::shared_ptr<Offload> tier_;
   const uint64_t alignment_;
   const size_t most_writes_;
   mutable std::mutex mutex_;
-  std::multimap<uint64_t, void*> spare_;          // by bytes
-  std::deque<std::weak_ptr<TierPiece>> writing_;  // the earliest first; without those that are being waited for
+  std::multimap<uint64_t, void*> spare_;          // by size in bytes
+  std::deque<std::weak_ptr<TierPiece>> writing_;  // the earliest first; without those that a thread is waiting for
   uint64_t bytes_ = 0, spare_bytes_ = 0, most_used_bytes_ = 0;
 };
 

@@ -43,8 +43,8 @@ RegionRecord RegionRecorder::finish() {
   for (const auto& [key, kept] : operators_->kept()) record.writes_.push_back({kept.tensor, kept.values});
   for (const auto& weak : operators_->reads()) {
     const auto tensor = weak.lock();
-    // Tensors that the region writes are restored for a recomputation, so that later changes of
-    // them do not matter.
+    // Tensors that the region writes are restored for a recomputation, so later changes to them do
+    // not matter.
     if (!tensor || operators_->has_kept(at::Tensor(tensor))) continue;
     const auto& counter = tensor->version_counter();
     record.reads_.push_back({weak, counter.enabled() ? counter.current_version() : 0, tensor->requires_grad()});

@@ -1,15 +1,15 @@
-// Records what a region's forward did with existing tensors, so that a recomputation starts from
-// the same state as the forward and leaves the same state behind.
+// Records which existing tensors a region's forward read and wrote, so that a recomputation starts
+// from the same state as the forward and leaves the same state behind.
 //
 //   RegionRecorder recorder(inputs);  { const zero::ObserverScope seen(recorder.observer()); f(x); }
 //   const RegionRecord record = recorder.finish();
 //   ...
 //   record.require_unchanged("the region");    // checks tensors that the forward read
-//   { const RecordReplay there(record); f(x); }    // written tensors as before the forward; current state restored afterwards
+//   { const RecordReplay there(record); f(x); }    // written tensors are as before the forward; undone afterwards
 //
-// Operators are observed through params/observer.h. Not covered: memory that the program reads and
-// writes by address, and storages over memory that LibTorch does not own (from_blob without a
-// deleter), which are neither kept nor written.
+// Operators are observed through params/observer.h. Two things are not covered: memory that the
+// program reads and writes by address, and storages over memory that LibTorch does not own
+// (from_blob without a deleter); such storages are neither kept nor written.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -24,7 +24,7 @@
 
 namespace gannet::activation {
 
-// A generator and its state before the first operator that drew from it.
+// A generator, and its state before the first operator that drew from it.
 struct GeneratorSnapshot {
   at::Generator generator;
   at::Tensor state;
@@ -32,8 +32,8 @@ struct GeneratorSnapshot {
 
 class RegionRecord {
  public:
-  /// Throws Error(kOrder) if a tensor was changed in place since, and Error(kMismatch) if its
-  /// requires_grad was.
+  /// Throws Error(kOrder) if a tensor that the forward read was changed in place afterwards, and
+  /// Error(kMismatch) if its requires_grad changed.
   void require_unchanged(const std::string& region) const;
 
  private:
@@ -62,7 +62,7 @@ class RegionRecorder {
   const std::string& current_operator() const;
   /// Ends the recording.
   RegionRecord finish();
-  /// Generators that were passed to operators.
+  /// The generators that were passed to operators, with their states.
   std::vector<GeneratorSnapshot> drawn_from() const;
 
  private:

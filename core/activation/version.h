@@ -1,5 +1,5 @@
-// A tensor's version at some moment, without the tensor. A saved-tensor hook disables LibTorch's
-// own version check, so that the code that keeps a saved tensor must compare versions itself.
+// The version of a tensor at some moment, without the tensor itself. A saved-tensor hook disables
+// LibTorch's own version check, so the code that keeps a saved tensor must compare versions itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>

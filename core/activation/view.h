@@ -1,5 +1,5 @@
-// Describes tensors as memory: which elements of a storage a tensor covers. Also creates tensors
-// from such a description, without a graph and without an observable operator.
+// Describes which elements of a storage a tensor covers. Also creates tensors from such a
+// description, without a graph and without running an operator that observers see.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ struct View {
   int64_t offset = 0;  // in elements
   at::ScalarType dtype = at::kFloat;
   explicit View(const at::Tensor& tensor);
-  /// `count` bytes, starting at byte `begin`.
+  /// A view of `count` bytes, starting at byte `begin`.
   static View of_bytes(int64_t begin, int64_t count);
   bool operator==(const View&) const = default;
 
@@ -36,10 +36,10 @@ struct View {
 /// be empty.
 int64_t span_of(const at::Tensor& tensor);
 /// Whether storage and strides fully describe the tensor: it is not quantized, lazily conjugated,
-/// negated, or an inference tensor.
+/// lazily negated, or an inference tensor.
 bool is_plain(const at::Tensor& tensor);
-/// Whether it is a leaf that requires a gradient, or a view of one: a parameter, which its owner
-/// keeps.
+/// Whether the tensor is a leaf that requires a gradient, or a view of such a leaf. These are
+/// parameters, which their owner keeps.
 bool is_of_leaf(const at::Tensor& tensor);
 /// Creates a tensor over a storage, without a graph and with its own version counter. `keys` are
 /// those of the original tensor.

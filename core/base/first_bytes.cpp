@@ -57,7 +57,7 @@ bool starts_with_any_case(std::string_view text, std::string_view lower) {
          });
 }
 
-// Reads "size 548118077", the third line of a pointer.
+// Describes a Git LFS pointer. Its third line is "size 548118077".
 RecognizedFormat lfs_pointer(std::string_view head) {
   RecognizedFormat found{Format::kLfsPointer, "a Git LFS pointer, which stands for a file that was not fetched",
                          "run `git lfs install` and `git lfs pull` in the repository, or download the file itself"};
@@ -85,14 +85,15 @@ bool is_yaml(std::string_view text) {
          std::all_of(line.begin(), line.end(), [](unsigned char c) { return c >= ' ' || c == '\t'; });
 }
 
-// Whether it is a few words of ASCII. Shorter text may be the head of anything.
+// Whether the text is a few words of ASCII. A shorter text may be the beginning of any format.
 bool is_text(std::string_view text) {
   return text.size() >= 12 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
            return (c >= ' ' && c < 0x7f) || c == '\t' || c == '\n' || c == '\r';
          });
 }
 
-// 8 bytes with the length of a JSON object, then that object.
+// Whether the file begins like safetensors: 8 bytes with the length of a JSON object, then the
+// object.
 bool is_safetensors(std::string_view head) {
   uint64_t length = 0;
   if (head.size() < 9) return false;

@@ -2,7 +2,7 @@
 // that a Git LFS pointer or an HTML error page under a model's name is reported as such, and not as
 // a damaged model.
 //
-//   require_format(head, file_bytes, path, {Format::kZip, Format::kPickle});   // throws an Error that names another format
+//   require_format(head, file_bytes, path, {Format::kZip, Format::kPickle});   // throws an Error that names any other format
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace gannet {
 
 enum class Format {
-  kUnknown,  // the reader reports it in its own words
+  kUnknown,  // the reader reports the problem itself
   kEmpty,
   kZip,  // torch.save writes it, among others
   kPickle,
@@ -22,12 +22,12 @@ enum class Format {
   kYaml,
   kLfsPointer,
   kHtml,
-  kText,  // a short text of no format above, such as a server's answer instead of a file
+  kText,  // a short text in none of the formats above, such as a server's answer in place of a file
   kTar,
-  kOther,  // compressed files, GGUF, HDF5 and others that no reader accepts
+  kOther,  // formats that no reader accepts, such as compressed files, GGUF and HDF5
 };
 
-// Most bytes of the head that are examined.
+// The number of bytes at the beginning of a file that are examined.
 inline constexpr size_t kHeadBytes = 512;
 
 struct RecognizedFormat {

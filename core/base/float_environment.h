@@ -1,5 +1,6 @@
-// The calling thread's floating-point environment: rounding, denormals, trapping faults. Reading it
-// takes a few cycles, so it is cheap enough to read around every call of foreign code.
+// The calling thread's floating-point environment: the rounding mode, the handling of denormals,
+// and which exceptions trap. Reading it takes a few cycles, so it is cheap enough to read around
+// every call of foreign code.
 //
 //   const auto before = FloatEnvironment::now();
 //   foreign();

@@ -12,8 +12,8 @@ namespace gannet {
 
 bool matches_glob(std::string_view pattern, std::string_view name);
 
-/// did_you_mean() for a pattern that matches none of these dotted names. Suggests names, and
-/// patterns that match some of them.
+/// Like did_you_mean(), for a pattern that matches none of these dotted names. Suggests names, and
+/// patterns that match some of the names.
 std::string nearest_globs(std::string_view pattern, const std::vector<std::string>& names);
 
 }  // namespace gannet

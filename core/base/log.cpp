@@ -15,7 +15,7 @@ struct State {
   std::shared_ptr<spdlog::logger> logger;
 };
 
-// Never destroyed: a line may be logged while the program's statics are torn down.
+// Never destroyed, since a line may be logged while the program's static objects are destroyed.
 State& state() {
   static State& instance = *[] {
     auto* created = new State;

@@ -15,7 +15,7 @@
 namespace gannet {
 namespace {
 
-// Names as in /proc/cpuinfo: x86's, then Arm's.
+// The instruction sets by their names in /proc/cpuinfo, those of x86 first, then those of Arm.
 constexpr std::array kSets = {"sse4_2",      "avx",      "f16c",  "fma",     "avx2", "avx512f", "avx512bw", "avx512_bf16",
                               "avx512_fp16", "amx_bf16", "asimd", "asimdhp", "bf16", "sve",     "sve2"};
 

@@ -1,4 +1,4 @@
-// Describes this machine in reports for people. Nothing is decided from it.
+// Describes this machine, for reports that people read. No code makes decisions by it.
 //
 //   const Machine machine = this_machine();   // {"node7", "Linux 6.1.0 x86_64", "AMD EPYC 9654", 2, ...}
 #pragma once
@@ -13,10 +13,10 @@ struct Machine {
   std::string host, system;  // "Linux 6.1.0 x86_64"
   std::string distribution;  // "" if the system does not provide it
   std::string processor;     // "AMD EPYC 9654 96-Core Processor"
-  int64_t cores = 0;         // cores that this process may use, given its affinity
+  int64_t cores = 0;         // the number of cores that this process may use, given its affinity
   int64_t cores_of_machine = 0;
   std::vector<std::string>
-      instruction_sets;  // those that matter for speed: "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16" ...
+      instruction_sets;  // the ones that matter for speed: "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16" ...
 };
 
 // `proc` is the mount point of that file system.

@@ -26,7 +26,8 @@ namespace {
 
 std::optional<uint64_t> finite(rlim_t limit) { return limit == RLIM_INFINITY ? std::nullopt : std::optional<uint64_t>(limit); }
 
-// The smallest share among this process's groups. In version 2, "200000 100000" means two cores.
+// The smallest number of cores that any of this process's cgroups allows. In version 2, "200000
+// 100000" means two cores.
 std::optional<double> cores_of(const std::string& cgroups, const std::string& membership) {
   std::optional<double> smallest;
   const auto take = [&](double quota, double period) {
@@ -49,7 +50,8 @@ std::optional<double> cores_of(const std::string& cgroups, const std::string& me
   return smallest;
 }
 
-// The kernel's file system numbers (from linux/magic.h and from the file systems).
+// The numbers by which the kernel identifies file systems (from linux/magic.h and from the sources
+// of the file systems).
 constexpr std::pair<uint32_t, const char*> kFileSystems[] = {
     {0xEF53, "ext4"},      {0x58465342, "xfs"},   {0x9123683E, "btrfs"},   {0x2FC12FC1, "zfs"},     {0xF2F52010, "f2fs"},
     {0x01021994, "tmpfs"}, {0x858458F6, "ramfs"}, {0x794C7630, "overlay"}, {0x6969, "nfs"},         {0xFE534D42, "smb"},

@@ -1,5 +1,5 @@
 // Limits of this process other than memory (machine_memory.h): resource limits, folders on disk,
-// network interfaces. For people who read it; nothing is decided from it.
+// network interfaces. They are for reports that people read; no code makes decisions by them.
 //
 //   machine_limits().open_files;                    // 1024
 //   look_at("/local_nvme").takes_direct_io;         // true
@@ -16,8 +16,8 @@ namespace gannet {
 struct MachineLimits {
   std::optional<uint64_t> locked_memory_bytes;               // `ulimit -l`; nullopt: no limit
   std::optional<uint64_t> open_files, open_files_hard;       // `ulimit -n`, and the most it may be raised to
-  std::optional<uint64_t> aio_requests, aio_requests_taken;  // fs.aio-max-nr, fs.aio-nr; nullopt: unknown
-  std::optional<double> cores_of_cgroup;                     // processor time that the cgroup allows, in cores
+  std::optional<uint64_t> aio_requests, aio_requests_taken;  // fs.aio-max-nr and fs.aio-nr; nullopt: unknown
+  std::optional<double> cores_of_cgroup;                     // cores of processor time that the cgroup allows; nullopt: no limit
 };
 
 // `proc` and `cgroups` are the mount points of those file systems.
@@ -25,14 +25,14 @@ MachineLimits machine_limits(const std::string& proc = "/proc", const std::strin
 
 struct FolderState {
   std::string folder;       // the requested folder, or its nearest existing ancestor
-  std::string file_system;  // its number if the name is unknown
-  bool is_memory = false;   // tmpfs, ramfs: files in it take memory
+  std::string file_system;  // the name, or the number if the name is unknown
+  bool is_memory = false;   // tmpfs or ramfs, where files take up memory
   uint64_t total_bytes = 0, free_bytes = 0;
   std::string not_writable;      // why no file can be created in it; "" if one can
   bool takes_direct_io = false;  // also false if no file can be created
 };
 
-// Creates a temporary file in the folder, writes one block to it and removes it.
+// Examines a folder. Creates a temporary file in it, writes one block to the file and removes it.
 FolderState look_at(const std::string& folder);
 
 struct NetworkInterface {

@@ -21,7 +21,7 @@ void take_smaller(std::optional<uint64_t>& smallest, std::optional<uint64_t> oth
   if (other && (!smallest || *other < *smallest)) smallest = other;
 }
 
-// Memory that a group's processes hold and that cannot be reclaimed at once.
+// The memory of a cgroup's processes that cannot be reclaimed at once.
 std::optional<uint64_t> used_in(const std::string& folder, bool is_version_2) {
   auto used = first_number_in(folder + (is_version_2 ? "/memory.current" : "/memory.usage_in_bytes"));
   if (!used) return std::nullopt;
@@ -86,7 +86,7 @@ CgroupMemory cgroup_memory(const MemoryCgroup& cgroup) {
     if (limit && *limit >= kNoLimit) limit.reset();
     take_smaller(memory.limit_bytes, limit);
     if (limit) take_smaller(memory.free_bytes, left_of(limit, used_in(folder, cgroup.is_version_2).value_or(0)));
-    // The second condition ends the loop at the root, for a group that is not below `top`.
+    // For a group that is not below `top`, the second condition ends the loop at the root.
     if (folder == cgroup.top || !path.has_relative_path()) break;
   }
   return memory;
@@ -132,9 +132,10 @@ uint64_t free_bytes(const std::string& path) {
       place.resize(slash);
     }
   }
-  // Pseudo file systems report no blocks, which does not mean that they are full.
+  // Pseudo file systems report that they have no blocks, which does not mean that they are full.
   if (status.f_blocks == 0) return UINT64_MAX;
-  // f_bavail, not f_bfree: this process cannot use blocks reserved for root.
+  // Uses f_bavail, not f_bfree, since this process cannot use the blocks that are reserved for
+  // root.
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
 }
 

@@ -9,7 +9,8 @@
 namespace gannet {
 namespace {
 
-// "+<result>", or "-<code> <bytes of the message> <message><next step>".
+// An outcome is "+<result>", or "-<code> <bytes of the message> <message><next step>". Returns the
+// latter.
 std::string text_of(const Error& error) {
   return formatted("-{} {} ", static_cast<int>(error.code()), error.message().size()) + error.message() + error.next_step();
 }
@@ -45,6 +46,15 @@ std::string outcome_of(const std::function<void()>& part) {
     part();
     return std::string();
   });
+}
+
+std::string outcome_of_errors(const std::function<void()>& part) {
+  try {
+    part();
+    return "+";
+  } catch (const Error& error) {
+    return text_of(error);
+  }
 }
 
 std::optional<Error> error_in(const std::string& outcome) {

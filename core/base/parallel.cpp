@@ -34,7 +34,7 @@ struct Chunks {
 #ifdef GANNET_STD_THREADS
 
 uint32_t parallel_thread_count() {
-  // Read once, because the library opens and reads a file each time.
+  // The number is read only once, because the library opens and reads a file each time.
   static const uint32_t count = std::max(1u, std::min(4u, std::thread::hardware_concurrency()));
   return count;
 }
@@ -57,7 +57,8 @@ int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_b
 
 #else
 
-// LibTorch's pool is OpenMP's as well, so this reads the value of its set_num_threads.
+// LibTorch uses OpenMP's thread pool, too, so this is the number that was set by its
+// set_num_threads.
 uint32_t parallel_thread_count() { return static_cast<uint32_t>(std::max(1, omp_get_max_threads())); }
 
 int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument) {

@@ -1,6 +1,6 @@
 // The host's parallel loop, used by gannet_host::parallel_for and by the core's own passes over
-// memory. Call it only from the engine's thread. Bodies in C return codes; an exception of a C++
-// body ends the loop and is rethrown.
+// memory. Call it only from the engine's thread. A C body returns a status code; an exception of a
+// C++ body is rethrown after the loop.
 #pragma once
 
 #include <gannet/abi.h>
@@ -17,14 +17,14 @@ namespace gannet {
 int32_t parallel_for(uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body, void* argument);
 uint32_t parallel_thread_count();
 
-// Calls body(begin, end). Rethrows its exception after all parts have ended; if several threw, the
-// first in time.
+// Calls body(begin, end) for each part of the range. After all parts have ended, rethrows the first
+// exception that a part threw.
 template <class Body>
 void parallel_for(uint64_t begin, uint64_t end, uint64_t grain, Body&& body) {
   struct Loop {
     std::remove_reference_t<Body>* body;
     std::atomic<bool> has_failed{false};
-    std::exception_ptr thrown;  // set by the part that set has_failed; read after the loop ends
+    std::exception_ptr thrown;  // set by the part that set has_failed; read after the loop
   } loop{&body, {}, {}};
   parallel_for(
       begin, end, grain,

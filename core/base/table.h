@@ -1,4 +1,4 @@
-// A text table for the terminal: columns are as wide as their widest cell; the last one is not
+// A text table for the terminal. Each column is as wide as its widest cell; the last column is not
 // padded.
 #pragma once
 

@@ -38,8 +38,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 
 namespace {
 
-// C0, DEL and C1, and the marks U+200E, U+200F, U+202A to U+202E and U+2066 to U+2069, which
-// reorder text on a terminal.
+// Whether a character is one of C0, DEL and C1, or one of the marks U+200E, U+200F, U+202A to
+// U+202E and U+2066 to U+2069, which reorder text on a terminal.
 bool is_control(std::string_view character) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7F;
@@ -118,15 +118,15 @@ std::string shape_text(std::span<const int64_t> shape) {
 
 namespace {
 
-// Whether `word` is the first whole words of a name: "train_micro_batch_size" of
-// "train_micro_batch_size_per_gpu".
+// Whether a name begins with `word`, and `word` ends where a word of the name ends, as
+// "train_micro_batch_size" does in "train_micro_batch_size_per_gpu".
 bool is_beginning(std::string_view word, std::string_view name) {
   return word.size() >= 4 && name.size() > word.size() && name.starts_with(word) &&
          (name[word.size()] == '_' || name[word.size()] == '-');
 }
 
-// Whether `word` is some of the words of a name, at least two, in order: "warmup_steps" of
-// "warmup_num_steps".
+// Whether `word` consists of some of the words of a name, in the same order and at least two of
+// them, as "warmup_steps" does for "warmup_num_steps".
 bool is_part(std::string_view word, std::string_view name) {
   const auto words = split(word, '_'), all = split(name, '_');
   if (words.size() < 2 || words.size() >= all.size()) return false;
@@ -138,7 +138,7 @@ bool is_part(std::string_view word, std::string_view name) {
 }  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  // Keeps three rows of the table, because a transposition looks two rows back.
+  // Three rows of the table are kept, because a transposition looks two rows back.
   std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) previous[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -159,7 +159,7 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
   for (const auto& candidate : candidates) {
     const std::string name = lower(candidate);
     const size_t distance = edit_distance(folded, name);
-    // Ranked after a single typo and before everything farther off.
+    // These two cases rank after a single typo, and before every greater distance.
     if (distance > 1 && is_beginning(folded, name))
       ranked.emplace_back(2, candidate);
     else if (distance > 1 && is_part(folded, name))
@@ -176,7 +176,7 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   std::vector<std::string> near = nearest(word, candidates, 5);
   if (near.empty()) return "";
-  // If several names share the words, suggest all of them.
+  // If up to four of the nearest names contain the given words, suggests all of these names.
   const std::string folded = lower(word);
   const auto share = [&](bool (*is_of)(std::string_view, std::string_view)) {
     const auto is_other = [&](const std::string& name) { return !is_of(folded, lower(name)); };

@@ -12,7 +12,7 @@
 namespace gannet {
 
 std::string lower(std::string_view text);
-std::vector<std::string> split(std::string_view text, char separator);  // empty parts dropped
+std::vector<std::string> split(std::string_view text, char separator);  // empty parts are dropped
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
 /// Makes `text` safe for a terminal: control characters, direction marks and bytes that are not
@@ -27,18 +27,18 @@ std::string short_number(double number);                       // "0.00025", "1e
 std::string in_quotes(std::string_view text);                  // "'text'"
 std::string shape_text(std::span<const int64_t> shape);        // "[2, 3]"
 
-/// Damerau-Levenshtein distance (insertions, deletions, substitutions, transpositions of
-/// neighbors).
+/// The Damerau-Levenshtein distance (insertions, deletions, substitutions, transpositions of
+/// neighboring letters).
 size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidates nearest to `word`, best first, at most `limit`. A candidate qualifies if `word`
-/// is its first words ("loss" of "loss_scale"), if it contains all words of `word` ("bucket_size"
-/// of "reduce_bucket_size"), or if it differs in at most a third of the letters (at least 2 are
-/// allowed).
+/// The candidates nearest to `word`, best first, at most `limit`. A candidate qualifies if its
+/// first words are `word` ("loss" for "loss_scale"), if it contains all words of `word`
+/// ("bucket_size" for "reduce_bucket_size"), or if it differs in at most a third of the letters (2
+/// are always allowed).
 std::vector<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates, size_t limit = 1);
 
-/// "; did you mean 'x'?"; "; did you mean 'x_y' or 'x_z'?" if up to four names begin with "x"; ""
-/// if nothing is near.
+/// Returns "; did you mean 'x'?", or "; did you mean 'x_y' or 'x_z'?" if up to four names begin
+/// with "x", or "" if nothing is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace gannet

@@ -1,4 +1,4 @@
-// UTF-8 as RFC 3629 defines it: no overlong form, no surrogate, nothing above U+10FFFF.
+// UTF-8 as RFC 3629 defines it: without overlong forms, surrogates and characters above U+10FFFF.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace gannet {
 
-// Length in bytes of the character that begins at `at`; 0 if none does.
+// The length in bytes of the character that begins at `at`; 0 if no valid character begins there.
 inline size_t utf8_length(std::string_view text, size_t at = 0) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char lead = byte(0);
@@ -18,7 +18,7 @@ inline size_t utf8_length(std::string_view text, size_t at = 0) {
   if (length == 0 || length > text.size() - at) return 0;
   for (size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
-  if (lead == 0xE0 && byte(1) < 0xA0) return 0;  // overlong
+  if (lead == 0xE0 && byte(1) < 0xA0) return 0;  // an overlong form
   if (lead == 0xF0 && byte(1) < 0x90) return 0;
   if (lead == 0xED && byte(1) >= 0xA0) return 0;  // a surrogate
   if (lead == 0xF4 && byte(1) >= 0x90) return 0;  // above U+10FFFF

@@ -22,9 +22,9 @@ void write_string(std::string& out, const std::string& text) {
   out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Written by hand: the shortest text that reads back as the same number is 1e+05 and 3e-04 here,
-// but 100000.0 and 0.0003 in the JSON library. Metrics files and printed configs keep the forms
-// from here.
+// Does not use the JSON library: here, the shortest text that reads back as the same number is
+// 1e+05 or 3e-04; in the library it is 100000.0 or 0.0003. Metrics files and printed configs keep
+// the forms that are written here.
 void write_number(std::string& out, double number) {
   if (!std::isfinite(number)) {  // JSON has no such numbers; DeepSpeed's reader accepts these words
     out += std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";

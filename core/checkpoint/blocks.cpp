@@ -44,7 +44,8 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
   std::exception_ptr failure;
   auto work = [&] {
     try {
-      // Aligned and rounded up to 2 MiB for transparent huge pages; direct I/O accepts this.
+      // The buffer is aligned and rounded up to 2 MiB for transparent huge pages; direct I/O
+      // accepts this.
       std::unique_ptr<char, MemoryDeleter> buffer(
           static_cast<char*>(std::aligned_alloc(2 << 20, (buffer_bytes + (2 << 20) - 1) >> 21 << 21)));
       if (!buffer) throw std::bad_alloc();
@@ -72,7 +73,8 @@ void on_threads(uint64_t count, uint64_t buffer_bytes, const std::function<void(
   if (failure) std::rethrow_exception(failure);
 }
 
-// Opens for direct I/O if the file system supports it, else for the page cache.
+// Opens a file for direct I/O if the file system supports it, otherwise for I/O through the page
+// cache.
 files::Descriptor open_direct(const std::string& path, int flags) {
   files::Descriptor file(::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0666));
   return file >= 0 ? std::move(file) : files::open_file(path, flags);
@@ -89,7 +91,8 @@ files::Descriptor open_direct(const std::string& path, int flags) {
 class BlockSource {
  public:
   explicit BlockSource(const BlockFile& file) : path_(file.path), bytes_(file.bytes), direct_(open_direct(file.path, O_RDONLY)) {
-    // Used only to ask which pages are cached. If that fails, everything is read from the disk.
+    // The mapping is used only to ask which pages are cached. If that fails, everything is read
+    // from the disk.
     void* mapping = bytes_ > 0 ? ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, direct_, 0) : MAP_FAILED;
     if (mapping != MAP_FAILED) mapping_ = static_cast<char*>(mapping);
     if (mapping_) cached_ = files::Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
@@ -99,7 +102,8 @@ class BlockSource {
   }
   BlockSource(const BlockSource&) = delete;
 
-  // A hint: pages may be evicted before they are read, which is slower but gives the same bytes.
+  // Whether the bytes are in the page cache. This is only a hint: pages may be evicted before they
+  // are read, which makes the read slower but gives the same bytes.
   bool is_cached(uint64_t begin, uint64_t size) const {
     if (!mapping_ || cached_ < 0 || begin % kAlignment != 0) return false;
     std::vector<unsigned char> pages(rounded_up(size) / kAlignment);
@@ -126,7 +130,7 @@ class BlockSource {
 
   // `to` has room for `size` rounded up for direct I/O.
   uint64_t read_direct(char* to, uint64_t size, uint64_t begin) const {
-    bool is_direct = true;  // as far as this call knows: several threads read one file
+    bool is_direct = true;  // as far as this call knows; other threads read the same file
     for (uint64_t done = 0; done < size;) {
       const ssize_t count = ::pread(direct_, to + done, rounded_up(size - done), static_cast<off_t>(begin + done));
       if (count < 0 && errno == EINTR) continue;
@@ -152,8 +156,8 @@ class BlockSource {
 
 std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const BlockFiller& fill) {
   files::Descriptor file = open_direct(path, O_WRONLY | O_CREAT | O_TRUNC);
-  // Reserves all space first: detects a full disk before the first byte, and blocks need not extend
-  // the file.
+  // Reserves all space first, so that a full disk is detected before the first byte is written, and
+  // blocks need not extend the file.
   if (bytes > 0 && ::fallocate(file, 0, 0, static_cast<off_t>(rounded_up(bytes))) != 0 &&
       (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
     files::io_failed(formatted("reserve {} for", size_text(bytes)), path, errno);

@@ -37,11 +37,11 @@ struct BlockRequest {
   uint64_t block = 0;
 };
 
-// Handles blocks. All members are called from several threads concurrently. An exception ends
-// read_blocks(), which rethrows it.
+// The functions that read_blocks() calls for blocks, from several threads concurrently. An
+// exception in one of them ends read_blocks(), which rethrows it.
 struct BlockReader {
-  // Returns memory to read a whole block into, or null. Saves a copy for blocks in the page cache.
-  // Contents are unspecified if the block failed its checksum.
+  // Returns memory to read a whole block into, or null. This saves a copy for blocks in the page
+  // cache. The contents of the memory are unspecified if the block failed its checksum.
   std::function<char*(const BlockRequest&, uint64_t bytes)> place = nullptr;
   std::function<void(const BlockRequest&, const char* data, uint64_t bytes)>
       use;  // called with a verified block, unless `place` gave memory

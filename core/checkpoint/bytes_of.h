@@ -52,10 +52,11 @@ class BytesOf {
  private:
   static at::Tensor host(char* memory, uint64_t bytes) { return at::from_blob(memory, {static_cast<int64_t>(bytes)}, at::kByte); }
 
-  // tensor_ keeps the storage alive. bytes_ is the same memory as [nbytes] uint8, only on a device.
+  // tensor_ keeps the storage alive. bytes_ is the same memory as [nbytes] uint8; it is set only on
+  // a device.
   at::Tensor tensor_, bytes_;
   std::shared_ptr<StoredBytes> stored_;
-  std::optional<c10::Stream> stream_;  // only on a device
+  std::optional<c10::Stream> stream_;  // set only on a device
 };
 
 }  // namespace gannet::checkpoint

@@ -25,8 +25,8 @@ std::vector<std::string> entries_of(const std::string& folder) try {
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
-// Other programs also use manifest.json: without "gannet" it is theirs. An unreadable one may be
-// ours and damaged.
+// Whether a manifest.json belongs to another program, as it does if it has no "gannet". An
+// unreadable one may be a damaged manifest of ours.
 bool is_manifest_of_others(const std::string& path) try {
   const Value manifest = config::parse_value(files::read_file(path, kMaxManifestBytes));
   return !manifest.is_dict() || !manifest.as_dict().find("gannet");
@@ -140,7 +140,7 @@ std::vector<FoundCheckpoint> scan(const std::string& folder) {
   for (const std::string& name : names) {
     const std::string path = formatted("{}/{}", folder, name);
     if (name.front() != '.') {
-      if (name != "lost+found") add(name, path);  // at the root of many file systems, owned by root
+      if (name != "lost+found") add(name, path);  // a folder at the root of many file systems, owned by root
       continue;
     }
     // On file systems that cannot exchange folders, a save interrupted while replacing a tag leaves

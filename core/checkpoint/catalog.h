@@ -13,16 +13,17 @@ namespace gannet::checkpoint {
 
 inline constexpr const char* kLatestName = "latest";
 
-// "" if `tag` is a valid name of a checkpoint, else what is wrong with it.
+// Returns "" if `tag` is a valid name of a checkpoint, otherwise what is wrong with it.
 std::string tag_fault(const std::string& tag);
 
 // Reads the manifest in `path` and checks the sizes of its files. Throws Error(kCorrupt,
 // kUnsupported, kIo).
 Manifest inspect(const std::string& path);
-// [files] Whether a file is in another machine's folder: the manifest names several keepers, and
-// files of some of them are here, but none of this file's keeper. False: the file must be here.
+// [files] Whether each file is in another machine's folder: the manifest names several keepers, and
+// files of some of them are here, but none of this file's keeper. False means that the file must be
+// here.
 std::vector<bool> lies_elsewhere(const Manifest& manifest, const std::string& path);
-void check_sizes(const Manifest& manifest, const std::string& path);  // messages begin with the file's name
+void check_sizes(const Manifest& manifest, const std::string& path);  // error messages begin with the file's name
 
 struct FoundCheckpoint {
   std::string tag, path;
@@ -32,18 +33,18 @@ struct FoundCheckpoint {
   std::string saved_at = {};
 };
 
-// Newest first, then those with an unreadable manifest. Throws Error(kNotFound, kIo) for the folder
-// itself.
+// Returns the checkpoints, newest first, followed by those with an unreadable manifest. Throws
+// Error(kNotFound, kIo) if the folder itself cannot be read.
 std::vector<FoundCheckpoint> scan(const std::string& folder);
 
-inline constexpr uint64_t kMaxLatestBytes = 4096;  // of a regular file; larger ones are refused
+inline constexpr uint64_t kMaxLatestBytes = 4096;  // largest size of a regular `latest`; a larger one is refused
 
 // The content of <folder>/latest: a line with the tag and a line with its checksum. A single line,
 // as written by people and DeepSpeed, is accepted as well.
 struct LatestTag {
   std::string tag;
   std::string problem;      // for example "`latest` is missing"; then there is no tag
-  bool is_checked = false;  // has a checksum; a tag without one may be truncated
+  bool is_checked = false;  // the tag has a checksum; a tag without one may be truncated
 };
 LatestTag read_latest(const std::string& folder);
 std::string format_latest(const std::string& tag);

@@ -12,8 +12,8 @@
 //                            documents
 //   rank-00000.safetensors   rank 0's slices, each a tensor "<name>" or
 //                            "<name>#<index of its first element in the whole tensor>"
-// Staged in <folder>/.<tag>.tmp-<id>/, synced, then renamed; <folder>/latest names the newest and
-// is replaced last.
+// A checkpoint is staged in <folder>/.<tag>.tmp-<id>/, synced, and then renamed. <folder>/latest
+// names the newest checkpoint and is replaced last.
 // The caller defines the names of tensors (core/state/state_entry.h for the engine).
 #pragma once
 
@@ -34,15 +34,15 @@
 
 namespace gannet::checkpoint {
 
-// The ranks that save together. gather: every rank passes a text under the same `what` and receives
-// all of them, by rank.
+// The ranks that save together. In `gather`, every rank passes a text under the same `what` and
+// receives the texts of all ranks, by rank.
 struct Ranks {
   uint32_t rank = 0, size = 1;
   std::function<std::vector<std::string>(const std::string& what, const std::string& text)> gather;  // null for one rank
   // Identifies the machine if every machine has its own file system; "": all ranks share their
   // folders.
   std::string machine = {};
-  MeshShape mesh = {};  // of these ranks; without axes: a single axis, data
+  MeshShape mesh = {};  // the mesh of these ranks; without axes: a single axis, data
 };
 
 // The ranks that write to one folder: all ranks, or those of this machine.
@@ -56,27 +56,27 @@ struct Neighbours {
 // tensor exactly once; any rank may pass them.
 struct Slice {
   std::string name;
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // shape of the whole tensor
   int64_t begin = 0;
-  at::Tensor data;  // contiguous, in the tensor's dtype. Not copied: must not change until save() returns
-  std::shared_ptr<StoredBytes> stored = nullptr;  // its bytes, if `data` is on the "meta" device
-  bool is_for_neighbours = false;                 // these ranks' slices cover the tensor; other machines cover it themselves
+  at::Tensor data;  // contiguous, in the tensor's dtype; not copied, so it must not change until save() returns
+  std::shared_ptr<StoredBytes> stored = nullptr;  // the slice's bytes, if `data` is on the "meta" device
+  bool is_for_neighbours = false;                 // this machine's slices cover the tensor; other machines cover it themselves
   Split split = {};
 };
 
 struct Content {
   std::string tag;  // a file name; not "latest", not beginning with '.'
   std::vector<Slice> slices;
-  Dict document;                                                   // rank 0's is stored: data common to all ranks
-  Dict rank_document;                                              // of each rank, such as its RNG position
+  Dict document;                                                   // data common to all ranks; rank 0's is stored
+  Dict rank_document;                                              // each rank's own data, such as its RNG position
   std::function<void(const std::string& staging)> add_files = {};  // adds the caller's files, before the checkpoint is committed
 };
 
 struct SaveResult {
   std::string path;    // <folder>/<tag>
-  uint64_t bytes = 0;  // of all ranks' files
+  uint64_t bytes = 0;  // total size of all ranks' files
   double seconds = 0;
-  // Tensors of any rank with NaN or infinite elements, by name, and the number of such elements.
+  // The number of NaN and infinite elements, over all ranks, of each tensor that has any, by name.
   std::map<std::string, uint64_t> not_finite;
 };
 
@@ -85,7 +85,7 @@ class Saver {
   struct Options {
     bool save_latest = true;
     int64_t keep = 0;        // number of complete checkpoints of this run to keep, including the new one; 0: all
-    bool continues = false;  // existing checkpoints in the folder are this run's; otherwise another run's: reported and kept
+    bool continues = false;  // the folder's checkpoints are this run's; otherwise they are another's: reported and kept
   };
   // Makes and locks the folder (on rank 0), and removes unfinished files of dead jobs. If a living
   // job holds the lock, throws Error(kUnavailable) naming host, pid and start time; takes over a
@@ -117,7 +117,7 @@ struct TensorInfo {
 
 // A destination: `into` (contiguous, on CPU or device, in the tensor's dtype, with any number of
 // dimensions) receives elements [begin, begin + into.numel()) of the flattened tensor, or of the
-// local tensor of a split. It need not match how the checkpoint was split.
+// local tensor of a split. Targets need not match how the checkpoint was split.
 struct Target {
   std::string name;
   int64_t begin = 0;
@@ -132,21 +132,23 @@ class Opened {
   const std::string& tag() const;
   const Dict& document() const;
   uint32_t world_size() const;
-  const MeshShape& mesh() const;  // of the ranks that saved it
+  const MeshShape& mesh() const;  // the mesh of the ranks that saved it
   const Dict& rank_document(uint32_t rank) const;
   const std::vector<TensorInfo>& tensors() const;
   const TensorInfo* find(const std::string& name) const;
-  // Checkpoints that open() skipped: "step200: rank-00001.safetensors is truncated (...); used
-  // step100".
+  // Notes about checkpoints that open() skipped: "step200: rank-00001.safetensors is truncated
+  // (...); used step100".
   const std::vector<std::string>& notes() const;
 
-  // Reads and verifies. Every block touched is verified as a whole. Throws Error(kCorrupt) naming
-  // the file, the tensor and the fault; the targets' contents are then undefined.
+  // Reads the targets' elements, and verifies every block that it touches as a whole. Throws
+  // Error(kCorrupt) naming the file, the tensor and the fault; the targets' contents are then
+  // undefined.
   void read(const std::vector<Target>& targets) const;
   // Verifies every byte of every local file against the manifest, without loading. Returns one
   // sentence per fault; empty if there is none.
   std::vector<std::string> verify() const;
-  // Files of other machines' ranks, each of which has its own folder: "rank-00002.safetensors".
+  // The files of ranks on other machines, if each machine has its own folder:
+  // "rank-00002.safetensors".
   std::vector<std::string> elsewhere() const;
 
   struct State;
@@ -168,13 +170,13 @@ Opened open(const std::string& folder, const OpenOptions& options);
 
 // One line for `gannet checkpoint list` and for error messages.
 struct ListedCheckpoint {
-  std::string tag, problem;  // "" if complete
+  std::string tag, problem;  // problem: "" if complete
   uint64_t bytes = 0;
   int64_t step = -1;     // "global_steps" of the document, if present
   std::string saved_at;  // UTC, ISO 8601
   bool is_latest = false;
 };
 std::vector<ListedCheckpoint> list(const std::string& folder);  // newest first
-bool holds_checkpoints(const std::string& folder);              // complete or not
+bool holds_checkpoints(const std::string& folder);              // true if there is any, complete or not
 
 }  // namespace gannet::checkpoint

@@ -63,7 +63,8 @@ std::vector<ExportShard> plan(const ExportSource& from, const ExportOptions& opt
     char number[32] = "";
     if (shards.size() > 1) std::snprintf(number, sizeof(number), "-%05zu-of-%05zu", i + 1, shards.size());
     shards[i].name = options.format.stem + number + options.format.extension;
-    // Largest elements first, so that every tensor begins at a multiple of its element size.
+    // Tensors with the largest elements come first, so that every tensor begins at a multiple of
+    // its element size.
     std::stable_sort(shards[i].items.begin(), shards[i].items.end(), [](const ExportItem& a, const ExportItem& b) {
       return c10::elementSize(a.dtype) > c10::elementSize(b.dtype);
     });

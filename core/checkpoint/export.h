@@ -1,6 +1,7 @@
 // Exports a checkpoint's weights in the Hugging Face layout: model.safetensors, or shards
 // model-00001-of-0000N.safetensors with model.safetensors.index.json; or the same in another format
-// (convert/export_pt.h). Holds one tensor in memory at a time (small ones together, up to 64 MiB).
+// (convert/export_pt.h). An export holds one tensor in memory at a time (small ones together, up to
+// 64 MiB).
 #pragma once
 
 #include <functional>
@@ -29,9 +30,9 @@ struct ExportSource {
 // a buffer comes from the first rank "0.<axis><coordinate>" on the data axis that has it.
 std::vector<ExportSource::Tensor> weights_of(const Opened& from);
 // Like weights_of, with moving averages instead of the parameters that have one. Throws
-// Error(kNotFound) if none has.
+// Error(kNotFound) if no parameter has one.
 std::vector<ExportSource::Tensor> averages_of(const Opened& from);
-// `from` must outlive it.
+// `from` must outlive the result.
 ExportSource export_source(const Opened& from, bool averages = false);
 
 struct ExportItem {
@@ -42,18 +43,18 @@ struct ExportItem {
   uint64_t bytes() const;
 };
 
-// How a shard is written to a file. `each` passes its tensors in the order of the items, without
-// aliases.
+// How a shard is written to a file: `write` calls `each`, which passes the shard's tensors to `use`
+// in the order of the items, without aliases.
 using EachTensor = std::function<void(const std::function<void(const at::Tensor&)>& use)>;
 struct ExportFormat {
   std::string stem, extension;  // "model", ".safetensors"
   bool has_aliases;             // false: each tensor has only one name in the file
-  std::function<void(const std::string& path, const std::vector<ExportItem>& items, const EachTensor& each)> write;  // syncs
+  std::function<void(const std::string& path, const std::vector<ExportItem>& items, const EachTensor& each)> write;  // syncs it
 };
 const ExportFormat& safetensors_format();
 
 struct ExportOptions {
-  std::optional<c10::ScalarType> dtype = {};  // for floating-point tensors; else the saved dtype
+  std::optional<c10::ScalarType> dtype = {};  // dtype of floating-point tensors; otherwise the saved one
   uint64_t max_shard_bytes = 5'000'000'000;
   const ExportFormat& format = safetensors_format();
 };
@@ -62,17 +63,17 @@ struct ExportResult {
   std::vector<std::string> files;
   size_t tensors = 0;
   uint64_t bytes = 0;
-  std::vector<std::string> left_out;  // each with its reason
+  std::vector<std::string> left_out;  // the names that were left out, each with its reason
 };
 
 // Files get their final names once all are complete. Throws Error(kArgument) if there is nothing to
 // export or `folder` already holds a model, and the errors of reading and writing.
 ExportResult export_model(const ExportSource& from, const std::string& folder, const ExportOptions& options);
 ExportResult export_model(const Opened& from, const std::string& folder, const ExportOptions& options);
-// Writes one file with that name, of any size. Throws Error(kArgument) if it exists.
+// Writes a single file, whatever its size. Throws Error(kArgument) if `file` exists.
 ExportResult export_file(const ExportSource& from, const std::string& file, const ExportOptions& options);
 
-// "5GB", "500MB", "2GiB" or a number of bytes. Throws Error(kArgument).
+// Parses "5GB", "500MB", "2GiB" or a number of bytes. Throws Error(kArgument).
 uint64_t parse_size(const std::string& text);
 
 }  // namespace gannet::checkpoint

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Only warns: failure to clean up is not a failure to save.
+// Only warns about an error, because a failure to clean up is not a failure to save.
 void remove_tree(const std::string& path) noexcept {
   std::error_code code;
   fs::remove_all(path, code);
@@ -57,7 +57,7 @@ void Folder::tell_of_others() {
                 latest.empty() ? "" : formatted(" (`latest` is '{}')", latest)));
 }
 
-// We hold the lock, so the job that made these is dead.
+// This job holds the lock, so the job that made the temporary folders is dead.
 void Folder::clear_stale() {
   static const std::regex kStaged(R"(\.(.+)\.tmp-\d+-\d+)"), kReplaced(R"(\.(.+)\.old-\d+-\d+)");
   std::smatch parts;
@@ -157,7 +157,7 @@ void Folder::retain(int64_t keep, const std::string& tag) {
     if (found.problem || others_.contains(found.tag) || ++complete <= keep || found.tag == tag || found.tag == latest) continue;
     const std::string going = temporary(found.tag);
     if (::rename(found.path.c_str(), going.c_str()) == 0)
-      remove_tree(going);  // the rename makes the removal atomic under the tag
+      remove_tree(going);  // the rename makes the removal of the tag atomic
     else
       log_warning(formatted("cannot remove the old checkpoint {}: {}", found.path, std::generic_category().message(errno)));
   }

@@ -20,14 +20,15 @@ class Folder {
   std::string stage(const std::string& tag, uint64_t bytes);
   void discard(const std::string& staging) noexcept;
 
-  // Turns the staged files and `manifest`, with a sequence of at least next_sequence(), into <tag>.
+  // Turns the staged files and `manifest` into <tag>. The manifest's sequence must be at least
+  // next_sequence().
   void commit(const std::string& staging, const Manifest& manifest);
   int64_t next_sequence() const { return next_sequence_; }
   void set_latest(const std::string& tag);
   // Removes complete checkpoints except the newest `keep`, `tag`, the one in `latest`, and those of
   // other runs.
   void retain(int64_t keep, const std::string& tag);
-  // The checkpoints that were in the folder when it was locked belong to this run, not to another.
+  // Declares that the checkpoints that were in the folder when it was locked belong to this run.
   void adopt() { others_.clear(); }
   // Warns once, before the first save, if there are checkpoints of another run.
   void tell_of_others();
@@ -40,9 +41,9 @@ class Folder {
   std::string path_;
   // Held for this object's lifetime, so that no other job saves here; clear_stale() relies on that.
   std::unique_ptr<FolderLock> lock_;
-  // Above the sequence of every checkpoint in the folder, including those of other runs.
+  // Greater than the sequence of every checkpoint in the folder, including those of other runs.
   int64_t next_sequence_ = 1;
-  // Part of temporary names; unique in this process.
+  // A part of temporary names, which makes them unique in this process.
   uint64_t count_ = 0;
   std::set<std::string> others_;  // tags of complete checkpoints that this run neither wrote nor resumed from
   bool told_ = false;

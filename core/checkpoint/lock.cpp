@@ -29,7 +29,7 @@ namespace {
 struct Owner {
   std::string host, pid_namespace, since;
   int64_t pid = 0;
-  std::string started;  // in clock ticks since the host's boot: process ids are reused
+  std::string started;  // start time in clock ticks since the host's boot, since process ids are reused
 };
 
 // Field 22 of /proc/<pid>/stat, starttime (proc(5)); "" if there is no such process.
@@ -132,10 +132,11 @@ bool beats(const std::string& path, int file, const Owner& owner, const LockTime
   return false;
 }
 
-// A lock that flock granted is trusted only after the record was read.
+// Whether the recorded owner is alive. Even a lock that flock granted is trusted only after this
+// check.
 bool is_alive(const std::string& path, int file, const Owner& owner, const LockTimes& times) {
   if (!is_of_this_host(owner)) return owner.pid > 0 && beats(path, file, owner, times);
-  if (owner.pid == ::getpid()) return is_held_here(file);  // otherwise this process was another program before exec
+  if (owner.pid == ::getpid()) return is_held_here(file);  // if it is not, this process was another program before exec
   return start_of(owner.pid) == owner.started && !owner.started.empty();
 }
 
@@ -233,8 +234,8 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       const std::string text = format(this_process());
       if (::ftruncate(file, 0) != 0) files::io_failed("write", path_, errno);
       files::write_at(file, text.data(), text.size(), 0, path_);
-      // Two jobs may take over a dead job's lock at once, if flock is only local: the last record
-      // written wins.
+      // If flock is only local, two jobs may take over a dead job's lock at the same time. The last
+      // record written then wins.
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const std::optional<Owner> owner = read_owner(file);
       if (!owner || owner->pid != ::getpid() || owner->host != host_name()) held(folder, path_, owner);
@@ -248,8 +249,8 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
   }
 }
 
-// Runs on a separate thread with signals blocked, because a step may last longer than a newcomer
-// watches.
+// The heartbeat runs on a separate thread with signals blocked, because a step may last longer than
+// a newcomer watches.
 void FolderLock::start_heartbeat(std::chrono::milliseconds period) {
   const sdk::BlockSignals blocked;
   heartbeat_ = std::thread([this, period] {
@@ -277,7 +278,7 @@ FolderLock::~FolderLock() {
   }
   struct stat here{}, there{};
   const bool ours = ::fstat(file_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino;
-  if (ours) ::unlink(path_.c_str());  // while still locked
+  if (ours) ::unlink(path_.c_str());  // removed while it is still locked
 }
 
 bool is_locked_here(const std::string& folder) {

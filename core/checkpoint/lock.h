@@ -1,12 +1,12 @@
 // Ensures that one job at a time saves into a folder: <folder>/.gannet.lock is held with flock and
 // has a record of its owner.
 //
-// If flock works, it decides: it ends with its process. On some mounts (nolock, localflock) flock
-// is local to each machine and succeeds wrongly; there the record decides. A living process of this
-// host is recognized by its id and start time. One of another host is recognized by its heartbeat:
-// the owner renews the file's time, and a newcomer watches it for a while. A new lock file is
-// created with its record in it, by a hard link. Of two creators, only one succeeds, whatever flock
-// reports and however long one of them is delayed.
+// If flock works, it decides, because the lock ends with its process. On some mounts (nolock,
+// localflock) flock is local to each machine and succeeds wrongly; there the record decides. A
+// living process of this host is recognized by its id and start time. One of another host is
+// recognized by its heartbeat: the owner renews the file's time, and a newcomer watches it for a
+// while. A new lock file is created with its record in it, by a hard link. Of two creators, only
+// one succeeds, whatever flock reports and however long one of them is delayed.
 #pragma once
 
 #include <chrono>
@@ -20,18 +20,18 @@
 namespace gannet::checkpoint {
 
 struct LockTimes {
-  std::chrono::milliseconds heartbeat{5'000};  // how often the owner renews the file's time
+  std::chrono::milliseconds heartbeat{5'000};  // interval at which the owner renews the file's time
   std::chrono::milliseconds watch{16'000};     // how long a newcomer waits for the next heartbeat of an owner on another host
   std::chrono::seconds stale{600};             // an owner on another host with an older heartbeat is presumed dead
 };
 
 class FolderLock {
  public:
-  // Throws Error(kUnavailable) naming host, process and start time if a living job holds it. Takes
-  // over a dead job's lock, even if one of its child processes still holds the file, or flock is
-  // unavailable.
+  // Throws Error(kUnavailable) naming host, process and start time if a living job holds the lock.
+  // Takes over a dead job's lock, even if one of its child processes still holds the file, or flock
+  // is unavailable.
   explicit FolderLock(const std::string& folder, const LockTimes& times = {});
-  ~FolderLock();  // removes the file
+  ~FolderLock();  // removes the lock file
   FolderLock(const FolderLock&) = delete;
 
  private:
@@ -48,7 +48,7 @@ class FolderLock {
   bool is_ending_ = false;
 };
 
-// Whether this process has the folder locked, for another engine of the same program.
+// Whether this process already holds the folder's lock, for another engine of the same program.
 bool is_locked_here(const std::string& folder);
 
 }  // namespace gannet::checkpoint

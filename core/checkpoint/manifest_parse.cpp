@@ -18,7 +18,7 @@ constexpr size_t kChecksumLine = kChecksumBegin.size() + 32 + std::string_view("
   throw Error(ErrorCode::kCorrupt, formatted("{}: {}", path, what));
 }
 
-// Reads members of a JSON object with the required types.
+// Reads the members of a JSON object and requires their types.
 class MemberReader {
  public:
   MemberReader(const Json& object, const std::string& path, std::string where)
@@ -87,7 +87,7 @@ FileEntry parse_file(const Json& json, size_t index, uint64_t block_bytes, const
   return file;
 }
 
-// The mesh of format 2. In format 1, the ranks are one axis.
+// Parses the mesh of format 2. In format 1, the ranks form one axis.
 MeshShape parse_mesh(const Json& json, const std::string& path) try {
   const MemberReader reader(json, path, "'mesh'");
   std::vector<MeshAxis> axes;
@@ -155,7 +155,7 @@ TensorEntry parse_tensor(const Json& json, size_t index, const std::vector<FileE
   return tensor;
 }
 
-// Slices that share bytes of a file would be one tensor under two names.
+// Refuses slices that share bytes of a file: they would be one tensor under two names.
 void check_apart(const Manifest& manifest, const std::string& path) {
   struct Span {
     size_t file;

@@ -43,7 +43,7 @@ bool is_avoided(const OpenOptions& options, const std::string& tag) {
   return std::find(options.avoid.begin(), options.avoid.end(), tag) != options.avoid.end();
 }
 
-// Why it cannot be used; "" if it can.
+// Returns why the checkpoint cannot be used; "" if it can.
 std::string problem_of(const FoundCheckpoint& found, const OpenOptions& options) {
   if (is_avoided(options, found.tag)) return "it turned out to be damaged while it was read";
   return found.problem ? found.problem->message() : "";
@@ -141,8 +141,8 @@ Opened open(const std::string& folder, const OpenOptions& options) {
   for (const FoundCheckpoint& found : all) {
     const std::string problem = problem_of(found, options);
     if (problem.empty() && !chosen) chosen = &found;
-    // Names those that would have been preferred over it; those without a readable manifest may
-    // have been.
+    // Names the broken checkpoints that would have been preferred to the chosen one. Those without
+    // a readable manifest may have been among them.
     if (!problem.empty() && (!chosen || found.sequence < 0 || &found == named))
       reasons.push_back(formatted("{}: {}", found.tag, problem));
   }

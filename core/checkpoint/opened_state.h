@@ -15,7 +15,7 @@ struct Opened::State {
   Manifest manifest;
   std::vector<std::string> notes;
   std::vector<TensorInfo> tensors;  // from the manifest, in its order
-  // By name: the index in `tensors` and in manifest.tensors.
+  // The index of each name in `tensors` and in manifest.tensors.
   std::unordered_map<std::string, size_t> index;
 };
 

@@ -48,7 +48,8 @@ std::string RankFile::name_in_file(const std::string& name, const std::vector<in
 RankFile::RankFile(const std::vector<Slice>& slices) : offsets_(slices.size()) {
   std::set<std::string> names;
   for (const Slice& slice : slices) check(slice);
-  // Largest elements first, so that every tensor begins at a multiple of its element size.
+  // Slices with the largest elements come first, so that every tensor begins at a multiple of its
+  // element size.
   std::vector<size_t> order(slices.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -101,8 +102,8 @@ void RankFile::fill(uint64_t offset, uint64_t bytes, char* into) const {
   for (; piece != pieces_.end() && piece->begin < end; ++piece) {
     const uint64_t from = std::max(offset, piece->begin), to = std::min(end, piece->end);
     piece->data.copy_out(from - piece->begin, to - from, into + (from - offset));
-    // While it is in the cache. No element crosses a block border: blocks and tensors begin at
-    // multiples of its size.
+    // Counts non-finite elements while they are in the cache. No element crosses a block border,
+    // because blocks and tensors begin at multiples of its size.
     if (const uint64_t wrong = count_not_finite(into + (from - offset), to - from, piece->dtype)) *piece->wrong += wrong;
   }
 }

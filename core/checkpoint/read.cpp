@@ -1,4 +1,5 @@
-// Reading: maps bytes of blocks to targets, for any combination of saved and loaded splits.
+// Reads a checkpoint: maps the bytes of blocks to targets, for any combination of saved and loaded
+// splits.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -24,14 +25,14 @@ struct SliceCopy {
 
   int64_t item() const { return static_cast<int64_t>(c10::elementSize(tensor->info.dtype)); }
 
-  // Calls copy(from, to, at): bytes [from, to) of the slice's file, inside [begin, end), go to the
-  // target at byte `at`. Stops if it returns false.
+  // Calls copy(from, to, at) for each stretch: bytes [from, to) of the slice's file, inside [begin,
+  // end), go to byte `at` of the target. Stops if copy() returns false.
   template <class Body>
   void each(uint64_t begin, uint64_t end, const Body& copy) const {
     const uint64_t size = item(), last = slice->offset + slice->numel * size;
     begin = std::max(begin, slice->offset), end = std::min(end, last);
     if (begin >= end) return;
-    // The elements with bytes there, including partial ones at the edges of a block.
+    // The elements with bytes in [begin, end), including partial ones at the edges of a block.
     const int64_t first = static_cast<int64_t>((begin - slice->offset) / size);
     const int64_t count = static_cast<int64_t>((end - slice->offset + size - 1) / size) - first;
     const LocalRegion there{tensor->info.shape, slice->split, slice->begin + first, count};
@@ -116,7 +117,8 @@ std::pair<uint64_t, uint64_t> wanted_bytes(const SliceCopy& copy) {
   return {begin, end};
 }
 
-// `destinations`: receives the targets' bytes; the copies point into it.
+// Returns the copies that fill the targets. `destinations` receives the targets' memory; the copies
+// point into it.
 CopiesOfBlocks copies_for(const Opened::State& state, const std::vector<Target>& targets, std::vector<BytesOf>& destinations) {
   const Manifest& manifest = state.manifest;
   const uint64_t size = manifest.block_bytes;

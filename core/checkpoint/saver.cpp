@@ -21,7 +21,7 @@ struct Saver::State {
   std::string path;
   Ranks ranks;
   Neighbours neighbours = {};
-  std::unique_ptr<Folder> folder = nullptr;  // on a keeper
+  std::unique_ptr<Folder> folder = nullptr;  // set only on a keeper
 };
 
 namespace {
@@ -85,7 +85,7 @@ Json write_file(RankFile& file, const std::string& path) {
   return {{"blocks", std::move(blocks)}, {"not_finite", file.not_finite()}};
 }
 
-// Gives saves the same order on all machines.
+// Returns the largest sequence of all machines, so that saves have the same order on each of them.
 int64_t latest_sequence(const std::vector<Json>& staged) {
   int64_t latest = 0;
   for (const Json& one : staged)
@@ -153,7 +153,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     return describe(content, *file, ranks, keeper);
   });
 
-  Manifest manifest;  // on a keeper
+  Manifest manifest;  // set only on a keeper
   StagingFolder staging(folder);
   const std::vector<Json> staged = together("staging", [&] {
     if (!folder) return Json();

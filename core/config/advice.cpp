@@ -14,7 +14,8 @@ std::string parent_of(const Key& key) {
   return std::string(key.path.substr(0, key.path.size() - std::min(key.path.size(), key.name().size() + 1)));
 }
 
-// Optimizer and scheduler params that users put elsewhere; no table lists them.
+// Optimizer and scheduler params that users put in the wrong section. The key table does not list
+// them.
 struct MisplacedParam {
   const char* name;
   const char* advice;
@@ -33,8 +34,8 @@ constexpr MisplacedParam kMisplaced[] = {
     {"total_num_steps", "it belongs in /scheduler/params"},
 };
 
-// Names that docs and other trainers use for a key, and its path here. Edit distance does not find
-// these: "bfp16" is as close to fp16 as to bf16.
+// Names that docs and other trainers use for a key, and the key's path here. Edit distance does not
+// find these keys: "bfp16" is as close to fp16 as to bf16.
 struct OtherName {
   const char* name;
   const char* path;
@@ -72,7 +73,8 @@ std::string did_you_mean(const Key& row, const std::string& section) {
   return formatted("; did you mean {}{}?", in_quotes(row.name()), parent == section ? "" : formatted(" {}", place_of(parent)));
 }
 
-// Finds "fp16.loss_scale" given as one key: a path in the form that --set takes.
+// Finds the row of a dotted path that was written as one key ("fp16.loss_scale"), in the form that
+// --set takes.
 const Key* row_of_path(const std::string& key, const std::string& section) {
   if (key.find('.') == std::string::npos) return nullptr;
   std::string path = (section.empty() ? "" : formatted("{}/", section)) + key;
@@ -84,8 +86,8 @@ const Key* row_of_path(const std::string& key, const std::string& section) {
   return nullptr;
 }
 
-// Advice on a key of fp16 in the section bf16, or the reverse. It has no meaning there, so moving
-// it would change nothing.
+// Advice on a key of fp16 in the section bf16, or the reverse. The key has no equivalent in the
+// other section, so the advice is to leave it out.
 std::string advice_between_precisions(const std::string& key, const std::string& section) {
   if (section == "bf16" && find_key(formatted("fp16/{}", key)))
     return "; bf16 has the range of fp32 and no loss scale, which this key of fp16 sets: leave it out";
@@ -101,8 +103,8 @@ std::string advice_of_other_names(const std::string& key, const std::string& sec
   return "";
 }
 
-// Names in a section that a key may have been meant as. Short words are too close to too many:
-// "step" is not "seed".
+// The names in a section that the user may have meant by a key. For a key of at most four letters,
+// only close names are kept: "step" is not "seed".
 std::vector<std::string> names_in(const std::string& section, const std::string& key) {
   std::vector<std::string> names;
   for (const Key* row : members_of(section)) {
@@ -115,8 +117,8 @@ std::vector<std::string> names_in(const std::string& section, const std::string&
   return names;
 }
 
-// Whether the key is a letter or two away from a name in the same section. That is likelier than a
-// name from another section.
+// Whether the key is a letter or two away from a name in the same section. Such a typo is likelier
+// than a key from another section.
 bool is_slip(const std::string& key, const std::vector<std::string>& names) {
   const auto near = nearest(key, names);
   return !near.empty() && edit_distance(lower(key), near.front()) <= std::min<size_t>(2, key.size() / 3);
@@ -145,8 +147,8 @@ std::string advice_for(const std::string& key, const std::string& section) {
     if (key == name) return std::string("; ") + advice;
   if (!other.empty()) return other;
   if (const Key* row = row_of_path(key, section)) return did_you_mean(*row, section);
-  if (!near_here.empty() || !elsewhere.empty()) return near_here;  // too many sections have it to suggest one
-  if (key.size() < 6) return "";                                   // short words are too close to too many
+  if (!near_here.empty() || !elsewhere.empty()) return near_here;  // too many sections have the key to suggest one of them
+  if (key.size() < 6) return "";                                   // short words are close to too many names
   std::vector<std::string> names;
   for (const Key* row : all_keys()) names.emplace_back(row->name());
   const auto near = nearest(key, names);

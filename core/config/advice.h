@@ -12,7 +12,7 @@ namespace gannet::config {
 // Advice on a key found in `section` ("" is the top level); "" if no known key is close.
 std::string advice_for(const std::string& key, const std::string& section);
 
-// "at the top level", "in /fp16"
+// Returns "at the top level" or "in /fp16".
 std::string place_of(std::string_view section);
 
 }  // namespace gannet::config

@@ -9,8 +9,8 @@
 namespace gannet::config {
 namespace {
 
-// a * b, saturated at the largest integer. Such a batch never fits, and the error shows the
-// numbers.
+// a * b, saturated at the largest integer. A saturated batch size never fits, and the error shows
+// its factors.
 int64_t product(int64_t a, int64_t b) {
   int64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<int64_t>::max() : result;

@@ -149,8 +149,9 @@ bool in_range(std::string_view range, double number) {
                                  : number > *parse_number<double>(std::string(range.substr(1)));
 }
 
-// The section that a scalar in its place was meant as: "bf16": true, "optimizer": "AdamW",
-// "zero_optimization": 2. "" if such a value sets no member of the section.
+// The hint for a scalar in the place of a section ("bf16": true, "optimizer": "AdamW",
+// "zero_optimization": 2): how to write it as a section. "" if the scalar fits no member of the
+// section.
 std::string as_section(const Key& key, const Value& value) {
   if (!key.is_section()) return "";
   const auto has = [&](const char* name) { return find_key(formatted("{}/{}", key.path, name)) != nullptr; };

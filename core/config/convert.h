@@ -12,7 +12,7 @@ namespace gannet::config {
 // expected and found values. Does not convert sections. The caller handles "auto" and null.
 Value convert(const Key& key, const Value& value, const std::string& where);
 
-// "an integer >= 1", "one of mean, sum"
+// Describes the values that a key accepts: "an integer >= 1", "one of mean, sum".
 std::string wanted(const Key& key);
 
 }  // namespace gannet::config

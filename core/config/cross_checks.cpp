@@ -99,7 +99,7 @@ void check_precision(const Settings& settings, const Document& document) {
                 formatted("{}/data_types/grad_accum_dtype is {} for a model in {}",
                           where(document, "/data_types/grad_accum_dtype"), name_of(*accumulation), name_of(model)),
                 "gradients are added up in the model's type or in fp32");
-  // On a GPU, autocast may use fp16 where it uses bf16 here.
+  // On a GPU, autocast may use fp16 where it uses bf16 on the CPU.
   if (precision_of(settings, /*on_cpu=*/false).is_scale_dynamic) check_dynamic_loss_scale(settings.fp16, document);
 }
 

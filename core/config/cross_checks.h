@@ -7,13 +7,16 @@
 
 namespace gannet::config {
 
-// Offload by stage, and the parts of ZeRO's sections that Gannet refuses.
+// Checks that the offload settings fit the ZeRO stage, and refuses the ZeRO features that Gannet
+// does not implement.
 void check_zero(const Settings& settings, const Document& document);
 // Checks fp16 or bf16, the accumulation type, and the dynamic loss scale.
 void check_precision(const Settings& settings, const Document& document);
-// Each group of optimizer.param_groups has patterns and a unique name, and there is an optimizer.
+// Checks that each group of optimizer.param_groups has patterns and a unique name, and that the
+// config has an optimizer.
 void check_param_groups(const Settings& settings, const Document& document, const EffectiveValues& values);
-// Checks that the last step is not before the first.
+// check_ema: checks that the decay is below 1, and that the block has a decay if it has other keys.
+// check_trace: checks that the last step is not before the first.
 void check_ema(const Settings& settings, const Document& document);
 void check_trace(const Settings& settings, const Document& document);
 // Checks dependencies between the activation checkpointing keys.

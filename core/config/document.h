@@ -12,23 +12,25 @@ namespace gannet::config {
 
 class OwnSections;
 
-// The position of a value. `origin` is a file's path, "code", "command line", "default" or "auto".
+// The place that a value comes from. `origin` is a file's path, "code", "command line", "default"
+// or "auto".
 struct Origin {
   std::string origin;
   int line = 0;  // 1-based; 0 if the origin is not a text
   int column = 0;
-  // "ds_config.json:14:5", or "command line", as the prefix of an error.
+  // Returns "ds_config.json:14:5" or "command line", for use as the prefix of an error.
   std::string to_string() const;
 };
 
-// JSON pointers (RFC 6901): "/optimizer/params/lr".
+// The JSON pointer (RFC 6901) of a member: "/optimizer/params/lr".
 std::string pointer(const std::string& parent, const std::string& key);
 
-// A dictionary and the origins of its values, by JSON pointer; "" is the root.
+// A dictionary and the origins of its values; the origins are keyed by JSON pointer, "" being the
+// root.
 struct Tree {
   Dict root;
   std::map<std::string, Origin> origins;
-  std::vector<std::string> notices;  // rewritten deprecated keys
+  std::vector<std::string> notices;  // one for each deprecated key that was rewritten
 
   Origin origin_of(const std::string& path) const;
 };
@@ -41,20 +43,20 @@ bool is_note(const std::string& key);
 
 class Document {
  public:
-  // Parse and check: syntax (comments and trailing commas are legal), duplicate keys, unknown keys,
-  // types, ranges. `own`: the program's sections besides those of the key table, or null. Merged
-  // documents keep them.
+  // These functions parse a config and check its syntax (comments and trailing commas are legal),
+  // duplicate keys, unknown keys, types and ranges. `own`: the sections that the program adds to
+  // the key table, or null. Merged documents keep them.
   using OwnSectionsPtr = std::shared_ptr<const OwnSections>;
   static std::shared_ptr<const Document> from_file(const std::string& path, OwnSectionsPtr own = {});
   static std::shared_ptr<const Document> from_text(const std::string& text, const std::string& name, OwnSectionsPtr own = {});
   static std::shared_ptr<const Document> from_dict(const Dict& dictionary, const std::string& origin, OwnSectionsPtr own = {});
   std::shared_ptr<const Document> merged(const Dict& dictionary, const std::string& origin) const;
 
-  // Keys under their current names (no alias, no deprecated name); values are converted to the
-  // key's type, or "auto".
+  // All keys have their current names (no alias, no deprecated name). Each value has its key's
+  // type, or is "auto".
   const Dict& root() const { return tree_.root; }
-  // `path` is a JSON pointer ("/optimizer/params/lr"). Falls back to the nearest ancestor with a
-  // position.
+  // `path` is a JSON pointer ("/optimizer/params/lr"). If the value itself has no origin, returns
+  // that of its nearest ancestor that has one.
   Origin origin_of(const std::string& path) const { return tree_.origin_of(path); }
   // The value at a JSON pointer, or null.
   const Value* find(const std::string& path) const;

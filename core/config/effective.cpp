@@ -37,7 +37,8 @@ void EffectiveValues::add(const Key& key) {
   const bool is_set = given && !given->is_null();
   const Value& value = value_of(document_, key);
   if (key.type == Type::kFree && is_set && given->is_dict() && !given->as_dict().empty()) {
-    // The table has no rows for members of these params, so an "auto" there has no default.
+    // The key table has no rows for the members of a free section, so an "auto" there has no
+    // default.
     const bool is_checked_here = path == "/optimizer/params" || path == "/scheduler/params";
     for (const auto& [name, member] : given->as_dict().entries()) {
       const std::string at = pointer(path, name);
@@ -49,7 +50,7 @@ void EffectiveValues::add(const Key& key) {
       const std::string at = pointer(path, std::to_string(&element - given->as_list().data()));
       for (const auto& [name, member] : element.as_dict().entries())
         if (is_auto(member)) unresolved_.push_back(pointer(at, name));
-      const auto& members = element.as_dict().entries();  // keys have a position, elements of lists have none
+      const auto& members = element.as_dict().entries();  // keys have a position, list elements do not
       lines_.push_back({at, element, document_.origin_of(members.empty() ? at : pointer(at, members.front().first)).to_string()});
     }
   } else if (is_set && is_auto(*given)) {
@@ -87,7 +88,8 @@ std::string EffectiveValues::defaults_for_auto() const {
   for (const Key* key : all_keys()) {
     const std::string path = formatted("/{}", key->path);
     const Value* given = document_.find(path);
-    // Batch sizes are computed. If the default itself is "auto", then "auto" has a meaning.
+    // Leaves out batch sizes, which are computed, and keys whose default is "auto", where "auto"
+    // has a meaning of its own.
     if (!given || !is_auto(*given) || is_auto(default_of(*key)) || path == kTrain || path == kMicro) continue;
     if (path == kAccumulation && given_batch(document_).train && given_batch(document_).micro) continue;
     const EffectiveValue* line = line_of(path);

@@ -19,19 +19,19 @@ bool is_auto(const Value& value);
 // The document's value for a key, or the key's default if it is absent, null or "auto".
 const Value& value_of(const Document& document, const Key& key);
 
-// "ds_config.json:3:5: ", as the prefix of an error at a key.
+// Returns "ds_config.json:3:5: ", the prefix of an error about the key at `path`.
 std::string where(const Document& document, const std::string& path);
 
 class EffectiveValues {
  public:
   explicit EffectiveValues(const Document& document);
 
-  // Throws if an "auto" has nothing to resolve it; the error lists all such keys.
+  // Throws if nothing gives a value to some "auto"; the error lists all such keys.
   void require_no_auto() const;
-  // Whether batch sizes are among these "auto"s.
+  // Whether batch sizes are among the unresolved "auto"s.
   bool lacks_batch() const { return !open_batch_sizes().empty(); }
   bool is_unresolved(const std::string& path) const;
-  // "/bf16/enabled = false" for each "auto" that resolved to a default.
+  // Lists "/bf16/enabled = false" and the like for each "auto" that resolved to a default.
   std::string defaults_for_auto() const;
 
   // Records a computed value that the document does not give.
@@ -45,7 +45,7 @@ class EffectiveValues {
 
   const Document& document_;
   std::vector<EffectiveValue> lines_;    // in the table's order
-  std::vector<std::string> unresolved_;  // pointers
+  std::vector<std::string> unresolved_;  // JSON pointers of the "auto"s without a value
 };
 
 }  // namespace gannet::config

@@ -1,4 +1,4 @@
-// Fills "auto" values: maps arguments and facts of the model to keys.
+// Fills the "auto" values of a config from the training arguments and the facts about the model.
 #include <gannet/error.h>
 #include <gannet/fill_auto.h>
 
@@ -16,7 +16,7 @@
 namespace gannet {
 namespace {
 
-// A number, or a number in quotes.
+// Reads a number, which may be in quotes.
 std::optional<double> number_in(const Value& value) {
   if (value.is_number()) return value.as_number();
   if (!value.is_string()) return std::nullopt;
@@ -33,8 +33,8 @@ bool same_value(const Value& a, const Value& b) {
   return left && right ? *left == *right : a == b;
 }
 
-// Origin of an optimizer entry that the Trainer builds from its arguments, before the rest is
-// filled.
+// The origin of an optimizer entry that the Trainer builds from its arguments before it fills the
+// other values.
 constexpr const char* kOfArguments = "training arguments";
 
 class AutoFiller {
@@ -102,8 +102,8 @@ class AutoFiller {
   void set(const std::string& path, const Value& value, const std::string& from) {
     config_.fill(path, value, formatted("auto: {}", from));
   }
-  // Fills an "auto". A value in the config must equal the arguments' value if any of those
-  // arguments was given.
+  // Fills an "auto". If the config has a value instead and one of the named arguments was given,
+  // the two values must be equal.
   void match(const std::string& path, const Value& value, const Names& names) {
     const Value* found = find(path);
     if (!found || found->is_null()) return;
@@ -114,8 +114,8 @@ class AutoFiller {
                                    config_.document()->origin_of(formatted("/{}", path)).to_string(), who_gives(names),
                                    value.to_json()));
   }
-  // "bf16 (its default) and bf16_full_eval together give". A source that is not an argument ("world
-  // size 2") has no default.
+  // Names the source of a value: "bf16 (its default) and bf16_full_eval together give". A source
+  // that is not an argument ("world size 2") never gets the note "(its default)".
   std::string who_gives(const Names& names) const {
     std::vector<std::string> parts;
     for (const std::string& name : names)
@@ -124,7 +124,7 @@ class AutoFiller {
     parts.pop_back();
     return parts.empty() ? formatted("{} gives", last) : formatted("{} and {} together give", join(parts, ", "), last);
   }
-  // Batch sizes are required, so the arguments also supply those that are absent.
+  // Batch sizes are required, so the arguments also supply the ones that the config lacks.
   void match_or_add(const std::string& path, const Value& value, const std::string& name) {
     if (!find(path) || find(path)->is_null()) return set(path, value, name);
     match(path, value, {name});
@@ -133,8 +133,8 @@ class AutoFiller {
   void batch() {
     const int64_t micro = integer("per_device_train_batch_size", 8);
     const int64_t accumulation = integer("gradient_accumulation_steps", 1);
-    // Two sizes in the config determine the third; the arguments must not supply an absent one
-    // then.
+    // If the config gives two of the sizes, they determine the third, and the arguments must not
+    // supply it.
     const auto has = [&](const char* path) { return find(path) && !find(path)->is_null() && !is_auto(path); };
     const bool has_train = has("train_batch_size"), has_micro = has("train_micro_batch_size_per_gpu");
     match("train_batch_size", micro * accumulation * facts_.world_size,
@@ -183,7 +183,7 @@ class AutoFiller {
       if (is_auto(path)) set(path, value, formatted("hidden size {}", h));
     };
     fill("zero_optimization/reduce_bucket_size", h * h);
-    // As Hugging Face computes it: (0.9 h) h in double precision, truncated.
+    // Computed as in Hugging Face: (0.9 h) h in double precision, truncated.
     const double width = static_cast<double>(h);
     fill("zero_optimization/stage3_prefetch_bucket_size", static_cast<int64_t>(0.9 * width * width));
     fill("zero_optimization/stage3_param_persistence_threshold", 10 * h);
@@ -207,14 +207,15 @@ class AutoFiller {
     const auto warmup = warmup_steps();
     if (find("scheduler")) {
       if (is_auto("scheduler/params/warmup_min_lr")) set("scheduler/params/warmup_min_lr", 0.0, "0");
-      // If no argument gives the rate, the config's own optimizer does: a schedule towards another
-      // rate would be a surprise.
+      // If no argument gives the learning rate, it is taken from the config's own optimizer: a
+      // warm-up to a different rate would be a surprise.
       const Value* const own = find("optimizer/params/lr");
       if (const auto rate = own ? number_in(*own) : std::nullopt; rate && !is_given("learning_rate"))
         match("scheduler/params/warmup_max_lr", *rate, {"optimizer.params.lr"});
       else
         match("scheduler/params/warmup_max_lr", lr, {"learning_rate"});
-      // As in transformers: DeepSpeed's schedules warm up for at least one update.
+      // DeepSpeed's schedules warm up for at least one update, so 0 is raised to 1, as in
+      // transformers.
       const Value* const plugin = find("scheduler/type");
       const bool takes_none = plugin && plugin->is_string() && config::may_start_without_warmup(plugin->as_string());
       if (warmup)
@@ -236,8 +237,8 @@ class AutoFiller {
     if (is_auto("scheduler/params/total_num_steps")) config_.fill("scheduler/params/total_num_steps", kStandIn, kKnownLater);
   }
 
-  // The plugins follow the optimizer's rate, which is learning_rate unless the config gives
-  // another.
+  // The scheduler plugins start from the optimizer's learning rate, which is the argument
+  // learning_rate unless the config gives a different one.
   void add_scheduler(const std::string& type, std::optional<int64_t> warmup) {
     const config::LrScheduleType& schedule = config::lr_schedule_type(type);
     const Dict kwargs = lr_scheduler_kwargs(schedule);
@@ -274,7 +275,7 @@ class AutoFiller {
   Config& config_;
   const Dict& arguments_;
   const AutoFacts& facts_;
-  std::optional<int64_t> steps_;  // updates of the run
+  std::optional<int64_t> steps_;  // the number of updates in the run
   std::vector<std::string> conflicts_;
 };
 

@@ -1,3 +1,5 @@
+#include "config/gannet_sections.h"
+
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include "base/text.h"
 #include "config/convert.h"
 #include "config/document.h"
-#include "config/gannet_sections.h"
 
 namespace gannet::config {
 namespace {

@@ -1,5 +1,5 @@
-// Sections that a program adds to the key table, as rows. They belong to the documents read with
-// them.
+// The sections that a program adds to the key table, as rows. They apply only to the documents that
+// were read with them.
 #pragma once
 
 #include <gannet/config_section.h>
@@ -23,7 +23,7 @@ class OwnSections {
   const Key* find(std::string_view path) const;                   // "corpus/mix"; null if there is none
   const Value& default_of(const Key& key) const;                  // `key` must be one of these rows
   const std::vector<const Key*>& rows() const { return order_; }  // sections before their members
-  // "; did you mean 'mix'?", for an unknown key in one of these sections.
+  // Advice on an unknown key in one of these sections: "; did you mean 'mix'?".
   std::string advice_for(const std::string& key, const std::string& section) const;
 
  private:

@@ -1,5 +1,6 @@
-// The key table, as data: every key of DeepSpeed's ds_config.json and of Gannet's own blocks. All
-// readers of a config use this table: the strict check, value conversion, `gannet config keys`.
+// The key table: every key of DeepSpeed's ds_config.json and of Gannet's own blocks, as data. All
+// readers of a config use this table: the strict check, the conversion of values and `gannet config
+// keys`.
 //
 //   const Key* key = find_key("zero_optimization/stage");
 //   key->default_json;   // "0"
@@ -38,11 +39,11 @@ enum class Type {
 };
 
 enum class Status {
-  kActive,       // Gannet acts on it
-  kAtZero,       // at ZeRO stage 1 and above; no effect otherwise
-  kAtStage3,     // at ZeRO stage 3; no effect otherwise
-  kWithNvme,     // where ZeRO offloads to nvme; no effect otherwise
-  kNoEffect,     // legal; has no effect here, reported once
+  kActive,       // Gannet acts on the key
+  kAtZero,       // Gannet acts on the key at ZeRO stage 1 and above; no effect otherwise
+  kAtStage3,     // Gannet acts on the key at ZeRO stage 3; no effect otherwise
+  kWithNvme,     // Gannet acts on the key if tensors are offloaded to nvme; no effect otherwise
+  kNoEffect,     // legal, but without effect in Gannet, which is reported once
   kNotAtStage3,  // kUnsupported at ZeRO stage 3; no effect otherwise
   kUnsupported,  // known to DeepSpeed but not to Gannet: an error unless the value is the default or switches it off
 };
@@ -53,7 +54,7 @@ struct Settings;
 struct Member {
   enum class Kind {
     kNone,  // the row fills no member
-    kBool,  // for a choice of two: whether it is the second
+    kBool,  // for a choice of two words: whether the value is the second
     kInt,
     kNumber,
     kString,
@@ -66,7 +67,7 @@ struct Member {
     kOptionalDType,
   };
   Kind kind = Kind::kNone;
-  void* (*of)(Settings&) = nullptr;  // its address
+  void* (*of)(Settings&) = nullptr;  // returns the member's address
 };
 
 struct Key {
@@ -76,17 +77,17 @@ struct Key {
   Status status;
   std::string_view range;             // "", ">=0", ">0", "0..3" (inclusive), "mean|sum"
   std::string_view meaning;           // one line
-  std::string_view note = "";         // why it has no effect, or what is not implemented
+  std::string_view note = "";         // why the key has no effect, or what is not implemented
   std::string_view alias = "";        // another name of the last part of `path`
-  std::string_view replaced_by = "";  // deprecated: the path of the key that replaces it
-  std::string_view off = "";          // JSON of a non-default value that switches it off
+  std::string_view replaced_by = "";  // for a deprecated key: the path of the key that replaces it
+  std::string_view off = "";          // JSON of a non-default value that switches the feature off
   Member member = {};
 
   std::string_view name() const { return path.substr(path.rfind('/') + 1); }  // npos + 1 is 0
   bool is_section() const { return type == Type::kSection || type == Type::kOpenSection; }
 };
 
-// The rows by subject, each list in its own file keys_<subject>.cpp.
+// The rows by subject. Each list is in its own file, keys_<subject>.cpp.
 std::span<const Key> training_keys();  // batch, optimizer, scheduler, gradients, logging, Gannet's own blocks
 std::span<const Key> precision_keys();
 std::span<const Key> zero_keys();
@@ -99,7 +100,8 @@ std::span<const Key> scaling_keys();   // elasticity, autotuning
 
 // All rows, in the order above.
 const std::vector<const Key*>& all_keys();
-// By path or by alias ("zero_optimization/prefetch_bucket_size"); null if there is none.
+// Finds a row by its path or its alias ("zero_optimization/prefetch_bucket_size"); null if there is
+// none.
 const Key* find_key(std::string_view path);
 // The rows directly inside a section ("" is the top level).
 std::vector<const Key*> members_of(std::string_view section);

@@ -1,4 +1,5 @@
-// Rows of the key table: activation checkpointing, DeepSpeed's section and Gannet's own block.
+// Rows of the key table: DeepSpeed's section on activation checkpointing, and Gannet's own block
+// for it.
 #include "config/row.h"
 
 namespace gannet::config {

@@ -14,8 +14,8 @@ constexpr Key kRows[] = {
     row("fp16/loss_scale", member<&Settings::fp16, &Fp16::loss_scale>, kNumber, "0", ">=0", "static loss scale; 0: dynamic"),
     row("fp16/initial_scale_power", member<&Settings::fp16, &Fp16::initial_scale_power>, kInt, "16", "-126..127",
         "the first dynamic scale is 2 to this power"),
-    // The next rows have no range here. Only a dynamic scale needs one (cross_checks.cpp), and
-    // configs with a static scale have odd values.
+    // The next rows have no range. Only a dynamic scale requires one (see cross_checks.cpp), and
+    // configs with a static scale often hold unusable values here.
     row("fp16/loss_scale_window", member<&Settings::fp16, &Fp16::loss_scale_window>, kInt, "1000", "",
         "steps without overflow before the scale doubles; above 0 with a dynamic scale"),
     row("fp16/hysteresis", member<&Settings::fp16, &Fp16::hysteresis>, kInt, "2", "",

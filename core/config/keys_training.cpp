@@ -107,7 +107,7 @@ constexpr Key kRows[] = {
         "ranks, of those along data, that share the experts out; null: 1"),
     row("gannet/leftover_micro_batches", member<&Settings::leftover_micro_batches>, kChoice, "\"carry\"", "carry|drop|step",
         "micro-batches at an epoch's end that fill no step: kept for the next epoch, dropped, or a step of their own"),
-    // Any integer is a seed.
+    // There is no range, since any integer may be a seed.
     row("gannet/seed", member<&Settings::seed>, kInt, "0", "",
         "seed of the loader's shuffling, and of optimizers that draw random numbers"),
     row("gannet/shuffle", member<&Settings::shuffle>, kBool, "true", "",

@@ -1,4 +1,5 @@
-// The table of lr_scheduler_type: the scheduler plugin for each type, and the arguments it takes.
+// The table of the values of lr_scheduler_type: the scheduler plugin for each type, and the
+// arguments that it takes.
 #pragma once
 
 #include <string>
@@ -18,8 +19,8 @@ struct LrScheduleType {
 // Throws Error(kArgument) if there is no such type.
 const LrScheduleType& lr_schedule_type(const std::string& type);
 
-// Whether a scheduler plugin accepts any number of warmup updates, including 0. (DeepSpeed's need
-// at least 1.)
+// Whether a scheduler plugin accepts any number of warm-up updates, including 0. (DeepSpeed's
+// schedules need at least 1.)
 bool may_start_without_warmup(std::string_view plugin);
 
 }  // namespace gannet::config

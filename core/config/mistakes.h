@@ -1,4 +1,5 @@
-// Mistakes in a config: the first is thrown, or all are collected to be shown together.
+// Handles mistakes in a config: either the first is thrown, or all are collected so that they can
+// be shown together.
 #pragma once
 
 #include <gannet/error.h>
@@ -11,8 +12,8 @@
 
 namespace gannet::config {
 
-// Runs `body`. An error propagates to the caller; if the caller collects mistakes, it is added to
-// `mistakes` and false returned.
+// Runs `body`. If `mistakes` is null, an error propagates to the caller; otherwise it is added to
+// `mistakes`, and false is returned.
 template <typename Body>
 bool attempt(std::vector<Error>* mistakes, Body&& body) {
   if (!mistakes) {
@@ -28,8 +29,8 @@ bool attempt(std::vector<Error>* mistakes, Body&& body) {
   }
 }
 
-// Like Document::from_file, but throws only for syntax errors: wrong members go to `mistakes` and
-// are left out.
+// Like Document::from_file, but throws only for syntax errors: invalid members are reported in
+// `mistakes` and left out.
 std::shared_ptr<const Document> read_file(const std::string& path, std::vector<Error>& mistakes);
 // Like resolve(). The result may be used only if there were no mistakes.
 ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>& mistakes);

@@ -27,15 +27,16 @@ class Normalizer {
   }
 
  private:
-  // The position of a member: its pointer as written and under its current name.
+  // The JSON pointers of a member: with the names as written (`from`), and with the current names
+  // (`to`).
   struct MemberPosition {
     std::string from, to;
   };
 
   std::string where(const MemberPosition& spot) const { return formatted("{}: ", written_.origin_of(spot.from).to_string()); }
 
-  // `from` and `to`: JSON pointers of the section as written and under current names; `path`: its
-  // path in the key table.
+  // `from` and `to`: the JSON pointers of the section with the names as written and with the
+  // current names. `path`: its path in the key table.
   void section(const Dict& members, const std::string& from, const std::string& path, const std::string& to, Dict& out,
                bool is_open, int depth);
   void any_member(const std::string& key, const Value& value, const Dict& members, const std::string& from,
@@ -105,7 +106,7 @@ void Normalizer::member(const Key& row, const Value& value, const MemberPosition
                   formatted("leave the key out for its default, {}", row.default_json));
     out[name] = value;
   } else if (row.path == "zero_optimization" && !value.is_dict()) {
-    // DeepSpeed's first form, in which true meant stage 1.
+    // DeepSpeed's first form of the key was a boolean, in which true meant stage 1.
     if (!value.is_bool()) convert(row, value, where(spot) + spot.from);
     const int stage = value.as_bool() ? 1 : 0;
     result_.notices.push_back(
@@ -153,7 +154,8 @@ void Normalizer::deprecated(const Key& row, const Value& value, const MemberPosi
   }
 }
 
-// A value of free form, with notes removed.
+// Copies a value that is not a section of the key table, without the user's notes (is_note). Records
+// where its members were written.
 Value Normalizer::plain(const Value& value, const MemberPosition& spot, int depth) {
   if (depth > kMaxDepth) throw Error(ErrorCode::kConfig, formatted("{}nested deeper than {} levels", where(spot), kMaxDepth));
   const auto origin = written_.origins.find(spot.from);

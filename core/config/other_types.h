@@ -1,4 +1,4 @@
-// Other libraries' names for optimizers and schedules, and what to write instead.
+// Hints for other libraries' names of optimizers and schedules: what to write instead.
 //
 //   hint_of_type("optimizer", "DeepSpeedCPUAdam");   // "write \"AdamW\" ... and zero_optimization.offload_optimizer ..."
 //   hint_of_type("scheduler", "CosineAnnealingLR");  // "write \"cosine\" ..."
@@ -8,7 +8,7 @@
 
 namespace gannet::config {
 
-// `block`: "optimizer" or "scheduler". Returns "" for a name of no known library.
+// `block`: "optimizer" or "scheduler". Returns "" for a name that no known library uses.
 std::string hint_of_type(const std::string& block, const std::string& type);
 
 }  // namespace gannet::config

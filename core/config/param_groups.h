@@ -1,5 +1,4 @@
-// Parameter groups by name patterns: the config's optimizer.param_groups, or the same given in
-// code.
+// Parameter groups defined by name patterns, from the config's optimizer.param_groups or from code.
 //
 //   const auto groups = param_groups_of(settings.optimizer.param_groups, [&](const std::string& path) { return where(path); });
 //   groups[0].match;        // {"*.bias"}
@@ -18,12 +17,12 @@
 namespace gannet::config {
 
 struct ParamGroup {
-  std::string name;                // as given, or else its patterns
+  std::string name;                // the given name, or else the group's patterns
   std::vector<std::string> match;  // patterns on parameters' names (base/glob.h)
-  Dict overrides;                  // override the optimizer's params
+  Dict overrides;                  // the values that replace the optimizer's params in this group
 };
 
-/// The name of the group with the parameters that match no pattern; it comes first.
+/// The name of the group of the parameters that match no pattern. This group comes first.
 inline constexpr const char* kRestOfParameters = "default";
 
 /// `where(path)` returns "ds_config.json:5:20: " for "/optimizer/param_groups/0/match". Throws
@@ -33,7 +32,7 @@ std::vector<ParamGroup> param_groups_of(const List& groups, const std::function<
 
 Dict with_overrides(Dict params, const Dict& overrides);
 
-/// The position of a group's param, for plugin::parse_params of the group's params.
+/// Returns the positions of a group's params, for plugin::parse_params.
 std::function<std::string(const std::string& member)> position_in_param_group(const Document& document, size_t group,
                                                                               const Dict& overrides);
 

@@ -21,8 +21,8 @@ using nlohmann::json;
 
 constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
 
-// Builds the tree from the parser's events. Keys arrive in text order, so the n-th key event
-// matches the scan's n-th key.
+// Builds the tree from the parser's events. Keys arrive in the order of the text, so the n-th key
+// event belongs to the scan's n-th key.
 class Builder : public json::json_sax_t {
  public:
   Builder(const Scan& scan, std::string name) : scan_(scan), name_(std::move(name)) {}
@@ -72,7 +72,7 @@ class Builder : public json::json_sax_t {
   struct Container {
     Value value;
     std::string path;  // JSON pointer
-    std::string key;   // of the next member, in a dictionary
+    std::string key;   // the key of the next member, in a dictionary
   };
 
   static std::string place(const std::string& path) { return path.empty() ? "at the top level" : formatted("in {}", path); }
@@ -116,13 +116,13 @@ class Builder : public json::json_sax_t {
   std::string name_;
   Tree tree_;
   Value root_;
-  // Unclosed objects and lists, the outermost first.
+  // The objects and lists that are not closed yet, the outermost first.
   std::vector<Container> open_;
-  // Keys seen so far: the index of the next key in the scan.
+  // The number of keys seen so far, which is the index of the next key in the scan.
   size_t next_key_ = 0;
 };
 
-// Explains a parser error in the terms of a config's author.
+// Explains a parser error in terms that the author of a config understands.
 bool Builder::parse_error(size_t byte, const std::string& token, const json::exception& error) {
   const std::string& text = scan_.text();
   size_t offset = byte == 0 ? 0 : byte - 1;
@@ -163,8 +163,8 @@ void Builder::fail(size_t at, const std::string& what, const std::string& next) 
   throw Error(ErrorCode::kConfig, formatted("{}: {}", scan_.where(at), what), next);
 }
 
-// Refuses text with only comments, text that ends early, or text without braces. `offset`: where
-// the parser stopped.
+// Refuses text that has only comments, ends early or has no braces. `offset`: where the parser
+// stopped.
 void Builder::refuse_what_is_no_object(size_t offset) const {
   const std::string& text = scan_.text();
   if (text.find_last_not_of(" \t\r\n") == std::string::npos)
@@ -182,7 +182,7 @@ void Builder::refuse_what_is_no_object(size_t offset) const {
   }
 }
 
-// Refuses Python's numbers and constants, other quotes, and unquoted names.
+// Refuses Python's numbers and constants, single quotes, and unquoted names.
 void Builder::refuse_foreign_words(size_t start, const std::string& word, bool is_key_wanted) const {
   const std::string folded = lower(word);
   if (folded == "nan" || folded == "infinity" || folded == "-infinity" || folded == "inf" || folded == "-inf")
@@ -219,8 +219,9 @@ namespace {
               "sys.stdout, indent=2)' < FILE");
 }
 
-// Refuses files of other formats, except where parse_text has a better message. The next steps of
-// weight readers fit only a download and a packed file.
+// Refuses files of other formats, except those for which parse_text has a better message. The
+// recognizer's next step is meant for weight files; it fits a config only if the file is a bad
+// download or is compressed.
 void refuse_other_formats(const RecognizedFormat& found, const std::string& path) {
   switch (found.format) {
     case Format::kUnknown:

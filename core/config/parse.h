@@ -1,4 +1,5 @@
-// Parses JSON text into a tree with positions: syntax only, without knowledge of keys.
+// Parses JSON text into a tree with positions. Checks only the syntax, and knows nothing about the
+// keys.
 #pragma once
 
 #include <string>
@@ -7,12 +8,12 @@
 
 namespace gannet::config {
 
-// Comments and trailing commas are legal; a duplicate key at any depth is not. Origins are `name`
-// with the key's line and column. Throws Error(kConfig) with a one-sentence message on any other
-// syntax error.
+// Comments and trailing commas are legal; a duplicate key at any depth is not. Each origin is
+// `name` with the key's line and column. Throws Error(kConfig) with a one-sentence message on any
+// other syntax error.
 Tree parse_text(const std::string& text, const std::string& name);
-// Reads the file. A missing or unreadable file, a folder, and an empty or binary file each have a
-// one-sentence error.
+// Reads and parses a file. A missing or unreadable file, a folder, and an empty or binary file each
+// have a one-sentence error of their own.
 Tree parse_file(const std::string& path);
 
 // Parses one JSON value without comments, such as a default in the key table.

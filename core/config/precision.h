@@ -1,12 +1,13 @@
-// Number types and loss scale of a run, combined from the sections fp16, bf16, torch_autocast and
-// amp.
+// The number types and the loss scaling of a run, as the sections fp16, bf16, torch_autocast and
+// amp together define them.
 //
 //   const Precision precision = precision_of(settings, /*on_cpu=*/true);
 //   if (precision.autocast) ...                          // forward runs under LibTorch's autocast, in this type
-//   if (precision.scales_loss) ...                       // by the fp16 scaler, for any section
+//   if (precision.scales_loss) ...                       // the fp16 scaler does it, whichever section asks for it
 //
-// amp, by opt_level: O0 nothing; O1 autocast in fp16 with a loss scale; O2 parameters in fp16 and autocast, with fp32 masters and
-// a loss scale; O3 parameters in fp16 without a loss scale (masters stay fp32, which apex's O3 lacks).
+// The levels of amp (opt_level): O0 changes nothing; O1 is autocast in fp16 with a loss scale; O2
+// is autocast with parameters in fp16, fp32 masters and a loss scale; O3 is parameters in fp16
+// without a loss scale (masters stay in fp32; apex's O3 has none).
 #pragma once
 
 #include <optional>
@@ -18,7 +19,7 @@ namespace gannet::config {
 struct Precision {
   std::optional<DType> model;     // parameters are cast to it; null: they keep the program's type
   std::optional<DType> autocast;  // null: forward runs as the program wrote it, without autocast
-  bool scales_loss = false;       // gradients may leave fp16's range: steps that overflow are skipped
+  bool scales_loss = false;       // gradients may leave fp16's range, so the loss is scaled and steps that overflow are skipped
   bool is_scale_dynamic = false;
 };
 

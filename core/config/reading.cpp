@@ -1,5 +1,5 @@
-// Config accessors for programs: values by path, the stage, the whole with origins, the list of
-// mistakes.
+// The accessors of Config for programs: values by path, the ZeRO stage, all values with their
+// origins, and the list of mistakes.
 #include <gannet/config.h>
 #include <gannet/error.h>
 
@@ -35,8 +35,8 @@ const config::Key* find_key(const config::Document& document, const std::string&
   return key || !document.gannet_sections() ? key : document.gannet_sections()->find(path);
 }
 
-// Paths inside optimizer.params and similar sections have no row of their own; the section's row
-// marks it as free.
+// Paths inside optimizer.params and similar sections have no rows of their own; the row of the
+// section says that any member is accepted.
 bool is_inside_free_section(const std::string& path) {
   for (size_t end = path.rfind('/'); end != std::string::npos && end > 0; end = path.rfind('/', end - 1)) {
     const config::Key* above = config::find_key(path.substr(0, end));

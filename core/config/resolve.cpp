@@ -33,7 +33,8 @@ void fill_batch(Settings& settings, const Document& document, EffectiveValues& v
                   formatted("computed from train_micro_batch_size_per_gpu, gradient_accumulation_steps and {}", world));
 }
 
-// The plugin gets the block's values and those of aio, if this is offloaded at this stage.
+// Adds the values of aio to the params of an offload target that is in use at this stage, and
+// clears one that is not.
 void settle(OffloadTarget& to, bool is_used, const Dict& aio) {
   if (!is_used || !to) {
     to.device.clear();

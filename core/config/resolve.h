@@ -1,4 +1,5 @@
-// Resolves a Document to Settings: defaults, "auto", the batch triad, cross-field checks.
+// Resolves a Document to Settings: fills in defaults, "auto"s and the batch triad, and runs the
+// cross-field checks.
 #pragma once
 
 #include <string>
@@ -20,19 +21,20 @@ struct EffectiveValue {
 struct ResolvedConfig {
   Settings settings;
   std::vector<EffectiveValue> effective;  // every key that Gannet knows and acts on, in the table's order
-  std::vector<std::string> notices;       // reported once: legal keys without effect here, deprecated keys, quirks
+  std::vector<std::string> notices;       // reported once: legal keys that have no effect, deprecated keys, quirks
 };
 
-// `rank_is_set`: whether the environment has RANK, for the sentence that explains a world size of
-// 1. Throws Error(kConfig) on values that conflict, Error(kUnsupported) on what Gannet does not
-// implement.
+// `rank_is_set`: whether the environment has RANK; if not, an error explains why the world size is
+// 1. Throws Error(kConfig) if values conflict, and Error(kUnsupported) if a feature is not
+// implemented.
 ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set = true);
 
-// Only the values of the rows: batch sizes are not completed and nothing is checked. For incomplete
-// configs, and for values needed before the number of ranks is known: plugins, timeouts.
+// Returns only the values of the rows: the batch sizes are not completed, and nothing is checked.
+// Used for incomplete configs, and for values that are needed before the number of ranks is known
+// (plugins, timeouts).
 Settings settings_of(const Document& document);
 
-// The three batch sizes as given; "auto" and null are absent.
+// The three batch sizes as given; "auto" and null count as absent.
 GivenBatch given_batch(const Document& document);
 
 }  // namespace gannet::config

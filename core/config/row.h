@@ -1,5 +1,5 @@
-// Rows of keys that Gannet acts on. Each is bound to the Settings member that the rest of Gannet
-// reads.
+// The rows of the keys that Gannet acts on. Each row is bound to a member of Settings, from which
+// the rest of Gannet reads the value.
 //
 //   row("gradient_clipping", member<&Settings::gradient_clipping>, kNumber, "1.0", ">=0", "largest global 2-norm ..."),
 //   row("fp16/hysteresis", member<&Settings::fp16, &Fp16::hysteresis>, kInt, "2", "", "overflows before ..."),
@@ -15,8 +15,8 @@
 
 namespace gannet::config {
 
-// Only the address depends on the member, so that a row costs one small function; store() does the
-// conversions.
+// Only the function that returns the address is a template, so a row costs one small function;
+// store() does the conversions.
 template <auto... path>
 void* address_of(Settings& settings) {
   return &(settings.*....*path);
@@ -101,8 +101,8 @@ consteval Key row(std::string_view path, Member member, Type type, std::string_v
           .member = member};
 }
 
-// A key of which only the default is accepted: the member exists, and its readers always find the
-// default.
+// The row of a key that accepts only its default: the member exists, and its readers always find
+// the default there.
 consteval Key refused_row(std::string_view path, Member member, Type type, std::string_view default_json, std::string_view range,
                           std::string_view meaning, std::string_view not_done) {
   Key key = row(path, member, type, default_json, range, meaning);

@@ -18,7 +18,7 @@ bool is_space(char letter) { return letter == ' ' || letter == '\t' || letter ==
 
 Scan::Scan(const std::string& text, std::string name) : original_(text), text_(text), name_(std::move(name)) {
   require_text();
-  if (text_.starts_with("\xEF\xBB\xBF")) text_.replace(0, 3, "   ");  // UTF-8's byte order mark, which some editors write
+  if (text_.starts_with("\xEF\xBB\xBF")) text_.replace(0, 3, "   ");  // the UTF-8 byte order mark, which some editors write
 
   char last = 0;          // the last character that is neither space nor comment; '"' after a string
   char before_comma = 0;  // the character before the last comma
@@ -39,7 +39,7 @@ Scan::Scan(const std::string& text, std::string name) : original_(text), text_(t
         before_comma = last;
         comma = i;
       }
-      // A trailing comma is allowed only after an element: "[,]" stays an error.
+      // A trailing comma is allowed only after an element, so "[,]" is still an error.
       if ((letter == '}' || letter == ']') && last == ',' && !any_of(before_comma, "{[,:")) text_[comma] = ' ';
       last = letter;
       ++i;
@@ -95,8 +95,8 @@ size_t Scan::token_start(size_t offset) const {
 }
 
 Position Scan::position(size_t offset) const {
-  // Keys are queried in order, so counting resumes at the last answer and a long text is counted
-  // once.
+  // Positions are queried in ascending order, so counting resumes at the last answer, and even a
+  // long text is counted only once.
   if (offset < counted_) counted_ = 0, at_ = {1, 1};
   for (; counted_ < std::min(offset, original_.size()); ++counted_) {
     if (original_[counted_] == '\n')

@@ -21,17 +21,17 @@ struct Position {
 class Scan {
  public:
   // Throws Error(kConfig) on an unclosed comment or string, and on text that is not UTF-8. `name`
-  // is the prefix of errors.
+  // is the prefix of the message.
   Scan(const std::string& text, std::string name);
 
   const std::string& text() const { return text_; }
-  // Byte offset of the n-th key of the text (a string followed by a colon); text().size() past the
-  // last.
+  // The byte offset of the n-th key of the text (a string followed by a colon), or text().size() if
+  // there is no such key.
   size_t key_position(size_t n) const { return n < keys_.size() ? keys_[n] : text_.size(); }
-  // Byte offset of the start of the token that covers `offset`.
+  // The byte offset at which the token that covers `offset` starts.
   size_t token_start(size_t offset) const;
   Position position(size_t offset) const;
-  // "ds_config.json:3:5"
+  // Returns "ds_config.json:3:5".
   std::string where(size_t offset) const;
 
  private:
@@ -42,7 +42,7 @@ class Scan {
   // original_ and text_ have the same length, so offsets are valid in both.
   std::string original_, text_, name_;
   std::vector<size_t> strings_, keys_;  // offsets of opening quotes, ascending
-  mutable size_t counted_ = 0;          // position() has counted up to this offset, which is at ...
+  mutable size_t counted_ = 0;          // position() has counted up to this offset, which is at at_
   mutable Position at_{1, 1};
 };
 

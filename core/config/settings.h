@@ -1,9 +1,9 @@
 // The settings of a run: the effective value of every key that Gannet acts on, after defaults,
-// conversions, "auto" and the batch triad. Plain values; resolve() (resolve.h) makes them from a
-// Document and the number of ranks.
+// conversions, "auto" and the batch triad. They are plain values, which resolve() (resolve.h) makes
+// from a Document and the number of ranks.
 //
-// Each member is bound by the row of its key (keys_<subject>.cpp), which has its default; no
-// defaults are written here. A null in the config leaves a member empty: nullopt, "", 0.
+// Each member is bound to the row of its key (keys_<subject>.cpp), and the row has its default; no
+// defaults are written here. A null in the config leaves a member empty: nullopt, "" or 0.
 #pragma once
 
 #include <gannet/value.h>
@@ -42,8 +42,8 @@ struct Amp {
   std::string opt_level;  // O0 to O3
 };
 
-// Where ZeRO puts tensors that are not in use: the name of an Offload plugin, and the values that
-// its schema may request.
+// The place where ZeRO puts tensors that are not in use: the name of an Offload plugin, and the
+// values that the plugin's schema may request.
 struct OffloadTarget {
   std::string device;  // "none" or "": no offload
   Dict params;         // the values of the block and of the aio section
@@ -55,17 +55,17 @@ struct OffloadOptimizer : OffloadTarget {
 };
 
 struct OffloadParam : OffloadTarget {
-  int64_t max_in_cpu;  // elements that stay in memory
+  int64_t max_in_cpu;  // the number of elements that stay in host memory
 };
 
 struct Zero {
   int64_t stage;
-  // All in elements.
+  // The sizes below are numbers of elements.
   int64_t reduce_bucket_size;
   int64_t sub_group_size;
   int64_t prefetch_bucket_size;
   int64_t param_persistence_threshold;  // a parameter of at most this size stays unsharded ...
-  int64_t model_persistence_threshold;  // ... while all such parameters together have at most this many
+  int64_t model_persistence_threshold;  // ... while all such parameters together have at most this many elements
   int64_t max_live_parameters;
   int64_t max_reuse_distance;
   bool gather_16bit_on_save;  // whether save_16bit_model writes at stage 3
@@ -87,9 +87,9 @@ struct FlopsProfiler {
 // A value of `keep`: saved tensors stay on the device.
 inline constexpr const char* kKeepOnDevice = "device";
 
-// Tensors that activation checkpointing regions keep, and where (docs/activation.md).
+// What the regions of activation checkpointing keep, and where (docs/activation.md).
 struct ActivationCheckpointing {
-  // For the inputs of regions.
+  // The keys of DeepSpeed's section, which concern the inputs of regions.
   bool partition_activations;
   bool cpu_checkpointing;
   bool contiguous_memory_optimization;
@@ -99,7 +99,7 @@ struct ActivationCheckpointing {
   // Gannet's own block.
   std::string device;                   // the Offload plugin of cpu_checkpointing
   std::string nvme_path;                // "": the path that ZeRO offloads to
-  std::vector<std::string> recompute;   // operators
+  std::vector<std::string> recompute;   // names of the operators whose results are computed again
   std::string keep;                     // where saved tensors are kept: "device", or an Offload plugin
   std::optional<int64_t> interval;      // layers in a region
   std::optional<int64_t> memory_limit;  // bytes
@@ -107,7 +107,7 @@ struct ActivationCheckpointing {
 
 // A block of the form {"type": ..., "params": {...}}. The plugin's own schema checks params later.
 struct PluginChoice {
-  std::string type;  // "" if the block is absent; "auto" if that is the default
+  std::string type;  // "" if the block is absent and has no default; some blocks default to "auto"
   Dict params;
 };
 
@@ -117,7 +117,7 @@ struct OptimizerChoice : PluginChoice {
   List param_groups;
 };
 
-// Mesh degrees that the config requests.
+// The sizes of the mesh's axes, as far as the config gives them.
 struct MeshDegrees {
   std::optional<int64_t> pipe, data, tensor, expert;
 };
@@ -135,23 +135,23 @@ struct Ema {
   int64_t update_after_step;
 };
 
-// The steps written as a Chrome trace of their phases.
+// The steps whose phases are written as a Chrome trace.
 struct TraceSettings {
   std::string path;  // "": none
   int64_t first_step, last_step;
 };
 
-// Only the members. An aggregate, so that a test can count them; use Settings.
+// Holds only the members, as an aggregate, so that a test can count them. Other code uses Settings.
 struct SettingsMembers {
-  // The triad. Complete and consistent with the number of ranks after resolve(); before it, 0 where
-  // the config gives none.
+  // The batch triad. After resolve() it is complete and consistent with the number of ranks;
+  // before, a size that the config does not give is 0.
   int64_t train_batch_size;
   int64_t micro_batch_size;
   int64_t accumulation_steps;
 
   OptimizerChoice optimizer;
   PluginChoice scheduler, accelerator, comm;
-  std::string comm_host;  // the Comm for the host's numbers and texts
+  std::string comm_host;  // the Comm plugin for the host's numbers and texts
   MeshDegrees mesh;
   std::vector<std::string> plugins_allowed;  // files or folders, "plugins": {"allow": [...]}
   std::vector<std::string> plugin_paths;     // files or folders, "plugins": {"path": [...]}
@@ -170,11 +170,11 @@ struct SettingsMembers {
   TorchAutocast torch_autocast;
   Amp amp;
   Zero zero;
-  Dict aio;  // the section, by key: for the plugins that ZeRO offloads with
+  Dict aio;  // the values of the section by key, for the plugins that ZeRO offloads with
 
   ActivationCheckpointing activation_checkpointing;
 
-  std::string tag_validation;  // for checkpoints: Ignore | Warn | Fail
+  std::string tag_validation;  // the reaction to a save whose ranks' tags differ: Ignore | Warn | Fail
 
   std::optional<int64_t> steps_per_print;
   bool wall_clock_breakdown;
@@ -185,21 +185,21 @@ struct SettingsMembers {
   MonitorFolder tensorboard, csv_monitor;
 
   // "gannet": {...}
-  std::string leftover_micro_batches;  // carry | drop | step: handling at the end of an epoch
-  int64_t seed;                        // for the loader's shuffling
+  std::string leftover_micro_batches;  // carry | drop | step: how micro-batches left over at the end of an epoch are handled
+  int64_t seed;                        // for the loader's shuffling, and for optimizers that draw random numbers
   bool shuffle;
   int64_t data_workers;           // threads that prepare batches; 0: the caller's thread
   int64_t max_consecutive_skips;  // more consecutive skipped steps (without a dynamic loss scale) are an error
   bool debug_plugins;             // optimizers work on watched copies of their arrays
   int64_t total_steps;            // planned updates of the run; 0: unknown
   Ema ema;                        // the moving average of the parameters
-  bool check_memory;              // refuses what cannot fit, before it is allocated
+  bool check_memory;              // whether to refuse a run that needs more memory than the machine has
   bool checkpoint_async;
   bool checkpoint_on_each_machine;
   int64_t checkpoint_keep;   // 0: all
   std::string metrics_path;  // "": no metrics file
   TraceSettings trace;
-  std::optional<double> timeout_seconds;   // of rendezvous and collectives; default 600 or DEEPSPEED_TIMEOUT (minutes)
+  std::optional<double> timeout_seconds;   // deadline of rendezvous and collectives; default 600, or DEEPSPEED_TIMEOUT (minutes)
   int64_t fingerprint_every;               // steps between comparisons of replicated state across ranks; 0: never
   std::optional<double> deadline_seconds;  // how long a call waits for a late rank; default timeout_seconds
 };

@@ -44,7 +44,7 @@ class StatusCheck {
   std::vector<Error>* const mistakes_;
   int64_t stage_ = 0;
   bool has_nvme_ = false;
-  std::vector<std::pair<std::string, std::vector<std::string>>> idle_;  // reason, paths; in file order
+  std::vector<std::pair<std::string, std::vector<std::string>>> idle_;  // each reason with its paths, in the order of the file
 };
 
 void StatusCheck::note(const std::string& reason, const std::string& path) {
@@ -53,7 +53,7 @@ void StatusCheck::note(const std::string& reason, const std::string& path) {
   idle_.push_back({reason, {path}});
 }
 
-// Whether the value is the default, null, or a way to say "off".
+// Whether the value is the default, null or "auto", or switches the feature off.
 bool StatusCheck::asks_for_nothing(const Key& row, const Value& value) const {
   if (value.is_null() || is_auto(value) || value == default_of(row) || (!row.off.empty() && value == parse_value(row.off)))
     return true;
@@ -66,7 +66,7 @@ bool StatusCheck::asks_for_nothing(const Key& row, const Value& value) const {
 }
 
 void StatusCheck::section(const Dict& members, const std::string& path) {
-  // A section that is switched off is legal with any content.
+  // A section that is switched off may have any content.
   if (const Key* enabled = find_key(formatted("{}/enabled", path))) {
     const Value* given = members.find("enabled");
     const bool is_given = given && given->is_bool();

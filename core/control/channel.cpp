@@ -14,10 +14,11 @@
 namespace gannet::control {
 namespace {
 
-// Messages hold sentences and short names; a longer one comes from a stranger on this port.
+// Messages hold only sentences and short names, so a longer one comes from some other program that
+// connected to this port.
 constexpr uint32_t kMostBytes = 16 << 20;
 
-// In host byte order: all ranks of a job have the same endianness.
+// Appends the number in host byte order: all ranks of a job have the same endianness.
 void append(std::string& bytes, uint32_t number) { bytes.append(reinterpret_cast<const char*>(&number), sizeof number); }
 
 uint32_t number_at(const std::string& bytes, size_t position) {
@@ -30,7 +31,7 @@ void set(int descriptor, int level, int option, int value) { setsockopt(descript
 
 }  // namespace
 
-// The body's size in bytes, then each string preceded by its length.
+// A message is the size of its body in bytes, then the body: each string preceded by its length.
 std::string encode(const Message& message) {
   std::string body;
   for (const auto& text : message) {

@@ -22,20 +22,20 @@ std::vector<Message> decode(std::string& bytes);
 
 class Channel {
  public:
-  // From here on the kernel probes a silent peer, so that a vanished machine is noticed within 10
-  // s.
+  // From now on the kernel probes the peer when it is silent, so that a vanished machine is noticed
+  // within 10 s.
   explicit Channel(Socket socket);
-  void send(const Message& message);  // flush() sends later what the kernel does not accept now
+  void send(const Message& message);  // data that the kernel does not accept now is sent by a later flush()
   void flush();
   std::vector<Message> receive();             // messages that have arrived, perhaps none
-  bool is_closed() const { return closed_; }  // by the other side, or broken
+  bool is_closed() const { return closed_; }  // closed by the other side, or broken
   bool has_unsent() const { return !unsent_.empty(); }
   int descriptor() const { return socket_.get(); }
 
  private:
   Socket socket_;
-  // unsent_: bytes not yet accepted by the kernel. received_: the beginning of an incomplete
-  // message.
+  // unsent_: the bytes that the kernel has not yet accepted. received_: the beginning of an
+  // incomplete message.
   std::string unsent_, received_;
   bool closed_ = false;
 };

@@ -14,8 +14,8 @@
 namespace gannet {
 namespace {
 
-// The world that init_distributed made. Never destroyed at exit: its service threads outlive static
-// objects.
+// The world that init_distributed made. It is never destroyed at exit, because its service threads
+// outlive static objects.
 struct ProcessWorld {
   std::mutex mutex;
   std::shared_ptr<ProcessGroup> group;
@@ -48,7 +48,7 @@ void ProcessGroup::barrier() {
 void ProcessGroup::report_failure(const std::string& call, const std::string& error) noexcept {
   constexpr size_t kLongest = 2'000;
   try {
-    const size_t stack = error.find("\nException raised from");  // follows the text of LibTorch's exceptions
+    const size_t stack = error.find("\nException raised from");  // LibTorch's exceptions append this after their text
     if (control::Watch* watch = world_->watch())
       watch->abandon(links().host, formatted("{} by an error: {}", call, error.substr(0, std::min(stack, kLongest))));
   } catch (const std::exception&) {  // the original error takes precedence
@@ -85,8 +85,8 @@ std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options
   }
   auto world = std::make_shared<control::World>(options, the.generation++);
   the.group = std::make_shared<ProcessGroup>(world, nullptr);
-  // A process that ends without destroy_distributed tells the others, so that they do not take it
-  // for a crash.
+  // A process that ends without destroy_distributed says goodbye to the others, so that they do not
+  // mistake its end for a crash.
   static const int registered = std::atexit([] {
     const std::unique_lock lock(the_world().mutex, std::try_to_lock);
     if (lock && the_world().group) the_world().group->world()->goodbye();

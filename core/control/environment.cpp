@@ -15,7 +15,7 @@ namespace {
 // DeepSpeed's default distributed_port, for launchers that name no port.
 constexpr uint16_t kDefaultPort = 29500;
 
-// "host:port" or "[v6]:port".
+// Parses "host:port" or "[v6]:port".
 void parse_address(const std::string& text, const std::string& where, Environment& found) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
@@ -30,7 +30,7 @@ void parse_address(const std::string& text, const std::string& where, Environmen
 
 uint16_t port_number(const std::string& text) { return static_cast<uint16_t>(number("MASTER_PORT", text, 65535, kHowToStart)); }
 
-// MASTER_ADDR and MASTER_PORT, both or none.
+// Reads MASTER_ADDR and MASTER_PORT if both are set; returns whether they are.
 bool read_master(const Variables& variables, Environment& found) {
   const auto* address = find(variables, "MASTER_ADDR");
   const auto* port = find(variables, "MASTER_PORT");
@@ -68,8 +68,8 @@ std::string without(const Claim& claim) {
   return formatted("{} PROGRAM", command);
 }
 
-// Sets the ranks' meeting point: the address in the environment, or on one machine a port derived
-// from the job.
+// Sets the address at which the ranks meet: the one in the environment, or, if all ranks are on one
+// machine, a port derived from the job.
 void find_master(const Variables& variables, const Claim& claim, const std::function<std::string(const std::string&)>& process_of,
                  Environment& found) {
   found.job = claim.job.empty() && claim.on_one_machine ? process_of(claim.variables[0]) : claim.job;
@@ -92,7 +92,8 @@ void find_master(const Variables& variables, const Claim& claim, const std::func
       "export MASTER_ADDR (a name or address of the machine that rank 0 runs on) and MASTER_PORT (a free port there)");
 }
 
-// Joins the first complete claim of a launcher; refuses a claim that cannot be joined.
+// Takes rank and world size from the first launcher with a complete claim. Throws if a launcher
+// started several processes that cannot be joined.
 void from_launchers(const Variables& variables, bool address_known,
                     const std::function<std::string(const std::string&)>& process_of, Environment& found) {
   const auto all = claims(variables);
@@ -125,8 +126,8 @@ void from_launchers(const Variables& variables, bool address_known,
     found.discovered = all.empty() ? "RANK is not set: one process" : formatted("{}: one process", all[0].launcher);
 }
 
-// Refuses RANK and WORLD_SIZE of a world of one if a launcher started several: no rank must train
-// alone by mistake.
+// Throws if RANK and WORLD_SIZE describe a world of one, but a launcher started several processes:
+// no rank may train alone by mistake.
 void check_that_it_is_alone(const Variables& variables) {
   const auto claim = claim_of_several(variables);
   if (!claim) return;

@@ -1,13 +1,14 @@
-// Determines rank, world size and master address from environment variables: a pure function.
+// Determines rank, world size and master address from environment variables. discover() is a pure
+// function.
 //
 //   Environment found = discover(variables_of_this_process(), {});
 //   found.rank, found.world_size, found.discovered      // "RANK and WORLD_SIZE of the environment"
 //
 // The first match wins: the call's arguments (rank, world_size, init_method); RANK and related
 // variables (gannet run, torchrun, mpirun with -x); the launchers of control/launchers.h; else a
-// world of one. Incomplete or contradictory variables are Error(kConfig). So is a world of one if a
-// launcher declares that it started several: a rank that trains alone by mistake is worse than one
-// that does not start.
+// world of one. Throws Error(kConfig) if variables are incomplete or contradictory, and also for a
+// world of one if a launcher declares that it started several processes: a rank that trains alone
+// by mistake is worse than one that does not start.
 #pragma once
 
 #include <chrono>
@@ -29,7 +30,7 @@ struct Environment {
   bool agent_store = false;  // torchrun's own store already serves at master_addr:master_port
   std::string attempt;       // torchrun's restart count: keys of an earlier attempt may still be in its store
   std::string job;           // identifies this job among others on the same port; "" if unknown
-  std::string discovered;    // the source of rank and world size
+  std::string discovered;    // where rank and world size were found, in words
 };
 
 struct Overrides {
@@ -37,11 +38,12 @@ struct Overrides {
   std::string init_method;  // "", "env://" or "tcp://host:port"
 };
 
-// Calls `process_of` for the launcher's process (launcher_process) if no variable names the job.
+// If no variable names the job, calls `process_of` (launcher_process) to identify it by the
+// launcher's process.
 Environment discover(const Variables& variables, const Overrides& overrides,
                      const std::function<std::string(const std::string&)>& process_of = launcher_process);
 
-// `seconds` if given, else DEEPSPEED_TIMEOUT in minutes, else 10 minutes.
+// Returns `seconds` if given, else DEEPSPEED_TIMEOUT (in minutes), else 10 minutes.
 std::chrono::milliseconds time_out(const Variables& variables, const std::optional<double>& seconds);
 
 Variables variables_of_this_process();

@@ -1,5 +1,5 @@
-// Named numbers that all ranks must agree on in a per-step call: learning rates, the loss scale,
-// the position in the accumulation.
+// The named numbers that all ranks must agree on in a per-step call: learning rates, the loss
+// scale, the position in the gradient accumulation.
 //
 //   Facts facts(engine_id);
 //   const size_t lr = facts.add("lr of group 0");
@@ -18,13 +18,14 @@
 
 namespace gannet::control {
 
-/// "bits 00f3a8...", for hashes that differ although their texts are equal.
+/// Returns "bits 00f3a8...", which distinguishes values whose texts are equal although their hashes
+/// differ.
 std::string bits_text(uint64_t hash);
 
 class Facts {
  public:
   explicit Facts(uint32_t set) : set_(set) {}
-  enum class Kind { kNumber, kHash, kText };  // a hash shows only that it differs
+  enum class Kind { kNumber, kHash, kText };  // a hash shows only that the ranks differ, not how
   size_t add(const std::string& name, Kind kind = Kind::kNumber) {
     rows_.push_back({.name = name, .kind = kind});
     values_.push_back(0);
@@ -32,8 +33,8 @@ class Facts {
   }
   void set(size_t row, double value) { values_[row] = std::bit_cast<uint64_t>(value); }
   void set_hash(size_t row, uint64_t value) { values_[row] = value; }
-  /// Only the hash is compared; the one-line text describes it. Calls `text()` only if the hash has
-  /// changed.
+  /// Only the hash is compared; the one-line text describes the value in messages. Calls `text()`
+  /// only if the hash has changed.
   template <class Text>
   void set_text(size_t row, uint64_t hash, const Text& text) {
     if (values_[row] == hash && !rows_[row].text.empty()) return;
@@ -43,16 +44,17 @@ class Facts {
 
   uint32_t set_number() const { return set_; }  // the engine's number, the same on every rank
   uint64_t hash() const;
-  // "name=value\n" for each value changed since the last call; all of them the first time.
+  // Returns "name=value\n" for each value that has changed since the last call, and for all values
+  // the first time.
   std::string changes();
 
  private:
   struct Row {
     std::string name;
     Kind kind;
-    std::string text = {};  // for kText
+    std::string text = {};  // of a kText row
     bool is_sent = false;
-    // The value's bits when changes() last sent it; valid if is_sent.
+    // The bits of the value that changes() last returned; valid if is_sent.
     uint64_t sent = 0;
   };
   uint32_t set_;

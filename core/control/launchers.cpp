@@ -15,19 +15,19 @@
 namespace gannet::control {
 namespace {
 
-// A launcher's variables; null where it has none.
+// The names of a launcher's variables; null where it has none.
 struct Launcher {
   const char* name;
-  const char* marker;  // must be set for the others to be valid
+  const char* marker;  // the other variables are valid only if this one is set
   const char* rank;
-  const char* size[2];  // the first that is set
+  const char* size[2];  // the first one that is set is used
   const char* local_rank;
-  const char* local_size;  // ranks on this machine: if it equals the size, all are here
-  const char* nodes;       // if it is 1, all are here
+  const char* local_size;  // number of ranks on this machine: if it equals the size, all ranks are here
+  const char* nodes;       // number of machines: if it is 1, all ranks are here
   const char* job[2];      // together they name the job
 };
 
-// In order of precedence.
+// The launchers in order of precedence.
 constexpr Launcher kLaunchers[] = {
     {"Open MPI",
      nullptr,
@@ -56,8 +56,9 @@ constexpr Launcher kLaunchers[] = {
     {"Cray's PALS", "PALS_APID", "PMI_RANK", {"PMI_SIZE"}, "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE", nullptr, {"PALS_APID"}},
     {"MPICH", nullptr, "PMI_RANK", {"PMI_SIZE"}, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {"PMI_JOBID"}},
     {"Flux", nullptr, "FLUX_TASK_RANK", {"FLUX_JOB_SIZE"}, "FLUX_TASK_LOCAL_ID", nullptr, "FLUX_JOB_NNODES", {"FLUX_JOB_ID"}},
-    // For a step that srun started. The sbatch script also has SLURM_PROCID and the job's
-    // SLURM_NTASKS, but is no task. The step's number takes precedence over the job's.
+    // For the tasks of a step that srun started. The sbatch script also has SLURM_PROCID and the
+    // job's SLURM_NTASKS, but is not a task. The step's number of tasks takes precedence over the
+    // job's.
     {"Slurm",
      "SLURM_STEP_ID",
      "SLURM_PROCID",
@@ -68,7 +69,7 @@ constexpr Launcher kLaunchers[] = {
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
-// Launchers that do not give the size; a launcher that does takes precedence.
+// Launchers that do not give the number of ranks; a launcher that does takes precedence.
 constexpr Launcher kWithoutSize[] = {
     {"PMIx", nullptr, "PMIX_RANK", {}, nullptr, nullptr, nullptr, {"PMIX_NAMESPACE"}},
     {"An indexed Kubernetes job", nullptr, "JOB_COMPLETION_INDEX", {}, nullptr, nullptr, nullptr, {}},
@@ -98,8 +99,9 @@ std::optional<Claim> claim_of(const Variables& variables, const Launcher& launch
   return claim;
 }
 
-// Kubeflow's variables for torchrun, read as torchrun does: PET_NNODES nodes ("2", "1:4"),
-// PET_NPROC_PER_NODE processes on each (a number, "auto", "gpu", "cpu"; 1 if unset).
+// Reads Kubeflow's variables for torchrun as torchrun does: PET_NNODES is the number of nodes ("2",
+// "1:4"), and PET_NPROC_PER_NODE is the number of processes on each (a number, "auto", "gpu" or
+// "cpu"; 1 if unset).
 std::optional<Claim> claim_of_torchrun(const Variables& variables) {
   const auto *nodes = find(variables, "PET_NNODES"), *each = find(variables, "PET_NPROC_PER_NODE");
   if (!nodes && !each) return std::nullopt;
@@ -171,7 +173,8 @@ std::vector<Claim> claims(const Variables& variables) {
   if (std::none_of(found.begin(), found.end(), [](const Claim& claim) { return claim.size.has_value(); }))
     for (const Launcher& launcher : kWithoutSize)
       if (auto claim = claim_of(variables, launcher)) found.push_back(std::move(*claim));
-  // srun and flux run also provide PMI, which does not distinguish machines.
+  // srun and flux run also set the variables of PMI, which do not tell whether all ranks are on one
+  // machine: completes each claim from the others with the same rank and size.
   for (Claim& claim : found)
     for (const Claim& other : found)
       if (other.rank == claim.rank && other.size == claim.size) {
@@ -192,7 +195,8 @@ std::optional<Claim> claim_of_several(const Variables& variables) {
       if (find(variables, name)) claim.variables.push_back(name);
     return claim;
   }
-  // RANK=0 and WORLD_SIZE=1 satisfy a launcher that gives no size, and contradict one that does.
+  // RANK and WORLD_SIZE=1 settle the size for a launcher that gives none, but contradict a launcher
+  // that gives a larger one.
   for (const Claim& claim : claims(variables))
     if (claim.is_one_of_several() && !claim.started_from_here && (claim.size || !is_said)) return claim;
   return std::nullopt;
@@ -204,8 +208,8 @@ std::string launcher_process(const std::string& variable) {
     const std::string folder = formatted("/proc/{}", pid);
     bool is_readable = false;
     const std::string environment = std::string(1, '\0') + content_of(formatted("{}/environ", folder), is_readable);
-    // pid (name) state ppid ...; the name may contain anything, even a bracket. The start time is
-    // the 22nd field.
+    // The file has the form "pid (name) state ppid ..."; the name may contain anything, even a
+    // parenthesis. The start time is the 22nd field.
     const std::string status = content_of(formatted("{}/stat", folder), is_readable);
     std::istringstream fields(status.substr(std::min(status.size(), status.rfind(')') + 1)));
     const std::vector<std::string> words{std::istream_iterator<std::string>(fields), {}};

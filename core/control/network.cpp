@@ -50,7 +50,7 @@ Socket listen_on(uint16_t port) {
     Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (socket.get() < 0) continue;
     const int on = 1, off = 0;
-    // Lets a restarted rank 0 take its port while connections of the previous run are still in
+    // Lets a restarted rank 0 listen on its port while connections of the previous run are still in
     // TIME_WAIT.
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in6 v6{};
@@ -145,7 +145,8 @@ std::string machine_identity() {
   gethostname(name.data(), name.size() - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  // Two network namespaces on one machine count as two machines: they do not share a loopback.
+  // Two network namespaces on one machine count as two machines, because they do not share a
+  // loopback interface.
   std::array<char, 64> space{};
   if (readlink("/proc/self/ns/net", space.data(), space.size() - 1) < 0) space[0] = 0;
   return formatted("{} {} {}", name.data(), boot, space.data());

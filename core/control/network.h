@@ -1,5 +1,5 @@
-// Operating system calls for the rendezvous: listening sockets, reachability of a server, this
-// machine's address towards another, and the identity of a machine.
+// Operating system calls for the rendezvous: listening sockets, whether a server can be reached,
+// the address from which this machine reaches another, and the identity of a machine.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,15 @@ class Socket {
   int descriptor_;
 };
 
-// Listens on all addresses of this machine. Throws Error(kUnavailable) naming the port if another
-// program has it.
+// Listens on all addresses of this machine. Throws Error(kUnavailable) with the port if another
+// program is using it.
 Socket listen_on(uint16_t port);
 
-// The port of a listening socket; listen_on(0) takes any free port.
+// The port of a listening socket, which is needed after listen_on(0) has taken any free port.
 uint16_t port_of(const Socket& socket);
 
-// Connects to host:port within `milliseconds`; else an empty socket (get() < 0) and the reason.
+// Connects to host:port within `milliseconds`. On failure, returns an empty socket (get() < 0) and
+// sets `reason`.
 Socket connect_to(const std::string& host, uint16_t port, int milliseconds, std::string& reason);
 
 // Tries once to reach host:port within `milliseconds`. Returns "" if a server answers, else the
@@ -42,7 +43,8 @@ std::string address_towards(const std::string& host);
 
 bool is_loopback(const std::string& address);
 
-// The same for all processes of one machine (and network namespace), different elsewhere.
+// A text that is the same for all processes on one machine (and in one network namespace), and
+// different elsewhere.
 std::string machine_identity();
 
 }  // namespace gannet::control

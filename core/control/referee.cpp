@@ -148,7 +148,7 @@ bool Referee::is_followed(uint32_t rank, Instant now) const {
 
 void Referee::end(uint32_t rank, bool orderly, Instant now) {
   Rank& self = ranks_[rank];
-  if (self.life != Rank::kRuns) return;  // the connection also closes after a goodbye
+  if (self.life != Rank::kRuns) return;  // it has already ended: the connection also closes after a goodbye
   self.life = orderly ? Rank::kGone : Rank::kDied;
   self.ended = now;
 }
@@ -175,7 +175,8 @@ Verdict Referee::verdict_of_leaving(uint32_t rank, const std::string& group) con
           "see that rank's error; what may fail on one rank alone is caught before it ends a call that all ranks make"};
 }
 
-// A rank that waits in a call that another completed before it left may still receive its data.
+// A rank that left does not count as needed in a call that it had completed before: the ranks that
+// wait in such a call may still receive its data.
 void Referee::look_for_who_left(Instant now) {
   for (const auto& [name, group] : groups_)
     for (const uint32_t rank : group.members) {
@@ -202,7 +203,7 @@ std::string Referee::place(uint32_t rank) const {
 }
 
 std::string Referee::places(const std::vector<uint32_t>& ranks) const {
-  std::vector<std::pair<std::string, std::vector<uint32_t>>> parts;  // in the order of their first rank
+  std::vector<std::pair<std::string, std::vector<uint32_t>>> parts;  // places and the ranks there, ordered by first rank
   for (const uint32_t rank : ranks) {
     const std::string here = place(rank);
     auto at = std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part.first == here; });
@@ -234,8 +235,8 @@ std::string Referee::silence_of(const std::vector<uint32_t>& ranks, Instant now)
                    name_ranks(silent), have(silent.size()), whole_seconds(now - last));
 }
 
-// Members that have not arrived, or that arrived but do not wait there; empty if only the network
-// delays the call.
+// The members that have not arrived in the call, or that have arrived but do not wait in it. Empty
+// if only the network delays the call.
 std::vector<uint32_t> Referee::awaited(const std::string& group, uint64_t sequence, Instant now) const {
   std::vector<uint32_t> late;
   for (const uint32_t rank : groups_.at(group).members) {
@@ -256,8 +257,8 @@ bool Referee::is_needed(uint32_t gone) const {
       const auto other = ranks_[rank].visits.find(name);
       if (other == ranks_[rank].visits.end() || ranks_[rank].life != Rank::kRuns) continue;
       const Visit& visit = other->second;
-      // A rank that waits in a call that the gone rank completed may still receive its data, but
-      // not for long.
+      // A rank that waits in a call that the gone rank has completed may still receive its data,
+      // but only for a short time (departure_settles).
       const bool waits_in_vain = visit.call.sequence > completed || visit.waits;
       if (visit.stand == CallProgress::kInside && waits_in_vain) return true;
     }
@@ -298,7 +299,7 @@ std::vector<Report> Referee::look(Instant now) {
   if (!verdict_) look_for_the_dead(now);
   if (verdict_) return reports;
   for (auto& [name, group] : groups_) {
-    // The ranks that wait, by call.
+    // The waiting ranks, by the sequence number of the call.
     std::map<uint64_t, std::vector<uint32_t>> waiting;
     for (const uint32_t rank : group.members) {
       const auto at = ranks_[rank].visits.find(name);

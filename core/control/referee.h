@@ -1,5 +1,5 @@
-// Rank 0's state of all ranks' calls, and the verdicts that follow from it. No sockets and no
-// clock: events come in with their time; verdicts and reports come out.
+// Rank 0's knowledge of all ranks' calls, and the verdicts that follow from it. Uses no sockets and
+// no clock: it is told of events with their times, and gives verdicts and reports.
 //
 //   Referee referee(2, {.report_every = seconds(10)});
 //   referee.group("world", {0, 1});
@@ -32,8 +32,8 @@ struct CallSite {
   std::string name;       // "step"
   int64_t step = -1;      // the engine's step; -1: the call belongs to no step
   std::string tag;
-  int64_t set = -1;          // the engine that the facts are of, as "engine 0"; -1: none
-  uint64_t facts = 0;        // their hash
+  int64_t set = -1;          // the number of the engine that the facts belong to; -1: none
+  uint64_t facts = 0;        // the hash of the facts
   std::string text() const;  // "step() of step 12"
   bool is_same_call(const CallSite& other) const { return name == other.name && step == other.step && tag == other.tag; }
   bool is_same_as(const CallSite& other) const { return is_same_call(other) && set == other.set && facts == other.facts; }
@@ -44,19 +44,19 @@ enum class CallProgress {
   kInside,
   kLeft,
   kFailed
-};  // before its first call, in a call, after it, left it by an exception
+};  // before its first call; in a call; after it; after leaving it by an exception
 
-// "in step() of step 12", "after step() of step 12", "before its first call"
+// Returns "in step() of step 12", "after step() of step 12" or "before its first call".
 std::string place_of(CallProgress stand, const CallSite& call);
 
-// An error of the world. Once there is a verdict, every rank gets it.
+// An error that concerns the whole world. Once there is a verdict, every rank receives it.
 struct Verdict {
   ErrorCode code = ErrorCode::kPeerLost;
   std::string sentence, next_step;
 };
 
 struct Report {
-  std::vector<uint32_t> ranks;  // ranks that wait and receive the line
+  std::vector<uint32_t> ranks;  // the waiting ranks, which receive the line
   std::string line;
 };
 
@@ -65,17 +65,17 @@ class Referee {
   struct Rhythm {
     milliseconds report_every{10'000};
     milliseconds silence{3'500};      // without a beat for this long, a process is not running
-    milliseconds death_settles{300};  // so that ranks that die together are named together
+    milliseconds death_settles{300};  // the verdict waits this long, so that ranks that die together are named together
     milliseconds departure_settles{
-        1'500};  // after an orderly end: ranks that no longer need it may continue, a rank with its own error throws that
+        1'500};  // after an orderly end: ranks that do not need that rank go on, and a rank with its own error throws it
   };
   Referee(uint32_t world_size, Rhythm rhythm, Instant now);
 
   void group(const std::string& name, const std::vector<uint32_t>& members);
-  // `asks`: the rank starts the call only when all members are in it (take_granted).
+  // `asks`: the rank starts the call only when all members have entered it (take_granted).
   void enter(uint32_t rank, const CallSite& call, bool asks, Instant now);
-  // Changed numbers that the rank's calls of `set` must share with the other ranks: lines
-  // "name=value".
+  // Reports changes, as lines "name=value", of the numbers that must be equal on all ranks in the
+  // calls of engine `set`.
   void facts(uint32_t rank, const std::string& group, int64_t set, const std::string& changes);
   void leave(uint32_t rank, const std::string& group, bool failed);
   // The rank has waited for others inside its call since `since`, and allows the wait to last
@@ -88,18 +88,20 @@ class Referee {
   void end(uint32_t rank, bool orderly, Instant now);
   // The rank's communication failed, and the referee does not know why.
   void fail(uint32_t rank, const std::string& sentence);
-  // The rank left a joint operation of the group by an exception that the program may catch:
-  // "train() by an error: the disk is full". Nothing follows if the other ranks leave it as well.
+  // The rank left a joint operation of the group by an exception that the program may catch.
+  // `what`: "train() by an error: the disk is full". There is no verdict if the other ranks leave
+  // the operation as well.
   void abandon(uint32_t rank, const std::string& group, const std::string& what, Instant now);
 
-  // Calls that ranks asked to start and that all members have entered since.
+  // A call that a rank asked to start and that all members have entered since.
   struct Grant {
     uint32_t rank = 0;
     std::string group;
     uint64_t sequence = 0;
   };
   std::vector<Grant> take_granted() { return std::exchange(granted_, {}); }
-  // Handles elapsed time; returns lines for the ranks that wait. Call it about every 100 ms.
+  // Checks deadlines and the silence of ranks at the time `now`, and returns report lines for
+  // waiting ranks. Call it about every 100 ms.
   std::vector<Report> look(Instant now);
   const std::optional<Verdict>& verdict() const { return verdict_; }
   bool runs(uint32_t rank, Instant now) const;  // alive, and heard from recently
@@ -112,14 +114,14 @@ class Referee {
     CallProgress stand = CallProgress::kBefore;
     CallSite call;
     uint64_t completed = 0;  // the last sequence that it left without an error
-    // While it waits: since when, the longest allowed wait, and the report interval of the last
-    // line written.
+    // While the rank waits: since when, the longest allowed wait, and the number of report
+    // intervals up to the last report.
     bool waits = false;
     Instant since{};
     milliseconds deadline{};
     int reports = 0;
-    // How often it left the group's joint operation by an exception; time and description of the
-    // last one.
+    // The number of times that the rank left a joint operation of the group by an exception, and
+    // the time and description of the last one.
     int abandoned = 0;
     Instant abandoned_at{};
     std::string abandoned_what;
@@ -129,22 +131,22 @@ class Referee {
     std::map<std::string, Visit> visits;                                              // by group
     std::map<std::pair<std::string, int64_t>, std::shared_ptr<const Numbers>> facts;  // by group and set
     std::string failed_in;  // the latest call that ended in an exception
-    // Group of the latest enter(). Its visit gives the rank's place.
+    // The group of the latest enter(). The visit of this group gives the rank's place.
     std::string last_group;
     // When the rank was last heard from; every message counts as a beat.
     Instant beat{};
-    // kGone: said goodbye. kDied: the connection broke without a goodbye. `ended`: the time of
-    // either.
+    // kGone: the rank said goodbye. kDied: its connection broke without a goodbye. `ended`: the
+    // time at which either happened.
     enum { kRuns, kGone, kDied } life = kRuns;
     Instant ended{};
   };
   struct Entry {  // a call that not all members have entered
     CallSite call;
     uint32_t first_rank = 0;
-    std::shared_ptr<const Numbers> facts;  // of the first rank, at its enter()
-    int abandoned = 0;                     // of the first rank, at its enter()
-    // Number of members that have entered; the entry is erased once all have. `asking`: ranks that
-    // wait for a grant.
+    std::shared_ptr<const Numbers> facts;  // the facts of the first rank at its enter()
+    int abandoned = 0;                     // Visit::abandoned of the first rank at its enter()
+    // entered: the number of members that have entered; the entry is erased once all have. asking:
+    // the ranks that wait for a grant.
     uint32_t entered = 0;
     std::vector<uint32_t> asking;
   };
@@ -160,10 +162,10 @@ class Referee {
   std::vector<uint32_t> all_but(const std::vector<uint32_t>& ranks) const;
   std::string silence_of(const std::vector<uint32_t>& ranks, Instant now) const;
   std::vector<uint32_t> awaited(const std::string& group, uint64_t sequence, Instant now) const;
-  bool is_needed(uint32_t gone) const;  // whether a rank is in a call that this one will never complete
+  bool is_needed(uint32_t gone) const;  // whether some rank is in a call that rank `gone` will never complete
   void look_for_the_dead(Instant now);
-  // Finds ranks that left a joint operation by an exception while another rank that has not left
-  // still waits for them.
+  // Gives a verdict if a rank left a joint operation by an exception while another rank, which has
+  // not left it, still waits for that rank.
   void look_for_who_left(Instant now);
   Verdict verdict_of_leaving(uint32_t rank, const std::string& group) const;
 

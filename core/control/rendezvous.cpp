@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long a rank 0 that gives up stays so that the others learn of it.
+// How long rank 0 stays after it has given up, so that the other ranks learn of it.
 constexpr milliseconds kKnownWithin{3'000};
 
 std::string seconds(milliseconds time) {
@@ -31,7 +31,8 @@ std::string seconds(milliseconds time) {
 
 std::string place(const Environment& environment) { return formatted("{}:{}", environment.master_addr, environment.master_port); }
 
-// Waits for the server, with reports, before c10d connects: c10d would wait silently.
+// Waits until the server can be reached, with reports, before c10d connects to it: c10d would wait
+// silently.
 void wait_for_server(const Environment& environment, const Patience& patience) {
   const std::string server = environment.agent_store ? "the agent that started the ranks" : "rank 0";
   auto next_report = steady_clock::now() + patience.report_every;
@@ -62,9 +63,9 @@ Member parse_member(const std::string& text) {
   return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
 }
 
-// The loopback if all ranks are on one machine, else the local address towards MASTER_ADDR. A
-// master with a name that resolves to its loopback (as on Debian) takes its address towards another
-// machine.
+// The loopback address if all ranks are on one machine, else the local address towards MASTER_ADDR.
+// If the master's name resolves to its own loopback (as on Debian), the master uses its address
+// towards another machine.
 std::string own_address(const std::vector<Member>& members, uint32_t rank) {
   const Member& self = members[rank];
   if (std::all_of(members.begin(), members.end(), [&](const Member& other) { return other.machine == self.machine; }))
@@ -122,8 +123,8 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
     if (missing.empty()) return;
     const std::string who = formatted("{} of {}", name_ranks(missing), world_size);
 
-    // The store ends with rank 0, so when rank 0 gives up it tells the others why and stays until
-    // they know.
+    // The store ends with rank 0, so when rank 0 gives up, it tells the others why and stays until
+    // they have read it.
     if (patience.left().count() <= 0) {
       const std::string sentence = formatted("{} did not arrive {} within {}", who, what, seconds(patience.total));
       if (self == 0) {
@@ -155,14 +156,14 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   const bool serves = environment.rank == 0 && !environment.agent_store;
   Store::Options options;
   options.port = environment.master_port;
-  // A rank of another job that connects to this port by mistake keeps waiting under its own job's
-  // prefix.
+  // A rank of another job that connects to this port by mistake finds no keys, since it waits for
+  // them under its own job's prefix.
   options.prefix = formatted("gannet/{}{}/{}/", environment.job.empty() ? "" : formatted("{}/", environment.job),
                              environment.attempt.empty() ? "0" : environment.attempt, generation);
   options.timeout = patience.total;
   if (serves) {
-    // The server's own client uses the loopback: MASTER_ADDR may be a name that only other machines
-    // can resolve.
+    // The client in the server's own process uses the loopback: MASTER_ADDR may be a name that only
+    // other machines can resolve.
     options.host = "127.0.0.1";
     options.listener = listen_on(environment.master_port).release();
   } else {
@@ -174,7 +175,7 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   Store& store = *meeting.store;
 
   const std::string self = std::to_string(environment.rank);
-  // The server adds atomically, so exactly one of two processes with the same rank gets 1.
+  // The server adds atomically, so of two processes with the same rank, exactly one gets 1.
   if (store.add(formatted("claimed/{}", self), 1) > 1)
     throw Error(ErrorCode::kConfig,
                 formatted("another process has already announced itself as rank {} at {} (this is process {})", self,
@@ -210,8 +211,8 @@ RendezvousResult meet(const Environment& environment, uint32_t generation, Patie
   for (;;) try {
       return meet_once(environment, generation, patience);
     } catch (const Error& error) {
-      // A program that makes a second world may find rank 0's server of the first one still closing
-      // on this port.
+      // In a program that makes a second world, rank 0's server of the first world may still be
+      // closing on this port.
       const bool was_the_former = generation > 0 && environment.rank != 0 && error.code() == ErrorCode::kPeerLost;
       if (!was_the_former || patience.left().count() <= 0) throw;
       std::this_thread::sleep_for(milliseconds(50));

@@ -60,7 +60,8 @@ void StopSignals::install(const std::vector<int>& signals) {
 }
 
 void StopSignals::restore() noexcept {
-  // In reverse, so that a signal listed twice gets its original handler back.
+  // Restores the handlers in reverse order, so that a signal that was listed twice gets its
+  // original handler back.
   for (auto former = former_.rbegin(); former != former_.rend(); ++former) {
     struct sigaction now{};
     const bool still_ours = sigaction(former->number, nullptr, &now) == 0 && now.sa_handler == gannet_note_stop;
@@ -75,7 +76,7 @@ int StopSignals::signal() const noexcept { return received.load(std::memory_orde
 bool StopSignals::requested_on_any(EngineBase& engine) const { return engine.mean(requested() ? 1.0 : 0.0) > 0; }
 
 bool StopSignals::requested_on_any(ProcessGroup& group) const {
-  const auto call = group.world()->enter(group.links().host, "requested_on_any");  // names a rank that never arrives
+  const auto call = group.world()->enter(group.links().host, "requested_on_any");  // so that a rank that never arrives is named
   double asked = requested() ? 1.0 : 0.0;
   group.links().host.all_reduce(&asked, 1);
   return asked > 0;

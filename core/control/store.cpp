@@ -20,7 +20,7 @@ namespace {
 
 std::vector<uint8_t> to_bytes(const std::string& text) { return std::vector<uint8_t>(text.begin(), text.end()); }
 
-// Runs a c10d operation and translates its exceptions, without their stack of addresses.
+// Runs a c10d operation and translates its exceptions to Error, without their backtraces.
 template <class Body>
 auto translated(const std::string& doing, Body&& body) {
   try {
@@ -55,8 +55,9 @@ int32_t walled(gannet_error* error, Body&& body) noexcept {
 
 }  // namespace
 
-// c10d's client and its thread. If the server's process is stopped and never answers, only this
-// thread hangs. The thread shares ownership of the client, so both can be abandoned safely.
+// The c10d client and the thread that uses it. If the server's process is stopped and never
+// answers, only this thread hangs. It shares ownership of the client, so both can be abandoned
+// safely.
 struct Store::Client {
   c10::intrusive_ptr<c10d::TCPStore> tcp;
   std::string prefix;
@@ -85,7 +86,8 @@ struct Store::Client {
   }
 };
 
-// `body` takes the client and captures by value, since it may outlive its caller.
+// Runs `body` on the client's thread. `body` must capture by value, since it may outlive its
+// caller.
 template <class Body>
 auto Store::perform(const std::string& doing, Body body) {
   using Result = decltype(body(*client_));
@@ -98,7 +100,7 @@ auto Store::perform(const std::string& doing, Body body) {
     client_->jobs.emplace_back([task] { (*task)(); });
   }
   client_->changed.notify_one();
-  // In short waits, so that the guard can end the wait for a stopped server.
+  // The wait is divided into short ones, so that the guard can end it if the server is stopped.
   const auto end = std::chrono::steady_clock::now() + timeout();
   while (answer.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
     check_guard();
@@ -201,7 +203,8 @@ bool Store::check(const std::string& key) {
   return perform(formatted("looking for '{}'", key), [key](Client& client) { return client.tcp->check({client.prefix + key}); });
 }
 
-// Polls: a c10d wait that times out logs its own warnings and occupies the connection meanwhile.
+// Polls, because a c10d wait occupies the connection and logs warnings of its own when it times
+// out.
 bool Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
   using namespace std::chrono_literals;
   const auto end = std::chrono::steady_clock::now() + timeout;

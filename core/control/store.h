@@ -19,7 +19,7 @@ class Store {
     std::string host;
     uint16_t port = 0;
     int listener = -1;   // a listening socket to serve on; the store takes ownership
-    std::string prefix;  // of every key
+    std::string prefix;  // put in front of every key
     std::chrono::milliseconds timeout{600'000};
   };
   explicit Store(const Options& options);
@@ -38,7 +38,7 @@ class Store {
   // if the server hangs.
   void set_guard(std::function<void()> guard);
 
-  // The same store for a plugin; valid while this object lives.
+  // The function table through which a plugin uses this store; valid while this object lives.
   const gannet_store* table() const { return &table_; }
 
  private:
@@ -46,7 +46,7 @@ class Store {
   auto perform(const std::string& doing, Body body);
   void check_guard();
   struct Client;
-  // Shared with its thread, which outlives this object if an answer never arrives.
+  // Shared with the client's thread, which outlives this object if an answer never arrives.
   std::shared_ptr<Client> client_;
   // Protects guard_, which set_guard() may replace while another thread waits in an operation.
   std::mutex guard_mutex_;

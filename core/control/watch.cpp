@@ -1,4 +1,5 @@
-// The watch on the calling threads: reports calls of the public API and throws verdicts.
+// The part of the watch that runs on the calling threads: reports calls of the public API and
+// throws verdicts.
 #include "control/watch.h"
 
 #include <torch/csrc/autograd/graph_task.h>
@@ -16,9 +17,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kCallEvery{5};  // calls that keep arriving faster than this are reported in batches
+constexpr milliseconds kCallEvery{5};  // calls that keep coming faster than this are reported in batches
 constexpr double kCallsInHand = 20;
-constexpr milliseconds kExplain{4'000};  // longer than the referee needs to be certain
+constexpr milliseconds kExplain{4'000};  // longer than the referee needs for a verdict
 constexpr milliseconds kFarewell{500};
 constexpr milliseconds kFollow{5'000};  // how long rank 0 waits at its end for ranks that are still finishing the same call
 constexpr milliseconds kBeyondDeadline{10'000};  // the Comm's own timeout is a fallback: the verdict comes first
@@ -27,7 +28,8 @@ thread_local void* inside = nullptr;  // the ActiveCall of this thread's outermo
 
 BackwardInfo* carried_here() { return dynamic_cast<BackwardInfo*>(c10::ThreadLocalDebugInfo::get(kBackwardKind)); }
 
-// The ActiveCall of this thread's call: its own, or that of the backward that it runs nodes of.
+// The ActiveCall that this thread is in: its own call, or the call of the backward whose nodes this
+// autograd thread runs.
 void* inside_here() {
   if (inside) return inside;
   const BackwardInfo* const info = carried_here();
@@ -112,7 +114,7 @@ void Watch::Call::leave(bool failed) {
   watch_->active_.remove_if([this](const ActiveCall& one) { return &one == active_; });
 }
 
-// Requires mutex_. On first use, sends the group's members to rank 0.
+// Requires mutex_. On the first call of a group, sends the group's members to rank 0.
 uint64_t& Watch::sequence_of(const HostGroup& group) {
   const auto [sequence, is_new] = sequences_.try_emplace(group.name(), 0);
   if (is_new) {
@@ -133,7 +135,8 @@ void Watch::abandon(const HostGroup& group, const std::string& what) {
 
 bool Watch::is_inside() { return inside_here() != nullptr; }
 
-// Requires mutex_. A note that is not sent at once is sent with the next note or the next tick.
+// Requires mutex_. A message that is not sent at once is sent with the next one, or at the next
+// tick of the service thread.
 void Watch::post(Message message, bool at_once) {
   if (over_) return;
   outbox_.push_back(std::move(message));

@@ -2,16 +2,16 @@
 //
 // Every rank has a connection to rank 0, separate from the Comm, and reports each collective call
 // of the public API that it enters and leaves. Rank 0 compares the calls (referee.h) and sends
-// verdicts to all ranks. A process that dies closes its connection; a stopped process does not. A
-// verdict ends all waits, and every later call throws it at once.
+// verdicts to all ranks. The connection of a process that dies closes; that of a stopped process
+// does not. A verdict ends all waits, and every later call throws it at once.
 //
-//   auto call = world->enter(*group, "step", 12);        // for the life of `call`; a call inside a call is part of it
+//   auto call = world->enter(*group, "step", 12);        // until `call` is destroyed; a nested call is a part of it
 //
-// A per-step call only sends a note. Any other call (a barrier, a save) asks first and starts when
-// all ranks are in the same call: mismatched collectives on the wire can end a process inside the
-// Comm's library, before any rank can report it.
+// A per-step call is only reported to rank 0. Any other call (a barrier, a save) asks first, and
+// starts when all ranks are in the same call: mismatched collectives can end a process inside the
+// Comm's library before any rank can report the mismatch.
 //
-// One service thread per process, with all signals blocked, does the listening.
+// In each process, one service thread with all signals blocked receives the messages.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ class Watch : public Watcher {
  public:
   struct Options {
     uint32_t rank = 0, size = 1;
-    std::string host;  // rank 0: its address for the others; other ranks: rank 0's address if rank 0 does not know it
+    std::string host;  // rank 0: its address for the others; other ranks: rank 0's address, used if rank 0 publishes none
     milliseconds deadline{600'000};
     milliseconds report_every{10'000};
   };
@@ -60,8 +60,8 @@ class Watch : public Watcher {
          Facts* facts = nullptr);
     ~Call();
     Call(const Call&) = delete;
-    void fail() { failed_ = true; }  // the call ends in an exception that has been caught already
-    // Marks threads that carry `info` as inside this call: autograd's threads during a backward
+    void fail() { failed_ = true; }  // the call has failed by an exception that was caught already
+    // Marks the threads that carry `info` (autograd's threads during a backward) as inside this
     // call.
     void carry(BackwardInfo& info);
 
@@ -70,21 +70,21 @@ class Watch : public Watcher {
     void leave(bool failed);
     Watch* watch_ = nullptr;
     ActiveCall* active_ = nullptr;           // null in a world or group of one, and in a call nested in another on this thread
-    std::shared_ptr<BackwardInfo> carried_;  // holds active_ for other threads
+    std::shared_ptr<BackwardInfo> carried_;  // where other threads find active_
     int exceptions_ = 0;
     bool failed_ = false;
   };
 
-  // This rank left a joint operation of the group by an exception that the program may catch
-  // (Referee::abandon).
+  // Reports that this rank left a joint operation of the group by an exception that the program may
+  // catch (Referee::abandon).
   void abandon(const HostGroup& group, const std::string& what);
   void set_deadline(milliseconds deadline) { deadline_ = deadline; }
   void set_report_every(milliseconds every) { report_every_ = every; }
-  // `abort` ends the collectives in flight, shortly after a verdict; a waiting rank may see the
-  // Comm's own error first.
+  // Sets the function that ends the collectives in flight. It is called shortly after a verdict, so
+  // a waiting rank may see the Comm's own error first.
   void on_verdict(std::function<void()> abort);
-  // This rank ends in order. Waits briefly until the others have been told; the watch is over
-  // afterwards.
+  // Says that this rank ends in order. Waits briefly until the other ranks have been told;
+  // afterwards the watch is over.
   void goodbye() noexcept;
 
   void check() override;
@@ -121,46 +121,47 @@ class Watch : public Watcher {
   std::string own_place() const;
 
   uint32_t rank_, size_;
-  std::string token_;  // secret of this world, unknown to strangers
+  std::string token_;  // a secret of this world, which programs outside of it do not know
   std::atomic<milliseconds> deadline_, report_every_;
   const int process_;  // a forked child must not say goodbye for its parent
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Message> outbox_;                // guarded by mutex_, like the members below
-  std::map<std::string, uint64_t> sequences_;  // number of calls per group
-  // Calls in progress, at most one per thread. A list: Call keeps a pointer to its element.
+  std::map<std::string, uint64_t> sequences_;  // the number of calls in each group
+  // The calls in progress, at most one per thread. A list, since each Call keeps a pointer to its
+  // element.
   std::list<ActiveCall> active_;
   std::set<uint32_t> connected_;  // rank 0: the connected ranks
-  std::string place_;             // the latest call, as "in step() of step 12"
+  std::string place_;             // this rank's place: "in step() of step 12"
   std::optional<Verdict> verdict_;
   std::function<void()> abort_;
-  // last_call_: when post() last refilled calls_in_hand_. verdict_at_: the abort follows shortly
-  // after it.
+  // last_call_: when post() last refilled calls_in_hand_. verdict_at_: when the verdict came; the
+  // abort follows shortly after.
   Instant last_call_{}, verdict_at_{};
-  // A token bucket: the number of notes that may be sent immediately. post() refills one every 5
+  // A token bucket: the number of messages that may be sent at once. post() adds one for every 5
   // ms, up to 20.
   double calls_in_hand_ = 0;
   RankZero rank_zero_ = kRuns;
-  // On rank 0: the other ranks. Elsewhere: rank 0. Callers send to it directly, so that a process
-  // reports its place before it dies there.
+  // On rank 0: the other ranks. On any other rank: rank 0 alone; the calling threads send to it
+  // directly, so that a process that dies in a call has reported it before.
   std::list<Peer> peers_;
   bool over_ = false;
-  // Rank 0 is about to end, and its store with it. Set until no rank is inside a call that rank 0
-  // has completed, since the outcome may be read from the store.
+  // Whether rank 0 is about to end, and its store with it. It first waits until no rank is inside a
+  // call that rank 0 has completed, since those ranks may still read the outcome from the store.
   bool ends_soon_ = false;
   std::atomic<bool> has_verdict_{false}, stop_{false};
 
-  // Used only by the service thread from here on.
-  // An eventfd: callers write to it to wake the service thread's poll().
+  // Only the service thread uses the members from here on; other threads only write to wake_. An
+  // eventfd: callers write to it to wake the service thread's poll().
   Socket wake_;
   // Rank 0's listening socket. Anyone can connect, but a peer without the token is ignored.
   Socket listener_;
   std::optional<Referee> referee_;
-  // heard_: the last message from rank 0; its silence is measured from there.
+  // heard_: the time of the last message from rank 0, from which its silence is measured.
   Instant next_beat_{}, heard_{}, rank_zero_ended_{};
-  // rank_zero_place_: last received from rank 0. told_place_: on rank 0, its own place at the last
-  // tick.
+  // rank_zero_place_: the place that rank 0 last reported. told_place_: on rank 0, its own place at
+  // the last tick.
   std::string rank_zero_place_, told_place_;
   bool aborted_ = false;
   std::thread thread_;

@@ -16,9 +16,9 @@ struct Watch::ActiveCall {
   bool with_rank_zero = false;
   bool granted = false;  // all members are in this call
   Instant entered{};
-  std::atomic<int64_t> waiting_since{0};  // ms of the steady clock; 0: not waiting
+  std::atomic<int64_t> waiting_since{0};  // the steady clock's time in ms; 0: not waiting
   bool told = false;                      // rank 0 knows of the wait
-  int reports = 0;                        // lines written because rank 0 does not answer
+  int reports = 0;                        // report intervals passed while rank 0 does not answer
 };
 
 }  // namespace gannet::control

@@ -1,5 +1,5 @@
-// The watch's service thread on every rank except 0: sends beats, receives from rank 0, judges rank
-// 0's end.
+// The watch's service thread on every rank except 0: sends beats, receives messages from rank 0,
+// and gives the verdict if rank 0 ends.
 #include <gannet/log.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void Watch::as_other_rank(Instant now) {
   {
     std::lock_guard lock(mutex_);
     Channel& channel = peers_.front().channel;
-    flush();  // under the lock, so that the notes of concurrent calls are sent after these
+    flush();  // under the lock, so that messages of concurrent calls are sent after these
     if (now >= next_beat_) {
       next_beat_ = now + kBeat;
       channel.send({"beat"});
@@ -59,7 +59,8 @@ void Watch::grant_call(const std::string& group, uint64_t sequence) {
   changed_.notify_all();
 }
 
-// Rank 0 judges the end of other ranks; every rank judges the end of rank 0.
+// Gives the verdict if rank 0 has ended and is still needed. Rank 0 judges the end of other ranks;
+// every other rank judges the end of rank 0.
 void Watch::judge_rank_zero(Instant now) {
   std::string here;
   {

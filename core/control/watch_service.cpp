@@ -1,5 +1,5 @@
-// The watch's service thread: passes the ranks' reports to rank 0, which judges (referee.h), and
-// distributes its verdict.
+// The watch's service thread: passes the ranks' messages to rank 0, whose referee judges them
+// (referee.h), and distributes its verdict.
 #include <fcntl.h>
 #include <gannet/log.h>
 #include <poll.h>
@@ -24,11 +24,11 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kTick{100};        // the longest delay for events that do not wake the service thread
-constexpr uint32_t kFewRanks = 64;        // up to this many ranks receive each call of rank 0; more ranks only with its beats
+constexpr milliseconds kTick{100};        // the longest delay of events that do not wake the service thread
+constexpr uint32_t kFewRanks = 64;        // up to this many ranks are told of each call of rank 0; more only with its beats
 constexpr milliseconds kLongWait{1'000};  // waits longer than this are reported to rank 0
 constexpr milliseconds kConnect{30'000};
-constexpr milliseconds kAbort{300};  // from the verdict to the abort of what is in flight
+constexpr milliseconds kAbort{300};  // from the verdict to the abort of the collectives in flight
 
 std::string random_token() {
   std::random_device device;
@@ -81,8 +81,8 @@ Watch::Watch(Store& store, const Options& options)
   if (rank_ == 0) wait_for_all();
 }
 
-// Rank 0 serves the store with its watch address, so it continues, and may exit, only after all
-// have read that.
+// The address of rank 0's watch is in the store that rank 0 serves, so rank 0 continues (and may
+// exit) only after all ranks have read it and connected.
 void Watch::wait_for_all() {
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, kConnect, [this] { return connected_.size() + 1 == size_; })) return;
@@ -127,7 +127,7 @@ void Watch::serve() {
     const auto now = steady_clock::now();
     look_at_waits(now);
     std::vector<Message> own;
-    bool ends_soon;  // and all of this rank's calls are in `own`
+    bool ends_soon;  // if so, all of this rank's calls are in `own`
     {
       std::lock_guard lock(mutex_);
       if (rank_ == 0) own.swap(outbox_);
@@ -149,7 +149,8 @@ void Watch::serve() {
         abort = abort_;
       }
     }
-    // Without the lock: threads with collectives that this ends take the lock next.
+    // Called without the lock: abort() ends the collectives in flight, and the threads in them then
+    // take the lock.
     if (abort) abort();
   }
   std::lock_guard lock(mutex_);
@@ -158,7 +159,8 @@ void Watch::serve() {
   changed_.notify_all();
 }
 
-// Reports long waits to rank 0. If rank 0 does not answer, reports and judges that here.
+// Reports long waits to rank 0. If rank 0 is silent, logs the wait, and gives the verdict after the
+// deadline.
 void Watch::look_at_waits(Instant now) {
   std::vector<std::string> lines;
   std::optional<Verdict> late;
@@ -256,7 +258,8 @@ void Watch::as_rank_zero(const std::vector<Message>& own, Instant now) {
   std::erase_if(peers_, [](const Peer& peer) { return peer.channel.is_closed(); });
   for (const auto& grant : grants)
     if (grant.rank == 0) grant_call(grant.group, grant.sequence);
-  // Only now may this rank's threads throw and end the process: the others have been told.
+  // Only now may this rank's threads throw and end the process, since the other ranks have been
+  // told.
   if (says_verdict) settle(*verdict);
   for (const Report& report : reports)
     if (std::find(report.ranks.begin(), report.ranks.end(), 0u) != report.ranks.end()) log_info(report.line);
@@ -275,7 +278,7 @@ void Watch::listen_to(Peer& peer, Instant now) {
       changed_.notify_all();
       referee_->beat(static_cast<uint32_t>(peer.rank), now);
     } else {
-      return;  // a stranger: ignored, and disconnected with the world
+      return;  // not a rank of this world: ignored, and disconnected when the world ends
     }
   }
   if (peer.channel.is_closed() && peer.rank >= 0) referee_->end(static_cast<uint32_t>(peer.rank), /*orderly=*/false, now);

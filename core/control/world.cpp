@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long rank 0 stays for ranks that still read from its store.
+// How long rank 0 stays for the ranks that still need its store.
 constexpr milliseconds kGoodbye{5'000};
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -32,7 +32,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// "has 'x' where rank 0 has 'y'", for the first differing line.
+// Describes the first line that differs: "'x' where rank 0 has 'y'".
 std::string first_difference(const std::string& text, const std::string& reference) {
   const auto mine = lines_of(text), theirs = lines_of(reference);
   for (size_t i = 0; i < std::max(mine.size(), theirs.size()); ++i) {
@@ -46,15 +46,16 @@ std::string first_difference(const std::string& text, const std::string& referen
   return "the same text";
 }
 
-// The meaning of "auto" for host memory.
+// The Comm that "auto" means for host memory.
 std::string for_host_memory(uint32_t world_size) { return world_size == 1 ? "local" : "gloo"; }
 
-// Requests with the same key share a Comm.
+// The key of a Comm: requests with the same key share one.
 std::string key_of(const plugin::Plugin& comm, const CommDevice* device) {
   return device ? formatted("{} on {} {}", lower(comm.name()), lower(device->accelerator), device->index) : lower(comm.name());
 }
 
-// A Comm is opened once, so later requests must match its params. An absent param requests nothing.
+// A Comm is opened once, so the params of later requests must match those that it was opened with.
+// A request may leave params out.
 void require_same_params(const plugin::Plugin& plugin, const Dict& wanted, const Dict& opened_with) {
   for (const auto& [key, value] : wanted.entries()) {
     const Value* const has = opened_with.find(key);
@@ -80,7 +81,8 @@ void agree(HostGroup& group, const std::string& what, const std::string& text) {
 }
 
 std::string disagreement(const std::string& what, const std::vector<std::string>& texts) {
-  // Groups of ranks with the same text, in the order of their first rank.
+  // The ranks that differ from rank 0, grouped by their text, in the order of each group's first
+  // rank.
   std::vector<std::pair<std::string, std::vector<uint32_t>>> groups;
   for (uint32_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
@@ -145,7 +147,8 @@ World::World(const DistributedOptions& options, uint32_t generation)
   comm_is_auto_ = lower(options.comm) == "auto";
   comm_name_ = comm_is_auto_ ? for_host_memory(size()) : options.comm;
   comm_params_ = options.comm_params;
-  // A device Comm is opened by the engine that trains there: no device is chosen yet.
+  // A Comm for device memory is opened later, by the engine that trains on the device: no device is
+  // chosen yet.
   const plugin::Plugin& named = registry_.require(GANNET_KIND_COMM, comm_name_, "");
   if (serves_host_memory(named)) host_comm_ = &open(comm_name_, comm_params_, nullptr);
   if (lower(options.host_comm) != "auto" || !host_comm_) {
@@ -160,7 +163,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
   std::vector<uint32_t> everyone(size());
   for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
   links_ = std::make_unique<Links>(*this, everyone, "world");
-  // All pairs of ranks are connected after this, so rank 0 and its store may end early.
+  // After this barrier all pairs of ranks are connected, so rank 0 and its store may end early.
   if (serves_host_memory(named)) links_->device();
   links_->host.barrier();
 }
@@ -206,8 +209,8 @@ void World::require_same(const DistributedOptions& later) {
         "ask for it in the first call, or call destroy_distributed before");
   };
   require_name("host comm", later.host_comm, host_comm_->plugin().name());
-  // A world with "auto" for comm may still open one for a device: the engine that trains there
-  // does.
+  // A world whose comm is "auto" may still open the requested Comm for a device: the engine that
+  // trains on the device does that.
   if (comm_is_auto_ && lower(later.comm) != "auto" && !serves_host_memory(registry_.require(GANNET_KIND_COMM, later.comm, "")))
     return;
   require_name("comm", later.comm, comm_name_);
@@ -229,7 +232,7 @@ CommGroup& Links::over(Comm& comm) {
   auto& group = groups_[&comm];
   if (!group) {
     group = std::make_unique<CommGroup>(comm, host.ranks(), host.name());
-    // All pairs of members are connected after this, so rank 0 and its store may end early.
+    // After this barrier all pairs of members are connected, so rank 0 and its store may end early.
     group->start(collective::barrier(), nullptr).wait();
   }
   return *group;
@@ -252,8 +255,8 @@ void World::set_deadline(double seconds) {
   watch_->set_deadline(deadline);
 }
 
-// Uses the store. Inside a call, the watch names late ranks and ends the wait; on a background
-// thread, this wait reports them itself.
+// Compares the texts through the store. Inside a call, the watch names late ranks and ends the
+// wait; on a background thread, this function reports them itself.
 void World::agree(const std::string& what, const std::string& text) {
   if (!store_) return;
   struct Wait {
@@ -275,16 +278,16 @@ void World::agree(const std::string& what, const std::string& text, const Patien
   const std::string key = formatted("agree/{}", agreements_++);
   store_->set(formatted("{}/{}", key, rank()), text);
   wait_for_ranks(*store_, key, rank(), size(), formatted("to compare {}", what), patience);
-  // Rank 0 reads all texts and gives the verdict: the same sentence everywhere, with 2N reads
-  // instead of N^2.
+  // Rank 0 reads all texts and gives the verdict, so that all ranks get the same sentence, with 2N
+  // reads instead of N^2.
   std::string verdict;
   if (rank() == 0) {
     std::vector<std::string> texts;
     for (uint32_t other = 0; other < size(); ++other) texts.push_back(store_->get(formatted("{}/{}", key, other)));
     verdict = disagreement(what, texts);
     store_->set(formatted("{}/verdict", key), verdict);
-    // Stays until all have read it: if this process ended first, its verdict would look like a lost
-    // peer.
+    // Waits until all ranks have read the verdict: if this process ended earlier, the others would
+    // report a lost peer instead.
     if (!verdict.empty()) store_->wait({formatted("{}/read", key)}, kGoodbye);
   } else {
     verdict = store_->get(formatted("{}/verdict", key));

@@ -1,8 +1,9 @@
-// The processes that train together, as the core sees them: the store, the open plugins, the Comms
-// and the group of all ranks. Programs see it as a ProcessGroup (gannet/distributed.h).
+// The world: the processes that train together, as the core sees them, with the store, the open
+// plugins, the Comms and the group of all ranks. Programs see it as a ProcessGroup
+// (gannet/distributed.h).
 //
 //   auto world = ProcessGroup...->world();
-//   world->agree("the plugins", list_of(world->registry().opened()));   // Error(kMismatch) on every rank when one differs
+//   world->agree("the plugins", list_of(world->registry().opened()));   // Error(kMismatch) on every rank if one differs
 //   world->links().host.all_reduce(totals, 2);
 #pragma once
 
@@ -29,13 +30,13 @@ namespace gannet::control {
 struct Patience;
 class World;
 
-// Communication among a group's ranks: host memory over the world's host Comm, device memory over
-// the Comm that an engine opened for it. Constructed by every member.
+// The communication among a group's ranks: host memory goes over the world's host Comm, device
+// memory over the Comm that an engine opened for it. Every member constructs one.
 struct Links {
   Links(World& world, const std::vector<uint32_t>& ranks, const std::string& name);
-  // The group over this Comm. The first call creates it, on every member.
+  // The group's CommGroup over this Comm. Every member must make the first call, which creates it.
   CommGroup& over(Comm& comm);
-  CommGroup& device();  // over World::comm()
+  CommGroup& device();  // the CommGroup over World::comm()
   HostGroup host;
 
  private:
@@ -43,7 +44,7 @@ struct Links {
   std::map<Comm*, std::unique_ptr<CommGroup>> groups_;
 };
 
-// The device with the memory that a Comm moves, for the Comm's rendezvous.
+// The device whose memory a Comm moves, for the Comm's rendezvous.
 struct CommDevice {
   std::string accelerator;  // the plugin's name
   Dict params;              // the plugin's params
@@ -52,8 +53,8 @@ struct CommDevice {
 
 class World {
  public:
-  // Discovers the environment, meets the other ranks, opens the host Comm and connects. Errors as
-  // init_distributed.
+  // Discovers the environment, meets the other ranks, opens the host Comm and connects the ranks.
+  // Throws the errors of init_distributed.
   World(const DistributedOptions& options, uint32_t generation);
   ~World();
   World(const World&) = delete;
@@ -67,23 +68,26 @@ class World {
   Host& host() { return host_; }
   plugin::Registry& registry() { return registry_; }
   Comm& host_comm() { return *host_comm_; }
-  // The Comm of the options, or the meaning of "auto": the host's, or the first device Comm opened
-  // under that name.
+  // The first open Comm with the name comm_name(), which is the host's Comm or one that an engine
+  // opened for a device.
   Comm& comm();
   const std::string& comm_name() const { return comm_name_; }
   bool comm_is_auto() const { return comm_is_auto_; }
   // A Comm for the memory of a device, which must be current. The first call opens it; later calls
-  // with the same name and device return it. Does not connect: Links::over does. Throws the
-  // plugins' errors, and Error(kConfig) on params that differ from those it was opened with.
+  // with the same name and device return it. Does not connect the ranks; Links::over does. Throws
+  // the plugins' errors, and Error(kConfig) if `params` differ from those that the Comm was opened
+  // with.
   Comm& open_comm(const std::string& name, const Dict& params, const CommDevice& device);
-  // Throws Error(kConfig) unless a later init_distributed asks for what this world has: its open
-  // Comms with the same params, or one for a device that an engine may still open.
+  // Throws Error(kConfig) if a later init_distributed asks for something that this world cannot
+  // provide. It provides its open Comms with the same params, and a device Comm that an engine may
+  // still open.
   void require_same(const DistributedOptions& later);
-  Links& links() { return *links_; }  // of all ranks
+  Links& links() { return *links_; }  // the links among all ranks
 
-  // Publishes this rank's text and compares it with every other rank's, line by line. Called by all
-  // ranks in the same order. Throws on every rank: Error(kMismatch) naming the ranks that differ
-  // from rank 0 and the first differing line, Error(kTimeout) naming the ranks that never called.
+  // Publishes this rank's text and compares it with every other rank's, line by line. All ranks
+  // must call it in the same order. Throws on every rank: Error(kMismatch) with the ranks that
+  // differ from rank 0 and the first line that differs, or Error(kTimeout) with the ranks that
+  // never called.
   void agree(const std::string& what, const std::string& text);
 
   // Marks a collective call of the public API for the lifetime of the returned object: ranks that
@@ -93,21 +97,22 @@ class World {
                     Watch::Call::Begin begin = Watch::Call::kTogether) {
     return Watch::Call(watch_.get(), group, name, step, tag, begin);
   }
-  // A per-step call in which all ranks must have the same `facts`.
+  // Marks a per-step call, in which all ranks must have the same `facts`.
   Watch::Call enter(const HostGroup& group, const char* name, int64_t step, Facts& facts) {
     return Watch::Call(watch_.get(), group, name, step, "", Watch::Call::kAtOnce, &facts);
   }
   Watch::Call enter(const char* name, int64_t step = -1, const std::string& tag = "") {
     return enter(links_->host, name, step, tag);
   }
-  // How long a call may wait for another rank. Throws Error(kConfig) if the Comm gives up earlier.
+  // Sets how long a call may wait for another rank. Throws Error(kConfig) if the Comm would give up
+  // earlier.
   void set_deadline(double seconds);
   Watch* watch() { return watch_.get(); }  // null in a world of one
 
-  // Says goodbye. Rank 0, which serves the store, waits a few seconds for the others to do so.
-  // Called before an orderly end.
+  // Says goodbye before an orderly end. Rank 0, which serves the store, waits a few seconds for the
+  // other ranks to do the same.
   void leave() noexcept;
-  // Tells the other ranks that this process ends in order. For an exit without leave().
+  // Tells the other ranks that this process ends in order. Used at an exit without leave().
   void goodbye() noexcept {
     if (watch_) watch_->goodbye();
   }
@@ -115,7 +120,7 @@ class World {
  private:
   struct OpenedComm {
     std::string key;                           // the names of the plugin and its device
-    Dict params;                               // as given
+    Dict params;                               // the params that the Comm was opened with
     std::unique_ptr<Accelerator> accelerator;  // null: for host memory
     std::unique_ptr<Comm> comm;
   };
@@ -124,32 +129,34 @@ class World {
   Environment environment_;
   std::chrono::milliseconds timeout_;
   uint32_t local_rank_ = 0;
-  // Number of calls of agree(). Part of the store's key; equal on all ranks because the order of
-  // calls is the same.
+  // The number of calls of agree() so far, which is part of their keys in the store. It is equal on
+  // all ranks, because they make the calls in the same order.
   uint32_t agreements_ = 0;
   Host host_;
   plugin::Registry registry_;
   std::unique_ptr<Store> store_;  // null in a world of one; outlives the Comm, since its plugin holds the store's table
   std::string comm_name_;         // from the options, or resolved from "auto"
-  Dict comm_params_;              // of the Comm with that name
+  Dict comm_params_;              // the params of the Comm with that name
   bool comm_is_auto_ = false;
-  std::string host_address_;  // the address at which other ranks reach this host; "": to be determined
+  std::string host_address_;  // the address at which other ranks reach this host; "": unknown
   gannet_rendezvous rendezvous_{};
-  std::mutex comms_mutex_;  // guards comms_: the watch's thread aborts them
+  std::mutex comms_mutex_;  // guards comms_, whose elements the watch's thread aborts
   std::deque<OpenedComm> comms_;
-  Comm* host_comm_ = nullptr;  // one of them
+  Comm* host_comm_ = nullptr;  // one of comms_
   std::unique_ptr<Links> links_;
   std::unique_ptr<Watch> watch_;  // null in a world of one; destroyed before the Comms that it aborts
-  std::shared_ptr<void> guard_;   // detaches the watch from the store before it is destroyed, even if the constructor fails
+  std::shared_ptr<void> guard_;   // detaches the store from the watch before that is destroyed, even if the constructor fails
 };
 
-// The same within a group, over the Comm: compares hashes first, texts only if the hashes differ.
+// Does the same within a group, over the Comm: compares hashes first, and the texts only if the
+// hashes differ.
 void agree(HostGroup& group, const std::string& what, const std::string& text);
 
-// The result of agree(): "" if all texts are equal, else the sentence. texts[0] is the reference.
+// The outcome of a comparison: "" if all texts are equal, else the message. texts[0] is the
+// reference.
 std::string disagreement(const std::string& what, const std::vector<std::string>& texts);
 
-// A line per plugin: "optimizer adam@cpu 0.1.0 <hash>".
+// Lists the plugins, one per line: "optimizer adam@cpu 0.1.0 <hash>".
 std::string list_of(const std::vector<const plugin::Plugin*>& plugins);
 
 }  // namespace gannet::control

@@ -1,4 +1,4 @@
-// Collates samples to a batch, and reports errors on the way.
+// Collates samples into a batch, and reports the errors that happen on the way.
 #include <ATen/ops/stack.h>
 #include <c10/util/Exception.h>
 #include <cxxabi.h>

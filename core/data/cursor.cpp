@@ -9,7 +9,7 @@
 namespace gannet {
 namespace {
 
-// Visits each member with its name: one list for both writing and reading.
+// Visits each member with its name. Writing and reading share this list.
 template <class Cursor, class Visit>
 void each_member(Cursor& cursor, const Visit& visit) {
   visit("seed", cursor.seed);

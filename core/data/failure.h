@@ -1,4 +1,4 @@
-// Error messages for failures between samples and batch.
+// Error messages for failures on the way from samples to a batch.
 #pragma once
 
 #include <gannet/dataset.h>
@@ -10,8 +10,8 @@ namespace gannet::loading {
 std::string list_samples(Indices samples);  // "sample 3", "samples 3, 9, 12"
 std::string type_name(const std::type_info& type);
 
-// Call it in a catch block. Throws "<where>: <what happened>", with the current exception's code if
-// it has one, and with that exception nested.
+// Call it in a catch block. Throws an Error "<where>: <what happened>" with the code of the current
+// exception, if that has one. The current exception is nested in it.
 [[noreturn]] void rethrow_with(const std::string& where);
 
 }  // namespace gannet::loading

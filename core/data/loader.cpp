@@ -1,4 +1,5 @@
-// The loader without the batch type: the contents of an epoch, and the position in it.
+// The part of the loader that does not depend on the batch type: the contents of an epoch, and the
+// position in it.
 #include <gannet/data.h>
 #include <gannet/error.h>
 
@@ -31,7 +32,7 @@ void check(const LoaderOptions& options) {
   require(options.micro_batches_multiple >= 1, "micro_batches_multiple must be at least 1", options.micro_batches_multiple);
 }
 
-// Chooses the collate function of this dataset; null if the dataset already returns batches.
+// Chooses the collate function for this dataset; null if the dataset already returns batches.
 CollateFunction choose_collate(const Source& source, const Collator& collator) {
   if (!source.read && !source.open) throw Error(ErrorCode::kArgument, "a loader was asked for without a dataset");
   if (!source.sample) {
@@ -92,18 +93,18 @@ struct Loader::State {
   CollateFunction collate;
   LoaderOptions options;
   std::function<void(void*)> on_batch;
-  int64_t samples = 0;  // in the dataset
+  int64_t samples = 0;  // number of samples in the dataset
 
   DataCursor cursor;                     // the current position; between epochs, the start of the next one
   DataCursor at_end;                     // the end of the last epoch that was read completely
   std::optional<DataCursor> after_held;  // the value of `cursor` if it were not held at an end
-  bool in_epoch = false;                 // from begin_epoch until the end is reached
-  bool resuming = false;                 // begin_epoch resumed in the middle of an epoch, and nothing was given since
-  int64_t given = 0;                     // micro-batches since begin_epoch
-  EpochPartition cut;                    // the rest of the epoch
-  // Written by the thread that reads the stream, read by the program's.
+  bool in_epoch = false;                 // true from begin_epoch until the epoch's end is reached
+  bool resuming = false;                 // begin_epoch resumed in the middle of an epoch, and no batch was given since
+  int64_t given = 0;                     // number of micro-batches since begin_epoch
+  EpochPartition cut;                    // how the rest of the epoch is divided
+  // Written by the thread that reads the stream, and read by the program's thread.
   std::atomic<int64_t> stream_leftover{0};
-  std::unique_ptr<Prefetch> prefetch;  // the last member: its threads use the others
+  std::unique_ptr<Prefetch> prefetch;  // the last member, since its threads use the others
 
   EpochPartition cut_from(int64_t given_samples) const {
     return {samples,
@@ -115,7 +116,7 @@ struct Loader::State {
             options.micro_batches_multiple};
   }
 
-  // Whether the stream reports its position and is not restarted by epochs.
+  // Whether the stream reports its position, and a new epoch does not restart it.
   bool lasting() const { return static_cast<bool>(source.cursor); }
 
   void move_to(DataCursor where) {
@@ -158,7 +159,7 @@ struct Loader::State {
     prefetch = std::make_unique<Prefetch>(source.read ? shards() : stream(), workers, options.prefetch, std::move(interrupt));
   }
 
-  // A batch depends only on its number: workers share nothing except the order.
+  // A batch depends only on its number, so the workers share nothing but the order.
   std::function<PreparedBatch(int64_t)> shards() {
     auto order = std::make_shared<const std::vector<size_t>>(epoch_order(samples, options.shuffle, cursor.seed, cursor.epoch));
     return [this, order, cut = cut, total = cut.micro_batches()](int64_t index) -> PreparedBatch {
@@ -218,10 +219,10 @@ Loader::~Loader() = default;
 void Loader::begin_epoch(bool skip_empty_rest) {
   State& state = *state_;
   if (state.after_held && (skip_empty_rest || !state.lasting())) state.move_to(*state.after_held);
-  if (state.in_epoch) {  // left early, or failed
+  if (state.in_epoch) {  // the last epoch was left early, or failed
     if (!state.lasting()) {
       state.move_to(state.epoch_start(state.cursor.epoch + 1, {}));
-    } else if (state.prefetch && !state.prefetch->over()) {  // keep ready batches: the stream cannot return them again
+    } else if (state.prefetch && !state.prefetch->over()) {  // keep the ready batches: the stream cannot return them again
       state.resuming = skip_empty_rest;
       return;
     }
@@ -237,7 +238,7 @@ Any Loader::next() {
   if (!made.batch) {
     state.end_epoch(made.state);
     if (!resuming) return nullptr;
-    // The cursor was at an epoch's end, which is noticed only now.
+    // The cursor was at the end of an epoch, which is noticed only now.
     state.start(true);
     made = state.prefetch->next();
     if (!made.batch) {
@@ -292,7 +293,7 @@ DataCursor Loader::cursor() const { return state_->cursor; }
 void Loader::seek(const DataCursor& cursor) {
   State& state = *state_;
   check_cursor(cursor, state.source, state.samples, state.options.shuffle);
-  state.move_to(state.cursor);  // ends the threads that read the source
+  state.move_to(state.cursor);  // stops the threads that read the source
   DataCursor where = state.epoch_start(cursor.epoch, cursor.state);
   where.seed = cursor.seed;
   where.micro_batches = cursor.micro_batches;

@@ -9,9 +9,9 @@
 namespace gannet::loading {
 namespace {
 
-// OpenMP creates a team for each thread that opens a parallel region: two workers that stack
-// tensors would use twice the cores, in addition to training. LibTorch sets the number of threads
-// when a thread first uses it, so that must come first.
+// OpenMP creates a team of threads for each thread that opens a parallel region, so two workers
+// that stack tensors would use twice the cores, in addition to training. LibTorch sets the number
+// of threads when a thread first uses it, so the thread must use LibTorch first.
 void use_one_core() {
   at::get_num_threads();
   omp_set_num_threads(1);
@@ -48,7 +48,8 @@ void Prefetch::stop() {
     stopping_ = true;
   }
   for (Lane& lane : lanes_) lane.drained.notify_all();
-  // Called after stopping_ is set, so that a worker whose make() this ends does not begin another.
+  // interrupt_() is called after stopping_ is set, so that a worker whose make() it ends does not
+  // begin another one.
   if (interrupt_ && !threads_.empty()) interrupt_();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -68,8 +69,8 @@ void Prefetch::work(int64_t worker) {
     } catch (...) {
       item.error = std::current_exception();
     }
-    // Null at the end and after an exception: the last item of this lane. Other workers reach the
-    // end on their own.
+    // The batch is null at the end and after an exception; the item is then the last one of this
+    // lane. The other workers reach the end on their own.
     const bool last = !item.made.batch;
     {
       std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Produces a sequence of batches ahead of its consumer, on its own threads, and delivers it in
+// Produces a sequence of batches ahead of the consumer, on its own threads, and delivers them in
 // order.
 #pragma once
 
@@ -18,26 +18,26 @@ namespace gannet::loading {
 struct PreparedBatch {
   Any batch;           // null at the end
   Value state = {};    // the stream's cursor
-  bool ended = false;  // the state is past the epoch's end
+  bool ended = false;  // whether the state is past the epoch's end
 };
 
-// Worker w of W makes batches w, w + W, ..., so that no sorting is needed and a worker's batches
-// depend only on W.
+// Worker w of W makes the batches w, w + W, ..., so that no sorting is needed, and which batches a
+// worker makes depends only on W.
 class Prefetch {
  public:
-  // make(index) returns a batch, or null after the last one; several threads call it concurrently
-  // if workers > 1. Without workers, next() calls it. At most `ready` finished batches of each
+  // make(index) returns a batch, or null after the last one; with workers > 1, several threads call
+  // it concurrently. Without workers, next() calls it. At most `ready` finished batches of each
   // worker are queued.
   Prefetch(std::function<PreparedBatch(int64_t index)> make, int64_t workers, int64_t ready,
            std::function<void()> interrupt = {});
-  // Calls `interrupt`, then waits for running make() calls.
+  // Calls `interrupt`, then waits for the make() calls that are running.
   ~Prefetch();
   Prefetch(const Prefetch&) = delete;
 
-  // Returns the next batch, null at the end. Rethrows the exception that make threw for it; the
-  // sequence is then over.
+  // Returns the next batch, or null at the end. If make() threw for this batch, rethrows the
+  // exception; the sequence is then over.
   PreparedBatch next();
-  bool over() const { return over_; }  // after the null or an exception
+  bool over() const { return over_; }  // whether next() has returned null or thrown
 
  private:
   // The result or the exception of one call of make().
@@ -45,7 +45,7 @@ class Prefetch {
     PreparedBatch made;
     std::exception_ptr error;
   };
-  // Finished batches of one worker. `filled` wakes the consumer, `drained` the worker.
+  // The finished batches of one worker. `filled` wakes the consumer; `drained` wakes the worker.
   struct Lane {
     std::deque<Item> items;
     std::condition_variable filled, drained;
@@ -54,16 +54,17 @@ class Prefetch {
   void stop();
   void work(int64_t worker);
 
-  // Called without mutex_, so that workers overlap.
+  // Called without mutex_, so that the workers run at the same time.
   std::function<PreparedBatch(int64_t)> make_;
   // Ends a make() that waits for input. Only stop() calls it, before it joins the workers.
   std::function<void()> interrupt_;
   size_t ready_;
   std::mutex mutex_;  // guards every lane's items and stopping_
   bool stopping_ = false;
-  std::deque<Lane> lanes_;  // a deque: a Lane does not move
+  std::deque<Lane> lanes_;  // a deque, since a Lane cannot be moved
   std::vector<std::thread> threads_;
-  // Index of the next batch to deliver; with workers it comes from lane taken_ % lanes_.size().
+  // The index of the next batch to deliver. With workers, it comes from lane taken_ %
+  // lanes_.size().
   int64_t taken_ = 0;  // the consumer's
   bool over_ = false;  // the consumer's
 };

@@ -19,14 +19,14 @@ struct Queue::State {
   mutable std::mutex mutex;  // guards everything below
   // room wakes waiting producers; filled wakes the reader.
   std::condition_variable room, filled;
-  std::deque<Any> items;                              // null: the end of an epoch
-  int64_t waiting = 0;                                // number of items without the ends
-  int64_t first = 0, pushed = 0, taken = 0;           // over all epochs, including those before a seek
-  bool push_in_epoch = false, take_in_epoch = false;  // a sample without an end after it
-  // closed: close() or fail() was called. reader: a loader is attached; had_reader: one was.
-  // interrupted: that loader is ending.
+  std::deque<Any> items;                              // a null item: the end of an epoch
+  int64_t waiting = 0;                                // number of items, not counting the ends of epochs
+  int64_t first = 0, pushed = 0, taken = 0;           // numbers of samples over all epochs, including those before a seek
+  bool push_in_epoch = false, take_in_epoch = false;  // whether samples have been pushed (taken) since the last end of an epoch
+  // closed: whether close() or fail() was called. reader: whether a loader is attached; had_reader:
+  // whether one ever was. interrupted: whether that loader is ending.
   bool closed = false, reader = false, had_reader = false, interrupted = false;
-  // The first failure of a producer; pop() throws it once the samples before it are taken.
+  // The first failure of a producer. pop() throws it once the samples before it have been taken.
   std::exception_ptr error;
 
   bool refuses() const { return closed || (had_reader && !reader); }

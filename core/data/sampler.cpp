@@ -8,7 +8,7 @@
 namespace gannet::loading {
 namespace {
 
-// Uniform in [0, bound): rejects draws that would favor small results.
+// Draws uniformly from [0, bound): rejects draws that would favor small results.
 uint64_t draw_below(uint64_t bound, std::mt19937_64& generator) {
   const uint64_t rejected = (0 - bound) % bound;  // 2^64 mod bound
   for (;;) {
@@ -39,18 +39,18 @@ int64_t EpochPartition::all_micro_batches() const {
 }
 
 int64_t EpochPartition::leftover() const {
-  // Samples given before count towards the multiple, so that an interrupted epoch ends where it
-  // would have. At another world size or batch size they may not be a whole number of these
-  // micro-batches; then the multiple counts from here.
+  // Samples given earlier count towards the multiple, so that an interrupted epoch ends where it
+  // would have ended without the interruption. At a different world size or batch size, they may
+  // not be a whole number of micro-batches; then the multiple is counted from here.
   const int64_t each = batch_size * world_size;
   const int64_t before = given % each == 0 ? given / each : 0;
   return std::min((before + all_micro_batches()) % multiple, all_micro_batches());
 }
 
 std::vector<size_t> EpochPartition::micro_batch(const std::vector<size_t>& order, int64_t index) const {
-  const int64_t size = std::min(batch_size, samples_per_rank() - index * batch_size);  // smaller in the epoch's last one
-  // A micro-batch of all ranks is one contiguous range of the order, cut by rank. In the last one
-  // `size` is equally smaller on all ranks.
+  const int64_t size = std::min(batch_size, samples_per_rank() - index * batch_size);  // smaller in the epoch's last micro-batch
+  // The micro-batches of all ranks with the same index are one contiguous range of the order,
+  // divided by rank. In the last one, `size` is smaller by the same amount on all ranks.
   const int64_t first = given + index * batch_size * world_size + rank * size;
   std::vector<size_t> indices;
   indices.reserve(static_cast<size_t>(size));

@@ -1,4 +1,4 @@
-// Computes which samples a rank reads and in which order. Pure functions of numbers.
+// Computes which samples a rank reads, and in which order. All functions are pure.
 #pragma once
 
 #include <stddef.h>
@@ -9,14 +9,14 @@
 namespace gannet::loading {
 
 // The order of an epoch: 0 .. samples-1, permuted by seed + epoch if shuffled. It is the same on
-// every platform: Fisher-Yates over std::mt19937_64, whose output the standard fixes, with our own
-// bounded draws (those of std::shuffle depend on the library).
+// every platform: a Fisher-Yates shuffle over std::mt19937_64, whose output the standard fixes,
+// with Gannet's own bounded draws (those of std::shuffle depend on the library).
 std::vector<size_t> epoch_order(int64_t samples, bool shuffle, int64_t seed, int64_t epoch);
 
-// Cuts the rest of an epoch, after its first `given` samples, into micro-batches of every rank.
+// Divides the rest of an epoch, after its first `given` samples, into micro-batches for every rank.
 struct EpochPartition {
-  int64_t samples = 0;  // in the dataset
-  int64_t given = 0;    // number of samples of the order given so far, to all ranks together
+  int64_t samples = 0;  // number of samples in the dataset
+  int64_t given = 0;    // number of samples given so far to all ranks together, in the epoch's order
   int64_t batch_size = 1;
   int64_t rank = 0, world_size = 1;
   bool drop_last = false;
@@ -24,14 +24,14 @@ struct EpochPartition {
 
   int64_t samples_per_rank() const;
   int64_t all_micro_batches() const;  // before `multiple` is applied
-  int64_t leftover() const;           // omitted because of `multiple`
+  int64_t leftover() const;           // number of micro-batches omitted because of `multiple`
   int64_t micro_batches() const { return all_micro_batches() - leftover(); }
 
-  // Samples of this rank's micro-batch `index`. Past the end the order starts again, so that all
-  // ranks get equal counts.
+  // The samples of this rank's micro-batch `index`. After its end, the order starts again, so that
+  // all ranks get equal numbers of samples.
   std::vector<size_t> micro_batch(const std::vector<size_t>& order, int64_t index) const;
-  // Number of samples given to all ranks after `micro_batches` more; repeated ones at the end are
-  // not counted.
+  // The number of samples given to all ranks after `micro_batches` more micro-batches. Samples that
+  // are repeated at the end are not counted.
   int64_t given_after(int64_t micro_batches) const;
 };
 

@@ -21,7 +21,7 @@ StreamEpoch::StreamEpoch(const Source& source, CollateFunction collate, const Lo
 PreparedBatch StreamEpoch::make() {
   try {
     if (!reading_.next) open();
-    // With a multiple, a group of micro-batches is returned only when it is complete.
+    // With a multiple above 1, a group of micro-batches is returned only when it is complete.
     while (group_.empty() && !over_) fill();
   } catch (...) {
     rethrow_with(formatted("reading the stream failed in micro-batch {} of epoch {}", read_, start_.epoch));
@@ -36,11 +36,11 @@ void StreamEpoch::open() {
   reading_ = source_.open();
   if (!start_.state.is_null()) {
     read_ = start_.micro_batches;
-    if (reading_.seek) reading_.seek(start_.state);  // else the source itself was moved there, or is still there
+    if (reading_.seek) reading_.seek(start_.state);  // otherwise the source itself was moved there, or is still there
     return;
   }
-  // Without a saved state, the stream is read from its beginning, and batches given before the
-  // resume are dropped.
+  // Without a saved state, the stream is read from its beginning, and the batches that were given
+  // before the resume are dropped.
   for (; read_ < start_.micro_batches; ++read_)
     if (PreparedBatch skipped = read(); !skipped.batch) return end(std::move(skipped));
 }

@@ -10,13 +10,13 @@
 
 namespace gannet::loading {
 
-using CollateFunction = std::function<Any(void* samples)>;  // null: items are batches already
+using CollateFunction = std::function<Any(void* samples)>;  // null: the items already are batches
 
-// Follows the stream's own order until its end. Used by one thread at a time.
+// Reads the stream in its own order until its end. Only one thread may use it at a time.
 class StreamEpoch {
  public:
-  // Resumes at `start`. `leftover` receives the number of micro-batches at the end that do not fill
-  // a whole multiple.
+  // Starts at `start`. `leftover` receives the number of micro-batches at the stream's end that do
+  // not fill a whole multiple.
   StreamEpoch(const Source& source, CollateFunction collate, const LoaderOptions& options, const DataCursor& start,
               std::atomic<int64_t>* leftover);
   PreparedBatch make();
@@ -36,11 +36,11 @@ class StreamEpoch {
   std::atomic<int64_t>* leftover_;  // owned by the loader, which outlives its epochs
   // One pass over the source, opened by the first make(), on the thread that makes the batches.
   Reading reading_;
-  // Micro-batches of a complete group that have not been returned yet.
+  // The micro-batches of a complete group that have not been returned yet.
   std::deque<PreparedBatch> group_;
   // The stream's cursor at its end, from which the next epoch starts.
   Value end_state_;
-  // Micro-batches of this epoch, including those before a resume.
+  // The number of micro-batches read in this epoch, including those before a resume.
   int64_t read_ = 0;
   bool over_ = false;
 };

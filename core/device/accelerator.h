@@ -1,4 +1,4 @@
-// A device family, as the engine sees it: its capabilities and its devices. Memory and compute
+// A family of devices, as the engine sees it: its capabilities and its devices. Memory and compute
 // streams come from LibTorch's dispatch on torch_device_type; copies that overlap compute run on
 // queues (device/queue.h).
 #pragma once
@@ -23,8 +23,8 @@ class Accelerator {
     uint32_t compute_major = 0, compute_minor = 0;
   };
 
-  // Opening loads the vendor part of LibTorch; throws Error(kUnavailable) with the reason if there
-  // is no driver.
+  // Loads the vendor part of LibTorch. Throws Error(kUnavailable) with the reason if there is no
+  // driver.
   Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
@@ -33,10 +33,10 @@ class Accelerator {
   std::string name() const { return plugin_.name(); }  // "cpu", "cuda": the registry's device
   bool has(gannet_accelerator_capability capability) const;
   uint32_t device_count() const;
-  // The device of a process, by its local rank. If only one device is visible, it is that one for
-  // any rank: a scheduler that gives each task its own device hides the others
-  // (CUDA_VISIBLE_DEVICES). Throws Error(kUnavailable) if there are several devices, but fewer than
-  // processes.
+  // The device of a process, by its local rank. If only one device is visible, every rank gets that
+  // one: a scheduler that gives each task its own device hides the others (CUDA_VISIBLE_DEVICES).
+  // Throws Error(kUnavailable) if several devices are visible, but the local rank has none of its
+  // own.
   uint32_t device_of(uint32_t local_rank) const;
   Device device(uint32_t index) const;
   void set_device(uint32_t index);
@@ -44,14 +44,14 @@ class Accelerator {
   // The native handle of the c10::Stream with this id. Null only on a device without streams.
   void* native_stream(uint32_t index, int64_t stream_id) const;
   std::string default_comm() const;
-  // The device name of the optimizer and comm plugins for this device's memory: name(), except for
-  // a device made of another's memory.
+  // The device name of the optimizer and comm plugins that work on this device's memory. It is
+  // name(), except for a device that is made of another device's memory.
   std::string plugin_device() const;
 
   // `name` is for messages.
   Queue make_queue(const std::string& name, uint32_t index = 0);
-  // Page-locks host memory for asynchronous copies; does nothing without queues. If the machine
-  // refuses, the memory stays unpinned, with one warning: copies then block the host.
+  // Page-locks host memory for asynchronous copies; does nothing on a device without queues. If the
+  // machine refuses, warns once and leaves the memory unpinned; copies then block the host.
   Pin pin(void* address, uint64_t bytes);
 
   const gannet_accelerator_api* api() const { return api_; }

@@ -48,7 +48,7 @@ void DeviceWork::block() {
   comm_->hold(std::move(*this));
 }
 
-DeviceComm::~DeviceComm() = default;  // the works wait in their destructors
+DeviceComm::~DeviceComm() = default;  // the held works wait for their collectives in their destructors
 
 void DeviceComm::hold(DeviceWork work) {
   const std::lock_guard lock(mutex_);
@@ -61,7 +61,7 @@ void DeviceComm::sweep() {
   while (!held_.empty() && held_.front().work_.is_over()) held_.pop_front();
 }
 
-// The copy to the host waits for the current stream, so that its data is valid when the Comm gets
+// The copy to the host waits for the current stream, so that the data is valid when the Comm gets
 // it.
 DeviceWork::MovedTensor DeviceComm::moved(const at::Tensor& tensor, bool is_read, bool is_written) const {
   DeviceWork::MovedTensor moved{tensor, {}, is_written};

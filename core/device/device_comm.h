@@ -1,13 +1,13 @@
-// Collectives on device tensors; the core's only access to a device's Comm. A collective takes the
-// current stream, so that it begins after the kernels that produce its buffers, and it holds the
-// tensors until it is over. A Comm for host memory can also serve a device: it then moves
-// page-locked copies of the tensors.
+// Collectives on device tensors, which are the core's only access to a device's Comm. A collective
+// is ordered after the work of the current stream, so it begins after the kernels that produce its
+// buffers, and it holds the tensors until it is over. A Comm for host memory can also serve a
+// device: it then moves page-locked copies of the tensors.
 //
-//   DeviceWork work = comm.all_reduce(bucket);       // begins after earlier work of the stream
+//   DeviceWork work = comm.all_reduce(bucket);       // begins after the stream's earlier work
 //   ...
-//   work.block();                                    // later kernels see the sum; no host wait
+//   work.block();                                    // later kernels see the sum; the host does not wait
 //
-// If compute is synchronous (a CPU), there is no stream and block() waits.
+// On a device whose compute is synchronous (a CPU), there is no stream, and block() waits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,14 +25,14 @@ namespace gannet {
 
 class DeviceComm;
 
-// A collective of tensors in flight. Destroying it waits, as with Work, and the results are then in
-// the tensors.
+// A collective on tensors that is in flight. Its destructor waits, as that of Work does, and then
+// the results are in the tensors.
 class DeviceWork {
  public:
   DeviceWork() = default;
   DeviceWork(DeviceWork&&) = default;
   ~DeviceWork() { end(); }
-  DeviceWork& operator=(DeviceWork&& other) noexcept {  // waits for the pending work before releasing its tensors
+  DeviceWork& operator=(DeviceWork&& other) noexcept {  // waits for the pending work before it releases the tensors
     end();
     work_ = std::move(other.work_);
     tensors_ = std::move(other.tensors_);
@@ -41,14 +41,14 @@ class DeviceWork {
   }
   bool pending() const { return work_.pending(); }
   void wait();   // blocks the host; the tensors are free on return
-  void block();  // the current stream waits; the tensors are held until the collective is over; pending() is then false
+  void block();  // the current stream waits; the tensors stay held until the collective is over; pending() becomes false
 
  private:
   friend class DeviceComm;
   struct MovedTensor {
     at::Tensor tensor;
-    at::Tensor host = {};     // moved in place of the tensor; undefined: the tensor itself is moved
-    bool is_written = false;  // by the collective
+    at::Tensor host = {};     // the host copy that is moved in place of the tensor; undefined: the tensor itself is moved
+    bool is_written = false;  // whether the collective writes to it
     const at::Tensor& memory() const { return host.defined() ? host : tensor; }
   };
   using HeldTensors = c10::SmallVector<MovedTensor, 2>;
@@ -58,14 +58,15 @@ class DeviceWork {
   void end() noexcept;
   DeviceComm* comm_ = nullptr;
   HeldTensors tensors_;
-  Work work_;  // destroyed first: it waits
+  Work work_;  // the last member, so destroyed first: its destructor waits
 };
 
 class DeviceComm {
  public:
   enum Memory { kOwn, kStaged };
-  // `stream` returns the native handle of the current stream, at every call; null if the device has
-  // no streams. kStaged: the Comm cannot reach the tensors' memory, so host copies are moved.
+  // `stream` returns the native handle of the stream that is current at the time of the call, or
+  // null if the device has no streams. kStaged: the Comm cannot reach the tensors' memory, so host
+  // copies of them are moved.
   DeviceComm(CommGroup& group, std::function<void*()> stream, Memory memory = kOwn)
       : group_(group), stream_(std::move(stream)), is_staged_(memory == kStaged) {}
   ~DeviceComm();
@@ -78,15 +79,15 @@ class DeviceComm {
   CommGroup& group() { return group_; }
   Comm& comm() { return group_.comm(); }
 
-  // Tensors are contiguous. Counts refer to the smaller tensor: an all_gather's `whole` has size()
-  // times the elements of `mine`.
+  // All tensors must be contiguous. `whole` has size() times the elements of `mine`.
   DeviceWork all_reduce(const at::Tensor& tensor, gannet_reduce_op op = GANNET_SUM);
-  DeviceWork broadcast(const at::Tensor& tensor, uint32_t root);  // as bytes: any dtype
+  DeviceWork broadcast(const at::Tensor& tensor, uint32_t root);  // sent as bytes, so any dtype will do
   DeviceWork all_gather(const at::Tensor& mine, const at::Tensor& whole);
   DeviceWork reduce_scatter(const at::Tensor& whole, const at::Tensor& mine, gannet_reduce_op op = GANNET_SUM);
   DeviceWork all_to_all(const at::Tensor& send, const at::Tensor& receive);
 
-  // Messages, grouped and started together, which is the only way for two ranks to exchange.
+  // Sends and receives messages that are started together, which is the only way for two ranks to
+  // exchange messages.
   //   comm.exchange({{.to = next, .tensor = activations}}, {{.from = next, .tensor = gradients}});
   struct SentTensor {
     uint32_t to;
@@ -103,7 +104,7 @@ class DeviceComm {
   DeviceWork::MovedTensor read(const at::Tensor& tensor) const { return moved(tensor, true, false); }
   DeviceWork::MovedTensor written(const at::Tensor& tensor) const { return moved(tensor, false, true); }
   DeviceWork::MovedTensor moved(const at::Tensor& tensor, bool is_read, bool is_written) const;
-  void* stream() const { return is_staged_ ? nullptr : stream_(); }  // for the memory that is moved
+  void* stream() const { return is_staged_ ? nullptr : stream_(); }  // the stream that orders the memory that is moved
   DeviceWork start(const gannet_collective_args& args, DeviceWork::HeldTensors tensors);
   void hold(DeviceWork work);
   void sweep();
@@ -112,7 +113,7 @@ class DeviceComm {
   std::function<void*()> stream_;
   const bool is_staged_;
   std::mutex mutex_;
-  std::deque<DeviceWork> held_;  // only a stream waits for these; guarded by mutex_
+  std::deque<DeviceWork> held_;  // works for which only a stream waits; guarded by mutex_
 };
 
 }  // namespace gannet

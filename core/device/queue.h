@@ -1,13 +1,13 @@
-// A queue of an accelerator: ordered copies between host and device memory, asynchronous to the
-// caller and the compute streams.
+// A queue of an accelerator, which copies between host and device memory in order, asynchronously
+// to the caller and to the compute streams.
 //
 //   Queue queue = accelerator.make_queue("copy");
 //   Pin pin = accelerator.pin(host.data(), bytes);
 //   queue.wait_stream(stream);             // compute may still be writing the source
 //   queue.copy(host.data(), device, bytes);
 //   Event saved = queue.record();
-//   saved.block(stream);                   // compute may overwrite it from here
-//   saved.wait();                          // the host may read
+//   saved.block(stream);                   // from here on, compute may overwrite the source
+//   saved.wait();                          // now the host may read the copy
 //
 // On an accelerator without queues the same code copies synchronously, and every event is over
 // immediately.
@@ -19,7 +19,7 @@
 
 namespace gannet {
 
-// Calls a function of the plugin's table that releases an object of the plugin. `name`: the
+// Calls a function of the plugin's table that releases one of the plugin's objects. `name`: the
 // function's name.
 void give_back(const Accelerator& accelerator, const char* name, void (*function)(void* self, void* handle),
                void* handle) noexcept;
@@ -30,13 +30,13 @@ struct HandleDeleter {
   void operator()(void* handle) const noexcept { give_back(*accelerator, "destroy", accelerator->api()->*kDestroy, handle); }
 };
 
-// Marks all work that a queue had been given when the event was recorded. An event that was not
-// recorded is over. It may outlive its queue, but not the accelerator.
+// Marks all work that a queue had been given when the event was recorded. An event that was never
+// recorded counts as over. It may outlive its queue, but not the accelerator.
 class Event {
  public:
   Event() = default;
 
-  // Both throw errors of earlier work in the queue.
+  // is_over() and wait() throw the errors of earlier work in the queue.
   bool is_over() const;
   void wait() const;
   // Later work of the compute stream (Accelerator::native_stream of the queue's device) waits for
@@ -46,7 +46,7 @@ class Event {
  private:
   friend class Queue;
   Event(Accelerator& accelerator, void* handle) : handle_(handle, {&accelerator}) {}
-  std::unique_ptr<void, HandleDeleter<&gannet_accelerator_api::event_destroy>> handle_;  // null: over
+  std::unique_ptr<void, HandleDeleter<&gannet_accelerator_api::event_destroy>> handle_;  // null: the event counts as over
 };
 
 // Used by one thread at a time. Its destructor waits for its work; the plugin logs errors that were
@@ -56,8 +56,8 @@ class Queue {
   // Both buffers must stay valid and unchanged until an event recorded after the copy is over.
   void copy(void* to, const void* from, uint64_t bytes);
   Event record();
-  // Later work in this queue begins after the event, or after the work given to the compute stream
-  // so far.
+  // Later work in this queue begins after the event (wait), or after the work that the compute
+  // stream has been given so far (wait_stream).
   void wait(const Event& event);
   void wait_stream(void* stream);
   // Blocks the caller until all work is done.

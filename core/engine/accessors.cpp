@@ -1,5 +1,5 @@
-// Accessors by parameter name: its master, gradient and optimizer states, whole or this rank's
-// part, wherever they are stored.
+// The accessors to a parameter's master, gradient and optimizer states by the parameter's name.
+// They return whole tensors or this rank's part, wherever these are stored.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/nn/module.h>
@@ -55,20 +55,21 @@ void join_newcomers(EngineBase::Impl& impl) {
   if (impl.reducer && impl.progress.is_whole() && !impl.newcomers.is_empty()) impl.audit();
 }
 
-// The factor by which the values in a gradient buffer are multiplied.
+// Returns the factor by which an accessor multiplies the values in a gradient buffer.
 double gradient_factor(const EngineBase::Impl& impl, const FoundParameter& found) {
   const Reducer& reducer = *impl.reducer;
   return (found.range->has_unreduced_gradients ? reducer.unreduced_factor() : reducer.mean_factor()) / impl.scaler.scale();
 }
 
-// This rank's part of the gradient, averaged (unless the optimizer averages) and unscaled, in the
-// masters' dtype.
+// Returns this rank's part of the gradient, averaged (unless the optimizer averages it) and
+// unscaled, in the masters' dtype.
 at::Tensor shard_gradient(EngineBase::Impl& impl, const FoundParameter& found) {
   require_gradient(impl, found);
   return impl.store.shard_gradient(found).to(found.range->master_dtype).mul(gradient_factor(impl, found));
 }
 
-// Returns rank 0's value on every rank (for experts, that of the first holder), flat, on the host.
+// Returns rank 0's value on every rank (for experts, the value of the first rank that holds them),
+// flat, on the host.
 at::Tensor agreed_value(EngineBase::Impl& impl, const FoundParameter& found, const at::Tensor& value, at::ScalarType dtype) {
   const at::Tensor real = value.defined() && value.is_complex() ? at::view_as_real(value.resolve_conj()) : value;
   if (!value.defined() || real.sizes() != at::IntArrayRef(found.get().shape))

@@ -27,7 +27,7 @@ bool says_anything(const config::ActivationCheckpointing& settings) {
          settings.number_checkpoints || settings.synchronize_checkpoint_boundary || settings.profile;
 }
 
-// Has its own plugins and host table, since it may outlive the engine.
+// An offload tier with its own plugins and host table, since it may outlive the engine.
 struct OwnTier {
   Host host;
   std::unique_ptr<plugin::Registry> registry;
@@ -54,7 +54,7 @@ std::shared_ptr<Offload> open_tier(const config::Settings& settings, const confi
   return {tier, tier->offload.get()};
 }
 
-// The communicator that moves the parts of partitioned activations.
+// The communicator that moves the ranks' parts of partitioned activations.
 struct Carrier {
   Comm& comm;
   DeviceComm::Memory memory;
@@ -151,7 +151,7 @@ void warn_of_number(const Configuration& configuration) {
       "is off; regions of run_layers are as many as an engine's config says (docs/activation.md)");
 }
 
-// From now on, inputs are kept as `options` specify.
+// Makes the configuration keep inputs as `options` specify.
 void set_inputs(Configuration& configuration, InputStore::Options options) {
   const bool has_any = options.ranks || options.tier || options.slots;
   configuration.inputs = has_any ? std::make_shared<InputStore>(std::move(options)) : nullptr;

@@ -11,13 +11,13 @@
 
 namespace gannet {
 
-/// From an engine's config; null if it does not configure regions. What it opens outlives the
-/// engine, because losses that the program holds may do so.
+/// Builds the configuration from an engine's config; null if that does not configure regions. The
+/// tier that it opens may outlive the engine, because losses that the program holds may do so.
 std::shared_ptr<const activation::Configuration> configuration_of(EngineBase::Impl& impl, const config::Document& document);
 
-/// Where an engine's forwards keep what operators save for backward; null: it stays in place.
-/// Throws Error(kUnsupported) in a process with another autograd engine. The store may outlive the
-/// engine.
+/// Returns the store in which an engine's forwards keep the tensors that operators save for
+/// backward; null if they stay in place. Throws Error(kUnsupported) in a process with another
+/// autograd engine. The store may outlive the engine.
 std::shared_ptr<activation::SavedStore> saved_store_of(EngineBase::Impl& impl, const config::Document& document);
 
 }  // namespace gannet

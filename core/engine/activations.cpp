@@ -7,8 +7,8 @@
 namespace gannet {
 namespace {
 
-// Returns a predicate that is true for storages of the module. They are collected on its first
-// call, when the first tensor without a gradient is saved.
+// Returns a predicate that is true for storages of the module. The storages are collected on the
+// predicate's first call, when the first tensor without a gradient is saved.
 std::function<bool(const c10::StorageImpl*)> owned_by(const std::shared_ptr<torch::nn::Module>& module) {
   struct OwnedStorages {
     std::unordered_set<const c10::StorageImpl*> storages;

@@ -1,5 +1,5 @@
-// Handling of activations as the config specifies: layers are recomputed, inputs of regions are
-// kept elsewhere, and results of single operators are recomputed.
+// Handles activations as the config specifies: recomputes layers, keeps the inputs of regions
+// elsewhere, and recomputes the results of single operators.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -16,15 +16,15 @@
 namespace gannet {
 
 struct Activations {
-  std::shared_ptr<const activation::Configuration> configuration;  // of regions; null: not configured
-  std::shared_ptr<activation::RecomputationPlanner> layers;        // layers of the model, and which are regions
+  std::shared_ptr<const activation::Configuration> configuration;  // for regions; null: not configured
+  std::shared_ptr<activation::RecomputationPlanner> layers;        // the layers of the model, and which of them are regions
   activation::CheapOperators operators{{}};                        // operators to recompute
-  std::shared_ptr<activation::SavedStore> saved;                   // for all that operators save; null: in place
+  std::shared_ptr<activation::SavedStore> saved;                   // for the tensors that operators save; null: left in place
 
-  // Active while a forward runs, on its thread.
+  // Applies the handling while a forward runs, on the forward's thread.
   class Forward {
    public:
-    /// `module`: its parameters and buffers are never moved. `trains`: false for evaluation.
+    /// The parameters and buffers of `module` are never moved. `trains`: false for evaluation.
     Forward(const Activations& all, const std::shared_ptr<torch::nn::Module>& module, bool trains);
 
    private:

@@ -15,7 +15,7 @@
 
 namespace gannet {
 
-// Engines of one group share a counter: a rank may also have engines in other groups.
+// Each group has its own counter, because a rank may have engines in several groups.
 uint32_t next_number_in(const std::string& group) {
   static std::mutex mutex;
   static std::map<std::string, uint32_t> counts;
@@ -47,7 +47,7 @@ Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups)
 
 namespace {
 
-// "all", or "all but 'first.bias' (bits 0f3a...)".
+// Returns "all", or "all but 'first.bias' (bits 0f3a...)".
 std::string trained_text(const ParameterStore& store, uint64_t hash) {
   if (hash == 0) return "all";
   constexpr size_t kMost = 3;
@@ -96,8 +96,8 @@ bool is_whole_world(const RankContext& context) {
   return context.world_group->size() > 1 && context.world_group->size() == context.process_group->world()->size();
 }
 
-// Uses the store where all ranks meet, since it names ranks that never arrive. An engine on some of
-// the ranks uses their group.
+// If the engine has all ranks of the world, they agree through the store where all ranks meet,
+// which names ranks that never arrive. Otherwise they agree through their group.
 void agree(const RankContext& context, const std::string& what, const std::string& text) {
   if (is_whole_world(context))
     context.process_group->world()->agree(what, text);
@@ -105,7 +105,8 @@ void agree(const RankContext& context, const std::string& what, const std::strin
     control::agree(*context.world_group, what, text);
 }
 
-// Settings that may differ between ranks: paths, ports, devices and what a rank prints.
+// Returns whether a setting may differ between ranks, as paths, ports, devices and the settings of
+// a rank's output may.
 bool may_differ(const std::string& path) {
   static const char* const kLast[] = {"path", "nvme_path", "output_path", "job_name", "output_file",
                                       "port", "interface", "log_level",   "level"};
@@ -121,7 +122,7 @@ void refuse_equal_names(const MeshGroups& mesh, const ParameterStore& store) {
   std::string mine = formatted("{}\n", mesh.pipe_stage());
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) mine += formatted("{}\t{}\n", parameter.name, range.tie);
-  std::map<std::string, std::pair<std::string, std::string>> first;  // stage and tie, by parameter name
+  std::map<std::string, std::pair<std::string, std::string>> first;  // the stage and the tie of each parameter name
   for (const std::string& text : mesh.model()->links().host.gather_texts(mine)) {
     const std::vector<std::string> lines = split(text, '\n');
     for (size_t i = 1; i < lines.size(); ++i) {
@@ -146,8 +147,8 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
   std::string same = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n", settings.zero.stage,
                                settings.zero.reduce_bucket_size, settings.micro_batch_size, settings.accumulation_steps,
                                observe::is_wanted(settings) ? ", with a monitor" : "");
-  // The effective config without what belongs to one machine or process. Detects a stale copy of
-  // the file.
+  // The effective config without the settings of a single machine or process, to detect a stale
+  // copy of the file.
   for (const auto& entry : context.resolved.effective)
     if (!may_differ(entry.path)) same += formatted("{} = {}\n", entry.path, entry.value.to_json());
   std::string parameters;
@@ -162,7 +163,7 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
     }
   constexpr const char* kWhat = "the config, the model's parameters or the batch sizes";
   if (!context.mesh->has_pipe_stages()) return agree(context, kWhat, same + parameters);
-  agree(context, kWhat, same);  // stages own different parameters; along the other axes parameters are the same
+  agree(context, kWhat, same);  // stages own different parameters; along the other axes, the parameters are the same
   if (context.host_group->size() > 1) control::agree(*context.host_group, kWhat, parameters);
   if (context.tensor_group) control::agree(*context.tensor_group, kWhat, parameters);
   refuse_equal_names(*context.mesh, store);
@@ -173,7 +174,8 @@ void agree_on_plugins(const RankContext& context) {
     agree(context, "plugins (kind, name, version, hash)", control::list_of(context.registry->opened()));
 }
 
-// Along the data axis: a pipeline stage has its own tensors, and a description may depend on them.
+// Compares along the data axis only: a pipeline stage has its own tensors, and a description may
+// depend on them.
 void agree_on_descriptions(const RankContext& context, const std::vector<Group>& groups, const Schedule& schedule) {
   if (context.host_group->size() == 1) return;
   const auto compare = [&](const plugin::Plugin& plugin, const std::string& of, const std::string& mine) {
@@ -190,7 +192,8 @@ void agree_on_descriptions(const RankContext& context, const std::vector<Group>&
     compare(scheduler->plugin(), "what the schedule sets and keeps", scheduler->description());
 }
 
-// Along the data axis: pipeline stages own different parameters, and so different optimizers.
+// Compares along the data axis only: pipeline stages own different parameters, and so have
+// different optimizers.
 void agree_on_program_optimizer(const RankContext& context, const std::string& text) {
   if (context.host_group->size() > 1) control::agree(*context.host_group, "the program's own optimizer", text);
 }

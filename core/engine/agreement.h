@@ -2,7 +2,7 @@
 // step on the facts that the watch compares in addition to the call itself (control/facts.h).
 //
 //   Agreement agreement(next_number_in(world_group->name()), groups);
-//   watch(call, agreement.facts(step, store, reducer, groups));    // Error(kMismatch) names the first number that differs
+//   watch(call, agreement.facts(step, store, reducer, groups));    // Error(kMismatch) names the first fact that differs
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,13 @@ class Agreement {
   /// `number_in_group`: this engine's number among the engines of the same ranks.
   Agreement(uint32_t number_in_group, const std::vector<Group>& groups);
 
-  /// Facts of the current step, in addition to those of the store, the reducer and the groups.
+  /// The facts of the current step that do not come from the store, the reducer or the groups.
   struct StepFacts {
     const Progress& progress;
     const config::Settings& settings;
     bool is_boundary;
     double loss_scale;
-    uint64_t written_hash;                        // of the values that the program wrote into parameters
+    uint64_t written_hash;                        // hash of the values that the program wrote into parameters
     const std::function<std::string()>& written;  // names those parameters
     const Schedule& schedule;
     const activation::RecomputationPlanner& recomputing;
@@ -49,21 +49,21 @@ class Agreement {
  private:
   control::Facts facts_;
   size_t micro_batch_, accumulation_, boundary_, loss_scale_, clipping_, errors_, position_, metric_, frozen_, written_, cleared_,
-      late_, recomputes_, chooses_;         // rows
+      late_, recomputes_, chooses_;         // indices of the facts
   std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
 };
 
 /// Returns the next engine number on the ranks of a group: 0, 1, 2 ...
 uint32_t next_number_in(const std::string& group);
-/// Checks what must be the same on every rank for sums over ranks to be meaningful. Throws
-/// Error(kMismatch), before anything is changed.
+/// Checks everything that must be the same on every rank for sums over ranks to be meaningful. If
+/// something differs, throws Error(kMismatch) before anything is changed.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
 /// Checks what the optimizers and the scheduler declare (states, sums, capabilities): the memory,
 /// the collectives and the checkpoint of all ranks depend on it. Error(kPluginFault) names the
 /// plugin, since the config and the files are already known to be the same.
 void agree_on_descriptions(const RankContext& context, const std::vector<Group>& groups, const Schedule& schedule);
-/// `text`: the class of the program's own optimizer and what it keeps.
+/// `text`: the class of the program's own optimizer and the states that it keeps.
 void agree_on_program_optimizer(const RankContext& context, const std::string& text);
 /// Returns the declared splits of parameters along the tensor axis (splits.cpp) as text; "" if
 /// there are none.
@@ -72,12 +72,14 @@ std::string declared_splits(const torch::nn::Module& module);
 /// tensor exactly once. Returns this rank's splits.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module);
 
-/// Checks that replicated values are the same on all ranks, and along the tensor axis the shards of
-/// replicas. Exchanges a hash of each parameter, and of each optimizer state of a whole group.
-/// Every rank calls it. Returns "" or a sentence that names the first parameter that differs;
-/// `where` and `step` complete the sentence. `ties`: parameters that stages share are also compared
-/// along the pipe axis; may be null. `frozen`: only those written since the last comparison are
-/// hashed. `may_differ`: ranges after a local step, which are left out; the same on every rank.
+/// Checks that replicated values are the same on all ranks, and that ranks along the tensor axis
+/// have the same shards of replicated parameters. Exchanges a hash of each parameter and of each
+/// optimizer state that belongs to a whole group. Every rank calls it. Returns "" or a sentence
+/// that names the first parameter that differs; `where` and `step` complete the sentence. `ties`:
+/// parameters that stages share are also compared along the pipe axis; may be null. `frozen`: the
+/// frozen parameters, of which only those written since the last comparison are hashed.
+/// `may_differ`: selects ranges after a local step, which are left out; its answers are the same on
+/// every rank.
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                  const std::vector<ModuleAudit::FrozenParameter>& frozen, const Ties* ties, const char* where,
                                  int64_t step, const std::function<bool(const Range&)>& may_differ);

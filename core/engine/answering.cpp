@@ -1,5 +1,5 @@
-// Lets ranks of stage 3 do different amounts of work: a rank that is done answers the others, and
-// an error of one rank is raised on all.
+// Lets ranks of stage 3 do different amounts of work: a rank that is done answers the others'
+// requests, and an error of one rank is raised on all.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <gannet/zero.h>
@@ -16,7 +16,7 @@ namespace zero {
 
 struct AnswerUntilAllAreDone::State {
   EngineBase::Impl* impl;
-  std::optional<control::Watch::Call> call;  // covers the forwards inside: ranks may run different numbers of them
+  std::optional<control::Watch::Call> call;  // covers the forwards inside it: ranks may run different numbers of them
   int exceptions = std::uncaught_exceptions();
   bool is_over = false;
 };

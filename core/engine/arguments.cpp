@@ -12,8 +12,8 @@
 namespace gannet {
 namespace {
 
-// `--deepspeed` by itself is a switch: it takes an argument as its value only if that is named like
-// a config.
+// `--deepspeed` by itself is a switch: it takes an argument as its value only if the argument is
+// named like a config.
 bool looks_like_config(std::string_view argument) {
   return !argument.starts_with('-') &&
          (argument.ends_with(".json") || argument.ends_with(".hjson") || argument.ends_with(".jsonc"));

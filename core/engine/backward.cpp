@@ -1,9 +1,9 @@
 // Backward: from outputs and their gradients to gradients in the engine's buffers, reduced over the
 // ranks.
 //
-// one output; its gradient is the loss scale over the accumulation steps
+//   backward(loss)       one output; its gradient is the loss scale over the accumulation steps
 //   scale(loss)          the same for a backward that the program calls itself (scale.cpp)
-// shared by both and by pipeline stages: any number of outputs, with their gradients
+//   run_backward(...)    shared by both and by pipeline stages: any number of outputs, with their gradients
 #include "engine/backward.h"
 
 #include <ATen/ops/full.h>
@@ -48,7 +48,7 @@ double seed(const EngineBase::Impl& impl, const BackwardOptions& options) {
   return impl.scaler.scale() / (options.scale_wrt_gas ? static_cast<double>(impl.micro_batches_of_step()) : 1.0);
 }
 
-// Names what writes parameters in a step, for an error.
+// Names the optimizer that writes parameters in a step, for an error.
 std::string written_by(const EngineBase::Impl& impl) {
   if (impl.progress.applied_steps == 0) return "; no update was applied yet";
   const Optimizer* optimizer = impl.groups.empty() ? nullptr : impl.groups[0].optimizer.get();
@@ -59,7 +59,7 @@ std::string written_by(const EngineBase::Impl& impl) {
                    : "";
 }
 
-// Reads the loss itself: whether it is finite, and its value for the monitors.
+// Reads the loss: checks that it is finite, and takes its value for the monitors.
 void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
   if (impl.host_reads_device()) {  // on other devices, reading the loss would make the program wait for the device
     impl.passes.loss_was_finite = std::isfinite(loss.item<double>());
@@ -81,8 +81,8 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
     impl.reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.micro_batches_of_step()));
 }
 
-// Returns whether this backward averages over the ranks: at a boundary, and always if a rank keeps
-// only its own gradients.
+// Returns whether this backward averages the gradients over the ranks: at a boundary, or always if
+// a rank keeps only its own gradients.
 bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
   if (impl.store.shards_gradients() && !options.allreduce_gradients)
     throw Error(ErrorCode::kUnsupported,
@@ -93,8 +93,8 @@ bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
   return (impl.is_boundary() || impl.store.shards_gradients()) && options.allreduce_gradients && !impl.passes.no_sync;
 }
 
-// From here to end_backward the calling thread is in a backward of this engine. `is_marked`: it
-// already carries the reducer's mark (scale.cpp).
+// From here to end_backward the calling thread is in a backward of this engine. `is_marked`: the
+// backward already carries the reducer's mark (scale.cpp).
 void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_marked) {
   impl.take_cleared_gradients();
   impl.newcomers.begin_backward(impl.module_audit->unknown());
@@ -102,14 +102,14 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
   impl.passes.keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && impl.comm->size() > 1;
   if (reduce && !impl.reducer->is_reduced()) plan_reduction(impl);
-  // If recomputation was switched on one rank only, that rank would gather what the others do not.
-  // So the ranks meet first.
+  // If recomputation was switched on one rank only, that rank would gather parameters that the
+  // others do not, so the ranks meet first.
   const auto begin = impl.activations.layers->take_turned() ? control::Watch::Call::kTogether : control::Watch::Call::kAtOnce;
   if (reduce || impl.store.gathers())
     impl.passes.running->call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "backward",
                                       impl.progress.global_steps + 1, "", begin, &impl.agreed(impl.is_boundary()));
   else if (control::Watch* const watch = impl.process_group->world()->watch())
-    watch->check();  // a micro-batch that meets no other rank also sees a verdict
+    watch->check();  // a micro-batch in which ranks do not meet also sees a verdict
   impl.passes.running->armed = impl.store.arm();
   if (impl.passes.running->call) impl.passes.running->call->carry(*impl.reducer->mark());
   impl.reducer->begin_backward({reduce, pass.create_graph, is_marked});
@@ -146,8 +146,8 @@ void EngineBase::Impl::restart_step() noexcept {
   start_next_step();
 }
 
-// As in plain LibTorch, this drops what was accumulated so far. Micro-batches are counted as
-// before.
+// As in plain LibTorch, clearing `.grad` drops what was accumulated so far. Micro-batches are
+// counted as before.
 void EngineBase::Impl::take_cleared_gradients() {
   const std::vector<std::string> cleared = reducer->take_cleared();
   if (cleared.empty()) return;
@@ -183,15 +183,16 @@ void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs
 
 void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {
   Impl& impl = *impl_;
-  const Entered entered(impl, Call::kBackward);
+  const Calls::Entered entered(impl.calls, name_of(Call::kBackward));
   if (impl.profiling) impl.profiling->pause();
+  gate::require(impl, Call::kBackward);
   check_loss(impl, loss, "backward");
   give_up_backward(impl);
   try {
     Timers::Scope timed(impl.timers, TimedPhase::kBackward);
     take_loss(impl, loss, options);
-    // The scale and the division by the accumulation steps are part of backward's seed: no pass
-    // over the loss or the gradients.
+    // The scale and the division by the accumulation steps are part of backward's seed, so they
+    // need no pass over the loss or the gradients.
     const at::Tensor seeds = at::full(loss.sizes(), seed(impl, options), loss.options().requires_grad(false));
     run_backward(impl, {loss}, {seeds}, {reduces(impl, options), options.retain_graph, options.create_graph});
   } catch (...) {

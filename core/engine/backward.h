@@ -14,8 +14,9 @@ struct BackwardPass {
 };
 
 /// Adds the gradients of all trained parameters that `outputs` depend on to the engine's buffers.
-/// `gradients`: those of the outputs, scaled as for a loss (seed); undefined for an output of one
-/// element means 1. Called after forward(). If it throws, the caller calls restart_step().
+/// `gradients`: the gradients of the outputs, scaled as for a loss (seed); an undefined gradient of
+/// an output of one element means 1. Called after forward(). If it throws, the caller calls
+/// restart_step().
 void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                   const BackwardPass& pass);
 
@@ -28,7 +29,7 @@ void end_backward(EngineBase::Impl& impl);
 void give_up_backward(EngineBase::Impl& impl);
 /// Clears `.grad` of the trained parameters.
 void drop_user_gradients(EngineBase::Impl& impl);
-/// Drops the engine's gradients, and `.grad` that a create_graph backward left to the program.
+/// Drops the engine's gradients, and any `.grad` that a create_graph backward left to the program.
 void forget_gradients(EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -15,8 +15,8 @@ void check_order(EngineBase::Impl& impl, Call of) {
   const bool is_pending = impl.passes.running != nullptr;
   if (impl.progress.is_in_backward()) impl.restart_step();
   impl.progress.check_step(is_pending, call);
-  // Otherwise the gradients of two passes would be added up. After a load in the middle of a pass
-  // its call is unknown.
+  // Otherwise the gradients of two passes would be added up. After a load in the middle of a pass,
+  // the call that ended its micro-batches is unknown.
   if (impl.progress.micro_in_step > 0 && !impl.passes.ended_by.empty() && impl.passes.ended_by != call)
     throw Error(
         ErrorCode::kOrder,

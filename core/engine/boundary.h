@@ -11,10 +11,10 @@
 
 namespace gannet::boundary {
 
-/// Checks for calls in the wrong order, before anything is changed. `call`: kStep, kPerturb ...,
-/// already admitted by the gate.
+/// Checks for calls in the wrong order, before anything is changed. `call`: the call that ends the
+/// pass (kStep, kPerturb ...), which the gate has already admitted.
 void check_order(EngineBase::Impl& impl, Call call);
-/// Ends a micro-batch between two boundaries: it is accumulated.
+/// Ends a micro-batch between two boundaries: its gradients are accumulated.
 StepResult end_micro_batch(EngineBase::Impl& impl, const char* call);
 /// Begins a boundary: checks that parameters and gradients are those that this engine left, meets
 /// the other ranks, and stops intercepting operators.

@@ -32,7 +32,7 @@ class Calls {
  private:
   std::atomic<uint64_t> thread_{0};  // thread_number() of the thread inside; 0: none
   std::atomic<const char*> call_{nullptr};
-  int depth_ = 0;  // of that thread, the only one that accesses it
+  int depth_ = 0;  // nested calls of that thread, the only one that accesses it
 };
 
 }  // namespace gannet

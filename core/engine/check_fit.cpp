@@ -19,8 +19,8 @@ zero::Tier tier_of(const config::OffloadTarget& to) {
   return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone;
 }
 
-// Returns the bytes that a rank keeps for each element of a range, on average. A SERVED state
-// counts with this rank's share.
+// Returns the bytes of states that a rank keeps for each element of a range, on average. Of a
+// SERVED state, only this rank's share counts.
 uint32_t state_bytes_of(const Range& range, const Optimizer& optimizer, uint32_t ranks) {
   uint32_t bytes = 0;
   for (const auto& state : optimizer.states()) {
@@ -107,13 +107,14 @@ zero::FreeSpace room_for(const RankContext& context, const ParameterStore& store
 
 }  // namespace
 
-// Throws if the run needs more than the machine has, before anything is allocated, and says what
-// would fit.
+// If the run needs more than the machine has, throws before anything is allocated; the error says
+// what would fit.
 void check_fit(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups) {
   if (!context.settings().check_memory || store.ranges().empty()) return;
   const zero::Plan plan = plan_of(context, store, groups);
+  const zero::FreeSpace room = room_for(context, store, plan);
   try {
-    zero::fit(plan, room_for(context, store, plan));
+    zero::fit(plan, room);
   } catch (const Error& error) {
     throw Error(error.code(), error.message(),
                 formatted("{}{}\"gannet\": {{\"check_memory\": false}} tries anyway", error.next_step(),

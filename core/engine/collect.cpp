@@ -86,7 +86,7 @@ void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options) {
                       formatted("parameter '{}' is in two parameter groups: {} and {}", name, impl.groups[place->second].name,
                                 group.name),
                       "give each parameter to one group");
-        continue;  // registered under two names: tied
+        continue;  // a tied parameter, registered under two names
       }
       group.parameters.push_back(tensor);
       if (tensor.numel() > 0) impl.store.add(index, parameter);
@@ -99,7 +99,8 @@ void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options) {
                 "call requires_grad_(true) on those to train");
 }
 
-// Gradients of parameters that are updated on the host are kept in its memory, where the optimizer reads them.
+// Gradients of parameters that are updated on the host are kept in host memory, where the optimizer
+// reads them.
 ParameterStore::GradientMemory gradient_memory(const EngineBase::Impl& impl) {
   if (!impl.host_gradients) return nullptr;
   return [&impl](int64_t numel, at::ScalarType dtype) { return impl.host_gradients->allocate(numel, dtype); };
@@ -119,15 +120,16 @@ void move_module(EngineBase::Impl& impl) {
   std::unordered_set<const void*> placed;
   for (const auto& [name, tensor] : impl.store.owned()) placed.insert(tensor.unsafeGetTensorImpl());
 
-  // Untrained tensors: frozen parameters take the training dtype, buffers keep theirs unless
-  // buffer_dtype is set.
+  // Untrained tensors follow: frozen parameters take the training dtype, and buffers keep their own
+  // unless buffer_dtype is set.
   for (auto& parameter : impl.module->parameters())
     if (!placed.count(parameter.unsafeGetTensorImpl())) impl.store.place_untrained(parameter);
   for (auto& buffer : impl.module->buffers()) {
     const bool cast = impl.settings().buffer_dtype && buffer.is_floating_point();
     move_leaf(buffer, buffer.to(impl.device, cast ? scalar_type(*impl.settings().buffer_dtype) : buffer.scalar_type()));
   }
-  // Every rank starts from rank 0's values (for experts, the first holder's), buffers included.
+  // Every rank starts from rank 0's values (for experts, those of the first rank that holds them),
+  // including buffers.
   for (auto& parameter : impl.module->parameters())
     if (!placed.count(parameter.unsafeGetTensorImpl())) broadcast(impl.ranks_of(split_of(parameter).get()), parameter.detach());
   for (auto& buffer : impl.module->buffers()) broadcast(impl, buffer);

@@ -10,28 +10,29 @@
 
 namespace gannet {
 
-/// The phases in their order (initialize.cpp). The first two need no module: a pipeline builds its
-/// stage's module once the mesh is known. Up to take_over_module(), an exception leaves the module
-/// unchanged.
+/// The phases, in the order in which they are called (initialize.cpp). The first two need no
+/// module: a pipeline builds its stage's module once the mesh is known. Up to take_over_module(),
+/// an exception leaves the module unchanged.
 class Construction {
  public:
   Construction(EngineBase::Impl& impl, const EngineOptions& options);
   /// Opens plugins, accelerator, ranks, mesh and settings. From here on every rank is in the call
   /// "initialize".
   void open();
-  /// Reads what the config and the program specify for optimizer, tiers, recomputation and groups.
+  /// Reads what the config and the program specify for the optimizer, the tiers, recomputation and
+  /// the groups.
   void read_rules();
   /// Collects the module's parameters in groups.
   void collect(std::shared_ptr<torch::nn::Module> module);
-  /// Checks what this rank can refuse by itself: the optimizer, the schedule, another owner of the
-  /// parameters, too little memory.
+  /// Makes the checks that this rank can make by itself: of the optimizer, the schedule, another
+  /// owner of the parameters, and the memory.
   void check();
-  /// Checks what the ranks can only refuse together.
+  /// Makes the checks that the ranks can only make together.
   void agree();
   /// Moves the module's parameters to the device and into the store; creates states, the reducer
   /// and recomputation for them.
   void take_over_module();
-  /// Starts what compares, reports and measures from the first step on.
+  /// Takes the baselines for the checks of later steps, and starts reporting and the profiler.
   void start();
 
  private:
@@ -48,11 +49,11 @@ void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options);
 /// Throws Error(kArgument) if two tensors share memory, since the flat buffers would separate them
 /// (shared_memory.cpp).
 void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore& store);
-/// Throws Error(kOutOfMemory) if the run does not fit, with what would, before anything is
-/// allocated (check_fit.cpp).
+/// If the run does not fit, throws Error(kOutOfMemory) before anything is allocated, and says what
+/// would fit (check_fit.cpp).
 void check_fit(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups);
-/// Moves the module to the device, parameters in the training dtype into the store's memory, with
-/// rank 0's values on every rank (collect.cpp).
+/// Moves the module to the device, and its parameters, in the training dtype, into the store's
+/// memory. Every rank gets rank 0's values (collect.cpp).
 void move_module(EngineBase::Impl& impl);
 /// Starts the moving average of the parameters if the config has one (evaluation.cpp).
 void start_average(EngineBase::Impl& impl);

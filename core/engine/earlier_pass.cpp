@@ -42,7 +42,7 @@ void refuse_twice(const EngineBase::Impl& impl, const char* call, bool EarlierPa
               "the pass after it ends with step(); abandon_step() begins the step again");
 }
 
-// Sorted.
+// Returns the frozen parameters, sorted.
 std::vector<const void*> frozen_now(const EngineBase::Impl& impl) {
   std::vector<const void*> frozen;
   for (const Range& range : impl.store.ranges())
@@ -60,8 +60,8 @@ bool has_frozen_since(const EngineBase::Impl& impl) {
   return !std::includes(before.begin(), before.end(), now.begin(), now.end());
 }
 
-// Ends a pass before the step's last: reduces and checks its gradients, and calls `use` if all so
-// far were finite.
+// Ends a pass before the step's last one: reduces and checks its gradients, and calls `use` if all
+// gradients of the step so far were finite.
 template <class Use>
 StepResult end_earlier_pass(EngineBase::Impl& impl, const char* call, bool EarlierPasses::* done, const Use& use) {
   if (!impl.is_boundary()) return boundary::end_micro_batch(impl, call);
@@ -123,7 +123,7 @@ void warn_if_not_perturbed(EngineBase::Impl& impl) {
 
 void restore_perturbed(EngineBase::Impl& impl, bool publishes) {
   Perturbation& perturbation = impl.updater.perturbation();
-  perturbation.restore();  // a rank may have no part of any parameter
+  perturbation.restore();  // does nothing on a rank that has no part of any parameter
   if (!impl.passes.earlier || !impl.passes.earlier->has_moved || !(publishes || has_frozen_since(impl))) return;
   perturbation.publish();
   boundary::bump_versions(impl);
@@ -183,7 +183,7 @@ StepResult EngineBase::keep_second_gradient() {
                           impl.progress.global_steps + 1, name_of_optimizer(impl)),
                 "ask engine->wants_second_gradient() first; zero_grad() drops the gradients so far");
   return end_earlier_pass(impl, "keep_second_gradient", &EarlierPasses::has_second, [&] {
-    second.drop();  // left by a pass that failed while it kept some
+    second.drop();  // a pass that failed while it kept a second gradient leaves it behind
     second.keep(boundary::factor(impl), impl.progress.applied_steps);
     if (impl.reporter) impl.reporter->forget_loss();
   });

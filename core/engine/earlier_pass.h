@@ -1,5 +1,5 @@
-// The passes of a step before its last, which step() ends: perturb() and keep_second_gradient().
-// gate.h has what the program may not do between them and step().
+// The passes of a step before its last one, which step() ends. perturb() and keep_second_gradient()
+// end the earlier ones; gate.h lists the calls that are refused between them and step().
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ void require_second_gradient(const EngineBase::Impl& impl);
 /// perhaps not intended.
 void warn_if_not_perturbed(EngineBase::Impl& impl);
 /// Restores the parameters from before perturb(), if it was called. `publishes`: also restores what
-/// the model reads; otherwise an update follows, which publishes all of it. Every rank calls it.
+/// the model reads; otherwise an update follows, which publishes all parameters. Every rank calls
+/// it.
 void restore_perturbed(EngineBase::Impl& impl, bool publishes);
 /// Throws Error(kOrder) if the program has written into parameters since perturb(): step() would
 /// drop the writes silently.

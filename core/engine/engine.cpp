@@ -42,7 +42,7 @@ EngineBase::Impl::~Impl() {
 
 void EngineBase::Impl::audit() {
   if (const auto failed = std::exchange(guards.failed, std::nullopt)) throw *failed;
-  if (!guards.writing.empty()) return;  // writes of one rank under a guard reach the others when the guard ends
+  if (!guards.writing.empty()) return;  // the writes of one rank under a guard reach the others when the guard ends
   refuse_writes_after_local_steps(*this);
   refuse_writes_while_perturbed(*this);
   module_audit->look(*reducer, [this](const ParameterStore::NamedParameters& added) { join_parameters(*this, added); });
@@ -51,7 +51,8 @@ void EngineBase::Impl::audit() {
 
 namespace {
 
-// For the error about ranks that wrote different values: "'first.bias' (bits 0f3a...)".
+// Returns the text for the error about ranks that wrote different values: "'first.bias' (bits
+// 0f3a...)".
 std::string written_text(const EngineBase::Impl& impl, uint64_t hash) {
   if (hash == 0) return "nothing";
   std::string text = impl.module_audit->written_names();

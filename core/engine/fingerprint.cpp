@@ -1,7 +1,7 @@
-// Checks that replicated values are the same on all ranks: exchanges a hash of each parameter,
-// every gannet.fingerprint_every steps and at each save, and names the first parameter that
-// differs. Possible causes: a cosmic ray, a library that writes past its memory, a program that
-// gave one rank other values.
+// Checks that replicated values are the same on all ranks. Every gannet.fingerprint_every steps and
+// at each save, it exchanges a hash of each parameter and names the first parameter that differs.
+// Possible causes: a bit flip in memory, a library that writes out of bounds, a program that gave
+// one rank different values.
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
 #include <torch/nn/module.h>
@@ -26,7 +26,7 @@ uint64_t hash_of(const at::Tensor& values) {
 }
 
 // Exchanges one combined hash and, only if that differs, all hashes. Returns the name of the first
-// that differs, and in `ranks` those with a value other than the first rank's.
+// value that differs and, in `ranks`, the ranks whose value is not the first rank's.
 std::string first_difference(HostGroup& group, const std::vector<uint64_t>& hashes, const std::vector<std::string>& names,
                              std::vector<uint32_t>& ranks) {
   if (hashes.empty() || group.size() == 1) return "";
@@ -56,7 +56,7 @@ struct ComparedHashes {
   }
 };
 
-// This rank's copy of a parameter that other stages hold as well, with the same shards.
+// Hashes this rank's copy of a parameter that other stages hold as well, with the same shards.
 ComparedHashes copy_of(const Tie& tie, const ParameterStore& store) {
   ComparedHashes copy;
   for (const Range& range : store.ranges()) {
@@ -71,9 +71,10 @@ ComparedHashes copy_of(const Tie& tie, const ParameterStore& store) {
   return copy;
 }
 
-// States of a whole group (of its tensors, rows or columns, or one number), which every rank should
-// compute alike. Left out: optimizers that average gradients themselves, which may be in the middle
-// of local steps, and models with experts, since experts' groups are not on all ranks.
+// Adds the states that belong to a whole group (one value per tensor, per row or column, or for the
+// group), which every rank should compute alike. Leaves out optimizers that average gradients
+// themselves, which may be in the middle of local steps, and models with experts, since experts'
+// groups are not on all ranks.
 void add_states(const std::vector<Group>& groups, const ParameterStore& store, ComparedHashes& compared) {
   if (store.has_experts()) return;
   for (const Group& group : groups) {
@@ -87,8 +88,8 @@ void add_states(const std::vector<Group>& groups, const ParameterStore& store, C
   }
 }
 
-// Hashes of frozen parameters; with `written_only`, 0 for those not written since the last
-// comparison.
+// Returns the hashes of frozen parameters. If `written_only`, the hash is 0 for those that were not
+// written since the last comparison.
 ComparedHashes all_of(const std::vector<ModuleAudit::FrozenParameter>& frozen, bool written_only) {
   ComparedHashes compared;
   for (const auto& one : frozen)
@@ -96,7 +97,7 @@ ComparedHashes all_of(const std::vector<ModuleAudit::FrozenParameter>& frozen, b
   return compared;
 }
 
-// This rank's hashes, by the axis along which other ranks should have the same.
+// This rank's hashes, by the axis along which the other ranks should have the same ones.
 struct HashesByAxis {
   ComparedHashes along_data, along_tensor, along_expert_data;
 
@@ -107,7 +108,7 @@ struct HashesByAxis {
   }
 };
 
-// Parameters and masters that this rank has whole.
+// Adds the parameters and masters that this rank has whole.
 void add_whole(const ParameterStore& store, const std::function<bool(const Range&)>& may_differ, HashesByAxis& all) {
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {
@@ -119,7 +120,8 @@ void add_whole(const ParameterStore& store, const std::function<bool(const Range
     }
 }
 
-// Replicas along the tensor axis also have the same shards.
+// Adds the shards that ranks along the tensor axis should also have in common, because they are
+// replicas there.
 void add_shards(const ParameterStore& store, HashesByAxis& all) {
   for (const auto& range : store.ranges())
     for (const auto& part : range.parts)
@@ -128,9 +130,9 @@ void add_shards(const ParameterStore& store, HashesByAxis& all) {
                 range.master_of({part.offset, part.own, part.numel}), range);
 }
 
-// All ranks get one sentence; otherwise the other groups would continue to train without these
-// ranks. A difference between ranks with the same part of the model (`found`) is preferred to
-// `other`: it says more.
+// Returns the same sentence on all ranks; otherwise groups without a difference would continue to
+// train without these ranks. A difference between ranks with the same part of the model (`found`)
+// is preferred to `other`: it says more.
 std::string first_of_all(HostGroup& world, const std::string& found, const std::string& other) {
   std::string along_others;
   for (const std::string& text : world.gather_texts(formatted("{}\n{}", found, other))) {
@@ -161,7 +163,7 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
                                      control::name_ranks(ranks), group.ranks()[0], axis, where, step);
   };
   std::string found = compare(*context.host_group, all.along_data, "");
-  // Few programs write frozen parameters; all others skip the hashing of their bytes.
+  // Few programs write frozen parameters; in all others, their bytes are not hashed.
   if (const std::string written = compare(*context.host_group, all_of(frozen, /*written_only=*/true), "");
       found.empty() && !written.empty())
     found = compare(*context.host_group, all_of(frozen, /*written_only=*/false), "");

@@ -1,4 +1,4 @@
-// Wraps a forward: the gate, autocast, gathered parameters, recomputation, timers.
+// Wraps a forward in the gate, autocast, the gathering of parameters, recomputation and timers.
 #include "engine/forward.h"
 
 #include <ATen/core/grad_mode.h>
@@ -25,8 +25,9 @@ void rethrow_from_forward(EngineBase::Impl& impl) {
 void begin_forward(EngineBase::Impl& impl) {
   Calls::Entered entered(impl.calls, name_of(Call::kForward));
   const bool trains = trains_now(impl);
-  gate::require(impl, trains ? Call::kForward : Call::kEvaluatingForward);
+  gate::require(impl, Call::kEvaluatingForward);
   if (impl.progress.is_in_backward()) impl.restart_step();  // the program's backward, through scale(), threw
+  if (trains) gate::require(impl, Call::kForward);
   if (trains) impl.audit();
   if (impl.trace && trains) impl.trace->at(impl.progress.global_steps + 1, impl.progress.micro_in_step);
   if (impl.reporter) impl.reporter->begin_forward(trains);

@@ -1,4 +1,4 @@
-// A forward of the module: the program's own code runs between begin and end.
+// The beginning and the end of a forward of the module; the program's own code runs between them.
 #pragma once
 
 #include "engine/impl.h"
@@ -12,7 +12,8 @@ void begin_forward(EngineBase::Impl& impl);
 void finish_forward(EngineBase::Impl& impl);
 /// Called after finish_forward(), or after an exception.
 void end_forward(EngineBase::Impl& impl);
-/// Called within a handler. Rethrows LibTorch's errors of memory, device and dtypes as Gannet's.
+/// Called within a handler. Rethrows LibTorch's errors about memory, devices and dtypes as
+/// Gannet's.
 [[noreturn]] void rethrow_from_forward(EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -50,6 +50,7 @@ constexpr std::array<CallRow, static_cast<size_t>(Call::kCount)> kRows{{
     {Call::kStep, "step", kEndsPass},
     {Call::kPerturb, "perturb", kEndsPass},
     {Call::kKeepSecondGradient, "keep_second_gradient", kEndsPass},
+    {Call::kTrainBatch, "train_batch", kEndsPass | states({kBetweenPasses})},
     {Call::kAbandonStep, "abandon_step", kUnusable | states({kNoOptimizer})},
     {Call::kZeroGrad, "zero_grad", states({kWithinBackward, kBatchRuns})},
     {Call::kNoSync, "no_sync", states({kBatchRuns})},
@@ -92,7 +93,8 @@ static_assert(is_in_order(), "a row for each call, in the order of Call");
 
 const CallRow& row(Call call) { return kRows[static_cast<size_t>(call)]; }
 
-// Returns "step()"; a name that is not a function's (it has a space) stays as it is.
+// Returns the name of the call, as in "step()". A name with a space is not a function's and stays
+// as it is.
 std::string called(Call call) { return formatted("{}{}", name_of(call), std::strchr(name_of(call), ' ') ? "" : "()"); }
 
 Error refused_while_held(const std::string& held, Call call) {
@@ -122,7 +124,8 @@ Error refusal(const EngineBase::Impl& impl, State state, Call call) {
               formatted("{} was called within a backward of this engine (by a hook, or by a node of its graph)", name),
               "call it when the backward has returned"};
     case kBatchFailed:
-      return {ErrorCode::kOrder, formatted("{} was called after {}", name, impl.driven.failure),
+      return {ErrorCode::kOrder,
+              formatted("{} was called after {}() failed in step {}", name, name_of(Call::kTrainBatch), impl.driven.failed_step),
               "load_checkpoint() brings every rank back to a saved state"};
     case kBatchRuns:
       return {ErrorCode::kOrder,
@@ -161,8 +164,7 @@ Error refusal(const EngineBase::Impl& impl, State state, Call call) {
                         name, evaluating_part(impl)),
               "call it after step()"};
     case kGradients:
-      return {ErrorCode::kOrder, formatted("{} was called between backward() and step()", name),
-              formatted("call it after step()")};
+      return {ErrorCode::kOrder, formatted("{} was called between backward() and step()", name), "save after step()"};
     case kCount:
       break;
   }
@@ -210,7 +212,7 @@ bool is_in(const EngineBase::Impl& impl, State state) {
     case kWithinBackward:
       return impl.reducer && impl.reducer->is_in_backward() && torch::autograd::get_current_graph_task_id() >= 0;
     case kBatchFailed:
-      return !impl.driven.failure.empty();
+      return impl.driven.failed_step > 0;
     case kBatchRuns:
       return impl.driven.call != nullptr;
     case kTorn:
@@ -254,6 +256,7 @@ std::string table() {
     std::string calls;
     for (size_t i = 0; i < kRows.size(); ++i) {
       const CallRow& each = kRows[i];
+      if (each.call == Call::kTrainBatch) continue;
       const bool is_named = i > 0 && std::strcmp(kRows[i - 1].name, each.name) == 0 && refuses(state, kRows[i - 1].call);
       if (refuses(state, each.call) && !is_named) calls += formatted("{}`{}`", calls.empty() ? "" : ", ", each.name);
     }

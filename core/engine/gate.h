@@ -1,7 +1,7 @@
 // The gate of an engine's public calls: one table lists which call is refused in which state
 // (gate.cpp; docs/program.md shows it).
 //
-//   const Entered entered(impl, Call::kSaveCheckpoint);   // Error(kOrder) of the first state that refuses it
+//   const Entered entered(impl, Call::kSaveCheckpoint);   // throws the Error(kOrder) of the first state that refuses the call
 //
 // A call that is refused only in some cases first enters its thread, and checks the rest once it
 // knows its case:
@@ -29,12 +29,13 @@ enum class Call : uint8_t {
   kStep,
   kPerturb,
   kKeepSecondGradient,
+  kTrainBatch,  // called by a driver of the engine (micro_batch.h)
   kAbandonStep,
   kZeroGrad,
   kNoSync,
   kTrain,
   kEval,
-  kTrainOfOtherWeights,  // train() and eval() that put other weights into the model
+  kTrainOfOtherWeights,  // train() and eval() that put different weights into the model
   kEvalOfOtherWeights,
   // checkpoints
   kSaveCheckpoint,
@@ -67,14 +68,14 @@ const char* name_of(Call call);
 
 namespace gate {
 
-/// In the order in which they are checked.
+/// The states, in the order in which they are checked.
 enum class State : uint8_t {
-  kWithinBackward,     // a hook or a node of the engine's own backward calls
-  kBatchFailed,        // a room above the engine (micro_batch.h) gave up in the middle of a step
-  kBatchRuns,          // such a room has micro-batches in flight
+  kWithinBackward,     // the call comes from a hook or a node of the engine's own backward
   kTorn,               // parameter values are undefined
+  kBatchFailed,        // a driver of the engine (micro_batch.h) gave up in the middle of a step
+  kBatchRuns,          // such a driver has micro-batches in flight
   kTakenOver,          // the module belongs to a newer engine
-  kEvaluationWeights,  // the model has other weights than those that are trained
+  kEvaluationWeights,  // the model has weights that differ from those that are trained
   kBetweenPasses,      // an earlier pass of the step has ended (perturb(), keep_second_gradient())
   kWriteGuard,         // a zero::GatheredParameters with write_from is open
   kReadGuard,          // a guard without write_from is open, which shows gathered values
@@ -89,7 +90,8 @@ bool is_in(const EngineBase::Impl& impl, State state);
 /// Throws the Error(kOrder) of the first state that the engine is in and that refuses the call.
 void require(const EngineBase::Impl& impl, Call call);
 bool refuses(State state, Call call);
-/// The table of docs/program.md: a row for each state, with the calls that it refuses.
+/// Returns the table of docs/program.md, which has a row for each state, with the calls that it
+/// refuses.
 std::string table();
 
 }  // namespace gate

@@ -1,5 +1,5 @@
-// Parameters that are gathered on demand: between forward and step by operators, otherwise by a
-// guard.
+// Gathers parameters on demand: operators do so between forward and step, and a guard does at any
+// other time.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gannet/log.h>
@@ -26,7 +26,7 @@ namespace gannet {
 
 namespace {
 
-struct OperatorInterception {  // intercepted on one of the program's own threads
+struct OperatorInterception {  // intercepts operators on one of the program's own threads
   zero::Interception interception;
 };
 
@@ -44,7 +44,7 @@ struct GatheredParameters::State {
     size_t parameter;
     at::Tensor tensor;
     bool is_trained;
-    const c10::StorageImpl* storage = nullptr;  // of the tensor, when the guard began
+    const c10::StorageImpl* storage = nullptr;  // the tensor's storage when the guard began
     uint32_t version = 0;
     std::string name() const { return range ? range->parameters[parameter].name : shape_text(tensor.sizes().vec()); }
   };
@@ -53,7 +53,7 @@ struct GatheredParameters::State {
   std::optional<uint32_t> write_from;
   std::vector<ChosenParameter> chosen;
   std::vector<size_t> residents;
-  std::string name;  // of the first in `chosen`
+  std::string name;  // the name of the first parameter in `chosen`
   int exceptions = std::uncaught_exceptions();
   bool is_over = false;
 
@@ -113,8 +113,8 @@ void GatheredParameters::State::agree() const {
                 "ranks are counted from 0");
 }
 
-// Returns `write_from` as a rank of `ranks`. For experts that it does not hold: the rank next to it
-// along `expert` that does.
+// Returns `write_from` as a rank of `ranks`. If that rank does not hold these experts, returns the
+// rank that does, along `expert` from it.
 uint32_t GatheredParameters::State::root_in(const ReductionGroup& ranks) const {
   if (ranks.comm == impl->comm.get()) return *write_from;
   return impl->mesh->refined().coordinate(impl->mesh->shape().group(kDataAxis, impl->world_group->rank())[*write_from],
@@ -122,15 +122,15 @@ uint32_t GatheredParameters::State::root_in(const ReductionGroup& ranks) const {
 }
 
 // Returns whether set_data() or torch::load replaced the tensor's memory under the guard. The audit
-// knows this of a trained parameter; otherwise the guard compares storages.
+// knows whether a trained parameter was replaced; for others, the guard compares storages.
 bool GatheredParameters::State::is_replaced(const ChosenParameter& one) const {
   if (!one.range) return false;
   if (one.is_trained) return impl->reducer && impl->module_audit->is_replaced(one.range->parameters[one.parameter]);
   return storage_of(one.tensor) != one.storage;
 }
 
-// Returns which of `chosen` have new memory on some rank: on the writing rank, and maybe on others.
-// Every rank calls it.
+// Returns the indices of those in `chosen` that have new memory on some rank: on the writing rank,
+// and maybe on others. Every rank calls it.
 std::vector<size_t> GatheredParameters::State::replaced_anywhere() const {
   std::string mine;
   for (const ChosenParameter& one : chosen) mine += is_replaced(one) ? '1' : '0';
@@ -157,8 +157,8 @@ void GatheredParameters::State::publish(const ChosenParameter& one, bool is_repl
   if (one.range) impl->store.keep_written(*one.range, one.parameter, whole.flatten());
 }
 
-// Keeps the precision of the new memory, which may be a file's. Ranks without new memory receive
-// the values in a buffer.
+// Takes over values from new memory in the precision of that memory, which may have come from a
+// file. Ranks without new memory receive the values in a buffer.
 void GatheredParameters::State::take_new_memory(const ChosenParameter& one) {
   const bool is_mine = is_replaced(one);
   const at::Tensor value = impl->module_audit->value_given(*one.range, one.parameter, is_mine);
@@ -169,13 +169,13 @@ void GatheredParameters::State::take_new_memory(const ChosenParameter& one) {
     if (is_mine) impl->store.restore_memory(*one.range, one.parameter);
     return;
   }
-  double is_in_full = value.scalar_type() == one.range->dtype ? 0 : 1;  // decided by the rank that writes, which may be any
+  double is_in_full = value.scalar_type() == one.range->dtype ? 0 : 1;  // the rank that writes decides, and it may be any rank
   if (impl->comm->size() > 1) impl->host_group->all_reduce(&is_in_full, 1, GANNET_MAX);
   impl->store.take_in(*one.range, one.parameter, whole.flatten(), /*is_replaced=*/true, is_in_full > 0);
 }
 
 // Returns a gathered parameter that the program wrote although the guard only reads; "" if there is
-// none. An inner guard with write_from leaves the parameter at another version, which the engine
+// none. An inner guard with write_from leaves the parameter at a later version, which the engine
 // knows.
 std::string GatheredParameters::State::written() const {
   for (const ChosenParameter& one : chosen) {
@@ -200,7 +200,8 @@ void GatheredParameters::State::end() {
 
 GatheredParameters::GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options) try
     : state_(std::make_unique<State>()) {
-  const Entered entered(engine.impl(), options.write_from ? Call::kGatheredParametersToWrite : Call::kGatheredParameters);
+  const Entered entered(engine.impl(), Call::kGatheredParameters);
+  if (options.write_from) gate::require(engine.impl(), Call::kGatheredParametersToWrite);
   state_->impl = &engine.impl();
   state_->engine = state_->impl->self;
   state_->write_from = options.write_from;

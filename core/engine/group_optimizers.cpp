@@ -40,7 +40,7 @@ void refuse_unfit(const RankContext& context, const ParameterStore& store, const
           "choose an optimizer that works element by element, or leave the parameter whole");
 }
 
-// Sums of the model cover all groups, so all must declare the same sums.
+// Sums over the model cover all groups, so all groups must declare the same sums.
 void check_sums(const std::vector<Group>& groups) {
   for (const Group& group : groups) {
     const auto& sums = group.optimizer->sums();
@@ -55,8 +55,8 @@ void check_sums(const std::vector<Group>& groups) {
   }
 }
 
-// Implements "debug_plugins", for arrays in host memory. The host cannot copy a device's arrays at
-// will.
+// Implements "debug_plugins", for arrays in host memory. The engine cannot copy a device's arrays
+// at will.
 void watch(const RankContext& context, Optimizer& optimizer, bool is_first) {
   plugin::tell_fatal_signals();
   if (context.computes_on_host() || context.updates_on_host()) return optimizer.watch();

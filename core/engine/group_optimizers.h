@@ -1,5 +1,5 @@
-// Creates the plugin's optimizer of each parameter group. All of them are created and checked
-// before any is used, at construction and when swap_optimizer() replaces them.
+// Creates the plugin's optimizer of each parameter group. At construction and when swap_optimizer()
+// replaces them, all optimizers are created and checked before any is used.
 #pragma once
 
 #include <functional>
@@ -18,19 +18,20 @@ struct GroupParams {
   std::function<std::string(const std::string& member)> where;
 };
 
-/// Creates an optimizer for each of `groups`, described and with its hyperparameters. In the
-/// result, [groups], nothing else is filled in. Throws if the plugin does not fit these groups,
-/// ranges and ranks.
+/// Creates an optimizer for each of `groups`, describes the group to it, and reads its
+/// hyperparameters. In the result, [groups], nothing else is filled in. Throws if the plugin does
+/// not fit these groups, ranges and ranks.
 std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                    const plugin::Plugin& plugin, const std::function<GroupParams(size_t group)>& params_of);
-/// The same for optimizers that `make` creates.
+/// The same, for optimizers that `make` creates.
 std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                    const std::function<std::unique_ptr<Optimizer>(size_t group)>& make);
 
 /// Swaps the optimizer and hyperparameters of `made` into the group.
 void take_optimizer(Group& group, Group& made) noexcept;
 
-/// One line for each group: "default: 12 tensors, 3100000 elements, lr 0.001, weight_decay 0.1".
+/// Returns one line for each group: "default: 12 tensors, 3100000 elements, lr 0.001, weight_decay
+/// 0.1".
 std::string group_table(const std::vector<Group>& groups);
 
 }  // namespace gannet

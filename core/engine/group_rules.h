@@ -1,10 +1,10 @@
-// Maps parameters to parameter groups, and holds what each group overrides in the optimizer's
-// params. The groups come from the config's optimizer.param_groups or from the program's
+// Maps parameters to parameter groups, and holds the optimizer params that each group overrides.
+// The groups come from the config's optimizer.param_groups or from the program's
 // InitializeOptions::model_parameters, not from both.
 //
 //   GroupRules rules = GroupRules::read(settings, document, options);
-// by name: the first group with a matching pattern, else 0, the rest
-// the params for group 2's plugin
+//   rules.group_of({"h.0.bias"});                 // the first group with a pattern that matches the name; else 0, the rest
+//   rules.params(2, settings.optimizer.params);   // the params for group 2's plugin
 #pragma once
 
 #include <gannet/initialize.h>
@@ -23,10 +23,10 @@ class GroupRules {
  public:
   struct Rule {
     std::string name;
-    std::vector<std::string> match = {};  // patterns; none: the rest, or a list of tensors that the program gave
+    std::vector<std::string> match = {};  // patterns; empty: the rest, or a list of tensors that the program gave
     Dict overrides = {};
     std::string place = "";                // of the patterns, for errors: "ds_config.json:5:20: /optimizer/param_groups/0/match"
-    std::optional<size_t> in_config = {};  // number in the config's list
+    std::optional<size_t> in_config = {};  // index in the config's list
   };
 
   GroupRules() = default;
@@ -38,19 +38,21 @@ class GroupRules {
   /// all parameters.
   bool are_by_name() const { return are_by_name_; }
   const std::vector<Rule>& rules() const { return rules_; }  // [groups]; empty: one group, or the program's own optimizer
-  /// `names`: all names of a parameter, several if it is tied. Only for groups made by patterns.
+  /// `names`: all names of a parameter, which has several if it is tied. Only for groups made by
+  /// patterns.
   size_t group_of(const std::vector<std::string>& names) const;
 
-  /// What a pattern matches among all parameters' names.
-  static constexpr double kNothing = 0, kTaken = 1, kSome = 2;  // kTaken: earlier groups have all its matches
+  /// How much a pattern matches among the names of all parameters.
+  static constexpr double kNothing = 0, kTaken = 1, kSome = 2;  // kTaken: earlier groups have all of its matches
   using Names = std::vector<std::vector<std::string>>;          // [parameters][names]
-  std::vector<double> reaches(const Names& parameters) const;   // of every pattern, in the order of the groups
-  /// Throws Error(kConfig, kArgument) for the first pattern without parameters.
+  std::vector<double> reaches(const Names& parameters) const;   // for every pattern, in the order of the groups
+  /// Throws Error(kConfig) or Error(kArgument) for the first pattern that gives its group no
+  /// parameter.
   void require_reach(const std::vector<double>& reaches, const Names& parameters) const;
 
   const Dict* overrides(size_t group) const { return group < rules_.size() ? &rules_[group].overrides : nullptr; }
   Dict params(size_t group, const Dict& params) const;
-  /// Position of a group's param, for plugin::parse_params.
+  /// Returns a function that gives the position of a group's param, for plugin::parse_params.
   std::function<std::string(const std::string& member)> position(size_t group, const config::Document& document) const;
 
  private:

@@ -36,8 +36,8 @@ namespace gannet {
 struct EngineBase::Impl : RankContext {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles refer to it weakly
   std::shared_ptr<torch::nn::Module> module;
-  uint32_t number_in_group = 0;      // number of this engine in its group; the same on every rank
-  std::string splits;                // of parameters, as declared when the engine took them; "": none
+  uint32_t number_in_group = 0;      // this engine's number among the engines of its group; the same on every rank
+  std::string splits;                // the splits of parameters, as declared when the engine took these; "": none
   std::unique_ptr<class Ties> ties;  // parameters that other stages of the pipeline hold as well; null: none
   Calls calls;
   Progress progress;
@@ -47,7 +47,7 @@ struct EngineBase::Impl : RankContext {
   ParameterStore store{*this, [this] { return progress.global_steps + 1; }};
   std::unique_ptr<Reducer> reducer;  // null: the engine does not train
   Updater updater{*this, store, groups};
-  std::unique_ptr<TorchOptimizer> torch_optimizer;  // the program's own; the groups' optimizers are made from it; null: none
+  std::unique_ptr<TorchOptimizer> torch_optimizer;  // the program's own, from which the groups' optimizers are made; null: none
   std::unique_ptr<UserOptimizer> user_optimizer;    // the program's own with any other rule; null: the groups have optimizers
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
@@ -61,21 +61,21 @@ struct EngineBase::Impl : RankContext {
   Newcomers newcomers;
   std::unique_ptr<Agreement> agreement;
   std::unique_ptr<StepReporter> reporter;  // null: no monitor
-  std::unique_ptr<Profiling> profiling;    // of a later step or the running one; null: none
+  std::unique_ptr<Profiling> profiling;    // the profiling of a later or the current step; null: none
   ReportedTotals reported;
   std::vector<ProgramState> program_states;
   SaveState saving;  // the last member: destroyed first; its destructor waits for the write
   Impl();
   ~Impl();
-  std::string optimizer_name() const;     // the plugin's, "torch::optim::Adam", "user" for another of the program, or "none"
+  std::string optimizer_name() const;     // the plugin's, "torch::optim::Adam", "user" for any other of the program's, or "none"
   int64_t micro_batches_of_step() const;  // fewer than accumulation_steps if the epoch ends with the step
   bool is_boundary() const { return progress.is_boundary(micro_batches_of_step()); }
   void audit();                              // checks what the program did to parameters and optimizer; every rank calls it
-  void take_cleared_gradients();             // and what it did to `.grad` since the last backward: before gradients are used
+  void take_cleared_gradients();             // called before gradients are used: takes in what the program did to `.grad`
   control::Facts& agreed(bool is_boundary);  // what all ranks must agree on in this call
   void compare_fingerprints(const char* where);
   void restart_step() noexcept;  // after an error: drops gradients; the next micro-batch is the first of its step
-  void start_next_step();        // with the batch size that the program requested
+  void start_next_step();        // starts the next step with the batch size that the program requested
   void add_state(ProgramState state);
   checkpoint::Ranks checkpoint_ranks() const;
   CheckpointWriter& writer();

@@ -1,4 +1,4 @@
-// Construction of an engine: config -> device -> ranks -> parameters -> optimizer -> schedule.
+// The construction of an engine: config -> device -> ranks -> parameters -> optimizer -> schedule.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
@@ -133,7 +133,7 @@ void create_states(EngineBase::Impl& impl) {
   if (impl.settings().communication_data_type)
     reduction.communication_dtype = scalar_type(*impl.settings().communication_data_type);
   else
-    reduction.communication_dtype = training_dtype(impl.settings());  // the reference's defaults
+    reduction.communication_dtype = training_dtype(impl.settings());  // the reference's default
   const double world = impl.comm->size();
   const bool is_fp16_wire = reduction.communication_dtype
                                 ? *reduction.communication_dtype == at::kHalf
@@ -145,8 +145,8 @@ void create_states(EngineBase::Impl& impl) {
     reduction.pre_factor = 1.0 / world;
   } else if (is_fp16_wire && impl.settings().gradient_predivide_factor == 1.0) {
     // A sum of W halves can overflow where their mean does not. Dividing by a power of two first
-    // rounds only numbers for which fp16 has no exponent. The rest of the division is a factor of
-    // the update.
+    // rounds only numbers for which fp16 has no exponent. The rest of the division becomes a factor
+    // in the update.
     const double power = std::exp2(std::ceil(std::log2(world)));
     reduction.pre_factor = 1.0 / power;
     reduction.post_factor = power / world;
@@ -177,7 +177,8 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
       formatted("optimizer '{}'", impl.optimizer_name()));
 }
 
-// Sharding or offload of parts of a tensor needs a rule that works element by element.
+// Takes an optimizer whose rule is known to work element by element as a TorchOptimizer, since
+// sharding and offload cut tensors. Any other becomes a UserOptimizer.
 void take_program_optimizer(EngineBase::Impl& impl, const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
   impl.torch_optimizer = TorchOptimizer::of(optimizer);
   if (!impl.torch_optimizer) impl.user_optimizer = std::make_unique<UserOptimizer>(optimizer);
@@ -195,8 +196,8 @@ void refuse_cuts(const EngineBase::Impl& impl, const std::string& what) {
               "optimizer plugin (docs/plugin_authors.md)");
 }
 
-// The optimizer's class writes its states by the order of the parameters, so that the states of
-// several ranks could not be combined.
+// Such an optimizer writes its states in the order of the parameters, so the states of several
+// ranks could not be combined.
 void refuse_experts_states(const EngineBase::Impl& impl) {
   if (!impl.user_optimizer || !impl.store.has_experts()) return;
   const torch::optim::Optimizer& optimizer = impl.user_optimizer->get();
@@ -206,8 +207,8 @@ void refuse_experts_states(const EngineBase::Impl& impl) {
               "name an optimizer in the config, or use torch::optim::Adam, AdamW, SGD, Adagrad or RMSprop itself");
 }
 
-// Explains how a default differs from a plain LibTorch loop; null if it does not, or if the section
-// is off.
+// Explains how a default makes training differ from a plain LibTorch loop; null if it does not, or
+// if the section is off.
 const char* beyond_plain(const config::Settings& settings, const std::string& path) {
   if (path == "/gradient_clipping") return "a plain LibTorch loop does not clip: 0 switches it off";
   if (path == "/fp16/loss_scale" && settings.fp16.enabled) return "0: dynamic, a step whose gradients overflow is skipped";
@@ -227,8 +228,8 @@ std::string table_of(const config::ResolvedConfig& resolved, bool with_defaults)
   return table;
 }
 
-// Logs the config with origins. Logs nothing if the previous engine had the same config, as in a
-// loop over seeds.
+// Logs the config with the origin of each value. Logs nothing if the previous engine had the same
+// config, as in a loop over seeds.
 void log_config(const EngineBase::Impl& impl) {
   const bool is_whole = impl.settings().dump_state;
   std::string table = table_of(impl.resolved, is_whole);
@@ -377,7 +378,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   construction.collect(std::move(module));
   construction.check();
   construction.agree();
-  // From here on the module is changed. All checks that can refuse are done.
+  // From here on, the module is changed. All checks that can refuse it are done.
   construction.take_over_module();
   construction.start();
 } catch (...) {

@@ -1,6 +1,6 @@
-// Adds parameters that were frozen or did not exist when the engine was made and train from now on.
-// Each joins a range of its own after the existing ones, which keep their memory, states and
-// gradients.
+// Adds parameters that were frozen or did not exist when the engine was made, and that are trained
+// from now on. Each gets a range of its own after the existing ranges, which keep their memory,
+// states and gradients.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <torch/nn/module.h>
@@ -39,23 +39,25 @@ std::vector<std::string> names_of(const torch::nn::Module& module, const at::Ten
   return names;
 }
 
-// For parameters that took part in a forward before they joined: this rank's gradients, and whether
-// any rank has one.
+// The gradients of parameters that took part in a forward before they joined: this rank's
+// gradients, and which parameters have one on any rank.
 struct FirstGradients {
   std::unordered_map<const void*, at::Tensor> mine;  // by the parameter's TensorImpl
   std::unordered_set<const void*> of_any;
-  std::unordered_set<const void*> cleared;  // by the program, after the last backward
+  std::unordered_set<const void*> cleared;  // parameters whose `.grad` the program reset after the last backward
 };
 
-// Returns 0 for what is already sharded: every rank has a part of the same values.
+// Returns 0 for a tensor that is already sharded or split, since ranks then have different parts of
+// the same values.
 uint64_t value_hash(const at::Tensor& tensor) {
   if (zero::is_watched(tensor.storage().unsafeGetStorageImpl()) || split_of(tensor)) return 0;
   const at::Tensor bytes = tensor.detach().to(at::kCPU).contiguous();
   return XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes());
 }
 
-// Rank 0's values are about to be sent to every rank. A gradient that a rank computed with other
-// values would be useless.
+// Collects the gradients that parameters got before they joined. Rank 0's values are about to be
+// sent to every rank, so throws if a rank computed a gradient with different values, which would be
+// useless.
 FirstGradients first_gradients(EngineBase::Impl& impl, const ParameterStore::NamedParameters& joining) {
   FirstGradients found;
   std::string text;
@@ -108,10 +110,10 @@ void join_parameters(EngineBase::Impl& impl, const std::vector<std::pair<std::st
   for (const auto& [name, tensor] : added) names.push_back(name);
   auto call =
       impl.process_group->world()->enter(*impl.world_group, "the joining of new parameters", impl.progress.global_steps + 1,
-                                         some_of(names));  // every rank unfreezes or adds the same
+                                         some_of(names));  // every rank must unfreeze or add the same parameters
   impl.splits = agree_on_splits(impl, *impl.module);
   const at::NoGradGuard no_grad;
-  const zero::Interception armed;  // a frozen parameter may be sharded: it is gathered as it is read
+  const zero::Interception armed;  // a frozen parameter may be sharded, and is gathered when it is read
   const size_t first = impl.store.ranges().size();
   std::vector<std::string> joined;
   const auto group_of = [&](const at::Tensor& tensor) {

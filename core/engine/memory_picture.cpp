@@ -20,8 +20,8 @@ std::vector<std::pair<std::string, int64_t>> memory_picture(const RankContext& c
       for (const Array& state : range.states) states += bytes_here(state);
       if (range.grad.defined()) flat_gradients += static_cast<int64_t>(range.grad.nbytes());
     }
-  // The rest of the flat buffers. Arrays on a tier in host memory belong to the tier, so the
-  // difference may be negative.
+  // The rest of the flat buffers. Arrays on a tier in host memory belong to the tier, not to the
+  // flat buffers, so the difference may be negative.
   const int64_t buffers = std::max<int64_t>(0, flat_bytes_alive() - parameters - states - flat_gradients);
   return {{"parameters", parameters},
           {"states", states},

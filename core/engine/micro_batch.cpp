@@ -14,7 +14,7 @@
 namespace gannet {
 namespace {
 
-// The room's own call of the engine. The gate would refuse the same call by the program.
+// A call of the engine by the driver itself. The gate would refuse the same call by the program.
 class OwnCall {
  public:
   explicit OwnCall(EngineBase::Impl& impl) : impl_(impl), call_(std::exchange(impl.driven.call, nullptr)) {}
@@ -28,18 +28,26 @@ class OwnCall {
 
 }  // namespace
 
-MicroBatches::MicroBatches(EngineBase& engine, const char* call)
-    : engine_(engine), call_(call), exceptions_(std::uncaught_exceptions()) {
+MicroBatches::MicroBatches(EngineBase& engine)
+    : engine_(engine), exceptions_(std::uncaught_exceptions()), step_(engine.global_steps()) {
   EngineBase::Impl& impl = engine.impl();
+  const char* const call = name_of(Call::kTrainBatch);
   Calls::Entered entered(impl.calls, call);
-  gate::require(impl, Call::kBackward);
+  gate::require(impl, Call::kTrainBatch);
+  if (!impl.passes.training)
+    throw Error(ErrorCode::kOrder, formatted("{}() was called in evaluation mode", call), "call engine->train() first");
+  give_up_backward(impl);
+  if (impl.progress.holds_micro_batch() || impl.progress.has_begun_step())
+    throw Error(ErrorCode::kOrder, formatted("{}() was called in the middle of step {}", call, step_ + 1),
+                "end the step with step(), or drop its gradients with zero_grad()");
   impl.driven.call = call;
   entered.keep();  // until the scope ends
 }
 
 MicroBatches::~MicroBatches() {
   EngineBase::Impl& impl = engine_.impl();
-  if (std::uncaught_exceptions() > exceptions_) abandon();
+  // What fails after the step was taken, such as its report, leaves nothing in the middle.
+  if (std::uncaught_exceptions() > exceptions_ && engine_.global_steps() == step_) abandon();
   impl.driven.call = nullptr;
   impl.calls.leave();
 }
@@ -73,6 +81,10 @@ void MicroBatches::forward(const std::function<void()>& body) {
 
 void MicroBatches::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool retain_graph) {
   EngineBase::Impl& impl = engine_.impl();
+  {
+    const OwnCall own(impl);
+    gate::require(impl, Call::kBackward);
+  }
   try {
     Timers::Scope timed(impl.timers, TimedPhase::kBackward);
     run_backward(impl, outputs, gradients, {.reduce = reduces(impl, {}), .retain_graph = retain_graph});
@@ -95,7 +107,7 @@ control::Facts& MicroBatches::agreed() {
 void MicroBatches::abandon() noexcept {
   EngineBase::Impl& impl = engine_.impl();
   impl.restart_step();
-  impl.driven.failure = formatted("{}() failed in step {}", call_, impl.progress.global_steps + 1);
+  impl.driven.failed_step = impl.progress.global_steps + 1;
 }
 
 }  // namespace gannet

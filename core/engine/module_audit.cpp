@@ -29,7 +29,7 @@ namespace {
 
 constexpr int64_t kSamples = 16;
 
-// Hashes elements that are spread evenly over a dense parameter in host memory.
+// Hashes some elements, spread evenly over a dense parameter in host memory.
 uint64_t sample_of(const at::Tensor& tensor) {
   const int64_t numel = tensor.numel(), size = static_cast<int64_t>(tensor.element_size());
   if (!tensor.is_cpu() || numel == 0) return 0;
@@ -76,8 +76,8 @@ void ModuleAudit::record() {
   record_module();
 }
 
-// Records the module's parameters in their order, so that look() can tell whether they are the
-// same.
+// Records the module's parameters in their order, so that look() can tell whether they are still
+// the same.
 void ModuleAudit::record_module() {
   size_t count = 0;
   bool is_same = true;
@@ -210,15 +210,15 @@ at::Tensor ModuleAudit::value_given(const Range& range, size_t p, bool is_replac
   return value;
 }
 
-// Sets the parameter in use, and this rank's part of its master, from what the program put into the
-// module.
+// Sets the parameter in use, and this rank's part of its master, to the values that the program put
+// into the module.
 void ModuleAudit::take_in(Range& range, size_t p, bool is_replaced) {
   const TrainedParameter& parameter = range.parameters[p];
   const at::Tensor value = value_given(range, p, is_replaced);
-  if (parameter.resident && !is_replaced) return;  // written under a guard, which publishes it
+  if (parameter.resident && !is_replaced) return;  // written under a guard, which publishes the values
   const at::Tensor whole = value.to(context_.device, range.master_dtype).contiguous().flatten();
-  // Split parameters differ along the tensor axis. The fingerprint detects ranks along data that
-  // write different values into them.
+  // Split parameters differ along the tensor axis. If ranks along the data axis write different
+  // values into them, the fingerprint detects it.
   if (context_.world_group->size() > 1 && !parameter.split) {
     const at::Tensor bytes = whole.to(at::kCPU);
     written_hash_ = (written_hash_ ^ XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())) * 0x9E3779B97F4A7C15u + p + 1;
@@ -289,8 +289,8 @@ ModuleAudit::NamedParameters ModuleAudit::unknown() const {
 }
 
 // Returns parameters of the module that require a gradient and that this engine does not train.
-// `is_converted`: the program gave trained parameters another dtype, which the engine undoes;
-// frozen ones that were converted with them are converted back as well.
+// `is_converted`: the program converted trained parameters to a different dtype, which the engine
+// undoes; frozen parameters that were converted with them are converted back as well.
 ModuleAudit::NamedParameters ModuleAudit::new_parameters(bool is_converted) {
   if (is_module_as_recorded()) return {};
 

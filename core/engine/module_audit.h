@@ -1,20 +1,21 @@
-// Detects what the program did to the parameters since the engine left them.
+// Detects changes that the program made to the parameters since the engine left them.
 //
 // Before every training forward and step, and at every save, the engine inspects each parameter: is
-// its storage still the engine's, was it written in place (the version counter), is the hook still
-// the engine's? It also inspects the module: are there parameters that no engine knows, or that
-// require a gradient by now? This compares a few words per parameter and allocates nothing.
+// its storage still the engine's, was it written in place (the version counter), and is its hook
+// still the engine's? It also inspects the module: are there parameters that no engine knows, or
+// that have come to require a gradient? This compares a few words per parameter and allocates
+// nothing.
 //
 //   ModuleAudit audit(context, *module, store);
-// adopts what it can, throws for the rest
+//   audit.look(reducer, [&](const auto& added) { join(added); });   // adopts what it can, throws for the rest
 //   ... a step ...
-// remembers the parameters as they are now
+//   audit.record();                                                 // remembers the parameters as they are now
 //
-// Adopted are values from torch::load, set_data, to() and writes in place: they go into the
-// parameter in use and its master, on every rank into its part. Parameters that were unfrozen or
-// added join (join.cpp). Any other change is an error with the parameter's name. Writes through
-// .data() do not advance the version: if masters are separate from the parameters, some elements
-// are compared (Left::sample).
+// The engine adopts values from torch::load, set_data, to() and writes in place: each rank copies
+// its part of them into the parameter in use and its master. Parameters that were unfrozen or added
+// join the engine (join.cpp). Any other change is an error with the parameter's name. Writes
+// through .data() do not advance the version, so if masters are separate from the parameters, some
+// elements are compared as well (Left::sample).
 #pragma once
 
 #include <cstdint>
@@ -44,24 +45,24 @@ class ModuleAudit {
   /// `on`: the program gave the groups, so a new parameter is in none of them.
   void set_groups_are_given(bool on) { groups_are_given_ = on; }
   std::optional<size_t> group_of(const at::Tensor& parameter) const;
-  /// True for a parameter that requires a gradient but is in no group: this was logged, and it is
-  /// not trained.
+  /// True for a parameter that requires a gradient but is in no group. This has been logged, and
+  /// the parameter is not trained.
   bool is_declined(const at::Tensor& parameter) const { return declined_.contains(parameter.unsafeGetTensorImpl()); }
 
-  /// Parameters of the module that require a gradient and that will join at the next look().
+  /// Returns the parameters of the module that require a gradient and will join at the next look().
   NamedParameters unknown() const;
 
   /// Every rank calls it. `join`: adds parameters that require a gradient and that this engine does
   /// not train yet.
   void look(Reducer& reducer, const std::function<void(const NamedParameters& added)>& join);
   void record();
-  /// Returns a parameter, of the group or of any, that the program has written since record(); ""
-  /// if there is none.
+  /// Returns the name of a parameter (of `group` or, without one, of any group) that the program
+  /// has written since record(); "" if there is none.
   std::string written(std::optional<size_t> group = std::nullopt) const;
-  /// Drops the memory, and with it the values, that the program put in place of the store's; for
-  /// example before a load.
+  /// Drops the memory that the program put in place of the store's, together with its values;
+  /// called, for example, before a load.
   void reclaim();
-  bool is_replaced(const TrainedParameter& parameter) const;                                    // its memory
+  bool is_replaced(const TrainedParameter& parameter) const;                                    // is its memory new?
   at::Tensor value_in_file_dtype(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
   /// Called before take_in() of parameters with memory that the program replaced. Throws
   /// Error(kArgument) if another tensor of the module uses the same memory. If the memory is
@@ -69,21 +70,21 @@ class ModuleAudit {
   /// out of it.
   void prepare(const std::vector<const TrainedParameter*>& replaced) const;
   void take_in(Range& range, size_t parameter, bool is_replaced);
-  /// Returns what the program put there, as real numbers. Throws Error(kArgument) for another
-  /// shape, or for a dtype that cannot be trained.
+  /// Returns the value that the program gave the parameter, as real numbers. Throws
+  /// Error(kArgument) for a different shape, or for a dtype that cannot be trained.
   at::Tensor value_given(const Range& range, size_t parameter, bool is_replaced) const;
 
-  uint64_t written_hash() const { return written_hash_; }  // of the values taken in since the last step
-  std::string written_names() const;  // of those parameters: "'first.bias'", or the first three and the number of others
+  uint64_t written_hash() const { return written_hash_; }  // hash of the values taken in since the last step
+  std::string written_names() const;  // names them: "'first.bias'", or the first three and the number of others
   void end_step() { written_hash_ = 0, written_names_.clear(); }
-  /// Logs `what` on rank 0, and a sentence of its kind only once.
+  /// Logs `what` on rank 0; of the sentences that begin alike, only the first is logged.
   void say_once(const std::string& what);
 
   /// A parameter of the module that is not trained and that every rank has whole.
   struct FrozenParameter {
     std::string name;
     at::Tensor tensor;
-    bool is_written;  // since compared()
+    bool is_written;  // whether it was written since compared()
   };
   std::vector<FrozenParameter> frozen() const;
   void compared(const std::vector<FrozenParameter>& frozen);
@@ -92,7 +93,7 @@ class ModuleAudit {
   struct KnownParameter {
     const void* identity;
     bool is_trained;
-    size_t bytes;  // of its storage, which torch::load replaces
+    size_t bytes;  // size of its storage, which torch::load replaces
     const void* storage;
     at::ScalarType dtype;
   };
@@ -109,7 +110,7 @@ class ModuleAudit {
   RankContext& context_;
   torch::nn::Module& module_;
   ParameterStore& store_;
-  std::vector<KnownParameter> known_;  // the module's parameters in order; a tied one for each registration
+  std::vector<KnownParameter> known_;  // the module's parameters in order; a tied one once for each registration
   std::unordered_map<const void*, size_t> given_group_;
   bool groups_are_given_ = false;
   std::unordered_set<const void*> declined_;

@@ -1,14 +1,14 @@
-// Gradients of parameters that entered the module within forward (a layer built at its first use,
-// an unfrozen one). The reducer has no hook on them in that step's backward, so autograd leaves
-// their gradients in `.grad`. They are taken from there, and given to the reducer when the
-// parameters join (join.cpp).
+// The gradients of parameters that entered the module within forward (of a layer built at its first
+// use, or of an unfrozen one). The reducer has no hook on these parameters in that step's backward,
+// so autograd leaves their gradients in `.grad`. They are taken from there, and given to the
+// reducer when the parameters join (join.cpp).
 //
 //   newcomers.begin_backward(audit.unknown());   // the engine's backward runs ...
 //   newcomers.end_backward(/*keeps_grads=*/false);
-// this rank's sum over the step's backwards
+//   Newcomers::FirstGradient first = newcomers.take(parameter);   // this rank's sum over the step's backwards
 //
-// Until then `.grad` shows a mark, as for a trained parameter (grads/gradient_mark.h): what the
-// program clears is dropped.
+// Until then, `.grad` shows a mark, as it does for a trained parameter (grads/gradient_mark.h). If
+// the program clears it, the gradient is dropped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,8 @@ namespace gannet {
 
 class Newcomers {
  public:
-  /// Parameters that require a gradient and that this engine will train once they have joined.
+  /// `unknown`: the parameters that require a gradient and that this engine will train once they
+  /// have joined.
   void begin_backward(const std::vector<std::pair<std::string, at::Tensor>>& unknown);
   /// `keeps_grads`: the program keeps `.grad`, with its graph.
   void end_backward(bool keeps_grads);
@@ -40,9 +41,9 @@ class Newcomers {
   struct Newcomer {
     std::string name;
     at::Tensor parameter;
-    at::Tensor aside = {};     // `.grad` of another backward, while this engine's runs
-    at::Tensor gathered = {};  // accumulated in this step
-    at::Tensor shown = {};     // what `.grad` has been since the last backward
+    at::Tensor aside = {};     // the `.grad` of another backward, while this engine's backward runs
+    at::Tensor gathered = {};  // the gradient accumulated in this step
+    at::Tensor shown = {};     // the tensor that the last backward left in `.grad`
     GradientMark mark = {};
     bool is_running = false, is_cleared = false;
   };

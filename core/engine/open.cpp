@@ -51,8 +51,9 @@ void open_accelerator(RankContext& context, const config::Document& document) {
   }
 }
 
-// LibTorch creates a thread for each device that it knows at the first backward() of the process,
-// and none later. The backward here detects a missing thread before the program's first one does.
+// At the first backward() of the process, LibTorch creates a thread for each device that it knows;
+// it creates none later. The backward here detects a missing thread before the program's first one
+// does.
 void require_backward_thread(const RankContext& context) {
   static std::atomic<uint64_t> tried{0};
   const uint64_t bit = uint64_t{1} << (context.device_index() % 64);
@@ -86,15 +87,15 @@ void choose_device(RankContext& context) {
   require_backward_thread(context);
 }
 
-// Returns the comm plugin for the device's tensors: the one that the config or the program names,
-// else the device's own. If that is not installed, or if it serves host memory, a copy in host
-// memory is moved.
+// Returns the name of the comm plugin for the device's tensors: the one that the config or the
+// program names, or else the device's own. If that is not installed, it is the host's. A plugin
+// that serves host memory moves a copy in host memory.
 std::string name_of_device_comm(const RankContext& context) {
   control::World& world = *context.process_group->world();
   const std::string wanted = context.settings().comm.type;
   if (lower(wanted) != "auto") return wanted;
   if (!world.comm_is_auto()) return world.comm_name();
-  if (context.process_group->size() == 1) return world.host_comm().plugin().name();  // it gets no tensors
+  if (context.process_group->size() == 1) return world.host_comm().plugin().name();  // a Comm of one rank gets no tensors
   const std::string own = context.accelerator->default_comm();
   if (context.registry->find(GANNET_KIND_COMM, own)) return own;
   if (context.is_first())
@@ -149,8 +150,8 @@ void join_ranks(RankContext& context, const config::Document& document, const En
   for (const plugin::Plugin* opened : context.process_group->world()->registry().opened())
     context.registry->require_trust(*opened);
   {
-    // First detect a rank that is still in a call of another engine: its collectives would mix with
-    // these.
+    // First detect a rank that is still in a call of another engine: the collectives of that call
+    // would mix with the ones here.
     const auto call = context.process_group->world()->enter(context.process_group->links().host, "initialize");
     context.mesh = MeshGroups::of(context.process_group, wanted_mesh(context, document, engine_options));
     choose_device(context);

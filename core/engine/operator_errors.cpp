@@ -12,19 +12,20 @@
 namespace gannet {
 namespace {
 
-// Operators use different words: "mat1 and mat2 must have the same dtype, but got Float and
-// BFloat16", "expected scalar type Float but found Half", "Input type (float) and bias type
-// (c10::BFloat16) should be the same", "Found dtype Float but expected BFloat16", "mixed dtype
-// (CPU): expect parameter to have scalar type of Float" (normalizations).
+// Returns whether the error is about dtypes, which operators report in different words: "mat1 and
+// mat2 must have the same dtype, but got Float and BFloat16", "expected scalar type Float but found
+// Half", "Input type (float) and bias type (c10::BFloat16) should be the same", "Found dtype Float
+// but expected BFloat16", "mixed dtype (CPU): expect parameter to have scalar type of Float"
+// (normalizations).
 bool is_of_dtypes(const std::string& line, const std::string& parameters) {
   const auto has = [&](const std::string& text) { return line.find(text) != std::string::npos; };
   if ((has("same dtype") && !has("but got")) || has("mixed dtype")) return true;
   return has(parameters) && (has("dtype") || has("scalar type") || has("Input type"));
 }
 
-// Likewise for tensors on another device than the parameters: "Expected all tensors to be on the
-// same device, but found at least two devices, cuda:0 and cpu!", "Input type (CPUFloatType) and
-// weight type (checkedFloatType) should be the same".
+// Returns whether the error is about tensors on a different device than the parameters: "Expected
+// all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!", "Input
+// type (CPUFloatType) and weight type (checkedFloatType) should be the same".
 bool is_of_devices(const std::string& line) {
   const auto has = [&](const char* text) { return line.find(text) != std::string::npos; };
   return has("on the same device") || (has("Input type (CPU") && has("should be the same")) || has("is on cpu, ");
@@ -46,7 +47,7 @@ std::string section(const RankContext& context) {
   return path;
 }
 
-// For use within a handler only. Returns if it is another error.
+// For use within a handler only. Returns if the error is not about devices.
 void refuse_two_devices(const RankContext& context, const char* call) {
   try {
     throw;
@@ -90,9 +91,9 @@ void rethrow_of_operators(const RankContext& context, const torch::nn::Module& m
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace(), line = text.substr(0, text.find('\n'));
     if (!error_of(error) && is_of_dtypes(line, is_half ? "Half" : "BFloat16")) refuse("with tensors of two dtypes", line);
-  } catch (const Error&) {  // explains itself
+  } catch (const Error&) {  // it explains itself
   } catch (const std::exception& error) {
-    // From oneDNN, for an LSTM or a GRU: it does not say what is missing.
+    // oneDNN's error for an LSTM or a GRU, which does not say what is missing.
     const std::string line = error.what();
     if (line.starts_with("could not create a primitive"))
       refuse("that takes tensors of one dtype", line.substr(0, line.find(". ")));

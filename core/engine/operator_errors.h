@@ -1,5 +1,5 @@
-// Explains LibTorch's errors about tensors of two dtypes, if the config chose one of them, and of
-// two devices.
+// Explains LibTorch's errors about tensors of two dtypes, if the config chose one of these, and
+// about tensors on two devices.
 //
 //   } catch (...) {
 //     rethrow_of_operators(context, *module, "forward");

@@ -1,12 +1,12 @@
-// Optimizers that average gradients themselves (OWNS_GRAD_REDUCTION: the 1-bit family): where they
-// are allowed, in which steps they average, and what a step's gradient is then.
+// Handles optimizers that average gradients themselves (OWNS_GRAD_REDUCTION: the 1-bit family):
+// decides where they are allowed and in which steps they average.
 //
-// In such a step the reducer leaves each rank's gradients as its backwards made them
-// (Range::has_unreduced_gradients). The update() of every bucket averages what it sends, with the host's
-// collectives. In a local step it sends nothing (GANNET_REDUCED_LATER): the ranks have different
-// parameters then (rank_states.h). The norm is the root of the mean over ranks of the squares. It
-// equals the norm of the average only if the ranks' gradients are equal; otherwise it is larger,
-// since it includes each rank's noise.
+// In a step in which they average, the reducer leaves each rank's gradients as its backwards made
+// them (Range::has_unreduced_gradients). The update() of every bucket averages the values that it
+// sends, with the host's collectives. In a local step (GANNET_REDUCED_LATER), it sends nothing, and
+// the ranks then have different parameters (rank_states.h). The gradient norm is the root of the
+// mean over ranks of the squares. It equals the norm of the average only if the ranks' gradients
+// are equal; otherwise it is larger, since it includes each rank's noise.
 #pragma once
 
 #include "engine/impl.h"
@@ -20,18 +20,20 @@ void check_optimizer_reduction(const RankContext& context, const ParameterStore&
 /// Throws Error(kUnsupported) if a parameter would join the group of such an optimizer.
 void refuse_joining(const EngineBase::Impl& impl, size_t group, const std::string& parameter);
 
-/// Throws Error(kUnsupported) if one of its parameters was frozen after initialize and would miss
-/// the step.
+/// Throws Error(kUnsupported) if a parameter of such an optimizer was frozen after initialize and
+/// would miss the step.
 void refuse_frozen(const EngineBase::Impl& impl);
 
 /// Throws Error(kOrder) if the ranks' parameters of a group differ after a local step and the
-/// program is about to set one of them. The optimizer next averages how far each rank has moved
-/// from the last common values.
+/// program is about to set one of them. The optimizer's next average is over how far each rank has
+/// moved from the last common values.
 void refuse_write(const EngineBase::Impl& impl, const char* call, size_t group, const std::string& parameter);
-/// The same for a parameter that was written in the module. The parameters are torn then.
+/// The same for a parameter that was written in the module; the engine's parameters then count as
+/// undefined.
 void refuse_writes_after_local_steps(EngineBase::Impl& impl);
 
-/// Called before a backward that ends a step. Sets Range::has_unreduced_gradients for the current step.
+/// Called before a backward that ends a step. Sets Range::has_unreduced_gradients for the current
+/// step.
 void plan_reduction(EngineBase::Impl& impl);
 
 /// Returns the ranks with different gradients in the current step; null if every rank has the same.

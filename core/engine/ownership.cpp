@@ -22,7 +22,7 @@ namespace {
 
 struct OwnershipTable {
   std::mutex mutex;
-  std::unordered_map<const void*, std::shared_ptr<void>> owners;  // of Ownership::Record, by the parameter's TensorImpl
+  std::unordered_map<const void*, std::shared_ptr<void>> owners;  // Ownership::Records, by the parameter's TensorImpl
 };
 
 OwnershipTable& table() {
@@ -80,7 +80,7 @@ void Ownership::claim(const NamedParameters& parameters) {
     if (found == table().owners.end() || found->second == record_) continue;
     auto& other = *static_cast<Record*>(found->second.get());
     other.lost = formatted("its module was given to {} by a later initialize()", name_of(record_->engine));
-    forget(other);  // frozen ones included: another tensor may get the same address later
+    forget(other);  // including frozen ones: another tensor may get the same address later
   }
   for (const auto& [name, tensor] : parameters) {
     table().owners[tensor.unsafeGetTensorImpl()] = record_;

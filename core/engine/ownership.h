@@ -1,11 +1,11 @@
 // Records which engine of this process trains a parameter. At most one does.
 //
 //   Ownership mine(engine_id, [] { return false; });
-// Error(kOrder) names a parameter of an engine that also trains others
-// an engine with all its parameters among them loses its module to this one
+//   mine.check(parameters, of_module);   // Error(kOrder) names a parameter of an engine that also trains others
+//   mine.claim(parameters);   // an engine all of whose parameters are among these loses its module to this one
 //   mine.lost();              // "" while the parameters are this engine's
 //
-// Two engines may share parameters that only one of them trains. An engine that lost its module
+// Two engines may share parameters if only one of them trains these. An engine that lost its module
 // reports this in its next call, and takes nothing from its successor when it ends.
 #pragma once
 
@@ -29,7 +29,7 @@ class Ownership {
   ~Ownership();
   Ownership(const Ownership&) = delete;
 
-  // `of_module`: all parameters of the module, frozen ones included.
+  // `of_module`: all parameters of the module, including frozen ones.
   void check(const NamedParameters& parameters, const std::vector<at::Tensor>& of_module) const;
   void claim(const NamedParameters& parameters);
   // Why this engine no longer has the parameters; "" while it has them.
@@ -39,7 +39,7 @@ class Ownership {
 
  private:
   struct Record;
-  static void forget(Record& record);  // holding the table's lock
+  static void forget(Record& record);  // the caller holds the table's lock
   std::shared_ptr<Record> record_;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 double seconds(std::chrono::steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-// Adds this rank's bytes by parameter. The padding of buckets belongs to no parameter.
+// Adds this rank's bytes for each parameter. The padding of buckets belongs to no parameter.
 void add_training_memory(ModelProfile& profile, const profiler::Modules& modules, const EngineBase::Impl& impl) {
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges) {
@@ -29,7 +29,7 @@ void add_training_memory(ModelProfile& profile, const profiler::Modules& modules
       int64_t state_bytes = 0;
       if (const auto& optimizer = impl.groups[range.group].optimizer; is_trained && optimizer)
         for (size_t s = 0; s < range.states.size(); ++s)
-          if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT)  // those of blocks are negligible
+          if (optimizer->states()[s].extent == GANNET_STATE_PER_ELEMENT)  // states that are not per element are negligible
             state_bytes += static_cast<int64_t>(c10::elementSize(range.states[s].dtype()));
       const auto size = [](at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); };
       for (size_t p = 0; p < range.parameters.size(); ++p) {
@@ -101,7 +101,7 @@ void Profiling::end_forward() {
   if (impl_.progress.state() == Progress::State::kForwarded)
     recorder_->listen(true);  // a loss that the program computes itself
   else
-    observing_.reset();  // after an exception
+    observing_.reset();  // forward threw an exception
 }
 
 void Profiling::pause() {
@@ -125,7 +125,7 @@ void Profiling::end_backward() {
 bool Profiling::report() {
   const auto& settings = impl_.settings();
   if (!is_done_)
-    return impl_.progress.global_steps > settings.flops_profiler.profile_step;  // it was skipped: a checkpoint resumed after it
+    return impl_.progress.global_steps > settings.flops_profiler.profile_step;  // a run that resumes after that step skips it
   ModelProfile profile = recorder_->profile();
   profile.forward_seconds = forward_seconds_;
   profile.backward_seconds = backward_seconds_;

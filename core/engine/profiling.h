@@ -1,5 +1,5 @@
 // Implements the flops_profiler section: rank 0 observes operators during one micro-batch, the
-// first of the configured step. Before and after that step nothing is armed.
+// first of the configured step. Before and after that step, no observer is active.
 #pragma once
 
 #include <gannet/engine.h>
@@ -31,23 +31,23 @@ class Profiling {
   void pause();  // until begin_backward() only the engine works
   void begin_backward();
   void end_backward();
-  // At a boundary: writes the report if its step was the profiled one. Returns true once profiling
-  // is over.
+  // Called at a boundary. Writes the report if its step was the profiled one. Returns true once
+  // profiling is over.
   bool report();
 
  private:
   using Clock = std::chrono::steady_clock;
-  Clock::time_point now() const;  // once the device has finished its queued work
+  Clock::time_point now() const;  // the time once the device has finished its queued work
   void write(const std::string& text) const;
 
   EngineBase::Impl& impl_;
   std::shared_ptr<profiler::OperatorRecorder> recorder_;
-  std::unique_ptr<zero::ObserverScope> observing_;  // from the forward to the end of its backward
+  std::unique_ptr<zero::ObserverScope> observing_;  // set from a forward to the end of its backward
   std::optional<Clock::time_point> forward_began_;
   Clock::time_point backward_began_{};
   bool is_done_ = false;
   double forward_seconds_ = 0, backward_seconds_ = 0;
-  Timers::Times before_;  // at the start of the step
+  Timers::Times before_;  // the times at the start of the profiled step
 };
 
 }  // namespace gannet

@@ -11,8 +11,8 @@ namespace gannet {
 
 struct ProgramState {
   std::string name;
-  std::function<Value()> save;                          // of this rank
-  std::function<void(const std::vector<Value>&)> load;  // what every rank saved, by rank
+  std::function<Value()> save;                          // returns this rank's state
+  std::function<void(const std::vector<Value>&)> load;  // gets the states that the ranks saved, in the order of the ranks
 };
 
 }  // namespace gannet

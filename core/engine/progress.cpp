@@ -39,8 +39,8 @@ void Progress::end_forward() {
   if (state_ == State::kIdle) state_ = State::kForwarded;
 }
 
-// Starts in kIdle if the step was restarted after the forward: a backward that threw is abandoned
-// by the next one.
+// The state is kIdle if the step was restarted after the forward, since the next backward abandons
+// one that threw.
 void Progress::begin_backward() {
   GANNET_CHECK(state_ != State::kBoundary && state_ != State::kUpdating);
   state_ = State::kBackward;

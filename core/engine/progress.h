@@ -10,8 +10,8 @@
 //   any of them --tear--> kTorn --mend--> what it was                                 parameter values undefined, until a load
 //
 // A call by the program in the wrong order is Error(kOrder), from the check_ functions. A wrong
-// transition by the engine is an internal error. Used by the thread that calls the engine, and by
-// autograd's thread that begins or ends a backward.
+// transition by the engine is an internal error. Progress is used by the thread that calls the
+// engine, and by autograd's thread that begins or ends a backward.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class Progress {
     kForwarded,   // a training forward has ended
     kBackward,    // a backward of this engine is running
     kBackwarded,  // at least one backward of the micro-batch has ended, and none is running
-    kBoundary,    // inside step() at a boundary, parameters whole
-    kUpdating,    // the same, while parameters are changed and published
+    kBoundary,    // inside step() at a boundary, with whole parameters
+    kUpdating,    // inside step(), while parameters are changed and published
     kTorn,        // an update, its publication or a load failed partway: parameter values are undefined
   };
   State state() const { return torn_.empty() ? state_ : State::kTorn; }
@@ -49,26 +49,27 @@ class Progress {
   bool is_whole() const { return torn_.empty(); }
 
   // ---- checks for calls in the wrong order: Error(kOrder)
-  /// Before backward() or scale(); `training`: false after eval().
+  /// Called before backward() or scale(). `training`: false after eval().
   void check_backward(const std::string& call, bool training) const;
-  /// Before step(), or another call that ends a pass. `is_pending`: a loss that scale() returned has not had its backward.
+  /// Called before step() or another call that ends a pass. `is_pending`: a loss that scale()
+  /// returned has not had its backward.
   void check_step(bool is_pending, const char* call = "step") const;
 
   // ---- transitions
-  void end_forward();  // of a training forward; a second one before backward belongs to the same micro-batch
+  void end_forward();  // called for training; a second forward before backward belongs to the same micro-batch
   void begin_backward();
   void end_backward();
   void end_micro_batch();  // between two boundaries
   void begin_boundary();
   void begin_update();
   void end_update();
-  void end_pass();  // at a boundary that is not the step's: the same micro-batches are run again
-  /// Counts the step. `samples`: of all ranks.
+  void end_pass();  // at a boundary that is not the step's last: the same micro-batches are run again
+  /// Counts the step. `samples`: the samples of the step on all ranks.
   void end_step(int64_t samples);
   /// The program dropped the gradients so far. A loss of the last forward may still have its
   /// backward.
   void drop_gradients();
-  /// After an error: the next micro-batch is the first of its step.
+  /// Called after an error. The next micro-batch is the first of its step.
   void restart_step() noexcept;
   void tear(std::string why) { torn_ = std::move(why); }
   void mend() { torn_.clear(); }
@@ -82,24 +83,24 @@ class Progress {
   // ---- counters; a load sets them
   int64_t micro_in_step = 0;      // micro-batches that ended since the last boundary
   int64_t micro_steps = 0;        // micro-batches that ended
-  int64_t global_steps = 0;       // boundaries passed, skipped ones included
+  int64_t global_steps = 0;       // boundaries passed, including skipped ones
   int64_t applied_steps = 0;      // updates of the optimizer
   int64_t skipped_steps = 0;      // boundaries without an update
-  int64_t consecutive_skips = 0;  // the latest, in a row
-  int64_t global_samples = 0;     // of all ranks, in boundaries passed
+  int64_t consecutive_skips = 0;  // the latest boundaries without an update, in a row
+  int64_t global_samples = 0;     // samples on all ranks in the steps that have ended
   int64_t caught_errors = 0;      // steps that began again because forward, backward or step threw
-  // ---- of the last boundary
+  // ---- results of the last boundary
   bool last_step_applied = false;
-  std::optional<double> grad_norm;  // averaged, unscaled, before clipping; nullopt if the step was skipped
-  // ---- what the program asked for
-  std::optional<bool> forced_boundary;  // set_gradient_accumulation_boundary
+  std::optional<double> grad_norm;  // norm of the averaged, unscaled gradient before clipping; nullopt if the step was skipped
+  // ---- requests of the program
+  std::optional<bool> forced_boundary;  // as set by set_gradient_accumulation_boundary()
   int64_t accumulation_from_next = 0;   // gradient_accumulation_steps of the next step; 0: unchanged
 
   bool operator==(const Progress&) const = default;
 
  private:
-  bool has_forwarded_ = false;  // a training forward has ended, of this micro-batch or an earlier one
-  State state_ = State::kIdle;  // underneath torn_: a load of weights only keeps the micro-batch
+  bool has_forwarded_ = false;  // a training forward of this micro-batch or of an earlier one has ended
+  State state_ = State::kIdle;  // the state behind torn_: a load of weights alone keeps the micro-batch
   std::string torn_;
 };
 

@@ -12,8 +12,8 @@
 namespace gannet {
 namespace {
 
-// At stage 3 recomputation gathers parameters: ranks that recompute different layers would wait for
-// each other.
+// Chooses the same layers on all ranks: at stage 3, recomputation gathers parameters, and ranks
+// that recompute different layers would wait for each other.
 void choose(EngineBase::Impl& impl, const std::string& lists) {
   HostGroup& ranks = impl.watched_group();
   const std::vector<std::string> all = ranks.gather_texts(lists);

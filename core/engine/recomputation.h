@@ -6,8 +6,8 @@
 
 namespace gannet {
 
-/// From the config or, if it does not configure recomputation, what gradient_checkpointing_enable()
-/// turns on.
+/// Returns the planner that the config determines or, if the config does not turn recomputation on,
+/// the one that gradient_checkpointing_enable() turns on.
 std::shared_ptr<activation::RecomputationPlanner> recomputing_of(const EngineBase::Impl& impl);
 /// Called at a boundary by every rank. Chooses layers from the measurements, and warns once if
 /// nothing was recomputed.

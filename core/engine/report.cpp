@@ -1,5 +1,5 @@
-// The report phase of a step: the log, and the values that monitors receive (step_reporter.h). Also
-// the calls with which a program adds to the report.
+// The report phase of a step: writes the log, and gives monitors their values (step_reporter.h).
+// Also has the calls with which a program adds to the report.
 #include "engine/report.h"
 
 #include <gannet/log.h>
@@ -68,7 +68,8 @@ std::vector<double> rates(const std::vector<Group>& groups) {
   return rates;
 }
 
-// Counts what this rank's Comm has sent since the last step, if an optimizer compresses it.
+// Counts the bytes that this rank's Comm has sent since the last step, if an optimizer averages
+// gradients itself.
 void count_sent(EngineBase::Impl& impl) {
   const auto averages = [](const Group& group) { return group.optimizer && group.optimizer->owns_grad_reduction(); };
   if (std::none_of(impl.groups.begin(), impl.groups.end(), averages)) return;

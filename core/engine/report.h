@@ -1,4 +1,4 @@
-// The report phase of a step: the log, and the values that monitors receive (step_reporter.h).
+// The report phase of a step: writes the log, and gives monitors their values (step_reporter.h).
 #pragma once
 
 #include <string>
@@ -12,11 +12,12 @@ namespace gannet {
 /// Opens the trace and the monitors that the config requests.
 void start_reporting(EngineBase::Impl& impl);
 void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& inputs);
-/// Logs DeepSpeed's lines: for the micro-batch at each step(), for the step at a boundary.
+/// Logs DeepSpeed's lines about times: for the micro-batch at each step() and, at a boundary, for
+/// the whole step.
 void report_times(EngineBase::Impl& impl, bool is_boundary);
-/// The learning rate of each group that has one.
+/// Returns the learning rate of each group that has one.
 std::vector<double> rates(const std::vector<Group>& groups);
-/// "saved run1/global_step40, 1.2 GB in 0.8 s"
+/// Returns a sentence such as "saved run1/global_step40, 1.2 GB in 0.8 s".
 std::string sentence_of(const config::Settings& settings, const SaveReceipt& receipt);
 
 }  // namespace gannet

@@ -2,8 +2,9 @@
 //
 // The result of scale() has one of the engine's nodes as its root. That node is the first of its
 // graph to run: it begins the engine's backward, and a callback of that graph ends it. The mark
-// that makes gradients the engine's (reducer.h) is on the thread from scale() to that end, because
-// LibTorch captures a thread's state when a backward begins, before any node runs.
+// that makes gradients the engine's (reducer.h) is on the thread from scale() to the end of that
+// backward, because LibTorch captures a thread's state when a backward begins, before any node
+// runs.
 #include <gannet/engine.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
@@ -67,8 +68,8 @@ struct ScaleRoot : torch::autograd::Function<ScaleRoot> {
 
 }  // namespace
 
-// A guard that ends on another thread would restore its own thread's state there. It is leaked
-// instead, which costs a few bytes.
+// A guard that ends on another thread would restore its own thread's state there. Such a guard is
+// leaked instead, which costs a few bytes.
 Passes::ScaleScope::~ScaleScope() {
   if (thread != thread_number()) static_cast<void>(marked.release());
 }

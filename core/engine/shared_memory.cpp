@@ -1,5 +1,5 @@
 // Refuses two tensors in the same memory: at construction, because the flat buffers would separate
-// them, and later if the program gives a parameter other memory.
+// them, and later if the program gives a parameter different memory.
 #include "engine/shared_memory.h"
 
 #include <gannet/error.h>
@@ -15,7 +15,8 @@
 namespace gannet {
 namespace {
 
-// Returns the start of the first element and the end of the last, in bytes of the storage.
+// Returns the start of the first element and the end of the last one, in bytes from the start of
+// the storage.
 std::pair<int64_t, int64_t> extent_of(const at::Tensor& tensor) {
   int64_t last = 0;
   for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
@@ -44,7 +45,7 @@ using StorageHolders = std::unordered_map<const c10::StorageImpl*, size_t>;
 // torch::ones({4}).unsqueeze(0). Autograd keeps the temporary for the parameter, and nothing else
 // can reach it.
 void count_bases(const ParameterStore& store, StorageHolders& holders) {
-  std::unordered_map<const void*, size_t> views;  // of each base
+  std::unordered_map<const void*, size_t> views;  // the number of views of each base
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters)
       if (parameter.tensor.is_view()) ++views[parameter.tensor._base().unsafeGetTensorImpl()];
@@ -106,8 +107,8 @@ void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore&
               *extents[i - 1].name, *extents[i].name),
           "register one tensor under both names (tied), or register one and make the view in forward");
 
-  // Anything else that holds the memory would keep the present values forever: the parameter moves
-  // into the flat buffers.
+  // Anything else that holds the memory would keep the present values forever, because the
+  // parameter moves into the flat buffers.
   StorageHolders holders;
   std::unordered_map<const c10::StorageImpl*, std::string> buffers;
   std::unordered_set<const void*> seen;

@@ -1,5 +1,5 @@
 // Refuses two tensors of a module in the same memory if the program causes this after construction.
-// initialize() refuses the same at construction (construction.h).
+// At construction, initialize() refuses this as well (construction.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Splits of parameters: declared by programs, and compared when an engine is made.
+// Splits of parameters, which programs declare and an engine compares when it is made.
 #include "tensor/splits.h"
 
 #include <ATen/core/Tensor.h>
@@ -35,7 +35,7 @@ TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank,
     refuse(formatted("{} elements are not that many tensors of equal size", shape[dim]), "declare the boxes one by one");
   const int64_t each = shape[dim] / fused, count = ranks;
   if (each < count) refuse(formatted("{} elements leave a rank without any", each), "use fewer ranks along the axis");
-  const int64_t larger = each % count;  // parts with one extra element
+  const int64_t larger = each % count;  // the number of ranks with one extra element
   const int64_t size = each / count + (rank < larger ? 1 : 0);
   const int64_t first = each / count * rank + std::min<int64_t>(rank, larger);
   TensorSplit split{std::move(shape), {}, dim};
@@ -50,8 +50,8 @@ TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank,
 
 namespace {
 
-// The checks that both declarations share; `what` is the call. Returns null if the rank has all of
-// the tensor.
+// Makes the checks that both declarations share; `what` is the name of the call. Returns null if
+// the rank has all of the tensor.
 std::shared_ptr<DeclaredSplit> checked(const char* what, const at::Tensor& parameter, const TensorSplit& split) {
   const Split boxes{split.boxes, split.dim};
   std::string fault = split.boxes.empty() ? "has no boxes" : split_fault(split.shape, boxes);
@@ -95,7 +95,7 @@ void declare_expert(const at::Tensor& parameter, const TensorSplit& split, doubl
 
 namespace {
 
-// One line: name, tab, boxes.
+// Returns one line with the name, a tab and the boxes.
 std::string line_of(const std::string& name, const DeclaredSplit& split) { return formatted("{}\t{}\n", name, to_text(split)); }
 
 }  // namespace
@@ -143,7 +143,8 @@ void require_same_names(const std::vector<DeclaredSplits>& of_ranks, const HostG
                     "declare the splits of the same parameters on every rank of the axis");
 }
 
-// Checks that the ranks of an axis have the same boxes of what the axis does not split.
+// Checks that the ranks of an axis have the same boxes of the parameters that the axis does not
+// split.
 void require_same_boxes(HostGroup* ranks, const DeclaredSplits& declared, bool are_experts) {
   if (!ranks || ranks->size() == 1) return;
   std::string boxes;
@@ -152,8 +153,8 @@ void require_same_boxes(HostGroup* ranks, const DeclaredSplits& declared, bool a
   control::agree(*ranks, "the parameters' splits", boxes);
 }
 
-// Checks that the boxes of the ranks along an axis make up the tensors that it splits. `ranks`
-// null: this rank only.
+// Checks that the boxes of the ranks along an axis make up the tensors that it splits. If `ranks`
+// is null, this rank's boxes alone must do so.
 void require_cover(HostGroup* ranks, const DeclaredSplits& declared, bool are_experts) {
   const char* const axis = are_experts ? kExpertAxis : kTensorAxis;
   std::string mine;
@@ -182,8 +183,8 @@ void require_cover(HostGroup* ranks, const DeclaredSplits& declared, bool are_ex
 
 }  // namespace
 
-// Every rank of a group sees the same texts, so that all of them throw, or none. A fault in one
-// group of an axis, or on one rank if the mesh has no such axis, is reported on all ranks.
+// Every rank of a group sees the same texts, so that either all of them throw or none does. A fault
+// in one group of an axis, or on one rank if the mesh has no such axis, is reported on all ranks.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
   const std::string mine = declared_splits(module);
   const DeclaredSplits declared = declared_in(mine);

@@ -1,6 +1,6 @@
-// One boundary, in order of execution: reduce (its end) -> check -> clip -> lr -> update -> publish
-// -> report. The phases up to the check are in boundary.h, the observers in step_scope.h, and the
-// computation of each phase in grads/ and update/.
+// One boundary, in order of execution: the end of reduce -> check -> clip -> lr -> update ->
+// publish -> report. The phases up to the check are in boundary.h, the observers in step_scope.h,
+// and the computation of each phase in grads/ and update/.
 #include <ATen/core/grad_mode.h>
 
 #include "engine/backward.h"
@@ -25,7 +25,7 @@ void begin_update(EngineBase::Impl& impl, double norm) {
   impl.progress.begin_update();
 }
 
-// Shards are sent while others are updated.
+// Updates the parameters. Finished shards are sent while others are updated.
 void update(EngineBase::Impl& impl, double factor) {
   if (!impl.user_optimizer) return impl.updater.update({factor, impl.progress.applied_steps, *impl.reducer});
   Timers::Scope timed(impl.timers, TimedPhase::kUpdate);
@@ -54,8 +54,8 @@ StepResult skip(EngineBase::Impl& impl) {
           impl.skip_policy.reason(impl.progress.global_steps + 1, why, impl.progress.consecutive_skips, impl.scaler)};
 }
 
-// For a step that is not taken: restores the parameters from before perturb(), and what the model
-// reads.
+// Called for a step that is not taken. Restores the parameters from before perturb(), and those
+// that the model reads.
 void put_back(EngineBase::Impl& impl) {
   impl.progress.begin_update();
   restore_perturbed(impl, /*publishes=*/true);
@@ -92,7 +92,7 @@ StepResult EngineBase::step() {
     boundary::reduce(impl);
     StepResult result{true, true, ""};
     if (const GradientCheck found = boundary::check(impl); found.finite && !impl.passes.skips_step()) {
-      Schedule::NextValues next_rates = impl.schedule.next();  // a schedule that fails does so before anything has changed
+      Schedule::NextValues next_rates = impl.schedule.next();  // if the schedule fails, nothing has changed yet
       begin_update(impl, found.norm);
       warn_if_not_perturbed(impl);
       restore_perturbed(impl, /*publishes=*/false);

@@ -1,6 +1,6 @@
 // Collects what the engine gives to its monitors: losses, counts, and times of phases. At a
-// boundary one small all-reduce combines them over all ranks, and rank 0 passes them on. Every rank
-// has a StepReporter if the config requests a monitor; otherwise no rank has one.
+// boundary, one small all-reduce combines them over all ranks, and rank 0 passes them on. Every
+// rank has a StepReporter if the config requests a monitor; otherwise no rank has one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,23 +20,23 @@
 
 namespace gannet {
 
-// Totals at the time when the last lines of a step were written.
+// The totals at the time when a step's lines were last written.
 struct ReportedTotals {
-  Timers::Times micro_batch, step;  // wall_clock_breakdown's
+  Timers::Times micro_batch, step;  // for wall_clock_breakdown
   uint64_t bytes_sent = 0;          // by the Comm
 };
 
 class StepReporter {
  public:
-  // `monitor`: rank 0's; null on the others.
+  // `monitor`: rank 0's monitor; null on the other ranks.
   StepReporter(HostGroup& ranks, const Timers& timers, std::unique_ptr<observe::Monitor> monitor)
       : ranks_(ranks), timers_(timers), monitor_(std::move(monitor)) {}
 
   void begin_forward(bool trains);                       // the first training forward starts the clock of the first step
   void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 if a step's losses are averaged
   void end_micro_batch() { ++micro_batches_; }
-  void forget_loss();  // the loss so far, and its micro-batches: they are not the step's
-  void fetch_loss();   // from its device; called when that has just been waited for anyway
+  void forget_loss();  // drops the loss so far and its micro-batches, which do not belong to the step
+  void fetch_loss();   // reads the loss from its device; called just after the host has waited for the device anyway
   void count(std::string_view name, int64_t number);
   void record(std::string_view name, double value);
 
@@ -45,12 +45,12 @@ class StepReporter {
     Timers::Times times;
   };
   StepBoundary boundary_now() const { return {Timers::Clock::now(), timers_.now()}; }
-  // Ends a step. Every rank calls it; the rank's own loss, counts and times fill the rest of
-  // `step`.
+  // Ends a step. Every rank calls it. The rest of `step` is filled with the loss, the counts and
+  // the times that were collected.
   void step(observe::Step step, const StepBoundary& boundary, bool with_breakdown, bool flush);
-  void forget_step();                                 // the step, or its current pass, is not taken
-  void end_pass();                                    // keeps what there is so far, whatever happens to the next pass
-  void forget_passes() { ended_.reset(); }            // of the current step: they are over
+  void forget_step();                                 // called if the step, or its current pass, is not taken
+  void end_pass();                                    // keeps the loss and the counts so far, whatever happens to the next pass
+  void forget_passes() { ended_.reset(); }            // called when the current step's passes are over
   void error(int64_t step, const std::string& text);  // like forget_step(), and reports it
   void event(std::string what, int64_t step, std::string text);
 
@@ -75,18 +75,18 @@ class StepReporter {
   };
   std::optional<EndedPasses> ended_;
   at::Tensor device_loss_;  // [] fp64, on a device
-  double loss_ = 0;         // the part on the host
+  double loss_ = 0;         // the part of the loss that is on the host
   bool has_loss_ = false;
   int64_t micro_batches_ = 0;
   std::vector<NamedCount> counts_;  // the known ones first, in the order common to all ranks
   size_t known_ = 0;
   std::vector<std::pair<std::string, double>> values_;
   std::vector<double> sums_;  // the values to all-reduce
-  Timers::Times before_;      // at the previous boundary
+  Timers::Times before_;      // the times at the previous boundary
   std::optional<Timers::Clock::time_point> boundary_;
 };
 
-// Resident memory of this process; 0 if the system does not report it.
+// Returns the resident memory of this process; 0 if the system does not report it.
 int64_t resident_bytes();
 
 }  // namespace gannet

@@ -9,8 +9,8 @@
 namespace gannet {
 namespace {
 
-// The step is complete, but something after it failed: its report, or a comparison with the other
-// ranks.
+// Rethrows an error from after a complete step: its report failed, or a comparison with the other
+// ranks did.
 [[noreturn]] void rethrow_after_step(int64_t step) {
   try {
     throw;

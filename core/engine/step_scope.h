@@ -1,13 +1,13 @@
 // The observers of one step at a boundary: the clock of its phases, the watch that compares the
-// ranks, and the reports at its end. The phases themselves (step.cpp) do not know them.
+// ranks, and the reports at its end. The phases themselves (step.cpp) do not know the observers.
 //
 //   StepScope scope(impl);
 //   try {
 //     scope.begin();          // every rank is in this call
 //     ... the phases ...
-//     scope.end(result);      // fingerprints, the profile, the report
+//     scope.end(result);      // compares fingerprints, and writes the profile and the report
 //   } catch (...) {
-//     scope.fail();           // undefined parameters are marked, the step begins again
+//     scope.fail();           // marks parameters that are now undefined, and begins the step again
 //   }
 #pragma once
 
@@ -22,7 +22,8 @@
 
 namespace gannet {
 
-/// Rates and loss scale of a step, before its schedule and scaler advanced.
+/// The learning rates and the loss scale of a step, from before its schedule and its scaler
+/// advanced.
 struct StepInputs {
   std::vector<double> lr;
   double loss_scale = 1;
@@ -32,8 +33,8 @@ class StepScope {
  public:
   /// `call`: the public call that this scope belongs to.
   explicit StepScope(EngineBase::Impl& impl, const char* call = "step");
-  /// The control plane compares what the ranks must agree on. Throws Error(kMismatch) if they
-  /// differ.
+  /// Lets the control plane compare the facts that the ranks must agree on. Throws Error(kMismatch)
+  /// if they differ.
   void watch();
   void begin();
   void end(const StepResult& result);

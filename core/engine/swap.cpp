@@ -1,6 +1,6 @@
 // swap_optimizer: replaces the optimizer plugin of all parameter groups between two steps.
-// Everything that can fail is prepared beside the old optimizer. Then the ranks agree, and the rest
-// cannot fail.
+// Everything that can fail is prepared while the old optimizer is still in place. Then the ranks
+// agree, and the rest cannot fail.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 
@@ -26,11 +26,11 @@ namespace {
 
 constexpr const char* kCall = "swap_optimizer";
 
-// The replacements for what the engine has.
+// The new optimizers, states and rates, which will replace the engine's.
 struct PreparedSwap {
   std::vector<Group> groups;               // optimizer, hyperparameters, group_states
   std::vector<std::vector<Array>> states;  // [ranges][states]
-  std::vector<bool> starts_over;           // [groups] some state is new: updates are counted from 1
+  std::vector<bool> starts_over;           // [groups] true if some state is new: updates are then counted from 1
   std::vector<bool> is_unmet;              // [groups] the ranges adopt its alignment and whole tensors without a new partition
   Schedule::Values rates;
   SwapReceipt receipt;
@@ -70,9 +70,9 @@ config::Tree read_params(const Value& params) {
               "give a dictionary, or JSON text: R\"({\"lr\": 1e-4})\"");
 }
 
-// Returns those of a group's overrides for which the plugin has a parameter. Overrides of the
-// config or initialize were meant for another plugin; those given with the swap are for this one,
-// and are checked by its schema.
+// Returns those of a group's overrides for which the plugin has a parameter. Overrides from the
+// config or initialize were meant for a different plugin. Those given with the swap are for this
+// plugin: all of them are returned, and its schema checks them.
 Dict overrides_of(const EngineBase::Impl& impl, const plugin::Plugin& plugin, size_t group, const std::vector<Dict>& given,
                   SwapReceipt& receipt) {
   if (!given.empty()) return given[group];
@@ -91,7 +91,7 @@ Dict overrides_of(const EngineBase::Impl& impl, const plugin::Plugin& plugin, si
 }
 
 // The partition was made for the optimizer that the engine began with. Returns whether the group's
-// ranges fit this one as they are.
+// ranges fit this optimizer as they are.
 bool is_served(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
   for (const Range& range : impl.store.ranges())
     if (range.group == group && ((optimizer.needs_whole_tensors() && !range.keeps_whole_tensors) ||
@@ -100,8 +100,8 @@ bool is_served(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t 
   return true;
 }
 
-// Returns whether tensors begin at the optimizer's blocks of elements. In a range that was laid out
-// for smaller blocks, tensors are packed side by side.
+// Returns whether tensors begin where the optimizer's blocks of elements do. In a range that was
+// laid out for smaller blocks, tensors are packed without gaps.
 bool is_aligned(const EngineBase::Impl& impl, const Optimizer& optimizer, size_t group) {
   for (const Range& range : impl.store.ranges())
     if (range.group == group &&
@@ -145,8 +145,8 @@ const Optimizer::State* find(const std::vector<Optimizer::State>& states, const 
   return found == states.end() ? nullptr : &*found;
 }
 
-// What happens to a state in each group, as names: "exp_avg", or "exp_avg of '*.bias'" if groups
-// differ.
+// What happens to each state in each group. States are listed by name: "exp_avg" or, if groups
+// differ, "exp_avg of '*.bias'".
 class StateFates {
  public:
   enum Fate { kKept, kFilled, kDropped, kCount };
@@ -177,7 +177,7 @@ void prepare_states(EngineBase::Impl& impl, PreparedSwap& made) {
           (same->dtype == after[s].dtype || (same->extent != GANNET_STATE_PER_ELEMENT && dtype_of(*same) == dtype_of(after[s])));
       if (same && same->extent == GANNET_STATE_PER_ELEMENT && same->extent == after[s].extent && same->flags == after[s].flags &&
           !kept[s]) {
-        // One optimizer may name the dtype that the other leaves to the masters.
+        // One optimizer may name a dtype where the other takes the masters' dtype.
         kept[s] = true;
         for (const Range& range : impl.store.ranges()) {
           const auto in_full = [&](gannet_dtype dtype) {
@@ -194,7 +194,7 @@ void prepare_states(EngineBase::Impl& impl, PreparedSwap& made) {
       if (const Optimizer::State* same = find(after, state.name); !same || !kept[static_cast<size_t>(same - after.data())])
         fates.add(state.name, StateFates::kDropped, impl.groups[g].name);
     made.starts_over.push_back(std::find(kept.begin(), kept.end(), false) != kept.end());
-    for (size_t s = 0; s < after.size(); ++s) {  // grow_squares() creates the others
+    for (size_t s = 0; s < after.size(); ++s) {  // grow_squares() creates the squares that are not kept
       if (!kept[s] || !after[s].is_square()) continue;
       made.groups[g].squares.resize(after.size());
       made.groups[g].squares[s] = impl.groups[g].squares[static_cast<size_t>(find(before, after[s].name) - before.data())];
@@ -253,7 +253,7 @@ PreparedSwap prepare(EngineBase::Impl& impl, const std::string& type, const Valu
   return made;
 }
 
-// Compares what the ranks asked for. If one rank met an error, all ranks throw it.
+// Compares the requests of the ranks. If one rank met an error, all ranks throw it.
 void agree(EngineBase::Impl& impl, const std::string& mine) {
   const std::vector<std::string> texts = results_of(impl.world_group->gather_texts(mine));
   if (const std::string differs = control::disagreement("the optimizer and the params given to swap_optimizer", texts);
@@ -304,10 +304,11 @@ std::string SwapReceipt::to_string() const {
 SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& params, const std::vector<Dict>& overrides) try {
   Impl& impl = *impl_;
   const Calls::Entered entered(impl.calls, kCall);
-  wait_for_checkpoint();  // it reads the states
+  wait_for_checkpoint();  // the save reads the states
   auto call = impl.process_group->world()->enter(*impl.world_group, kCall, impl.progress.global_steps);
   const at::NoGradGuard no_grad;
-  if (impl.reducer && impl.progress.is_whole()) impl.audit();  // so that new parameters have joined their groups
+  // New parameters have joined their groups afterwards.
+  if (impl.reducer && impl.progress.is_whole() && !gate::is_in(impl, gate::State::kTakenOver)) impl.audit();
   PreparedSwap made;
   std::unique_ptr<Agreement> agreement;
   agree(impl, outcome([&] {  // catches everything: the other ranks wait for this rank's text

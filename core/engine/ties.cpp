@@ -45,19 +45,19 @@ namespace {
 // One rank's declaration of one tensor.
 struct DeclaredTie {
   std::string parameter;
-  std::vector<std::string> facts;  // [kFacts] what must be the same on all stages
+  std::vector<std::string> facts;  // [kFacts] the facts that must be the same on all stages
 };
-using RankTies = std::map<std::string, DeclaredTie>;  // by the tie's name
+using RankTies = std::map<std::string, DeclaredTie>;  // by the name of the tie
 
-constexpr std::string_view kFault = "\x01";  // then a sentence, in place of a rank's declarations: no name begins with it
+constexpr std::string_view kFault = "\x01";  // begins a sentence sent in place of a rank's declarations; no name begins with it
 
 enum TieFact : size_t { kShape, kDtype, kSplit, kTraining, kFacts };
 constexpr const char* kFactNames[] = {"shape", "dtype", "split", "training"};
 
 uint32_t stage_of(const EngineBase::Impl& impl, uint32_t rank) { return impl.mesh->shape().coordinate(rank, kPipeAxis); }
 
-// Describes how this rank's engine trains it: the copies of stages stay equal only if they are
-// updated alike.
+// Describes how this rank's engine trains the tied parameter: the stages' copies stay equal only if
+// they are updated alike.
 std::string training_of(const EngineBase::Impl& impl, const std::string& tie) {
   for (const Range& range : impl.store.ranges()) {
     if (range.tie != tie) continue;
@@ -78,7 +78,7 @@ std::string tie_text(const EngineBase::Impl& impl, const std::string& tie, const
 // Lists each tensor once, under its first name.
 std::vector<std::pair<std::string, at::Tensor>> tied_parameters(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, at::Tensor>> all;
-  std::map<std::string, std::string> known;  // parameters by their ties
+  std::map<std::string, std::string> known;  // the parameter of each tie
   std::set<const void*> seen;
   for (const auto& entry : module.named_parameters()) {
     const std::string tie = tie_of(entry.value());
@@ -108,7 +108,7 @@ RankTies ties_in(const std::string& text) {
 std::map<uint32_t, std::string> tie_holders(const EngineBase::Impl& impl, const std::string& tie,
                                             const std::vector<RankTies>& of_ranks) {
   std::map<uint32_t, std::string> holders;
-  std::map<uint32_t, uint32_t> first;  // first such rank of each of those stages
+  std::map<uint32_t, uint32_t> first;  // the first rank of each stage that has declared it
   std::map<uint32_t, std::vector<uint32_t>> lacking;
   for (uint32_t rank = 0; rank < of_ranks.size(); ++rank) {
     const uint32_t stage = stage_of(impl, rank);
@@ -140,8 +140,8 @@ std::map<uint32_t, std::string> tie_holders(const EngineBase::Impl& impl, const 
   return holders;
 }
 
-// Compares every rank with the one of the first stage that has the same coordinates along the other
-// axes.
+// Compares every rank with the rank of the first stage that has the same coordinates along the
+// other axes.
 void require_same_facts(const EngineBase::Impl& impl, const std::string& tie, const std::vector<RankTies>& of_ranks,
                         uint32_t first_stage) {
   for (const std::vector<uint32_t>& ranks : impl.mesh->shape().groups(kPipeAxis)) {
@@ -179,7 +179,7 @@ std::string declared_ties(const EngineBase::Impl& impl) {
 
 std::unique_ptr<Ties> Ties::agree(const EngineBase::Impl& impl) {
   std::vector<std::pair<std::string, at::Tensor>> mine;
-  std::optional<Error> fault;  // of this rank's module: the other ranks wait for it
+  std::optional<Error> fault;  // a fault of this rank's module; the other ranks wait for its text
   try {
     mine = tied_parameters(*impl.module);
   } catch (const Error& error) {
@@ -228,8 +228,8 @@ std::unique_ptr<Ties> Ties::agree(const EngineBase::Impl& impl) {
   return ties;
 }
 
-// Every rank of the mesh creates every group, in the same order, and keeps its own: subset() counts
-// them.
+// Every rank of the mesh creates every group, in the same order, because subset() counts the
+// groups. It keeps only its own.
 void Ties::make_groups(const EngineBase::Impl& impl) {
   std::set<std::vector<uint32_t>> distinct;
   for (const Tie& tie : ties_) distinct.insert(tie.stages);
@@ -256,8 +256,8 @@ const Tie* Ties::find(const std::string& parameter) const {
   return nullptr;
 }
 
-// Called before the store takes the parameters: along data, the store then takes the values of the
-// stage's first rank.
+// Called before the store takes the parameters: the store then gives all ranks along the data axis
+// the values of the stage's first rank.
 void Ties::share_first_values(const RankContext& context) const {
   const at::NoGradGuard no_grad;
   for (const Tie& tie : ties_) {
@@ -270,7 +270,7 @@ void Ties::share_first_values(const RankContext& context) const {
       parameter.detach().copy_(values);
       continue;
     }
-    zero::release_ownership(storage);  // built under zero::Init: it is sharded again when it is placed
+    zero::release_ownership(storage);  // the parameter was built under zero::Init, and is sharded again when it is placed
     move_leaf(parameter, values);
   }
 }
@@ -284,7 +284,7 @@ void Ties::adopt(ParameterStore& store) const {
 namespace {
 
 // Sums in the device's memory, where the Comm works. Gradients that are kept in host memory pass
-// through it.
+// through the device's.
 void sum_over(DeviceComm& ranks, const at::Tensor& gradient, const RankContext& context, int64_t most_numel) {
   if (gradient.device() == context.device) return ranks.all_reduce(gradient).block();
   for (int64_t begin = 0; begin < gradient.numel(); begin += most_numel) {
@@ -299,7 +299,7 @@ void sum_over(DeviceComm& ranks, const at::Tensor& gradient, const RankContext& 
 
 void Ties::sum_gradients(const EngineBase::Impl& impl) const {
   const at::NoGradGuard no_grad;
-  std::vector<double> updates(ties_.size());  // the number of the model's ranks that update it in this step
+  std::vector<double> updates(ties_.size());  // [ties] 1 if this rank updates the tensor in this step
   std::vector<const Range*> ranges(ties_.size());
   for (size_t t = 0; t < ties_.size(); ++t)
     for (const Range& range : impl.store.ranges())

@@ -1,12 +1,12 @@
 // Parameters that several pipeline stages hold (declare_tied in gannet/split.h), such as an
 // embedding on the first stage and the head on the last. Each stage treats its copy as any other
-// parameter: averaged and sharded along data, and updated there. This class makes the copies one
-// tensor:
+// parameter: it averages and shards the copy along data, and updates it itself. This class makes
+// the copies one tensor:
 //
-// finds the ties; every rank of the mesh calls it, and all throw or none
-// those of the first stage that holds the tensor
-//   impl.ties->adopt(impl.store);               // the first stage counts it in the norm
-// at a boundary, after the average along data: every copy gets the same update
+//   impl.ties = Ties::agree(impl);              // finds the ties; every rank of the mesh calls it, and all throw or none
+//   impl.ties->share_first_values(impl);        // every stage gets the values of the first stage that holds the tensor
+//   impl.ties->adopt(impl.store);               // only the first stage counts the tensor in the norm
+//   impl.ties->sum_gradients(impl);             // at a boundary, after the average along data: every copy gets the same update
 //
 // Gradients are summed in step() and not in backward: a stage's backward waits for the backward of
 // the next stage, which would wait in the sum for the stage before it.
@@ -27,10 +27,10 @@ namespace gannet {
 
 struct Tie {
   std::string name;                     // as the program declared it
-  std::vector<uint32_t> stages;         // that hold it, ascending
-  std::vector<std::string> parameters;  // [stages] its name there
-  std::string parameter;                // its name here; "": this stage does not hold it
-  at::Tensor tensor;                    // the tensor here; likewise undefined
+  std::vector<uint32_t> stages;         // the stages that hold it, ascending
+  std::vector<std::string> parameters;  // [stages] its name on each of the stages
+  std::string parameter;                // its name on this stage; "": this stage does not hold it
+  at::Tensor tensor;                    // the tensor on this stage; undefined if this stage does not hold it
   bool is_first = false;                // this rank's stage is the first of `stages`
   ProcessGroup* ranks = nullptr;        // one rank of each of `stages`, with this rank's coordinates along the other axes
   DeviceComm* comm = nullptr;           // the same ranks, for tensors
@@ -42,9 +42,9 @@ class Ties {
   /// Error(kMismatch) on every rank if stages, or ranks of a stage, have declared different things.
   static std::unique_ptr<Ties> agree(const EngineBase::Impl& impl);
 
-  const std::deque<Tie>& all() const { return ties_; }  // by name, the same on every rank
-  const Tie* find(const std::string& parameter) const;  // by its name here
-  /// This rank's declarations, as text: they may not change after initialize.
+  const std::deque<Tie>& all() const { return ties_; }  // sorted by name; the same on every rank
+  const Tie* find(const std::string& parameter) const;  // by the parameter's name on this stage
+  /// This rank's declarations, as text. They may not change after initialize.
   const std::string& declared() const { return declared_; }
 
   void share_first_values(const RankContext& context) const;
@@ -66,12 +66,13 @@ class Ties {
   std::string declared_;
 };
 
-/// The module's ties, as text; "" if nothing is tied, or if the mesh has one stage.
+/// Returns the module's ties, as text; "" if nothing is tied, or if the mesh has one stage.
 std::string declared_ties(const EngineBase::Impl& impl);
 
-/// The name of a parameter of this rank in checkpoints.
+/// Returns the name that a parameter of this rank has in checkpoints.
 std::string saved_name(const EngineBase::Impl& impl, const std::string& parameter);
-/// The name in checkpoints of its gradient sum between two boundaries. Each stage has its own sum.
+/// Returns the name that its gradient sum between two boundaries has in checkpoints. Each stage has
+/// its own sum.
 std::string saved_sum_name(const EngineBase::Impl& impl, const std::string& parameter);
 
 }  // namespace gannet

@@ -1,5 +1,5 @@
-// The plugins that an engine uses: for the tables of the engine, the report and checkpoints.
-// Plugins that were opened only to try them (accelerators without a device) are not included.
+// The plugins that an engine uses, for the engine's tables, the report and checkpoints. Plugins
+// that were opened only to try them (accelerators without a device) are not included.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace gannet {
 
-// Accelerator, Comm (the device's, and the host's if it is another), optimizers, scheduler, tiers;
-// each once.
+// Returns the plugins of the accelerator, of the Comm (the device's, and the host's if it is a
+// different one), of the optimizers, the scheduler and the tiers, each once.
 std::vector<const plugin::Plugin*> used_plugins(const EngineBase::Impl& impl);
 
 }  // namespace gannet

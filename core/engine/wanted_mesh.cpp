@@ -1,5 +1,6 @@
-// The mesh of an engine, from its config (gannet.mesh), DeepSpeed's pipeline.stages, and the
-// program (a MeshShape or an mpu). Sources that request the same axis must request the same number.
+// Determines the mesh of an engine from its config (gannet.mesh), DeepSpeed's pipeline.stages, and
+// the program (a MeshShape or an mpu). Sources that request the same axis must request the same
+// number.
 #include <gannet/mpu.h>
 
 #include <sstream>
@@ -94,7 +95,7 @@ MeshShape wanted_mesh(const RankContext& context, const config::Document& docume
   const MeshShape wanted = requested_mesh(in_config, elsewhere, world.size());
   MeshShape mesh = given ? *given : wanted;
   if (given && !given->has(kExpertAxis)) mesh = refined_by_experts(*given, wanted.size(kExpertAxis), who);
-  if (mesh.size(kExpertAxis) == 1) mesh = unrefined(mesh);  // a mesh has one form only
+  if (mesh.size(kExpertAxis) == 1) mesh = unrefined(mesh);  // the same mesh always has the same form
   // Ranks with different meshes would wait for each other in groups that the others never create.
   if (world.size() > 1) control::agree(world, "the mesh", mesh.text());
   return mesh;

@@ -1,4 +1,4 @@
-// zero::Init: parameters are sharded while the model is still being built.
+// zero::Init shards parameters while the model is still being built.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/intrusive_ptr.h>
@@ -28,8 +28,8 @@ struct SteplessComm {
   DeviceComm comm;
 };
 
-// The shards of parameters that no engine has taken over. Destroyed when the last one has been, or
-// with the process.
+// The shards of parameters that no engine has taken over. Destroyed when the last of these has been
+// taken over, or with the process.
 class UnclaimedShards : private SteplessComm, public Gatherer, public std::enable_shared_from_this<UnclaimedShards> {
  public:
   explicit UnclaimedShards(std::shared_ptr<MeshGroups> mesh)
@@ -47,14 +47,15 @@ class UnclaimedShards : private SteplessComm, public Gatherer, public std::enabl
  private:
   at::Tensor broadcast(const Range& range, const at::Tensor& parameter);
 
-  std::shared_ptr<MeshGroups> mesh_;  // while it lives, an engine with another layout of the ranks is refused
+  std::shared_ptr<MeshGroups> mesh_;  // while it lives, an engine with a different layout of the ranks is refused
   std::deque<Range> ranges_;          // one parameter each
   size_t alive_ = 0;
   std::shared_ptr<UnclaimedShards> self_;  // set while it holds a parameter
   zero::Residency residency_;
 };
 
-// Returns rank 0's values, padded; without padding they are in the parameter's own memory.
+// Returns rank 0's values with the padding of the layout. If there is no padding, they are in the
+// parameter's own memory.
 at::Tensor UnclaimedShards::broadcast(const Range& range, const at::Tensor& parameter) {
   if (range.layout.numel == parameter.numel()) {
     const at::Tensor own = parameter.detach().view({-1});
@@ -116,11 +117,11 @@ struct Init::State : public Builder {
   int64_t threshold = 0;
   struct BegunParameter {
     at::Tensor parameter;
-    bool is_touched = false;  // an operator has worked on it: its initialisation
+    bool is_touched = false;  // an operator has worked on it, to initialise it
   };
   std::vector<BegunParameter> begun;  // parameters that are whole, in the order in which they were first seen
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
-      fresh;  // that may become parameters: registering one is not an operator
+      fresh;  // tensors that may become parameters; registering a parameter is not an operator
   std::unique_ptr<Interception> interception;
   int exceptions = std::uncaught_exceptions();
 
@@ -131,7 +132,7 @@ struct Init::State : public Builder {
   void share(const at::Tensor& parameter);
 };
 
-// Experts differ between ranks along data: they stay whole until initialize.
+// Experts differ between ranks along the data axis, so they stay whole until initialize.
 void Init::State::share(const at::Tensor& parameter) {
   const auto split = split_of(parameter);
   if (!split || !split->is_along_expert) shards->add(parameter);
@@ -184,7 +185,8 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   Config config = std::move(options.config);
   if (!options.overwrite.empty()) config.overwrite(options.overwrite);
   if (config.empty()) throw Error(ErrorCode::kConfig, "zero::Init was given no config", "pass the one that initialize gets");
-  // Opens what an engine opens first; the engine will find it open.
+  // Opens what an engine opens first: the plugins, the device, the ranks and their mesh. The engine
+  // will find the ranks open.
   RankContext opened;
   EngineOptions engine_options;
   engine_options.process_group = options.process_group;

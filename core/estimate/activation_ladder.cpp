@@ -32,7 +32,8 @@ KeptActivations times(const KeptActivations& one, int64_t samples, int64_t of) {
           static_cast<uint64_t>(static_cast<double>(one.last_bytes) * factor)};
 }
 
-// Returns the largest number of samples that fits, 0 if not even one does. Bytes only grow with it.
+// Returns the largest number of samples that fits, or 0 if not even one does. The bytes only grow
+// with the number of samples.
 int64_t most_samples(zero::Plan plan, const KeptActivations& one, const zero::FreeSpace& given, int64_t of) {
   zero::FreeSpace room = given;
   room.checkpoint.reset();
@@ -49,7 +50,7 @@ int64_t most_samples(zero::Plan plan, const KeptActivations& one, const zero::Fr
   return yes;
 }
 
-// Neighbours that keep the same bytes share a row.
+// Neighbouring layers that keep the same bytes share a row.
 std::string layers_table(const ActivationMeasurement& kept) {
   Table table({"layer", "its input", "its operators save"});
   const auto text = [](int64_t bytes) { return size_text(static_cast<uint64_t>(bytes)); };

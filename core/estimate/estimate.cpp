@@ -38,8 +38,8 @@ uint64_t guessed_largest(uint64_t parameters) {
   return std::min(parameters, static_cast<uint64_t>(4000 * std::sqrt(static_cast<double>(parameters))));
 }
 
-// The settings that affect memory, from a config that may be incomplete (no batch size). Without a
-// config, the defaults.
+// The settings that affect memory, from a config that may be incomplete (without a batch size).
+// Without a config, they have their defaults.
 struct MemorySettings {
   explicit MemorySettings(const Document* given)
       : document(given), settings(given ? config::settings_of(*given) : config::Settings()) {}
@@ -53,7 +53,7 @@ struct MemorySettings {
                 formatted("{}: {}: an estimate is made for none, cpu and nvme, not for '{}'", origin(path), path, name));
   }
   std::string origin(const std::string& path) const { return document ? document->origin_of(path).to_string() : ""; }
-  // Training ignores pin_memory; the estimate shows what it would pin.
+  // Training ignores pin_memory; the estimate shows how much memory it would pin.
   bool pins(bool otherwise) const {
     const Value* value = document ? document->find("/zero_optimization/offload_optimizer/pin_memory") : nullptr;
     return value && value->is_bool() ? value->as_bool() : otherwise;
@@ -91,7 +91,7 @@ std::optional<DeclaredStates> declared(plugin::Registry& registry, const MemoryS
   for (size_t g = 0; g <= groups.size(); ++g) {
     const Dict overrides = g > 0 ? groups[g - 1].overrides : Dict();
     Dict params = config::with_overrides(read.settings.optimizer.params, overrides);
-    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in by another program; does not affect bytes
+    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // another program fills it in; it does not affect bytes
       return one.second.is_string() && one.second.as_string() == "auto";
     });
     const auto where = config::position_in_param_group(*read.document, g > 0 ? g - 1 : 0, overrides);
@@ -236,8 +236,8 @@ std::string kept_between_passes(const zero::ModelSize& model) {
                                   kept.size() * std::max(model.master_bytes, model.param_bytes), join(kept, ", "));
 }
 
-// Returns what this machine has free, including the device that the request names or that was
-// found.
+// Returns the free space of this machine, including that of the device that the request describes
+// or that was found.
 zero::FreeSpace room_of(const EstimateRequest& request, const MachineMemory& memory, const std::string& nvme,
                         Accelerator* accelerator) {
   zero::FreeSpace room = zero::room_of(memory);
@@ -336,7 +336,7 @@ std::string estimate(const torch::nn::Module& module, const Config& config, cons
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     request.parameters += static_cast<uint64_t>(parameter.numel());
     largest = std::max(largest, static_cast<uint64_t>(parameter.numel()));
-    // Rows and columns; for a convolution, its channels.
+    // The first two sizes are the rows and columns of a matrix, or the channels of a convolution.
     for (int64_t d = 0; parameter.dim() >= 2 && d < 2; ++d)
       request.sizes.emplace_back(formatted("{}'s {}", entry.key(), d == 0 ? "rows" : "columns"), parameter.size(d));
     if (parameter.is_cpu()) request.held_bytes += parameter.nbytes();

@@ -20,8 +20,8 @@
 
 namespace gannet::zero {
 
-// Free bytes; nullopt: unknown or unbounded, and so not checked. Offload to NVMe is proposed only
-// if its free space is known.
+// Free bytes. Those that are unknown or unbounded are nullopt, and are not checked. Offload to NVMe
+// is proposed only if its free space is known.
 struct FreeSpace {
   std::optional<uint64_t> device;      // of one rank's device
   std::optional<uint64_t> host;        // shared by the ranks of the host
@@ -29,7 +29,7 @@ struct FreeSpace {
   std::optional<uint64_t> nvme;        // shared by the ranks of the host
   std::optional<uint64_t> checkpoint;  // in the checkpoint folder, shared by all ranks
 };
-FreeSpace room_of(const MachineMemory& memory);  // host and process
+FreeSpace room_of(const MachineMemory& memory);  // fills in `host` and `process`
 
 struct MemoryLack {
   std::string kind;  // "device memory"
@@ -49,8 +49,8 @@ std::vector<Placement> fastest_first();
 // ignored: no placement makes them smaller.
 std::optional<Plan> smallest_change(const Plan& plan, const FreeSpace& room);
 
-// Throws Error(kOutOfMemory) if the plan does not fit: what is missing of each kind, and what would
-// fit.
+// Throws Error(kOutOfMemory) if the plan does not fit. The error says how much is missing of each
+// kind of memory, and what would fit.
 void fit(const Plan& plan, const FreeSpace& room);
 
 }  // namespace gannet::zero

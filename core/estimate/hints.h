@@ -11,12 +11,14 @@
 
 namespace gannet {
 
-// One row for a model that every rank builds whole, and one for a model built under zero::Init.
+// Returns a table of host memory, with one row for a model that every rank builds whole and one for
+// a model built under zero::Init.
 std::string building_text(const zero::Plan& plan, const zero::FreeSpace& room);
-// The order of speed, and the fastest placement that fits; the latter only if device memory is
-// known.
+// Returns the placements' order of speed and, if the device memory is known, the fastest placement
+// that fits.
 std::string speed_text(const zero::Plan& plan, const zero::FreeSpace& room);
-// One sentence on sizes above 16 that are not multiples of 16, by name; "" if there are none.
+// Returns one sentence that names the sizes above 16 that are not multiples of 16; "" if there are
+// none.
 std::string shapes_text(const std::vector<std::pair<std::string, int64_t>>& sizes);
 
 }  // namespace gannet

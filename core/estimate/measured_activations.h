@@ -1,5 +1,5 @@
-// Measures what the layers of a model keep for backward in one forward of one micro-batch; for
-// estimates, without an engine.
+// Measures the activations that the layers of a model keep for backward in one forward of one
+// micro-batch. Used for estimates, without an engine.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,8 @@ namespace gannet {
 
 /// `forward` runs the module and returns its loss; no backward runs. The first run holds nothing
 /// that operators save, so that it needs no more memory than inference. If `recompute` names
-/// operators, `forward` runs a second time and holds what selective recomputation keeps.
+/// operators, `forward` runs a second time and holds the tensors that selective recomputation
+/// keeps.
 activation::ActivationMeasurement measure_activations(const torch::nn::Module& module, const std::function<at::Tensor()>& forward,
                                                       const std::vector<std::string>& recompute);
 

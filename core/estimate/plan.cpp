@@ -11,22 +11,22 @@ namespace {
 
 uint64_t share(uint64_t number, uint64_t ranks) { return (number + ranks - 1) / ranks; }
 
-// Elements of a gradient bucket. A tensor is never split: one that is larger than a bucket gets a
-// bucket of its own.
+// Returns the number of elements of a gradient bucket. A tensor is never split: one that is larger
+// than a bucket gets a bucket of its own.
 uint64_t bucket_numel(const Plan& plan) {
   const uint64_t usual = std::min<uint64_t>(plan.buffers.reduce_bucket_size, kOverlapNumel);
   return std::min(plan.model.parameters, std::max(usual, plan.model.largest));
 }
 
-// Elements gathered at a time at stage 3: the parameters in use, the next ones, and those
-// prefetched. Above stage3_max_live_parameters nothing is prefetched.
+// Returns the number of elements gathered at a time at stage 3: the parameters in use, the next
+// ones, and those prefetched. Nothing is prefetched above stage3_max_live_parameters.
 uint64_t gathered_numel(const Plan& plan) {
   const uint64_t wanted = 2 * plan.model.largest + plan.buffers.prefetch_bucket_size;
   return std::min({plan.model.parameters, wanted, std::max(plan.model.largest, plan.buffers.max_live_parameters)});
 }
 
-// Elements of all pages between memory and NVMe: one sub-group per page, and no more pages than the
-// shard fills.
+// Returns the number of elements in all pages between memory and NVMe. A page holds one sub-group,
+// and there are no more pages than the shard fills.
 uint64_t paged_numel(const Plan& plan, uint64_t own) {
   const uint64_t page = std::min({own, std::max<uint64_t>(1, plan.buffers.sub_group_size), uint64_t{kOverlapNumel}});
   return page == 0 ? 0 : std::min(plan.buffers.buffer_count, share(own, page)) * page;
@@ -94,8 +94,8 @@ RankBytes estimate(const Plan& plan) {
   put(((placement.stage >= 3 ? own : all) - kept) * model.param_bytes, placement.offload_param);
   on_host(kept * model.param_bytes);
 
-  // An optimizer that runs off the device cannot use the device's parameters as masters: it has a
-  // copy.
+  // An optimizer that does not run on the device cannot use the device's parameters as masters, so
+  // it has a copy.
   const bool is_apart = optimizer != Tier::kNone && !device_is_host;
   const uint64_t master_bytes = model.master_bytes == 0 && is_apart ? model.param_bytes : model.master_bytes;
   const uint64_t master_type_bytes = std::max<uint64_t>(master_bytes, model.param_bytes);
@@ -105,8 +105,8 @@ RankBytes estimate(const Plan& plan) {
   put((placement.stage >= 1 ? own : all) * (update_bytes + kept_bytes), optimizer);
   if (optimizer == Tier::kNvme) on_host(paged_numel(plan, own) * update_bytes);
 
-  // Sharded gradients go to the optimizer's memory, but never to NVMe: only masters and states are
-  // worth that transfer.
+  // Sharded gradients go to the optimizer's memory, but never to NVMe: that transfer is worthwhile
+  // only for masters and states.
   const bool shards_gradients = placement.stage >= 2;
   const bool leave_device = shards_gradients && is_apart;
   const uint64_t gradients = (shards_gradients ? own : all) * model.grad_bytes;

@@ -1,6 +1,6 @@
-// Bytes that the model takes on each rank, and where: parameters, gradients, fp32 masters,
-// optimizer states, ZeRO's own buffers, and activations if a caller has measured them. Pure
-// functions of sizes. The program itself and alignment (less than 64 bytes per tensor) are not
+// The bytes that the model takes on each rank, and where they are: parameters, gradients, fp32
+// masters, optimizer states, ZeRO's own buffers, and activations if a caller has measured them.
+// Pure functions of sizes. The program itself and alignment (less than 64 bytes per tensor) are not
 // counted.
 //
 //   Plan plan{.model = {.parameters = 1'300'000'000, .largest = 103'000'000}, .ranks = 8, .ranks_per_host = 8,
@@ -44,7 +44,7 @@ struct ModelSize {
   bool has_second_gradient = false;  // the optimizer takes a second gradient, in the masters' type
 };
 
-// As in the config, with its defaults. Sizes in elements.
+// The buffer sizes of the config, with its defaults, in elements.
 struct BufferSizes {
   uint64_t reduce_bucket_size = 500'000'000;
   uint64_t prefetch_bucket_size = 50'000'000;
@@ -59,9 +59,9 @@ struct BufferSizes {
 // micro-batches.
 struct KeptActivations {
   uint64_t bytes = 0;       // on the device
-  uint64_t tier_bytes = 0;  // inputs of regions
+  uint64_t tier_bytes = 0;  // on the tier: inputs of regions
   Tier tier = Tier::kNone;
-  uint64_t gradient_bytes = 0;  // of the largest parameter in backward, before accumulation; for any number of samples
+  uint64_t gradient_bytes = 0;  // the largest parameter's gradient in backward, before accumulation; independent of the samples
   uint64_t last_bytes = 0;      // the part of `bytes` still on the device when backward reaches the model's first layers
 };
 // A change of the config that keeps fewer activations.
@@ -84,7 +84,7 @@ struct Plan {  // what is trained, on how many ranks, and where its data is plac
   std::vector<ActivationChange> activation_changes;  // cheapest first
 };
 
-struct RankBytes {  // of one rank
+struct RankBytes {  // what one rank takes
   uint64_t device = 0;
   uint64_t host = 0;
   uint64_t pinned = 0;  // part of host
@@ -94,10 +94,11 @@ struct RankBytes {  // of one rank
 RankBytes estimate(const Plan& plan);
 uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole checkpoint: masters and states, once
 
-// Host memory of a rank while the model is built, before an engine owns it. Modules create
+// The host memory of a rank while the model is built, before an engine owns it. Modules create
 // parameters in fp32 or fp64.
 uint64_t built_whole_bytes(const ModelSize& model);
-// Under zero::Init: the rank's shards and the parameter that is being created.
+// The same under zero::Init: the memory of the rank's shards and the parameter that is being
+// created.
 uint64_t built_sharded_bytes(const ModelSize& model, uint32_t ranks);
 
 }  // namespace gannet::zero

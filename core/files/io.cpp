@@ -31,7 +31,8 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 void Descriptor::close(const std::string& path) {
   const int number = number_;
   number_ = -1;
-  // On Linux an interrupted close has released the descriptor: a retry could close one that another thread just opened.
+  // On Linux an interrupted close has released the descriptor: a retry could close a descriptor
+  // that another thread has just opened.
   if (::close(number) != 0 && errno != EINTR) io_failed("close", path, errno);
 }
 
@@ -68,7 +69,7 @@ Descriptor open_file(const std::string& path, int flags) {
 }
 
 std::string read_file(const std::string& path, uint64_t limit) {
-  Descriptor file = open_file(path, O_RDONLY | O_NONBLOCK);  // a FIFO opens at once
+  Descriptor file = open_file(path, O_RDONLY | O_NONBLOCK);  // so that opening a FIFO does not wait
   struct stat status{};
   if (::fstat(file, &status) != 0) io_failed("examine", path, errno);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kCorrupt, formatted("{} is not a regular file", path));
@@ -81,11 +82,11 @@ std::string read_file(const std::string& path, uint64_t limit) {
     const ssize_t count = ::read(file, text.data() + done, text.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) io_failed("read", path, errno);
-    if (count == 0) break;  // the file was truncated meanwhile: its checksum decides
+    if (count == 0) break;  // the file was truncated meanwhile; its checksum will show that
     done += count;
   }
   text.resize(done);
-  // Small texts, mostly JSON; the caller checks the content.
+  // The function reads small texts, mostly JSON; the caller checks the content.
   require_format(std::string_view(text).substr(0, kHeadBytes), text.size(), path,
                  {Format::kEmpty, Format::kJson, Format::kYaml, Format::kText});
   return text;
@@ -107,11 +108,11 @@ bool give_up_direct_io(int file) {
 }
 
 void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path) {
-  bool is_direct = true;  // as known to this call: several threads write one file
+  bool is_direct = true;  // as far as this call knows; other threads write to the same file
   for (uint64_t done = 0; done < bytes;) {
     const ssize_t count = ::pwrite(file, from + done, bytes - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EINVAL) {  // the file system rejects direct I/O after all, or a short write's rest
+    if (count < 0 && errno == EINVAL) {  // the file system rejects direct I/O after all, or the rest of a short write
       if (std::exchange(is_direct, false) && give_up_direct_io(file)) continue;
       errno = EINVAL;
     }
@@ -146,7 +147,7 @@ void rename_file(const std::string& from, const std::string& to) {
 }
 
 void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write) {
-  // In the same folder, since rename() is atomic only within one file system.
+  // The file is in the same folder, since rename() is atomic only within one file system.
   const std::string beside = formatted("{}.tmp-{}", path, ::getpid());
   try {
     write(beside);
@@ -155,7 +156,7 @@ void replace_file(const std::string& path, const std::function<void(const std::s
     ::unlink(beside.c_str());
     throw;
   }
-  // The rename is durable once the folder is synced.
+  // The rename is durable only once the folder is synced.
   const auto slash = path.rfind('/');
   sync_folder(slash == std::string::npos ? "." : path.substr(0, slash + 1));
 }

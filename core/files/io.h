@@ -1,4 +1,5 @@
-// File calls. Every failure is an Error(kIo) with the operation, path, reason and free space.
+// Wrappers of file calls. Every failure is an Error(kIo) with the operation, path, reason and free
+// space.
 #pragma once
 
 #include <cstdint>
@@ -27,24 +28,25 @@ class Descriptor {
   int number_;
 };
 
-// "cannot <what> <path>: No space left on device; 12.0 MiB are free there". Error(kNotFound) for ENOENT and ENOTDIR. The advice
-// on a missing permission depends on `what`: reading ("open", "examine", "list", "read") or writing (all others).
+// Throws "cannot <what> <path>: No space left on device; 12.0 MiB are free there". Error(kNotFound)
+// for ENOENT and ENOTDIR. The advice on a missing permission depends on whether `what` is reading
+// ("open", "examine", "list", "read") or writing (anything else).
 [[noreturn]] void io_failed(const std::string& what, const std::string& path, int code);
 
 Descriptor open_file(const std::string& path, int flags);
-// Reads a regular file of at most `limit` bytes. Never waits for a FIFO's writer and never reads a
-// device. Otherwise throws Error(kCorrupt).
+// Reads a regular file of at most `limit` bytes, and throws Error(kCorrupt) for any other. Never
+// waits for a FIFO's writer and never reads a device.
 std::string read_file(const std::string& path, uint64_t limit);
 bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // returns false on an error or at the end of the file
 // Switches a file that rejected direct I/O to the page cache, for all threads that write it.
 bool give_up_direct_io(int file);
 void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path);  // continues short writes
-void write_synced(const std::string& path, std::string_view text);  // created or overwritten, synced
+void write_synced(const std::string& path, std::string_view text);  // creates or overwrites the file, and syncs it
 void sync(int file, const std::string& path);
 void sync_folder(const std::string& folder);
 void rename_file(const std::string& from, const std::string& to);
-// All or nothing: `write` writes and syncs a file beside `path`, which is then renamed to `path`
-// and the folder synced.
+// Replaces a file completely or not at all: `write` writes and syncs a file beside `path`. That
+// file is then renamed to `path`, and the folder is synced.
 void replace_file(const std::string& path, const std::function<void(const std::string& beside)>& write);
 
 struct PathKind {
@@ -54,10 +56,10 @@ struct PathKind {
 // Follows links; a dangling or circular link does not exist. Throws if the status cannot be
 // determined: a vanished mount, or a folder that this user may not search.
 PathKind kind_of(const std::string& path);
-// Sorted, without "." and "..". Throws Error(kNotFound) if there is no such folder, Error(kIo) if
-// it cannot be read.
+// Returns the sorted names in a folder, without "." and "..". Throws Error(kNotFound) if there is
+// no such folder, Error(kIo) if it cannot be read.
 std::vector<std::string> names_in(const std::string& folder);
-// The last component of a path; works for "run1/" and "." as well.
+// Returns the last component of a path; works for "run1/" and "." as well.
 std::string last_name(const std::string& path);
 
 using gannet::free_bytes;

@@ -13,7 +13,7 @@
 namespace gannet::files {
 namespace {
 
-// The N of "checkpoint-N"; -1 for other names.
+// Returns the N of "checkpoint-N"; -1 for any other name.
 int64_t number_after(const std::string& name, std::string_view prefix) {
   int64_t number = -1;
   if (!name.starts_with(prefix) || name.size() == prefix.size()) return -1;
@@ -22,7 +22,7 @@ int64_t number_after(const std::string& name, std::string_view prefix) {
   return code == std::errc() && stop == end ? number : -1;
 }
 
-// The name with the highest number; "" if none has one.
+// Returns the name with the highest number; "" if no name has a number.
 std::string newest(const std::vector<std::string>& names, std::string_view prefix) {
   std::string found;
   int64_t most = -1;

@@ -13,11 +13,12 @@
 namespace gannet::files {
 namespace {
 
-// The prefix that turns at least nine in ten names of `shorter` into names of `longer`; "" if there
-// is none. Not all must match: a tied weight or a buffer may be in one of them only.
+// Returns the prefix that turns at least nine in ten names of `shorter` into names of `longer`; ""
+// if there is none. Not all names have to match, because a tied weight or a buffer may be in only
+// one of the lists.
 std::string prefix_of(const std::vector<std::string>& longer, const std::vector<std::string>& shorter) {
   const std::unordered_set<std::string_view> wanted(shorter.begin(), shorter.end());
-  std::map<std::string_view, size_t> fits;  // by prefix
+  std::map<std::string_view, size_t> fits;  // number of matching names, by prefix
   for (const std::string_view name : longer)
     for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1))
       if (wanted.contains(name.substr(dot + 1))) ++fits[name.substr(0, dot + 1)];

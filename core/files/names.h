@@ -7,14 +7,15 @@
 
 namespace gannet::files {
 
-// "a, b, c and 12 more"; "none" for an empty list.
+// Returns "a, b, c and 12 more"; "none" for an empty list.
 std::string some_names(const std::vector<std::string>& names, size_t most = 3);
 
-// The --rename option of `gannet checkpoint import` that maps at least nine in ten names of the
-// model to the file: "module.=" if the file has an extra prefix (torch's DataParallel,
+// Returns the --rename option of `gannet checkpoint import` that maps at least nine in ten names of
+// the model to the file: "module.=" if the file has an extra prefix (torch's DataParallel,
 // torch.compile, a wrapper), "=model." if it lacks one, "" if no prefix fits.
 std::string rename_that_fits(const std::vector<std::string>& in_file, const std::vector<std::string>& in_model);
-// A sentence that suggests this option, to begin a next step; "" if there is none.
+// Returns a sentence that suggests this option, for the beginning of an error's next step; "" if no
+// prefix fits.
 std::string rename_advice(const std::string& path, const std::vector<std::string>& in_file,
                           const std::vector<std::string>& in_model);
 

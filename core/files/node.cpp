@@ -20,7 +20,8 @@ void Node::refuse(const std::string& expected) const {
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
-// A self-referential object was read without its attributes, so it must not pass for the whole.
+// An object that refers to itself was read without its attributes, so it must not pass for the
+// whole object.
 void Node::require_whole() const {
   if (object_->is_cut)
     throw Error(ErrorCode::kUnsupported,

@@ -1,7 +1,7 @@
-// A position in the content of a PyTorch file. It knows its path from the root, for errors about a
-// missing entry or a wrong type:
+// A position in the content of a PyTorch file. A Node knows its path from the root, for errors
+// about a missing entry or a wrong type:
 //
-//   const Node root(file);                              // shared: tensors' pieces are read later
+//   const Node root(file);                              // shares the file, because pieces of tensors are read later
 //   int64_t steps = root.at("global_steps").integer();
 //   // Error(kCorrupt): "a.pt: global_steps is a string, not an integer"
 #pragma once
@@ -33,28 +33,29 @@ class Node {
   bool is_sequence() const { return is(Object::Kind::kList) || is(Object::Kind::kTuple); }
   bool has_entries() const { return is(Object::Kind::kDict) || is(Object::Kind::kRecord); }
 
-  // For a dict or an object. find() is empty if there is no such entry or it is None.
+  // For a dict or an object. find() returns nothing if there is no such entry, or if it is None.
   Node at(std::string_view key) const;
   std::optional<Node> find(std::string_view key) const;
-  // Integer keys are given as digits. Other keys are refused, or skipped and counted in `others`.
+  // Returns integer keys as digits. All other non-string keys are refused or, if `others` is given,
+  // skipped and counted in it.
   std::vector<std::pair<std::string, Node>> entries(size_t* others = nullptr) const;
 
-  std::vector<Node> items() const;  // a list's or tuple's items; an object's arguments
+  std::vector<Node> items() const;  // the items of a list or tuple, or an object's arguments
 
   bool boolean() const;
-  int64_t integer() const;  // also an enumerator or a one-element tensor
+  int64_t integer() const;  // also for an enumerator or a one-element tensor
   double number() const;
   const std::string& text() const;
   const StoredTensor& tensor() const;
-  std::vector<int64_t> shape() const;  // a torch.Size
+  std::vector<int64_t> shape() const;  // for a torch.Size
 
-  [[noreturn]] void refuse(const std::string& expected) const;  // Error(kCorrupt): what was found and what was expected
+  [[noreturn]] void refuse(const std::string& expected) const;  // throws Error(kCorrupt) with what was found and expected
 
  private:
   Node(std::shared_ptr<const PtFile> file, const Object& object, std::string where);
   void require_whole() const;
   std::shared_ptr<const PtFile> file_;
-  // In the arena of file_, which keeps it alive.
+  // The object is in the arena of file_, which keeps it alive.
   const Object* object_;
   std::string where_;
 };

@@ -1,6 +1,6 @@
 // The content of a pickle as inert data: numbers, strings, containers, tensors, and records of
-// known class names. Nothing in it can run. Containers may be shared, as in Python, so bound any
-// walk. No container contains itself: such a file is refused.
+// known class names. Nothing in it can run. Containers may be shared, as in Python, so limit any
+// walk over them. No container contains itself: such a file is refused.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,15 +15,16 @@
 namespace gannet::files {
 
 struct Object;
-// Non-owning in a parsed pickle: its arena owns every object (pickle.h).
+// A reference to an object; in a parsed pickle it owns nothing, because the arena owns every object
+// (pickle.h).
 using ObjectRef = std::shared_ptr<const Object>;
 
-// A tensor's view of a storage in the file, which several tensors may share. Checked against the
-// storage's size when the file was opened: every element is within the storage.
+// A tensor's view of a storage in the file, which several tensors may share. When the file was
+// opened, the view was checked against the storage's size: every element is within the storage.
 struct StoredTensor {
   std::string storage;  // the key of its storage in the file
   c10::ScalarType dtype = c10::ScalarType::Float;
-  int64_t storage_offset = 0;  // elements
+  int64_t storage_offset = 0;  // in elements
   std::vector<int64_t> sizes, strides;
   bool requires_grad = false;
   bool is_parameter = false;  // a torch.nn.Parameter
@@ -41,10 +42,10 @@ struct Object {
   std::string text;              // kString, kBytes; kRecord: the class, "deepspeed.runtime.fp16.loss_scaler.LossScaler"
   std::vector<ObjectRef> items;  // kList, kTuple, kSet; kRecord: the constructor's arguments
   std::vector<std::pair<ObjectRef, ObjectRef>> entries;  // kDict, in the file's order; kRecord: its attributes
-  StoredTensor tensor;                                   // kTensor; kStorage: the whole of it, flat
-  bool is_cut = false;  // kRecord: its attributes refer to itself and were left out; Node refuses to look into it
+  StoredTensor tensor;                                   // kTensor; kStorage: the whole storage, flat
+  bool is_cut = false;  // kRecord: its attributes refer to the record itself and were left out; Node refuses to look into it
 
-  // The entry of a dict or record with a string key; null if there is none.
+  // Returns the entry of a dict or record with this string key; null if there is none.
   const Object* find(std::string_view key) const;
   const char* kind_name() const;  // "a dict", "a tensor", "an integer" ... for messages
 };

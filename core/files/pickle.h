@@ -7,7 +7,8 @@
 //   pickle.root->find("optimizer_state_dict");
 //
 // The result is a tree, or a DAG with shared branches: nothing contains itself and the depth is at
-// most kMaxDepth, so recursion is safe. Walks over shared branches can still be long: bound them.
+// most kMaxDepth, so recursion is safe. Walks over shared branches can still be long, so limit
+// them.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,9 @@ namespace gannet::files {
 inline constexpr int kMaxDepth = 500;
 
 struct PickleLimits {
-  uint64_t memory_bytes = 0;  // for all objects of the pickle; more is Error(kUnsupported)
+  uint64_t memory_bytes = 0;  // limit for all objects of the pickle; Error(kUnsupported) beyond it
 };
-// Twice the size of the file, with a minimum that is harmless on any machine.
+// Returns twice the size of the file, with a minimum that is harmless on any machine.
 uint64_t pickle_memory(uint64_t file_bytes);
 
 // A storage that the pickle refers to; its values are elsewhere in the file.
@@ -35,15 +36,14 @@ struct NamedStorage {
 };
 
 struct Pickle {
-  std::shared_ptr<const void>
-      arena;  // owns every object; ObjectRefs are non-owning, so that no chain of them is freed recursively
+  std::shared_ptr<const void> arena;  // owns every object; ObjectRefs own nothing, so that no chain of them is freed recursively
   const Object* root = nullptr;
   std::map<std::string, NamedStorage> storages;
 };
 
-// Reads up to and including the instruction that ends the pickle, and leaves the cursor behind it.
-// Throws Error(kCorrupt) for what no pickler writes, and Error(kUnsupported), by name, for unknown
-// classes and tensors of other kinds.
+// Reads up to and including the instruction that ends the pickle, and leaves the cursor after it.
+// Throws Error(kCorrupt) for contents that no pickler writes, and Error(kUnsupported), with the
+// name, for unknown classes and unsupported kinds of tensors.
 Pickle unpickle(Cursor& cursor, const PickleLimits& limits);
 
 }  // namespace gannet::files

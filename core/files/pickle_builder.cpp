@@ -52,7 +52,7 @@ PickleObject* PickleBuilder::boolean(bool value) {
 }
 
 PickleObject* PickleBuilder::integer(int64_t value) {
-  constexpr int64_t kSmall = 256;  // sizes, counters and flags: most integers in a checkpoint
+  constexpr int64_t kSmall = 256;  // most integers in a checkpoint are sizes, counters and flags below this
   if (value >= 0 && value < kSmall) {
     if (small_integers_.empty()) {
       charge(kSmall * sizeof(PickleObject*));
@@ -67,8 +67,8 @@ PickleObject* PickleBuilder::integer(int64_t value) {
   return object;
 }
 
-// A pickler completes an object before it puts it into another. Requiring that excludes cycles and
-// keeps the depth exact.
+// A pickler completes an object before it puts it into another. Requiring that order excludes
+// cycles and keeps the depth exact.
 bool PickleBuilder::hold(PickleObject& outer, const Object& inner) {
   auto& built = static_cast<PickleObject&>(const_cast<Object&>(inner));  // make() created every object
   if (outer.as_class) corrupt(formatted("the class {} is changed", shown(outer.text)));

@@ -18,7 +18,7 @@ namespace gannet::files {
 struct PickleObject : Object {
   std::optional<KnownClass> as_class;  // a class itself, not an object of it
   bool is_inside = false;              // held by another object: it may no longer change
-  int depth = 0;                       // of the objects it holds, 0 for a leaf
+  int depth = 0;                       // depth of the objects that it holds; 0 for a leaf
 };
 
 class PickleBuilder {
@@ -36,7 +36,8 @@ class PickleBuilder {
   void add_items_of(PickleObject& to, const PickleObject& from);    // from a list, a tuple or a set
   void add_entries_of(PickleObject& to, const PickleObject& from);  // from a dict
 
-  // Calls the class `callee` with a tuple of arguments. The result is data, for any class.
+  // Calls the class `callee` with a tuple of arguments. Whatever the class, the result is only
+  // data.
   PickleObject* call(const PickleObject& callee, const PickleObject& arguments);
   PickleObject* storage(const PickleObject& id);  // resolves a persistent id of torch.save
 
@@ -57,8 +58,8 @@ class PickleBuilder {
  private:
   PickleObject* shared(PickleObject*& one, Object::Kind kind);
   // Records that `outer` contains `inner`: freezes `inner`, updates the depth of `outer`, refuses
-  // cycles. Returns false if `outer` is a record that is already held or that holds itself, as a
-  // parent that its children refer to; the reference is then left out (Object::is_cut).
+  // cycles. Returns false if `outer` is a record that is already held or that holds itself, like a
+  // parent to which its children refer. The reference is then left out (Object::is_cut).
   [[nodiscard]] bool hold(PickleObject& outer, const Object& inner);
   PickleObject* tensor(const KnownClass& callee, const PickleObject& arguments);
   PickleObject* parameter(const PickleObject& arguments);
@@ -67,16 +68,18 @@ class PickleBuilder {
   PickleObject* bytes(const PickleObject& arguments);
   void check_keys();
 
-  // For messages: the path and the reader's offset.
+  // Has the path and the reader's offset, for messages.
   const Cursor& cursor_;
   uint64_t memory_bytes_, charged_bytes_ = 0;
-  // Every object of the pickle. A deque: addresses stay valid while it grows and when finish() moves it into the arena.
+  // Every object of the pickle. It is a deque, so addresses stay valid while it grows and when
+  // finish() moves it into the arena.
   std::deque<PickleObject> objects_;
-  // Created on first use and shared, as in CPython: one object per occurrence would exhaust the
-  // memory limit.
+  // These objects are created on first use and shared, as in CPython. One object per occurrence
+  // would exhaust the memory limit.
   PickleObject *none_ = nullptr, *true_ = nullptr, *false_ = nullptr;
   std::vector<PickleObject*> small_integers_;
-  // Keyed as in the persistent ids; tensor() checks its bounds against these sizes.
+  // The storages by their key in the persistent ids. tensor() checks a tensor's bounds against
+  // their sizes.
   std::map<std::string, NamedStorage> storages_;
 };
 

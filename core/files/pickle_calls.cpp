@@ -1,4 +1,4 @@
-// Results of calls to the known classes.
+// Makes the results of calls to the known classes.
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace gannet::files {
 namespace {
 
-// Decodes code points below 256 into one byte each, as old protocols store bytes. Empty if the text
-// has others.
+// Decodes code points below 256 into one byte each, as old protocols store bytes. Returns nothing
+// if the text has other code points.
 std::optional<std::string> latin1(std::string_view utf8) {
   std::string bytes;
   for (size_t i = 0; i < utf8.size(); ++i) {
@@ -87,7 +87,7 @@ PickleObject* PickleBuilder::call(const PickleObject& callee, const PickleObject
   corrupt(formatted("{} is called, which torch.save does not do", shown(callee.text)));
 }
 
-// Made from a dict or a list of pairs. The factory of a defaultdict is dropped.
+// Makes a dict from a dict or from a list of pairs. The factory of a defaultdict is dropped.
 PickleObject* PickleBuilder::dict(const PickleObject& callee, const PickleObject& arguments) {
   PickleObject* made = make(Object::Kind::kDict);
   if (arguments.items.empty()) return made;
@@ -117,7 +117,8 @@ PickleObject* PickleBuilder::bytes(const PickleObject& arguments) {
   return make(Object::Kind::kBytes, std::move(*encoded));
 }
 
-// ('storage', torch.FloatStorage, key, location, numel); the old format adds a view, which is None.
+// `id` is ('storage', torch.FloatStorage, key, location, numel); the old format adds a view, which
+// must be None.
 PickleObject* PickleBuilder::storage(const PickleObject& id) {
   if (id.kind != Object::Kind::kTuple || id.items.empty() || item(id, 0).kind != Object::Kind::kString)
     corrupt("a persistent id should be a tuple that begins with 'storage'");
@@ -158,8 +159,8 @@ PickleObject* PickleBuilder::storage(const PickleObject& id) {
   return made;
 }
 
-// (storage, offset, sizes, strides, requires_grad, hooks, [dtype,] metadata): later versions take
-// more of these.
+// The arguments are (storage, offset, sizes, strides, requires_grad, hooks, [dtype,] metadata).
+// Later versions of the callee take more of them.
 PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject& arguments) {
   const size_t count = arguments.items.size();
   const bool has_dtype = callee.role == Role::kTensor3;
@@ -191,7 +192,7 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
   // Every sum and product is compared with a limit before it can overflow.
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(tensor.dtype));
   const int64_t stored = storages_.at(tensor.storage).bytes() / element_bytes;
-  int64_t product = element_bytes, last = offset.integer;  // `last`: storage index of the tensor's last element
+  int64_t product = element_bytes, last = offset.integer;  // `last`: index of the tensor's last element in the storage
   bool is_empty = false, reaches_past = false;
   if (offset.integer < 0) corrupt(formatted("a tensor begins at element {} of its storage", offset.integer));
   for (size_t i = 0; i < sizes.items.size(); ++i) {
@@ -213,7 +214,8 @@ PickleObject* PickleBuilder::tensor(const KnownClass& callee, const PickleObject
   return made;
 }
 
-// (tensor, requires_grad, hooks[, state]): the state holds attributes, which are left out.
+// The arguments are (tensor, requires_grad, hooks[, state]). The state holds attributes, which are
+// left out.
 PickleObject* PickleBuilder::parameter(const PickleObject& arguments) {
   const size_t count = arguments.items.size();
   if (count < 3 || count > 4 || item(arguments, 0).kind != Object::Kind::kTensor ||
@@ -228,13 +230,14 @@ PickleObject* PickleBuilder::parameter(const PickleObject& arguments) {
   return made;
 }
 
-// (the function that makes the tensor, its type, the function's arguments, attributes): the attributes are left out.
+// The arguments are the function that makes the tensor, the tensor's type, the function's
+// arguments, and attributes, which are left out.
 PickleObject* PickleBuilder::of_subclass(const PickleObject& arguments) {
   if (arguments.items.size() != 4 || !item(arguments, 0).as_class || !item(arguments, 1).as_class)
     corrupt("a tensor with attributes is not given a class");
   const PickleObject& callee = item(arguments, 0);
   const Role role = callee.as_class->role;
-  if (role == Role::kRecord) return make(Object::Kind::kRecord, callee.text);  // sparse, quantised ...: why_not_read
+  if (role == Role::kRecord) return make(Object::Kind::kRecord, callee.text);  // a sparse, quantised ... tensor: why_not_read()
   if (role != Role::kTensor2 && role != Role::kTensor3 && role != Role::kParameter)
     corrupt(formatted("a tensor with attributes is made by {}", shown(callee.text)));
   return call(callee, item(arguments, 2));

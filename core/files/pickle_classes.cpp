@@ -33,7 +33,7 @@ constexpr std::pair<std::string_view, Role> kClasses[] = {
     {"torch.jit._pickle.restore_type_tag", Role::kTyped},
 };
 
-// Python's names of dtypes, and of their storage classes where they have one.
+// Python's names of the dtypes, and of their storage classes if they have one.
 struct PythonDtype {
   std::string_view name, storage;
   ScalarType dtype;
@@ -67,8 +67,8 @@ struct RefusedRecord {
   std::string_view prefix;
   const char* why;
 };
-// Records found where users expect values, with reason and remedy. Matched by prefix; the first
-// match wins.
+// Records that are found where users expect values, with the reason and the remedy. They are
+// matched by prefix, and the first match wins.
 constexpr RefusedRecord kRefused[] = {
     {"torch._utils._rebuild_qtensor", "it is a quantised tensor: save its dequantize()"},
     {"torch._utils._rebuild_sparse", "it is a sparse tensor: save its to_dense()"},
@@ -98,8 +98,8 @@ KnownClass class_of(std::string_view name) {
     for (const PythonDtype& dtype : kStorages)
       if (!dtype.storage.empty() && rest == dtype.storage) return KnownClass{Role::kStorage, dtype.dtype};
   }
-  // What programs, and DeepSpeed itself (loss scalers, enums, fragments), keep beside their weights
-  // is data of any class.
+  // Programs, and DeepSpeed itself, keep data of any class beside their weights (loss scalers,
+  // enums, fragments).
   return KnownClass{Role::kRecord};
 }
 
@@ -116,7 +116,8 @@ std::optional<DtypeNames> dtype_names(c10::ScalarType dtype) {
 }
 
 std::string class_name(std::string_view module, std::string_view name) {
-  // Python 2 names, which protocols below 3 keep; pickle's fix_imports maps them in the same way.
+  // These are Python 2 names, which protocols below 3 keep; pickle's fix_imports maps them in the
+  // same way.
   if (module == "__builtin__") module = "builtins";
   if (module == "copy_reg") module = "copyreg";
   if (module == "builtins" && name == "unicode") name = "str";

@@ -11,9 +11,10 @@
 namespace gannet::files {
 
 PickleObject* PickleConstants::read(unsigned char instruction) {
-  // N NONE, 0x88 NEWTRUE, 0x89 NEWFALSE, I INT, L LONG, J BININT, K BININT1, M BININT2, 0x8a LONG1, 0x8b LONG4, F FLOAT,
-  // G BINFLOAT, S STRING, V UNICODE, T BINSTRING, U SHORT_BINSTRING, 0x8c SHORT_BINUNICODE, X BINUNICODE, 0x8d BINUNICODE8,
-  // B BINBYTES, C SHORT_BINBYTES, 0x8e BINBYTES8, 0x96 BYTEARRAY8.
+  // Handles N NONE, 0x88 NEWTRUE, 0x89 NEWFALSE, I INT, L LONG, J BININT, K BININT1, M BININT2,
+  // 0x8a LONG1, 0x8b LONG4, F FLOAT, G BINFLOAT, S STRING, V UNICODE, T BINSTRING, U
+  // SHORT_BINSTRING, 0x8c SHORT_BINUNICODE, X BINUNICODE, 0x8d BINUNICODE8, B BINBYTES, C
+  // SHORT_BINBYTES, 0x8e BINBYTES8, 0x96 BYTEARRAY8.
   switch (instruction) {
     case 'N':
       return make_.none();
@@ -36,7 +37,7 @@ PickleObject* PickleConstants::read(unsigned char instruction) {
       return long_integer(length<int32_t>("an integer"));
     case 'F':
       return number(in_.line("a number"));
-    // The protocol's only big-endian operand.
+    // This is the protocol's only big-endian operand.
     case 'G':
       return number(std::bit_cast<double>(__builtin_bswap64(in_.number<uint64_t>("a number"))));
     case 'S':
@@ -82,7 +83,8 @@ PickleObject* PickleConstants::bytes_of(Object::Kind kind, const char* what) {
   return make_.make(kind, text(length<Length>(what), what));
 }
 
-// Two's complement, little-endian. Integers that do not fit in 64 bits are kept as bytes.
+// The bytes are two's complement, little-endian. Integers that do not fit in 64 bits are kept as
+// bytes.
 PickleObject* PickleConstants::long_integer(uint64_t count) {
   std::string bytes = text(count, "an integer");
   const char fill = !bytes.empty() && (bytes.back() & 0x80) ? '\xff' : '\0';
@@ -118,7 +120,7 @@ PickleObject* PickleConstants::number(double value) {
 }
 
 PickleObject* PickleConstants::number(std::string_view digits) {
-  double value = 0;  // as Python's repr writes it, in any locale
+  double value = 0;  // the digits are as Python's repr writes them; the locale does not matter
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (code != std::errc() || end != digits.data() + digits.size())
     make_.corrupt(formatted("a number should be here, found {}", shown(digits)));

@@ -1,4 +1,5 @@
-// Strings as protocol 0 writes them, one per line. Empty if the line is not such a string.
+// Decodes strings as protocol 0 writes them, one per line. The result is empty if the line is not
+// such a string.
 #pragma once
 
 #include <optional>

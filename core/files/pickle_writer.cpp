@@ -22,7 +22,7 @@ void append_text(std::string& pickle, std::string_view text) {
   pickle += text;
 }
 
-// BININT1 or BININT; otherwise LONG1 with 8 bytes.
+// Appends BININT1 or BININT if the value fits, otherwise LONG1 with 8 bytes.
 void append_integer(std::string& pickle, int64_t value) {
   if (value >= 0 && value < 256) {
     pickle += 'K';
@@ -42,8 +42,8 @@ void append_integers(std::string& pickle, const std::vector<int64_t>& values) {
   pickle += 't';
 }
 
-// torch._utils._rebuild_tensor_v2(storage, 0, sizes, strides, False, OrderedDict()); _v3 names the
-// dtype if no storage class does.
+// Appends torch._utils._rebuild_tensor_v2(storage, 0, sizes, strides, False, OrderedDict()), or
+// _v3, which names the dtype, if no storage class does.
 void append_tensor(std::string& pickle, const PtEntry& entry, const std::string& storage) {
   const DtypeNames names = *dtype_names(entry.dtype);
   const bool typed = !names.storage.empty();
@@ -53,7 +53,8 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
   int64_t stride = 1;
   for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(entry.shape[i], 1)) strides[i] = stride;
 
-  // The outer mark begins the arguments, the inner one the persistent id ('storage', type, key, 'cpu', size) that Q takes.
+  // The outer mark begins the arguments, and the inner one begins the persistent id ('storage',
+  // type, key, 'cpu', size) that Q takes.
   pickle += typed ? "ctorch._utils\n_rebuild_tensor_v2\n((" : "ctorch._utils\n_rebuild_tensor_v3\n((";
   append_text(pickle, "storage");
   pickle += typed ? formatted("ctorch\n{}\n", names.storage) : "ctorch.storage\nUntypedStorage\n";
@@ -75,8 +76,8 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
 // appeared.
 struct DictBranch {
   std::vector<std::pair<std::string, size_t>> order;  // key, and the index of its entry or branch
-  std::map<std::string, size_t> places;               // of a key in `order`
-  std::vector<bool> is_branch;                        // of each in `order`
+  std::map<std::string, size_t> places;               // the index of each key in `order`
+  std::vector<bool> is_branch;                        // whether each of `order` is a branch
 };
 
 class DictTree {
@@ -130,7 +131,7 @@ class DictTree {
   const std::vector<PtEntry>& entries_;
   // [0] is the root dict; the others are in the order in which a key first led to them.
   std::vector<DictBranch> branches_;
-  std::vector<std::string> storages_;  // the key of each entry's
+  std::vector<std::string> storages_;  // the key of each entry's storage
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The pickle of a dict of tensors, protocol 2, as torch.save writes it.
+// Makes the pickle of a dict of tensors, in protocol 2, as torch.save writes it.
 #pragma once
 
 #include <string>

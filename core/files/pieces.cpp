@@ -32,7 +32,7 @@ void read_piece(const StoredPiece& piece, int64_t begin, const at::Tensor& into)
 }
 
 void read_into(const StoredPieces& pieces, int64_t begin, const at::Tensor& into) {
-  int64_t at = 0, done = 0;  // of the pieces; of `into`
+  int64_t at = 0, done = 0;  // positions in the pieces and in `into`
   for (const StoredPiece& piece : pieces) {
     const int64_t from = std::max(begin + done, at), to = std::min(begin + into.numel(), at + piece.numel);
     if (from < to) {
@@ -50,12 +50,13 @@ class PiecesBytes : public StoredBytes {
 
   void copy_out(uint64_t begin, uint64_t bytes, char* to) const override {
     const uint64_t size = c10::elementSize(dtype_);
-    // Whole elements at an aligned address are read in place; a tensor over unaligned memory would be undefined behaviour.
+    // Whole elements at an aligned address are read in place; a tensor over unaligned memory would
+    // be undefined behaviour.
     if (begin % size == 0 && bytes % size == 0 && reinterpret_cast<uintptr_t>(to) % size == 0) {
       read_into(pieces_, static_cast<int64_t>(begin / size), at::from_blob(to, {static_cast<int64_t>(bytes / size)}, dtype_));
       return;
     }
-    const uint64_t first = begin / size, last = (begin + bytes + size - 1) / size;  // may begin or end inside an element
+    const uint64_t first = begin / size, last = (begin + bytes + size - 1) / size;  // they may begin or end inside an element
     const at::Tensor around = read(pieces_, static_cast<int64_t>(first), static_cast<int64_t>(last - first), dtype_);
     std::memcpy(to, static_cast<const char*>(around.const_data_ptr()) + (begin - first * size), bytes);
   }

@@ -15,7 +15,7 @@ namespace gannet::files {
 // Elements [begin, begin + numel) of a stored tensor, flattened.
 struct StoredPiece {
   int64_t numel = 0;
-  // Shared: a file stays open until its last piece is dropped.
+  // The file is shared: it stays open until its last piece is dropped.
   std::shared_ptr<const PtFile> file;  // null: zeros
   StoredTensor tensor;
   int64_t begin = 0;
@@ -26,21 +26,22 @@ StoredPieces whole(const Node& tensor);
 StoredPieces zeros(int64_t numel);
 int64_t numel_of(const StoredPieces& pieces);
 
-// Identifies a view of a file's storages. Tied tensors have the same one.
+// Returns a text that identifies a view of a file's storages. It is the same for tied tensors.
 std::string place_of(const StoredTensor& tensor);
 
-// Limits how much is taken out of files. One stored element may expand to any number of a tensor's
-// elements (expand() makes such tensors), and storages may be shared, so a file of a few hundred
-// bytes can name terabytes. The limit per file is twice its size, with a minimum of 256 MiB.
+// Limits the number of bytes that are taken out of files. One stored element may expand to any
+// number of a tensor's elements (expand() makes such tensors), and storages may be shared, so a
+// file of a few hundred bytes can name terabytes. The limit per file is twice its size, with a
+// minimum of 256 MiB.
 class ReadAmount {
  public:
   void add(const StoredPieces& pieces);
-  void check() const;  // Error(kUnsupported) naming the file
+  void check() const;  // throws Error(kUnsupported) naming the file
 
  private:
   struct TakenBytes {
     std::shared_ptr<const PtFile> file;
-    // Summed over the pieces; UINT64_MAX once the sum overflows.
+    // The sum over the pieces; UINT64_MAX once it overflows.
     uint64_t bytes = 0;
   };
   std::map<std::string, TakenBytes> files_;
@@ -52,7 +53,7 @@ class ConcatenatedTensors {
   void add(const Node& tensor);
   void add_zeros(int64_t numel);
   int64_t numel() const { return numel_; }
-  // Elements [begin, begin + numel), which must be inside.
+  // Returns elements [begin, begin + numel), which must exist.
   StoredPieces cut(int64_t begin, int64_t numel) const;
 
  private:
@@ -60,9 +61,9 @@ class ConcatenatedTensors {
   int64_t numel_ = 0;
 };
 
-// The bytes of the pieces, back to back, in `dtype`; pieces of another dtype are converted.
+// The bytes of the pieces, back to back, in `dtype`; pieces of a different dtype are converted.
 std::shared_ptr<StoredBytes> stored(StoredPieces pieces, c10::ScalarType dtype);
-// The same elements, read now.
+// Reads elements [begin, begin + numel) now.
 at::Tensor read(const StoredPieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype);
 
 }  // namespace gannet::files

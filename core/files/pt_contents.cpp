@@ -1,4 +1,4 @@
-// The zip format: <archive>/data.pkl, <archive>/byteorder, and <archive>/data/<key> for each
+// Reads the zip format: <archive>/data.pkl, <archive>/byteorder, and <archive>/data/<key> for each
 // storage. TorchScript archives, which LibTorch's torch::save writes too, also have code/ and
 // constants.pkl, which are not read.
 #include "files/pt_contents.h"
@@ -19,7 +19,7 @@ constexpr uint64_t kSmallEntry = 4096;
   throw Error(ErrorCode::kUnsupported, formatted("{} {}", path, what), next_step);
 }
 
-// The archive's top folder, which is the parent of the only <archive>/data.pkl.
+// Returns the archive's top folder, the parent of the only data.pkl.
 std::string archive_of(const ZipDirectory& zip, const std::string& path) {
   constexpr std::string_view kPickle = "/data.pkl";
   std::string archive;

@@ -16,7 +16,7 @@ struct StoragePlace {
 
 struct PtContents {
   Pickle pickle;
-  std::map<std::string, StoragePlace> places;  // of every storage that the pickle refers to, with the size it declares
+  std::map<std::string, StoragePlace> places;  // every storage that the pickle refers to, with the size that it declares
   bool is_zip = false;
 };
 

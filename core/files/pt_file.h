@@ -6,9 +6,10 @@
 //   at::Tensor values = file.read(weight->tensor);               // contiguous, in the tensor's own shape and dtype
 //
 // A pickle is a program for Python. This reader knows the few instructions that build data and the
-// few classes that PyTorch and DeepSpeed put into checkpoints. Anything else is Error(kUnsupported)
-// naming the class and the file. Sizes are trusted only after a check against the file's size:
-// Error(kCorrupt). Only the pickle and the requested tensor are allocated.
+// few classes that PyTorch and DeepSpeed put into checkpoints. For anything else it throws
+// Error(kUnsupported) naming the class and the file. Sizes are checked against the file's size
+// before they are used; Error(kCorrupt) if they do not fit. Only the pickle and the requested
+// tensor are allocated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,17 +23,18 @@ namespace gannet::files {
 
 class PtFile {
  public:
-  static PtFile open(const std::string& path);  // reads the pickle, no tensor
+  static PtFile open(const std::string& path);  // reads the pickle, but no tensor
   const std::string& path() const;
   const Object& root() const;  // valid while this PtFile or a copy of it lives; nothing in it contains itself, and
                                // the depth is at most 500
 
-  uint64_t bytes() const;       // of the file
-  uint64_t most_bytes() const;  // that may be read for one tensor or all: twice the file, at least 256 MiB
+  uint64_t bytes() const;       // size of the file
+  uint64_t most_bytes() const;  // limit for one tensor or all together: twice the file's size, at least 256 MiB
 
   at::Tensor read(const StoredTensor& tensor) const;
-  // Elements [begin, begin + into.numel()) of a tensor flattened in its logical order, into
-  // contiguous CPU memory of its dtype. For a contiguous tensor only those are read. Thread-safe.
+  // Reads elements [begin, begin + into.numel()) of a tensor, flattened in its logical order, into
+  // contiguous CPU memory of its dtype. For a contiguous tensor, only those elements are read from
+  // the file. Thread-safe.
   void read(const StoredTensor& tensor, int64_t begin, const at::Tensor& into) const;
 
   struct State;

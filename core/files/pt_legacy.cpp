@@ -1,6 +1,6 @@
-// The legacy format, in order: the magic number, the protocol version, facts about the writing
-// machine, the pickle, the list of storage keys (a pickle each), then each storage: its number of
-// elements (8 bytes) and its values.
+// Reads the legacy format. In order, it has the magic number, the protocol version, facts about the
+// writing machine, the pickle, the list of storage keys (a pickle each), then each storage: its
+// number of elements (8 bytes) and its values.
 #include "base/format.h"
 #include "files/pt_contents.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);  // 0x1950a86a20f9469cfc6c
 constexpr int64_t kLegacyVersion = 1001;
-constexpr uint64_t kSmallPickle = 64 << 10;  // in memory, for the parts that are a number or a small dict
+constexpr uint64_t kSmallPickle = 64 << 10;  // memory limit for the parts that are a number or a small dict
 
 // The magic has 80 bits, too many for an int64: the unpickler keeps such an integer as a record of
 // its bytes.

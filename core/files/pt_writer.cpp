@@ -1,5 +1,5 @@
 // Fields and signatures: APPNOTE.TXT, "4.3 General Format of a .ZIP file". Contents are aligned to
-// 64 bytes, as torch.save does, so that a file may be mapped.
+// 64 bytes, as in torch.save's files, so that a file may be mapped.
 #include "files/pt_writer.h"
 
 #include <c10/core/ScalarType.h>
@@ -19,7 +19,8 @@ namespace gannet::files {
 namespace {
 
 constexpr uint64_t kAlignment = 64, kPart = 64 << 20, kLocalBytes = 30, kLarge = 0xffffffff;
-// Bit 11 of the general purpose flag: names are UTF-8. Versions needed to extract: 2.0, and 4.5 for zip64 (4.4.3).
+// Bit 11 of the general purpose flag says that names are UTF-8. The versions needed to extract are
+// 2.0, and 4.5 for zip64 (4.4.3).
 constexpr uint16_t kUtf8 = 1 << 11, kVersion = 20, kVersion64 = 45;
 constexpr const char* kArchive = "archive/";
 
@@ -83,12 +84,12 @@ PtWriter::PtWriter(std::string path, std::vector<PtEntry> entries) : path_(std::
 
 void PtWriter::add(const std::string& name, const void* content, uint64_t bytes) {
   ZipRecord record{kArchive + name, end_, bytes, 0};
-  // The content is written first: the header needs its checksum, which does not change the header's
-  // length.
+  // The content is written first, because the header needs its checksum, which does not change the
+  // header's length.
   const uint64_t begin = end_ + local_header(record.name, end_, bytes, 0).size();
   const auto* from = static_cast<const char*>(content);
   uLong crc = ::crc32(0, nullptr, 0);
-  for (uint64_t done = 0; done < bytes; done += kPart) {  // checksums the part while it is in the cache
+  for (uint64_t done = 0; done < bytes; done += kPart) {  // each part is checksummed while it is in the cache
     const uint64_t part = std::min(kPart, bytes - done);
     crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(from + done), part);
     files::write_at(file_, from + done, part, begin + done, path_);

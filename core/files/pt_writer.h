@@ -1,6 +1,6 @@
 // Writes a dict of tensors as torch.save does, for torch.load(weights_only=True) and for PtFile:
 //
-//   // tied ones are stored once
+//   // tied tensors are stored once
 //   save_pt("weights.pt", {{"wte.weight", weight}, {"lm_head.weight", weight}, {"ln.bias", bias}});
 //
 // or one tensor after another, for a dict that does not fit in memory:
@@ -33,14 +33,15 @@ class PtWriter {
   // Creates or overwrites the file. Throws Error(kArgument) for duplicate keys, Error(kUnsupported)
   // for dtypes that PyTorch's files do not have, Error(kIo) if writing fails.
   PtWriter(std::string path, std::vector<PtEntry> entries);
-  // Writes the next entry that is not same_as another. Any strides, any device.
+  // Writes the next entry that is not same_as another. The tensor may have any strides and be on
+  // any device.
   void write(const at::Tensor& tensor);
   void finish();  // writes the archive's directory and syncs
 
  private:
   struct ZipRecord {
     std::string name;
-    uint64_t offset = 0, bytes = 0;  // of the header; of the content
+    uint64_t offset = 0, bytes = 0;  // the header's offset and the content's size
     uint32_t crc = 0;
   };
   void add(const std::string& name, const void* content, uint64_t bytes);
@@ -53,11 +54,12 @@ class PtWriter {
   // Bytes written so far, which is the offset of the next record's header.
   uint64_t end_ = 0;
   size_t next_ = 0;        // index into entries_
-  uint64_t storages_ = 0;  // written so far
+  uint64_t storages_ = 0;  // number of storages written so far
 };
 
-// All or nothing: writes a file beside `path`, syncs and renames it. Names are keys of one flat
-// dict. Tensors that are the same view of one storage are stored once. Throws as PtWriter does.
+// Writes the file completely or not at all: writes it beside `path`, syncs it and renames it. Names
+// are keys of one flat dict. Tensors that are the same view of one storage are stored once. Throws
+// as PtWriter does.
 void save_pt(const std::string& path, const NamedTensors& tensors);
 
 }  // namespace gannet::files

@@ -1,4 +1,4 @@
-// A safetensors file, opened and checked. The header is read at once, values on request.
+// A safetensors file, opened and checked. The header is read at once, and values on request.
 //
 //   const SafetensorsFile file("model.safetensors");
 //   for (const auto& entry : file.header().entries) at::Tensor values = file.read(entry);
@@ -18,18 +18,19 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);  // throws as load_safetensors does
   const std::string& path() const { return path_; }
   const Header& header() const { return header_; }
-  at::Tensor read(const Entry& entry) const;  // on the CPU, in its own memory
-  // Bytes [begin, begin + bytes) of a tensor. Thread-safe.
+  at::Tensor read(const Entry& entry) const;  // returns a tensor on the CPU, in its own memory
+  // Reads bytes [begin, begin + bytes) of a tensor. Thread-safe.
   void read(const Entry& entry, uint64_t begin, uint64_t bytes, char* to) const;
 
  private:
   void read(char* to, uint64_t bytes, uint64_t offset) const;
 
   std::string path_;
-  // Read only with pread(), so threads share no file position.
+  // It is read only with pread(), so threads share no file position.
   files::Descriptor file_;
   Header header_;
-  // Bytes before the data: 8 plus the header's length. Entries' offsets count from here.
+  // The number of bytes before the data: 8 plus the header's length. Entries' offsets count from
+  // here.
   uint64_t data_begin_ = 0;
 };
 

@@ -21,8 +21,8 @@ constexpr std::pair<const char*, c10::ScalarType> kDtypes[] = {
     {"I32", c10::kInt},    {"I16", c10::kShort}, {"I8", c10::kChar},  {"U8", c10::kByte},       {"BOOL", c10::kBool},
 };
 
-// Dtypes of the format that Gannet does not have: codes of quantised weights, with scales in other
-// tensors, and unsigned integers.
+// Dtypes of the format that Gannet does not have: unsigned integers, a complex type, and codes of
+// quantised weights, whose scales are in other tensors.
 constexpr const char* kOtherDtypes[] = {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3",
                                         "F6_E3M2", "F4",      "U16",     "U32",         "U64",         "C64"};
 
@@ -31,8 +31,8 @@ constexpr const char* kOtherDtypes[] = {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M
               "the file is damaged or not in the safetensors format: fetch or save it again");
 }
 
-// nlohmann keeps the last of two equal keys. The format forbids them, so the parser's events are
-// checked.
+// nlohmann keeps the last of two equal keys. The format forbids equal keys, so the parser's events
+// are watched for them.
 Json parse_without_duplicates(std::string_view text, const std::string& path) {
   std::vector<std::set<std::string>> open;
   auto watch = [&](int, Json::parse_event_t event, Json& value) {
@@ -130,8 +130,8 @@ Header parse_header(std::string_view json, uint64_t data_bytes, const std::strin
   }
   std::sort(header.entries.begin(), header.entries.end(),
             [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
-  // Required by the format: an overlap would be one tensor under two names, and a gap could hide
-  // anything.
+  // The format requires that tensors have no overlaps and gaps: an overlap would be one tensor
+  // under two names, and a gap could hide anything.
   uint64_t covered = 0;
   for (const Entry& entry : header.entries) {
     if (entry.begin != covered)

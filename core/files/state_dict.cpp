@@ -20,11 +20,11 @@ bool holds_tensors(const Object& object) {
   return false;
 }
 
-// A TorchScript object, which LibTorch's torch::save writes too: its attributes are parameters,
-// buffers and modules by name.
+// Whether the object is of TorchScript, which LibTorch's torch::save writes too. Its attributes are
+// parameters, buffers and modules, by name.
 bool is_script(const Object& object) { return object.kind == Object::Kind::kRecord && object.text.starts_with("__torch__"); }
 
-// A training program's file has the weights under a key, perhaps with a tensor beside them (a
+// The file of a training program has the weights under a key, perhaps with a tensor beside them (a
 // generator's state).
 const Object& weights_in(const Object& root, const std::string& path, std::string& taken_from) {
   taken_from = path;
@@ -91,8 +91,8 @@ class StateDictCollector {
                     formatted("{}: its modules have more than {} attributes", file_->path(), kMostAttributes),
                     "save the parameters with gannet::save_weights(*module, \"weights.safetensors\")");
       if (key->kind != Object::Kind::kString) continue;
-      // A long name may be on many paths, so the sum of the names is bounded like everything taken
-      // out of the file.
+      // A long name may be on many paths, so the sum of the names' lengths is limited like
+      // everything that is taken out of the file.
       named_bytes_ += prefix.size() + key->text.size() + 1;
       if (named_bytes_ > file_->most_bytes())
         throw Error(ErrorCode::kUnsupported, formatted("{}: the names of its attributes take more than the file", file_->path()));
@@ -111,8 +111,8 @@ class StateDictCollector {
   uint64_t named_bytes_ = 0;
 };
 
-// An optimizer saved by torch::save (torch/optim/serialize.h): "pytorch_version", "state" and
-// "param_groups".
+// Refuses a TorchScript file without weights. An optimizer saved by torch::save
+// (torch/optim/serialize.h) has "pytorch_version", "state" and "param_groups".
 void refuse_script(const std::string& path, const Object& root, bool is_empty) {
   if (root.find("param_groups") && root.find("state"))
     throw Error(ErrorCode::kUnsupported,

@@ -1,5 +1,5 @@
-// Weights in PyTorch's files: a state dict by name, at any of the usual entries (weight_files.h:
-// all formats and shards).
+// Finds the weights in PyTorch's files: a state dict by name, under any of the usual entries
+// (weight_files.h handles all formats and shards).
 //
 //   StateDict weights;
 //   add_state_dict("pytorch_model.bin", weights);
@@ -21,9 +21,9 @@ struct StateDict {
     StoredTensor stored;
   };
   std::map<std::string, Tensor> tensors;
-  std::vector<std::string> order;  // their names, in file order
+  std::vector<std::string> order;  // the tensors' names, in file order
   std::string taken_from;          // "run/model.pt, its entry 'module'": the base of the names
-  size_t not_tensors = 0;          // other entries of the dict, which are not tensors
+  size_t not_tensors = 0;          // number of entries of the dict that are not tensors
 };
 
 // Whether the extension is .pt, .pth or .bin, as torch.save's files have.

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kBufferBytes = 64 << 20;
 
-// Elements are moved but never interpreted, so any strided-copyable type of the same size will do.
+// Elements are moved but never interpreted, so any type of the same size will do that can be copied
+// with strides.
 c10::ScalarType carrier(size_t bytes) {
   switch (bytes) {
     case 1:
@@ -30,7 +31,7 @@ c10::ScalarType carrier(size_t bytes) {
 
 // A rectangular part of the tensor: a size and a stride per dimension.
 struct StridedBox {
-  int64_t offset;  // elements
+  int64_t offset;  // in elements
   std::vector<int64_t> sizes, strides;
 };
 
@@ -47,7 +48,7 @@ class StridedReader {
 
  private:
   // Copies elements [begin, end) of the dimensions from `dimension` on, counted from `offset`, to
-  // `to`: part of the first row, whole rows, part of the last.
+  // `to`: part of the first row, whole rows, and part of the last row.
   void range(const StoredTensor& tensor, size_t dimension, int64_t offset, int64_t begin, int64_t end, char* to) {
     if (begin == end) return;
     if (dimension == tensor.sizes.size()) return read_(to, element_, offset * element_);
@@ -93,8 +94,8 @@ class StridedReader {
   // Reads the span of the storage that the box covers if it fits the buffer; otherwise halves the
   // box along its widest stride.
   void scatter(StridedBox box, at::Tensor into) {
-    // Elements from the first to the last that the box touches. Strides are never negative: the
-    // unpickler refuses those.
+    // The number of elements from the first to the last that the box touches. Strides are never
+    // negative, because the unpickler refuses those.
     int64_t span = 1;
     size_t widest = 0;
     for (size_t i = 0; i < box.sizes.size(); ++i) {

@@ -11,12 +11,12 @@
 
 namespace gannet::files {
 
-// Bytes [offset, offset + count) of the storage.
+// Reads bytes [offset, offset + count) of the storage.
 using ReadStorage = std::function<void(char* to, uint64_t count, uint64_t offset)>;
 
-// Elements [begin, begin + into.numel()) of the flattened tensor. `into` is contiguous CPU memory
-// of its dtype. Elements that are already in order are read in place; the rest goes through a
-// buffer of at most 64 MiB.
+// Reads elements [begin, begin + into.numel()) of the flattened tensor. `into` is contiguous CPU
+// memory of its dtype. Elements that are already in order are read in place; the rest goes through
+// a buffer of at most 64 MiB.
 void read_elements(const StoredTensor& tensor, int64_t begin, const at::Tensor& into, const ReadStorage& read);
 
 }  // namespace gannet::files

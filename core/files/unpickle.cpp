@@ -1,4 +1,5 @@
-// The stack machine of a pickle. Instructions and their operands: Python's pickletools, protocols 0 to 5.
+// The stack machine of a pickle. Python's pickletools describes the instructions and their
+// operands, for protocols 0 to 5.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -53,7 +54,7 @@ class Unpickler {
     marks_.pop_back();
     return mark;
   }
-  // Adds the values above the last mark to `into`.
+  // Adds the values from index `begin` on to `into`.
   void take_items(PickleObject& into, size_t begin) {
     for (size_t i = begin; i < stack_.size(); ++i) make_.add_item(into, *stack_[i]);
     stack_.resize(begin);
@@ -88,8 +89,8 @@ class Unpickler {
 
   bool container(unsigned char instruction) { return makes_container(instruction) || fills_container(instruction); }
 
-  // ( MARK, ] EMPTY_LIST, } EMPTY_DICT, 0x8f EMPTY_SET, ) EMPTY_TUPLE, 0x85 to 0x87 TUPLE1 to TUPLE3, t TUPLE, l LIST, d DICT,
-  // 0x91 FROZENSET.
+  // Handles ( MARK, ] EMPTY_LIST, } EMPTY_DICT, 0x8f EMPTY_SET, ) EMPTY_TUPLE, 0x85 to 0x87 TUPLE1
+  // to TUPLE3, t TUPLE, l LIST, d DICT, 0x91 FROZENSET.
   bool makes_container(unsigned char instruction) {
     switch (instruction) {
       case '(':
@@ -134,7 +135,7 @@ class Unpickler {
     }
   }
 
-  // a APPEND, e APPENDS, 0x90 ADDITEMS, s SETITEM, u SETITEMS.
+  // Handles a APPEND, e APPENDS, 0x90 ADDITEMS, s SETITEM, u SETITEMS.
   bool fills_container(unsigned char instruction) {
     switch (instruction) {
       case 'a': {
@@ -176,8 +177,8 @@ class Unpickler {
     push(made);
   }
 
-  // An object's state: a dict of attributes, or a pair of such dicts. Other kinds (a tensor, a
-  // dict) are complete without it.
+  // Sets an object's state: a dict of attributes, or a pair of such dicts. Objects of other kinds
+  // (a tensor, a dict) are complete without a state.
   void set_state(PickleObject& object, PickleObject& state) {
     if (object.as_class) make_.corrupt(formatted("the class {} is changed", shown(object.text)));
     if (object.kind == Object::Kind::kTensor || object.kind == Object::Kind::kDict) return;
@@ -195,7 +196,8 @@ class Unpickler {
     return object.kind == Object::Kind::kDict || object.kind == Object::Kind::kNone;
   }
 
-  // c GLOBAL, 0x93 STACK_GLOBAL, R REDUCE, 0x81 NEWOBJ, 0x92 NEWOBJ_EX, b BUILD, Q BINPERSID.
+  // Handles c GLOBAL, 0x93 STACK_GLOBAL, R REDUCE, 0x81 NEWOBJ, 0x92 NEWOBJ_EX, b BUILD, Q
+  // BINPERSID.
   bool object(unsigned char instruction) {
     switch (instruction) {
       case 'c': {
@@ -263,8 +265,8 @@ class Unpickler {
     return index;
   }
 
-  // 0x80 PROTO, 0x95 FRAME, 0 POP, 1 POP_MARK, 2 DUP, p PUT, q BINPUT, r LONG_BINPUT, 0x94 MEMOIZE, g GET, h BINGET,
-  // j LONG_BINGET.
+  // Handles 0x80 PROTO, 0x95 FRAME, 0 POP, 1 POP_MARK, 2 DUP, p PUT, q BINPUT, r LONG_BINPUT, 0x94
+  // MEMOIZE, g GET, h BINGET, j LONG_BINGET.
   bool remembered(unsigned char instruction) {
     switch (instruction) {
       case 0x80:
@@ -312,7 +314,8 @@ class Unpickler {
     }
   }
 
-  // P PERSID, i INST, o OBJ, 0x82 EXT1, 0x83 EXT2, 0x84 EXT4, 0x97 NEXT_BUFFER, 0x98 READONLY_BUFFER.
+  // Refuses P PERSID, i INST, o OBJ, 0x82 EXT1, 0x83 EXT2, 0x84 EXT4, 0x97 NEXT_BUFFER, 0x98
+  // READONLY_BUFFER.
   [[noreturn]] void unknown(unsigned char instruction) {
     char name[8];
     std::snprintf(name, sizeof(name), "0x%02x", instruction);
@@ -335,7 +338,7 @@ class Unpickler {
   Cursor& in_;
   PickleBuilder make_;
   PickleConstants constants_;
-  // Point into the arena of make_. memo_ is null at indices that no PUT has set.
+  // Both point to objects of make_. memo_ is null at indices that no PUT has set.
   std::vector<PickleObject*> stack_, memo_;
   // The height of stack_ at each open MARK, ascending.
   std::vector<size_t> marks_;

@@ -63,9 +63,10 @@ ModelFileLayout of_index(const std::string& folder, const std::string& index) {
   return layout;
 }
 
-// A complete set of shards without an index. Error(kNotFound) if one of them is missing.
+// Finds a complete set of shards without an index. Throws Error(kNotFound) if one of them is
+// missing.
 std::optional<ModelFileLayout> of_shards(const std::string& folder) {
-  std::map<std::pair<std::string, std::string>, std::set<int>> sets;  // stem and "-of-00003.bin": the shards found
+  std::map<std::pair<std::string, std::string>, std::set<int>> sets;  // the shards found, by stem and "-of-00003.bin"
   std::smatch match;
   for (const std::string& name : files::names_in(folder))
     if (std::regex_match(name, match, shard_pattern()))
@@ -128,10 +129,11 @@ bool is_safetensors(const std::string& path) {
   const auto bytes = open_bytes(path);
   char head[9] = {};
   bytes->read(head, std::min<uint64_t>(sizeof(head), bytes->size()), 0);
-  // The byte after the 8-byte header length. It differs in both of torch.save's formats.
+  // This is the byte after the 8-byte header length. Neither of torch.save's formats has a '{'
+  // there.
   if (head[8] == '{') return true;
-  // Truncated or damaged at the start: decided by name, unless it is a torch.save file with the
-  // wrong name.
+  // The file is truncated or damaged at the start. The name decides, unless this is a torch.save
+  // file with the wrong name.
   const bool is_torch_file = (head[0] == 'P' && head[1] == 'K') || head[0] == '\x80';
   return path.ends_with(".safetensors") && !is_torch_file;
 }

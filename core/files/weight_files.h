@@ -1,5 +1,5 @@
-// Weights in PyTorch or safetensors files, one file or the shards of a model. Metadata is read at
-// once, bytes on request.
+// Opens weights in PyTorch or safetensors files, in one file or in the shards of a model. Metadata
+// is read at once, and bytes on request.
 //
 //   const WeightFiles weights = open_weight_files("gpt2");        // a file, an index, or a folder of either
 //   for (const auto& tensor : weights.tensors) ... tensor.bytes->copy_out(0, tensor.nbytes, to) ...
@@ -26,22 +26,23 @@ struct WeightTensor {
 
 struct WeightFiles {
   std::vector<WeightTensor> tensors;                         // in file order, each with its own bytes
-  std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the name it is listed under
-  std::string path;                                          // as given
+  std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the name under which it is listed
+  std::string path;                                          // the path that was given
   std::string taken_from;                                    // "gpt2/model.safetensors.index.json", "a.pt, its entry 'model'"
-  size_t not_tensors = 0;                                    // entries of a state dict that are not tensors
+  size_t not_tensors = 0;                                    // number of entries of a state dict that are not tensors
 };
 
-// Decided by content; for a damaged file by name.
+// Whether the file is in the safetensors format. Its content decides or, if it is damaged, its
+// name.
 bool is_safetensors(const std::string& path);
-// Whether a folder holds weights in one of the layouts below.
+// Whether a folder holds weights in one of the layouts that open_weight_files() reads.
 bool is_weights_folder(const std::string& folder);
 
 // The format is decided by content, not by name. A folder may have model.safetensors or
 // pytorch_model.bin, or the shards that its index lists, or a complete set of shards
 // <name>-00001-of-0000N without an index. Throws Error(kArgument) for one shard of several and for
-// a folder without weights, Error(kCorrupt) if index and shards differ, and what reading the files
-// throws.
+// a folder without weights, Error(kCorrupt) if index and shards differ, and the errors of reading
+// the files.
 WeightFiles open_weight_files(const std::string& path);
 
 // A tensor of the file, with its stored and its target dtype.

@@ -1,4 +1,5 @@
-// The index that Hugging Face writes beside shards: {"weight_map": {"wte.weight": "pytorch_model-00001-of-00002.bin", ...}}.
+// Reads the index that Hugging Face writes beside shards:
+// {"weight_map": {"wte.weight": "pytorch_model-00001-of-00002.bin", ...}}.
 #pragma once
 
 #include <map>
@@ -7,8 +8,8 @@
 
 namespace gannet::files {
 
-// Maps each shard to the tensors it should have. Throws Error(kCorrupt), also for a shard outside
-// of the folder.
+// Maps each shard to the tensors it should have. Throws Error(kCorrupt) if the index is damaged or
+// lists a shard outside of the folder.
 std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path);
 
 }  // namespace gannet::files

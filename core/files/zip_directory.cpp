@@ -13,10 +13,11 @@ namespace gannet::files {
 namespace {
 
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
-// Sizes of the records' fixed parts. Names, extra fields and comments follow, with lengths given in
-// the records.
+// Sizes of the records' fixed parts. Names, extra fields and comments follow; the records give
+// their lengths.
 constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20;
-// Bits 0 and 3 of the general purpose flag (4.4.4); with bit 3 the checksum and sizes follow the content.
+// Bits 0 and 3 of the general purpose flag (4.4.4); with bit 3, the checksum and sizes follow the
+// content.
 constexpr uint16_t kEncrypted = 1, kSizesFollow = 8;
 
 // The central directory: its number of entries, its length in bytes and its first byte in the file.
@@ -87,8 +88,8 @@ CentralDirectory read_end(const Bytes& bytes) {
   return found;
 }
 
-// 64-bit values of the fields that are all ones in 32 bits. The "extra" part has them in this
-// order, only for those fields.
+// The 64-bit values of fields whose 32-bit value is all ones. The "extra" part has them in this
+// order, for those fields only.
 struct WideFields {
   uint64_t bytes, stored_bytes, offset;
 };
@@ -116,8 +117,8 @@ void widen(WideFields& fields, std::string_view extra, const Bytes& bytes, uint6
   if (any) corrupt(bytes.path(), at, "an entry of 4 GiB or more has no zip64 sizes");
 }
 
-// Checks the entry's own header, which repeats its name. The content follows it, before the
-// directory.
+// Checks the entry's own header, which repeats the entry's name. The content follows the header,
+// before the directory.
 void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t directory) {
   const auto wrong = [&](const std::string& what) {
     corrupt(bytes.path(), header, formatted("the entry {} {}", shown(entry.name), what));
@@ -133,7 +134,7 @@ void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t d
   const auto name_bytes = local.number<uint16_t>(what), extra_bytes = local.number<uint16_t>(what);
   if (local.take(name_bytes, "an entry's name") != entry.name) wrong("has another name here than in the directory");
   local.take(extra_bytes, "an entry's extra part");
-  // Streaming writers put the sizes after the content. Only the directory has them then.
+  // Streaming writers put the sizes after the content. In that case, only the directory has them.
   if (!(flags & kSizesFollow) &&
       ((stored != 0xffffffff && stored != entry.bytes) || (entry.method == 0 && size != 0xffffffff && size != entry.bytes)))
     wrong("has another size here than in the directory");
@@ -147,7 +148,7 @@ void read_local(const Bytes& bytes, ZipEntry& entry, uint64_t header, uint64_t d
 ZipDirectory::ZipDirectory(const Bytes& bytes) {
   const CentralDirectory found = read_end(bytes);
   entries_.reserve(found.entries);
-  std::vector<std::pair<uint64_t, uint64_t>> extents;  // from each header to its content's end
+  std::vector<std::pair<uint64_t, uint64_t>> extents;  // from each entry's header to the end of its content
   extents.reserve(found.entries);
   Cursor directory(bytes, found.offset, found.offset + found.bytes);
   for (uint64_t i = 0; i < found.entries; ++i) {
@@ -181,7 +182,7 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
   }
   if (directory.left() != 0)
     corrupt(bytes.path(), directory.offset(), formatted("{} bytes follow the zip directory's last entry", directory.left()));
-  // A zip bomb shares bytes between entries, each of which passes its own checks.
+  // In a zip bomb, entries share bytes although each of them passes its own checks.
   std::sort(extents.begin(), extents.end());
   for (size_t i = 1; i < extents.size(); ++i)
     if (extents[i].first < extents[i - 1].second)

@@ -14,7 +14,7 @@ namespace gannet::files {
 
 struct ZipEntry {
   std::string name;
-  uint64_t offset = 0, bytes = 0;  // of its content, in the file
+  uint64_t offset = 0, bytes = 0;  // the place of its content in the file
   uint32_t crc = 0;
   uint16_t method = 0;  // 0: stored as is; others are compressed, and `bytes` is then the compressed size
 };
@@ -25,18 +25,18 @@ class ZipDirectory {
   // is cut off or points elsewhere, overlapping entries, duplicate names. Throws
   // Error(kUnsupported) if it is encrypted or in several files.
   explicit ZipDirectory(const Bytes& bytes);
-  const std::vector<ZipEntry>& entries() const { return entries_; }  // by name
+  const std::vector<ZipEntry>& entries() const { return entries_; }  // sorted by name
   const ZipEntry* find(std::string_view name) const;
 
  private:
-  // Sorted by name, each name once: find() is a binary search.
+  // The entries, sorted by name for the binary search of find(); each name occurs once.
   std::vector<ZipEntry> entries_;
 };
 
-// Error(kUnsupported) for an entry that is compressed.
+// Throws Error(kUnsupported) for an entry that is compressed.
 void require_stored(const Bytes& bytes, const ZipEntry& entry);
 // Throws Error(kCorrupt) if the content's CRC-32 differs from the directory's.
 void check_crc(const Bytes& bytes, const ZipEntry& entry);
-std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit);  // checks the CRC
+std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit);  // checks the CRC-32
 
 }  // namespace gannet::files

@@ -21,16 +21,15 @@ bool Adjustment::is_needed() const {
   return options_.repetition_penalty != 1 || options_.no_repeat_ngram_size > 0 || has_least_length;
 }
 
-// Keskar et al. 2019, section 4.1, with the sign that a negative logit needs. Applied once per
-// token, no matter how often it was seen.
+// Applies the penalty of Keskar et al. 2019, section 4.1, except that it multiplies negative
+// logits. Each token is penalised once, no matter how many times it was seen.
 void Adjustment::penalise(float* values, int64_t vocabulary, const std::vector<int64_t>& seen) const {
   const auto penalty = static_cast<float>(options_.repetition_penalty);
   for (const int64_t token : std::set<int64_t>(seen.begin(), seen.end()))
     if (token < vocabulary) values[token] = values[token] < 0 ? values[token] * penalty : values[token] / penalty;
 }
 
-// If the last n - 1 tokens occurred in the row before, the token that followed them there may not
-// follow again.
+// If the last n - 1 tokens occurred in the row before, bans the token that followed them there.
 void Adjustment::ban_repeated(float* values, int64_t vocabulary, const std::vector<int64_t>& seen) const {
   const auto size = static_cast<size_t>(options_.no_repeat_ngram_size);
   if (seen.size() < size) return;

@@ -1,6 +1,6 @@
-// Adjusts a row's logits before its next token is chosen: repetition penalty, no repeated n-grams,
-// minimum length. The rules and their order are those of transformers 5; beams pass
-// log-probabilities instead of logits.
+// Adjusts a row's logits before its next token is chosen: applies the repetition penalty, and bans
+// repeated n-grams and stop tokens before the minimum length. The rules and their order are those
+// of transformers 5; beams pass log-probabilities instead of logits.
 //
 //   Adjustment adjust(options);
 //   if (adjust.is_needed()) adjust(values, vocabulary, seen, prompt_length);
@@ -13,8 +13,8 @@
 
 namespace gannet::generation {
 
-// The longest text after a prompt of `prompt_length` tokens. An encoder-decoder's prompt is the
-// decoder's first token.
+// The most tokens of a text after a prompt of `prompt_length` tokens. In an encoder-decoder, the
+// prompt is the decoder's first token.
 int64_t longest_text(const GenerateOptions& options, int64_t prompt_length);
 
 class Adjustment {
@@ -23,7 +23,7 @@ class Adjustment {
 
   bool is_needed() const;
   // values: [vocabulary], changed in place. seen: the row's tokens so far; the first prompt_length
-  // of them are not its text.
+  // of them belong to the prompt, not to the text.
   void operator()(float* values, int64_t vocabulary, const std::vector<int64_t>& seen, size_t prompt_length) const;
 
  private:

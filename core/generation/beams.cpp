@@ -9,7 +9,7 @@
 namespace gannet::generation {
 namespace {
 
-// Lower than any sum of log-probabilities.
+// A score that is lower than any sum of log-probabilities.
 constexpr float kNever = -1e9F;
 
 }  // namespace
@@ -17,7 +17,7 @@ constexpr float kNever = -1e9F;
 Beams::Beams(const GenerateOptions& options, int64_t max_new_tokens) : options_(options), max_new_tokens_(max_new_tokens) {
   const auto count = static_cast<size_t>(options.num_beams);
   running_.resize(count);
-  for (size_t i = 1; i < count; ++i) running_[i].score = kNever;  // all equal the prompt: only the first is continued
+  for (size_t i = 1; i < count; ++i) running_[i].score = kNever;  // all equal the prompt, so only the first is continued
   whole_.resize(count);
   for (BeamText& text : whole_) text.score = kNever;
   origins_.assign(count, 0);

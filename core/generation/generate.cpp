@@ -28,14 +28,14 @@ using generation::NextToken;
 
 at::Tensor numbers(const std::vector<int64_t>& values, at::Device device) { return at::tensor(values, at::kLong).to(device); }
 
-// The rows of a batch: tokens that the model has been given, and tokens that it gets next.
+// The rows of a batch: the tokens that the model has processed, and those that it gets next.
 class GenerationRows {
  public:
   GenerationRows(const TextModel& model, const TokenLists& prompts, int64_t copies, bool uses_cache);
 
-  at::Tensor logits();  // after the last token of each row: [rows, vocabulary] fp32 on the CPU
+  at::Tensor logits();  // logits after the last token of each row: [rows, vocabulary] fp32 on the CPU
   void append(const std::vector<int64_t>& tokens);
-  void reorder(const std::vector<int64_t>& rows);  // row i continues what rows[i] was
+  void reorder(const std::vector<int64_t>& rows);  // makes row i a copy of the former row rows[i]
   // For each row, without padding: the tokens before its text (an encoder-decoder's first token),
   // and the text.
   const TokenLists& seen() const { return seen_; }
@@ -110,9 +110,8 @@ void GenerationRows::reorder(const std::vector<int64_t>& rows) {
   for (const int64_t row : rows) seen_.push_back(before[static_cast<size_t>(row)]);
 }
 
-// Checks the largest logit of each row that has not ended: if it is not finite, there is no most
-// likely token and there are no probabilities. Each `rows_of_prompt` consecutive rows belong to one
-// prompt.
+// Checks the largest logit of each row that has not ended: if it is not finite, the row has no most
+// likely token and no probabilities. Each `rows_of_prompt` consecutive rows belong to one prompt.
 void require_finite(const at::Tensor& logits, const std::vector<bool>& has_ended, int64_t rows_of_prompt, int64_t step) {
   const at::Tensor largest = logits.amax(1).contiguous();  // NaN if any of them is NaN
   for (int64_t row = 0; row < largest.size(0); ++row) {
@@ -129,8 +128,8 @@ bool stops(const GenerateOptions& options, int64_t token) {
   return std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end();
 }
 
-// Returns a copy of `values` [rows, vocabulary] with the adjustments of the options. A copy,
-// because the rows of the model's tensor may share memory.
+// Returns `values` [rows, vocabulary] with the adjustments of the options. The adjustments are made
+// in a copy, because the rows of the model's tensor may share memory.
 at::Tensor adjusted(const at::Tensor& values, const generation::Adjustment& adjust, const GenerationRows& rows,
                     const std::vector<bool>& has_ended, int64_t rows_of_prompt) {
   if (!adjust.is_needed()) return values;

@@ -28,7 +28,8 @@ const std::set<std::string, std::less<>>& taken_keys() {
   return keys;
 }
 
-// Keys about file names, outputs, memory and speed: no value of them changes the text.
+// Whether the key is about file names, outputs, memory or speed, so that no value of it changes the
+// text.
 bool has_no_effect(std::string_view key) {
   static const std::set<std::string, std::less<>> keys = {"pad_token_id",
                                                           "bos_token_id",
@@ -47,7 +48,7 @@ bool has_no_effect(std::string_view key) {
   return key.starts_with("_") || key.starts_with("output_") || keys.contains(key);
 }
 
-// Whether the value of an unsupported key has no effect.
+// Whether an unsupported key has a value that has no effect.
 bool is_neutral(std::string_view key, const Value& value) {
   if (value.is_null() || (value.is_bool() && !value.as_bool())) return true;
   if (value.is_list()) return value.as_list().empty();
@@ -60,8 +61,8 @@ bool is_neutral(std::string_view key, const Value& value) {
   return (none_at_one.contains(key) && value.as_number() == 1) || (none_at_zero.contains(key) && value.as_number() == 0);
 }
 
-// Keys of generate() that older versions of transformers store in config.json among the model's own
-// keys.
+// Whether the key belongs to generate(). Older versions of transformers store such keys in
+// config.json among the model's own keys.
 bool is_of_generation(std::string_view key) {
   static const std::set<std::string, std::less<>> keys = {"typical_p",
                                                           "encoder_repetition_penalty",
@@ -85,8 +86,8 @@ std::optional<std::string> path_of(const std::string& folder, const char* name) 
   return fs::exists(path, code) ? std::optional(path) : std::nullopt;
 }
 
-// The decoder's first token comes from config.json. A different one here would start a different
-// text.
+// Whether `value` equals the decoder's first token in config.json, which the model uses. A
+// different token would start a different text.
 bool begins_as_the_model(const std::string& folder, const Value& value) {
   const auto path = path_of(folder, "config.json");
   if (!path || !value.is_int()) return false;
@@ -140,7 +141,7 @@ GenerateOptions GenerateOptions::from_pretrained(const std::string& folder, std:
     options.early_stopping = json.flag("early_stopping", false);
   options.use_cache = json.flag("use_cache", true);
   options.max_length = json.integer("max_length", 0);
-  // If only the limit on prompt and text together is set, it applies.
+  // If the file limits only prompt and text together, only that limit applies.
   options.max_new_tokens = json.integer("max_new_tokens", options.max_length > 0 ? options.max_length : options.max_new_tokens);
   if (json.find("max_new_tokens")) options.max_length = 0;
   options.min_length = json.integer("min_length", 0);

@@ -49,7 +49,7 @@ int64_t NextToken::draw(size_t row, const at::Tensor& logits) {
     weights.resize(kept);
     total = std::accumulate(weights.begin(), weights.end(), 0.0);
   }
-  // 53 random bits in [0, 1).
+  // A random number of 53 bits in [0, 1), times the total.
   double left = static_cast<double>(random_[row]() >> 11) * 0x1p-53 * total;
   for (size_t i = 0; i < weights.size(); ++i)
     if (left -= weights[i]; left < 0) return order[i];

@@ -1,4 +1,4 @@
-// Chooses the next token of each row: the most likely one, or a random draw.
+// Chooses the next token of each row: the most likely one, or one drawn at random.
 //
 //   NextToken next(options, rows);
 //   std::vector<int64_t> tokens = next(logits);     // [rows, vocabulary] fp32 on the CPU
@@ -22,7 +22,7 @@ class NextToken {
   int64_t draw(size_t row, const at::Tensor& logits);  // [vocabulary]
 
   const GenerateOptions& options_;
-  std::vector<std::mt19937_64> random_;  // one per row; empty unless tokens are drawn
+  std::vector<std::mt19937_64> random_;  // one generator per row; empty unless tokens are drawn
 };
 
 }  // namespace gannet::generation

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kPlaceDigits = 36;
 
-// The sum of squares in fp64. Computed in parts, because LibTorch's norm makes an fp64 copy.
+// The sum of squares in fp64. It is computed in parts, because LibTorch's norm makes an fp64 copy.
 at::Tensor squares_on_device(const at::Tensor& flat) {
   constexpr int64_t kPartNumel = 16 << 20;
   at::Tensor sum;
@@ -33,9 +33,10 @@ at::Tensor squares_on_device(const at::Tensor& flat) {
   return sum;
 }
 
-// The kinds of gradients, by which ranks count them: shared with other ranks along tensor; boxes
-// that only this rank has; this rank's own gradients of parameters that every rank has; its
-// experts', also on ranks along tensor; and those that another pipeline stage counts.
+// The kinds of gradients, which differ in the ranks that count them: gradients shared with other
+// ranks along the tensor axis; gradients of boxes that only this rank has; this rank's own
+// gradients of parameters that every rank has; gradients of its experts, also with a tensor axis;
+// and gradients that another pipeline stage counts.
 enum GradientKind : size_t { kShared, kBoxes, kOwn, kExperts, kElsewhere, kKinds };
 GradientKind kind_of(const Range& range) {
   if (range.is_counted_elsewhere) return kElsewhere;
@@ -46,8 +47,8 @@ GradientKind kind_of(const Range& range) {
 }
 using Squares = std::array<double, kKinds>;
 
-// The sum over all ranks, the same on every rank. `bad`: the number of ranks with an infinite or
-// NaN element, summed likewise.
+// Returns the sum over all ranks, which is the same on every rank. `bad`: the number of ranks with
+// an infinite or NaN element, which is summed in the same way.
 double total_of(const Squares& squares, const std::deque<Range>& ranges, const NormRanks& ranks, double* bad = nullptr) {
   double totals[] = {squares[kShared], bad ? *bad : 0, squares[kBoxes]};
   if (ranks.own) {
@@ -73,7 +74,7 @@ double total_of(const Squares& squares, const std::deque<Range>& ranges, const N
 }
 
 // The norm of finite fp64 gradients whose squares overflow: divides every element by the largest
-// one first. Every rank enters, since all have the same sum of squares.
+// one first. Either every rank calls it or none does, since all have the same sum of squares.
 double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   double largest = 0;
   for (auto& range : ranges)
@@ -153,7 +154,7 @@ double clip_factor(double norm, double limit, double factor) {
 
 std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather) {
-  std::string found;  // starts with its position, in zero-padded digits that sort
+  std::string found;  // starts with the element's position, in zero-padded digits, so that texts sort by it
   for (size_t r = 0; r < ranges.size(); ++r) {
     const Range& range = ranges[r];
     for (const auto& part : range.parts) {

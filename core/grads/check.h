@@ -28,11 +28,11 @@ struct GradientCheck {
 /// `model`: the ranks with the other parts of the model (other stages, other boxes); null if this
 /// rank has all of it.
 /// `counts`: whether this rank adds the gradients that it shares with other ranks of `model`; one
-/// of the ranks with the same parameters does. Every rank adds the boxes of split parameters that
-/// only it has.
+/// of the ranks with the same parameters adds them. Every rank adds the boxes of split parameters
+/// that only it has.
 /// `experts`: the ranks with the other experts; null if there are none or `data` includes them.
-/// `own`: the ranks whose gradients differ because of Range::has_unreduced_gradients; null if no range
-/// has them. Their squares enter the norm as the mean over these ranks.
+/// `own`: the ranks whose gradients differ because of Range::has_unreduced_gradients; null if no
+/// range has them. Their squares enter the norm as the mean over these ranks.
 /// `unreduced_ratio`: a factor for those gradients in addition to `scale`.
 struct NormRanks {
   HostGroup* data = nullptr;
@@ -42,11 +42,11 @@ struct NormRanks {
   double unreduced_ratio = 1;
   HostGroup* experts = nullptr;
 };
-/// One pass over the gradients. `scale` converts them to this step's gradient.
+/// Makes one pass over the gradients. `scale` converts them to this step's gradient.
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale);
 
-/// Clipping is a factor, not a pass. Returns `factor`, divided by norm / `limit` if the norm
-/// exceeds it. `limit` 0: no clipping.
+/// Clipping is a factor for the update, not another pass over the gradients. Returns `factor`,
+/// divided by norm / `limit` if the norm exceeds it. `limit` 0: no clipping.
 double clip_factor(double norm, double limit, double factor);
 
 /// Names the first element that is not finite, in parameter order: "the gradient of 'h.0.weight' is

@@ -32,9 +32,9 @@ HWY_INLINE hn::Vec<DoubleTag> widen(const float* from) { return hn::PromoteTo(Do
 HWY_INLINE hn::Vec<DoubleTag> widen(const hwy::bfloat16_t* from) {
   return hn::PromoteTo(DoubleTag(), hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, DoubleTag>(), from)));
 }
-// |x|, which has the same square as x. Works on the bits, because Highway's own conversion yields
-// no infinity where the CPU has none. The product adjusts the exponent bias exactly, including
-// subnormal numbers.
+// Returns |x|, which has the same square as x. Works on the bits, because Highway's own conversion
+// yields no infinity on CPUs whose conversion has none. The product adjusts the exponent bias
+// exactly, including subnormal numbers.
 HWY_INLINE hn::Vec<DoubleTag> widen(const hwy::float16_t* from) {
   const auto half =
       hn::PromoteTo(BitsTag(), hn::LoadU(hn::Rebind<uint16_t, DoubleTag>(), reinterpret_cast<const uint16_t*>(from)));
@@ -60,8 +60,8 @@ double block_sum(const T* from, uint64_t count) {
       sums[v] = hn::MulAdd(x, x, sums[v]);
     }
   };
-  // A single stream of reads does not fill the memory queues: prefetch 3 KiB ahead. Harmless past
-  // the end.
+  // A single stream of reads does not fill the memory queues, so prefetch 3 KiB ahead. A prefetch
+  // past the end does no harm.
   auto prefetch = [&](const T* group) {
     for (size_t byte = 0; byte < kLanes * sizeof(T); byte += 64)
       hwy::Prefetch(reinterpret_cast<const char*>(group) + 3072 + byte);
@@ -124,7 +124,7 @@ std::optional<uint64_t> first_with_full_exponent(const void* data, uint64_t coun
 
 NormResult sum_of_squares(const void* data, gannet_dtype dtype, uint64_t count, uint64_t offset, NormResult so_far) {
   GANNET_CHECK(is_float(dtype), formatted("dtype {}", static_cast<int>(dtype)));
-  // One wave's block sums are on the stack, so that a step allocates nothing.
+  // The block sums of one wave are on the stack, so that a step allocates nothing.
   constexpr uint64_t kWave = 1024;
   double sums[kWave];
   const uint64_t lead = offset % kNormBlock;  // elements of the first block that are before this buffer

@@ -1,5 +1,5 @@
-// Sums of squares over flat gradient buffers, with a check that every element is finite, in one
-// pass over memory.
+// Sums of squares over flat gradient buffers, with a check that every element is finite, in the
+// same pass over memory.
 //
 //   NormResult total = sum_of_squares(grad, GANNET_BFLOAT16, numel, /*offset=*/0);
 //   if (total.finite) norm = std::sqrt(total.sum_of_squares);
@@ -22,15 +22,16 @@ namespace gannet {
 
 struct NormResult {
   double sum_of_squares = 0;  // NaN unless finite
-  bool finite = true;         // no element is infinite or NaN
+  bool finite = true;         // true if no element is infinite or NaN
 };
 
 inline constexpr uint64_t kNormBlock = 65536;  // elements
 
-// `data`: [count] fp32, fp64, fp16 or bf16; the elements of the whole buffer from `offset` on.
+// `data`: [count] elements of fp32, fp64, fp16 or bf16; they are those of the whole buffer from
+// `offset` on.
 NormResult sum_of_squares(const void* data, gannet_dtype dtype, uint64_t count, uint64_t offset, NormResult so_far = {});
 
-// The index of the first infinite or NaN element.
+// Returns the index of the first infinite or NaN element.
 std::optional<uint64_t> first_non_finite(const void* data, gannet_dtype dtype, uint64_t count);
 
 }  // namespace gannet

@@ -16,7 +16,7 @@ const at::Tensor& GradientMark::of(const at::Tensor& parameter, const std::strin
   tensor_ = at::empty({0}, at::TensorOptions().dtype(parameter.scalar_type()).device(parameter.device()));
   tensor_.set_(c10::Storage(storage_), 0, parameter.sizes(), {});
   take_bytes(
-      *storage_,  // last, because set_() asks for the address
+      *storage_,  // done last, because set_() asks for the address
       formatted("`.grad` of '{}' was read or written between backward() and step(), and the engine has moved that gradient "
                 "into its buffers: read it with engine->full_gradient(), change it with gradient_clipping or "
                 "for_each_gradient(), drop it with zero_grad() (not to zeros), and freeze the parameter "

@@ -4,7 +4,7 @@
 //
 //   GradientMark mark;
 //   parameter.mutable_grad() = mark.of(parameter, "head.weight");
-//   parameter.grad().norm();   // throws c10::Error, translated by error_of(): says where the gradient is
+//   parameter.grad().norm();   // throws c10::Error; error_of() translates it to one that says where the gradient is
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +15,8 @@ namespace gannet {
 
 class GradientMark {
  public:
-  /// Makes the tensor at the first call, after the parameter's dtype has changed, and after the
-  /// program replaced its memory.
+  /// Makes the tensor anew at the first call, after the parameter's dtype has changed, and after
+  /// the program has replaced the tensor's memory.
   const at::Tensor& of(const at::Tensor& parameter, const std::string& name);
   /// Whether `grad` is the mark, or the detach() of it that zero_grad(false) stores before it
   /// fails.
@@ -24,7 +24,7 @@ class GradientMark {
 
  private:
   at::Tensor tensor_;
-  c10::intrusive_ptr<c10::StorageImpl> storage_;  // the original one; `.grad` is the tensor itself, which set_data() can change
+  c10::intrusive_ptr<c10::StorageImpl> storage_;  // tensor_'s own; `.grad` is that tensor, whose storage set_data() can replace
 };
 
 /// Whether every element is zero.

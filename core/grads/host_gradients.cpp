@@ -10,7 +10,7 @@
 namespace gannet {
 namespace {
 
-// Large enough to keep the bus busy while the host adds the previous stretch.
+// A stretch is large enough to keep the bus busy while the host adds the previous one.
 constexpr int64_t kHalfBytes = 16 << 20, kStretchBytes = kHalfBytes / 2;
 constexpr int64_t kAlignment = 64;
 
@@ -25,7 +25,7 @@ HostGradients::HostGradients(Accelerator& accelerator, uint32_t device, int64_t 
 HostGradients::~HostGradients() {
   try {
     wait();
-  } catch (const std::exception& error) {  // from a step that failed
+  } catch (const std::exception& error) {  // thrown by a step that failed
     log(LogLevel::kError, error.what());
   }
 }

@@ -1,6 +1,6 @@
-// Keeps gradients in host memory beside a device with separate memory (offload_optimizer at stages
-// 2 and 3). Gradients are copied to the host while backward continues, and are stored or added
-// there.
+// Keeps gradients in host memory for a device that has memory of its own (offload_optimizer at
+// stages 2 and 3). Gradients are copied to the host while backward continues, and are stored or
+// added there.
 //
 //   HostGradients sums(accelerator, device_index, in_flight_bytes, stream);
 //   at::Tensor mine = sums.allocate(shard_numel, at::kFloat);
@@ -34,10 +34,10 @@ class HostGradients {
 
   at::Tensor allocate(int64_t numel, at::ScalarType dtype);  // zeroed, page-locked during this object's lifetime
 
-  // `from` is dense and kept alive until it has arrived. Later takes into the same place are
-  // applied in order. take() and wait() are thread-safe.
+  // `from` must be dense, and is kept alive until it has arrived. Several takes into the same place
+  // are applied in the order of the calls. take() and wait() are thread-safe.
   Ticket take(const at::Tensor& into, const at::Tensor& from, bool adds);
-  void wait(Ticket ticket);  // until everything taken up to `ticket` has arrived
+  void wait(Ticket ticket);  // waits until everything taken up to `ticket` has arrived
   void wait() { wait(UINT64_MAX); }
 
  private:
@@ -60,7 +60,7 @@ class HostGradients {
   int64_t coming_bytes_ = 0;
   size_t landings_ = 0;  // staging buffers in flight
   Ticket taken_ = 0;
-  uint64_t started_ = 0;  // number of copies
+  uint64_t started_ = 0;  // number of copies started so far
   // Two staging halves that are filled in turn. A half is reused once everything in it has been
   // moved to its destination.
   struct StagingHalf {
@@ -70,8 +70,8 @@ class HostGradients {
   };
   std::array<StagingHalf, 2> halves_;
   size_t half_ = 0;
-  std::vector<at::Tensor> pinned_;  // from allocate()
-  std::vector<Pin> pins_;           // of pinned_; destroyed before it
+  std::vector<at::Tensor> pinned_;  // the tensors made by allocate()
+  std::vector<Pin> pins_;           // the pins of pinned_; destroyed before it
   Queue queue_;                     // destroyed first: it waits for its copies
 };
 

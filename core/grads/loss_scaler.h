@@ -1,7 +1,8 @@
-/// Loss scale for fp16 training, dynamic or static.
+/// The loss scale for fp16 training, dynamic or static.
 ///
-/// Doubles after `window` clean steps, halves on overflow once `hysteresis` is used up. A value type: copy it, compare it,
-/// put its state in a checkpoint. Source: DeepSpeed 0.19 DynamicLossScaler; the same at every ZeRO stage.
+/// The scale doubles after `window` clean steps, and halves on an overflow once `hysteresis` is
+/// used up. This is a value type: copy it, compare it, put its state in a checkpoint. It follows
+/// DynamicLossScaler of DeepSpeed 0.19, and is the same at every ZeRO stage.
 ///
 ///   LossScaler scaler({.initial_scale_power = 16});
 ///   double loss_scale = scaler.scale();              // factor for this step's gradients
@@ -19,7 +20,7 @@ class LossScaler {
   struct Options {
     int64_t initial_scale_power = 16;
     int64_t window = 1000;
-    int64_t hysteresis = 2;               // consecutive overflows that halve the scale
+    int64_t hysteresis = 2;               // number of overflows until the scale is halved
     bool consecutive_hysteresis = false;  // a clean step restores the hysteresis; otherwise only a doubling does
     double min_scale = 1;
     bool operator==(const Options&) const = default;
@@ -39,8 +40,9 @@ class LossScaler {
   double scale() const { return state_.scale; }
   bool is_dynamic() const { return dynamic_; }
 
-  /// Records the outcome of one optimizer step. Throws Error(kLossScaleExhausted) when an overflow that would halve the
-  /// scale meets min_scale; the state is then as before. A static scale never changes.
+  /// Records the outcome of one optimizer step. Throws Error(kLossScaleExhausted) if an overflow
+  /// would halve a scale that is already min_scale; the state is then left as before. A static
+  /// scale never changes.
   void update(bool overflow);
 
   const State& state() const { return state_; }

@@ -22,7 +22,7 @@ char* at_element(const at::Tensor& flat, int64_t element) {
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
-// Both are dense and have the same shape.
+// Both tensors are dense and have the same shape.
 void add_or_copy(const at::Tensor& into, const at::Tensor& from, bool adds) {
   if (is_plain(into) && is_plain(from) &&
       accumulate(into.data_ptr(), into.scalar_type(), from.const_data_ptr(), from.scalar_type(), from.numel(), adds))
@@ -152,7 +152,7 @@ void Reducer::unreduce() {
   wait();
   at::NoGradGuard no_grad;
   for (auto& range : ranges_) {
-    if (range.reduction() == Reduction::kReduceScatter) continue;  // new sums are added to the old ones
+    if (range.reduction() == Reduction::kReduceScatter) continue;  // this range adds new sums to the old ones
     if (range.has_unreduced_gradients) continue;                   // not reduced
     if (range.reduction() == Reduction::kAllReduce) {
       range.grad.mul_(1.0 / (range.ranks.comm->size() * pre_factor(range)));
@@ -177,7 +177,7 @@ at::Tensor Reducer::as_dense(at::Tensor gradient) {
   return gradient.is_complex() ? at::view_as_real(gradient.resolve_conj()) : gradient;
 }
 
-// One lock per arrival: hooks of one device run one after another anyway.
+// One lock is held for the whole arrival, since hooks of one device run one after another anyway.
 void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   GradientSlot& place = slots_[slot];
   at::Tensor& grad = tensor.mutable_grad();
@@ -191,7 +191,7 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
     bucket.gathered = take_buffer(bucket, ranges_[place.range].grad_dtype);
   {
     std::optional<at::NoGradGuard> no_grad;
-    if (at::GradMode::is_enabled()) no_grad.emplace();  // not the default under create_graph
+    if (at::GradMode::is_enabled()) no_grad.emplace();  // it is enabled under create_graph
     const at::Tensor gradient = as_dense(current_.keep_grads ? grad : std::move(grad));
     is_late ? add_late(slot, gradient) : hold(bucket, slot, gradient);
   }
@@ -226,8 +226,8 @@ void Reducer::hold(Bucket& bucket, size_t slot, const at::Tensor& gradient) {
     return;
   }
   if (parameter.held.defined()) return add_or_copy(parameter.held, gradient, /*adds=*/true);
-  // Autograd's tensor belongs only to us once `.grad` is reset. Kernels need it dense and aligned
-  // like a flat buffer.
+  // Once `.grad` is reset, autograd's tensor belongs to the engine alone. Kernels need it dense,
+  // and aligned like a flat buffer.
   const bool can_take_over = comm_->size() == 1 && !current_.keep_grads && gradient.scalar_type() == range.grad_dtype &&
                              gradient.is_contiguous() && reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 64 == 0;
   if (can_take_over) {
@@ -277,7 +277,7 @@ void Reducer::let_go_of_held() {
 
 void Reducer::forget() {
   if (!finished_) finish_works();
-  flying_.clear();  // those that abandon() waited for are no longer pending, but not finished
+  flying_.clear();  // the buckets that abandon() waited for are no longer pending, but were not finished
   if (options_.host) options_.host->wait();
   marked_.reset();
   give_leftovers_back();
@@ -296,7 +296,7 @@ void Reducer::forget() {
   }
   for (auto& bucket : buckets_) {
     bucket.has_sum = false;
-    if (accumulates_shards(bucket)) give_back(bucket);  // from an interrupted backward
+    if (accumulates_shards(bucket)) give_back(bucket);  // its buffer is left from an interrupted backward
   }
 }
 

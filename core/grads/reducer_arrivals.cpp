@@ -1,5 +1,5 @@
-// The part of Reducer that tracks which backward a gradient comes from, how many arrive, and those
-// that arrive after their bucket was sent.
+// The part of Reducer that tracks which backward a gradient comes from, how many gradients arrive,
+// and which of them arrive after their bucket was sent.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <gannet/error.h>
@@ -38,8 +38,8 @@ bool Reducer::has_come(const Range& range, size_t parameter) const {
   return slot && slot->has_come;
 }
 
-// Autograd adds to an existing `.grad`, so the hook would receive the sum of our gradient and
-// another one.
+// Autograd adds to an existing `.grad`, so the hook would receive the sum of the engine's gradient
+// and the one that was left there.
 void Reducer::take_leftovers_aside() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     at::Tensor& grad = ranges_[slots_[i].range].parameters[slots_[i].parameter].tensor.mutable_grad();
@@ -86,8 +86,8 @@ void Reducer::add_late(size_t slot, const at::Tensor& gradient) {
     late.narrow(0, part.at, part.numel).add_(flat.narrow(0, part.begin, part.numel));
 }
 
-// Requires mutex_. All ranks have late gradients in the same buckets: ranks compare late_buckets(),
-// and the watch aborts the step otherwise.
+// Requires mutex_. All ranks have late gradients in the same buckets: they compare late_buckets(),
+// and the watch aborts the step if these differ.
 void Reducer::reduce_late() {
   const at::NoGradGuard no_grad;
   for (auto& [index, late] : late_) {

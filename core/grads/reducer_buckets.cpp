@@ -12,7 +12,8 @@
 namespace gannet {
 namespace {
 
-// Zeroes stretches of a flat tensor. Most are a few elements of padding after a parameter.
+// Zeroes stretches of a flat tensor. Most stretches are a few elements of padding after a
+// parameter.
 class Eraser {
  public:
   explicit Eraser(const at::Tensor& flat)
@@ -33,7 +34,7 @@ class Eraser {
 }  // namespace
 
 // Requires mutex_. Two buffers suffice if gradients arrive in the usual order: one is filled while
-// the other is in flight. Another order keeps several buckets open and allocates more.
+// the other is in flight. A different order keeps several buckets open and allocates more buffers.
 at::Tensor Reducer::take_buffer(const Bucket& bucket, at::ScalarType dtype) {
   const auto find = [&] {
     return std::find_if(spare_.begin(), spare_.end(), [&](const SpareBuffer& one) { return one.memory.scalar_type() == dtype; });
@@ -139,7 +140,7 @@ void Reducer::finish_works() {
   finished_ = true;
 }
 
-// Requires mutex_. Legal for a bucket that was not sent.
+// Requires mutex_. Does nothing for a bucket that was not sent.
 void Reducer::finish(Bucket& bucket) {
   if (!bucket.work.pending()) return;
   at::NoGradGuard no_grad;

@@ -1,5 +1,5 @@
 // The part of Reducer that detects changes to `.grad` while the gradient is in the buffers
-// (gradient_mark.h), and that takes gradients which autograd left in `.grad` because their
+// (gradient_mark.h), and that takes the gradients that autograd left in `.grad` because their
 // parameters joined later.
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
@@ -55,7 +55,7 @@ std::vector<std::string> Reducer::take_cleared() {
         version_of(grad) == slot.shown_version)
       continue;
     slot.shown = nullptr;
-    if (grad.defined() && !is_zero_gradient(grad)) {  // by the program or another backward; leftover() reports it
+    if (grad.defined() && !is_zero_gradient(grad)) {  // put there by the program or another backward; leftover() reports it
       slot.is_foreign = true;
       continue;
     }
@@ -65,7 +65,7 @@ std::vector<std::string> Reducer::take_cleared() {
   return cleared;
 }
 
-// The gradient in the buffers becomes zero. If `.grad` was cleared to none after a step's last
+// Sets the gradient in the buffers to zero. If `.grad` was cleared to none after a step's last
 // backward, the update skips the parameter, as torch.optim skips an undefined `.grad`.
 void Reducer::clear(size_t index, bool to_none) {
   GradientSlot& slot = slots_[index];
@@ -86,7 +86,7 @@ void Reducer::clear(size_t index, bool to_none) {
 
 void Reducer::note_cleared(size_t index, bool to_none) {
   GradientSlot& slot = slots_[index];
-  slot.is_cleared = to_none && !ranges_[slot.range].is_optimizer_reduced;  // an optimizer of whole buckets skips nothing
+  slot.is_cleared = to_none && !ranges_[slot.range].is_optimizer_reduced;  // an optimizer that takes whole buckets skips nothing
   cleared_hash_ = (cleared_hash_ + index) * 0x9E3779B97F4A7C15u + (to_none ? 1 : 2);
 }
 
@@ -112,8 +112,8 @@ const Reducer::GradientSlot* Reducer::find(const Range& range, size_t parameter)
   return nullptr;
 }
 
-// As if a backward had produced only these. If the gradients so far are sums over the ranks,
-// reduces these now.
+// Takes the gradients as if a backward had produced only them. If the gradients so far are sums
+// over the ranks, reduces the new ones now.
 void Reducer::bring(size_t range, const std::vector<at::Tensor>& gradients) {
   GANNET_CHECK(!in_backward_ && gradients.size() == ranges_[range].parameters.size(), "gradients of a whole range");
   const at::NoGradGuard no_grad;

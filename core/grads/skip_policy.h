@@ -1,5 +1,5 @@
-// Decides what happens to a step with non-finite gradients: it is skipped, and the loss scale is
-// reduced in fp16, or it fails.
+// Decides what happens to a step with non-finite gradients: either it is skipped, and the loss
+// scale is reduced in fp16, or the step fails.
 //
 //   const SkipPolicy policy{.skips = true, .is_fp16 = true, .scale_can_mend = true};
 //   policy.check_may_skip(step, why);                                    // throws Error(kNonFinite) unless it may be skipped
@@ -17,9 +17,10 @@ struct SkipPolicy {
   bool skips = false;           // fp16, or bf16 with check_grad_overflow; otherwise non-finite gradients are an error
   bool is_fp16 = false;         // there is a loss scale
   bool scale_can_mend = false;  // the scale is dynamic, so the next step may succeed with a lower one
-  int64_t max_consecutive = 0;  // limit of consecutive skipped steps in which no loss scale was reduced
+  int64_t max_consecutive = 0;  // the most consecutive skipped steps in which the loss scale was not reduced
 
-  /// `step`: the current step, counted from 1. `why`: describes the first non-finite element.
+  /// `step`: the current step, counted from 1. `why`: the description of the first non-finite
+  /// element.
   void check_may_skip(int64_t step, const std::string& why) const;
   /// Returns the text for the log. `consecutive`: number of consecutive skipped steps, including
   /// this one. Throws the scaler's error if its scale cannot be reduced further; does not change

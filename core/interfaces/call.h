@@ -1,5 +1,5 @@
-// Calls through a plugin's C table, shared by the views of all five kinds; the plugin's message
-// becomes an exception.
+// Calls functions of a plugin's C table and turns the plugin's error message into an exception. The
+// C++ views of all five plugin kinds use it.
 #pragma once
 
 #include <gannet/error.h>
@@ -16,7 +16,7 @@ namespace gannet::interfaces {
 
 using plugin::CallPlace;
 
-// "optimizer plugin AdamW 1.0 (/path/gannet_optimizer_adam.so)", the prefix of every plugin error,
+// The prefix of every plugin error: "optimizer plugin AdamW 1.0 (/path/gannet_optimizer_adam.so)",
 // followed by the current call.
 inline std::string who(const plugin::Plugin& plugin, const CallPlace& place = {}) {
   return std::string(plugin::kind_name(plugin.kind())) + " plugin " + plugin.name() + " " + plugin.version() + " (" +
@@ -31,8 +31,8 @@ auto marked(const plugin::Plugin& plugin, const CallPlace& place, Function funct
   return function(arguments...);
 }
 
-// The same for a function that may throw, if the plugin was written without the SDK's guard. The
-// exception may belong to another C++ runtime, so it is caught here.
+// Like marked(), for a function that may throw, which happens if the plugin was written without the
+// SDK's guard. The exception may belong to another C++ runtime, so it is caught here.
 template <class Function, class... Arguments>
 auto walled(const plugin::Plugin& plugin, const CallPlace& place, Function function, Arguments... arguments) {
   const plugin::PluginCallMark inside(plugin, place);

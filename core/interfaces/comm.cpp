@@ -13,8 +13,8 @@
 namespace gannet {
 namespace {
 
-// Runs a body that may fail in the plugin. Throws the plugin's error, unless the watch knows the
-// reason.
+// Runs a body that may fail in the plugin. Throws the watch's verdict if the watch knows the
+// reason, else the plugin's error.
 template <class Body>
 void explained(Comm& comm, Body&& body) {
   try {
@@ -47,8 +47,8 @@ Work& Work::operator=(Work&& other) noexcept {
 
 Work::~Work() { finish(); }
 
-// Buffers must outlive a collective in flight, so dropping a Work waits. It cannot throw, so it
-// logs failures.
+// Buffers must outlive a collective in flight, so dropping a Work waits for it. A destructor cannot
+// throw, so failures are logged.
 void Work::finish() noexcept {
   if (!handle_) return;
   try {
@@ -92,7 +92,7 @@ bool Work::is_over() const {
 }
 
 void Work::block(void* stream) {
-  if (!stream) return wait();  // with the watch's patience, not the plugin's
+  if (!stream) return wait();  // for as long as the watch allows, not the plugin
   if (!handle_) return;
   explained(*comm_,
             [&] { interfaces::call(comm_->plugin(), {"work_block"}, comm_->api()->work_block, comm_->self(), handle_, stream); });

@@ -17,24 +17,26 @@ namespace gannet {
 class Comm;
 class Error;
 
-// Explains why a collective does not end: the control plane's watch (control/watch.h). A Comm
-// without one waits unassisted.
+// The Comm's view of the control plane's watch (control/watch.h), which explains why a collective
+// does not end. A Comm without a watcher just waits up to its time-out.
 class Watcher {
  public:
   virtual ~Watcher() = default;
-  // Throws if something has gone wrong between the ranks.
+  // Throws the verdict if there is one.
   virtual void check() = 0;
-  // Called when the Comm lost a peer: throws the reason once it is known; returns if none is found.
+  // Called when the Comm has lost a peer. Throws the reason as soon as it is known; returns if none
+  // is found.
   virtual void explain(const Error& failure) = 0;
-  // How long the calling thread may wait for a collective; `otherwise` if its call is not watched.
+  // How long the calling thread may wait for a collective; returns `otherwise` if the thread is not
+  // in a watched call.
   virtual std::chrono::milliseconds patience(std::chrono::milliseconds otherwise) const = 0;
   // Called around every wait for other ranks.
   virtual void begin_wait() = 0;
   virtual void end_wait() = 0;
 };
 
-// Collectives as values, to be started singly or in a batch. `count` is in elements; see
-// gannet_collective in abi.h.
+// These functions describe collectives as values, which can be started singly or in a batch.
+// `count` is a number of elements; see gannet_collective in abi.h.
 namespace collective {
 gannet_collective_args all_reduce(void* buffer, uint64_t count, gannet_dtype dtype, gannet_reduce_op op = GANNET_SUM);
 gannet_collective_args broadcast(void* buffer, uint64_t count, gannet_dtype dtype, uint32_t root);
@@ -47,8 +49,9 @@ gannet_collective_args receive(void* buffer, uint64_t count, gannet_dtype dtype,
 gannet_collective_args barrier();
 }  // namespace collective
 
-// A collective in flight, or a batch of them. Destroying it without wait() waits as well, and warns
-// on failure. If it has already timed out, it is aborted instead, with everything else in flight.
+// A collective in flight, or a batch of them. The destructor waits if wait() was not called, and
+// warns on failure. If the work has already timed out, the destructor instead aborts everything
+// that is in flight on the Comm.
 class Work {
  public:
   Work() = default;
@@ -57,30 +60,31 @@ class Work {
   Work& operator=(Work&& other) noexcept;
   ~Work();
   bool pending() const { return handle_ != nullptr; }
-  // Blocks the host. Throws Error(kTimeout) or Error(kPeerLost), or the watch's verdict; legal when
-  // nothing is pending.
+  // Blocks the host. Throws Error(kTimeout) or Error(kPeerLost), or the watch's verdict; May be
+  // called when nothing is pending.
   void wait();
-  // Whether wait() would return at once.
+  // Whether the collective is over, so that wait() would return at once.
   bool is_over() const;
   // Later work of the device stream begins after the collective; the host does not wait. The work
-  // stays pending, with its buffers in use, until wait() or is_over(). With a null stream this is
-  // wait().
+  // stays pending, with its buffers in use, until wait() returns or is_over() is true. With a null
+  // stream, block() is the same as wait().
   void block(void* stream);
 
  private:
   void finish() noexcept;
   void free() noexcept;
-  // Not owned: a Comm outlives its works.
+  // Not owned: the Comm outlives its works.
   Comm* comm_ = nullptr;
   // The plugin's work handle; null if nothing is pending.
   void* handle_ = nullptr;
-  // The last wait() timed out: the collective is still in flight and uses its buffers.
+  // Whether the last wait() timed out. If so, the collective is still in flight and uses its
+  // buffers.
   bool timed_out_ = false;
 };
 
-// Ranks that call the same collectives in the same order. The core uses it through DeviceComm
-// (device/device_comm.h), which handles the stream, and HostGroup (interfaces/host_group.h), for
-// host memory.
+// A group of ranks that call the same collectives in the same order. The core uses it through
+// DeviceComm (device/device_comm.h), which handles the stream, and, for host memory, through
+// HostGroup (interfaces/host_group.h).
 class CommGroup {
  public:
   CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::string& name);
@@ -93,18 +97,19 @@ class CommGroup {
   const std::string& name() const { return name_; }
   Comm& comm() { return comm_; }
 
-  // `stream`: the native stream that produces the buffers; null for host memory, and if there are
-  // no streams.
+  // `stream`: the native stream that produces the buffers; null for host memory, and on a device
+  // without streams.
   Work start(gannet_collective_args args, void* stream);
-  // Starts a batch that progresses together, without order among its members: exchanges, many small
-  // gathers.
+  // Starts a batch of collectives that progress together, in no particular order. Used for
+  // exchanges and for many small gathers.
   Work start_many(std::vector<gannet_collective_args> batch, void* stream);
 
-  // Collective. Allocates memory that the plugin moves faster than other memory, and that the ranks
-  // of one host may share. Null if the plugin offers none: any memory will do.
+  // Must be called by all ranks of the group. Allocates memory that the plugin moves faster than
+  // other memory, and that the ranks of one host may share. Null if the plugin does not offer such
+  // memory; then any memory will do.
   std::shared_ptr<void> allocate(uint64_t bytes);
-  // Registers the caller's own memory for the lifetime of the result; null if the plugin has no use
-  // for it.
+  // Registers the caller's own memory for the lifetime of the result; null if the plugin does not
+  // use registration.
   std::shared_ptr<void> register_buffer(void* buffer, uint64_t bytes);
 
  private:
@@ -112,7 +117,7 @@ class CommGroup {
   Comm& comm_;
   std::vector<uint32_t> ranks_;
   std::string name_;
-  uint32_t rank_ = 0;  // in the group
+  uint32_t rank_ = 0;  // this rank's index in the group
   void* handle_ = nullptr;
 };
 
@@ -129,13 +134,13 @@ class Comm {
   uint32_t rank() const { return rank_; }
   uint32_t world_size() const { return world_size_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  // The dtype in which sums of a 16-bit type accumulate if the caller leaves it open; see
+  // The dtype in which sums of a 16-bit type are accumulated if the caller does not choose one; see
   // gannet_comm_api::sum_dtype.
   gannet_dtype sum_dtype(gannet_dtype dtype) const;
   gannet_comm_counters counters() const;
-  void abort();  // from any thread
+  void abort();  // may be called from any thread
   bool is_aborted() const { return aborted_; }
-  void set_watcher(Watcher* watcher) { watcher_ = watcher; }  // must outlive every collective; null: none
+  void set_watcher(Watcher* watcher) { watcher_ = watcher; }  // the watcher must outlive every collective; null: none
   Watcher* watcher() const { return watcher_; }
 
   const gannet_comm_api* api() const { return api_; }
@@ -143,15 +148,16 @@ class Comm {
 
  private:
   const plugin::Plugin& plugin_;
-  // The plugin's object was created with a view into it, and may have kept that view.
+  // Kept alive because the plugin's object was created with a view of these params, and may still
+  // use that view.
   plugin::ParamSet params_;
   const gannet_comm_api* api_;
   void* self_ = nullptr;
   uint32_t rank_ = 0, world_size_ = 1;
-  // The longest wait if no watch bounds it.
+  // The longest wait for a collective if there is no watch that limits it.
   std::chrono::milliseconds timeout_{600'000};
   Watcher* watcher_ = nullptr;
-  // Atomic: the watch's thread aborts while another waits.
+  // Atomic, since the watch's thread aborts while another thread waits.
   std::atomic<bool> aborted_{false};
 };
 

@@ -1,7 +1,7 @@
-// The numbers of a call, as passed to an optimizer with TAKES_DEVICE_NUMBERS
+// The numbers of a call in the form in which an optimizer with TAKES_DEVICE_NUMBERS gets them
 // (gannet_update_args::device_numbers).
 //
-//   const std::vector<double> numbers = numbers_of(args);   // copied to the arrays' memory
+//   const std::vector<double> numbers = numbers_of(args);   // to be copied to the memory that holds the arrays
 //   give_numbers(args, copied, numbers.size());             // replaces the host's numbers
 #pragma once
 
@@ -13,15 +13,15 @@
 
 namespace gannet {
 
-// In the order of gannet_device_number.
+// Returns the numbers in the order of gannet_device_number.
 inline std::vector<double> numbers_of(const gannet_update_args& args, bool is_skipped = false) {
   std::vector<double> numbers = {is_skipped ? 1.0 : 0.0, args.grad_scale, static_cast<double>(args.step)};
   numbers.insert(numbers.end(), args.hyper, args.hyper + args.hyper_count);
   return numbers;
 }
 
-// Clears the host's numbers, so that a plugin cannot read a number that a replayed launch would
-// have frozen.
+// Sets the device numbers and clears the host's numbers, so that a plugin cannot read a number
+// whose value a replayed launch would keep forever.
 inline void give_numbers(gannet_update_args& args, const double* numbers, uint64_t count) {
   args.device_numbers = numbers;
   args.device_number_count = count;

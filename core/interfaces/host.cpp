@@ -41,8 +41,7 @@ int32_t status_of(ErrorCode code) {
   }
 }
 
-// The guard towards plugins: no exception of the host passes into a plugin, which may be written in
-// C.
+// Keeps the host's exceptions from passing into a plugin, which may be written in C.
 template <class Body>
 int32_t guarded(gannet_error* error, Body&& body) noexcept {
   return sdk::guarded(error, [&] {
@@ -75,8 +74,8 @@ void write_log(void*, int32_t level, const char* message) noexcept {
   });
 }
 
-// A plugin's loop body. The SDK's bodies never throw. A body written without the SDK may, and its
-// message is then only logged, since a loop body has no gannet_error.
+// A plugin's loop body. A body that was written with the SDK never throws. One that was written
+// without it may throw; its message is then only logged, since a loop body has no gannet_error.
 struct LoopBody {
   gannet_loop_body body;
   void* argument;

@@ -1,4 +1,4 @@
-// The host table passed to plugins, and the implementation of its collectives.
+// The host table that plugins get, and the interface that implements its collectives.
 #pragma once
 
 #include <gannet/abi.h>
@@ -7,23 +7,23 @@
 
 namespace gannet {
 
-// Implements the table's collectives while they are open.
+// Implements the table's collectives while they are open (Host::OpenCollectives).
 class HostCollectives {
  public:
   virtual ~HostCollectives() = default;
-  // `args` has its struct_size and group checked. Throws Error.
+  // The struct_size and the group of `args` have been checked. Throws Error.
   virtual void run(const gannet_host_collective& args) = 0;
 };
 
-// A host table. Each engine owns one, so that several engines in a process have their own
-// collectives.
-// The table's address is stable and outlives every object created with it.
+// Owns a host table. Each engine has its own, so that several engines in a process have separate
+// collectives. The table's address never changes, and the table must outlive every object that was
+// created with it.
 class Host {
  public:
   Host();
   Host(const Host&) = delete;
   const gannet_host* table() const { return &table_; }
-  // Ranks of GANNET_GROUP_DATA; until set, a single process.
+  // Sets this rank and the size of GANNET_GROUP_DATA. Until then, the group is this process alone.
   void set_ranks(uint32_t rank, uint32_t size) {
     rank_ = rank;
     size_ = size;

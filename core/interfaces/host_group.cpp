@@ -9,7 +9,8 @@
 namespace gannet {
 namespace {
 
-// Checks before the group is created: a failure later would leave the other members waiting.
+// Checks the Comm before the group is created, because a later failure would leave the other
+// members waiting.
 Comm& for_host_memory(Comm& comm) {
   if (!serves_host_memory(comm.plugin()))
     throw Error(ErrorCode::kConfig,

@@ -1,13 +1,13 @@
-// Exchanges host numbers, texts and marks among a group's ranks, over a Comm for host memory. It
+// Exchanges numbers and texts in host memory among a group's ranks, over a Comm for host memory. It
 // never uses the device's Comm: the data is not in device memory, and its collectives would be
-// ordered with the device's.
+// ordered with the device's collectives.
 //
 //   group.all_reduce(totals, 2);                                 // fp64, in place
 //   for (const std::string& text : group.gather_texts(mine)) ... // by rank
 //
-// A separate group: its calls have the same order on all ranks, independent of the gradients'
-// group. Used by one thread at a time; a background thread (an asynchronous save) has its own
-// HostGroup.
+// It is a separate group: its calls must have the same order on all ranks, but independently of the
+// gradients' group. Only one thread may use it at a time; a background thread (an asynchronous
+// save) has a HostGroup of its own.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace gannet {
 
 class HostGroup {
  public:
-  // Called by every member, as CommGroup. The Comm must serve host memory.
+  // Every member must construct the group, as with CommGroup. The Comm must serve host memory.
   HostGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::string& name);
 
   uint32_t rank() const { return group_.rank(); }
@@ -29,14 +29,14 @@ class HostGroup {
   const std::string& name() const { return name_; }
   Comm& comm() { return group_.comm(); }
 
-  // Blocking; in a group of one nothing is sent.
+  // These calls block. In a group of one rank, nothing is sent.
   void all_reduce(double* values, uint64_t count, gannet_reduce_op op = GANNET_SUM);
   void broadcast(void* data, uint64_t bytes, uint32_t root);
-  void all_gather(const void* mine, void* all, uint64_t bytes);  // all: [size] parts of `bytes`, by rank
+  void all_gather(const void* mine, void* all, uint64_t bytes);  // all: [size] the ranks' data, `bytes` bytes each
   std::vector<std::string> gather_texts(const std::string& mine);
   void barrier();
 
-  // The same, asynchronous: `mine` and `all` must stay valid until the work is over.
+  // An asynchronous all_gather: `mine` and `all` must stay valid until the work is over.
   Work start_all_gather(const void* mine, void* all, uint64_t bytes);
 
  private:

@@ -17,11 +17,11 @@ class Offload {
 
   const plugin::Plugin& plugin() const { return plugin_; }
   uint64_t alignment_bytes() const;
-  void* allocate(uint64_t bytes, const std::string& name);  // a region's handle
+  void* allocate(uint64_t bytes, const std::string& name);  // returns the handle of a region
   void release(void* region);
   void* address(void* region) const;  // null if the tier is not addressable
   // read and write are asynchronous: `buffer` stays in use until wait(), which also frees the handle.
-  void* read(void* region, uint64_t offset, void* buffer, uint64_t bytes);  // a work's handle
+  void* read(void* region, uint64_t offset, void* buffer, uint64_t bytes);  // returns the handle of a transfer
   void* write(void* region, uint64_t offset, const void* buffer, uint64_t bytes);
   void wait(void* work);
 

@@ -45,7 +45,7 @@ const char* dtype_name(gannet_dtype dtype) {
   return "unknown";
 }
 
-// A piece may have several tensors: the first represents them.
+// A piece may contain several tensors; its first tensor is named.
 interfaces::CallPlace place_of(const char* call, const gannet_update_args& args) {
   return {call, args.step, args.segment_count > 0 ? args.segments[0].name : nullptr};
 }
@@ -132,7 +132,7 @@ std::string Optimizer::description() const {
   return text;
 }
 
-// A stack of many matrices may have more squares than fit in any memory.
+// Limits the size of square states: for a stack of many matrices they could exceed any memory.
 void Optimizer::check_squares() {
   has_squares_ = false;
   for (const State& state : states_) {

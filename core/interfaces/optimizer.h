@@ -1,9 +1,9 @@
 // An optimizer plugin's object for one parameter group, in C++.
 //
 //   Optimizer adam(plugin, params, host);
-//   adam.describe({.tensors = ...});                      // requirements are known from here on
-//   for (const auto& spec : adam.states()) ...            // the host allocates these
-//   adam.begin_step(step); adam.update(args); adam.end_step(step);   // throw the plugin's message
+//   adam.describe({.tensors = ...});                      // from here on, the plugin's requirements are known
+//   for (const auto& spec : adam.states()) ...            // the host allocates the states
+//   adam.begin_step(step); adam.update(args); adam.end_step(step);   // on failure, these throw the plugin's message
 #pragma once
 
 #include <deque>
@@ -28,20 +28,21 @@ class Optimizer {
     double initial_value;
     uint32_t flags = 0;  // gannet_state_flag
     uint64_t block = 1;  // PER_BLOCK: elements that share one value
-    uint64_t limit = 0;  // squares: the largest number of rows
+    uint64_t limit = 0;  // square states: the largest number of rows
     bool is_of_rank() const { return (flags & GANNET_STATE_OF_RANK) != 0; }
     bool is_served() const { return (flags & GANNET_STATE_SERVED) != 0; }
     bool is_local() const { return (flags & GANNET_STATE_LOCAL) != 0; }
     bool operator==(const State&) const = default;
 
     bool has(gannet_state_flag flag) const { return (flags & flag) != 0; }
-    // Sharded: cut into ranges like the parameters.
+    // Whether the state is sharded: cut into ranges like the parameters.
     bool is_cut() const { return extent == GANNET_STATE_PER_ELEMENT || extent == GANNET_STATE_PER_BLOCK; }
-    // Square matrices over a tensor's rows or columns, on the rank that has the whole tensor.
+    // Whether the state consists of square matrices over a tensor's rows or columns, which are on
+    // the rank that has the whole tensor.
     bool is_square() const { return extent == GANNET_STATE_ROW_SQUARE || extent == GANNET_STATE_COLUMN_SQUARE; }
-    // Replicated: every rank has all of it, for its group.
+    // Whether the state is replicated: every rank has all of it, for its parameter group.
     bool is_of_group() const { return !is_cut() && !is_square(); }
-    // For a sharded state: the number of its values for `numel` elements.
+    // For a sharded state: the number of values that belong to `numel` elements.
     uint64_t values_of(uint64_t numel) const { return (numel + block - 1) / block; }
   };
   struct Sum {
@@ -52,7 +53,7 @@ class Optimizer {
     bool operator==(const Sum&) const = default;
     bool is_of_lines() const { return scope == GANNET_SUM_OF_ROW || scope == GANNET_SUM_OF_COLUMN; }
   };
-  struct Tensor {  // gannet_tensor
+  struct Tensor {  // becomes a gannet_tensor
     std::string name;
     uint64_t id;
     std::vector<int64_t> shape;
@@ -64,15 +65,16 @@ class Optimizer {
   };
 
   Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
-  // Takes over an object that already exists, since its table has no `create`.
+  // Takes over an object of the plugin that already exists, for a table without `create`.
   Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, void* self);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
 
   const plugin::Plugin& plugin() const { return plugin_; }
-  // Must be called first, and again when parameters are added after the existing ones.
+  // Must be called first, and again whenever parameters are added, which come after the existing
+  // ones.
   void describe(const Context& context);
-  // The plugin's description as text, one item per line: the same on every rank.
+  // The plugin's description as text with one item per line. It must be the same on every rank.
   std::string description() const;
   bool has(gannet_optimizer_capability capability) const { return (capabilities_ & capability) != 0; }
   bool needs_whole_tensors() const { return has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) || !has(GANNET_OPTIMIZER_ELEMENTWISE); }
@@ -80,8 +82,9 @@ class Optimizer {
   const std::vector<Sum>& sums() const { return sums_; }
   uint64_t range_alignment() const { return range_alignment_; }
   size_t tensor_count() const { return tensors_.size(); }
-  // Rows of each square of a tensor, by index; 0: it has none. matrix_count: the number of matrices
-  // that the tensor stacks.
+  // square_rows: the number of rows of each square matrix that a state has for a tensor, given by
+  // its index; 0: there is none. matrix_count: the number of matrices that are stacked in the
+  // tensor.
   uint64_t square_rows(const State& state, uint64_t tensor) const;
   uint64_t matrix_count(uint64_t tensor) const;
   uint64_t square_numel(const State& state, uint64_t tensor) const {
@@ -90,49 +93,55 @@ class Optimizer {
   }
   bool has_squares() const { return has_squares_; }
   bool uses_seed() const { return (capabilities_ & GANNET_OPTIMIZER_USES_SEED) != 0; }
-  // For a piece of `numel` elements; 0: for begin_step and end_step.
+  // The size of the workspace for a piece of `numel` elements; 0 gives that for begin_step and
+  // end_step.
   uint64_t workspace_bytes(uint64_t numel) const { return workspace_bytes_ + numel * workspace_bytes_per_element_; }
-  // Number of values of a group state, and of a sum over lines, for all tensors described so far.
+  // group_numel: the number of values of a replicated state. line_count: the number of values of a
+  // sum over rows or columns. Both are for all tensors that were described so far.
   uint64_t group_numel(const State& state) const;
   uint64_t line_count(const Sum& sum) const { return sum.scope == GANNET_SUM_OF_ROW ? rows_ : columns_; }
-  // Whether it has states or sums that depend on a tensor's shape, which a part of a tensor does
-  // not have.
+  // Whether the optimizer has states or sums that depend on a tensor's shape, which a range of a
+  // tensor does not have.
   bool needs_lines() const;
-  // The dynamic parameters: their names and the config's values, "lr", "betas[0]" ..., and their roles.
+  // The dynamic params: their names ("lr", "betas[0]" ...), their values in the config, and their
+  // roles.
   const std::vector<std::string>& hyper_names() const { return params_.dynamic_names(); }
   const std::vector<double>& hyper_values() const { return params_.dynamic_values(); }
   const std::vector<uint32_t>& hyper_roles() const { return params_.dynamic_roles(); }
   bool owns_grad_reduction() const { return has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION); }
-  // What averages the gradients of this step (gannet_step_args::step). Always the host without
-  // owns_grad_reduction().
+  // Who averages the gradients of this step (gannet_step_args::step). Without
+  // owns_grad_reduction(), it is always the host.
   gannet_gradient_reduction reduction(uint64_t step) const;
-  // If not the host, every rank's update() gets its own unreduced gradient.
+  // Whether it is not the host. Then every rank's update() gets the rank's own, unreduced gradient.
   bool reduces_gradients(uint64_t step) const { return reduction(step) != GANNET_REDUCED_BY_HOST; }
-  // Throws Error(kUnsupported) naming the plugin and the three dtypes if it does not support them.
+  // Throws Error(kUnsupported) with the plugin's name and the three dtypes if the plugin does not
+  // support them.
   void require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const;
 
-  // From here on every call works on copies of its arrays, between canaries (optimizer_watch.h).
-  // For arrays in host memory only.
+  // After this, every call works on copies of its arrays that lie between canaries
+  // (optimizer_watch.h). Works only for arrays in host memory.
   void watch();
 
-  void begin_step(gannet_step_args args);  // the tensors are filled in
+  void begin_step(gannet_step_args args);  // fills in the tensors of `args`
   void end_step(gannet_step_args args);
   void sums(const gannet_update_args& args, uint32_t round, double* sums);
   void update(const gannet_update_args& args);
-  // The same for several pieces in one call, if the plugin takes lists; `sums`: [pieces].
+  // sums_many and update_many do the same for several pieces in one call, if takes_lists(). `sums`:
+  // [pieces].
   bool takes_lists() const { return has(GANNET_OPTIMIZER_TAKES_LISTS); }
   void sums_many(const std::vector<gannet_update_args>& pieces, uint32_t round, double* const* sums);
   void update_many(const std::vector<gannet_update_args>& pieces);
-  // Whether it reads the step's numbers from the arrays' memory (device_numbers.h).
+  // Whether the optimizer reads the step's numbers from the memory that holds the arrays
+  // (device_numbers.h).
   bool takes_device_numbers() const { return has(GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS); }
-  // Whether evaluation uses weights other than the trained ones.
+  // Whether evaluation uses different weights from the trained ones, which evaluate() computes.
   bool has_evaluation_weights() const { return api_->evaluate != nullptr; }
   void evaluate(const gannet_update_args& args);
-  // Whether steps may take their gradient at perturbed parameters: `out`, written by perturb().
+  // Whether a step may need the gradient at perturbed parameters, which perturb() writes to `out`.
   bool perturbs() const { return has(GANNET_OPTIMIZER_PERTURBS); }
   void perturb(const gannet_update_args& args);
-  // Whether some steps take a second gradient. wants_second_gradient: whether this step does
-  // (gannet_step_args::step).
+  // takes_second_gradients: whether some steps take a second gradient. wants_second_gradient:
+  // whether the given step does (gannet_step_args::step).
   bool takes_second_gradients() const { return has(GANNET_OPTIMIZER_SECOND_GRADIENT); }
   bool wants_second_gradient(uint64_t step) const;
 
@@ -145,11 +154,11 @@ class Optimizer {
   plugin::ParamSet params_;
   const gannet_optimizer_api* api_;
   void* self_ = nullptr;
-  std::deque<Tensor> tensors_;               // addresses are stable, since the plugin keeps them
-  std::vector<gannet_tensor> tensor_views_;  // [tensors_]
-  uint64_t rows_ = 0, columns_ = 0;          // totals over all tensors
+  std::deque<Tensor> tensors_;               // a deque, since the plugin keeps the addresses of its elements
+  std::vector<gannet_tensor> tensor_views_;  // one for each of tensors_
+  uint64_t rows_ = 0, columns_ = 0;          // total numbers over all tensors
   uint32_t world_size_ = 1;
-  // Copied from the plugin's description, and checked.
+  // The following members are copied from the plugin's description, after checks.
   uint64_t capabilities_ = 0, range_alignment_ = 0, workspace_bytes_ = 0, workspace_bytes_per_element_ = 0;
   bool has_squares_ = false;
   std::vector<State> states_;

@@ -10,11 +10,11 @@
 namespace gannet::description {
 namespace {
 
-// Far more than an optimizer needs: beyond these the list is damaged.
+// These limits are far above what an optimizer needs; a list that exceeds one is damaged.
 constexpr uint64_t kMost = 64, kLargestStride = 4096;
 constexpr uint64_t kLargestSquare = 16384;
 
-// The elements of a plugin's array of structs, each at least `least` bytes long.
+// The elements of a plugin's array of structs. Each must be at least `least` bytes long.
 template <class T>
 std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, size_t least, const char* what) {
   if (count > kMost) throw Error(ErrorCode::kPlugin, formatted("it declares {} {}, at most {} are possible", count, what, kMost));
@@ -31,7 +31,8 @@ std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, 
 constexpr uint32_t kFlagsOfRanks = GANNET_STATE_OF_RANK | GANNET_STATE_SERVED | GANNET_STATE_LOCAL;
 constexpr uint32_t kKnownStateFlags = GANNET_STATE_FROM_PARAMETER | kFlagsOfRanks;
 
-// The error in a square state, or in the limit of a state that is not square; "": none.
+// What is wrong with a square state, or with the limit of a state that is not square; "" if nothing
+// is.
 std::string flaw_of_square(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
   const uint64_t limit = GANNET_HAS(&spec, gannet_state_spec, limit) ? spec.limit : 0;
   if (spec.extent != GANNET_STATE_ROW_SQUARE && spec.extent != GANNET_STATE_COLUMN_SQUARE)
@@ -45,7 +46,7 @@ std::string flaw_of_square(const gannet_state_spec& spec, const gannet_optimizer
   return "";
 }
 
-// The error in a state's flags and block; "": none.
+// What is wrong with a state's flags, limit or block; "" if nothing is.
 std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
   const uint64_t alignment = std::max<uint64_t>(found.range_alignment, 1);
   if (spec.flags & ~kKnownStateFlags)
@@ -113,7 +114,8 @@ constexpr uint64_t kKnownCapabilities =
 constexpr uint64_t kLargestAlignment = 4096;
 constexpr uint64_t kLargestWorkspace = uint64_t{1} << 40, kLargestWorkspacePerElement = 4096;
 
-// The capabilities of 2.2: each needs its function, and gradients averaged by the host.
+// Checks the capabilities that came with ABI 2.2: each needs its function, and requires that the
+// host averages the gradients.
 void check_passes(const gannet_optimizer_description& found, const gannet_optimizer_api& api) {
   const bool perturbs = (found.capabilities & GANNET_OPTIMIZER_PERTURBS) != 0;
   const bool takes_second = (found.capabilities & GANNET_OPTIMIZER_SECOND_GRADIENT) != 0;
@@ -125,8 +127,8 @@ void check_passes(const gannet_optimizer_description& found, const gannet_optimi
     bad("it averages gradients itself, which excludes PERTURBS and SECOND_GRADIENT");
 }
 
-// The capabilities of 2.3. An update() that averages gradients calls collectives, so it is not a
-// single launch and cannot be replayed.
+// Checks the capabilities that came with ABI 2.3. An update() that averages gradients calls
+// collectives, so it is not a single launch and cannot be replayed.
 void check_calls(const gannet_optimizer_description& found, const gannet_optimizer_api& api) {
   const bool takes_lists = (found.capabilities & GANNET_OPTIMIZER_TAKES_LISTS) != 0;
   const bool takes_numbers = (found.capabilities & GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS) != 0;

@@ -1,5 +1,5 @@
-// Reads an optimizer plugin's description (gannet_optimizer_description). Refuses unknown or
-// contradictory entries with Error(kPlugin) and the bare reason; Optimizer::describe adds the
+// Reads an optimizer plugin's description (gannet_optimizer_description). Throws Error(kPlugin)
+// with only the reason if entries are unknown or contradictory; Optimizer::describe adds the
 // plugin's name.
 #pragma once
 

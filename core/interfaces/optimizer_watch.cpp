@@ -16,16 +16,16 @@
 namespace gannet {
 namespace {
 
-constexpr size_t kMargin = 4096;  // on either side: enough for plugins that write whole vector lanes or a page
+constexpr size_t kMargin = 4096;  // bytes on either side: enough for plugins that write a whole vector or page too much
 constexpr unsigned char kCanary = 0xc5;
 
-// Describes the position of an array element in the model.
+// Says where in the model an element of an array is.
 using ElementDescription = std::function<std::string(uint64_t element)>;
 
-// Bytes per element; 0 for a missing array, since its dtype is meaningless.
+// The bytes per element; 0 for a missing array, whose dtype is meaningless.
 uint64_t bytes_of(const void* array, uint32_t dtype) { return array ? sdk::bytes_of(dtype) : 0; }
 
-// A copy of an array, between canaries.
+// A copy of an array that lies between canaries.
 class WatchedArray {
  public:
   WatchedArray(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write,
@@ -44,7 +44,7 @@ class WatchedArray {
     std::memcpy(data(), original_, bytes_);
   }
   void* data() const { return memory_ ? memory_.get() + kMargin : nullptr; }
-  // "" if nothing is wrong.
+  // Describes the first forbidden write that is found; "" if there is none.
   std::string found() const {
     if (!memory_) return "";
     const auto differs = [](unsigned char byte) { return byte != kCanary; };
@@ -80,14 +80,15 @@ class WatchedArray {
   std::unique_ptr<unsigned char, FreeDeleter> memory_;
 };
 
-// The arrays of one call.
+// The copies of all arrays of one call.
 class WatchedArrays {
  public:
   void* add(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write,
             ElementDescription place) {
     return all_.emplace_back(std::move(name), original, count, element_bytes, may_write, std::move(place)).data();
   }
-  // Arrays shared by several pieces of a list have one copy, in which sums over lines accumulate.
+  // Adds an array that several pieces of a list may share: it has one copy, so that sums over rows
+  // and columns can accumulate in it.
   void* add_shared(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write,
                    ElementDescription place) {
     if (!original) return nullptr;
@@ -95,7 +96,7 @@ class WatchedArrays {
     if (!copy) copy = add(std::move(name), original, count, element_bytes, may_write, std::move(place));
     return copy;
   }
-  // Throws for the first array with an error; otherwise copies the results back.
+  // Throws for the first array with a forbidden write; if there is none, copies the results back.
   void finish(const plugin::Plugin& plugin, const char* function, uint64_t step) const {
     for (const WatchedArray& one : all_)
       if (const std::string found = one.found(); !found.empty())
@@ -105,7 +106,7 @@ class WatchedArrays {
 
  private:
   std::vector<WatchedArray> all_;
-  std::map<const void*, void*> shared_;  // by original array
+  std::map<const void*, void*> shared_;  // the copies, by the original array
 };
 
 ElementDescription in_tensors(const gannet_update_args& args) {
@@ -139,7 +140,7 @@ void add_hyper(WatchedArrays& arrays, const WatchContext& context, const double*
   }));
 }
 
-// What a call may write: a piece's arrays, and replicated arrays.
+// The arrays that a call may write to: arrays of the piece, and replicated ones.
 struct WriteRights {
   bool param = false, out = false, cut_states = false, group_states = false, lines = false;
 };
@@ -148,10 +149,10 @@ uint64_t values_in(const gannet_update_args& piece, const Optimizer::State& stat
   return state.is_served() ? piece.numel / context.world_size : state.values_of(piece.numel);
 }
 
-// Adds the states; sharded states belong to the piece.
+// Adds the states. Sharded states exist only if there is a piece, to which they belong.
 std::vector<void*> add_states(WatchedArrays& arrays, const WatchContext& context, void* const* states, uint64_t count,
                               const gannet_update_args* piece, const WriteRights& rights) {
-  std::vector<void*> copies(count);  // null for squares, which have a separate list
+  std::vector<void*> copies(count);  // null for square states, which are in a list of their own
   for (uint64_t s = 0; s < count; ++s) {
     const Optimizer::State& state = context.optimizer.states()[s];
     if (state.is_square()) continue;
@@ -171,7 +172,7 @@ std::vector<void*> add_states(WatchedArrays& arrays, const WatchContext& context
   return copies;
 }
 
-// Adds the sums over rows and columns; `lines` is the storage that the copy points to.
+// Adds the sums over rows and columns. `lines` is the memory that the copied list points to.
 double* const* add_lines(WatchedArrays& arrays, const WatchContext& context, double* const* originals, bool may_write,
                          std::vector<double*>& lines) {
   if (originals == nullptr) return nullptr;
@@ -183,7 +184,7 @@ double* const* add_lines(WatchedArrays& arrays, const WatchContext& context, dou
   return lines.data();
 }
 
-// Adds gannet_update_args::squares; `copies` is the storage that the list points to.
+// Adds gannet_update_args::squares. `copies` is the memory that the copied list points to.
 void* const* add_squares(WatchedArrays& arrays, const WatchContext& context, const gannet_update_args& args, bool may_write,
                          std::vector<void*>& copies) {
   if (args.squares == nullptr) return nullptr;
@@ -202,7 +203,7 @@ void* const* add_squares(WatchedArrays& arrays, const WatchContext& context, con
       arrays.add("the list of squares", copies.data(), copies.size(), sizeof(void*), false, in_list("entry")));
 }
 
-// Storage that the copies of a call point to.
+// The memory that the copied arguments of a call point to.
 struct CopiedLists {
   std::vector<void*> states, squares;
   std::vector<double*> lines;
@@ -234,7 +235,7 @@ gannet_update_args copied(WatchedArrays& arrays, const gannet_update_args& args,
   return copy;
 }
 
-// Copies all pieces of a list; `lists` is the storage that the copies point to.
+// Copies all pieces of a list. `lists` is the memory that the copies point to.
 std::vector<gannet_update_args> copied(WatchedArrays& arrays, const std::vector<gannet_update_args>& pieces,
                                        const WatchContext& context, const WriteRights& rights, std::deque<CopiedLists>& lists) {
   std::vector<gannet_update_args> copies;
@@ -242,7 +243,8 @@ std::vector<gannet_update_args> copied(WatchedArrays& arrays, const std::vector<
   return copies;
 }
 
-// Only arrays in host memory are watched, so the numbers are there as well.
+// The step of a call. Only arrays in host memory are watched, so the device numbers are in host
+// memory as well and can be read.
 uint64_t step_of(const gannet_update_args& args) {
   return args.device_numbers ? static_cast<uint64_t>(args.device_numbers[GANNET_NUMBER_STEP]) : args.step;
 }

@@ -1,12 +1,12 @@
-// "gannet": {"debug_plugins": true}: an optimizer plugin works on copies of its arrays, each
-// between canaries that are checked after every call. The results of a sound plugin do not change;
-// memory and time double.
+// Implements "gannet": {"debug_plugins": true}: an optimizer plugin works on copies of its arrays.
+// Each copy lies between canaries, which are checked after every call. The results of a correct
+// plugin do not change; memory and time double.
 //
 //   OptimizerWatch watch(plugin);
-//   watch.update(args, context, [&](const gannet_update_args& copies) { ...; });   // Error(kPluginFault) names the write
+//   watch.update(args, context, [&](const gannet_update_args& copies) { ...; });   // an Error(kPluginFault) names the write
 //
-// Detects writes outside of an array, and changed values where the contract forbids writes. Does
-// not detect reads, or writes of the value that is already there.
+// Detects writes outside of an array, and changed values in arrays that the contract does not allow
+// the call to write. Does not detect reads, or writes that store the value that is already there.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace gannet {
 
-// The plugin object's description, and its tensors.
+// The optimizer, for its description, and its tensors.
 struct WatchContext {
   const Optimizer& optimizer;
   const std::vector<gannet_tensor>& tensors;

@@ -1,4 +1,5 @@
-// Seeds of the random numbers that optimizers draw (gannet_update_args::seed, gannet_segment::seed).
+// The seeds of the random numbers that optimizers draw (gannet_update_args::seed,
+// gannet_segment::seed).
 #pragma once
 
 #include <cstdint>
@@ -7,14 +8,15 @@
 
 namespace gannet {
 
-// A tensor's seed, from its name: the same in every run, on every rank and in any group. FNV-1a.
+// A tensor's seed, which is computed from its name by FNV-1a: it is the same in every run, on every
+// rank and in any group.
 constexpr uint64_t tensor_seed(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
   return sdk::mixed_bits(hash);
 }
 
-// A step's seed, after `applied_steps` updates.
+// The seed of the step that follows `applied_steps` updates.
 constexpr uint64_t step_seed(uint64_t run_seed, int64_t applied_steps) {
   return sdk::mixed_bits(sdk::mixed_bits(run_seed) + static_cast<uint64_t>(applied_steps));
 }

@@ -1,5 +1,5 @@
-// The rows and columns of a tensor, as optimizers count them: a stack of matrices, numbered after
-// the lines of the group's earlier tensors (gannet/abi.h).
+// The rows and columns of a tensor as optimizers count them: the tensor is a stack of matrices, and
+// its rows and columns are numbered after those of the group's earlier tensors (gannet/abi.h).
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 namespace gannet {
 
 struct TensorLines {
-  uint64_t columns = 1, matrix_rows = 1;     // of each matrix
-  uint64_t first_row = 0, first_column = 0;  // in the group
-  uint64_t row_count = 0, column_count = 0;  // of the tensor
+  uint64_t columns = 1, matrix_rows = 1;     // numbers in each matrix
+  uint64_t first_row = 0, first_column = 0;  // numbers of the first ones in the group
+  uint64_t row_count = 0, column_count = 0;  // totals of the tensor
 
-  // The lines of the tensor that follows `before`.
+  // The rows and columns of the tensor that follows the one of `before`.
   static TensorLines of(const std::vector<int64_t>& shape, uint64_t numel, const TensorLines& before) {
     const auto from_the_end = [&](size_t place) {
       return shape.size() < place ? uint64_t{1} : static_cast<uint64_t>(std::max<int64_t>(shape[shape.size() - place], 1));
@@ -28,7 +28,7 @@ struct TensorLines {
     return lines;
   }
 
-  // Copies these into a gannet_tensor or a gannet_segment.
+  // Copies the members into a gannet_tensor or a gannet_segment.
   template <class T>
   void write_to(T& view) const {
     view.columns = columns;

@@ -49,8 +49,8 @@ std::shared_ptr<MeshGroups> MeshGroups::of(std::shared_ptr<ProcessGroup> world, 
 
 MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape refined)
     : world_(std::move(world)), refined_(std::move(refined)), shape_(unrefined(refined_)) {
-  // Every rank must create the same groups in the same order: subset() numbers them, and the
-  // numbers name them.
+  // Every rank must create the same groups in the same order, because subset() numbers the groups
+  // and uses the number in the name.
   data_ = group_along(shape_, kDataAxis);
   if (shape_.size(kTensorAxis) > 1) tensor_ = group_along(shape_, kTensorAxis);
   if (refined_.has(kExpertAxis)) {
@@ -67,7 +67,7 @@ MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape refined)
 // Every rank of the world creates every group of the axis in the same order, and keeps its own.
 std::shared_ptr<ProcessGroup> MeshGroups::group_along(const MeshShape& shape, const std::string& axis) const {
   if (shape.size(axis) == shape.world_size()) return world_;
-  if (!shape.has(axis)) {  // one group per rank
+  if (!shape.has(axis)) {  // each rank is a group of its own
     std::shared_ptr<ProcessGroup> own;
     for (uint32_t rank = 0; rank < shape.world_size(); ++rank)
       if (auto alone = world_->subset({rank})) own = std::move(alone);

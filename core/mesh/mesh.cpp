@@ -35,7 +35,8 @@ MeshShape::MeshShape(std::vector<MeshAxis> axes, std::vector<uint32_t> ranks) : 
   if (ranks.empty()) return;
   if (ranks.size() != world_size_)
     throw Error(ErrorCode::kArgument, formatted("a mesh of {} was given {} ranks, not {}", text(), ranks.size(), world_size_));
-  // The inverse of `ranks`; world_size_ marks a rank that has not been seen yet.
+  // The inverse of `ranks`: the place of each rank. world_size_ marks a rank that has not been seen
+  // yet.
   std::vector<uint32_t> places(world_size_, world_size_);
   for (uint32_t place = 0; place < world_size_; ++place) {
     const uint32_t rank = ranks[place];
@@ -44,7 +45,7 @@ MeshShape::MeshShape(std::vector<MeshAxis> axes, std::vector<uint32_t> ranks) : 
                                                   rank >= world_size_ ? formatted("not below {}", world_size_) : "given twice"));
     places[rank] = place;
   }
-  if (std::is_sorted(ranks.begin(), ranks.end())) return;  // each rank equals its place: keep one canonical form per mesh
+  if (std::is_sorted(ranks.begin(), ranks.end())) return;  // each rank is its own place: equal meshes have one form
   ranks_ = std::move(ranks);
   places_ = std::move(places);
 }
@@ -55,7 +56,8 @@ size_t MeshShape::index(std::string_view axis) const {
   return i;
 }
 
-// Places are row-major: the last axis varies fastest.
+// The distance between neighboring places along an axis. Places are in row-major order: the last
+// axis varies fastest.
 uint32_t MeshShape::stride(size_t axis) const {
   uint32_t stride = 1;
   for (size_t i = axis + 1; i < axes_.size(); ++i) stride *= axes_[i].size;
@@ -131,7 +133,7 @@ MeshShape MeshShape::combine(const std::vector<std::string>& axes, const std::st
   }
   if (axes.empty()) throw Error(ErrorCode::kArgument, "no axis was given to combine");
   std::vector<MeshAxis> result;
-  size_t at = axes_.size();  // index of the combined axis
+  size_t at = axes_.size();  // the index of the combined axis in `result`
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (is_combined[i] && at < axes_.size()) continue;
     if (is_combined[i]) at = result.size();

@@ -20,7 +20,7 @@ std::string list_of(const std::vector<uint32_t>& ranks) {
               "each rank is in one model group and one data group, and two such groups have one rank in common");
 }
 
-// Checks the consistency of rank `rank`'s answers about one of its groups.
+// Checks that the answers of rank `rank` about one of its groups are consistent.
 void check(uint32_t rank, const char* kind, uint32_t place, uint32_t size, const std::vector<uint32_t>& group) {
   if (group.size() != size)
     refuse(rank,
@@ -52,7 +52,7 @@ MeshShape mesh_of(const std::vector<MpuAnswers>& by_rank) {
   }
   if (uint64_t{model} * data != world)
     refuse(0, formatted("the groups are of {} model x {} data ranks, and the world has {}", model, data, world));
-  // [data][model]: the rank that claims this position.
+  // [data][model] the rank that claims the position; `world` if none does.
   std::vector<uint32_t> ranks(world, world);
   for (uint32_t rank = 0; rank < world; ++rank) {
     uint32_t& place = ranks[by_rank[rank].data_rank * model + by_rank[rank].model_rank];
@@ -61,7 +61,7 @@ MeshShape mesh_of(const std::vector<MpuAnswers>& by_rank) {
                              by_rank[rank].data_rank, place));
     place = rank;
   }
-  // The grid is complete; now the groups must be its rows and columns.
+  // Every position of the grid is taken. Checks that the groups are its rows and columns.
   for (uint32_t rank = 0; rank < world; ++rank) {
     std::vector<uint32_t> row, column;
     for (uint32_t m = 0; m < model; ++m) row.push_back(ranks[by_rank[rank].data_rank * model + m]);

@@ -11,7 +11,7 @@ namespace gannet {
 
 namespace {
 
-// The slowest-varying axis first, in DeepSpeed's rank order.
+// The axes in DeepSpeed's rank order; the first one varies slowest.
 const std::vector<std::string>& order() {
   static const auto& axes = *new std::vector<std::string>{kPipeAxis, kDataAxis, kTensorAxis};
   return axes;
@@ -45,7 +45,7 @@ MeshShape refined_by_experts(const MeshShape& mesh, int64_t experts, const std::
         formatted("{}: {} ranks along the axis 'expert' do not divide the {} along 'data', in a mesh of {}", where, experts, data,
                   mesh.text()),
         "experts are shared out among ranks along data: give a divisor of their number, or start another number of ranks");
-  // DeepSpeed's order: neighboring ranks hold different experts.
+  // As in DeepSpeed, neighboring ranks hold different experts.
   const auto degree = static_cast<uint32_t>(experts);
   return mesh.refine(kDataAxis, {{kExpertDataAxis, data / degree}, {kExpertAxis, degree}});
 }
@@ -60,8 +60,8 @@ MeshShape unrefined(const MeshShape& shape) {
 
 MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::vector<RequestedDegree>& elsewhere,
                          uint32_t world_size) {
-  std::vector<const RequestedDegree*> asked(order().size(), nullptr);  // by axis: the first request
-  const RequestedDegree* experts = nullptr;                            // likewise
+  std::vector<const RequestedDegree*> asked(order().size(), nullptr);  // the first request for each axis
+  const RequestedDegree* experts = nullptr;                            // the first request for the axis expert
   const auto first_of = [&](const RequestedDegree& degree) -> const RequestedDegree*& {
     return is_expert(degree) ? experts : asked[axis_of(degree)];
   };
@@ -84,13 +84,13 @@ MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::ve
   }
   std::vector<MeshAxis> axes;
   std::vector<std::string> factors, places;
-  uint64_t product = 1;  // of the requested degrees
+  uint64_t product = 1;  // the product of the requested degrees
   for (size_t i = 0; i < order().size(); ++i) {
     axes.push_back({order()[i], 1});
     if (!asked[i]) continue;
     factors.push_back(formatted("{} {}", order()[i], asked[i]->size));
     places.push_back(asked[i]->where);
-    // Compares by division, so that an overflowing product is not taken for a small one.
+    // Compares by division, so that a product that overflows is not mistaken for a small one.
     if (asked[i]->size > world_size || world_size / static_cast<uint64_t>(asked[i]->size) < product)
       product = uint64_t{world_size} + 1;
     if (product > world_size) continue;

@@ -15,8 +15,8 @@
 namespace gannet::nn {
 namespace {
 
-// Size of a tile. Its scores (256 KiB of fp32) stay in the second-level cache. kKeys is a multiple
-// of dropout's 64.
+// The size of a tile. Its scores (256 KiB of fp32) stay in the second-level cache. kKeys is a
+// multiple of the 64 columns for which dropout makes its words together.
 constexpr int64_t kQueries = 128, kKeys = 512;
 
 template <class T>
@@ -31,7 +31,7 @@ struct AttentionShape {
         width(qkv.size(1) / 3),
         head_width(width / heads),
         scale(T(1) / std::sqrt(static_cast<T>(head_width))) {}
-  // Offset of a head's queries (part 0), keys (1) or values (2), `row` words in.
+  // Offset of word `row` in a head's queries (part 0), keys (1) or values (2).
   int64_t place(int64_t item, int64_t part, int64_t row) const {
     return (item / heads * length + row) * 3 * width + part * width + item % heads * head_width;
   }
@@ -40,7 +40,7 @@ struct AttentionShape {
   }
 };
 
-// A matrix over memory that it does not own.
+// Returns a matrix over memory that it does not own.
 template <class T>
 at::Tensor matrix(const T* data, int64_t rows, int64_t columns, int64_t stride) {
   return at::from_blob(const_cast<T*>(data), {rows, columns}, {stride, 1}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
@@ -49,8 +49,9 @@ template <class T>
 at::Tensor transposed(const T* data, int64_t rows, int64_t columns, int64_t stride) {
   return at::from_blob(const_cast<T*>(data), {columns, rows}, {1, stride}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
 }
-// into = left * right, or += if is_added. Calls LibTorch's kernel without its dispatcher: these
-// products are parts of one operation, on threads where no operator observer is registered.
+// Computes into = left * right, or into += left * right if is_added. Calls LibTorch's kernels
+// without its dispatcher, because these products are parts of one operation, on threads where no
+// operator observer is registered.
 void multiply(at::Tensor into, const at::Tensor& left, const at::Tensor& right, bool is_added = false) {
   if (is_added)
     at::cpu::addmm_(into, left, right, 1, 1);
@@ -78,8 +79,8 @@ ScoreTile<T> tile_of(const AttentionShape<T>& shape, const at::Tensor& mask, int
 }
 
 // Calls body(first, last) over the items. For a single item, LibTorch's products would use all
-// threads and add in an order that depends on their number. An empty second item makes it run like
-// all others.
+// threads and add in an order that depends on their number. With an empty second item, that case
+// runs like all others.
 template <class Body>
 void over_items(int64_t count, const Body& body) {
   parallel_for(0, static_cast<uint64_t>(std::max<int64_t>(count, 2)), 1, [&](uint64_t first, uint64_t last) {
@@ -112,8 +113,8 @@ void forward_tiles(const AttentionShape<T>& shape, const T* qkv, const at::Tenso
                  matrix(qkv + shape.place(item, 2, key), keys, shape.head_width, from_word), key > 0);
       }
       for (int64_t row = 0; row < queries; ++row) {
-        // A word that may attend to nothing has output 0, and no gradient passes (exp(x - inf) is
-        // 0).
+        // A word that may attend to nothing has output 0 and passes no gradient, since exp(x - inf)
+        // is 0.
         const bool is_masked = sum[row] == 0;
         lse[item * shape.length + query + row] =
             is_masked ? std::numeric_limits<T>::infinity() : largest[row] + std::log(sum[row]);
@@ -124,8 +125,8 @@ void forward_tiles(const AttentionShape<T>& shape, const T* qkv, const at::Tenso
   });
 }
 
-// One item is a head of one sequence. Gradients of its keys and values are summed over its queries
-// in order.
+// One item is a head of one sequence. The gradients of its keys and values are summed over its
+// queries in order.
 template <class T>
 void backward_tiles(const AttentionShape<T>& shape, const T* gradient, const T* qkv, const at::Tensor& mask,
                     const Dropout& dropout, const T* context, const T* lse, T* result) {

@@ -1,11 +1,12 @@
-// The softmax of attention on a tile of scores, forward and backward, with its dropout.
+// Computes the softmax of attention, with its dropout, on a tile of scores, in forward and in
+// backward.
 #include <algorithm>
 #include <limits>
 #include <vector>
 
 #include "nn/kernels.h"
 
-// Highway prescribes this order.
+// Highway requires this order of directives.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nn/attention_kernels.cpp"
 #include <hwy/foreach_target.h>
@@ -32,8 +33,8 @@ void softmax(const ScoreTile<T>& tile, const Dropout& dropout, T* all_scores, T*
       max_to(top, x);
     });
     const T before = largest[row], now = std::max(before, top.largest());
-    // If everything so far is masked, the maximum is -inf: the exponentials of -inf are 0, as
-    // intended.
+    // If everything so far is masked, the maximum is -inf. With a shift of 0 the exponentials are
+    // then 0, as they should be.
     const T shift = now == -std::numeric_limits<T>::infinity() ? T(0) : now;
     if (dropout.is_on()) words_of_row(dropout, tile.first_row + row, tile.first_column, tile.columns, words.data());
     Total<T> added(0);

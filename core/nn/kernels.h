@@ -1,5 +1,5 @@
-// CPU kernels of the transformer layer: everything between its matrix products. Rows are words of a
-// micro-batch, columns are features of a word. Results do not depend on the number of threads,
+// CPU kernels of the transformer layer, for everything between its matrix products. Rows are words
+// of a micro-batch, columns are features of a word. Results do not depend on the number of threads,
 // because sums over rows use fixed chunks of rows. T is float or double.
 #pragma once
 
@@ -7,7 +7,8 @@
 
 namespace gannet::nn {
 
-// Places where the layer applies dropout; part of PhiloxCounter's last word.
+// The places where the layer applies dropout. The value becomes part of the last word of
+// PhiloxCounter.
 enum class DropoutSite : uint32_t { kAttention = 0, kAttentionOutput = 1, kLayerOutput = 2 };
 
 struct Dropout {
@@ -30,7 +31,7 @@ struct MatrixSize {
 /// inter += bias unless it is null; activated = gelu(inter).
 template <class T>
 void bias_gelu(MatrixSize size, T* inter, const T* bias, T* activated, bool is_tanh);
-/// gradient *= gelu'(inter); bias_gradient = its sums over rows.
+/// gradient *= gelu'(inter); bias_gradient = the sums of that over rows.
 template <class T>
 void gelu_backward(MatrixSize size, const T* inter, T* gradient, T* bias_gradient, bool is_tanh);
 
@@ -39,7 +40,7 @@ struct Norm {
   const T *gamma, *beta;  // [columns]
   double eps;
 };
-/// `mean` and `rstd`, one for each row, may be null.
+/// Computes layer norm. `mean` and `rstd` receive one value per row, and may be null.
 template <class T>
 void norm_forward(MatrixSize size, const T* input, const Norm<T>& norm, T* output, T* mean, T* rstd);
 
@@ -50,7 +51,7 @@ void bias_dropout_residual(MatrixSize size, T* branch, const T* bias, const T* r
 
 template <class T>
 struct NormBackward {
-  const T* gradient;  // of the output
+  const T* gradient;  // the gradient of the norm's output
   const T* kept;      // the norm's input, or its output
   bool is_output;
   const T *mean, *rstd;               // [rows]
@@ -61,8 +62,8 @@ struct NormBackward {
 template <class T>
 void norm_backward(MatrixSize size, const NormBackward<T>& of, const Norm<T>& norm, T* result);
 
-/// result = the gradient of kept elements, scaled, and 0 elsewhere; bias_gradient = its sums over
-/// rows. Without dropout `result` may be null.
+/// result = the scaled gradient of the elements that dropout kept, and 0 for the others;
+/// bias_gradient = the sums of that over rows. Without dropout `result` may be null.
 template <class T>
 void dropout_backward(MatrixSize size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient);
 
@@ -74,16 +75,16 @@ struct ScoreTile {
   T scale;
   const T* mask;          // may be null
   int64_t mask_stride;    // from row to row; 0 if all rows share one mask
-  uint64_t first_row;     // row index for dropout
-  uint64_t first_column;  // a multiple of 64
+  uint64_t first_row;     // index of the tile's first row, for dropout
+  uint64_t first_column;  // index of the tile's first column, for dropout; a multiple of 64
 };
-/// Replaces scores with exponentials relative to the row's maximum so far, with dropout but not
-/// scaled. `largest` and `sum` cover the tiles so far; `rescale` is the factor for sums and outputs
-/// of earlier tiles.
+/// Replaces scores with exponentials relative to the row's maximum so far. Dropout sets elements to
+/// 0, but does not scale the others. `largest` and `sum` cover the tiles so far; `rescale` receives
+/// the factor for outputs of earlier tiles.
 template <class T>
 void softmax_tile(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* largest, T* sum, T* rescale);
-/// Replaces scores with probabilities, with dropout and scaled, and replaces their `gradients` with
-/// the scores' gradients.
+/// Replaces scores with probabilities, to which dropout and its scale are applied. Replaces
+/// `gradients`, which are those of these probabilities, with the gradients of the scores.
 template <class T>
 void softmax_tile_backward(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* gradients, const T* lse,
                            const T* delta);

@@ -1,5 +1,5 @@
-// Shared parts of the kernels in core/nn: the rules on SIMD lanes, loops over a row, dropout words.
-// Compiled once per SIMD target; include it after <hwy/highway.h>.
+// Parts that the kernels in core/nn share: the rules of rule.h for SIMD lanes, loops over a row,
+// and dropout words. This file is compiled once per SIMD target. Include it after <hwy/highway.h>.
 #if defined(GANNET_NN_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GANNET_NN_LANES_INL_H_
 #undef GANNET_NN_LANES_INL_H_
@@ -30,8 +30,8 @@ HWY_INLINE Lanes<D> exp(Lanes<D> x) {
 
 #include "nn/rule.h"
 
-// erf(z), given exp(-z^2). Doubles use std::erf one by one, because no short formula is accurate
-// enough for them.
+// Returns erf(z); `falls` is exp(-z^2). Doubles use std::erf one by one, because no short formula
+// is accurate enough for them.
 template <class D>
 HWY_INLINE Lanes<D> erf_of(Lanes<D> z, Lanes<D> falls) {
   using T = hn::TFromD<D>;
@@ -57,7 +57,7 @@ HWY_INLINE void along(int64_t count, Body&& body) {
   for (; i < count; ++i) body(one, i);
 }
 
-// A sum or a maximum of a row, kept per lane, plus one for the remaining elements.
+// A sum or a maximum over a row. Each lane has its own, and the remaining elements have one more.
 template <class T>
 struct Total {
   using D = hn::ScalableTag<T>;
@@ -103,7 +103,7 @@ HWY_INLINE void store_lanes(D d, Lanes<D> value, hn::TFromD<D>* to) {
   hn::StoreU(value.lanes, d, to);
 }
 
-// `value` in lanes whose word is at least the threshold, else 0.
+// Returns `value` in the lanes whose word is at least the threshold, and 0 in the others.
 template <class D>
 HWY_INLINE Lanes<D> kept(D d, Lanes<D> value, const uint32_t* words, uint32_t threshold) {
   if constexpr (sizeof(hn::TFromD<D>) == 4) {
@@ -117,8 +117,8 @@ HWY_INLINE Lanes<D> kept(D d, Lanes<D> value, const uint32_t* words, uint32_t th
   }
 }
 
-// Computes dropout_word for 64 elements at a time. Counters are held in 64-bit lanes; only the
-// lower halves are used, because the product of two lower halves fills all 64 bits.
+// Computes dropout_word for 64 elements at a time. The 32-bit words of counters are held in 64-bit
+// lanes, of which multiplications use the lower halves; a product fills all 64 bits.
 HWY_INLINE void words_of_row(const Dropout& dropout, uint64_t row, uint64_t first_column, int64_t count, uint32_t* out) {
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t i = 0; i < (count + 63) / 64 * 64; ++i)
@@ -133,7 +133,7 @@ HWY_INLINE void words_of_row(const Dropout& dropout, uint64_t row, uint64_t firs
   for (int64_t group = 0; group < count; group += 64) {
     const uint64_t base = (first_column + static_cast<uint64_t>(group)) / 64 * 16;
     for (uint64_t l = 0; l < 16; l += 2 * lanes) {
-      // Even elements are in a, odd ones in b.
+      // The counters of even elements are in a, those of odd elements in b.
       auto a0 = hn::Add(steps, hn::Set(d, base + l)), b0 = hn::Add(a0, hn::Set(d, uint64_t{1}));
       auto a1 = hn::Set(d, row & 0xffffffffu), b1 = a1;
       auto a2 = hn::Set(d, row >> 32), b2 = a2;

@@ -58,7 +58,7 @@ class Math {
                           write<T>(norm_stats), write<T>(norm_stats) + size.rows);
     if (kept) {
       if (!call_.is_invertible) kept->z1 = z1;
-      if (call_.is_pre_norm || call_.is_invertible) kept->y1 = y1;  // else it is recomputed from z1
+      if (call_.is_pre_norm || call_.is_invertible) kept->y1 = y1;  // otherwise y1 is recomputed from z1
       if (!call_.is_pre_norm && !call_.is_invertible) kept->z2 = z2;
       kept->mid_stats = mid_stats;
       kept->norm_stats = norm_stats;
@@ -73,7 +73,7 @@ class Math {
     const auto product = [&](Parameter parameter, const at::Tensor& left, const at::Tensor& right) {
       if (is_needed[parameter]) of[parameter] = at::mm(left.t(), right);
     };
-    // The feed-forward part, backward.
+    // The backward of the feed-forward part.
     at::Tensor d_z2 = gradient;
     if (!call_.is_pre_norm)
       d_z2 = norm_gradient(gradient, kept.z2.defined() ? kept.z2 : out, !kept.z2.defined(), kept.norm_stats, {}, norm_,
@@ -97,7 +97,7 @@ class Math {
     d_inter.reset();
     if (!call_.is_pre_norm) d_y1.add_(d_z2);
 
-    // The middle norm and attention.
+    // The backward of the middle norm and of attention.
     const at::Tensor d_z1 = norm_gradient(d_y1, kept.z1.defined() ? kept.z1 : kept.y1, !kept.z1.defined(), kept.mid_stats,
                                           call_.is_pre_norm ? d_z2 : at::Tensor(), mid_, of[kMidNormW], of[kMidNormB]);
     kept.z1.reset(), kept.y1.reset(), d_y1.reset(), d_z2.reset();

@@ -1,11 +1,11 @@
-// GELU, layer norm, bias, dropout and residual, row by row.
+// Kernels for GELU, layer norm, bias, dropout and residual, which work row by row.
 #include <algorithm>
 #include <vector>
 
 #include "base/parallel.h"
 #include "nn/rows.h"
 
-// Highway prescribes this order.
+// Highway requires this order of directives.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nn/row_kernels.cpp"
 #include <hwy/foreach_target.h>
@@ -63,7 +63,7 @@ void gelu_backward_rows(const GeluBackwardRows<T>& of, int64_t begin, int64_t en
   }
 }
 
-// Mean and 1 / sqrt(variance + eps) of a row, in two passes over it while it is in the first-level
+// Normalizes a row. Mean and variance take two passes over the row, while it is in the first-level
 // cache.
 template <class T>
 HWY_INLINE void norm_row(const T* x, int64_t columns, const Norm<T>& norm, T* output, T* mean_out, T* rstd_out) {
@@ -193,8 +193,8 @@ HWY_AFTER_NAMESPACE();
 namespace gannet::nn {
 namespace {
 
-// Rows per chunk: small enough that every thread gets some, and large enough that there are few
-// partial sums.
+// The number of rows in a chunk. It is small enough that every thread gets some chunks, and large
+// enough that there are few partial sums.
 constexpr int64_t kChunk = 32;
 
 template <class Body>
@@ -203,8 +203,8 @@ void for_rows(int64_t rows, Body&& body) {
                        [&](uint64_t begin, uint64_t end) { body(static_cast<int64_t>(begin), static_cast<int64_t>(end)); });
 }
 
-// sums[i] is the sum over all rows, in chunks of rows that do not depend on the number of threads.
-// Calls body(begin, end, sums of the chunk).
+// Sets sums[i] to the sum of column i over all rows, which is computed in chunks of rows that do
+// not depend on the number of threads. For each chunk calls body(begin, end, sums of the chunk).
 template <class T, class Body>
 void with_sums(int64_t rows, int64_t columns, T* sums, Body&& body) {
   const int64_t chunks = (rows + kChunk - 1) / kChunk;

@@ -1,13 +1,14 @@
-// Per-element rules of the transformer layer's kernels: GELU, layer norm, the softmax of attention,
-// dropout. This text serves the CPU's loops and a GPU's: it has no include guard, no includes and
-// no namespace. Include it where GANNET_DEVICE is defined and, for V, so are +, -, *, /, fma, abs,
-// select and exp (gannet/elementwise/scalar.h, loop-inl.h). V is one number or several lanes of
-// numbers; tests compare the kernels with these functions on plain numbers.
+// The per-element rules of the transformer layer's kernels: GELU, layer norm, the softmax of
+// attention, and dropout. This file is included in loops for the CPU and for GPUs, so it has no
+// include guard, no includes and no namespace. Include it where GANNET_DEVICE is defined and where
+// V has +, -, *, /, fma, abs, select and exp (gannet/elementwise/scalar.h, loop-inl.h). V is one
+// number, or several lanes of numbers. Tests compare the kernels with these functions for plain
+// numbers.
 
 // ---- GELU
 
-// erf for floats: Abramowitz and Stegun 7.1.26, within 1.5e-7. `falls` is exp(-z^2), which the
-// gradient needs as well.
+// Approximates erf for floats by Abramowitz and Stegun 7.1.26, with an error of at most 1.5e-7.
+// `falls` is exp(-z^2), which the gradient needs as well.
 template <class V>
 GANNET_DEVICE V erf_within_float(V z, V falls) {
   const V t = V(1) / fma(V(0.3275911f), abs(z), V(1));
@@ -19,8 +20,8 @@ GANNET_DEVICE V erf_within_float(V z, V falls) {
   return select(z < V(0), -magnitude, magnitude);
 }
 
-// x * cdf(x), and its derivative cdf(x) + x * pdf(x). `erf` is erf(x / sqrt(2)), `falls` is
-// exp(-x^2 / 2).
+// These compute GELU, x * cdf(x), and its derivative, cdf(x) + x * pdf(x). `erf` is erf(x /
+// sqrt(2)), `falls` is exp(-x^2 / 2).
 template <class V>
 GANNET_DEVICE V gelu_erf(V x, V erf) {
   return x * fma(V(0.5), erf, V(0.5));
@@ -30,8 +31,8 @@ GANNET_DEVICE V gelu_erf_derivative(V x, V erf, V falls) {
   return fma(x * V(0.3989422804014326779), falls, fma(V(0.5), erf, V(0.5)));
 }
 
-// The tanh form of DeepSpeed's kernel: x * (1 + tanh(u)) / 2 with u = sqrt(2/pi) (x + 0.044715
-// x^3). (1 + tanh(u)) / 2 is the logistic function of 2u.
+// The tanh form of GELU, as in DeepSpeed's kernel, is x * gate with gate = (1 + tanh(u)) / 2 and u
+// = sqrt(2/pi) (x + 0.044715 x^3). The gate is the logistic function of 2u.
 template <class V>
 GANNET_DEVICE V gelu_tanh_gate(V x) {
   const V twice = V(1.5957691216057307117) * x * fma(V(0.044715) * x, x, V(1));
@@ -48,13 +49,14 @@ GANNET_DEVICE V gelu_tanh_derivative(V x) {
   return fma(x * slope, gate * (V(1) - gate), gate);
 }
 
-// ---- layer norm of a row: mean and rstd = 1 / sqrt(variance + eps) are the row's
+// ---- layer norm of a row, with the row's mean and rstd = 1 / sqrt(variance + eps)
 
 template <class V>
 GANNET_DEVICE V normalized(V x, V mean, V rstd) {
   return (x - mean) * rstd;
 }
-// Computed from the norm's output if its input is not kept (normalize_invertible).
+// Computes the same from the norm's output, for a norm whose input is not kept
+// (normalize_invertible).
 template <class V>
 GANNET_DEVICE V normalized_from_output(V y, V gamma, V beta) {
   return (y - beta) / gamma;
@@ -72,16 +74,16 @@ template <class V>
 GANNET_DEVICE V attention_logit(V score, V scale, V mask) {
   return fma(score, scale, mask);
 }
-// Gradient of a score with probability p and dropout factor `keep` (0, or 1 / (1 - ratio)). `delta`
-// is the row's sum of output times its gradient.
+// The gradient of a score with probability p and dropout factor `keep` (0, or 1 / (1 - ratio)).
+// `delta` is the sum, over the row's output, of each element times its gradient.
 template <class V>
 GANNET_DEVICE V score_gradient(V p, V keep, V gradient, V delta, V scale) {
   return p * fma(gradient, keep, -delta) * scale;
 }
 
-// ---- dropout: Philox 4x32-10 (Salmon et al. 2011) of the element's position. An element is kept
-// if its word is at least ratio * 2^32. Words are assigned so that loops of any width need no
-// shuffles: among 64 neighbors in a row, element 16 w + l has word w of counter l.
+// ---- dropout: an element's word is Philox 4x32-10 (Salmon et al. 2011) of its position, and the
+// element is kept if the word is at least ratio * 2^32. Words are assigned so that loops of any
+// width need no shuffles: among 64 neighbors in a row, element 16 w + l has word w of counter l.
 
 struct PhiloxCounter {
   uint32_t word[4];
@@ -97,8 +99,8 @@ GANNET_DEVICE PhiloxCounter philox(PhiloxCounter counter, uint64_t key) {
   }
   return counter;
 }
-// The counter of an element; it is shared by four of the 64 elements around `column`. `stream`
-// separates the layer's dropouts.
+// Returns the counter of an element, which four of the 64 neighbors in its group share. `stream`
+// makes the counters of the layer's different dropouts differ.
 GANNET_DEVICE PhiloxCounter dropout_counter(uint64_t row, uint64_t column, uint32_t stream) {
   return {{static_cast<uint32_t>(column / 64 * 16 + column % 16), static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32),
            stream}};

@@ -25,12 +25,14 @@ at::Tensor rows_of(const at::Tensor& x, at::ScalarType dtype) { return x.to(dtyp
 
 at::Tensor expanded(const at::Tensor& mask, const LayerCall& call, const at::Tensor& x, at::ScalarType dtype) {
   if (!mask.defined()) return mask;
-  // The kernels read contiguous rows, so a mask with one number per row is expanded in memory.
+  // The kernels read contiguous rows, so a mask with one number per row is expanded to whole rows
+  // in memory.
   const at::Tensor rows = mask.to(dtype).expand({mask.size(0), mask.size(1), mask.size(2), x.size(1)}).contiguous();
   return rows.expand({x.size(0), call.heads, x.size(1), x.size(1)});
 }
 
-// (y - beta) / gamma loses the bits that beta, or a subnormal product, shifted out of y.
+// Throws if (y - beta) / gamma would be too inaccurate: it lacks the bits of the normalized value
+// that were lost in y when beta was added, or when the product with gamma was subnormal.
 template <class T>
 void check_invertible(const at::Tensor& gamma, const at::Tensor& beta, const char* name) {
   const T *g = gamma.const_data_ptr<T>(), *b = beta.const_data_ptr<T>();
@@ -70,13 +72,13 @@ struct CallHolder : torch::CustomClassHolder {
   explicit CallHolder(const LayerCall& call) : call(call) {}
   LayerCall call;
 };
-struct Mask {  // a non-tensor argument of the node, so that it gets no gradient
+struct Mask {  // to autograd, an argument of the node that is not a tensor, so that it gets no gradient
   at::Tensor tensor;
 };
 
 class LayerFunction : public torch::autograd::Function<LayerFunction> {
  public:
-  // `inputs`: x, then the parameters.
+  // `inputs` holds x, followed by the parameters.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const LayerCall& call, const Mask& mask,
                             at::TensorList inputs) {
     LayerActivations kept;

@@ -1,4 +1,4 @@
-// The transformer layer as one autograd node: what its forward keeps, and its backward.
+// The transformer layer as one autograd node, which has its own forward and backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@ struct LayerCall {
   int64_t heads;
   double eps;
   bool is_pre_norm, is_invertible, keeps_activated, is_tanh;
-  double attention_ratio, hidden_ratio;  // for this call: 0 in evaluation mode
+  double attention_ratio, hidden_ratio;  // the ratios of this call; 0 in evaluation mode
   uint64_t key;
   uint32_t layer;
 
@@ -39,7 +39,7 @@ struct LayerCall {
   }
 };
 
-/// x: [batch, words, width]. `mask` is additive and four-dimensional, or undefined.
+/// `x` is [batch, words, width]. `mask` is additive and four-dimensional, or undefined.
 at::Tensor run_layer(const LayerCall& call, const at::Tensor& x, const at::Tensor& mask,
                      const std::array<at::Tensor, kParameters>& parameters);
 

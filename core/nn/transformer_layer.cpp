@@ -26,9 +26,9 @@ uint64_t mixed(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// Draws one number from the default generator per micro-batch, independent of the layer's size. A
-// checkpoint of a run has the generator's state, and a region's recomputation restores it. The
-// number is drawn by an operator so that a region sees which generator is used.
+// Draws one number from the default generator per micro-batch, whatever the layer's size. A
+// checkpoint of a run includes the generator's state, and the recomputation of a region restores
+// it. The number is drawn by an operator so that a region sees which generator is used.
 uint64_t key_of_micro_batch(int64_t seed) {
   at::Tensor drawn = at::empty({1}, at::kLong);
   drawn.random_();
@@ -39,7 +39,8 @@ void say_once(std::atomic<bool>& is_said, bool is_set, const char* text) {
   if (is_set && !is_said.exchange(true)) log_info(text);
 }
 
-// Numbers to add to the scores, four-dimensional; undefined if there is no mask.
+// Returns the mask as numbers to add to the scores, in four dimensions; undefined if there is no
+// mask.
 at::Tensor additive(const at::Tensor& mask, const at::Tensor& x, int64_t heads) {
   if (!mask.defined()) return mask;
   const int64_t wanted[] = {x.size(0), heads, x.size(1), x.size(1)};

@@ -24,8 +24,8 @@ namespace {
 
 constexpr int64_t kLow32 = 0xFFFFFFFF;
 
-// Philox 4x32-10 of rule.h on whole tensors. The 32-bit words are stored in int64; the 64 bits of
-// their products are correct, although the top bit is interpreted as a sign.
+// Philox 4x32-10, as in rule.h, on whole tensors. The 32-bit words are stored in int64; the 64 bits
+// of their products are correct, although the top bit is interpreted as a sign.
 struct PhiloxWords {
   at::Tensor word[4];
 };
@@ -43,7 +43,7 @@ PhiloxWords philox(PhiloxWords counter, uint64_t key) {
   return counter;
 }
 
-// Rows [first, first + count).
+// Computes rows [first, first + count) of kept_elements().
 at::Tensor kept_rows(const Dropout& dropout, int64_t first, int64_t count, int64_t columns, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   const int64_t blocks = (columns + 63) / 64;
@@ -63,7 +63,7 @@ at::Tensor dropped(const at::Tensor& value, const Dropout& dropout) {
   return at::where(kept, value.mul(dropout.scale()), at::zeros({}, value.options()));
 }
 
-// q, k, v: [batch, heads, words, head's width].
+// `q`, `k` and `v` are [batch, heads, words, width of a head].
 at::Tensor attended(const LayerCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const at::Tensor& mask) {
   const at::Tensor added = mask.defined() ? mask.to(q.scalar_type()) : mask;
@@ -71,8 +71,8 @@ at::Tensor attended(const LayerCall& call, const at::Tensor& q, const at::Tensor
   if (!dropout.is_on()) return at::scaled_dot_product_attention(q, k, v, added.defined() ? std::optional(added) : std::nullopt);
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).mul(1 / std::sqrt(static_cast<double>(q.size(-1))));
   if (!added.defined()) return at::matmul(dropped(at::softmax(scores, -1), dropout), v);
-  // A word that may attend to nothing has output 0, and no gradient passes. A softmax over only
-  // -inf would be NaN.
+  // A word that may attend to nothing has output 0 and passes no gradient. Without this, its
+  // softmax over only -inf would be NaN.
   const at::Tensor sees_nothing = added.eq(-std::numeric_limits<double>::infinity()).all(-1, /*keepdim=*/true);
   scores = scores.add(added).masked_fill(sees_nothing, 0);
   return at::matmul(dropped(at::softmax(scores, -1).masked_fill(sees_nothing, 0), dropout), v);
@@ -81,7 +81,7 @@ at::Tensor attended(const LayerCall& call, const at::Tensor& q, const at::Tensor
 }  // namespace
 
 at::Tensor kept_elements(const Dropout& dropout, int64_t rows, int64_t columns, at::Device device) {
-  // Works on a range of rows at a time, because the words take several times eight bytes per
+  // Works on a range of rows at a time, because the random words take several times eight bytes per
   // element.
   constexpr int64_t kMostElements = 1 << 24;
   const int64_t stretch = std::max<int64_t>(1, kMostElements / std::max<int64_t>(columns, 64));
@@ -96,7 +96,7 @@ at::Tensor layer_by_operators(const LayerCall& call, const at::Tensor& x, const 
   const int64_t batch = x.size(0), words = x.size(1), width = x.size(2);
   const at::ScalarType dtype = p[kQkvW].scalar_type();
   const at::Tensor in = x.to(dtype);
-  if (x.numel() == 0) {  // still depends on every parameter; all gradients are 0
+  if (x.numel() == 0) {  // the result still depends on every parameter, with gradients of 0
     at::Tensor sum = in.sum();
     for (const at::Tensor& parameter : p) sum = sum.add(parameter.mul(0).sum());
     return in.add(sum.mul(0)).to(x.scalar_type());

@@ -5,7 +5,7 @@
 namespace gannet::observe {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82F63B78;  // 0x1EDC6F41, bits reversed
+constexpr uint32_t kPolynomial = 0x82F63B78;  // 0x1EDC6F41 with its bits reversed
 
 constexpr std::array<uint32_t, 256> table() {
   std::array<uint32_t, 256> entries{};

@@ -1,4 +1,5 @@
-// csv_monitor: writes the same files as DeepSpeed, with a row per boundary.
+// Implements csv_monitor: writes the same files as DeepSpeed, with one row per accumulation
+// boundary.
 #include <algorithm>
 #include <map>
 
@@ -20,7 +21,7 @@ class CsvFiles : public Writer {
   void flush() override { output_.flush(); }
 
  private:
-  // "Train/Samples/lr" is in Train_Samples_lr.csv, under the head "step,lr".
+  // The values of "Train/Samples/lr" go to Train_Samples_lr.csv, under the header "step,lr".
   size_t file_of(const std::string& tag) {
     const auto [place, is_new] = files_.try_emplace(tag);
     if (!is_new) return place->second;

@@ -1,4 +1,4 @@
-// Writes values as JSON that every reader accepts.
+// Writes values as JSON that every JSON reader accepts.
 #pragma once
 
 #include <gannet/value.h>
@@ -7,8 +7,9 @@
 
 namespace gannet::observe {
 
-// On one line, including the newline. Numbers that JSON does not have are the strings "NaN",
-// "Infinity", "-Infinity"; bytes that are not UTF-8 (a path, a host name) become U+FFFD.
+// Returns the value on one line, including the newline. Numbers that JSON does not have become the
+// strings "NaN", "Infinity" and "-Infinity"; bytes that are not UTF-8 (in a path, a host name)
+// become U+FFFD.
 std::string json_line(const Value& value);
 
 }  // namespace gannet::observe

@@ -19,7 +19,7 @@ Monitor::Monitor(const config::Settings& settings, const Run& run) {
   flush();
 }
 
-Monitor::~Monitor() = default;  // writers write what is pending
+Monitor::~Monitor() = default;  // the writers write pending data in their destructors
 
 void Monitor::step(const Step& step) {
   for (auto& writer : writers_) writer->step(step, time());
@@ -29,7 +29,7 @@ void Monitor::step(const Step& step) {
 
 void Monitor::event(const Event& event) {
   for (auto& writer : writers_) writer->event(event, time());
-  flush();  // rare, and of interest after a crash
+  flush();  // events are rare, and of interest after a crash
 }
 
 void Monitor::flush() {

@@ -1,5 +1,5 @@
-// Reports of a run while it trains: the metrics file, CSV files, TensorBoard. The engine of rank 0
-// passes plain values; nothing here accesses a device or another rank, and nothing throws if a file
+// Reports on a run while it trains: the metrics file, CSV files, TensorBoard. The engine of rank 0
+// passes plain values. This code accesses no device and no other rank, and does not throw if a file
 // cannot be written.
 //
 //   Monitor monitor(settings, run);
@@ -20,14 +20,14 @@
 
 namespace gannet::observe {
 
-// The run at its start: the first line of the metrics file.
+// Describes the run at its start. It becomes the first line of the metrics file.
 struct Run {
   struct Plugin {
     std::string kind, name, version, file;
   };
   struct Group {
     std::string name;
-    int64_t parameters = 0;  // elements in this rank's part of the model
+    int64_t parameters = 0;  // number of parameter elements in this rank's shard of the model
     std::vector<std::pair<std::string, double>> hyper;
   };
   int64_t world_size = 1, global_step = 0, parameters = 0;
@@ -38,24 +38,24 @@ struct Run {
   std::vector<Group> groups;
 };
 
-// One step. Values are those of rank 0 unless noted otherwise.
+// One step. The values are those of rank 0, unless noted otherwise.
 struct Step {
-  int64_t step = 0, samples = 0;  // done, including this one
+  int64_t step = 0, samples = 0;  // numbers of those done, including this step
   std::optional<double> loss;     // mean over micro-batches and ranks
-  std::vector<double> lr;         // of each group, used in this step
-  std::vector<double> next_lr;    // of each group, for the next step
+  std::vector<double> lr;         // the learning rate of each group in this step
+  std::vector<double> next_lr;    // the learning rate of each group, for the next step
   std::optional<double> grad_norm;
   double loss_scale = 1, next_loss_scale = 1;
-  bool has_loss_scale = false;  // fp16
+  bool has_loss_scale = false;  // whether the loss is scaled (fp16)
   bool applied = true;
-  std::string reason;                                   // why it was skipped
-  double seconds = 0;                                   // since the previous boundary
-  std::vector<std::pair<std::string, double>> phases;   // seconds
-  std::vector<std::pair<std::string, double>> elapsed;  // ms, named like DeepSpeed's tags; with wall_clock_breakdown
-  std::vector<std::pair<std::string, int64_t>> counts;  // the program's counts, over all ranks
-  std::vector<std::pair<std::string, double>> values;   // the program's own
-  int64_t memory_bytes = 0;                             // resident
-  std::vector<std::pair<std::string, int64_t>> memory;  // bytes by purpose; empty: unknown
+  std::string reason;                                   // why the step was skipped
+  double seconds = 0;                                   // time since the previous accumulation boundary
+  std::vector<std::pair<std::string, double>> phases;   // the seconds spent in each
+  std::vector<std::pair<std::string, double>> elapsed;  // ms, named like DeepSpeed's tags; only with wall_clock_breakdown
+  std::vector<std::pair<std::string, int64_t>> counts;  // the program's counts, summed over all ranks
+  std::vector<std::pair<std::string, double>> values;   // the program's own values
+  int64_t memory_bytes = 0;                             // resident memory of the process
+  std::vector<std::pair<std::string, int64_t>> memory;  // bytes of memory by purpose; empty: unknown
 };
 
 struct Event {
@@ -80,8 +80,8 @@ class Monitor {
   void step(const Step& step);
   void event(const Event& event);
   void flush();
-  // Flushes if the last flush was at least a second ago; cheap enough to be called whenever the
-  // engine is.
+  // Flushes if the last flush was at least a second ago. It is cheap enough to be called in every
+  // call of the engine.
   void flush_if_due() {
     if (has_news_ && Clock::now() - flushed_ >= std::chrono::seconds(1)) flush();
   }
@@ -95,14 +95,14 @@ class Monitor {
   bool has_news_ = false;
 };
 
-// Whether the config enables any of them.
+// Whether the config enables any of the monitors.
 bool is_wanted(const config::Settings& settings);
 
-// The scalars of a step that monitors plot, with DeepSpeed's tags and some of the same form:
-// ("Train/Samples/lr", 0.001).
+// The scalars of a step that the monitors plot, such as ("Train/Samples/lr", 0.001). The tags are
+// DeepSpeed's, and some others of the same form.
 std::vector<std::pair<std::string, double>> scalars_of(const Step& step);
 
-// Human-readable size: "1.2 GB".
+// A size for people to read: "1.2 GB".
 std::string bytes_text(uint64_t bytes);
 
 }  // namespace gannet::observe

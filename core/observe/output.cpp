@@ -81,7 +81,7 @@ void Output::write(File& file) {
     std::error_code failure;
     if (!folder.empty()) std::filesystem::create_directories(folder, failure);
     if (failure) throw WriteFailure{formatted("cannot make its folder: {}", failure.message())};
-    // Non-blocking, because the path may be a pipe without a reader.
+    // Opened without blocking, because the path may be a pipe without a reader.
     file.handle = ::open(file.path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (file.handle < 0) fail_with(errno);
     const struct stat status = status_of(file.handle);
@@ -94,7 +94,7 @@ void Output::write(File& file) {
     }
   }
   write_all(file.handle, file.pending);
-  // Writing to a removed file succeeds; only its link count shows that it was removed.
+  // Writing to a removed file succeeds; only the link count shows that the file was removed.
   if (status_of(file.handle).st_nlink == 0) throw WriteFailure{"somebody has removed the file"};
   file.pending.clear();
   file.lines = 0;

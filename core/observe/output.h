@@ -1,10 +1,10 @@
-// Appends to files without ever stopping the run. Data that cannot be written is reported once and
-// dropped, and writing is retried a minute later: a disk that was full for a while costs the lines
-// of that time.
+// Appends to files without ever stopping the run. Data that cannot be written is dropped, which is
+// reported once, and writing is retried a minute later. So if a disk is full for a while, only the
+// lines of that time are lost.
 //
 //   Output output({.who = "gannet.metrics"});
-//   const size_t file = output.open("run1/metrics.jsonl");   // created with folders at the first flush; existing content stays
-//   output.add(file, line);                                  // in memory
+//   const size_t file = output.open("run1/metrics.jsonl");   // created with its folders at the first flush; old content stays
+//   output.add(file, line);                                  // kept in memory until the flush
 //   output.flush();
 #pragma once
 
@@ -20,9 +20,9 @@ class Output {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
-    std::string who;  // begins the warning
+    std::string who;  // the name at the beginning of the warning
     std::chrono::milliseconds retry{60'000};
-    bool is_text = true;  // a last line that a crash truncated is ended before anything is appended
+    bool is_text = true;  // if a crash truncated the last line, it is ended before anything is appended
   };
   explicit Output(Options options) : options_(std::move(options)) {}
   ~Output();
@@ -33,7 +33,8 @@ class Output {
   void add(size_t file, std::string_view bytes);
   void flush();
 
-  // Binary output must continue in another file after a failure, because a record may be truncated.
+  // The number of failures so far. After a failure, binary output must continue in a new file,
+  // because a record may be truncated.
   int64_t failures() const { return failures_; }
 
  private:
@@ -42,7 +43,7 @@ class Output {
     // failure.
     std::string path, head, pending;
     int handle = -1;
-    int64_t lines = 0;  // pending
+    int64_t lines = 0;  // number of lines in `pending`
   };
   void write(File& file);
   void fail(const std::string& path, const std::string& why);
@@ -50,8 +51,8 @@ class Output {
 
   Options options_;
   std::vector<File> files_;
-  // Set from a failed write until one succeeds. Until retry_at_, lines are dropped and counted in
-  // lost_.
+  // is_down_ is set from a failed write until a write succeeds. Before retry_at_, lines are dropped
+  // and counted in lost_.
   bool is_down_ = false;
   Clock::time_point retry_at_{};
   int64_t failures_ = 0, lost_ = 0;

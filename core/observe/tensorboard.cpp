@@ -16,7 +16,7 @@
 namespace gannet::observe {
 namespace {
 
-// ---- protobuf: each field is a tag (number << 3 | wire type), then its value
+// ---- protobuf: each field is a tag (number << 3 | wire type), followed by its value
 void put_varint(std::string& out, uint64_t number) {
   for (; number >= 0x80; number >>= 7) out += static_cast<char>(number | 0x80);
   out += static_cast<char>(number);
@@ -29,7 +29,7 @@ void put_fixed(std::string& out, Number number) {  // little-endian, like all su
   out.append(bytes, sizeof(number));
 }
 
-// Wire types: 0 varint, 1 fixed 64 bits, 2 length-delimited, 5 fixed 32 bits.
+// The wire types are 0 (varint), 1 (fixed 64 bits), 2 (length-delimited) and 5 (fixed 32 bits).
 void put_double(std::string& out, int field, double number) {
   put_varint(out, static_cast<uint64_t>(field) << 3 | 1);
   put_fixed(out, number);
@@ -53,8 +53,8 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
 
 double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// Event: wall_time 1, step 2, file_version 3, summary 5. The first event of a file names the
-// version of the format.
+// The fields of an Event are wall_time (1), step (2), file_version (3) and summary (5). The first
+// event of a file names the version of the format.
 std::string version_event() {
   std::string event;
   put_double(event, 1, wall_time());
@@ -62,7 +62,8 @@ std::string version_event() {
   return event;
 }
 
-// Summary: values 1. Value: tag 1, simple_value 2.
+// A Summary has the field value (1), which is a list. A Value has the fields tag (1) and
+// simple_value (2).
 std::string scalar_event(const std::string& tag, double value, int64_t step) {
   std::string scalar, summary, event;
   put_bytes(scalar, 1, tag);
@@ -74,11 +75,11 @@ std::string scalar_event(const std::string& tag, double value, int64_t step) {
   return event;
 }
 
-// ---- TFRecord: length, its checksum, the bytes, their checksum. Checksums are masked, so that
-// checksums of data that contains checksums stay sound.
+// ---- TFRecord: length, its checksum, the bytes, their checksum. The checksums are masked, so that
+// checksums of data that itself contains checksums are still reliable.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
-  // Rotation and constant as in TensorFlow (tensorflow/core/lib/hash/crc32c.h).
+  // The rotation and the constant are those of TensorFlow (tensorflow/core/lib/hash/crc32c.h).
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8;
 }
 

@@ -31,7 +31,7 @@ double Timers::Times::whole(TimedPhase phase) const {
   double seconds = 0;
   for (size_t around = 0; around <= kTimedCount; ++around)
     if (around != static_cast<size_t>(phase))
-      seconds += within(static_cast<TimedPhase>(around), phase);  // a wait in its own phase is already included
+      seconds += within(static_cast<TimedPhase>(around), phase);  // a wait inside the same phase is already included
   return seconds;
 }
 
@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, double>> Timers::Times::phases() const {
 }
 
 Breakdown::Breakdown(const Timers::Times& times) {
-  // step() also waits for the sums over ranks; that time counts as backward's.
+  // step() also waits for the sums over ranks; that time is counted as part of backward.
   backward_allreduce = 1e3 * times.whole(TimedPhase::kReduce);
   backward_inner = 1e3 * (times.whole(TimedPhase::kBackward) - times.within(TimedPhase::kBackward, TimedPhase::kReduce));
   backward = backward_inner + backward_allreduce;

@@ -1,8 +1,8 @@
 // Measures the time of a step by phase, for the metrics file, the monitors, wall_clock_breakdown
-// and the trace. Two clock reads per phase, no allocation.
+// and the trace. It takes two clock reads per phase and allocates nothing.
 //
 //   Timers::Scope timed(timers, TimedPhase::kUpdate);             // the engine's thread is in this phase
-//   { Timers::Wait waited(timers, TimedPhase::kOffload); ... }    // any thread waits; the enclosing phase is the engine's
+//   { Timers::Wait waited(timers, TimedPhase::kOffload); ... }    // any thread waits, within the phase of the engine's thread
 //   (timers.now() - before).own(TimedPhase::kUpdate);             // seconds, without nested phases
 #pragma once
 
@@ -22,14 +22,14 @@ enum class TimedPhase : uint8_t {
   kForward,
   kEvaluate,  // a forward that is not part of a step
   kBackward,
-  kReduce,  // until gradients are summed over ranks, unless hidden by backward
-  kStep,    // step() at a boundary: contains the next five
-  kCheck,   // norm and overflow
+  kReduce,  // the wait until gradients are summed over ranks, as far as backward does not hide it
+  kStep,    // step() at an accumulation boundary; contains the next five phases
+  kCheck,   // the gradient norm and the overflow check
   kUpdate,
-  kPublish,     // until every rank has the new parameters
+  kPublish,     // the wait until every rank has the new parameters
   kForget,      // gradients release their memory
-  kOffload,     // until pages of a slower tier are read or written
-  kGather,      // until parameters are gathered and the ranks are in step (stage 3)
+  kOffload,     // the wait until pages of a slower tier are read or written
+  kGather,      // the wait until parameters are gathered and the ranks are in step (stage 3)
   kCheckpoint,  // saving and loading
   kTell,        // the monitors themselves
   kNone,        // the program's own code
@@ -41,7 +41,8 @@ class Timers {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Time spent until some moment or between two moments. Accessors return seconds.
+  // The time spent in each phase up to a moment, or between two moments. The accessors return
+  // seconds.
   struct Times {
     std::array<std::array<int64_t, kTimedCount>, kTimedCount + 1> ns{};  // [enclosing phase][phase]
 
@@ -50,8 +51,8 @@ class Timers {
       return 1e-9 * static_cast<double>(ns[static_cast<size_t>(around)][static_cast<size_t>(phase)]);
     }
     double whole(TimedPhase phase) const;  // including nested phases
-    double own(TimedPhase phase) const;    // without nested phases: these add up to at most the elapsed time
-    // The phases that occurred, by name; step() itself is reported by its parts.
+    double own(TimedPhase phase) const;    // without nested phases, so that the sum over all phases is at most the elapsed time
+    // The phases that occurred, by name. step() itself is left out, since its parts are reported.
     std::vector<std::pair<std::string, double>> phases() const;
   };
   Times now() const;
@@ -87,7 +88,7 @@ class Timers {
     Clock::time_point began_;
   };
 
-  observe::Trace* trace = nullptr;  // null: none
+  observe::Trace* trace = nullptr;  // null: there is no trace
   bool is_traced() const { return trace && trace->is_on(); }
 
  private:
@@ -98,8 +99,8 @@ class Timers {
     if (is_traced()) trace->span(name_of(phase), began, ended);
   }
 
-  // [enclosing phase, including kNone][phase], in ns since construction. Atomic, because autograd's
-  // threads wait as well; relaxed, because nothing is ordered by these counters.
+  // [enclosing phase, including kNone][phase], in ns since construction. The counters are atomic,
+  // because autograd's threads wait as well, and relaxed, because they order nothing.
   std::array<std::array<std::atomic<int64_t>, kTimedCount>, kTimedCount + 1> ns_{};
   // The phase of the engine's thread. A Wait on another thread counts as nested in it.
   std::atomic<TimedPhase> current_{TimedPhase::kNone};

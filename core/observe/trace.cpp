@@ -36,7 +36,7 @@ std::string trace_path(const std::string& path, uint32_t rank) {
 
 Trace::Trace(Options options) : options_(std::move(options)), output_({.who = "gannet.trace"}) {
   const std::string path = trace_path(options_.path, options_.rank);
-  std::error_code ignored;  // a file that cannot be written is reported on the first write
+  std::error_code ignored;  // a file that cannot be written is reported at the first write
   std::filesystem::remove(path, ignored);
   file_ = output_.open(path);
 }
@@ -63,7 +63,7 @@ void Trace::end() {
   if (is_begun_ && !std::exchange(is_ended_, true)) output_.add(file_, "\n]\n");
 }
 
-// Names the process and the engine's thread in the viewer.
+// Gives the process and the engine's thread their names in the viewer.
 void Trace::name_thread(int64_t thread) {
   const std::string pid = std::to_string(options_.rank);
   add(R"({"name":"process_name","ph":"M","pid":)" + pid + R"(,"args":{"name":"rank )" + pid + "\"}}");

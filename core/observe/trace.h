@@ -2,13 +2,13 @@
 // chrome://tracing.
 //
 //   Trace trace({.path = "trace.json", .first_step = 10, .last_step = 12, .rank = 0});
-//   trace.at(10, 0);                            // the step and the micro-batch that follow
-//   trace.span("forward", began, ended);        // of the calling thread
-//   trace.flight("gather", "h.0.weight", began, ended, bytes);   // in flight, independent of threads: they may overlap
+//   trace.at(10, 0);                            // the step and the micro-batch that begin now
+//   trace.span("forward", began, ended);        // a phase of the calling thread
+//   trace.flight("gather", "h.0.weight", began, ended, bytes);   // a transfer, on no thread: flights may overlap
 //
 // The file is a JSON array with one event per line. It is written after each step, and stays
-// readable if a run died and left the array open. Times are those of the machine's steady clock, so
-// that the files of its ranks match.
+// readable if a run died and left the array open. The times are those of the machine's steady
+// clock, so that the files of all ranks on one machine match.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class Trace {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Options {
-    std::string path;  // "{rank}" is replaced by the rank; else ranks other than 0 add it to the name: trace.rank1.json
+    std::string path;  // "{rank}" is replaced by the rank; without it, ranks above 0 add theirs to the name: trace.rank1.json
     int64_t first_step = 10, last_step = 12;
     uint32_t rank = 0;
   };
@@ -49,14 +49,15 @@ class Trace {
   size_t file_ = 0;
   // Written under mutex_, and read without it when a phase ends.
   std::atomic<bool> is_on_{false};
-  std::mutex mutex_;  // autograd's threads report as well
+  std::mutex mutex_;  // needed because autograd's threads report as well
   int64_t step_ = 0, micro_batch_ = 0;
-  // The id of the last flight; it pairs the async events of the trace format.
+  // The id of the last flight. The id connects the two async events of a flight in the trace
+  // format.
   int64_t flights_ = 0;
   bool is_begun_ = false, is_ended_ = false;
 };
 
-// The path of a rank's trace.
+// The path of the trace file of a rank.
 std::string trace_path(const std::string& path, uint32_t rank);
 
 }  // namespace gannet::observe

@@ -8,12 +8,12 @@
 
 namespace gannet::observe {
 
-// JSON lines, schema 1 (docs/metrics.md).
+// Writes the metrics file, in JSON lines by schema 1 (docs/metrics.md).
 std::unique_ptr<Writer> metrics_file(const std::string& path);
-// DeepSpeed's format: a file per tag with the head "step,<last part of the tag>" and a row per
-// step. The step is the number of samples seen.
+// Writes CSV files in DeepSpeed's format: a file per tag, with the header "step,<last part of the
+// tag>" and one row per step. The column "step" is the number of samples seen.
 std::unique_ptr<Writer> csv_files(const std::string& folder);
-// An event file for TensorBoard; its steps are samples as well.
+// Writes an event file for TensorBoard. Its steps are numbers of samples as well.
 std::unique_ptr<Writer> tensorboard_events(const std::string& folder);
 
 }  // namespace gannet::observe

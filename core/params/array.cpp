@@ -41,7 +41,7 @@ struct Array::TierRegion {
   std::shared_ptr<Offload> tier;
   void* handle = nullptr;
   uint64_t alignment = 1;
-  std::mutex edges;  // guards read-modify-write of blocks that two stretches share
+  std::mutex edges;  // guards the read-modify-write of blocks that two transfers share
 
   ~TierRegion() {
     if (handle) tier->release(handle);
@@ -51,13 +51,13 @@ struct Array::TierRegion {
   void write(uint64_t begin, uint64_t bytes, const char* from);
 };
 
-// A buffer that is aligned for direct I/O; successive transfers reuse it.
+// Allocates a buffer aligned for direct I/O, which all transfers of one call reuse.
 at::Tensor Array::TierRegion::bounce_for(uint64_t bytes) const {
   return allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte,
                        at::kCPU);
 }
 
-// Takes any offset and length.
+// The offset and the length need not be aligned.
 void Array::TierRegion::read(uint64_t begin, uint64_t bytes, char* to) {
   const at::Tensor bounce = bounce_for(bytes);
   char* const memory = static_cast<char*>(bounce.data_ptr());
@@ -78,7 +78,7 @@ void Array::TierRegion::write(uint64_t begin, uint64_t bytes, const char* from) 
                    size = std::min(kStretchBytes - skip, bytes - done);
     const uint64_t whole = rounded_up(skip + size, alignment);
     std::unique_lock lock(edges, std::defer_lock);
-    if (skip > 0 || whole != skip + size) {  // preserve the neighbours in the first and last block
+    if (skip > 0 || whole != skip + size) {  // preserve the neighbouring bytes in the first and last block
       lock.lock();
       if (skip > 0) tier->wait(tier->read(handle, at, memory, alignment));
       if (whole != skip + size && (skip == 0 || whole > alignment))

@@ -27,7 +27,7 @@ class Transfer {
   Transfer(Transfer&& other) noexcept : tier_(other.tier_), work_(std::exchange(other.work_, nullptr)) {}
   Transfer& operator=(Transfer&& other) noexcept;
   ~Transfer();
-  void wait();  // throws the tier's Error; legal when nothing is in flight
+  void wait();  // throws the tier's Error; may be called when nothing is in flight
 
  private:
   Offload* tier_ = nullptr;
@@ -38,7 +38,8 @@ class Array {
  public:
   Array() = default;
   static Array in_memory(at::Tensor flat);
-  // Initialized to zeros. A tier that has an address (host memory) gives an array in memory.
+  // The array is initialized to zeros. If the tier's memory has an address (host memory), it is an
+  // array in memory.
   static Array on_tier(std::shared_ptr<Offload> tier, int64_t numel, at::ScalarType dtype, const std::string& name);
 
   bool defined() const { return here_.defined() || region_; }
@@ -48,17 +49,18 @@ class Array {
   int64_t numel() const { return numel_; }
   uint64_t bytes() const { return static_cast<uint64_t>(numel_) * c10::elementSize(dtype_); }
 
-  // Elements [begin, begin + numel): a view of an array in memory, else a copy.
+  // Returns elements [begin, begin + numel): a view if the array is in memory, otherwise a copy.
   at::Tensor get(int64_t begin, int64_t numel) const;
   void set(int64_t begin, const at::Tensor& values) const;
   void fill(double value) const;
 
-  // For arrays on a tier. `begin` in bytes is a multiple of the tier's alignment. The buffer is
-  // page-aligned and has room for `numel` rounded up to that alignment.
+  // Only for arrays on a tier. `begin`, converted to bytes, must be a multiple of the tier's
+  // alignment. The buffer must be page-aligned, with room for the bytes of `numel` elements rounded
+  // up to that alignment.
   Transfer start_read(int64_t begin, int64_t numel, void* buffer) const;
   Transfer start_write(int64_t begin, int64_t numel, const void* buffer) const;
 
-  // For checkpoints: the elements from `begin` on of an array that is not in memory.
+  // Returns, for checkpoints, the elements from `begin` on. The array must not be in memory.
   std::shared_ptr<StoredBytes> stored(int64_t begin) const;
 
  private:

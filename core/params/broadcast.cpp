@@ -14,7 +14,7 @@ namespace {
 // Sends the sizes of the indices and values, then their contents.
 void broadcast_sparse(const ReductionGroup& ranks, const at::Tensor& tensor, uint32_t root) {
   const at::NoGradGuard no_grad;
-  const auto part = [&](const at::Tensor& mine) {  // takes the root's shape: ranks may differ in their number of elements
+  const auto part = [&](const at::Tensor& mine) {  // has the root's shape: ranks may differ in their number of elements
     int64_t sizes[8] = {};
     for (int64_t d = 0; d < mine.dim(); ++d) sizes[d] = mine.size(d);
     ranks.host->broadcast(sizes, sizeof sizes, root);
@@ -44,7 +44,7 @@ void broadcast_sparse(const ReductionGroup& ranks, const at::Tensor& tensor, uin
 
 }  // namespace
 
-// Sent as bytes: a sum would need a dtype that the Comm can add, a copy does not.
+// The tensor is sent as bytes: a sum would need a dtype that the Comm can add, but a copy does not.
 void broadcast(const ReductionGroup& ranks, const at::Tensor& tensor, uint32_t root) {
   if (ranks.comm->size() == 1 || !tensor.defined()) return;
   if (tensor.layout() != at::kStrided) return broadcast_sparse(ranks, tensor, root);

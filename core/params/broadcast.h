@@ -13,7 +13,7 @@ namespace gannet {
 /// current stream afterwards sees the values of `root`. Sparse tensors may differ between ranks in
 /// their number of elements.
 void broadcast(const ReductionGroup& ranks, const at::Tensor& tensor, uint32_t root = 0);
-/// The same over the ranks of the data axis.
+/// The same, over the ranks of the data axis.
 void broadcast(const RankContext& context, const at::Tensor& tensor, uint32_t root = 0);
 
 }  // namespace gannet

@@ -13,10 +13,11 @@
 namespace gannet {
 namespace {
 
-// A mark is count * kIds + id. Ids counted down from the end are meetings.
+// A mark is count * kIds + id. The id is the number of a parameter or, counted down from kIds - 1,
+// of a meeting.
 constexpr int64_t kIds = int64_t{1} << 31;
-constexpr int64_t kReadNumel = 4096;  // elements: at least a page of direct I/O in every dtype
-constexpr int64_t kDone = -1;         // mark of a rank that only answers
+constexpr int64_t kReadNumel = 4096;  // in elements; at least a page of direct I/O in every dtype
+constexpr int64_t kDone = -1;         // mark of a rank that only answers the other ranks' gathers
 
 }  // namespace
 
@@ -54,7 +55,7 @@ void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   if (timers_.is_traced()) entry.began = Timers::Clock::now();
   if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel));
   if (shard.numel == 0) return;  // another rank owns it
-  // Copies this rank's shard to its place in the whole. finish() gathers from there.
+  // Copies this rank's shard to its place in the whole parameter. finish() gathers from there.
   if (param.is_here()) return copy_to_device(entry, param.get(shard.own, shard.numel));
   if (to_device_)
     entry.landing = allocate_flat(entry.range->has_owners() ? entry.numel : shard.numel, entry.range->dtype, at::kCPU);
@@ -70,11 +71,11 @@ void Gatherer::copy_to_device(GatherEntry& entry, const at::Tensor& from) {
 }
 
 // The marks are exchanged before the parameter. Otherwise ranks with different control flow would
-// silently mix parts of different parameters of the same size.
+// silently mix shards of different parameters of the same size.
 void Gatherer::gather(GatherEntry& entry, const at::Tensor& shard) {
   entry.marks.assign(comm_->size(), entry.mark);
   if (comm_->size() > 1) entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
-  if (entry.range->ranks.comm->size() == 1) {  // no collective: a host Comm would be given device memory
+  if (entry.range->ranks.comm->size() == 1) {  // no collective, because a host Comm would be given device memory
     if (shard.is_cpu() && entry.whole.is_cpu() && shard.const_data_ptr() != entry.whole.const_data_ptr())
       std::memcpy(entry.whole.data_ptr(), shard.const_data_ptr(), shard.nbytes());
     else if (shard.const_data_ptr() != entry.whole.const_data_ptr())
@@ -84,7 +85,7 @@ void Gatherer::gather(GatherEntry& entry, const at::Tensor& shard) {
   entry.gathering = exchange(entry, shard, entry.whole);
 }
 
-// All-gathers the shards, or broadcasts from the owner.
+// All-gathers the shards, or broadcasts the parameter from its owner.
 DeviceWork Gatherer::exchange(const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole) {
   if (!entry.range->has_owners()) return entry.range->ranks.comm->all_gather(shard, whole);
   if (entry.own.numel > 0 && shard.const_data_ptr() != whole.const_data_ptr()) whole.narrow(0, 0, entry.own.numel).copy_(shard);
@@ -135,8 +136,8 @@ std::string Gatherer::name_of(int64_t mark) const {
   return formatted("reads '{}'", entries_[id].range->parameters[entries_[id].parameter].name);
 }
 
-// Every gather is preceded by its mark. The ranks that still run agree with each other, which they
-// check themselves.
+// Every gather is preceded by an exchange of marks. The ranks that are still running check
+// themselves that their marks agree, so this rank follows the first one that it finds.
 void Gatherer::answer() {
   std::vector<int64_t> marks(comm_->size());
   for (;;) {
@@ -150,7 +151,7 @@ void Gatherer::answer() {
                      whole = at::empty({entry.numel}, shard.options());
     exchange(entry, shard, whole).wait();
   }
-  gathers_ = 0;  // the ranks have counted differently
+  gathers_ = 0;  // the ranks have counted different numbers of gathers
 }
 
 void Gatherer::meet(const char* where) {
@@ -168,7 +169,7 @@ void Gatherer::meet(const char* where) {
 void Gatherer::compare(int64_t mark, const std::vector<int64_t>& marks) const {
   for (uint32_t rank = 0; rank < comm_->size(); ++rank) {
     if (marks[rank] == mark || marks[rank] == kDone) continue;
-    comm_->comm().abort();  // the parameter is in flight between ranks that mean different ones
+    comm_->comm().abort();  // a gather is in flight between ranks that expect different parameters
     throw Error(ErrorCode::kMismatch,
                 formatted("the ranks use parameters in different orders in {}: rank {} {} where rank {} {}", place_(),
                           comm_->rank(), name_of(mark), rank, name_of(marks[rank])),

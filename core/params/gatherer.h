@@ -19,59 +19,60 @@ namespace gannet {
 
 class Gatherer : public zero::ParameterSource {
  public:
-  struct CopyToDevice {  // copies from host memory, for parameters kept there beside a device with its own memory
+  struct CopyToDevice {  // copies parameters from host memory to a device that has its own memory
     Queue queue;
-    std::function<void*()> stream;  // the operators' stream: memory is reused, and operators in flight may still read it
+    std::function<void*()> stream;  // the operators' stream; a copy waits for it, since operators may still read the memory
   };
   // `place` returns the current position in the program, for errors ("forward of step 3").
   Gatherer(DeviceComm* comm, HostGroup* ranks, Timers& timers, std::optional<CopyToDevice> to_device,
            std::function<std::string()> place)
       : comm_(comm), ranks_(ranks), timers_(timers), to_device_(std::move(to_device)), place_(std::move(place)) {}
 
-  void add(const Range& range, size_t parameter);  // assigns the next number; ranges must outlive the gatherer
+  void add(const Range& range, size_t parameter);  // assigns the next number to the parameter; ranges must outlive the gatherer
 
   int64_t numel_to_gather(size_t parameter) const override;
   void start(size_t parameter, const at::Tensor& whole) override;
   void finish(size_t parameter) override;
   void drop(size_t parameter) noexcept override;
 
-  // For a rank that has finished: contributes its shards to the other ranks' gathers until none
-  // gathers.
+  // For a rank that has finished: contributes its shards to the other ranks' gathers until every
+  // rank has finished.
   void answer();
-  // A point that all ranks must reach together. An error names a rank that gathers instead.
+  // Marks a point that all ranks must reach together. Throws an error that names a rank that does
+  // something else instead, such as a gather.
   void meet(const char* where);
 
  private:
   struct GatherEntry {
     const Range* range;
     size_t parameter;            // index in the range
-    zero::Shard own;             // this rank's part, in its array; numel 0: another rank owns the parameter
-    int64_t numel = 0;           // of the gather buffer
+    zero::Shard own;             // this rank's shard, with its place in the array; numel 0: another rank owns the parameter
+    int64_t numel = 0;           // elements of the gather buffer
     int64_t mark = 0;            // what this rank gathers, and its sequence number
     std::vector<int64_t> marks;  // [ranks]
-    at::Tensor whole;            // destination
-    Transfer reading;            // of this rank's shard from a drive
-    at::Tensor landing;          // host memory between a drive and the device
+    at::Tensor whole;            // destination of the gather
+    Transfer reading;            // the read of this rank's shard from a drive
+    at::Tensor landing;          // host memory for values on their way from a drive to the device
     Event copied;                // recorded after the copy to the device
     Work marking;
     DeviceWork gathering;
     Timers::Clock::time_point began{};  // set while traced
   };
   void copy_to_device(GatherEntry& entry, const at::Tensor& from);
-  at::Tensor place_of(const GatherEntry& entry) const;  // this rank's part of the whole
+  at::Tensor place_of(const GatherEntry& entry) const;  // the place of this rank's shard in the whole
   DeviceWork exchange(const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole);
   void gather(GatherEntry& entry, const at::Tensor& shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 
   bool is_apart(const GatherEntry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
-  DeviceComm* comm_;  // of the data axis: all its ranks gather the same parameters, each over the ranks of its range
-  HostGroup* ranks_;  // the same ranks; exchanges marks
+  DeviceComm* comm_;  // Comm of the data axis; all its ranks gather the same parameters, each over the ranks of its range
+  HostGroup* ranks_;  // the same ranks, which exchange their marks over it
   Timers& timers_;
   std::optional<CopyToDevice> to_device_;
   std::function<std::string()> place_;
   std::vector<const char*> meetings_;  // identified by their index
-  std::deque<GatherEntry> entries_;    // a deque: Work does not copy
+  std::deque<GatherEntry> entries_;    // a deque, because a Work cannot be copied
   int64_t gathers_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Parameters that are gathered on demand, from forward to step, by the operators that read them.
+// Gathers parameters on demand, from forward to step, for the operators that read them.
 #include <gannet/log.h>
 
 #include "base/format.h"

@@ -24,11 +24,11 @@ namespace gannet::zero {
 namespace {
 
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-// Below kKey: for threads whose operators gather nothing; translates the error for an absent
-// parameter.
+// A key below kKey, for threads whose operators gather nothing. Its fallback translates the error
+// for an absent parameter.
 constexpr c10::DispatchKey kErrorKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
-// LibTorch throws when an operator reads absent bytes; this translates the exception.
+// Runs an operator, and translates the exception that LibTorch throws when it reads absent bytes.
 void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
   try {
     op.redispatchBoxed(below, stack);
@@ -77,7 +77,7 @@ std::vector<at::Tensor> made_by(const c10::OperatorHandle& op, const torch::jit:
   return made;
 }
 
-// The watched parameters that an operator uses, by residency, each once.
+// The watched parameters that an operator uses, grouped by residency, each listed once.
 class OperatorUses {
  public:
   void look_at(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -159,14 +159,15 @@ void run_with_parameters(const c10::OperatorHandle& op, const torch::jit::Stack&
 
 std::atomic<int> observing = 0;
 
-// Composed of other operators for these keys: its one kernel calls them through the dispatcher.
+// Whether the operator is composed of other operators for these keys: its only kernel then calls
+// them through the dispatcher.
 bool is_composite(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(keys));
 }
 
-// While it lives, the operators inside the current one are intercepted too; their parameters are
-// already here.
+// During its lifetime, the operators that the current one calls are intercepted too; their
+// parameters have already been gathered.
 class InnerInterception {
  public:
   InnerInterception() : was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)) {
@@ -234,9 +235,10 @@ void register_once() {
   static_cast<void>(elsewhere);
 }
 
-// How often this thread has included a key, and whether it was included before the first time. An
-// autograd thread inherits it from the thread that called backward, with LibTorch's state, and a
-// recomputation there must not remove it.
+// The number of scopes on this thread that currently include a dispatch key, and whether the key
+// was already included before the outermost one. An autograd thread inherits the key, with
+// LibTorch's other thread-local state, from the thread that called backward; a recomputation on the
+// autograd thread must not remove it.
 struct KeyInclusion {
   int count = 0;
   bool was_included = false;
@@ -310,7 +312,7 @@ ObserverScope::ObserverScope(std::shared_ptr<Observer> observer)
 ObserverScope::~ObserverScope() {
   --observing;
   observer_->is_over_ = true;
-  if (!armed_.is_of_this_thread()) static_cast<void>(carried_.release());  // would restore another thread's state here
+  if (!armed_.is_of_this_thread()) static_cast<void>(carried_.release());  // it would restore another thread's state here
 }
 
 Interception::Interception() {

@@ -1,5 +1,5 @@
 // Lays out tensors in a flat buffer, cuts it into buckets, and cuts each bucket into one shard per
-// rank. Numbers only.
+// rank. Computes with numbers only, not with tensors.
 //
 //   Layout layout = lay_out({10, 100, 7}, /*bucket_numel=*/160, /*ranks=*/2);
 //   for (const Shard& shard : shards_of(layout, /*rank=*/0, 2)) ...        // what rank 0 owns
@@ -15,11 +15,11 @@
 
 namespace gannet::zero {
 
-// Alignment of every tensor and every shard, in elements: a cache line of the smallest dtype.
+// Alignment of every tensor and every shard, in elements: one cache line in the smallest dtype.
 inline constexpr int64_t kAlignment = 32;
 
-// Largest bucket of gradients and page of states, in elements, so that the first is in flight while
-// the others are computed.
+// The limit, in elements, for a bucket of gradients and for a page of states. It makes them small
+// enough that the first one is in flight while the others are computed.
 inline constexpr int64_t kOverlapNumel = 8 << 20;
 
 struct Bucket {
@@ -44,7 +44,7 @@ Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_
 // `ranks` times as many elements as its largest tensor.
 Layout lay_out_whole(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks, int64_t alignment = kAlignment);
 
-// A rank's part of a bucket.
+// The part of a bucket that one rank owns.
 struct Shard {
   int64_t offset = 0;  // in the flat buffer
   int64_t own = 0;     // in the rank's shard buffers

@@ -22,8 +22,9 @@ struct IValue;
 namespace gannet::zero {
 
 // A composite operator, such as linear or einsum, is not reported; the operators that it calls are.
-// Each piece of work is therefore reported once. `stack` ends with the arguments, and after
-// `run()`, which the observer calls once, with the results. Parameters have been gathered by then.
+// Each piece of work is therefore reported once. The observer must call `run()` once; `stack` ends
+// with the arguments before that call, and with the results after it. The parameters that the
+// operator reads have already been gathered.
 class Observer : public c10::DebugInfoBase {
  public:
   virtual void on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack,
@@ -38,7 +39,7 @@ Observer* observer_here();
 
 // During its lifetime, the observer sees the operators of this thread and of the backward passes
 // that start on it, because LibTorch carries the thread state that names it into autograd's
-// threads. While no observer is active in the process, it costs an operator one load.
+// threads. While no observer is active in the process, an operator pays only for one load.
 class ObserverScope {
  public:
   explicit ObserverScope(std::shared_ptr<Observer> observer);

@@ -4,8 +4,8 @@
 
 namespace gannet {
 
-// The range's shards. An unsharded range is one piece, or one piece per tensor if autograd's own
-// gradients are used.
+// Returns one piece per sub-group of the range, or one per tensor if autograd's own gradients are
+// used.
 std::vector<Piece> whole_pieces(const Range& range) {
   std::vector<Piece> pieces;
   bool is_flat = true;
@@ -37,7 +37,7 @@ std::vector<Piece> whole_pieces(const Range& range) {
 std::vector<int64_t> page_ends(const Range& range, int64_t page_numel) {
   if (page_numel == kNoPages) return {range.shard_numel};
   std::vector<int64_t> ends;
-  int64_t begin = 0, border = 0;  // `begin` of the open page; `border` is the last position where it may end
+  int64_t begin = 0, border = 0;  // the open page starts at `begin`; `border` is the last position where it may end
   // Extends the page to `next`, the next position where it may end. In padding it may end anywhere.
   const auto extend = [&](int64_t next, bool is_padding) {
     if (next - begin > page_numel && border > begin) ends.push_back(begin = border);

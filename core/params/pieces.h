@@ -9,31 +9,33 @@
 
 namespace gannet {
 
-// In elements. Pages begin at multiples of it: at least a page of direct I/O in every dtype.
+// Pages begin at multiples of this number of elements, which is at least one page of direct I/O in
+// every dtype.
 inline constexpr int64_t kPageGranularity = 4096;
 inline constexpr int64_t kNoPages = std::numeric_limits<int64_t>::max();
 
 struct Piece {
   at::Tensor grad;    // dense, of numel elements
-  zero::Shard place;  // in the whole range, and in this rank's arrays
+  zero::Shard place;  // its place in the whole range and in this rank's arrays
   size_t sub_group;   // index into range.sub_groups
-  size_t first;       // its first tensor
+  size_t first;       // index of its first tensor
   const Segment* segments;
   size_t segment_count;
-  std::vector<Segment> tensor_segments;  // storage of `segments`, unless the range owns it
-  int64_t lag = 0;                       // of all its tensors (TrainedParameter)
+  std::vector<Segment> tensor_segments;  // holds the segments, unless the range owns them
+  int64_t lag = 0;                       // the lag of all its tensors (TrainedParameter::lag)
 };
 
-// Ends of the pages of at most `page_numel` elements of this rank's arrays. If the range keeps
-// whole tensors, pages end at tensor borders, so a page may exceed `page_numel` if it has only one
-// tensor.
+// The ends of the pages into which this rank's arrays are cut, of at most `page_numel` elements
+// each. If the range keeps whole tensors, pages end at tensor borders, so a page with only one
+// tensor may exceed `page_numel`.
 std::vector<int64_t> page_ends(const Range& range, int64_t page_numel);
 
-// In range order. No piece crosses the end of such a page.
+// Returns the pieces of a range, in its order. No piece crosses the end of a page (page_ends).
 std::vector<Piece> pieces_of(const Range& range, int64_t page_numel);
 
-// The same pieces, cut where the number of updates differs between tensors, without the tensors
-// that this update skips. `lags`: [parameters of the range], kSkipped for those.
+// Cuts the pieces where the number of updates differs between tensors, and leaves out the tensors
+// that this update skips. `lags`: [parameters of the range] the lag of each, or kSkipped to leave
+// it out.
 inline constexpr int64_t kSkipped = std::numeric_limits<int64_t>::min();
 std::vector<Piece> cut_by_lag(std::vector<Piece> pieces, const Range& range, const std::vector<int64_t>& lags);
 

@@ -1,5 +1,5 @@
-// Gives ranges their memory: cuts them into buckets and shards, allocates them, and copies rank 0's
-// values to every rank.
+// Gives ranges their memory: cuts them into buckets and shards, allocates their buffers, and copies
+// rank 0's values to every rank.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -23,10 +23,10 @@ constexpr const char* kHowToRead =
     "read it in forward or backward on the thread that called them, on another thread under engine->guard(), or under a "
     "zero::GatheredParameters guard";
 
-// In elements: a page of direct I/O in the smallest dtype.
+// The number of elements in a page of direct I/O, in the smallest dtype.
 constexpr int64_t kDriveAlignment = 2048;
 
-// The real view of a tensor, which flat buffers store.
+// The tensor as real numbers, which flat buffers store.
 at::Tensor real_view(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor; }
 
 }  // namespace
@@ -41,7 +41,8 @@ void ParameterStore::place(const GradientMemory& gradient_memory) {
   if (is_first && context_.param_tier_is_drive) report_drive();
 }
 
-// Reports how much of the parameters max_in_cpu keeps in memory. Closes a tier that holds nothing.
+// Reports how many elements of the parameters max_in_cpu keeps in memory. Closes the tier if it
+// holds nothing.
 void ParameterStore::report_drive() {
   int64_t kept = 0, all = 0;
   for (const auto* each : {&ranges_, &frozen_})
@@ -75,8 +76,8 @@ void ParameterStore::cut_range(Range& range) {
   // Experts that only one rank holds are cut into one shard, so that every range has the same form.
   if (context_.comm->size() > 1) range.sharding_ = static_cast<Sharding>(zero.stage);
   range.is_gathered_on_demand_ = is_gathered_on_demand(range.placement);
-  // Reads from a drive must begin at offsets valid for direct I/O: those of parameters, and of
-  // tensors at the start of a page.
+  // Reads from a drive begin at a parameter, or at a tensor that starts a page. These must be at
+  // offsets that are valid for direct I/O.
   const int64_t alignment =
       std::max(range.alignment, range.keeps_whole_tensors && (context_.state_tier || context_.param_tier) ? kPageGranularity
                                 : range.placement == Placement::kDrive                                    ? kDriveAlignment
@@ -203,7 +204,8 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
   }
 }
 
-// Stores this rank's part of a bucket. `whole` has the bucket's values, of masters or parameters.
+// Stores this rank's part of a bucket. `whole` has the values of the bucket's masters or
+// parameters.
 void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& whole) {
   const int64_t begin = range.layout.buckets[bucket].offset;
   const zero::Shard part =
@@ -221,7 +223,7 @@ void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& w
   const int64_t counted = counted_numel(parameter);
   const bool is_small =
       counted <= zero.param_persistence_threshold && persistent_numel_ + counted <= zero.model_persistence_threshold;
-  if (is_small || parameter.is_complex) {  // a gather has one dtype, the one of the range
+  if (is_small || parameter.is_complex) {  // a gather has only one dtype, that of the range
     persistent_numel_ += counted;
     parameter.persistent = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
     move_leaf(parameter.tensor, Range::shaped(parameter.persistent, parameter));
@@ -266,7 +268,7 @@ void ParameterStore::add_average(Range& range) const {
 }
 
 void ParameterStore::restart_average(const Range& range, size_t parameter) const {
-  constexpr int64_t kStretch = 1 << 22;  // elements at a time, to bound memory for arrays on a drive
+  constexpr int64_t kStretch = 1 << 22;  // elements per copy, to limit the memory that arrays on a drive need
   for (const zero::TensorPart& part : range.parts)
     for (int64_t done = 0; part.tensor == parameter && done < part.numel; done += kStretch) {
       const zero::Shard place{part.offset + done, part.own + done, std::min(kStretch, part.numel - done)};

@@ -1,5 +1,5 @@
-// Distributes new values: shards to the other ranks after an update, parameters from masters after
-// a load.
+// Distributes new values: sends shards to the other ranks after an update, and copies masters to
+// parameters after a load.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -11,7 +11,8 @@
 
 namespace gannet {
 
-// Splits a shard, which may be on a drive, into parts of at most one page, so that memory suffices.
+// Splits a shard, which may be on a drive, into parts of at most one page, so that each of them
+// fits in memory.
 std::vector<zero::Shard> ParameterStore::in_parts(const zero::Shard& shard) const {
   std::vector<zero::Shard> parts;
   for (int64_t done = 0; done < shard.numel; done += page_numel())
@@ -40,7 +41,7 @@ void ParameterStore::finish_publishing() {
   publishing_.clear();
 }
 
-// Gathers the small parameters that every rank keeps whole beside sharded ones.
+// Gathers the small parameters that every rank keeps whole alongside sharded ones.
 void ParameterStore::all_gather_persistent(Range& range) {
   if (range.has_owners()) return broadcast_persistent(range);
   std::vector<size_t> staying;
@@ -61,7 +62,8 @@ void ParameterStore::all_gather_persistent(Range& range) {
     mine.narrow(0, at, part(p)).copy_(range.param.get(range.layout.buckets[p].offset / ranks, part(p)));
     at += part(p);
   }
-  // A single rank has all of it. Its Comm may be the host's, which cannot read device memory.
+  // A single rank already has everything. Its Comm may be the host's, which cannot read device
+  // memory.
   if (ranks == 1)
     all.view({-1}).copy_(mine);
   else
@@ -73,7 +75,7 @@ void ParameterStore::all_gather_persistent(Range& range) {
   }
 }
 
-// The same for ranges where one rank owns each parameter.
+// The same, for ranges in which each parameter is owned by one rank.
 void ParameterStore::broadcast_persistent(Range& range) {
   Timers::Wait timed(context_.timers, TimedPhase::kPublish);
   for (size_t p = 0; p < range.parameters.size(); ++p) {

@@ -1,5 +1,5 @@
-// The parameters of one group and dtype in flat buffers: the unit of the optimizer, the reduction
-// and the norm.
+// The parameters of one group and dtype, in flat buffers. The optimizer, the reduction and the norm
+// work on one range at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,16 +28,16 @@ struct Piece;
 
 struct TrainedParameter {
   std::string name;
-  uint64_t index = 0;  // in its group, in the order of the model
+  uint64_t index = 0;  // position in its group, in the order of the model
   uint64_t id = 0;     // unique in the process, the same on every rank
-  TensorLines lines;   // of the whole tensor, in its group
-  at::Tensor tensor;   // the module's tensor; its data is a view of Range::param, or gathered on demand
+  TensorLines lines;   // the rows and columns of the whole tensor, in its group
+  at::Tensor tensor;   // the module's tensor; its data is a view of Range::param, or is gathered on demand
   std::vector<int64_t> shape;
   int64_t numel = 0;
-  int64_t offset = 0;  // elements into the range's flat buffers
-  // This step's gradient so far, undefined before the first. It is a slice of Range::grad or, if
-  // there is no rank to average with, the tensor that autograd made (taken over, not copied).
-  // Always undefined if gradients are sharded.
+  int64_t offset = 0;  // position in the range's flat buffers, in elements
+  // This step's gradient so far; undefined before the first one arrives. It is a slice of
+  // Range::grad or, if there is no rank to average with, the tensor that autograd made (taken over,
+  // not copied). Always undefined if gradients are sharded.
   at::Tensor held;
   // How the mesh's tensor or expert axis splits the whole tensor into boxes; null: not split. All
   // other members, `shape` included, describe this rank's tensor.
@@ -47,24 +47,24 @@ struct TrainedParameter {
   // frozen. Negative if the program's optimizer brought a state with updates that the engine did
   // not count.
   int64_t lag = 0;
-  bool is_moved = false;  // in a frozen range: it is now trained, in another range
-  // State in which the engine left `tensor`. The next audit attributes differences to the program
-  // (engine/module_audit.h).
+  bool is_moved = false;  // for a parameter of a frozen range: it is now trained, as part of another range
+  // The state in which the engine left `tensor`. The next audit attributes any difference from it
+  // to the program (engine/module_audit.h).
   struct TensorSnapshot {
     const c10::StorageImpl* storage = nullptr;
-    int64_t offset = 0;            // in the storage, elements
-    std::vector<int64_t> strides;  // of `tensor`
+    int64_t offset = 0;            // in the storage, in elements
+    std::vector<int64_t> strides;  // the strides of `tensor`
     uint32_t version = 0;          // incremented by every in-place write except through .data()
     uint64_t sample = 0;           // hash of a sample of elements, if the program's values are not the masters themselves
   } left;
-  // If parameters are sharded: the index in the residency (params/residency.h) or, if small, the
-  // padded persistent copy.
+  // If parameters are sharded: the index in the residency (params/residency.h) or, for a small
+  // parameter, the padded persistent copy.
   std::optional<size_t> resident;
   at::Tensor persistent;  // [its bucket's numel]
 };
 
-// What ZeRO shards of a range; this rank then has a shard of it instead of the whole. Each level
-// includes those before it.
+// The data of a range that ZeRO shards; this rank then has only a shard of it instead of the whole.
+// Each level includes those before it.
 enum class Sharding { kNone, kStates, kGradients, kParameters };
 
 // A part of a range as optimizers see it. The stride of the array passed to them is the size of
@@ -88,7 +88,7 @@ enum class Placement { kDevice, kHost, kDrive };
 struct Range {
   size_t group = 0;
   Placement placement = Placement::kDevice;
-  at::ScalarType dtype;                      // of the module's parameters
+  at::ScalarType dtype;                      // dtype of the module's parameters
   at::ScalarType master_dtype;               // fp32 for 16-bit parameters, else dtype
   at::ScalarType grad_dtype;                 // accumulation dtype
   std::vector<TrainedParameter> parameters;  // either all are split along the same axis, or none is
@@ -96,43 +96,43 @@ struct Range {
   bool is_of_experts() const { return is_split() && parameters[0].split->is_along_expert; }
   bool is_split_along_tensor() const { return is_split() && !is_of_experts(); }
   ReductionGroup ranks;  // the ranks with the same parameters: gradients are summed and states sharded over them
-  // Name of a parameter that other pipeline stages hold too; "": not tied. It then has its own
-  // range, with the same shards on each of them. Its gradients are summed over the stages at a
-  // boundary (engine/ties.h).
+  // Name of a parameter that other pipeline stages hold too; "": not tied. A tied parameter has its
+  // own range, with the same shards on each of these stages. Its gradients are summed over the
+  // stages at a boundary (engine/ties.h).
   std::string tie;
-  bool is_counted_elsewhere = false;  // in the norm, by the first of those stages
-  double gradient_ratio = 1;          // number of ranks along data over the divisor of the gradient sum
+  bool is_counted_elsewhere = false;  // the first of those stages counts it in the norm
+  double gradient_ratio = 1;          // number of ranks along data, divided by the divisor of the gradient sum
   bool keeps_whole_tensors = false;   // required by its optimizer: no shard and no page ends inside a tensor
   int64_t alignment = 1;              // required by its optimizer: segments begin at multiples of it in their tensor
   // The optimizer may average gradients itself over several ranks. Every bucket is then a piece of
   // the same length on all ranks and divides equally among them.
   bool is_optimizer_reduced = false;
-  bool has_unreduced_gradients = false;  // it does so in this step: gradients are this rank's, not averaged
+  bool has_unreduced_gradients = false;  // the optimizer averages in this step: gradients are this rank's own, not averaged
   zero::Layout layout;
-  std::vector<zero::Shard> shards;  // of this rank, one per bucket (per tensor if parameters are sharded); unsharded: one shard,
+  std::vector<zero::Shard> shards;  // this rank's, one per bucket (per tensor if parameters are sharded); unsharded: one shard,
                                     // or one per bucket if the optimizer averages
-  std::vector<zero::TensorPart> parts;  // of the tensors in `shards`
-  // Units of one optimizer call. Each is a shard, so that it can be sent while the next is updated,
-  // or a run of shards if parameters are sharded.
+  std::vector<zero::TensorPart> parts;  // the parts of tensors that are in `shards`
+  // The stretches that the optimizer updates, one per call. Each is a shard, so that it can be sent
+  // while the next one is updated, or a run of shards if parameters are sharded.
   std::vector<zero::Shard> sub_groups;
-  int64_t numel = 0;        // of the flat buffers, including padding
-  int64_t shard_numel = 0;  // of this rank's shards
+  int64_t numel = 0;        // elements of the flat buffers, including padding
+  int64_t shard_numel = 0;  // elements of this rank's shards
 
   Array param;      // [numel] dtype, [shard_numel] where parameters are gathered on demand
   Array master;     // [shard_numel] master_dtype; undefined where the parameters are their own masters
-  Array average;    // [shard_numel] master_dtype, in the masters' tier: their moving average; undefined: not kept
-  at::Tensor grad;  // [numel] grad_dtype, or [shard_numel] if gradients are sharded; undefined while all gradients are taken over
-  // Masters that writes of the program have displaced since the last step, in the masters' tier,
-  // and the parameters they belong to. A program that swaps an average in and out writes back the
-  // rounding of the masters and expects the masters themselves.
+  Array average;    // [shard_numel] master_dtype, in the masters' tier: their moving average; undefined if none is kept
+  at::Tensor grad;  // [numel] grad_dtype, or [shard_numel] if gradients are sharded; undefined while all of them are taken over
+  // The masters that the program's writes have displaced since the last step, kept in the masters'
+  // tier, and the parameters that they belong to. A program that swaps an average in and out writes
+  // back the rounding of the masters and expects the masters themselves.
   Array displaced;
   std::vector<char> has_displaced;  // [parameters], or empty
   std::vector<Array> states;        // as declared: PER_ELEMENT [shard_numel], PER_BLOCK [shard_numel / block]; others undefined
   std::vector<std::vector<Segment>> segments;  // [sub_groups] the tensors in each
   std::vector<Segment> tensor_segments;        // one per whole tensor, offset 0
 
-  // A rank holds an equal part of every bucket of a SERVED state, [numel / ranks], not every
-  // element.
+  // Whether the state is SERVED. A rank then holds an equal part of each of its buckets, [numel /
+  // ranks], instead of every element.
   bool is_served(const Optimizer::State& state) const { return is_optimizer_reduced && state.is_served(); }
   bool has_master_copy() const { return master_dtype != dtype; }
   const Array& masters() const { return has_master_copy() ? master : param; }
@@ -145,18 +145,19 @@ struct Range {
   bool has_all_of(const Array& array) const { return !is_sharded() && array.is_here(); }
   // Whether every rank has every tensor whole.
   bool has_every_tensor() const { return !is_sharded(); }
-  // Whether operators read a copy of the masters or shards, which an update would overwrite from
-  // them.
+  // Whether operators read a copy of the masters or shards, which an update overwrites with their
+  // new values.
   bool reads_a_copy(const TrainedParameter& parameter) const {
     return parameter.persistent.defined() || (has_master_copy() && !parameter.resident);
   }
-  // Elements of a parameter in this rank's memory or on its tier.
+  // The number of elements of a parameter that are in this rank's memory or on its tier.
   struct NumelHere {
-    int64_t own = 0;  // of masters and states
+    int64_t own = 0;  // elements of masters and states
     int64_t parameter = 0, gradient = 0;
   };
   std::vector<NumelHere> numel_here() const;  // [parameters]
-  // For one parameter without gradients, sharded and gathered on demand, before an engine takes it.
+  // Makes this the range of one parameter without gradients, which is sharded and gathered on
+  // demand before an engine takes it over.
   void shard_alone(int64_t tensor_numel, uint32_t rank, uint32_t ranks);
 
   // A slice of a flat buffer in the dtype and shape of the module's parameter.
@@ -191,8 +192,8 @@ struct Range {
     if (!grad.defined()) grad = allocate_flat(numel, grad_dtype, parameter.tensor.device());
     return slice(grad, parameter);
   }
-  // Converts a parameter's or part's elements to its values in a state that is cut along elements:
-  // where they begin and how many there are.
+  // Converts the elements of a parameter, or of a part of it, to the values that a state cut along
+  // elements has for them: where they begin and how many there are.
   static zero::TensorPart values_in(const zero::TensorPart& part, const Optimizer::State& state) {
     const auto block = static_cast<int64_t>(state.block);
     return {part.tensor, part.begin / block, part.offset / block, part.own / block,
@@ -212,8 +213,8 @@ struct Range {
   bool is_sharded() const { return sharding_ != Sharding::kNone; }
   bool shards_gradients() const { return sharding_ >= Sharding::kGradients; }
   bool shards_parameters() const { return sharding_ == Sharding::kParameters; }
-  // True: each tensor is a bucket, cut for all ranks. Otherwise a bucket has several tensors, or a
-  // shard has whole tensors.
+  // True if each tensor is its own bucket, cut into one shard per rank. Otherwise a bucket has
+  // several tensors, or a shard has whole tensors.
   bool cuts_each_tensor() const { return shards_parameters() && !keeps_whole_tensors; }
   // Whether one rank owns each tensor.
   bool has_owners() const { return is_sharded() && keeps_whole_tensors; }
@@ -223,8 +224,8 @@ struct Range {
     return static_cast<uint32_t>((parameters[parameter].offset - layout.buckets[bucket].offset) / shards[bucket].numel);
   }
   Sharding sharding_ = Sharding::kNone;
-  // The module's parameters have no bytes of their own. They are filled from `param` while an
-  // operator reads them (params/residency.h).
+  // True if the module's parameters have no bytes of their own. They are filled from `param` while
+  // an operator reads them (params/residency.h).
   bool is_gathered_on_demand_ = false;
 };
 
@@ -241,9 +242,10 @@ struct Group {
   std::vector<uint32_t> hyper_roles;   // [hyper_names] gannet_param_role
   std::vector<double> hyper;           // [hyper_names] current values
   Scheduler::Values base;              // the initial values, from the optimizer's params
-  std::vector<at::Tensor> parameters;  // all of the group, readable by the program
-  // The optimizer's states that are not cut along elements, in host memory: [states] [tensors]
-  // PER_TENSOR, [1] SCALAR, [rows] PER_ROW, [columns] PER_COLUMN; others undefined.
+  std::vector<at::Tensor> parameters;  // all parameters of the group, readable by the program
+  // The optimizer's states that are not cut along elements, in host memory: [states], each of
+  // [tensors] values if PER_TENSOR, [1] if SCALAR, [rows] if PER_ROW, [columns] if PER_COLUMN;
+  // undefined for the other states.
   std::vector<at::Tensor> group_states;
   // Square states, on the device of the update: [states][tensors of the group][matrices * rows *
   // rows]. Undefined if a tensor has none or is on another rank; empty if no state is a square.

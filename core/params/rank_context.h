@@ -1,6 +1,6 @@
-// What a rank trains with: its plugins, device, groups of ranks, config, memory tiers and clock.
-// The engine opens and owns it (engine/open.h). The store, the reducer and the updater hold
-// references and are destroyed before it.
+// Everything that a rank trains with: its plugins, device, groups of ranks, config, memory tiers
+// and clock. The engine opens and owns it (engine/open.h). The store, the reducer and the updater
+// hold references and are destroyed before it.
 //
 // Everything here is set once, at construction, and only read afterwards, except the batch sizes in
 // `resolved`.
@@ -33,7 +33,7 @@ struct RankContext {
   ~RankContext();
   RankContext(const RankContext&) = delete;
 
-  uint32_t engine_id = 0;  // counts engines in this process
+  uint32_t engine_id = 0;  // number of the engine in this process
   config::ResolvedConfig resolved;
   const config::Settings& settings() const { return resolved.settings; }
 
@@ -42,16 +42,16 @@ struct RankContext {
   std::unique_ptr<plugin::Registry> registry;
   std::unique_ptr<Accelerator> accelerator;
   std::shared_ptr<ProcessGroup> process_group;
-  std::shared_ptr<MeshGroups> mesh;                   // over process_group's ranks
-  std::unique_ptr<DeviceComm> comm;                   // data axis: tensors
+  std::shared_ptr<MeshGroups> mesh;                   // the mesh over process_group's ranks
+  std::unique_ptr<DeviceComm> comm;                   // for tensors along the data axis
   Comm* device_comm = nullptr;                        // the Comm under `comm` and the other DeviceComms
-  HostGroup* host_group = nullptr;                    // data axis: numbers and texts
-  HostGroup* tensor_group = nullptr;                  // tensor axis; null: one rank
+  HostGroup* host_group = nullptr;                    // for numbers and texts along the data axis
+  HostGroup* tensor_group = nullptr;                  // the ranks along the tensor axis; null: one rank
   std::unique_ptr<DeviceComm> expert_comm;            // the ranks with the same experts; null: the mesh has no expert axis
   HostGroup* expert_data_group = nullptr;             // the same ranks; null likewise
-  HostGroup* expert_group = nullptr;                  // expert axis: the ranks with the other experts; null likewise
+  HostGroup* expert_group = nullptr;                  // the ranks along the expert axis, with the other experts; null likewise
   HostGroup* world_group = nullptr;                   // all ranks of the mesh, which agree, save and report together
-  bool is_first() const { return mesh->is_first(); }  // it prints for all
+  bool is_first() const { return mesh->is_first(); }  // the first rank prints for all
   // The ranks that must make the same calls with the same facts. Pipeline stages have different
   // parameters.
   HostGroup& watched_group() const { return mesh->has_pipe_stages() ? *host_group : *world_group; }
@@ -66,9 +66,11 @@ struct RankContext {
   bool param_tier_is_drive = false;
   bool memory_is_apart = false;  // the device's memory is separate from the host's
 
-  /// Device tensors are in host memory, and an operator has completed when its call returns.
+  /// True if device tensors are in host memory, and an operator has completed when its call
+  /// returns.
   bool computes_on_host() const { return device.is_cpu(); }
-  /// The host can read device memory (a loss, a sum) without waiting for the work that writes it.
+  /// True if the host can read device memory (a loss, a sum) without waiting for the work that
+  /// writes it.
   bool host_reads_device() const { return computes_on_host(); }
   /// Precision of the parameters, the loss and autocast, as configured for this device.
   config::Precision precision() const { return config::precision_of(settings(), computes_on_host()); }
@@ -77,7 +79,8 @@ struct RankContext {
   at::Device update_device() const { return updates_on_host() ? at::Device(at::kCPU) : device; }
   DeviceComm::Memory comm_memory() const;  // whether device_comm reaches the device's memory
   /// The native handle of the calling thread's current stream, for plugins; null on a device
-  /// without streams. Work is queued behind the program's own, which produces its gradients.
+  /// without streams. Work queued on it runs after the program's own work, which produces the
+  /// gradients.
   void* current_stream() const;
 };
 

@@ -5,8 +5,8 @@
 
 namespace gannet::zero {
 
-/// The operator only reads the shape of its tensor or makes a view of it, so a gather would be
-/// wasted.
+/// True if the operator only reads the shape of its tensor or makes a view of it, so that a gather
+/// would be wasted.
 bool reads_no_bytes(const c10::OperatorHandle& op);
 
 }  // namespace gannet::zero

@@ -82,7 +82,7 @@ void Residency::hold(const std::vector<size_t>& parameters) {
 void Residency::bring(const std::vector<size_t>& parameters) {
   int64_t needed = 0;
   for (const size_t p : parameters) {
-    ++residents_[p].users;  // first, so that none of them is evicted for another
+    ++residents_[p].users;  // counted first, so that none of them is evicted to make room for another
     if (residents_[p].state == State::kAway) needed += residents_[p].numel;
   }
   size_t done = 0;
@@ -174,7 +174,8 @@ void Residency::look_ahead() {
   }
 }
 
-// Evicts parameters that were kept for a later use, farthest next use first.
+// Evicts parameters that were kept for a later use, starting with the one whose next use is
+// farthest away.
 void Residency::make_room(int64_t numel) {
   while (live_ + numel > limits_.live) {
     size_t farthest = residents_.size();
@@ -205,7 +206,7 @@ at::Tensor Residency::take_memory(const ResidentParameter& resident) {
     spare_bytes_ -= memory.numel();
     return memory;
   }
-  while (!spare_.empty() && live_bytes_ + spare_bytes_ + resident.bytes > peak_bytes_) {  // oldest first
+  while (!spare_.empty() && live_bytes_ + spare_bytes_ + resident.bytes > peak_bytes_) {  // frees the oldest first
     spare_bytes_ -= spare_.front().numel();
     spare_.erase(spare_.begin());
   }

@@ -2,9 +2,9 @@
 // parameters on a slower tier).
 //
 //   Residency residency(source, limits);
-// frees its bytes; its shape, dtype and identity stay
+//   const size_t id = residency.add("h.0.weight", parameter);   // frees its bytes; its shape, dtype and identity stay
 //   residency.begin(Residency::Pass::kForward);
-// called for operators by interception.h
+//   residency.acquire({id});                                    // called for operators by interception.h
 //   residency.release({id});
 //
 // The order of uses is recorded (trace.h). Once it is known, upcoming parameters are prefetched,
@@ -34,19 +34,19 @@ class ParameterSource {
   virtual void start(size_t parameter, const at::Tensor& whole) = 0;  // begins to fill `whole`
   virtual void finish(size_t parameter) = 0;                          // waits until `whole` is filled
   virtual void keep(size_t, const at::Tensor& whole) { static_cast<void>(whole); }  // an operator has written to `whole`
-  // Takes new values; `read` fills the elements that this rank has. The parameter is not in use
-  // meanwhile. False: not supported.
+  // Takes new values: `read` fills in the elements that this rank has. The parameter is not in use
+  // meanwhile. Returns false if the source does not support this.
   virtual bool write(size_t, ReadElements) { return false; }
-  virtual void released(size_t) {}                   // the parameter now belongs to another source
+  virtual void released(size_t) {}                   // called when the parameter belongs to another source
   virtual void drop(size_t parameter) noexcept = 0;  // cancels a pending gather; returns once it is no longer in flight
 };
 
 class Residency {
  public:
   struct Limits {                            // in elements
-    int64_t prefetch = 50'000'000;           // prefetched at a time
-    int64_t live = 1'000'000'000;            // present or in flight, unless an operator needs more
-    int64_t reuse_distance = 1'000'000'000;  // kept if used again within fewer elements
+    int64_t prefetch = 50'000'000;           // most elements prefetched at a time
+    int64_t live = 1'000'000'000;            // most elements present or in flight, unless an operator needs more
+    int64_t reuse_distance = 1'000'000'000;  // a parameter is kept if it is used again within fewer elements
   };
   enum class Pass { kForward, kBackward, kEvaluation };
 
@@ -56,18 +56,18 @@ class Residency {
 
   // `where` completes the error text of a read outside an operator: "parameter 'x' " + where.
   // `counted`: the number of elements used for limits and the order of gathers, which must be the
-  // same on every rank; 0: the parameter's own.
+  // same on every rank; 0: the parameter's own number.
   size_t add(const std::string& name, const at::Tensor& parameter, const std::string& where, int64_t counted = 0);
   size_t size() const { return residents_.size(); }
   const std::string& name(size_t parameter) const { return residents_[parameter].name; }
   at::Tensor tensor(size_t parameter) const { return residents_[parameter].tensor; }
 
   void begin(Pass pass);
-  void end();  // ends the stretch; releases what no guard holds
+  void end();  // ends the stretch, and releases every parameter that no guard holds
   const char* stretch_name() const;
 
-  void acquire(const std::vector<size_t>& parameters);  // for an operator: part of the recorded order
-  void hold(const std::vector<size_t>& parameters);     // for a guard
+  void acquire(const std::vector<size_t>& parameters);  // for an operator; the use becomes part of the recorded order
+  void hold(const std::vector<size_t>& parameters);     // for a guard; the use is not recorded
   void release(const std::vector<size_t>& parameters);
   // Writes are legal only under a guard that permits them. Any other operator that would write gets
   // an error that names the parameter.
@@ -78,12 +78,12 @@ class Residency {
   ParameterSource& source() { return source_; }
   // Values have changed at the source: releases every present parameter that is not held.
   void forget();
-  // Called once, the first time that the order of uses changes.
+  // `tell` is called once, the first time that the order of uses changes.
   void on_new_order(std::function<void(const std::string&)> tell) { tell_ = std::move(tell); }
 
   int64_t live_bytes() const { return live_bytes_; }
-  int64_t peak_bytes() const { return peak_bytes_; }    // of whole parameters, including those in flight
-  int64_t spare_bytes() const { return spare_bytes_; }  // kept for the following gathers
+  int64_t peak_bytes() const { return peak_bytes_; }    // peak of live_bytes(): whole parameters, including those in flight
+  int64_t spare_bytes() const { return spare_bytes_; }  // bytes of the buffers kept for the following gathers
   void reset_peak() { peak_bytes_ = live_bytes_; }
   uint64_t gathers() const { return gathers_; }
 
@@ -92,12 +92,12 @@ class Residency {
   struct ResidentParameter {
     std::string name, message;
     at::Tensor tensor;  // shares the parameter's storage, without its graph
-    int64_t numel = 0;  // the counted number
+    int64_t numel = 0;  // number of elements counted for limits, see add()
     int64_t bytes = 0;
     State state = State::kAway;
     int users = 0;
     bool writable = false;
-    at::Tensor memory;  // [>= bytes] bytes, unless it is away
+    at::Tensor memory;  // at least `bytes` bytes; undefined while the parameter is away
   };
 
   void bring(const std::vector<size_t>& parameters);  // requires mutex_

@@ -32,8 +32,8 @@ TrainedParameter parameter_of(const std::string& name, const at::Tensor& tensor)
   return parameter;
 }
 
-// Whether a range's gradients are reduced like this parameter's: same ranks, same stages, same
-// divisor.
+// Whether a range's gradients are reduced like this parameter's: over the same ranks and stages,
+// with the same divisor.
 bool has_same_reduction(const Range& range, const TrainedParameter& parameter, double ratio, const std::string& tie = "") {
   return range.tie == tie && range.is_split() == (parameter.split != nullptr) &&
          range.is_of_experts() == (parameter.split && parameter.split->is_along_expert) && range.gradient_ratio == ratio;
@@ -108,7 +108,8 @@ double ParameterStore::gradient_ratio(const TrainedParameter& parameter) const {
   return (context_.settings().gradient_sum ? 1 : data) / divisor;
 }
 
-// The range without memory for a parameter of this group, dtype and placement; makes one if needed.
+// Returns the range for a parameter of this group, dtype and placement that has no memory yet, and
+// makes one if needed.
 Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter) {
   const config::Settings& settings = context_.settings();
   const at::Tensor& tensor = parameter.tensor;
@@ -133,8 +134,8 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
   range.dtype = dtype;
   range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
   range.grad_dtype = settings.grad_accum_dtype ? scalar_type(*settings.grad_accum_dtype) : dtype;
-  // An accumulation dtype narrower than the parameters follows DeepSpeed for fp32 models, but is
-  // never used for fp64.
+  // As in DeepSpeed, the accumulation dtype may be narrower than the parameters for fp32 models,
+  // but never for fp64.
   if (dtype == at::kDouble) range.grad_dtype = at::kDouble;
   return range;
 }
@@ -218,7 +219,7 @@ Placement ParameterStore::placement_for(const TrainedParameter& parameter) {
   return context_.memory_is_apart ? Placement::kHost : Placement::kDevice;
 }
 
-// For parameters that are sharded over several ranks or kept off the device.
+// True for parameters that are sharded over several ranks or kept off the device.
 bool ParameterStore::is_gathered_on_demand(Placement placement) const {
   return context_.settings().zero.stage == 3 && (context_.comm->size() > 1 || placement != Placement::kDevice);
 }

@@ -4,7 +4,7 @@
 //
 //   ParameterStore store(context, [&] { return step; });
 //   store.add(group, ParameterStore::admit("h.0.weight", tensor));       // registers
-//   store.place(nullptr);                                                // allocates; rank 0's values on every rank
+//   store.place(nullptr);                                                // allocates, and puts rank 0's values on every rank
 //   store.add_states(store.ranges()[0], optimizer);
 //   store.begin_forward(true); ... operators gather what they read ...; store.end_pass();
 //   store.publish_shard(range, s); store.publish();                      // distributes updated values
@@ -18,7 +18,7 @@
 //                            operator that reads one gathers it
 //
 // Threads: the engine's thread makes all calls. Operators on autograd's threads gather through the
-// residency, which locks.
+// residency, which takes a lock.
 // Streams: values are written on the calling thread's current stream. publish() returns when they
 // have arrived.
 #pragma once
@@ -85,15 +85,15 @@ class ParameterStore {
   const std::deque<Range>& ranges() const { return ranges_; }
   std::deque<Range>& frozen() { return frozen_; }  // untrained, but sharded or on a tier; no masters, no gradients
   const std::deque<Range>& frozen() const { return frozen_; }
-  /// All of them except those marked as moved.
+  /// All parameters, trained and frozen, except those marked as moved.
   NamedParameters owned() const;
   bool shards_gradients() const { return !ranges_.empty() && ranges_[0].shards_gradients(); }
-  /// Averaged gradients, masters and states are shards that differ between ranks; false: every rank
-  /// has all of them.
+  /// True if averaged gradients, masters and states are shards that differ between ranks; false if
+  /// every rank has all of them.
   bool is_sharded() const { return !ranges_.empty() && ranges_[0].is_sharded(); }
-  bool has_experts() const;      // any of which ranks along the expert axis hold parts
+  bool has_experts() const;      // whether any parameter is split along the expert axis
   int64_t bucket_numel() const;  // elements of the largest bucket of gradients
-  int64_t page_numel() const;    // elements of a tiered range's arrays that are in memory at once
+  int64_t page_numel() const;    // elements of an array on a tier that are in memory at once
 
   // ---- memory (place.cpp)
   /// Allocates every range that has no memory yet, copies rank 0's values to every rank, and frees
@@ -102,7 +102,8 @@ class ParameterStore {
   bool is_placed(const Range& range) const { return range.param.defined(); }
   /// Allocates the states that the optimizer declares, with their initial values.
   void add_states(Range& range, const Optimizer& optimizer);
-  /// Allocates one of them without using it; undefined for a state that is not cut along elements.
+  /// Allocates one of those states without adding it to the range; undefined for a state that is
+  /// not cut along elements.
   Array make_state(const Range& range, const Optimizer::State& state) const;
   /// Adds a moving average of the range's masters, which starts as a copy of them.
   void add_average(Range& range) const;
@@ -117,17 +118,18 @@ class ParameterStore {
   // ---- gathering on demand (gathering.cpp); no effect if every parameter is whole
   zero::Residency* residency() const { return residency_.get(); }  // null: every parameter is whole
   bool gathers() const { return residency_ != nullptr; }
-  /// Until disarm(), operators on this thread and in the backward passes it starts gather what they
-  /// read.
+  /// Until disarm(), operators on this thread and in the backward passes that it starts gather the
+  /// parameters that they read.
   void begin_forward(bool trains);
   void begin_backward();
   void end_backward();
   void end_pass();  // releases every parameter that no guard holds
   void disarm();
-  /// The same on a thread other than forward's, for the lifetime of the result; null if not needed.
+  /// Lets operators on a thread other than forward's gather the parameters that they read, for the
+  /// lifetime of the result. Returns null if this is not needed.
   std::unique_ptr<zero::Interception> arm() const;
   void meet(const char* where);  // reports a rank that gathers while the others meet
-  void answer();                 // contributes this rank's parts to the others' gathers until none gathers
+  void answer();                 // contributes this rank's shards to the other ranks' gathers until every rank is done
   std::string held() const;      // name of a parameter that a guard holds; "": none
   void forget_gathered();        // values have changed: gathered copies must not be reused
   /// Cleans up after an exception: nothing stays in flight or gathered, and no operator is
@@ -135,13 +137,13 @@ class ParameterStore {
   void abandon() noexcept;
 
   // ---- distribution of new values (publish.cpp)
-  /// Starts to send a shard that this rank updated to the other ranks, if every rank has the
+  /// Starts sending the other ranks a shard that this rank has updated, if every rank has the
   /// parameters whole.
   void publish_shard(Range& range, size_t shard);
   /// False if parameters are gathered when they are read, or if all ranks update everything.
   static bool publishes_shards(const Range& range) { return range.is_sharded() && !range.is_gathered_on_demand_; }
-  /// Waits until everything sent has arrived. Includes the small parameters that stay whole beside
-  /// sharded ones.
+  /// Sends the small parameters that stay whole alongside sharded ones, and waits until everything
+  /// sent has arrived.
   void publish();
   void publish_all();      // copies masters to parameters, on every rank
   void refresh_masters();  // copies this rank's shards to masters, except elements that equal their master's rounding
@@ -151,22 +153,22 @@ class ParameterStore {
     Range* range;
     size_t parameter;
     TrainedParameter& get() const { return range->parameters[parameter]; }
-    /// This rank's part; numel 0: none.
+    /// This rank's part of the parameter; numel 0: it has none.
     zero::TensorPart part() const;
   };
   /// Throws Error(kNotFound) with the nearest name.
   FoundParameter find(const std::string& name);
   std::vector<std::string> names() const;
-  at::Tensor shard_master(const FoundParameter& found) const;    // [part numel] of this rank's part
-  at::Tensor shard_gradient(const FoundParameter& found) const;  // the same, from the reducer
+  at::Tensor shard_master(const FoundParameter& found) const;    // [part numel] the masters of this rank's part
+  at::Tensor shard_gradient(const FoundParameter& found) const;  // likewise, the gradient from the reducer
   at::Tensor shard_state(const FoundParameter& found, size_t state) const;
-  /// The value that operators read. If sharded: a copy, and a collective call; undefined on ranks
-  /// with `keeps` false.
+  /// The value that operators read. For a sharded parameter this is a collective call that returns
+  /// a copy, or an undefined tensor on ranks with `keeps` false.
   at::Tensor whole_value(const TrainedParameter& parameter, bool keeps) const;
   /// Assembles the whole from every rank's part, bit for bit, in the parameter's shape. Collective.
   at::Tensor gather(const FoundParameter& found, const at::Tensor& own) const;
-  /// `flat`: [numel] the whole parameter, the same on every rank. Updates the parameter in use as
-  /// well.
+  /// `flat`: [numel] the values of the whole parameter, the same on every rank. Updates the
+  /// parameter in use as well.
   void set_master(const FoundParameter& found, const at::Tensor& flat);
   void set_gradient(const FoundParameter& found, const at::Tensor& flat);
   void set_state(const FoundParameter& found, size_t state, const at::Tensor& flat);
@@ -176,8 +178,8 @@ class ParameterStore {
   /// Drops the masters that keep_written() and take_in() have displaced, because a step has updated
   /// the current ones.
   void forget_displaced();
-  /// Takes over values that the program put into the module, into the parameter in use and this
-  /// rank's part of its master. `is_replaced`: the tensor's memory is no longer the engine's.
+  /// Stores values that the program put into the module in the parameter in use, and in this rank's
+  /// part of its master. `is_replaced`: the tensor's memory is no longer the engine's.
   /// `is_in_full`: the values have more digits than the parameter's dtype, so every element
   /// replaces its master. Otherwise only elements that differ from their master's rounding do.
   void take_in(Range& range, size_t parameter, const at::Tensor& flat, bool is_replaced, bool is_in_full);
@@ -194,12 +196,12 @@ class ParameterStore {
   void write_masters(Range& range, size_t parameter, const zero::TensorPart& part, const at::Tensor& mine);
   Range& range_for(size_t group, const TrainedParameter& parameter);
   double gradient_ratio(const TrainedParameter& parameter) const;
-  /// The number of elements for decisions that all ranks along data must make alike, although
-  /// experts may differ in size: an equal share.
+  /// The number of elements to use in decisions that all ranks along data must make alike. For
+  /// experts, whose number of elements may differ between ranks, it is an equal share.
   int64_t counted_numel(const TrainedParameter& parameter) const;
   Placement placement_for(const TrainedParameter& parameter);
   bool is_gathered_on_demand(Placement placement) const;
-  bool gathers_on_demand() const;  // whether any range is
+  bool gathers_on_demand() const;  // whether any range is gathered on demand
   void cut_range(Range& range);
   void place_range(Range& range, const GradientMemory& gradient_memory);
   void keep_part(Range& range, size_t bucket, const at::Tensor& whole);
@@ -220,13 +222,13 @@ class ParameterStore {
   std::set<size_t> whole_groups_;         // groups that keep whole tensors
   std::set<size_t> averaging_groups_;     // groups with optimizers that may average gradients themselves
   std::map<size_t, int64_t> alignments_;  // by group
-  std::vector<size_t> group_sizes_;       // [groups] parameters
-  std::vector<TensorLines> group_lines_;  // [groups] of the last parameter
-  uint64_t added_ = 0;                    // number of parameters
+  std::vector<size_t> group_sizes_;       // [groups] number of parameters
+  std::vector<TensorLines> group_lines_;  // [groups] the rows and columns of the last parameter
+  uint64_t added_ = 0;                    // number of parameters added so far
   size_t placed_ = 0;                     // ranges_[0, placed_) have memory
   bool is_placed_ = false;                // place() has been called
   int64_t off_the_drive_ = 0;             // elements of this rank kept off the drive by max_in_cpu, first come first served
-  int64_t persistent_numel_ = 0;          // of parameters that are too small to be sharded
+  int64_t persistent_numel_ = 0;          // elements of parameters that are too small to be sharded
   std::unique_ptr<Gatherer> gatherer_;
   std::unique_ptr<zero::Residency> residency_;
   std::unique_ptr<zero::Interception> interception_;  // set from forward to step

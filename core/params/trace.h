@@ -1,9 +1,9 @@
 // Records the order in which a stretch of the program uses parameters, to decide what to gather
-// ahead and what to keep. Numbers only.
+// ahead and what to keep. Works with numbers only, not with tensors.
 //
 //   Trace forward(numels), backward(numels);
 //   forward.begin();
-//   forward.use(3);                          // records, or follows what was recorded
+//   forward.use(3);                          // records the use, or follows the recorded order
 //   forward.distance_to_next_use(3);         // in elements
 //   for (size_t place = 0, parameter; forward.upcoming(place, &parameter); ++place) ...
 #pragma once
@@ -20,7 +20,7 @@ class Trace {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
   explicit Trace(const std::vector<int64_t>* numels) : numels_(numels) {}  // [parameters]; must outlive this object
-  // The stretch that follows this one; its first uses come after this one's last. Null: none.
+  // Sets the stretch that follows this one: its first uses come after this one's last. Null: none.
   void set_following(Trace* following) { following_ = following; }
 
   void forget();  // the set of parameters has changed: records the order again
@@ -29,8 +29,8 @@ class Trace {
   // Records the next use. Returns false if the known order has a different parameter here, or has
   // ended; recording then restarts from here.
   bool use(size_t parameter);
-  // Elements that are used before the next use of the parameter; kNever if there is none or the
-  // order is unknown.
+  // The number of elements that are used before the next use of the parameter; kNever if there is
+  // none or the order is unknown.
   int64_t distance_to_next_use(size_t parameter) const;
   // The `place`-th upcoming parameter, counted from 0. Returns false past the end of the known
   // order.

@@ -26,14 +26,14 @@ constexpr uint16_t kMachine = EM_AARCH64;
 #error "name this machine's ELF number here"
 #endif
 
-// Far more than compilers and linkers write. A file beyond these is damaged, or made to exhaust its
-// reader.
+// These limits are far above what compilers and linkers write. A file that exceeds one is damaged,
+// or made to exhaust its reader.
 constexpr uint64_t kMostHeaders = 4096, kMostExports = 4096;
 constexpr uint64_t kLongestName = 1 << 16, kLargestNote = 1 << 20;
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;
 
-// Opening a FIFO waits for a writer, and opening a device may have side effects. So the type is
-// checked before opening, and again on the opened file.
+// Maps the file into memory. Opening a FIFO would wait for a writer, and opening a device may have
+// side effects, so the file's type is checked before it is opened, and again afterwards.
 std::string_view map_file(const std::string& path) {
   struct stat status{};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) refuse("is not a regular file");
@@ -77,7 +77,7 @@ std::string ElfFile::text(uint64_t offset) const {
 }
 
 ElfFile::ElfFile(const std::string& path) : bytes_(map_file(path)) {
-  // If the constructor throws from here on, the destructor does not run.
+  // If read_headers() throws, the destructor does not run.
   try {
     read_headers();
   } catch (...) {

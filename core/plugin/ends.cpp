@@ -18,17 +18,17 @@
 namespace gannet::plugin {
 namespace {
 
-constexpr int kPluginFault = 71;  // ErrorCode::kPluginFault's
+constexpr int kPluginFault = 71;  // the exit code of ErrorCode::kPluginFault
 constexpr size_t kMostText = 512;
 
-// Never destroyed: plugins may be called while static objects are destroyed.
+// The memory is never freed: plugins may be called while static objects are destroyed.
 RecordMemory& own_memory() {
   static auto& memory = *new RecordMemory{};
   return memory;
 }
 
-// The launcher's shared memory, if no living process uses it: a script may start several programs
-// in turn.
+// The shared memory that the launcher offers, unless another living process uses it: the launcher
+// may run a script that starts several programs.
 RecordMemory* memory_of_launcher() {
   const char* path = std::getenv(kRecordVariable);
   const int file = path ? ::open(path, O_RDWR | O_CLOEXEC) : -1;
@@ -67,7 +67,7 @@ RecordMemory& memory() {
   return *memory_in_use.load(std::memory_order_acquire);
 }
 
-// For threads without a record, and after a thread's record is returned.
+// The record for threads that have none of their own, and for a thread whose record was returned.
 CallRecord nobodys{};
 
 thread_local CallRecord* mine = nullptr;
@@ -93,8 +93,8 @@ CallRecord& take_place() {
   return *(mine = &nobodys);
 }
 
-// Whether a signal handler of the program is on the stack: then the handler called exit(), not the
-// plugin that it interrupted.
+// Whether a signal handler of the program is on the stack. If so, the handler called exit(), and
+// not the plugin that it interrupted.
 bool is_in_handler_of_signal() {
   bool is = false;
   _Unwind_Backtrace(
@@ -135,11 +135,12 @@ void at_exit() {
       "its "
       "author, or use another version\n");
   memory().has_ended.store(1);
-  // Skips the remaining handlers and destructors: the engine is in the middle of the call.
+  // Skips the remaining exit handlers and destructors, since the engine is in the middle of a call.
   ::_exit(kPluginFault);
 }
 
-// The child of a fork() has none of the other threads, and its end is not the program's end.
+// The child of a fork() has only the thread that called fork(), and the end of the child is not the
+// end of the program.
 void after_fork_in_child() {
   memory_in_use.store(&own_memory(), std::memory_order_release);
   mine = &nobodys;
@@ -149,7 +150,7 @@ void after_fork_in_child() {
 
 void on_signal(int number) {
   if (const PluginCallMark* inside = PluginCallMark::current()) say("gannet: error: a signal came ", *inside, "\n");
-  ::raise(number);  // SA_RESETHAND: now the default action
+  ::raise(number);  // now takes the default action, because of SA_RESETHAND
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Reports a process end inside a plugin: a record per thread, an exit() handler, a signal handler.
+// Reports that the process ends inside a plugin, by means of a record for each thread, an exit
+// handler and a signal handler.
 #pragma once
 
 #include "base/call_record.h"
@@ -8,8 +9,8 @@ namespace gannet::plugin {
 // The calling thread's record, valid until the thread ends.
 CallRecord& call_record();
 
-// From here on, an exit() inside a plugin ends the process with a message and exit code 71. Cheap
-// after the first call.
+// After this call, an exit() inside a plugin ends the process with a message and exit code 71.
+// Later calls cost little.
 void watch_ends();
 
 }  // namespace gannet::plugin

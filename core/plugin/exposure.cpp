@@ -34,7 +34,7 @@ std::string exposure(const std::string& path) {
   std::error_code failed;
   std::deque<std::string> rest;
   put_in_front(rest, fs::absolute(path, failed));
-  fs::path at = "/";  // never a link: the path so far is resolved
+  fs::path at = "/";  // the resolved path so far, which is never a link
   struct stat status{};
   if (::stat("/", &status) == 0)
     if (std::string reason = judge(at, status); !reason.empty()) return reason;

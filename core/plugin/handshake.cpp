@@ -14,7 +14,7 @@
 namespace gannet::plugin {
 namespace {
 
-// A required function of a table.
+// A required function of a plugin's function table.
 struct Entry {
   const char* name;
   bool present;
@@ -55,8 +55,8 @@ void check(const gannet_accelerator_api& api) {
   require_entries({GANNET_ENTRY(create), GANNET_ENTRY(destroy), GANNET_ENTRY(capabilities), GANNET_ENTRY(device_count),
                    GANNET_ENTRY(device_info), GANNET_ENTRY(set_device), GANNET_ENTRY(synchronize), GANNET_ENTRY(native_stream),
                    GANNET_ENTRY(default_comm), GANNET_ENTRY(plugin_device)});
-  // Queues are optional, but all or nothing: a missing function would only be found in the middle
-  // of a step.
+  // Queues are optional, but a plugin must have all of their functions or none: a missing function
+  // would otherwise be found only in the middle of a step.
   if (api.queue_create)
     require_entries({GANNET_ENTRY(queue_destroy), GANNET_ENTRY(queue_copy), GANNET_ENTRY(event_record),
                      GANNET_ENTRY(event_destroy), GANNET_ENTRY(event_query), GANNET_ENTRY(event_wait),

@@ -1,5 +1,5 @@
-// Checks an opened file against the contract: its table against the note, each descriptor, its
-// functions, its schema.
+// Checks an opened plugin file against the contract: that its table agrees with the note, and that
+// each descriptor, its functions and its schema are valid.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace gannet::plugin {
 
-// Returns the table's descriptors; the table is as large as its symbol. Throws Error(kPlugin) with
-// the bare reason.
+// Returns the descriptors in the table. `table` covers the whole exported symbol. Throws
+// Error(kPlugin) with only the reason.
 std::vector<const gannet_descriptor*> shake_hands(std::span<const gannet_descriptor* const> table, const Candidate& note);
 
 }  // namespace gannet::plugin

@@ -23,7 +23,7 @@ void copy(char (&into)[kBytes], const char* text) {
   if (!text) into[0] = 0;
 }
 
-// Warns once per plugin and call: a plugin that does it does it in every step.
+// Warns only once per plugin and call, since such a plugin changes the environment in every step.
 void warn_of_environment(const std::string& who, const char* call, const FloatEnvironment& left) {
   static auto& mutex = *new std::mutex;
   static auto& told = *new std::set<std::string>;
@@ -101,7 +101,7 @@ void PluginCallMark::fill(CallRecord& record) const {
                   outer_->plugin_->descriptor->name, outer_->plugin_->descriptor->version, outer_->place_.call);
 }
 
-// A signal between any two of these lines may end the process; the record then shows no call.
+// A signal may end the process between any two of these lines; the record then shows no call.
 void PluginCallMark::record() const {
   CallRecord& record = call_record();
   record.is_inside.store(0, std::memory_order_relaxed);

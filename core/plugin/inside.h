@@ -10,8 +10,9 @@
 //   - `gannet run` reports _exit() and fatal signals; it reads the mark from shared memory
 //     (call_record.h);
 //   - an Error of the call names its origin (where()).
-// At its end, rounding mode, denormals and traps are restored, with one warning that names the
-// plugin. Costs some tens of nanoseconds and allocates nothing.
+// When the mark ends, the rounding mode, the handling of denormals and the traps are restored; if
+// the plugin changed them, one warning names it. A mark costs some tens of nanoseconds and
+// allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,37 +24,37 @@
 
 namespace gannet::plugin {
 
-// A place in a plugin. The strings outlive the call.
+// The place in a plugin where a thread is. The strings must outlive the call.
 struct CallPlace {
   const char* call = "";         // as in the contract's table: "update"
   uint64_t step = 0;             // 0: the call belongs to no step
   const char* tensor = nullptr;  // the first tensor of the call
 };
 
-// ", in update of step 3, tensor 'w'"
+// Returns ", in update of step 3, tensor 'w'".
 std::string text_of(const CallPlace& place);
 
 class PluginCallMark {
  public:
   PluginCallMark(const Plugin& plugin, const CallPlace& place);
-  // For a file that is being opened, with contents not yet known. `file` outlives the mark.
+  // Marks the opening of a file, whose plugins are not known yet. `file` must outlive the mark.
   explicit PluginCallMark(const char* file);
-  // The same call on a worker thread: a part of the loop that the plugin runs on the host's
-  // threads.
+  // Marks a worker thread as inside the caller's call: the thread runs a part of a loop that the
+  // plugin runs on the host's threads.
   explicit PluginCallMark(const PluginCallMark* caller);
   ~PluginCallMark();
   PluginCallMark(const PluginCallMark&) = delete;
 
   // The innermost mark of this thread; null outside of plugins.
   static const PluginCallMark* current();
-  // For the child of a fork(), which does not end the program.
+  // Drops the marks in the child of a fork(), whose end is not the program's end.
   static void forget();
   const Plugin* plugin() const { return plugin_; }  // null: a file is being opened
   const CallPlace& place() const { return place_; }
   // The host's floating-point environment at the call.
   const FloatEnvironment& environment() const { return environment_; }
-  // "inside of optimizer plugin X 1.2, update, step 3", for the end of the process. Allocates
-  // nothing.
+  // Writes "inside of optimizer plugin X 1.2, update, step 3", for a message at the end of the
+  // process. Allocates nothing.
   size_t write(char* into, size_t bytes) const;
 
  private:
@@ -68,8 +69,8 @@ class PluginCallMark {
   FloatEnvironment environment_;
 };
 
-// Restores the host's floating-point environment while a plugin runs a loop on the host's threads;
-// the plugin's own settings are suspended.
+// Restores the host's floating-point environment while a plugin runs a loop on the host's threads.
+// The plugin's own settings return when the scope ends.
 class HostEnvironmentScope {
  public:
   HostEnvironmentScope();
@@ -80,10 +81,10 @@ class HostEnvironmentScope {
   const FloatEnvironment before_;
 };
 
-// Prints the mark if a signal kills the process inside a plugin (SIGSEGV, SIGBUS, SIGFPE, SIGILL,
-// SIGABRT), then lets the signal take its course. A library owns no signals, so this is opt-in
-// ("debug_plugins") and takes only signals without a handler; `gannet run` reports the same without
-// it.
+// From now on, prints the mark if a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) kills the
+// process inside a plugin, and then lets the signal take its course. A library should not take over
+// signals, so this is opt-in ("debug_plugins") and concerns only signals without a handler; `gannet
+// run` reports the same without it.
 void tell_fatal_signals();
 
 }  // namespace gannet::plugin

@@ -24,7 +24,8 @@ const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, cons
   try {
     return registry.require(kind, type, device);
   } catch (const Error& error) {
-    // If the name is another library's, its hint helps more than the list of available plugins.
+    // If the name comes from another library, the hint for that name helps more than the list of
+    // available plugins.
     const std::string hint = error.message().starts_with("there is no ") ? config::hint_of_type(block, type) : "";
     throw Error(error.code(),
                 formatted("{}: {}", document.origin_of(formatted("/{}/{}", block, key)).to_string(), error.message()),

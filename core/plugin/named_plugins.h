@@ -12,18 +12,20 @@
 
 namespace gannet {
 
-// The search settings: "plugins": {"path": [...], "allow": [...], "trusted": ...}.
+// The settings of the search for plugins, from the section "plugins": {"path": [...], "allow":
+// [...], "trusted": ...}.
 plugin::Registry::Options plugin_places(const config::Settings& settings);
 
-// The position of a block's param, for plugin::parse_params.
+// Returns the positions of a block's params, for plugin::parse_params.
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block);
 
-// The plugin named by a block's `type` (or by `key`). If none has that name, the error gives the
-// position of the type.
+// The plugin named by a block's `type` (or by `key`). If there is no plugin of that name, the error
+// gives the position of the type.
 const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
                               const config::Document& document, const std::string& block, const char* key = "type");
 
-// The values in an offload block and in aio that the plugin knows, and the position of each.
+// The values of an offload block and of aio that the plugin's schema knows (known_params), and the
+// position of each (position_in_offload).
 Dict known_params(const plugin::Plugin& plugin, const Dict& given);
 std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document,
                                                                           const std::string& block);

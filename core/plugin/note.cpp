@@ -18,7 +18,8 @@ constexpr const char* kForeign = "is a shared object but not a Gannet plugin (it
 
 uint64_t align(uint64_t offset, uint64_t to) { return (offset + to - 1) / to * to; }
 
-// Whether a note's content is of this ABI. Its first fields have the same layout in every ABI.
+// Whether a note's content is written for this ABI. The first fields have the same layout in every
+// ABI.
 bool is_of_this_abi(const std::string& content) {
   uint16_t major = 0;
   if (content.size() < offsetof(gannet_note, abi_major) + sizeof(major)) return false;
@@ -26,9 +27,9 @@ bool is_of_this_abi(const std::string& content) {
   return major == GANNET_ABI_MAJOR;
 }
 
-// The content of the note named "Gannet" in a run of ELF notes: this ABI's if the file serves
-// several, else the first. Our notes are aligned to 8 bytes, others in the same range may be
-// aligned to 4.
+// The content of the note named "Gannet" in a sequence of ELF notes: the one for this ABI if there
+// are several, else the first. Gannet's notes are aligned to 8 bytes; other notes in the same range
+// may be aligned to 4.
 std::optional<std::string> find_content(const std::string& notes, uint64_t alignment) {
   uint64_t offset = 0;
   std::optional<std::string> first;
@@ -73,7 +74,8 @@ Note read_note(const ElfFile& file) {
   Note note;
   gannet_note& head = note.head;
   const auto refuse_short = [&] { refuse(formatted("has a " GANNET_NOTE_SECTION " of {} bytes, too short", content->size())); };
-  // The first bytes have the same layout in every ABI: magic and version determine the rest.
+  // The first bytes have the same layout in every ABI; the magic number and the version in them
+  // determine the rest.
   if (content->size() < offsetof(gannet_note, required_features)) refuse_short();
   std::memcpy(&head, content->data(), std::min(content->size(), sizeof(head)));
   if (head.magic != GANNET_MAGIC) refuse("has a " GANNET_NOTE_SECTION " with the wrong magic number");
@@ -96,8 +98,8 @@ void check_text(const std::vector<std::string>& texts, const std::string& what) 
     if (printable(text) != text) refuse(formatted("has a control character in {}: '{}'", what, text));
 }
 
-// Symbols with the same name in two plugins would bind to one another, with any dlopen flags:
-// inline variables in C++ are unique in a process.
+// A plugin may export nothing but its table. Symbols with the same name in two plugins could bind
+// to one another whatever the dlopen flags, since inline variables of C++ are unique in a process.
 void check_exports(const ElfFile& file) {
   std::vector<std::string> others;
   for (const auto& name : file.exported())
@@ -119,13 +121,14 @@ void check_needs_no_torch(const ElfFile& file) {
             formatted("says that it is of the stable tier, which links nothing of LibTorch, and needs the library {}", library));
 }
 
-// The version of a kind's interface that a file was built with; see
-// gannet_note::interface_versions.
+// Extracts from gannet_note::interface_versions the version of a kind's interface that the file was
+// built with.
 uint32_t version_in(uint32_t versions, int byte) { return versions < 256 ? versions : versions >> (8 * byte) & 0xff; }
 
-// A note has all three versions; only those of the kinds that the file provides matter.
+// A note has the versions of all three interfaces; only those of the kinds that the file provides
+// matter.
 void check_interfaces(const std::vector<std::string>& provides, uint32_t versions) {
-  // In the byte order of interface_versions, the lowest first.
+  // The kinds in the order of the bytes of interface_versions, the lowest byte first.
   constexpr const char* kKinds[] = {"accelerator", "comm", "offload"};
   for (int byte = 0; byte < 3; ++byte) {
     const std::string prefix = formatted("{}/", kKinds[byte]);

@@ -1,4 +1,4 @@
-// The only file that uses Boost.DLL.
+// This is the only file that uses Boost.DLL.
 #include "plugin/open.h"
 
 #include <cxxabi.h>
@@ -23,7 +23,7 @@
 #include "plugin/handshake.h"
 #include "plugin/inside.h"
 
-// After <cstring> and <vector>: Boost.DLL 1.74 uses both but includes neither.
+// Must come after <cstring> and <vector>: Boost.DLL 1.74 uses both but includes neither.
 #include <boost/dll/shared_library.hpp>
 
 namespace gannet::plugin {
@@ -73,7 +73,8 @@ Error explain(const std::string& file, const ElfFile& elf, const std::string& lo
   return Error(ErrorCode::kPlugin, formatted("plugin {} cannot be opened: {}", printable(file), printable(loader)));
 }
 
-// The table, limited to the size of the loaded symbol: bytes behind it do not belong to the table.
+// The table, limited to the size of the loaded symbol: the bytes after the symbol do not belong to
+// the table.
 std::span<const gannet_descriptor* const> whole_table(const gannet_descriptor* const* first) {
   Dl_info info{};
   ElfW(Sym)* symbol = nullptr;
@@ -85,14 +86,14 @@ std::span<const gannet_descriptor* const> whole_table(const gannet_descriptor* c
 // `opened`: the path to open, either the file itself or a copy.
 std::span<const gannet_descriptor* const> table_of(const std::string& file, const std::string& opened, const ElfFile& elf) {
   namespace dll = boost::dll;
-  // NODELETE in addition to the leak below: no other dlclose can unmap the code of a live object.
-  // rtld_now: a missing symbol is an error here, not at its first call during training. rtld_local:
-  // one plugin's symbols are not visible to the next.
+  // NODELETE, in addition to the leak below, keeps any other dlclose from unmapping the code of a
+  // live object. With rtld_now, a missing symbol is an error here, not at its first call during
+  // training. With rtld_local, one plugin's symbols are not visible to the next.
   const auto mode = dll::load_mode::rtld_now | dll::load_mode::rtld_local | static_cast<dll::load_mode::type>(RTLD_NODELETE);
   std::error_code failed;
   auto* library = new dll::shared_library();  // leaked: plugins live as long as the process
   {
-    const PluginCallMark inside(file.c_str());  // its static constructors run
+    const PluginCallMark inside(file.c_str());  // the file's static constructors run inside the mark
     library->load(opened, mode, failed);
   }
   if (failed) {
@@ -106,7 +107,7 @@ std::span<const gannet_descriptor* const> table_of(const std::string& file, cons
   return whole_table(&library->get<const gannet_descriptor* const>(GANNET_EXPORT_NAME));
 }
 
-// An open file. Its SHA-256 is computed when a trust list first checks it.
+// An open plugin file. Its SHA-256 is computed when a trust list first checks the file.
 struct OpenedFile {
   std::vector<const Plugin*> plugins;
   std::string sha256;
@@ -116,8 +117,8 @@ struct OpenedFile {
   throw Error(ErrorCode::kPlugin, formatted("plugin {} {}", printable(candidate.file), printable(reason)), remedy);
 }
 
-// For a file opened without a trust list: if its hash is unchanged, the file now is the file that
-// was opened.
+// Checks an open file against a trust list. If the file was opened without one, its SHA-256 is
+// computed now, provided that its hash is still that of the opened file.
 void require_trust(const TrustList& trust, const Candidate& candidate, OpenedFile& opened) {
   if (opened.sha256.empty()) {
     const ElfFile now(candidate.file);
@@ -129,7 +130,7 @@ void require_trust(const TrustList& trust, const Candidate& candidate, OpenedFil
   trust.require_hash(candidate.file, opened.sha256);
 }
 
-// `path`: the file itself, or the copy that was judged.
+// `path`: the file itself, or the copy that was checked against the trust list.
 OpenedFile open_file(const Candidate& candidate, const std::string& path) {
   const ElfFile elf(path);
   OpenedFile opened;
@@ -153,7 +154,7 @@ OpenedFile open_trusted(const Candidate& candidate, const TrustList& trust) {
   }
   const std::string hash = sha256(ElfFile(copy->path()).bytes());
   trust.require_hash(candidate.file, hash);
-  copy->keep();  // even if opening fails: the linker may have seen the path
+  copy->keep();  // even if opening fails: the dynamic linker may have seen the path
   OpenedFile opened = open_file(candidate, copy->path());
   opened.sha256 = hash;
   return opened;
@@ -162,9 +163,9 @@ OpenedFile open_trusted(const Candidate& candidate, const TrustList& trust) {
 }  // namespace
 
 const std::vector<const Plugin*>& open(const Candidate& candidate, const TrustList* trust) {
-  // Never destroyed: plugins may be used while static objects are destroyed.
+  // These objects are never destroyed: plugins may be used while static objects are destroyed.
   static auto& mutex = *new std::mutex;
-  // By canonical path: two links to a file are one plugin.
+  // The open files by canonical path: two links to one file are the same plugin.
   static auto& opened = *new std::map<std::string, OpenedFile>;
   std::lock_guard lock(mutex);
   if (const auto found = opened.find(candidate.file); found != opened.end()) {

@@ -1,4 +1,4 @@
-// Opens a plugin's file: once per process, never closed.
+// Opens a plugin's file. Each file is opened once per process and never closed.
 #pragma once
 
 #include <vector>
@@ -8,12 +8,12 @@
 
 namespace gannet::plugin {
 
-// The plugins of the file, in table order. Throws Error(kPlugin): "plugin FILE ...: what, found,
-// next step".
+// Returns the plugins of the file, in the order of its table. Throws Error(kPlugin) with the file,
+// the reason and a next step.
 //
-// With a trust list, no code of the file runs unless the list has its hash; the file opened is then
-// the same in-memory copy that was hashed. A file that this process opened earlier without a list
-// is judged by what was opened.
+// With a trust list, no code of the file runs unless the list has its hash, and the file that is
+// opened is the in-memory copy that was hashed. If this process opened the file earlier without a
+// list, the bytes that were opened then are checked.
 const std::vector<const Plugin*>& open(const Candidate& candidate, const TrustList* trust = nullptr);
 
 }  // namespace gannet::plugin

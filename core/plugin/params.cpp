@@ -1,4 +1,4 @@
-// Converts a config's "params" by a plugin's schema.
+// Converts the "params" of a config according to a plugin's schema.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -11,11 +11,12 @@
 
 namespace gannet::plugin {
 
-// Storage behind view_. Filled once, then never moved: ParamSets share it.
+// The memory that view_ points to. It is filled once and then never moves, since copies of a
+// ParamSet share it.
 struct ParamSet::Storage {
-  std::vector<std::optional<ConvertedValue>> converted;  // nullopt: no value and no default, or null
+  std::vector<std::optional<ConvertedValue>> converted;  // nullopt: the param has neither a value nor a default, or is null
   std::vector<gannet_param_value> values;
-  std::vector<std::vector<const char*>> strings;  // [specs] for the lists of strings
+  std::vector<std::vector<const char*>> strings;  // [specs] the elements of each list of strings
 };
 
 namespace {
@@ -24,8 +25,8 @@ using MemberDescription = std::function<std::string(const std::string& member)>;
 
 bool is_comment(const std::string& key) { return key.starts_with('_') || key.starts_with("x-"); }
 
-// Converts `params` for each spec of the schema. Throws at the first mistake, or collects all in
-// `mistakes`.
+// Converts the param of each spec in the schema. Throws at the first mistake, or collects all of
+// them if `mistakes` is given.
 std::vector<std::optional<ConvertedValue>> convert_all(const Plugin& plugin, const Dict& params, const MemberDescription& where,
                                                        std::vector<Error>* mistakes) {
   const auto refuse = [&](const std::string& member, const std::string& reason, const std::string& next_step) {

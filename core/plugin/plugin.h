@@ -21,10 +21,10 @@ class TrustList;
 
 // A plugin whose file was opened and passed the handshake. Lives as long as the process.
 struct Plugin {
-  // In the plugin's own memory, which is never unmapped.
+  // Points into the plugin's own memory, which is never unmapped.
   const gannet_descriptor* descriptor = nullptr;
   std::string file;
-  std::string hash;  // XXH3 of the file, hex
+  std::string hash;  // the XXH3 hash of the file, in hexadecimal
 
   gannet_kind kind() const { return static_cast<gannet_kind>(descriptor->kind); }
   std::string name() const { return descriptor->name; }
@@ -32,62 +32,64 @@ struct Plugin {
   std::string device() const { return descriptor->device ? descriptor->device : ""; }
 };
 
-// A file that was examined, and the outcome, as `gannet plugins list -v` prints it.
+// A file that was examined and the outcome, which `gannet plugins list -v` prints.
 struct Candidate {
   std::string file;
   std::vector<std::string> provides;  // "optimizer/adam@cpu", from the note
   gannet_tier tier = GANNET_TIER_STABLE;
-  // The LibTorch and C++ ABI that it was built for: host_fingerprint() in the pinned tier.
+  // The LibTorch and the C++ ABI that the file was built for. In the pinned tier, it must equal
+  // host_fingerprint().
   std::string fingerprint;
-  std::string vendor;  // the vendor part of LibTorch that it uses; "": none
+  std::string vendor;  // the vendor part of LibTorch that the file uses; "": none
   uint16_t abi_minor = 0;
-  std::string rejected;  // the reason; "" if its note makes it usable
-  std::string remedy;    // the remedy; "": rebuild it
-  bool is_own = false;   // in a folder of Gannet's own plugins
+  std::string rejected;  // why the file cannot be used; "" if it can be, as far as known before opening it
+  std::string remedy;    // what the user can do; "": rebuild the file
+  bool is_own = false;   // whether it is in a folder of Gannet's own plugins
 };
 
 class Registry {
  public:
   struct Options {
-    std::vector<std::string> explicit_paths;  // from the config: files or folders
+    std::vector<std::string> explicit_paths;  // the files or folders that the config names
     // Files or folders that may be opened although every user of the machine may change them or a
     // folder on their path.
     std::vector<std::string> allowed_paths = {};
-    // The config's "plugins": {"trusted": ...}: only files with a hash in that list are opened. "":
-    // any file; "true": the user's own list (trust.h).
+    // The value of "plugins": {"trusted": ...} in the config: only files whose hash is in that list
+    // are opened. "": any file may be opened; "true": the user's own list (trust.h).
     std::string trusted = "";
   };
   explicit Registry(Options options);
 
-  // The plugin for (kind, name, device); `device` also matches plugins made for any device. Throws
-  // Error(kPlugin) with the request, all places searched, all rejected files with reasons, and the
-  // nearest names.
+  // The plugin for (kind, name, device). A plugin made for any device matches every `device`. If
+  // there is none, throws Error(kPlugin) with the request, all places searched, the rejected files
+  // with the reasons, and the nearest names.
   const Plugin& require(gannet_kind kind, const std::string& name, const std::string& device = "");
-  // Null if no file provides it; still throws if a file that provides it is broken.
+  // Returns null if no file provides the plugin; still throws if a file that provides it is broken.
   const Plugin* find(gannet_kind kind, const std::string& name, const std::string& device = "");
   // The accelerators that "auto" may choose, the best first (by gannet_accelerator_api::priority,
   // then by name). A rejected or broken file is skipped with a warning.
   std::vector<const Plugin*> accelerators_best_first();
-  // Opens one file with any content (`gannet plugins info PATH`); the checks are those for files
-  // found by search.
+  // Opens one file, whatever it provides (`gannet plugins info PATH`), with the same checks as for
+  // files found by the search.
   std::vector<const Plugin*> open_file(const std::string& path);
 
-  // Checks a plugin opened through another registry; throws as opening it through this one would.
+  // Checks a plugin that was opened through another registry. Throws the errors that opening it
+  // through this one would throw.
   void require_trust(const Plugin& plugin) const;
 
   const std::vector<Candidate>& candidates() const { return candidates_; }
   const std::vector<std::string>& searched() const { return searched_; }
-  // Plugins opened through this registry, in order.
+  // The plugins opened through this registry, in the order of opening.
   const std::vector<const Plugin*>& opened() const { return opened_; }
 
  private:
   Candidate judge(const std::string& file, const std::string& way) const;
   std::vector<const Plugin*> open_candidate(const Candidate& candidate);
 
-  // In search order: the first usable one that provides a name is taken.
+  // In the order of the search: the first usable candidate that provides a name is taken.
   std::vector<Candidate> candidates_;
   std::vector<std::string> searched_;
-  std::vector<std::string> allowed_;        // canonical
+  std::vector<std::string> allowed_;        // canonical paths
   std::shared_ptr<const TrustList> trust_;  // null: files with any hash are opened
   // Owned by open() (open.h), which never frees them.
   std::vector<const Plugin*> opened_;
@@ -96,8 +98,8 @@ class Registry {
 const char* kind_name(gannet_kind kind);  // "optimizer"
 int32_t priority_of(const Plugin& accelerator);
 
-// Values for a plugin's schema, owned. dynamic() are the plugin's dynamic parameters, flattened, with their names
-// ("lr", "betas[0]", "betas[1]", "weight_decay").
+// The values of the params in a plugin's schema, which this object owns. The dynamic params are
+// also available as flat lists, with names such as "lr", "betas[0]", "betas[1]" and "weight_decay".
 class ParamSet {
  public:
   const gannet_params& view() const { return view_; }
@@ -115,33 +117,34 @@ class ParamSet {
   std::vector<uint32_t> dynamic_roles_;
 };
 
-// Converts and checks `params` against the plugin's schema. `where(member)` gives "file:line:column" of a member, for
-// errors: Error(kConfig) on an unknown key (with the nearest one), a wrong type, a value out of range, a missing one.
+// Converts and checks `params` against the plugin's schema. `where(member)` gives
+// "file:line:column" of a member, for errors. Throws Error(kConfig) on an unknown key (with the
+// nearest known one), a wrong type, a value out of range, or a missing value.
 ParamSet parse_params(const Plugin& plugin, const Dict& params,
                       const std::function<std::string(const std::string& member)>& where);
 
 // The host's fingerprint, which a pinned plugin must have.
 std::string host_fingerprint();
 
-// A gannet_error with room for a long message, and the function that throws it:
+// A gannet_error with room for a long message. raise_unless_ok() throws it as an exception:
 //   ErrorBuffer error; raise_unless_ok(api->create(..., error), error, plugin, "optimizer plugin AdamW (file)")
 class ErrorBuffer {
  public:
   ErrorBuffer() : error_{sizeof(gannet_error), 0, sizeof(text_) - 1, text_} { text_[0] = text_[sizeof(text_) - 1] = 0; }
   ErrorBuffer(const ErrorBuffer&) = delete;
   operator gannet_error*() { return &error_; }
-  std::string message() const;  // with control characters made visible
+  std::string message() const;  // the message, with control characters made visible
 
  private:
   // The plugin may fill all bytes except the last, which stays 0.
-  char text_[4097];  // not from the heap, and not zeroed: every call of a plugin has one
+  char text_[4097];  // not on the heap, and not zeroed, since every call of a plugin has one
   gannet_error error_;
 };
 // Maps a status to an ErrorCode and throws "<who>: <message>" unless it is GANNET_OK.
 void raise_unless_ok(int32_t status, const ErrorBuffer& error, const Plugin& plugin, const std::string& who);
 
-// For errors that only a plugin defect explains: Error(kPluginFault); the next step names the
-// plugin and version.
+// Makes an Error(kPluginFault), for errors that only a defect of the plugin explains. Its next step
+// names the plugin and its version.
 Error fault(const Plugin& plugin, const std::string& what);
 
 }  // namespace gannet::plugin

@@ -1,4 +1,5 @@
-// Refuses a plugin. The reason has no subject: the caller that opened the file adds its name.
+// Refuses a plugin. The reason has no subject; the caller, which opened the file, puts the file's
+// name in front.
 #pragma once
 
 #include <gannet/error.h>

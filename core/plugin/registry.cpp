@@ -32,7 +32,7 @@ struct ProvidedName {
 };
 
 struct RequestedPlugin {
-  std::string kind, name, device;  // lower case; no device: any
+  std::string kind, name, device;  // in lower case; device "" means any
 
   bool met_by(const std::string& provided_text) const {
     const ProvidedName provided(provided_text);
@@ -42,7 +42,7 @@ struct RequestedPlugin {
   bool met_by(const Candidate& candidate) const {
     return std::any_of(candidate.provides.begin(), candidate.provides.end(), [&](const auto& text) { return met_by(text); });
   }
-  // "optimizer plugin 'adamw' for device 'cpu'"
+  // Returns "optimizer plugin 'adamw' for device 'cpu'".
   std::string to_string(const std::string& as_written) const {
     return formatted("{} plugin '{}'{}", kind, as_written, device.empty() ? "" : formatted(" for device '{}'", device));
   }
@@ -52,7 +52,8 @@ std::string searched_text(const std::vector<std::string>& places) {
   return formatted("\n  searched: {}", join(places, "\n            "));
 }
 
-// A user's folder may hold many files that are no plugins, so only the first few are shown.
+// Lists the rejected files. A user's folder may hold many files that are not plugins, so only the
+// first few are shown.
 std::string rejected_text(const std::vector<Candidate>& candidates) {
   constexpr size_t kShown = 12;
   std::string text;
@@ -64,8 +65,8 @@ std::string rejected_text(const std::vector<Candidate>& candidates) {
   return text;
 }
 
-// An entry of "allow" is a file, or a folder that includes every file below it. A missing entry is
-// a mistake.
+// The canonical paths of the entries of "allow". An entry is a file, or a folder, which includes
+// every file below it. An entry that does not exist is an error.
 std::vector<std::string> canonical_of(const std::vector<std::string>& allowed) {
   std::vector<std::string> result;
   for (const auto& path : allowed) {
@@ -84,8 +85,8 @@ bool is_at_or_below(const fs::path& file, const fs::path& place) {
   return std::mismatch(place.begin(), place.end(), file.begin(), file.end()).first == place.end();
 }
 
-// Warns once per process: an engine, its world and each block of the config create their own
-// registries.
+// Warns only once per process, because several registries are created: by an engine, its world and
+// each block of the config.
 void warn_once(const std::string& text) {
   static auto& mutex = *new std::mutex;
   static auto& said = *new std::set<std::string>;

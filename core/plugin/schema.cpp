@@ -14,8 +14,8 @@
 namespace gannet::plugin {
 namespace {
 
-// Far more than a plugin has or the contract's struct will ever need: beyond these the list is
-// damaged.
+// These limits are far above what a plugin has or the contract's struct will ever need; a list that
+// exceeds one is damaged.
 constexpr uint64_t kMostParams = 1024, kLargestStride = 4096;
 
 [[noreturn]] void mismatch(const gannet_param_spec& spec, const Value& value) {
@@ -80,7 +80,8 @@ std::string plain(double number) {
                                                                  : Value(number).to_json();
 }
 
-// Converts JSON to Value, for defaults only: the config has its own reader, which keeps positions.
+// Converts JSON to a Value. Used only for defaults: the config has its own reader, which keeps
+// positions.
 Value to_value(const nlohmann::json& json) {
   if (json.is_null()) return nullptr;
   if (json.is_boolean()) return json.get<bool>();
@@ -135,14 +136,15 @@ std::vector<const gannet_param_spec*> specs_of(const gannet_descriptor& descript
 
 namespace {
 
-// A list's elements; a single value is a list of one.
+// The elements of a list; a single value counts as a list of one element.
 List elements_of(const gannet_param_spec& spec, const Value& value) {
   List elements = value.is_list() ? value.as_list() : List{value};
   if (spec.length != 0 && elements.size() != spec.length) mismatch(spec, value);
   return elements;
 }
 
-// `whole`: the value in the config.
+// Checks a string against the spec's choices. `whole`: the whole value in the config, for the
+// message.
 std::string chosen(const gannet_param_spec& spec, const Value& value, const Value& whole) {
   if (!value.is_string()) mismatch(spec, whole);
   const auto choices = split(spec.choices ? spec.choices : "", '|');

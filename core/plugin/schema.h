@@ -1,5 +1,5 @@
-// A plugin's parameter schema: reads the declarations safely, converts values, and checks the
-// schema itself.
+// Handles a plugin's parameter schema: reads the declarations safely, converts values, and checks
+// the schema itself.
 #pragma once
 
 #include <gannet/error.h>
@@ -12,10 +12,10 @@
 
 namespace gannet::plugin {
 
-// The specs of a descriptor, read with the plugin's own stride.
+// The param specs of a descriptor, read with the stride that the plugin gives.
 std::vector<const gannet_param_spec*> specs_of(const gannet_descriptor& descriptor);
 
-// A value that fits its spec. Only the member for the spec's type is meaningful.
+// A value that fits its spec. Only the members for the spec's type are meaningful.
 struct ConvertedValue {
   int64_t integer = 0;
   double number = 0;
@@ -25,30 +25,31 @@ struct ConvertedValue {
   std::vector<std::string> texts;
 };
 
-// Converts as the config does ("2" for an integer, 5e8 for an integer, "false" for a boolean) and checks range, choices and
-// length. Throws Error(kConfig) with the bare reason: "expected a number of at least 0, found -1".
+// Converts a value as the config does (accepts "2" and 5e8 for an integer, "false" for a boolean)
+// and checks range, choices and length. Throws Error(kConfig) with only the reason: "expected a
+// number >= 0, found -1".
 ConvertedValue convert(const gannet_param_spec& spec, const Value& value);
 
-// Checks a new value, during training, of a dynamic number or a list element ("betas[0]"). Throws
-// as convert does.
+// Checks a new value that is set during training, for a dynamic number or an element of a dynamic
+// list ("betas[0]"). Throws like convert().
 void check_dynamic(const gannet_descriptor& descriptor, const std::string& name, double value);
 
-// The default, if any. Throws as convert does, and if the text is not JSON.
+// The default, if there is one. Throws like convert(), and also if the default's text is not JSON.
 std::optional<ConvertedValue> default_of(const gannet_param_spec& spec);
 
-// Throws Error(kPlugin) with the bare reason if the schema contradicts itself.
+// Throws Error(kPlugin) with only the reason if the schema is invalid.
 void check_schema(const gannet_descriptor& descriptor);
 
 // All errors that parse_params would throw for these params; empty if they are valid.
 std::vector<Error> mistakes_in(const Plugin& plugin, const Dict& params,
                                const std::function<std::string(const std::string& member)>& where);
 
-// "learning rate" for a gannet_param_role.
+// The name of a gannet_param_role: "learning rate".
 const char* role_name(uint32_t role);
 
-// "number", "list of 2 numbers", "one of: cos, linear".
+// Describes the type: "a number", "a list of 2 numbers", "one of cos, linear".
 std::string type_text(const gannet_param_spec& spec);
-// ">= 0, < 1", or "".
+// Describes the range: ">= 0 and < 1"; "" if there is none.
 std::string range_text(const gannet_param_spec& spec);
 
 }  // namespace gannet::plugin

@@ -14,7 +14,8 @@
 namespace gannet::plugin {
 namespace {
 
-// Kernels since 6.3 require a flag for executable memory; older kernels reject the flag.
+// Creates a memory file that may hold executable code. Kernels since 6.3 require a flag for that;
+// older kernels reject the flag.
 int executable_memory() {
   constexpr unsigned kExecutable = 0x10;  // MFD_EXEC
   const int descriptor = ::memfd_create("gannet-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING | kExecutable);

@@ -29,7 +29,7 @@ class Collector {
  public:
   explicit Collector(SearchResult& result) : result_(result) {}
 
-  // False if nothing exists at `path`.
+  // Returns false if nothing exists at `path`.
   bool add(const fs::path& path, const std::string& why) {
     std::error_code failed;
     const auto real = fs::weakly_canonical(path, failed);
@@ -44,7 +44,7 @@ class Collector {
       return true;
     }
     std::vector<std::pair<std::string, fs::path>> found;
-    std::error_code unresolved;  // for one entry: a circular link does not end the listing
+    std::error_code unresolved;  // for one entry, so that a circular link does not end the listing
     for (fs::directory_iterator entry(real, failed), end; !failed && entry != end; entry.increment(failed)) {
       if (entry->path().extension() != ".so") continue;
       const fs::path file = fs::weakly_canonical(entry->path(), unresolved);
@@ -71,7 +71,8 @@ class Collector {
   }
 
   SearchResult& result_;
-  // Canonical paths: a folder named twice is searched once, at its first place.
+  // The canonical paths of the places so far: a folder that is named twice is searched once, at its
+  // first position.
   std::vector<std::string> places_;
 };
 

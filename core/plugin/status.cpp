@@ -1,4 +1,4 @@
-// Names of plugin kinds, and the exceptions for plugin status codes.
+// The names of plugin kinds, and the exceptions for the status codes that plugins return.
 #include <gannet/error.h>
 
 #include "base/format.h"
@@ -25,7 +25,7 @@ ErrorCode code_of(int32_t status) {
     case GANNET_UNAVAILABLE:
       return ErrorCode::kUnavailable;
     default:
-      return ErrorCode::kPluginFault;  // GANNET_INTERNAL, or a number outside of the contract
+      return ErrorCode::kPluginFault;  // GANNET_INTERNAL, or a number that the contract does not define
   }
 }
 

@@ -32,7 +32,7 @@ bool is_hash(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
-// "HASH  FILE" or "HASH *FILE", as sha256sum writes text and binary files.
+// Parses "HASH  FILE" or "HASH *FILE", the formats in which sha256sum writes text and binary files.
 TrustedFile parsed(const std::string& line, const std::string& where) {
   const std::string hash = lower(line.substr(0, line.find(' ')));
   const bool has_file =
@@ -51,7 +51,8 @@ TrustedFile parsed(const std::string& line, const std::string& where) {
               "name another list with --trusted, and in the config's \"plugins\": {\"trusted\": ...}");
 }
 
-// Locks the list by its folder: no lock file is left behind, and the lock ends with the process.
+// Locks the list by locking its folder, so no lock file is left behind, and the lock ends with the
+// process.
 std::shared_ptr<void> lock_folder_of(const std::string& path) {
   const std::string folder = fs::path(path).parent_path().string();
   std::error_code failed;
@@ -98,7 +99,8 @@ TrustList TrustList::read_or_empty(const std::string& trusted) {
   if (!fs::is_regular_file(status))
     throw Error(ErrorCode::kPlugin, formatted("the list of trusted plugins {} is not a regular file", printable(list.path_)),
                 "name a file");
-  // Checked before reading: anyone who may write the list decides what is trusted.
+  // Checked before the list is read: anyone who may write the list decides which plugins are
+  // trusted.
   if (const std::string reason = exposure(list.path_); !reason.empty())
     throw Error(ErrorCode::kPlugin,
                 formatted("the list of trusted plugins {} is not used: {}", printable(list.path_), printable(reason)),
@@ -162,7 +164,7 @@ void TrustList::write() const {
   const std::string fresh = path_ + ".new";
   const int descriptor = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (descriptor < 0) cannot_write(fresh, errno);
-  ::fchmod(descriptor, 0644);  // with any umask: a list that others may write is not used
+  ::fchmod(descriptor, 0644);  // whatever the umask is: a list that others may write is not used
   std::string text =
       "# Plugins that may be opened where a config has \"plugins\": {\"trusted\": ...}; see `gannet plugins trust`.\n";
   for (const TrustedFile& one : files_) text += formatted("{}  {}\n", one.hash, one.file);

@@ -1,9 +1,9 @@
-// Trusted plugin files, by the SHA-256 of their bytes: the list of a config's "plugins":
-// {"trusted": ...}, kept by `gannet plugins trust`.
+// The list of trusted plugin files, identified by the SHA-256 of their bytes. A config names the
+// list in "plugins": {"trusted": ...}, and `gannet plugins trust` maintains it.
 //
 // The list has the format of sha256sum(1), "HASH  FILE" on each line; `#` begins a comment. A file
-// is trusted by content, at any path: the path in the list is for people, and for the message that
-// a file has changed.
+// is trusted for its content, whatever its path. The path in the list is for people, and for the
+// message that a file has changed.
 #pragma once
 
 #include <memory>
@@ -25,20 +25,21 @@ class TrustList {
   // Error(kPlugin) if the list is missing, has an invalid line, or may be written by every user of
   // the machine.
   static TrustList read(const std::string& trusted);
-  // The same; empty if there is no such file yet.
+  // Does the same, but returns an empty list if there is no such file yet.
   static TrustList read_or_empty(const std::string& trusted);
-  // The same, to be changed and written. Other commands that change the list wait until this object
-  // is destroyed. Throws Error(kIo).
+  // Like read_or_empty, for a list that is to be changed and written. Other commands that change
+  // the list wait until this object is destroyed. Throws Error(kIo).
   static TrustList read_to_change(const std::string& trusted);
-  // All or nothing: a new file replaces the old one. Throws Error(kIo).
+  // Writes the list to a new file, which then replaces the old one: either all is written or
+  // nothing. Throws Error(kIo).
   void write() const;
 
-  // Throws Error(kPlugin) with the command to run, unless the list has the hash. `file` is for the
-  // message.
+  // Throws Error(kPlugin) with the command that adds the file, unless the list has the hash. `file`
+  // is for the message.
   void require_hash(const std::string& file, const std::string& hash) const;
 
   void add(const std::string& hash, const std::string& file);  // replaces the file's previous hash
-  bool remove(const std::string& hash_or_file);                // whether it was there
+  bool remove(const std::string& hash_or_file);                // returns whether it was in the list
   const std::vector<TrustedFile>& files() const { return files_; }
   const std::string& path() const { return path_; }
 
@@ -46,8 +47,8 @@ class TrustList {
   std::string command() const;  // "gannet plugins trust", with --trusted unless this is the user's own list
 
   std::string path_;
-  bool is_own_ = false;         // the user's own list
-  std::shared_ptr<void> lock_;  // held since read_to_change
+  bool is_own_ = false;         // whether it is the user's own list
+  std::shared_ptr<void> lock_;  // held since read_to_change()
   std::vector<TrustedFile> files_;
 };
 
@@ -55,8 +56,8 @@ class TrustList {
 // Error(kPlugin) if neither is known.
 std::string own_trust_list();
 
-// An in-memory copy of a file that cannot be changed, even by this process: the bytes hashed are
-// the bytes opened.
+// An in-memory copy of a file that cannot be changed, not even by this process. So the bytes that
+// are opened are the bytes that were hashed.
 //
 //   SealedCopy copy("lion.so");
 //   trust.require_hash("lion.so", sha256(ElfFile(copy.path()).bytes()));
@@ -64,7 +65,7 @@ std::string own_trust_list();
 //   copy.keep();
 class SealedCopy {
  public:
-  explicit SealedCopy(const std::string& file);  // throws Error(kPlugin) with the bare reason
+  explicit SealedCopy(const std::string& file);  // throws Error(kPlugin) with only the reason
   ~SealedCopy();
   SealedCopy(const SealedCopy&) = delete;
   const std::string& path() const { return path_; }  // "/proc/self/fd/N"

@@ -5,7 +5,7 @@
 
 namespace gannet::plugin {
 
-// LibTorch lists it in its build settings: "..., CUDA_VERSION=13.0, ...".
+// LibTorch's build settings contain the vendor's version: "..., CUDA_VERSION=13.0, ...".
 std::string vendor_of_libtorch() {
   static const std::string vendor = [] {
     const std::string settings = at::show_config();

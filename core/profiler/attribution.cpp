@@ -2,10 +2,10 @@
 //
 // In forward, an operator belongs to the module that owns the parameters it reads. If it reads
 // none, it belongs to the lowest common ancestor of the modules of the nearest operators with
-// parameters before and after it; before the first and after the last of them, to the model. In
-// backward, the same holds if it reads parameters; else it belongs to the module of the forward
-// operator that created the autograd node that runs it. Autograd numbers its nodes in the order of
-// creation.
+// parameters before and after it; before the first and after the last operator with parameters, it
+// belongs to the model. In backward, the same holds for an operator that reads parameters; any
+// other belongs to the module of the forward operator that created the autograd node that runs it.
+// That node is found by its number, since autograd numbers nodes in the order of creation.
 #include <algorithm>
 #include <map>
 
@@ -15,7 +15,7 @@ namespace gannet::profiler {
 
 std::vector<size_t> OperatorRecorder::attribute() const {
   std::vector<size_t> modules(events_.size(), Modules::kRoot);
-  std::vector<size_t> forward;  // in execution order
+  std::vector<size_t> forward;  // indices of forward's events, in execution order
   for (size_t e = 0; e < events_.size(); ++e)
     if (!events_[e].is_backward && events_[e].is_of_this_thread) forward.push_back(e);
 
@@ -43,8 +43,9 @@ std::vector<size_t> OperatorRecorder::attribute() const {
                                   [&](uint64_t number, size_t one) { return number < events_[one].next_node; });
     if (maker == forward.end()) continue;
     modules[e] = modules[*maker];
-    // The node may have been created before: a torch::autograd::Function creates its node first,
-    // and the operators of its forward follow and create none.
+    // The node may have been created before the operators that it belongs to: a
+    // torch::autograd::Function creates its node first, and then runs the operators of its forward,
+    // which create no nodes.
     for (; maker != forward.end() && events_[*maker].first_node == node + 1 && events_[*maker].next_node == node + 1; ++maker)
       if (const auto& own = events_[*maker].own) {
         modules[e] = *own;

@@ -1,5 +1,5 @@
-// One operator call as its rule sees it: shapes and numbers but no tensors, so that counting does
-// not extend a tensor's lifetime.
+// Describes one operator call for its rule. It holds shapes and flags but no tensors, so that
+// counting does not extend a tensor's lifetime.
 //
 //   Call call(op, stack);     // before the operator runs
 //   call.add_results(stack);  // after
@@ -18,13 +18,13 @@ namespace gannet::profiler {
 
 struct Shape {
   std::vector<int64_t> sizes;
-  int64_t numel = 0;  // stored elements; for a sparse tensor, its values
+  int64_t numel = 0;  // number of stored elements; for a sparse tensor, of its values
   bool is_given = false;
   bool is_sparse = false;
 
   Shape() = default;
   explicit Shape(const at::Tensor& tensor);
-  int64_t at(int64_t dimension) const;  // negative: from the end; 1 if there is no such dimension
+  int64_t at(int64_t dimension) const;  // a negative index counts from the end; 1 if there is no such dimension
   int64_t last() const { return at(-1); }
 };
 
@@ -33,13 +33,14 @@ class Call {
   Call(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void add_results(const torch::jit::Stack& stack);
 
-  const Shape& operator[](const char* argument) const;  // a tensor; 0 elements if not given
-  std::vector<Shape> list(const char* argument) const;  // of tensors
+  const Shape& operator[](const char* argument) const;  // a tensor argument; it has 0 elements if it was not given
+  std::vector<Shape> list(const char* argument) const;  // a list of tensors
   std::vector<bool> flags(const char* argument) const;
-  bool is(const char* argument) const;  // a bool
+  bool is(const char* argument) const;  // a bool argument
   const Shape& first() const;           // the first given tensor
   const Shape& result() const;          // the first result
-  // Elements that an elementwise operator works on: those of its results, or of a sparse argument.
+  // The number of elements that an elementwise operator works on: those of its result or, if an
+  // argument is sparse, of that argument.
   int64_t elements() const;
 
  private:
@@ -49,10 +50,10 @@ class Call {
   };
   const Argument* find(const char* name) const;
 
-  // Owned by the dispatcher, with the registered operator.
+  // The dispatcher owns the schema, as part of the registered operator.
   const c10::FunctionSchema& schema_;
-  // In schema order. The entry is empty for an argument that is neither a tensor nor a bool nor a
-  // list of either.
+  // The arguments in the order of the schema. The entry is empty for an argument that is neither a
+  // tensor nor a bool nor a list of either.
   std::vector<Argument> arguments_;
   std::vector<Shape> results_;
 };

@@ -11,8 +11,8 @@ OperationCount times(int64_t numel, double factor) { return {static_cast<int64_t
 OperationCount of_result(const Call& call, double factor) { return times(call.elements(), factor); }
 OperationCount of_input(const Call& call, double factor) { return times(call.first().numel, factor); }
 
-// Estimates, like DeepSpeed's: mean, variance, difference, quotient and, with a weight, scale and
-// shift as one.
+// An estimate, like DeepSpeed's. It counts one operation per element for each of mean, variance,
+// difference and quotient and, with a weight, one for scale and shift together.
 OperationCount normalization(const Call& call, double factor) {
   return times(call["input"].numel, factor * (call["weight"].is_given ? 5 : 4));
 }
@@ -159,7 +159,7 @@ const Rule* find_rule(const std::string& name) {
   if (name.rfind(kSpace, 0) != 0) return nullptr;
   std::string own = name.substr(std::char_traits<char>::length(kSpace));
   auto found = rules->find(own);
-  if (found == rules->end() && own.size() > 1 && own.back() == '_') {  // in place
+  if (found == rules->end() && own.size() > 1 && own.back() == '_') {  // an operator that works in place
     own.pop_back();
     found = rules->find(own);
   }

@@ -10,22 +10,22 @@ OperationCount products(int64_t macs) { return {2 * macs, macs}; }
 
 // ---- Matrix products
 
-// The number of result elements times the row length of the left matrix, which is the argument
-// kLeft.
+// Multiply-adds: the number of result elements times the row length of the left matrix, which is
+// the argument kLeft.
 template <const char* kLeft>
 OperationCount matmul(const Call& call, double) {
   return products(call.result().numel * call[kLeft].last());
 }
 constexpr char kSelf[] = "self", kMat1[] = "mat1", kBatch1[] = "batch1", kInput[] = "input", kMat[] = "mat";
 
-// Also sums over the batch.
+// addbmm also sums the products over the batch.
 OperationCount addbmm(const Call& call, double) { return products(call["batch1"].numel * call["batch2"].last()); }
 OperationCount dot(const Call& call, double) { return products(call.first().numel); }
 
 // ---- Convolutions. Padding counts as well.
 
-// Each result element sums over one filter. In a transposed convolution, one filter spreads each
-// input element.
+// Each result element sums over one filter. In a transposed convolution, each input element is
+// multiplied by one filter.
 int64_t convolution_macs(const Call& call, const Shape& output) {
   const Shape& weight = call["weight"];
   if (weight.at(0) == 0) return 0;
@@ -51,21 +51,21 @@ int64_t scores(const Call& call) {
   return call["query"].last() == 0 ? 0 : call["query"].numel / call["query"].last() * call["key"].at(-2);
 }
 
-// Two products and a softmax.
+// Counts two products and a softmax.
 OperationCount attention(const Call& call, double) {
   const int64_t numel = scores(call), macs = numel * (call["query"].last() + call["value"].last());
   return {2 * macs + numel, macs};
 }
 
-// Five products: the recomputed scores, which forward did not keep, and the gradients of value,
-// probabilities, query and key.
+// Counts five products: the recomputed scores, which forward did not keep, and the gradients of
+// value, probabilities, query and key.
 OperationCount attention_backward(const Call& call, double) {
   const int64_t numel = scores(call), macs = numel * (3 * call["query"].last() + 2 * call["value"].last());
   return {2 * macs + 2 * numel, macs};
 }
 
-// ---- Recurrent layers in one operator: each step multiplies by each weight matrix, plus about
-// three operations per gate row.
+// ---- Recurrent layers in one operator: each step multiplies by each weight matrix, and takes
+// about three more operations per gate.
 
 OperationCount recurrent(const Call& call, const std::vector<Shape>& weights, double factor) {
   const Shape& input = call["input"];
@@ -77,8 +77,9 @@ OperationCount recurrent(const Call& call, const std::vector<Shape>& weights, do
       gates += steps * weights[i].at(0);
     }
   macs = static_cast<int64_t>(static_cast<double>(macs) * factor);
-  return {2 * macs + static_cast<int64_t>(static_cast<double>(gates) * 1.5 * factor),
-          macs};  // the rows of input and hidden belong to the same gates
+  // 1.5 operations per row make about 3 per gate, since each gate has a row in both the input and
+  // the hidden weights.
+  return {2 * macs + static_cast<int64_t>(static_cast<double>(gates) * 1.5 * factor), macs};
 }
 OperationCount cudnn_rnn(const Call& call, double factor) { return recurrent(call, call.list("weight"), factor); }
 OperationCount mkldnn_rnn(const Call& call, double factor) { return recurrent(call, {call["weight0"], call["weight1"]}, factor); }

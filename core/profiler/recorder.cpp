@@ -23,8 +23,9 @@ void each_tensor(const std::vector<c10::IValue>& stack, size_t count, Visit visi
   }
 }
 
-// AccumulateGrad nodes store gradients, so operators in them belong to the step and not to the
-// model. They have the largest sequence number, so that the autograd engine runs them first.
+// The sequence number of AccumulateGrad nodes, which is the largest one, so that the autograd
+// engine runs them first. They store gradients, so operators in them belong to the step and not to
+// the model.
 constexpr uint64_t kAccumulates = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
@@ -63,7 +64,7 @@ void OperatorRecorder::on_operator(const c10::OperatorHandle& op, const std::vec
     event.op = index_of(op.operator_name().name);
     event.own = owner(stack, op.schema().arguments().size());
   }
-  // The lock is not held while the operator runs, so that other threads can record theirs.
+  // The lock is not held while the operator runs, so that other threads can record their operators.
   event.is_backward = node != nullptr;
   if (node) event.node = node->sequence_nr();
   event.is_of_this_thread = thread_number() == thread_;

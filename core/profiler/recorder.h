@@ -1,5 +1,5 @@
-// Records every operator of a forward and its backward: its work, its duration, and the data that
-// assigns it to a module.
+// Records every operator of a forward and its backward: its work, its duration, and the data needed
+// to assign it to a module.
 //
 //   auto recorder = std::make_shared<OperatorRecorder>(*model, /*is_timed=*/device.is_cpu());
 //   { zero::ObserverScope armed(recorder); loss = forward(); recorder->end_forward(); loss.backward(); }
@@ -29,20 +29,22 @@ class OperatorRecorder : public zero::Observer {
   // Turns recording on or off. Operators that run while it is off belong to the engine, not to the
   // model.
   void listen(bool on) { listens_ = on; }
-  // Notes which storages that operators created are still alive: those that backward will need.
+  // Records which of the storages created by operators are still alive, since these are the ones
+  // that backward will need.
   void end_forward();
-  // Assigns each operator to a module and sums up. The only memory in it is that of activations.
+  // Assigns each operator to a module, and sums up. The only memory figures in the result are those
+  // of activations.
   ModelProfile profile() const;
   const Modules& modules() const { return modules_; }
 
  private:
   struct Event {
     size_t op;                     // index into names_
-    std::optional<size_t> own;     // the module whose parameters it reads
-    std::optional<uint64_t> node;  // in backward: the autograd node's number
+    std::optional<size_t> own;     // the module whose parameters the operator reads
+    std::optional<uint64_t> node;  // in backward: the number of the autograd node that runs it
     bool is_backward = false, is_of_this_thread = true;
     // The node counter is thread-local, so this range is only meaningful if is_of_this_thread.
-    uint64_t first_node = 0, next_node = 0;  // autograd nodes created while it ran: [first, next)
+    uint64_t first_node = 0, next_node = 0;  // numbers of the autograd nodes created while it ran: [first, next)
     OperationCount counted;
     double seconds = 0;
   };
@@ -62,15 +64,15 @@ class OperatorRecorder : public zero::Observer {
   // Autograd's counter when recording began: lower numbers belong to nodes of an earlier forward.
   uint64_t first_node_;
   mutable std::mutex mutex_;  // autograd has one thread per device
-  // Event::op indexes these three: the operator's name, its rule or null, and whether its result is
-  // a copy of its argument.
+  // Event::op is an index into these three: the operator's name, its rule (or null), and whether
+  // its result is a copy of its argument.
   std::vector<std::string> names_;
   std::vector<const Rule*> rules_;  // by name
   std::vector<bool> is_copy_;
   std::unordered_map<std::string, size_t> index_;
   std::vector<Event> events_;
-  // Storages created in forward, with the event that created them. Weak, so that recording keeps no
-  // activation alive.
+  // Storages created in forward, with the event that created them. The references are weak, so that
+  // recording keeps no activation alive.
   std::unordered_map<const c10::StorageImpl*, CreatedStorage> made_;
   std::vector<std::pair<size_t, int64_t>> alive_;  // events and bytes
 };

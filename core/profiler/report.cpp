@@ -81,7 +81,7 @@ int64_t deepest(const ModelProfile& profile, const ProfileText& text) {
   return text.module_depth < 0 ? depth : std::min(depth, text.module_depth);
 }
 
-// Module types at one depth, sorted by one figure, the largest first.
+// Lists the module types at one depth, sorted by one figure, the largest first.
 template <class Figure, class Format>
 std::string top(const ModelProfile& profile, int64_t depth, int64_t count, Figure figure, Format format) {
   std::map<std::string, double> sums;
@@ -120,7 +120,7 @@ std::string detailed(const ModelProfile& profile, int64_t depth) {
   const Module& whole = profile.modules.front();
   for (const Module& m : profile.modules) {
     if (m.depth > depth) continue;
-    const std::string own = m.name.substr(m.name.rfind('.') + 1);  // npos + 1 is 0
+    const std::string own = m.name.substr(m.name.rfind('.') + 1);  // if there is no dot, npos + 1 is 0
     out +=
         formatted("{}{}{}: ", std::string(static_cast<size_t>(2 * m.depth), ' '), m.depth ? formatted("({}) ", own) : "", m.type);
     out += formatted("{} = {} params, ", decimal(static_cast<double>(m.parameters), "", "B"),

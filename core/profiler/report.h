@@ -15,10 +15,10 @@ struct ProfiledStep {
   uint32_t world_size = 1;
   int64_t micro_batch = 1, accumulation_steps = 1;
   int64_t zero_stage = 0;
-  int64_t parameters_here = 0;      // elements on this rank
-  double recompute_fwd_factor = 0;  // share of forward that backward recomputes without observable operators
-  double step_seconds = 0;          // the update
-  double iteration_seconds = 0;     // all micro-batches and the update
+  int64_t parameters_here = 0;      // number of elements on this rank
+  double recompute_fwd_factor = 0;  // share of forward that backward recomputes without running observable operators
+  double step_seconds = 0;          // duration of the update
+  double iteration_seconds = 0;     // duration of all micro-batches and the update
   std::string places;               // where masters and states are, if not in the device's memory
 };
 

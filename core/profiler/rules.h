@@ -1,6 +1,7 @@
 // Counts the operations of an operator from the shapes of one call. Conventions (docs/profiler.md):
-// a multiply-add is two; a sum of products may start from the bias at no cost; attention is counted
-// in full, causal or not; an element of softmax or of an activation is one.
+// a multiply-add counts as two operations; a sum of products may start from the bias at no cost;
+// attention is counted in full, even if it is causal; each element of a softmax or of an activation
+// counts as one.
 //
 //   const Rule* rule = find_rule("aten::addmm");   // null: no rule; the operator is listed as not counted
 //   OperationCount work = rule->count(call);
@@ -21,7 +22,7 @@ struct OperationCount {
 
 struct Rule {
   const char* kind = "";
-  OperationCount (*function)(const Call&, double factor) = nullptr;  // null: it moves or creates data but computes nothing
+  OperationCount (*function)(const Call&, double factor) = nullptr;  // null: moves or creates data, but computes nothing
   double factor = 1;
 
   OperationCount count(const Call& call) const { return function ? function(call, factor) : OperationCount(); }
@@ -31,7 +32,7 @@ struct Rule {
 using Rules = std::unordered_map<std::string, Rule>;
 const Rule* find_rule(const std::string& name);  // "aten::add_" uses the rule of "aten::add"
 
-// The rules by subject, each in the file of its name.
+// These functions add the rules of one subject each.
 void add_product_rules(Rules& rules);   // matrix products, convolutions, attention, recurrent layers
 void add_element_rules(Rules& rules);   // normalization, activations, softmax, pooling, sums, losses, arithmetic
 void add_movement_rules(Rules& rules);  // views, copies, look-ups, random numbers, comparisons: 0 operations

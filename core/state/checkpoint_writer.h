@@ -1,5 +1,5 @@
-// State of saving between calls: the locked folders, the snapshot for a write in the background,
-// and its thread.
+// The state that saving keeps between calls: the locked folders, the snapshot for a write in the
+// background, and the thread of that write.
 #pragma once
 
 #include <exception>
@@ -24,15 +24,15 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
 
   const checkpoint::Ranks& ranks() const { return ranks_; }
-  // The folder is locked from the first save until this object is destroyed. Collective for a new
-  // folder.
+  // The folder is locked from the first save until this object is destroyed. The call is collective
+  // for a new folder.
   checkpoint::Saver& saver(const std::string& folder);
 
-  // Copies the slices' elements into memory of this object and points the slices to it. The memory
-  // is reused by later snapshots.
+  // Copies the slices' elements into memory of this object, and points the slices to it. Later
+  // snapshots reuse the memory.
   void snapshot(std::vector<checkpoint::Slice>& slices);
-  void start(std::function<void()> write);  // on a thread with all signals blocked
-  void wait();                              // throws what `write` threw, once
+  void start(std::function<void()> write);  // runs `write` on a thread with all signals blocked
+  void wait();                              // waits for `write` to end, and throws its exception once
 
  private:
   checkpoint::Ranks ranks_;

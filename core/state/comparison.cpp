@@ -93,7 +93,8 @@ void Comparison::find_unexpected(const std::set<std::string>& expected_by_all) {
   }
 }
 
-// Ranks along axes other than data have different tensors; the counts cover all of them.
+// Ranks along axes other than data have different tensors; the counts cover the tensors of all of
+// them.
 void Comparison::count_of_all(const std::set<std::string>& expected_by_all) {
   parameters = buffers = states = 0;
   std::set<std::string> buffer_names;

@@ -25,16 +25,16 @@ class Comparison {
  public:
   struct Rules {
     const LoadOptions& options;
-    bool wants_states = true;  // of the optimizer
+    bool wants_states = true;  // the states of the optimizer
     bool has_user_optimizer = false;
-    const MeshShape& mesh;             // of the loading ranks
+    const MeshShape& mesh;             // the mesh of the loading ranks
     std::string other_optimizer = "";  // non-empty: the error text for states of a different optimizer
-    bool reads_user_states = false;    // serialized by the program's own optimizer, if the checkpoint has no entries for them
+    bool reads_user_states = false;    // reads states serialized by the program's own optimizer, if they have no entries
   };
   Comparison(const checkpoint::Opened& found, const SavedNames& names, const Rules& rules);
 
   void add(const StateEntry& entry);
-  // Names in the checkpoint that this rank's entries have, or would have.
+  // The names that this rank's entries have, or would have, in the checkpoint.
   const std::set<std::string>& expected() const { return expected_; }
 
   // `expected_by_all`: the union of every rank's expected().
@@ -43,7 +43,7 @@ class Comparison {
   // ---- after finish()
   const std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>>& wanted() const { return wanted_; }
   const std::vector<std::string>& notes() const { return notes_; }
-  int64_t parameters = 0, buffers = 0, states = 0;  // loaded, over all ranks
+  int64_t parameters = 0, buffers = 0, states = 0;  // the numbers loaded, over all ranks
 
  private:
   void find_unexpected(const std::set<std::string>& expected_by_all);
@@ -55,7 +55,7 @@ class Comparison {
   const SavedNames& names_;
   const Rules rules_;
   bool is_weights_, frozen_excluded_;
-  bool has_users_;  // it has what a program's own optimizer serialized
+  bool has_users_;  // the checkpoint has states serialized by a program's own optimizer
   std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>> wanted_;
   std::vector<std::string> differences_, notes_;
   std::set<std::string> expected_, missing_parameters_;

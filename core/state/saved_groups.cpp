@@ -49,7 +49,7 @@ GroupMapping compare_groups(const std::vector<GroupTensors>& saved, const std::v
   GroupMapping mapping;
   const std::string counts = formatted("the checkpoint has {} parameter groups, this engine {}", saved.size(), here.size());
   const bool knows_tensors = std::any_of(saved.begin(), saved.end(), [](const auto& group) { return !group.tensors.empty(); });
-  if (!knows_tensors) {  // then match groups by their order
+  if (!knows_tensors) {  // groups are then matched by their order
     mapping.is_whole = saved.size() == here.size();
     for (size_t g = 0; g < here.size(); ++g) mapping.saved.push_back(mapping.is_whole ? std::optional(g) : std::nullopt);
     if (!mapping.is_whole) mapping.notes.push_back(formatted("{}: hyperparameters are the config's", counts));

@@ -20,15 +20,15 @@ struct GroupTensors {
 };
 
 struct GroupMapping {
-  std::vector<std::optional<size_t>> saved;  // [groups of the engine]
+  std::vector<std::optional<size_t>> saved;  // [groups of the engine] index of the matching group in the checkpoint
   bool is_whole = true;                      // every group with tensors equals one of the checkpoint's
   std::vector<std::string> notes;            // differences; empty: none
 };
 
-/// The groups of all pipeline stages. Older checkpoints list no tensors.
+/// The groups, with the tensors of all pipeline stages. Older checkpoints list no tensors.
 std::vector<GroupTensors> saved_groups(const checkpoint::Opened& found);
 
-/// Ignores tensors that only one side has: other code decides whether a load accepts them.
+/// Ignores tensors that only one side has, because other code decides whether a load accepts them.
 GroupMapping compare_groups(const std::vector<GroupTensors>& saved, const std::vector<GroupTensors>& here);
 
 }  // namespace gannet

@@ -36,8 +36,8 @@ void check_numbers(const checkpoint::Opened& found, bool is_fp16, bool with_stat
   }
 }
 
-// Files without a precision beside the scale either have a config, or are imports of runs with
-// unknown precision.
+// Files that do not name a precision next to the loss scale either have a config, or are imports of
+// runs with unknown precision.
 std::string precision_of(const checkpoint::Opened& found) {
   if (const Value* precision = saved_value(found, "loss_scaler").as_dict().find("precision")) return precision->as_string();
   const Value* config = found.document().find("config");

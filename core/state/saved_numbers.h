@@ -7,7 +7,8 @@
 
 namespace gannet {
 
-// A member of its document that every engine saves. Throws Error(kCorrupt) if it is missing.
+// Returns a member of the checkpoint's document that every engine saves. Throws Error(kCorrupt) if
+// it is missing.
 const Value& saved_value(const checkpoint::Opened& found, const char* key);
 
 // Requires counters from 0 to 2^53, finite hyperparameters in range, and a loss scale above 0.

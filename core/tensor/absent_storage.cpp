@@ -5,9 +5,9 @@
 namespace gannet {
 namespace {
 
-// LibTorch can make a storage throw when it is read, but cannot undo that: the flag is private. An
-// explicit instantiation may name a private member; this is the only place that uses it for the
-// flag.
+// LibTorch can make a storage throw when it is read, but offers no way to undo that, since the flag
+// is private. An explicit instantiation may name a private member; this is the only place that
+// reaches the flag in this way.
 template <auto kMember>
 struct StorageFlagAccess {
   friend bool& throws_when_read(c10::StorageImpl& storage) { return storage.*kMember; }
@@ -15,7 +15,8 @@ struct StorageFlagAccess {
 bool& throws_when_read(c10::StorageImpl& storage);
 template struct StorageFlagAccess<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
-// Begins every message, so that our errors can be recognized among LibTorch's.
+// Every message begins with this mark, so that Gannet's errors can be told apart from LibTorch's
+// own.
 constexpr std::string_view kMark = "gannet: ";
 
 }  // namespace

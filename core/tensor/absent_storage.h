@@ -1,8 +1,9 @@
-// Storages that give up their bytes but keep their identity. Views of them and tensors that
-// autograd has saved stay valid, and find the bytes again when they are given back.
+// Takes the bytes of a storage away and gives them back, while the storage keeps its identity. Its
+// views and the tensors that autograd has saved stay valid, and see the bytes again when they are
+// given back.
 //
-//   take_bytes(*tensor.storage().unsafeGetStorageImpl(), "parameter 'w' is not here: gather it");  // reading it now throws that
-//   give_bytes(*tensor.storage().unsafeGetStorageImpl(), buffer);                                 // reads `buffer`
+//   take_bytes(*tensor.storage().unsafeGetStorageImpl(), "parameter 'w' is not here: gather it");  // reading it throws that
+//   give_bytes(*tensor.storage().unsafeGetStorageImpl(), buffer);                                 // now it reads `buffer`
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -15,14 +16,14 @@
 namespace gannet {
 
 // Frees the memory that the storage owns. Until give_bytes, every request for its address throws a
-// c10::Error: LibTorch throws it and supports no other type. `message` says what happened and,
-// after its last ": ", the next step.
+// c10::Error, since LibTorch supports no other exception type for this. `message` says what
+// happened and, after its last ": ", the next step.
 void take_bytes(c10::StorageImpl& storage, const std::string& message);
-// `bytes` has storage.nbytes() bytes on the storage's device. The caller keeps ownership, and keeps
-// it alive until take_bytes or the next give_bytes.
+// `bytes` points to storage.nbytes() bytes on the storage's device. The caller keeps ownership, and
+// must keep them alive until take_bytes or the next give_bytes.
 void give_bytes(c10::StorageImpl& storage, void* bytes);
 
-// Converts such a c10::Error to our Error(kOrder); nullopt for any other one.
+// Converts a c10::Error about absent bytes to an Error(kOrder); nullopt for any other c10::Error.
 std::optional<Error> absent_bytes_error(const c10::Error& error);
 
 }  // namespace gannet

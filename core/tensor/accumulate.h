@@ -1,7 +1,7 @@
-// Copies or adds gradients into flat buffers. A model has thousands of small ones, for which
-// LibTorch's dispatcher costs more than the copy, so host memory is written directly.
+// Copies or adds gradients into flat buffers. A model has thousands of small gradients, for which
+// LibTorch's dispatcher costs more than the copy, so gradients in host memory are written directly.
 //
-//   accumulate(into + offset, at::kFloat, gradient + begin, at::kBFloat16, numel, /*adds=*/false);   // or leave it to LibTorch
+//   accumulate(into + offset, at::kFloat, gradient + begin, at::kBFloat16, numel, /*adds=*/false);   // if false: use LibTorch
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -10,9 +10,9 @@
 
 namespace gannet {
 
-// into[i] = from[i], or into[i] += from[i], rounded like LibTorch. Returns false and does nothing
-// if LibTorch does as well: for other pairs of dtypes, and for long sums, which are worth its
-// vector code.
+// Computes into[i] = from[i], or into[i] += from[i], with the same rounding as LibTorch. Returns
+// false and does nothing if the caller should use LibTorch: for other pairs of dtypes, and for long
+// sums, for which LibTorch's vector code pays.
 bool accumulate(void* into, at::ScalarType into_dtype, const void* from, at::ScalarType from_dtype, int64_t numel, bool adds);
 
 }  // namespace gannet

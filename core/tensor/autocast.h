@@ -1,10 +1,10 @@
-// Enables LibTorch's autocast for a scope on the calling thread: operators that profit run in 16
-// bits, those that need fp32 run in fp32.
+// Enables LibTorch's autocast for a scope on the calling thread: operators that benefit run in 16
+// bits, and those that need fp32 run in fp32.
 //
 //   { Autocast autocast(at::kCPU, at::kBFloat16, /*caches_casts=*/true); loss = model->forward(x, y); }
 //
-// The destructor restores the previous state, including an outer autocast of the program. When the
-// outermost scope ends, cached casts are dropped.
+// The destructor restores the previous state, which may be an outer autocast of the program. When
+// the outermost scope ends, the cached casts are dropped.
 #pragma once
 
 #include <c10/core/DeviceType.h>

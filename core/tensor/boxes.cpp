@@ -15,8 +15,8 @@ Shape strides_of(const Shape& shape) {
   return strides;
 }
 
-// A box of a split with its position in the local tensor along the split's dimension. A whole
-// tensor is one box.
+// A box of a split, with its position in the local tensor along the split's dimension. A tensor
+// that is not split is one box.
 struct PlacedBox {
   Box box;
   int64_t at = 0;
@@ -46,10 +46,10 @@ bool intersect(const Box& a, const Box& b, Box& common) {
   return true;
 }
 
-// Location, in the flattened local tensor, of a box that is inside a placed one.
+// The location, in the flattened local tensor, of a box that is inside a placed box.
 struct LocalBox {
-  Shape shape, strides;  // of the local tensor
-  int64_t start = 0;     // position of the box's first element
+  Shape shape, strides;  // the local tensor's shape and strides
+  int64_t start = 0;     // the position of the box's first element
   LocalBox(const Shape& whole, const Split& split, const PlacedBox& in, const Box& box)
       : shape(local_shape(whole, split)), strides(strides_of(shape)) {
     for (size_t d = 0; d < shape.size(); ++d)
@@ -57,11 +57,11 @@ struct LocalBox {
   }
 };
 
-// Visits the rows of a box that two local tensors share. In each of them, row r begins at element
-// start + a sum over the outer dimensions.
+// Visits the rows of a box that two local tensors share. In each local tensor, a row begins at
+// element start + a sum over the outer dimensions.
 bool each_row(const Box& common, const LocalBox& a, const LocalRegion& of_a, const LocalBox& b, const LocalRegion& of_b,
               const std::function<bool(int64_t, int64_t, int64_t)>& copy) {
-  // Inner dimensions that both hold completely form one contiguous run.
+  // The inner dimensions that both local tensors hold completely form one contiguous run.
   size_t outer = common.sizes.size();
   int64_t length = 1, rows = 1;
   while (outer > 0) {
@@ -75,7 +75,8 @@ bool each_row(const Box& common, const LocalBox& a, const LocalRegion& of_a, con
     for (size_t d = outer; d-- > 0; row /= common.sizes[d]) at += row % common.sizes[d] * local.strides[d];
     return at;
   };
-  // Positions increase with the row, so a binary search skips the rows before both runs.
+  // Positions increase with the row, so a binary search can skip the rows that end before either
+  // region begins.
   const int64_t end_a = of_a.begin + of_a.numel, end_b = of_b.begin + of_b.numel;
   int64_t first = 0, last = rows;
   while (first < last) {
@@ -95,11 +96,11 @@ bool each_row(const Box& common, const LocalBox& a, const LocalRegion& of_a, con
   return true;
 }
 
-// Cuts elements [begin, end) of dimensions `dim` and inner into boxes. The outer coordinates are in
-// `box`.
+// Cuts the elements [begin, end) of the dimensions from `dim` inwards into boxes. `box` has the
+// coordinates in the outer dimensions.
 void cut(const Shape& shape, const Shape& strides, size_t dim, int64_t begin, int64_t end, Box& box, std::vector<Box>& all) {
   if (begin >= end) return;
-  const auto emit = [&](int64_t first, int64_t last) {  // complete rows
+  const auto emit = [&](int64_t first, int64_t last) {  // adds a box of complete rows
     Box rows = box;
     for (size_t d = dim; d < shape.size(); ++d) rows.offsets[d] = 0, rows.sizes[d] = shape[d];
     if (dim < shape.size()) rows.offsets[dim] = first, rows.sizes[dim] = last - first;
@@ -120,8 +121,8 @@ void cut(const Shape& shape, const Shape& strides, size_t dim, int64_t begin, in
   if (end % stride != 0 && first <= last) inside(last, 0, end % stride);
 }
 
-// Reports the shared elements of two overlapping boxes. Visits boxes in the order of the dimension
-// with the most distinct offsets.
+// Reports the shared elements of two boxes that overlap; "" if none do. Visits the boxes in the
+// order of their offsets in the dimension that has the most distinct offsets.
 std::string overlap_fault(const Shape& shape, std::vector<Box>& boxes) {
   size_t dim = 0, most = 0;
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -131,7 +132,7 @@ std::string overlap_fault(const Shape& shape, std::vector<Box>& boxes) {
   }
   if (!shape.empty())
     std::sort(boxes.begin(), boxes.end(), [&](const Box& a, const Box& b) { return a.offsets[dim] < b.offsets[dim]; });
-  std::vector<const Box*> open;  // boxes that extend to the current one
+  std::vector<const Box*> open;  // earlier boxes that extend to the current one along `dim`
   Box common;
   for (const Box& box : boxes) {
     if (!shape.empty())
@@ -143,19 +144,19 @@ std::string overlap_fault(const Shape& shape, std::vector<Box>& boxes) {
   return "";
 }
 
-// Finds the first box in dimensions `dim` and inner that `boxes` leave uncovered. They do not
-// overlap, and do not fill the tensor.
+// Finds the first box, in the dimensions from `dim` inwards, that `boxes` leave uncovered. The
+// boxes must not overlap, and must not fill the tensor.
 void find_gap(const Shape& shape, size_t dim, std::vector<const Box*> boxes, Box& gap) {
   if (dim == shape.size()) return;
-  int64_t inner = 1;  // elements of a row
+  int64_t inner = 1;  // number of elements in a row
   for (size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
   const auto elements = [&](const Box* box) {
     int64_t product = 1;
     for (size_t d = dim + 1; d < shape.size(); ++d) product *= box->sizes[d];
     return product;
   };
-  // Between two positions where a box begins or ends, all rows are alike.
-  std::vector<std::pair<int64_t, int64_t>> changes;  // position, change of the number of covered elements per row from there on
+  // Between two neighboring positions where boxes begin or end, the same boxes cover every row.
+  std::vector<std::pair<int64_t, int64_t>> changes;  // a position, and by how much the covered elements per row change there
   for (const Box* box : boxes) {
     changes.emplace_back(box->offsets[dim], elements(box));
     changes.emplace_back(box->offsets[dim] + box->sizes[dim], -elements(box));
@@ -221,7 +222,7 @@ Split simplified(const Shape& shape, const Split& split) {
     }
     simple.boxes.push_back(box);
   }
-  if (simple.boxes.size() == 1) simple.dim = 0;  // for one box it has no meaning
+  if (simple.boxes.size() == 1) simple.dim = 0;  // the dimension has no meaning for one box
   return simple.boxes.size() == 1 && simple.boxes[0] == Box{Shape(shape.size(), 0), shape} ? Split() : simple;
 }
 
@@ -233,7 +234,7 @@ Shape local_shape(const Shape& shape, const Split& split) {
 }
 
 bool each_overlap(const LocalRegion& a, const LocalRegion& b, const std::function<bool(int64_t, int64_t, int64_t)>& copy) {
-  if (a.split == b.split) {  // mostly whole tensors
+  if (a.split == b.split) {  // the common case: whole tensors
     const int64_t from = std::max(a.begin, b.begin), to = std::min(a.begin + a.numel, b.begin + b.numel);
     return from >= to || copy(from - a.begin, from - b.begin, to - from);
   }
@@ -262,7 +263,7 @@ std::vector<Box> boxes_of(const LocalRegion& region) {
   Box box{Shape(local.size(), 0), Shape(local.size(), 1)}, common;
   cut(local, strides_of(local), 0, region.begin, region.begin + region.numel, box, runs);
   for (const PlacedBox& placed : placed_boxes(region.shape, region.split)) {
-    Box here{Shape(local.size(), 0), placed.box.sizes};  // in the local tensor
+    Box here{Shape(local.size(), 0), placed.box.sizes};  // the placed box in the local tensor
     if (!local.empty()) here.offsets[region.split.dim] = placed.at;
     for (const Box& run : runs)
       if (intersect(run, here, common)) {

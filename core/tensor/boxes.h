@@ -1,9 +1,9 @@
-// Computes which elements of a tensor a rank holds if an axis of parallelism splits it, and which
-// elements two such parts share.
+// Computes which elements of a tensor a rank holds if an axis of parallelism splits the tensor, and
+// which elements two such shards share.
 //
-// A split is one or more boxes of the whole tensor, concatenated along one dimension: this is the
-// local tensor. A fused QKV weight [3h, k] on the first of two ranks is three boxes of h / 2 rows
-// each; grouped heads and experts are similar. ZeRO cuts the flattened local tensor again: a region
+// A split is one or more boxes of the whole tensor. Concatenated along one dimension, they are the
+// local tensor. On the first of two ranks, a fused QKV weight [3h, k] is three boxes of h / 2 rows
+// each; grouped heads and experts are similar. ZeRO then cuts the flattened local tensor: a region
 // is a contiguous run of its elements.
 //
 //   whole [6, 4]                 local [3, 4] of rank 0           flattened: a run of ZeRO's
@@ -14,7 +14,8 @@
 //     v v v v   box 2
 //     . . . .
 //
-// Pure functions; their shapes and splits must have passed split_fault.
+// All of these are pure functions. The shapes and splits that they get must have passed
+// split_fault.
 #pragma once
 
 #include <gannet/split.h>
@@ -29,8 +30,8 @@ namespace gannet {
 using Shape = std::vector<int64_t>;
 
 struct Split {
-  std::vector<Box> boxes = {};  // none: the whole tensor
-  int64_t dim = 0;              // the boxes are concatenated along it; their other sizes are equal
+  std::vector<Box> boxes = {};  // empty: the whole tensor
+  int64_t dim = 0;              // the boxes are concatenated along this dimension; in all others they have equal sizes
   bool is_whole() const { return boxes.empty(); }
   bool operator==(const Split&) const = default;
 };
@@ -41,39 +42,39 @@ int64_t numel_of(const Shape& shape);
 // box ...".
 std::string split_fault(const Shape& shape, const Split& split);
 
-// Merges boxes that are also adjacent in the whole tensor. A single box that covers the whole
-// tensor becomes no split.
+// Merges boxes that are adjacent in the whole tensor as well. If a single box remains that covers
+// the whole tensor, the result is the empty split.
 Split simplified(const Shape& shape, const Split& split);
 
-// Shape of the tensor that the boxes make up.
+// The shape of the local tensor, which the boxes make up.
 Shape local_shape(const Shape& shape, const Split& split);
 
-// Elements [begin, begin + numel) of the flattened local tensor.
+// The elements [begin, begin + numel) of the flattened local tensor.
 struct LocalRegion {
-  const Shape& shape;  // of the whole tensor
+  const Shape& shape;  // shape of the whole tensor
   const Split& split;
   int64_t begin = 0, numel = 0;
 };
 
-// Calls copy(at_a, at_b, count) for each contiguous run of elements that both regions have:
-// elements [at_a, at_a + count) of a's run are elements [at_b, at_b + count) of b's. Stops and
-// returns false if copy returns false. Cost: the runs, and a search for the first one of each pair
-// of boxes.
+// Calls copy(at_a, at_b, count) for each contiguous run of elements that both regions have: the
+// elements [at_a, at_a + count) of region a are the elements [at_b, at_b + count) of region b.
+// Stops and returns false if copy returns false. The cost is proportional to the number of runs,
+// plus one search per pair of boxes for the first run.
 bool each_overlap(const LocalRegion& a, const LocalRegion& b,
                   const std::function<bool(int64_t at_a, int64_t at_b, int64_t count)>& copy);
 
-// Position in the flattened whole tensor of element `begin` of the flattened local one.
+// The position, in the flattened whole tensor, of element `begin` of the flattened local tensor.
 int64_t first_element(const Shape& shape, const Split& split, int64_t begin);
 
-// Returns a region as boxes of the whole tensor: at most 2n - 1 for each box of the split, with n
-// dimensions.
+// Returns a region as boxes of the whole tensor. If the tensor has n dimensions, there are at most
+// 2n - 1 for each box of the split.
 std::vector<Box> boxes_of(const LocalRegion& region);
 
 // Returns "" if the boxes cover a tensor of this shape exactly once, else a sentence about the
 // first gap or overlap: "misses elements [0:2, 4:8] of [2, 8]". No box may be empty.
 std::string cover_fault(const Shape& shape, std::vector<Box> boxes);
 
-// "[0:2, 4:8]": begin and end of each dimension.
+// Returns the begin and end in each dimension: "[0:2, 4:8]".
 std::string box_text(const Box& box);
 
 }  // namespace gannet

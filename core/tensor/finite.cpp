@@ -6,12 +6,12 @@
 namespace gannet {
 namespace {
 
-// A number is NaN or infinite if all bits of its exponent are set. This is a loop over integers,
-// which the compiler vectorizes.
+// A number is NaN or infinite if all bits of its exponent are set. The loop works on integers, so
+// that the compiler vectorizes it.
 template <class Word>
 uint64_t count(const void* data, uint64_t bytes, Word exponent) {
   const auto* words = static_cast<const Word*>(data);
-  constexpr uint64_t kBlock = 4096;  // small enough for the count to fit a word
+  constexpr uint64_t kBlock = 4096;  // small enough for a block's count to fit in a Word
   uint64_t found = 0;
   const uint64_t numel = bytes / sizeof(Word);
   for (uint64_t begin = 0; begin < numel; begin += kBlock) {

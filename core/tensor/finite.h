@@ -1,4 +1,4 @@
-// Counts numbers that are NaN or infinite in raw memory.
+// Counts the numbers that are NaN or infinite.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 
 namespace gannet {
 
-// Counts them in `bytes` bytes of elements; 0 for types that hold only finite numbers. Runs at
-// memory bandwidth.
+// Counts them in `bytes` bytes of raw memory; 0 for types that can hold only finite numbers. Runs
+// at memory bandwidth.
 uint64_t count_not_finite(const void* data, uint64_t bytes, c10::ScalarType dtype);
 // Counts them in a tensor on any device.
 uint64_t count_not_finite(const at::Tensor& tensor);

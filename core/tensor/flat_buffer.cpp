@@ -26,8 +26,8 @@ at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device)
   if (!device.is_cpu() || numel == 0) return at::zeros({numel}, options);
 
   // Large buffers come from mmap, which returns equal page offsets for equal sizes. Therefore each
-  // one starts a different multiple of 7 pages into its mapping, so that no two of the handful
-  // walked together share their cache sets.
+  // buffer starts at a different multiple of 7 pages in its mapping, so that no two of the few
+  // buffers that are traversed together share their cache sets.
   static std::atomic<size_t> made{0};
   const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
   const size_t shift = (made.fetch_add(1) % 16) * 7 * kPage;
@@ -48,7 +48,7 @@ at::Tensor allocate_flat(int64_t numel, at::ScalarType dtype, at::Device device)
   if (base == MAP_FAILED)
     throw Error(ErrorCode::kOutOfMemory, formatted("no memory for a buffer of {} bytes", bytes),
                 "use a smaller model, more ranks, or a machine with more memory");
-  madvise(base, mapped, MADV_HUGEPAGE);  // advice: without huge pages it is slower, not wrong
+  madvise(base, mapped, MADV_HUGEPAGE);  // only advice: without huge pages, access is slower, not wrong
   alive += static_cast<int64_t>(bytes);
   const auto give_back = [base, mapped, bytes](void*) {
     munmap(base, mapped);

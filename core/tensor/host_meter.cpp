@@ -13,8 +13,8 @@ namespace {
 
 std::atomic<HostMeter*> installed{nullptr};
 
-// Works like LibTorch's default allocator (c10/core/CPUAllocator.cpp), including its reports to a
-// profiler.
+// Works like LibTorch's default allocator (c10/core/CPUAllocator.cpp), including the reports to a
+// profiler, and also counts.
 class MeteredAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -49,7 +49,7 @@ HostMeter* HostMeter::install() {
   if (installed) return installed;
   if (c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) return nullptr;
   static auto* const meter = new HostMeter;
-  static auto* const allocator = new MeteredAllocator;  // threads may free while the process ends
+  static auto* const allocator = new MeteredAllocator;  // never destroyed: threads may free memory while the process ends
   installed = meter;
   c10::SetCPUAllocator(allocator);
   return meter;

@@ -1,14 +1,14 @@
-// Measures the memory that LibTorch's host allocator has allocated and not freed. This is mostly
-// activations, because an engine's parameters, states and buckets are flat buffers (flat_buffer.h),
-// which do not come from it.
+// Measures the memory that LibTorch's host allocator has allocated and not yet freed. This is
+// mostly activations, because an engine's parameters, states and buckets are in flat buffers
+// (flat_buffer.h), which do not come from that allocator.
 //
-//   HostMeter* meter = HostMeter::install();   // once; null: the program has installed its own allocator
+//   HostMeter* meter = HostMeter::install();   // called once; null: the program has installed its own allocator
 //   meter->begin();
 //   ... a step ...
-//   meter->peak();                             // the most above the level at begin()
+//   meter->peak();                             // the highest level since begin(), less the level at begin()
 //
-// It allocates like LibTorch's own allocator, and counts with two atomic additions per tensor. It
-// is never uninstalled, because memory may outlive the code that allocated it.
+// The meter allocates like LibTorch's own allocator, and counts with two atomic additions per
+// tensor. It is never uninstalled, because memory may outlive the code that allocated it.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,17 @@ namespace gannet {
 
 class HostMeter {
  public:
-  /// Installs the meter of the process. Thread-safe.
+  /// Installs the process's only meter. Thread-safe.
   static HostMeter* install();
-  /// Null: not installed.
+  /// The installed meter; null if there is none.
   static HostMeter* here();
 
-  /// Excludes memory that is allocated now from peak().
+  /// From now on, peak() does not include the memory that is allocated at this moment.
   void begin();
   int64_t peak() const;
   int64_t live() const { return live_; }
-  /// Excludes `bytes` allocated bytes from the count, because they are gradients now; negative:
-  /// counts them again.
+  /// Excludes `bytes` allocated bytes from the count, because they have become gradients. If
+  /// negative, counts them again.
   void set_aside(int64_t bytes);
 
   void given(int64_t bytes);

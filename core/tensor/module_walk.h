@@ -1,11 +1,11 @@
-// Visits the parameters of a module in the order of Module::parameters() but without its copies,
-// because an audit visits them in every forward.
+// Visits the parameters of a module in the order of Module::parameters(), but without making
+// copies, because an audit visits the parameters in every forward.
 //
-//   for_each_parameter(module, [](const at::Tensor& parameter) { ... });   // tied ones once per registration
+//   for_each_parameter(module, [](const at::Tensor& parameter) { ... });   // tied parameters are visited once per registration
 //
-// LibTorch's own accessors build a dictionary of copies and names on each call. The members are
-// private but have been stable since 1.5; an explicit instantiation may name them (the C++
-// standard, [temp.spec]/6).
+// LibTorch's own accessors build a dictionary of copies and names on each call. The members that
+// this header reads are private but have been the same since 1.5. An explicit instantiation may
+// name private members (the C++ standard, [temp.spec]/6).
 #pragma once
 
 #include <torch/nn/module.h>

@@ -5,8 +5,8 @@
 namespace gannet {
 
 void move_leaf(const at::Tensor& leaf, const at::Tensor& values) {
-  // set_data accepts tensors with the same kind of TensorImpl, which it determines by the dispatch
-  // keys.
+  // set_data accepts only tensors with the same kind of TensorImpl, which it recognizes by the
+  // dispatch keys. They are therefore changed first.
   if (leaf.device().type() != values.device().type() && !at::_has_compatible_shallow_copy_type(leaf, values))
     leaf.unsafeGetTensorImpl()->_change_backend_component_keys(values.device());
   leaf.set_data(values);

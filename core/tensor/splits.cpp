@@ -10,7 +10,7 @@
 namespace gannet {
 namespace {
 
-// The weak reference keeps the address from being reused by another tensor while the entry exists.
+// While an entry exists, its weak reference keeps the address from being reused by another tensor.
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 struct ParameterDeclaration {
@@ -47,10 +47,10 @@ Value read_entry(const at::Tensor& parameter, Value none, const Read& read) {
   return found == all.entries.end() ? none : read(found->second);
 }
 
-// Calls copy(part of the whole, part of the local tensor) for each box.
+// For each box, calls copy() with its view of the whole tensor and its view of the local tensor.
 void each_box(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local,
               const std::function<void(const at::Tensor&, const at::Tensor&)>& copy) {
-  int64_t at = 0;  // position along the split's dimension of the local tensor
+  int64_t at = 0;  // the position in the local tensor along the split's dimension
   for (const Box& box : split.split.boxes) {
     at::Tensor there = whole;
     for (size_t d = 0; d < box.sizes.size(); ++d) there = there.narrow(static_cast<int64_t>(d), box.offsets[d], box.sizes[d]);

@@ -4,8 +4,8 @@
 //   const auto split = split_of(weight);              // null: the parameter is whole
 //   copy_boxes(*split, whole, local);                 // the rank's boxes of a whole tensor
 //
-// A process-wide table under a lock. The entry of a destroyed parameter is removed at the next
-// declaration.
+// There is one table per process, under a lock. The entry of a destroyed parameter is removed at
+// the next declaration.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,29 +18,29 @@
 namespace gannet {
 
 struct DeclaredSplit {
-  Shape shape;                   // of the whole tensor
-  Split split;                   // never whole: a tensor that a rank has completely is not split
-  bool is_along_expert = false;  // split among the ranks along the axis expert, else along the axis tensor
+  Shape shape;                   // shape of the whole tensor
+  Split split;                   // never empty: a tensor that every rank has whole is not split
+  bool is_along_expert = false;  // split along the mesh's axis expert, else along the axis tensor
   bool operator==(const DeclaredSplit&) const = default;
 };
 
-// A null `split` makes the parameter whole again. Its summed gradient is divided by `divisor`; 0:
-// by the number of ranks along data.
+// A null `split` makes the parameter whole again. The parameter's summed gradient is divided by
+// `divisor`; if that is 0, by the number of ranks along the axis data.
 void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split, double divisor = 0);
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter);
 double divisor_of(const at::Tensor& parameter);
 
-// The name by which pipeline stages that hold the same tensor identify it; "": it is not tied.
+// The name by which the pipeline stages that hold a tied tensor identify it; "": the tensor is not
+// tied.
 void remember_tie(const at::Tensor& parameter, const std::string& name);
 std::string tie_of(const at::Tensor& parameter);
 
-// Copy between a whole tensor and the local one that a split's boxes make up. Both have their full
-// shapes.
+// These functions copy between a whole tensor and the local tensor that the split's boxes make up.
 void copy_from_whole(const DeclaredSplit& split, const at::Tensor& whole, const at::Tensor& local);
 void copy_to_whole(const DeclaredSplit& split, const at::Tensor& local, const at::Tensor& whole);
 
-// Serialization for other ranks: numbers separated by spaces, then "expert" for a split along that
-// axis.
+// A split as text, to be sent to other ranks: numbers separated by spaces, then "expert" if the
+// split is along that axis.
 std::string to_text(const DeclaredSplit& split);
 DeclaredSplit split_from_text(const std::string& text);
 

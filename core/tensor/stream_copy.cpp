@@ -30,7 +30,7 @@ void copy_past_caches(char* to, const char* from, uint64_t bytes) {
       _mm_stream_si128(line + 2, c);
       _mm_stream_si128(line + 3, d);
     }
-    _mm_sfence();  // other threads see the streamed data only after it
+    _mm_sfence();  // other threads see the streamed data only after this fence
   }
 #endif
   std::memcpy(to, from, bytes);

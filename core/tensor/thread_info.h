@@ -1,11 +1,11 @@
 // The slots of LibTorch's thread-local debug information that Gannet uses. LibTorch propagates them
 // from the thread that calls backward to autograd's threads.
 //
-// Code that depends on the version of LibTorch belongs in this header.
+// The code that depends on the version of LibTorch is in this header.
 //
-// Up to 2.12 a kind is a value of an enum that cannot be extended, so Gannet uses the two that
-// LibTorch reserves for tests; no profiler uses them. Later versions identify kinds by the address
-// of their name, so each gets its own.
+// Up to 2.12, the kind of a slot is a value of an enum that cannot be extended, so Gannet uses the
+// two values that LibTorch reserves for tests; no profiler uses them. Later versions identify a
+// kind by the address of its name, so each slot gets a kind of its own.
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -35,15 +35,15 @@ constexpr Kind observer_kind() {
     return Kind(&kObserverName);
 }
 
-/// Data that a backward carries into autograd's threads, where the caller's thread-locals are not
-/// visible.
+/// The data that a backward takes along to autograd's threads, where the caller's thread-local
+/// variables are not visible.
 struct BackwardInfo : c10::DebugInfoBase, std::enable_shared_from_this<BackwardInfo> {
-  std::atomic<void*> call{nullptr};  // the watch's call for this backward (control/watch.h); null: it involves no other rank
+  std::atomic<void*> call{nullptr};  // the watch's call for this backward (control/watch.h); null: no other rank is involved
 };
 
-/// Identifies the backward that runs on this thread: Reducer::mark(), a BackwardInfo.
+/// The slot of the BackwardInfo that identifies the backward on this thread (Reducer::mark()).
 inline constexpr c10::DebugInfoKind kBackwardKind = backward_kind<c10::DebugInfoKind>();
-/// The observer of this thread's operators: Observer (params/interception.h).
+/// The slot of the Observer of this thread's operators (params/interception.h).
 inline constexpr c10::DebugInfoKind kObserverKind = observer_kind<c10::DebugInfoKind>();
 
 }  // namespace gannet

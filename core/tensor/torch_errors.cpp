@@ -19,7 +19,7 @@ Error out_of_memory(const char* call, const std::string& reason) {
                "(zero_optimization.stage) or offload; `gannet estimate` says what fits");
 }
 
-// Omits the C++ stack trace, which does not help the user.
+// The message without the C++ stack trace, which does not help the user.
 std::string first_line(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
   return text.substr(0, text.find('\n'));
@@ -38,7 +38,8 @@ void rethrow_as_ours(const char* call) {
                 "process cannot use the device any more, resume from the last checkpoint in a new one");
   } catch (const c10::Error& error) {
     if (const auto ours = error_of(error)) throw *ours;
-    // LibTorch's host allocator has no exception type of its own.
+    // LibTorch's host allocator has no exception type of its own, so its errors are recognized by
+    // their text.
     if (std::string(error.what_without_backtrace()).find("DefaultCPUAllocator") == std::string::npos) throw;
     throw out_of_memory(call, first_line(error));
   } catch (const std::bad_alloc&) {

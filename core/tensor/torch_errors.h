@@ -1,5 +1,5 @@
-// Converts LibTorch's exceptions at the boundary of our calls: out-of-memory and device failures
-// become gannet::Error.
+// Converts LibTorch's exceptions at the boundary of Gannet's calls: out-of-memory and device
+// failures become a gannet::Error.
 //
 //   void EngineBase::backward(...) try {
 //     ...
@@ -10,9 +10,10 @@
 
 namespace gannet {
 
-// Call it only within a handler. Throws Error(kOutOfMemory) for host or device memory and
-// Error(kDevice) for an error that the device reported. Anything else, including the program's
-// exceptions and ours, is rethrown unchanged.
+// Call it only inside a catch block. Throws Error(kOutOfMemory) if host or device memory ran out,
+// and Error(kDevice) for an error that the device reported. A read of absent bytes
+// (absent_storage.h) becomes an Error(kOrder). Anything else, including exceptions of the program
+// and gannet::Error, is rethrown unchanged.
 [[noreturn]] void rethrow_as_ours(const char* call);
 
 }  // namespace gannet

@@ -28,7 +28,8 @@ void settle_vector_math() {
   static std::once_flag once;
   std::call_once(once, [] {
     const at::NoGradGuard no_grad;
-    // The functions that ATen/cpu/vml.h passes to MKL, in the two dtypes for which it does so.
+    // The functions that ATen/cpu/vml.h passes to MKL. They are called in the two dtypes for which
+    // it does so.
     constexpr at::Tensor (*kFunctions[])(const at::Tensor&) = {at::acos,   at::asin, at::atan, at::cos,  at::erf, at::erfc,
                                                                at::erfinv, at::exp,  at::log,  at::log2, at::sin, at::log10,
                                                                at::tan,    at::sqrt, at::tanh, at::trunc};

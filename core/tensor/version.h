@@ -7,14 +7,14 @@
 
 namespace gannet {
 
-/// Number of in-place writes; 0 for a tensor created under InferenceMode, where LibTorch does not
-/// count.
+/// The number of in-place writes to a tensor; 0 for a tensor that was created under InferenceMode,
+/// where LibTorch does not count them.
 inline uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-/// The storage, for comparison by identity. is_alias_of() asks for the address, which a parameter
-/// without its bytes does not have.
+/// The storage, for comparison by identity. is_alias_of() would ask for the address, which a
+/// parameter whose bytes were taken does not have.
 inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
 }

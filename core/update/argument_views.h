@@ -1,4 +1,4 @@
-// Tensor views of the arrays in a piece's arguments, for host work beside the optimizer.
+// Tensor views of the arrays in a piece's arguments, for what the engine itself does to them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 namespace gannet {
 
-// A tensor view of an array of a piece.
+// Returns a tensor view of one of a piece's arrays.
 inline at::Tensor view_of(const gannet_update_args& args, void* data, uint32_t dtype, at::Device device) {
   return at::from_blob(data, {static_cast<int64_t>(args.numel)},
                        at::TensorOptions().dtype(to_scalar_type(static_cast<gannet_dtype>(dtype))).device(device));

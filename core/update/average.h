@@ -5,7 +5,7 @@
 //
 // Gives the same numbers as `average.add_((master - average).mul_(1 - decay))` in LibTorch: each
 // operation is rounded separately, so the bits do not depend on how ranks or pages cut a tensor. On
-// a device it is lerp_, one pass.
+// a device, lerp_ does this in one pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ class Average {
  public:
   struct Rule {
     double decay = 0;
-    bool warmup = false;            // min(decay, (1 + n) / (10 + n)) in the n-th averaged update, as in TensorFlow
+    bool warmup = false;            // the n-th averaged update's decay is min(decay, (1 + n) / (10 + n)), as in TensorFlow
     int64_t update_after_step = 0;  // up to this update, the average is a copy of the masters
     /// `update` counts from 1.
     double decay_of(int64_t update) const;
@@ -44,7 +44,8 @@ class Average {
   }
   /// Moves the average of a piece after its update; both tensors have `numel` elements.
   void move(const at::Tensor& average, const at::Tensor& masters) const;
-  /// Moves parameters that are in no piece, selected by `of(parameter)`, or all parameters.
+  /// Moves the average outside the passes over pieces: for the parameters that `of(parameter)`
+  /// selects, or for all.
   void move_parameters(const Range& range, const std::function<bool(size_t parameter)>& of) const;
   void move_all() const;
 

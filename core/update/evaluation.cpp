@@ -13,8 +13,8 @@
 namespace gannet {
 namespace {
 
-// Elements at a time, to bound memory for arrays on a drive. A multiple of every alignment of
-// ranges.
+// The number of elements processed at a time, which bounds the memory for arrays on a drive. It is
+// a multiple of every alignment of a range.
 constexpr int64_t kStretch = 1 << 22;
 
 }  // namespace
@@ -93,8 +93,8 @@ void EvaluationWeights::leave() {
   store_.publish_all();
 }
 
-// Per part, because tensors may differ in their number of updates. Before the first update: a copy
-// of the masters.
+// Evaluates one part, because tensors may differ in their number of updates. Before the first
+// update, returns a copy of the masters.
 at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::TensorPart& part, int64_t applied_steps) const {
   Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
@@ -112,7 +112,7 @@ at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::TensorPar
       places.push_back(nullptr);
     } else if (!state.is_cut()) {
       places.push_back(group.group_states[s].data_ptr());
-    } else if (state.is_served()) {  // this rank has a different part of the range
+    } else if (state.is_served()) {  // this rank holds the states of a different part of the range
       places.push_back(nullptr);
     } else {
       const zero::TensorPart values = Range::values_in(part, state);

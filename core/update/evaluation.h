@@ -1,6 +1,6 @@
 // Evaluation weights, where they differ from the trained ones: the moving average in
-// Range::average, or weights of an optimizer that declares them (Schedule-Free, averages of
-// weights; local steps, after which ranks have different weights). They temporarily replace the
+// Range::average, or the weights of an optimizer that declares its own (Schedule-Free; averages of
+// weights; local steps, after which the ranks have different weights). They temporarily replace the
 // masters and are published like an update.
 //
 //   EvaluationWeights weights(context, store, groups);
@@ -19,8 +19,8 @@
 
 namespace gannet {
 
-/// Whether ranks have different parameters in this group, which is so after a local step
-/// (GANNET_REDUCED_LATER). `applied_steps`: number of updates so far.
+/// Returns whether the ranks have different parameters in this group, as they do after a local step
+/// (GANNET_REDUCED_LATER). `applied_steps`: the number of updates so far.
 bool ranks_differ(const RankContext& context, const Group& group, int64_t applied_steps);
 
 class EvaluationWeights {
@@ -29,10 +29,10 @@ class EvaluationWeights {
       : context_(context), store_(store), groups_(groups) {}
 
   // Whether some range has evaluation weights that differ from the trained ones. `applied_steps`:
-  // number of updates so far.
+  // the number of updates so far.
   bool exist(int64_t applied_steps) const;
   bool are_in_use() const { return in_use_; }
-  // Both are collective. No gradient may be in flight.
+  // enter() and leave() are collective, and no gradient may be in flight.
   void enter(int64_t applied_steps);
   void leave();
   // The evaluation weights of a parameter that this rank has whole, as a copy in

@@ -14,7 +14,7 @@ class GroupCollectives : public HostCollectives {
   explicit GroupCollectives(RankContext& context) : context_(context) {}
   void run(const gannet_host_collective& args) override;
   // Call after a failed plugin call. If it failed because of a collective, throws that collective's
-  // error, which is not the plugin's fault.
+  // error instead of the plugin's.
   void rethrow() const {
     if (failed_) std::rethrow_exception(failed_);
   }

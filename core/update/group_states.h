@@ -1,5 +1,5 @@
-// Describes a parameter group to its optimizer, and manages states that are not per element: per
-// tensor, per group, and per row or column of a tensor, including squares.
+// Describes a parameter group to its optimizer, and manages states that are not per element: those
+// per tensor, per group, and per row or column of a tensor, including squares.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ void grow_group_states(Group& group);
 /// Call after the store has placed them.
 void grow_squares(Group& group, size_t number, const RankContext& context, const ParameterStore& store);
 
-/// Fills in gannet_update_args::squares for a piece: [segments][states]. No effect for an optimizer
-/// without squares.
+/// Fills in gannet_update_args::squares for a piece: [segments][states]. Leaves `into` empty for an
+/// optimizer without squares.
 void squares_of(const Group& group, const Segment* segments, size_t count, std::vector<void*>& into);
 
 }  // namespace gannet

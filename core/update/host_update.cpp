@@ -22,14 +22,14 @@ HostUpdate::HostUpdate(Accelerator& accelerator, Options options)
 HostUpdate::~HostUpdate() {
   try {
     finish();
-  } catch (const std::exception& error) {  // from a failed update; the buffers are no longer in use
+  } catch (const std::exception& error) {  // an update failed; the buffers are no longer in use
     log(LogLevel::kError, error.what());
   }
 }
 
 void HostUpdate::fetch(size_t index, const at::Tensor& grad, const at::Tensor& param, void* stream) {
   StagingSlot& one = slot(index);
-  one.gone.wait();  // wait until the piece two before has left this slot
+  one.gone.wait();  // wait until the previous piece in this slot has left it
   one.device_param = param;
   to_host_.wait_stream(stream);
   if (grad.defined()) to_host_.copy(one.grad.data_ptr(), grad.const_data_ptr(), grad.nbytes());

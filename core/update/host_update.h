@@ -32,21 +32,21 @@ class HostUpdate {
     std::optional<at::ScalarType> grad_dtype = {};  // none: gradients are already in host memory
     at::ScalarType param_dtype = at::kFloat;
     bool reads_param = false;
-    uint32_t device = 0;  // of the accelerator
+    uint32_t device = 0;  // index among the accelerator's devices
   };
   HostUpdate(Accelerator& accelerator, Options options);
   ~HostUpdate();
   HostUpdate(const HostUpdate&) = delete;
 
   // Starts to copy piece `index`; indices go up from 0. `grad` and `param` were produced on
-  // `stream`. Undefined `param`: parameters are not copied to the device. Undefined `grad`: it is
-  // already on the host.
+  // `stream`. If `param` is undefined, parameters are not copied to the device. If `grad` is
+  // undefined, it is already on the host.
   void fetch(size_t index, const at::Tensor& grad, const at::Tensor& param, void* stream);
-  void wait(size_t index);  // until it has arrived
+  void wait(size_t index);  // waits until the piece has arrived
   void* grad(size_t index) { return slot(index).grad.data_ptr(); }
   void* param(size_t index) { return slot(index).param.data_ptr(); }
   void give_back(size_t index);
-  void finish();  // until everything is on the device
+  void finish();  // waits until everything is on the device
 
  private:
   struct StagingSlot {

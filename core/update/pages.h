@@ -4,7 +4,7 @@
 //   Pages pages(arrays, shard_numel, {.ends = page_ends(range, 8 << 20), .in_flight = 4}, spare, timers);
 //   for (size_t i = 0; i < pages.count(); ++i) {
 //     pages.open(i);                       // now in memory
-//     update(pages.at(0, element), ...);   // `element` of the array, inside page i
+//     update(pages.at(0, element), ...);   // `element` of array 0, which is in page i
 //     pages.close(i);                      // starts to write it back
 //   }
 //   pages.finish();
@@ -21,16 +21,16 @@ namespace gannet {
 
 class Pages {
  public:
-  struct ArrayUse {  // of one array
+  struct ArrayUse {  // how an update uses one array
     const Array* array;
     bool reads = true;  // false: every element is written before it is read
   };
   struct Options {
-    // Where pages end, if an array is on a tier: multiples of its alignment in every dtype, except
-    // the last. Otherwise there is one page.
+    // The ends of the pages, if an array is on a tier: each except the last is a multiple of the
+    // array's alignment in every dtype. Otherwise there is one page.
     std::vector<int64_t> ends;
-    int64_t page_numel = 8 << 20;  // capacity of a page's buffers; a longer page gets larger ones
-    size_t in_flight = 4;          // pages in memory: being read, open, or being written
+    int64_t page_numel = 8 << 20;  // capacity of a page's buffers; raised to that of the longest page
+    size_t in_flight = 4;          // the most pages in memory at once: being read, open, or being written
   };
   // `spare`: page buffers that the caller keeps between updates.
   Pages(std::vector<ArrayUse> uses, int64_t numel, Options options, std::vector<at::Tensor>& spare, Timers& timers);
@@ -42,20 +42,20 @@ class Pages {
   int64_t end(size_t page) const { return pages_[page].begin + pages_[page].numel; }
 
   void open(size_t page);
-  void* at(size_t use, int64_t element) const;  // in the open page
+  void* at(size_t use, int64_t element) const;  // the address of an element in the open page
   void close(size_t page);
-  void finish();  // until everything is written
+  void finish();  // waits until everything is written
 
  private:
   struct Page {
     int64_t begin = 0, numel = 0;
-    std::vector<at::Tensor> memory;  // [uses] buffers for arrays on a tier, while in memory
+    std::vector<at::Tensor> memory;  // [uses] buffers for the arrays on a tier, while the page is in memory
     std::vector<Transfer> coming, going;
-    Timers::Clock::time_point asked{}, sent{};  // set while traced
+    Timers::Clock::time_point asked{}, sent{};  // when the read and the write began; set only while traced
   };
   void fetch(size_t page);
   void trace_transfer(const char* what, size_t page, Timers::Clock::time_point& began) const;
-  void settle(size_t page);  // waits until it is written; returns its buffers to `spare`
+  void settle(size_t page);  // waits until the page is written; returns its buffers to `spare`
 
   std::vector<ArrayUse> uses_;
   Options options_;

@@ -7,7 +7,7 @@
 namespace gannet {
 namespace {
 
-// Elements at a time, to bound memory for arrays on a drive.
+// The number of elements restored at a time, which bounds the memory for arrays on a drive.
 constexpr int64_t kKeptStretch = 1 << 22;
 
 }  // namespace

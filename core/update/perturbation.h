@@ -4,7 +4,7 @@
 //   perturbation.keep(range, place, masters);   // for each piece, before it is moved
 //   ... the second pass ...
 //   perturbation.restore();                     // restores the masters bit for bit
-//   perturbation.publish();                     // and the model's parameters, unless an update follows that publishes them
+//   perturbation.publish();                     // publishes them as the model's parameters; not needed if an update follows
 #pragma once
 
 #include <vector>
@@ -23,7 +23,7 @@ class Perturbation {
   void keep(Range& range, const zero::Shard& place, const at::Tensor& values);
   /// A view of the kept values of `place`; undefined if they are not in memory.
   at::Tensor kept(const Range& range, const zero::Shard& place);
-  /// Frees the memory; no further step of this optimizer is perturbed.
+  /// Frees the memory. Call when no further step of this optimizer is perturbed.
   void release() noexcept { kept_.clear(), memory_.clear(); }
   void restore();
   void publish() { store_.publish_all(); }  // collective
@@ -39,7 +39,7 @@ class Perturbation {
   Array& memory_of(const Range& range);
 
   ParameterStore& store_;
-  std::vector<Array> memory_;  // [ranges] size and tier of the masters; reused by every step
+  std::vector<Array> memory_;  // [ranges] arrays of the masters' size and tier, reused by every step
   std::vector<KeptShard> kept_;
 };
 

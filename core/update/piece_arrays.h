@@ -20,7 +20,7 @@ inline void* at_element(const at::Tensor& flat, int64_t element) {
   return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
 }
 
-// The arrays that an update reads and writes, in any tier.
+// The arrays that an update reads and writes, on any tier.
 class PieceArrays {
  public:
   // `second`: the second gradient, or null. `with_average`: includes the moving average of the

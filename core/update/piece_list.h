@@ -1,5 +1,5 @@
-// Groups pieces into calls of an optimizer that takes lists (GANNET_OPTIMIZER_TAKES_LISTS), with
-// the memory for their arguments.
+// Groups pieces into calls of an optimizer that takes lists (GANNET_OPTIMIZER_TAKES_LISTS), and
+// holds the memory for the arguments of these calls.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,13 @@
 
 namespace gannet {
 
-// A list ends at the first limit that it reaches. The workspace limit is for all its pieces
-// together; one piece may exceed it.
+// A list ends at the first limit that it reaches. The workspace limit is for all pieces of the list
+// together; a single piece may exceed it.
 inline constexpr size_t kMostPieces = 1024;
 inline constexpr uint64_t kMostListWorkspace = uint64_t{256} << 20;
 
-// A piece's part of the list workspace, rounded up so that the next part is aligned.
+// The bytes of a list's workspace for a piece of `numel` elements, rounded up so that those of the
+// next piece are aligned.
 inline uint64_t workspace_part(const Optimizer& optimizer, int64_t numel) {
   return (optimizer.workspace_bytes(static_cast<uint64_t>(numel)) + 63) / 64 * 64;
 }
@@ -25,8 +26,8 @@ struct ListStretch {
   size_t begin, end;  // piece indices
   uint64_t workspace_bytes;
 };
-// `workspace_of(piece)`: bytes. `by_shard`: a list ends with its shard, which is sent to the other
-// ranks before the next one is updated.
+// `workspace_of(piece)`: the bytes of workspace for a piece. `by_shard`: a list ends where its
+// shard does, since the shard is sent to the other ranks before the next one is updated.
 template <class WorkspaceOf>
 std::vector<ListStretch> lists_of(const std::vector<Piece>& pieces, const WorkspaceOf& workspace_of, bool by_shard) {
   std::vector<ListStretch> lists;
@@ -46,10 +47,10 @@ std::vector<ListStretch> lists_of(const std::vector<Piece>& pieces, const Worksp
   return lists;
 }
 
-// Memory of one piece's arguments; must live until the call returns.
+// Memory for one piece's arguments, which must live until the call returns.
 struct PieceCall {
   std::vector<void*> states, squares;
-  std::vector<double> rows;  // the current sums of its segments
+  std::vector<double> rows;  // the current sums of the piece's segments
 };
 
 }  // namespace gannet

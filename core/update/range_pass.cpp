@@ -14,7 +14,7 @@ namespace {
 std::vector<Piece> pieces_to_work_on(const Range& range, const Group& group, int64_t page_numel,
                                      const std::vector<int64_t>& lags) {
   std::vector<Piece> pieces = pieces_of(range, page_numel);
-  if (group.optimizer->owns_grad_reduction()) {  // whole buckets, with the same number of updates
+  if (group.optimizer->owns_grad_reduction()) {  // it takes whole buckets, with the same number of updates throughout
     for (Piece& piece : pieces) piece.lag = group.lag;
     return pieces;
   }
@@ -116,10 +116,9 @@ void RangePass::for_each(const std::function<void(size_t, const gannet_update_ar
       void* const workspace = memory_.workspace.of(workspace_bytes, context_.update_device(), optimizer_.plugin());
       const gannet_update_args args = arguments(pages, i, call, workspace);
       body(i, args);
+      if (options_.writes) sender_.piece_is_done(i);
       move_average(pages, i, args);
-      if (!options_.writes) continue;
-      transfers_.give_back(i);
-      sender_.piece_is_done(i);
+      if (options_.writes) transfers_.give_back(i);
     }
     pages.close(page);
   }

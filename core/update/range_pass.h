@@ -30,27 +30,27 @@
 
 namespace gannet {
 
-/// Kept by the updater between passes.
+/// Memory that the updater keeps between passes.
 struct PassMemory {
   std::vector<at::Tensor> spare_pages;
-  Workspace workspace;  // for pieces
-  StepNumbers numbers;  // for optimizers that read them in the memory of the pieces
+  Workspace workspace;  // for the optimizer's work on pieces
+  StepNumbers numbers;  // for optimizers that read a step's numbers where the pieces are
 };
 
 class RangePass {
  public:
   struct Options {
     gannet_pass pass = GANNET_PASS_UPDATE;
-    bool writes = true;  // new parameters, which are copied to the device and sent to other ranks; false: only sums are computed
+    bool writes = true;  // computes new parameters and sends them to the device and other ranks; false: only computes sums
     double grad_scale = 1;
     int64_t applied_steps = 0;  // updates before this one
     uint64_t seed = 0;
     const Array* second_gradient = nullptr;  // null: none in this pass
     const Average* average = nullptr;        // updated after every piece; null: none
-    bool gradients_on_host = false;          // no copy for a host update is needed
+    bool gradients_on_host = false;          // a host update need not copy them
   };
-  /// `lags`: see cut_by_lag; empty: no tensor missed an update. `host`: null if the update runs in
-  /// the memory of the pieces.
+  /// `lags`: see cut_by_lag; empty if no tensor missed an update. `host`: null if the optimizer
+  /// works on the pieces where they are.
   RangePass(RankContext& context, ParameterStore& store, Range& range, Group& group, Sums& sums, const std::vector<int64_t>& lags,
             HostUpdate* host, const Options& options, PassMemory& memory);
   RangePass(const RangePass&) = delete;

@@ -52,8 +52,8 @@ void Schedule::step(std::optional<double> metric) {
   if (!needs_metric) apply(next.values);
 }
 
-// A schedule that follows a metric multiplies the current rates, as torch's do: the program may
-// have set a rate, or resumed with different rates in the config.
+// A schedule that follows a metric multiplies the current rates, as torch's schedulers do: the
+// program may have set a rate, or resumed with different rates in the config.
 void Schedule::follow(const Values& before, const Values& after) {
   for (size_t g = 0; g < after.size(); ++g)
     for (uint32_t role = 0; role < GANNET_ROLE_COUNT; ++role) {
@@ -85,8 +85,8 @@ Schedule::Values Schedule::at(int64_t position, const std::vector<Group>& groups
       value[GANNET_ROLE_LEARNING_RATE] = function_(position);
     else
       value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base, state);
-    // A negative rate ascends instead of descending. Usually a linear schedule was continued past
-    // its end.
+    // A negative rate would ascend instead of descend. Usually, a linear schedule was continued
+    // past its end.
     if (const auto& lr = value[GANNET_ROLE_LEARNING_RATE]; lr && !(std::isfinite(*lr) && *lr >= 0))
       throw Error(ErrorCode::kArgument,
                   formatted("the {}learning rate at position {} is {}",

@@ -3,7 +3,7 @@
 //
 //   Schedule::NextValues next = schedule.next();       // before the step changes anything: a schedule may throw
 //   ... the update ...
-//   schedule.advance(std::move(next));               // sets the rates of the next update
+//   schedule.advance(std::move(next));               // sets each group's learning rate for the next update
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,14 @@ class Schedule {
   void use(std::unique_ptr<Scheduler> plugin);
 
   /// Throws Error(kConfig) if an optimizer of `groups` has no parameter in a role that the schedule
-  /// sets. Warns about optional roles.
+  /// sets. Logs a warning if the schedule also sets optional roles and no optimizer has a parameter
+  /// in any of these.
   void check(const std::vector<Group>& groups, const std::string& scheduler, const std::string& optimizer) const;
 
   bool has_function() const { return static_cast<bool>(function_); }
   const Scheduler* plugin() const { return plugin_.get(); }
   bool exists() const { return function_ || plugin_; }
-  /// Whether the program advances the schedule. Values stay until it does.
+  /// Whether the program advances the schedule. The values stay until it does.
   bool is_by_hand() const { return by_hand_; }
 
   /// The values for the update after the next one; empty if the program advances the schedule.
@@ -47,19 +48,19 @@ class Schedule {
     std::vector<double> state;
   };
   NextValues next() const { return by_hand_ ? NextValues() : after(kNoMetric); }
-  /// Call after an update. No effect if the program advances the schedule.
+  /// Call after an update. Has no effect if the program advances the schedule.
   void advance(NextValues next);
-  /// The rates at the current position, for groups with other base values. set() writes them to the
-  /// engine's groups.
+  /// Returns the rates at the current position for `groups`, whose base values may differ from
+  /// those of the engine's groups. set() writes them to the engine's groups.
   Values now(const std::vector<Group>& groups) const { return at(position, groups, state); }
   void set(const Values& values) { apply(values); }
-  void step(std::optional<double> metric = {});  // advances by one, if by hand
+  void step(std::optional<double> metric = {});  // advances the schedule by one; for the program to call
   void jump(int64_t to);                         // throws Error(kUnsupported) for a schedule with state
   void apply();                                  // writes the rates at the current position to the groups
 
   int64_t position = 0;       // number of updates seen; set by a load or the program
-  std::vector<double> state;  // of the plugin, at `position`
-  double last_metric = 0;     // given by the program; the same on every rank
+  std::vector<double> state;  // the plugin's state at `position`
+  double last_metric = 0;     // the last metric that the program gave; the same on every rank
 
  private:
   static constexpr double kNoMetric = std::numeric_limits<double>::quiet_NaN();

@@ -7,7 +7,8 @@
 namespace gannet {
 namespace {
 
-// Elements at a time, because each stretch is copied to the masters' dtype.
+// The number of elements copied at a time, since each stretch is first converted to the masters'
+// dtype.
 constexpr int64_t kSecondStretch = 1 << 22;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The second gradient of a step (GANNET_OPTIMIZER_SECOND_GRADIENT): averaged, unscaled, in the
 // masters' dtype and tier.
 //
-//   if (second.is_wanted(applied_steps)) second.keep(factor, applied_steps);   // the reducer holds it
+//   if (second.is_wanted(applied_steps)) second.keep(factor, applied_steps);   // the reducer holds the gradient
 //   ... the pass of the first one, and the update: args.second_grad from second.of(range) ...
 //   second.drop();
 #pragma once
@@ -18,13 +18,13 @@ class SecondGradient {
  public:
   SecondGradient(ParameterStore& store, const std::vector<Group>& groups) : store_(store), groups_(groups) {}
 
-  /// Whether an optimizer of some group takes one in the next update. `applied_steps`: number of
-  /// updates so far.
+  /// Whether an optimizer of some group takes a second gradient in the next update.
+  /// `applied_steps`: the number of updates so far.
   bool is_wanted(int64_t applied_steps) const;
   /// Stores the ranges' current gradients, times `factor`.
   void keep(double factor, int64_t applied_steps);
   bool is_kept() const { return !kept_.empty(); }
-  /// Null if the range's optimizer takes none.
+  /// The second gradient of the range; null if the range's optimizer takes none.
   const Array* of(const Range& range) const;
   void drop() noexcept { kept_.clear(); }
 

@@ -22,7 +22,7 @@ class ShardSender {
     const bool ends_shard = piece + 1 == pieces_.size() || pieces_[piece + 1].sub_group != pieces_[piece].sub_group;
     if (ends_shard) send_to(pieces_[piece].sub_group + 1);
   }
-  /// Sends the remaining shards: a rank may have nothing to update in some.
+  /// Sends the remaining shards: a rank may have nothing to update in some of them.
   void all_are_done() { send_to(range_.shards.size()); }
 
  private:

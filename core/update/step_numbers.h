@@ -1,7 +1,7 @@
-// A step's numbers in the memory of the pieces (GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS): one array
-// for each group and number of missed updates, at the same address in every step. It is rewritten
-// when a number has changed, from page-locked memory that later steps do not reuse, since the copy
-// may still be in flight.
+// Keeps a step's numbers in the memory where the pieces are
+// (GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS). There is one array for each group and number of missed
+// updates, at the same address in every step. An array is rewritten when a number has changed, from
+// page-locked memory that later steps do not reuse, since the copy may still be in flight.
 //
 //   numbers.give(args, piece.lag, device);    // sets args.device_numbers and removes the host's numbers from args
 #pragma once

@@ -23,18 +23,19 @@ class Sums {
   explicit Sums(const Optimizer& optimizer, gannet_pass pass = GANNET_PASS_UPDATE);  // `optimizer` must outlive it
   size_t width() const { return wanted_.size(); }
   size_t tensors() const { return tensors_; }
-  bool has_round(uint32_t round) const;  // with sums in this pass
+  bool has_round(uint32_t round) const;  // whether `round` has sums in this pass
   uint32_t rounds() const;               // one more than the last round
   const std::vector<Optimizer::Sum>& wanted() const { return wanted_; }
   double* row(size_t tensor) { return values_.data() + tensor * width(); }
   const double* data() const { return values_.data(); }
   /// The identity values of the sums, [rows][width].
   std::vector<double> identity_values(size_t rows) const;
-  /// Adds a part of a tensor, [width].
+  /// Adds the sums over a part of a tensor, [width].
   void add(size_t tensor, uint32_t round, const double* part);
-  /// gannet_update_args::lines, to which the optimizer adds its parts; null if it needs none.
+  /// gannet_update_args::lines, to which the optimizer adds its sums over rows and columns; null if
+  /// it requests none.
   double* const* lines() { return line_places_.empty() ? nullptr : line_places_.data(); }
-  std::vector<double>& lines_of(size_t sum) { return lines_[sum]; }  // empty unless it is a sum of lines
+  std::vector<double>& lines_of(size_t sum) { return lines_[sum]; }  // empty unless it is a sum over rows or columns
 
  private:
   bool is_of(const Optimizer::Sum& sum, uint32_t round) const { return sum.round == round && sum.pass == pass_; }
@@ -43,11 +44,11 @@ class Sums {
   size_t tensors_;
   std::vector<double> values_;
   std::vector<std::vector<double>> lines_;  // [width] [rows or columns of the group]
-  std::vector<double*> line_places_;        // [width], empty if no sum is over lines
+  std::vector<double*> line_places_;        // [width]; empty if no sum is over rows or columns
 };
 
-/// Combines a round's sums of this rank's pieces into those of whole tensors, groups and the model.
-/// `sums`: [groups]. Collective.
+/// Combines a round's sums over this rank's pieces into sums over whole tensors, groups and the
+/// model. `sums`: [groups]. Collective.
 void complete_sums(std::vector<Sums>& sums, uint32_t round, RankContext& context, const ParameterStore& store);
 
 }  // namespace gannet

@@ -124,7 +124,7 @@ void TorchOptimizer::take_states(ParameterStore& store, int64_t applied_steps, b
     const int64_t count = applied_steps - parameter.lag;
     const auto found = states.find(const_cast<void*>(place.key()));
     if (found == states.end()) {
-      if ((place.is_whole || all) && count > 0) take(store, place, nullptr, applied_steps);  // removed by the program
+      if ((place.is_whole || all) && count > 0) take(store, place, nullptr, applied_steps);  // the program removed it
       return;
     }
     TorchType::ParamState& own = *found->second;
@@ -150,14 +150,14 @@ bool TorchOptimizer::are_ours(const ParameterPlace& place, TorchType::ParamState
   return true;
 }
 
-// Null `states`: resets to the values before the first update.
+// If `states` is null, resets the states to their values before the first update.
 void TorchOptimizer::take(ParameterStore& store, const ParameterPlace& place, TorchType::ParamState* states,
                           int64_t applied_steps) {
   TrainedParameter& parameter = place.get();
   const auto& kept = kept_[place.group];
   const int64_t known = applied_steps - parameter.lag;
   const int64_t count = !states ? 0 : type_.step ? type_.step(*states) : std::max<int64_t>(known, 1);
-  std::vector<at::Tensor> values;  // check all of them before taking any
+  std::vector<at::Tensor> values;  // all are checked before any is taken
   for (size_t s = 0; s < kept.size(); ++s) {
     const at::Tensor given = states
                                  ? kept[s]->in(*states)
@@ -216,7 +216,8 @@ void TorchOptimizer::show_states(ParameterStore& store, int64_t applied_steps) {
   });
 }
 
-// LibTorch's Adagrad cannot step without the states that its constructor made.
+// Gives new states to parameters that have none: LibTorch's Adagrad cannot step without the states
+// that its constructor made.
 void TorchOptimizer::give_back(ParameterStore& store) noexcept try {
   if (!type_.begins_with_states) return;
   for_each(store, [&](const ParameterPlace& place) {

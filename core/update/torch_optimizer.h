@@ -5,12 +5,12 @@
 //   group.optimizer = own->make_rule(g, device);          // updates the group's ranges (torch_rule.h)
 //   own->follow(store, groups, applied_steps);            // adopts the program's changes since the last call
 //   updater.update(...);
-//   own->show_states(store, applied_steps);               // makes the new states visible in it
+//   own->show_states(store, applied_steps);               // makes the new states visible in the program's object
 //
 // The object always holds the module's parameters. If a rank has whole states in device memory
 // (stage 0, or one rank without offload), the object's states are views of them, so that the
 // program can read, write and save them. Otherwise it has none, and a state that the program puts
-// there is taken over, each rank's part by that rank.
+// there is taken over: each rank takes its own part.
 #pragma once
 
 #include <cstdint>
@@ -33,30 +33,31 @@ class TorchOptimizer {
   /// `is_offloaded`: states are on a tier and end with the engine.
   void set_offloaded(bool is_offloaded) { is_offloaded_ = is_offloaded; }
   std::unique_ptr<Optimizer> make_rule(size_t group, c10::Device device);
-  /// What ranks must agree on before the first step, in addition to the numbers: its class, and the
-  /// switches of each group.
+  /// Describes what the ranks must agree on before the first step, in addition to the numbers: the
+  /// object's class, and the switches of each group.
   std::string text() const;
 
-  // ---- with the audit of parameters, and after a load
+  // ---- called with the audit of parameters, and after a load
   /// Takes over numbers and states. Throws Error(kUnsupported) or Error(kOrder) for changes that
   /// the engine cannot follow.
   void follow(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps);
   /// The engine's number wins if the engine, a schedule or a load changed it since the last
-  /// exchange; otherwise the program's.
+  /// exchange; otherwise, the program's number wins.
   void exchange_numbers(std::vector<Group>& groups);
-  /// Takes over everything, after the object was loaded from an archive.
+  /// Takes over all numbers and states, after the object was loaded from an archive.
   void take_all(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps);
-  /// Hash of the states taken over since the last step; ranks must have taken the same.
+  /// A hash of the states taken over since the last step; all ranks must have taken over the same
+  /// ones.
   uint64_t taken_hash() const { return taken_hash_; }
 
-  // ---- after an update
+  // ---- called after an update
   void show_states(ParameterStore& store, int64_t applied_steps);
   void end_step() { taken_hash_ = 0; }
   /// Called when the engine ends.
   void give_back(ParameterStore& store) noexcept;
 
  private:
-  struct ParameterPlace {  // of one parameter
+  struct ParameterPlace {  // where a parameter and its states are
     Range& range;
     size_t index;
     size_t group;

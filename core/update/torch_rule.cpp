@@ -16,11 +16,11 @@
 namespace gannet {
 namespace {
 
-// Elements per step(), which makes several temporary tensors of this size: fits in caches. A
-// multiple of every vector length, so that a cut does not change any bit.
+// The number of elements per step(), which makes several temporary tensors of this size: they fit
+// in caches. It is a multiple of every vector length, so that a cut does not change any bit.
 constexpr uint64_t kStepNumel = 1 << 18;
 
-// The object behind the table.
+// The object behind the function table.
 class TorchRule {
  public:
   explicit TorchRule(TorchRuleOptions options) : options_(std::move(options)), stepper_(options_.type.make_optimizer()) {
@@ -36,7 +36,8 @@ class TorchRule {
     description.state_stride = sizeof(gannet_state_spec);
   }
 
-  // Applies the program's switches, and the numbers that the ranks have agreed on.
+  // Takes the options of the program's param group, with the numeric ones replaced by the values that the
+// ranks have agreed on.
   void begin_step(const gannet_step_args& args) {
     auto set = options_.program->param_groups()[options_.group].options().clone();
     for (size_t i = 0; i < options_.type.numbers.size(); ++i) options_.type.numbers[i].in(*set) = args.hyper[i];
@@ -133,7 +134,8 @@ constexpr gannet_optimizer_api kApi = [] {
   return api;
 }();
 
-// What a plugin's file would declare about itself. Lives as long as the process, like plugins.
+// Holds what a plugin's file would declare about itself. Lives as long as the process, as plugins
+// do.
 struct RuleDescription {
   std::vector<gannet_param_spec> params;
   gannet_descriptor descriptor{};

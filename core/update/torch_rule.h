@@ -1,5 +1,5 @@
-// LibTorch's own step() as a parameter group's optimizer: the program's torch::optim::AdamW, at
-// every ZeRO stage and on every tier.
+// Makes LibTorch's own step() the optimizer of a parameter group, so that the program's
+// torch::optim::AdamW, for example, works at every ZeRO stage and on every tier.
 //
 //   group.optimizer = make_torch_rule({.type = type, .program = optimizer, .group = 0, .kept = states, .device = cpu});
 //   group.optimizer->update(args);        // any piece: its arrays serve as a parameter and its states in one step()
@@ -23,7 +23,7 @@ namespace gannet {
 struct TorchRuleOptions {
   const TorchType& type;
   std::shared_ptr<torch::optim::Optimizer> program;
-  size_t group = 0;                           // in the program's parameter groups
+  size_t group = 0;                           // index in the program's parameter groups
   std::vector<const TorchType::State*> kept;  // states that have memory
   c10::Device device{c10::kCPU};              // of the arrays in an update
 };

@@ -58,7 +58,7 @@ TorchType type_called(const char* name) {
   return type;
 }
 
-// AdamW has the same members, with a different weight decay.
+// Describes Adam or AdamW, which have the same members and differ in their weight decay.
 template <class Class, class Options, class ParamState>
 TorchType adam(const char* name) {
   TorchType type = type_called<Class, Options, ParamState>(name);

@@ -26,15 +26,15 @@ struct TorchType {
   using Options = torch::optim::OptimizerOptions;
   using ParamState = torch::optim::OptimizerParamState;
 
-  // Read at every step, because the program or a schedule may change it.
+  // A setting that is read at every step, because the program or a schedule may change it.
   struct Number {
     const char* name;
     uint32_t role;  // gannet_param_role
     double& (*in)(Options&);
   };
-  // One value per element.
+  // A state with one value per element.
   struct State {
-    const char* name;  // in checkpoints
+    const char* name;  // its name in checkpoints
     at::Tensor& (*in)(ParamState&);
     bool (*is_kept)(Options&);  // whether the rule has it with these settings
   };
@@ -43,12 +43,12 @@ struct TorchType {
   std::vector<Number> numbers;
   std::vector<State> states;
   int64_t& (*step)(ParamState&);      // number of updates of the parameter; null: the rule does not count them
-  double (*first_value)(Options&);    // for every element of every state
+  double (*first_value)(Options&);    // the first value of every element of every state
   bool begins_with_states;            // its constructor makes them (Adagrad); otherwise a parameter's first step does
-  bool first_step_makes_states;       // from the gradient, so that step must find none (SGD)
+  bool first_step_makes_states;       // the first step() makes them from the gradient, so it must find none (SGD)
   std::string (*switches)(Options&);  // settings that are neither numbers nor visible in the states: "nesterov"
   std::unique_ptr<ParamState> (*make_state)();
-  std::unique_ptr<torch::optim::Optimizer> (*make_optimizer)();  // with one group without parameters
+  std::unique_ptr<torch::optim::Optimizer> (*make_optimizer)();  // has one group, which has no parameters
 };
 
 /// Null if the optimizer's rule is not known to be element-wise.

@@ -15,8 +15,8 @@
 namespace gannet {
 namespace {
 
-// [parameters] number of missed updates, kSkipped if this update is missed as well; empty if none
-// was ever missed.
+// Returns the number of updates that each parameter has missed, or kSkipped if it misses this one
+// as well. Empty if no parameter ever missed one.
 std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
   std::vector<int64_t> lags;
   bool is_needed = false;
@@ -28,7 +28,7 @@ std::vector<int64_t> lags_of(const Range& range, const Reducer& reducer) {
   return is_needed ? lags : std::vector<int64_t>();
 }
 
-// Corrects the scale for gradients that the group's optimizer averages itself, which were not
+// Corrects the scale for gradients that the group's optimizer averages itself: they were not
 // summed.
 double scale_for(const Group& group, double grad_scale, const Reducer& reducer) {
   return group.has_unreduced_gradients ? grad_scale * (reducer.unreduced_factor() / reducer.mean_factor()) : grad_scale;
@@ -77,7 +77,7 @@ void Updater::perturb_piece(Optimizer& optimizer, Range& range, const Piece& pie
   if (args.out) copy = view_of(args, args.out, args.out_dtype, device);
   perturbation_.keep(range, piece.place, masters);
   at::Tensor before = perturbation_.kept(range, piece.place);
-  if (!before.defined() || before.device() != device) before = masters.clone();  // paged
+  if (!before.defined() || before.device() != device) before = masters.clone();  // the arrays are paged
   args.out = std::exchange(args.param, before.data_ptr());
   args.out_dtype = args.param_dtype;
   optimizer.perturb(args);

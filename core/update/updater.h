@@ -3,7 +3,7 @@
 //
 //   Updater updater(context, store, groups);
 //   updater.update({factor, applied_steps, reducer});    // sends finished shards while others are updated
-//   store.publish();                                     // until every rank has the new parameters
+//   store.publish();                                     // waits until every rank has the new parameters
 //
 // A range is updated piece by piece: a shard of its arrays or, on a tier without addresses, a page
 // of them while it is in memory. Gradients and parameters in separate device memory are copied to
@@ -32,7 +32,8 @@
 namespace gannet {
 
 /// Whether this update skips the parameter: it is frozen by the program and got no gradient in this
-/// step, or its gradient was cleared. It keeps its values and does not count the update.
+/// step, or its gradient was cleared. A skipped parameter keeps its values and does not count the
+/// update.
 inline bool is_skipped(const Range& range, size_t parameter, const Reducer& reducer) {
   return reducer.is_cleared(range, parameter) ||
          (!range.parameters[parameter].tensor.requires_grad() && !reducer.has_come(range, parameter));
@@ -50,7 +51,7 @@ class Updater {
         perturbation_(store),
         second_gradient_(store, groups) {}
 
-  /// Gradients are already in host memory (HostGradients) and need no copy.
+  /// `on`: gradients are already in host memory (HostGradients) and need no copy.
   void set_gradients_on_host(bool on) { gradients_on_host_ = on; }
   struct UpdateStep {
     double grad_scale;      // factor for gradients
@@ -59,26 +60,26 @@ class Updater {
   };
   /// Updates all ranges and starts to send the shards that other ranks need.
   void update(const UpdateStep& step);
-  /// Moves the parameters of groups with perturbing optimizers to where the second gradient is
-  /// taken, and publishes them.
+  /// Moves the parameters of groups with perturbing optimizers to the point where the second
+  /// gradient is taken, and publishes them.
   void perturb(const UpdateStep& step);
   Perturbation& perturbation() { return perturbation_; }
   SecondGradient& second_gradient() { return second_gradient_; }
   const SecondGradient& second_gradient() const { return second_gradient_; }
   /// The seed of the run, for optimizers that draw random numbers. A load restores it.
   int64_t run_seed = 0;
-  /// Updated with every step, in its pass over the pieces.
+  /// The moving average, which every step updates in its pass over the pieces.
   Average& average() { return average_; }
   const Average& average() const { return average_; }
   EvaluationWeights& evaluation() { return evaluation_; }
   const EvaluationWeights& evaluation() const { return evaluation_; }
-  /// After an exception: ensures that nothing is in flight.
+  /// Call after an exception: ensures that nothing is in flight.
   void abandon() noexcept { host_updates_.clear(); }
 
  private:
   void step_groups(void (Optimizer::*function)(gannet_step_args), const UpdateStep& step, std::vector<Sums>& sums);
-  // A pass over the pieces of a range: the sums of `round` or, without a round, the update or
-  // perturbation.
+  // A pass over the pieces of a range. It computes the sums of `round` or, without a round, updates
+  // or perturbs the parameters.
   struct PiecePass {
     gannet_pass pass = GANNET_PASS_UPDATE;
     std::optional<uint32_t> round = {};

@@ -16,7 +16,8 @@ namespace gannet {
 
 namespace {
 
-// The tensors that the program's optimizer holds: the parameters themselves, or their masters.
+// Returns the tensors that the program's optimizer holds: the parameters themselves, or their
+// masters.
 std::vector<at::Tensor> masters_of(const Range& range) {
   std::vector<at::Tensor> masters;
   for (const auto& parameter : range.parameters) masters.push_back(range.whole_master(parameter));
@@ -86,8 +87,8 @@ void UserOptimizer::take_rates(std::vector<Group>& groups) {
 
 void UserOptimizer::update(double grad_scale, std::deque<Range>& ranges, std::vector<Group>& groups, const Reducer& reducer,
                            uint32_t ranks) {
-  // The rate may have been changed here, by a schedule or the program, or on the program's object.
-  // A change here wins.
+  // The rate may have been changed in the engine, by a schedule or the program, or in the program's
+  // object. A change in the engine wins.
   for (size_t g = 0; g < groups.size(); ++g) {
     auto& options = optimizer_->param_groups()[g].options();
     if (groups[g].hyper[0] != lr_seen_[g]) options.set_lr(groups[g].hyper[0]);

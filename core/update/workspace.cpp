@@ -7,8 +7,8 @@
 
 namespace gannet {
 
-// A request beyond the machine's memory is a mistake in a formula. A smaller one may be what a
-// large model needs.
+// A request beyond the machine's memory is a mistake in the plugin's formula. A smaller one may be
+// what a large model really needs.
 void Workspace::refuse(uint64_t bytes, at::Device device, const plugin::Plugin& asks) {
   const uint64_t all = machine_memory().physical_bytes;
   const std::string what = formatted("{}: it asks for a workspace of {} for one piece, which cannot be had on {}",

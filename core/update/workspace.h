@@ -15,8 +15,8 @@ namespace gannet {
 class Workspace {
  public:
   // Returns at least `bytes` on the device, aligned to 64 bytes, with unspecified contents; null
-  // for 0 bytes. Invalidates what an earlier call returned. `asks`: the optimizer's plugin, which
-  // an out-of-memory error names.
+  // for 0 bytes. Invalidates the memory that an earlier call returned. `asks`: the optimizer's
+  // plugin, which an out-of-memory error names.
   void* of(uint64_t bytes, at::Device device, const plugin::Plugin& asks) {
     if (bytes == 0) return nullptr;
     const auto numel = static_cast<int64_t>((bytes + 63) / 64 * 64);

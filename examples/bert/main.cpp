@@ -1,13 +1,13 @@
 // Trains a small BERT of transformer layers (gannet/nn/transformer_layer.h) on the quickstart's
-// text. As in the gpt2 example, a word is a byte.
+// text. As in the gpt2 example, each byte is a word.
 //
 //   bert [steps] [ds_config.json]
 //   gannet run --num_procs 2 bert 600
 //
-// Of 100 words, 15 are targets: 12 are replaced by the mask, 1 or 2 by another word, and the rest
-// stay (Devlin et al. 2018). At the end it prints a line of held-out text with its gaps filled. 600
-// steps teach the model little more than word frequencies; using the context of a gap takes many
-// more steps.
+// Of 100 words, 15 are targets: 12 are replaced by the mask, 1 or 2 by a different word, and the
+// rest stay as they are (Devlin et al. 2018). At the end the program prints a line of held-out text
+// with its gaps filled. 600 steps teach the model little more than word frequencies; using the
+// context of a gap takes many more steps.
 #include <gannet/gannet.h>
 #include <gannet/nn/transformer_layer.h>
 #include <torch/torch.h>
@@ -39,8 +39,8 @@ struct BertImpl : torch::nn::Module {
     places->weight.normal_(0, 0.05);
   }
 
-  /// inputs: [batch, length]. Returns logits, or with targets the mean loss over the targets that
-  /// are not -100.
+  /// `inputs` is [batch, length]. Returns the logits or, if there are targets, the mean loss over
+  /// the targets that are not -100.
   at::Tensor forward(const at::Tensor& inputs, const at::Tensor& targets) {
     at::Tensor x = words(inputs) + places(torch::arange(inputs.size(1), inputs.options()));
     for (auto& layer : layers) x = layer(x);
@@ -55,7 +55,7 @@ struct BertImpl : torch::nn::Module {
 };
 
 struct MaskedBatch {
-  at::Tensor inputs, targets;  // [batch, length]; -100 where there is no target
+  at::Tensor inputs, targets;  // [batch, length]; targets are -100 where there is none
   MaskedBatch to(const at::Device& device) const { return {inputs.to(device), targets.to(device)}; }
 };
 MaskedBatch masked(const at::Tensor& text) {

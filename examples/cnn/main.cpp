@@ -8,8 +8,8 @@
 //   cnn --checkpoint run1                                saves in run1 after each epoch and on SIGTERM; resumes
 //                                                      from there when started again
 //
-// ds_config_bf16.json also sets data_types.buffer_dtype to bf16: BatchNorm2d rejects 16-bit images
-// with fp32 statistics.
+// ds_config_bf16.json also sets data_types.buffer_dtype to bf16, because BatchNorm2d rejects 16-bit
+// images if its statistics are fp32.
 #include <gannet/gannet.h>
 #include <torch/torch.h>
 
@@ -38,7 +38,7 @@ struct CnnImpl : torch::nn::Module {
     classes = register_module("classes", torch::nn::Linear(32 * 2 * 2, Shapes::kClasses));
   }
 
-  // images [batch, 1, 20, 20] -> logits [batch, 10]
+  // Maps images [batch, 1, 20, 20] to logits [batch, 10].
   torch::Tensor forward(const torch::Tensor& images) {
     return classes(features->forward(images.to(classes->weight.dtype())).flatten(1));  // the config chooses the weights' type
   }
@@ -50,7 +50,7 @@ TORCH_MODULE(Cnn);
 
 int train(int argc, char** argv) {
   auto arguments = gannet::take_config_arguments(argc, argv);  // --deepspeed_config FILE, --set KEY=VALUE
-  int64_t epochs = 5, checkpoint_every = 0;                    // steps; 0: at the end of each epoch
+  int64_t epochs = 5, checkpoint_every = 0;                    // in steps; 0: at the end of each epoch
   std::string checkpoint;
   CLI::App app("a small convolutional net learns to tell ten noisy shapes apart", "cnn");
   app.footer(gannet::ConfigArguments::help());
@@ -62,10 +62,10 @@ int train(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;  // after --help 0; after an error 2
+    return app.exit(error) == 0 ? 0 : 2;  // 0 after --help, 2 after an error
   }
 
-  if (!checkpoint.empty()) gannet::check_folder(checkpoint);  // now rather than at the first save
+  if (!checkpoint.empty()) gannet::check_folder(checkpoint);  // fails now rather than at the first save
 
   torch::manual_seed(1);
   Cnn model;
@@ -111,7 +111,7 @@ int train(int argc, char** argv) {
       seen += batch.target.size(0);
     }
 
-    // All ranks compute the means; one prints them.
+    // All ranks compute the means; rank 0 prints them.
     const double loss = engine->mean(total_loss.item<double>() / static_cast<double>(batches));
     const double accuracy = engine->mean(100.0 * static_cast<double>(correct) / static_cast<double>(seen));
     if (engine->rank() == 0)
@@ -125,7 +125,7 @@ int train(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return train(argc, argv);
-  } catch (const std::exception& error) {  // Gannet's, or LibTorch's
+  } catch (const std::exception& error) {  // an exception of Gannet's, or of LibTorch's
     const auto ours = gannet::error_of(error);
     std::cerr << "cnn: " << (ours ? ours->what() : error.what()) << '\n';
     return ours ? ours->exit_code() : 1;

@@ -34,7 +34,7 @@ class Shapes : public torch::data::datasets::Dataset<Shapes> {
   }
 
  private:
-  // Whether the point (u, v) belongs to the shape of this class, drawn with radius 1 round (0, 0).
+  // Whether the point (u, v) belongs to the shape of this class, drawn with radius 1 around (0, 0).
   static bool inside(int64_t label, float u, float v) {
     const float width = 0.2f, across = std::abs(u - v) * 0.7f, along = std::abs(u + v) * 0.7f;  // distances from the diagonals
     const float box = std::max(std::abs(u), std::abs(v)), circle = std::sqrt(u * u + v * v);

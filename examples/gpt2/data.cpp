@@ -25,8 +25,8 @@ std::vector<char> read_file(const std::string& path) {
   return bytes;
 }
 
-// Sorted by name, so that every machine and rank reads the same text. Skips links, whose targets
-// are read anyway.
+// Lists the files, sorted by name, so that every machine and rank reads the same text. Skips links,
+// because their targets are read anyway.
 std::vector<fs::path> files_in(const fs::path& folder, const std::string& extension) {
   std::vector<fs::path> files;
   std::error_code ignored;

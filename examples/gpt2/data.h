@@ -1,10 +1,10 @@
-// A text's tokens in memory, and the samples cut from it.
+// The tokens of a text in memory, and the samples cut from them.
 //
 //   auto [train, validation] = gpt2::Tokens::from_file("tokens.bin", 2).split(0.1);
 //   auto batch = train.batch(first_sample, 8, 128);   // inputs and targets, [8, 128] int64
 //
-// Sample i is the tokens [i T, i T + T], one more than T: inputs, and targets shifted by one.
-// Positions wrap around at the end.
+// Sample i is the tokens [i T, i T + T], one more than T: the inputs, and the targets, which are
+// the inputs shifted by one. Positions wrap around at the end of the text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,20 +26,23 @@ class Tokens {
   /// `token_bytes` is 1 or 2 (little-endian). Throws gannet::Error if the file is missing or empty,
   /// or its size is not a multiple of `token_bytes`.
   static Tokens from_file(const std::string& path, int token_bytes);
-  /// Debian's common licence texts, or this repository's documents if there are none; one byte per
-  /// token.
+  /// Reads Debian's common licence texts, or this repository's documents if there are none, with
+  /// one byte per token.
   static Tokens from_this_machine();
 
   int64_t size() const { return size_; }
   const std::string& source() const { return source_; }
   int64_t operator[](int64_t position) const;
-  /// Splits off the last `fraction` of the tokens: returns the rest, then that part.
+  /// Splits off the last `fraction` of the tokens. Returns the tokens before it, and then that
+  /// fraction.
   std::pair<Tokens, Tokens> split(double fraction) const;
   Batch batch(int64_t first_sample, int64_t samples, int64_t length) const;
 
-  /// Throws gannet::Error(kMismatch) naming the first token outside a vocabulary of this size.
+  /// Throws a gannet::Error(kMismatch) that names the first token outside a vocabulary of this
+  /// size.
   void check(int64_t vocabulary) const;
-  /// Entropy in nats of the token frequencies: the loss of a model that has learnt only these.
+  /// The entropy, in nats, of the token frequencies: the loss of a model that has learnt nothing
+  /// but these frequencies.
   double unigram_entropy() const;
 
  private:

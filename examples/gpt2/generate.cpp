@@ -19,7 +19,7 @@ std::vector<int64_t> generate(const NextLogits& next_logits, int64_t positions, 
   for (int64_t i = 0; i < count; ++i) {
     const auto seen = std::min<int64_t>(tokens.size(), positions);
     const at::Tensor context = at::tensor(at::ArrayRef<int64_t>(tokens.data() + tokens.size() - seen, seen)).unsqueeze(0);
-    const at::Tensor logits = next_logits(context)[0].to(at::kCPU, at::kFloat).div_(kTemperature);  // [vocabulary]
+    const at::Tensor logits = next_logits(context)[0].to(at::kCPU, at::kFloat).div_(kTemperature);  // shape [vocabulary]
     const auto [likeliest, ids] = logits.topk(std::min(kCandidates, logits.size(0)));
     tokens.push_back(ids[at::multinomial(likeliest.softmax(0), 1, false, generator).item<int64_t>()].item<int64_t>());
   }

@@ -6,9 +6,9 @@
 //   gannet run --num_procs 2 gpt2 --prompt "The " --prompt "This "    at the end each process generates its own text
 //   gpt2 --model DIR --tokens FILE --token-bytes 2 --seq-len 256 --steps 100 --deepspeed_config ds_config.json --save-model OUT
 //
-// Sample order: after `seen` samples in earlier steps, micro-batch a of a step on rank r of W takes
-// the samples seen + (a W + r) B ... + B - 1, with B the micro-batch size. Samples are not
-// shuffled, so runs with equal total batch size see the same samples in each step.
+// The order of the samples: after `seen` samples in earlier steps, micro-batch a of a step on rank
+// r of W takes the samples seen + (a W + r) B ... + B - 1, where B is the micro-batch size. Samples
+// are not shuffled, so runs with the same total batch size see the same samples in each step.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -34,17 +34,17 @@
 namespace gpt2 {
 namespace {
 
-// Every step allocates and frees activations of tens of megabytes. By default, the C library
-// returns each to the system, and the next one is zeroed again page by page. The kept memory
-// fragments the heap, which costs a large model about a fifth more memory.
+// Every step allocates and frees tens of megabytes of activations. By default, the C library
+// returns each block to the system, and the next block is zeroed again page by page. Keeping the
+// memory fragments the heap, which costs a large model about a fifth more memory.
 void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-// Gives every larger block its own pages, which return to the system when it is freed. By default
-// the C library raises this size threshold, and blocks freed between used ones stay with the
-// process.
+// Gives every larger block its own pages, which return to the system when the block is freed. By
+// default the C library raises this size threshold, and blocks that were freed between used ones
+// stay with the process.
 void give_freed_memory_back() {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 64 << 10);
@@ -64,7 +64,7 @@ LoadedModel make_model(const Options& options) {
                                : load_model(options.model, options.architecture.plain_operators);
 }
 
-// Mean loss over the held-out tokens; each rank evaluates a share of the samples.
+// Returns the mean loss over the held-out tokens; each rank evaluates a share of the samples.
 double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t length) {
   at::NoGradGuard no_grad;
   engine.eval();
@@ -79,7 +79,7 @@ double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t l
   return engine.mean(losses.item<double>() / static_cast<double>(rounds));
 }
 
-// Returns false if a signal asked to stop; the checkpoint to resume from is saved.
+// Returns false if a signal asked to stop; the checkpoint to resume from is then saved.
 bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options& options) {
   const int64_t accumulation = engine.gradient_accumulation_steps(), batch = engine.train_micro_batch_size_per_gpu();
   const int64_t ranks = engine.world_size(), rank = engine.rank(), length = options.sequence_length;
@@ -96,7 +96,7 @@ bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options&
   for (int64_t step = first_step; step < last_step && !is_stopped; ++step) {
     const auto began = std::chrono::steady_clock::now();
     const int64_t seen = engine.global_samples();
-    const std::vector<double> rates = engine.get_lr();  // per group; empty if the optimizer has no learning rate
+    const std::vector<double> rates = engine.get_lr();  // one per parameter group; empty if the optimizer has no learning rate
     StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0]};
     gannet::StepResult result;
     at::Tensor losses = at::zeros({}, at::TensorOptions(at::kDouble).device(engine.device()));
@@ -140,16 +140,16 @@ void show_text(gannet::Engine<GptImpl>& engine, const Options& options) {
     if (turn == rank)
       std::cout << (ranks > 1 ? "text that rank " + std::to_string(rank) + " wrote:\n" : "text it wrote:\n") << prompt
                 << to_text(written, architecture.vocabulary) << std::endl;
-    engine.mean(0);  // the next rank prints only after this
+    engine.mean(0);  // makes the next rank wait until this text is printed
   }
 }
 
-// Reports unwritable folders now rather than at the first checkpoint.
+// Reports a folder that cannot be written to now, rather than at the first checkpoint.
 void check_folders(const Options& options, const torch::nn::Module& model) {
   uint64_t parameters = 0;
   for (const auto& parameter : model.parameters()) parameters += static_cast<uint64_t>(parameter.numel());
   if (!options.save_checkpoint.empty())
-    gannet::check_folder(options.save_checkpoint, 12 * parameters);  // fp32, with Adam's two states
+    gannet::check_folder(options.save_checkpoint, 12 * parameters);  // fp32 parameters, with Adam's two states
   if (!options.save_model.empty()) gannet::check_folder(options.save_model, 4 * parameters);
 }
 
@@ -176,7 +176,7 @@ int run(const Options& options) {
 
   auto [engine, optimizer, loader, scheduler] =
       gannet::initialize(loaded.model, {.config = options.config.config, .overwrite = options.config.overrides});
-  at::manual_seed(options.seed + 1 + engine->rank());  // dropout differs between ranks
+  at::manual_seed(options.seed + 1 + engine->rank());  // so that dropout differs between ranks
   const bool first_rank = engine->rank() == 0;
   if (first_rank) {
     int64_t parameters = 0;

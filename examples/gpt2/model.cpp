@@ -59,11 +59,11 @@ AttentionImpl::AttentionImpl(const GptOptions& options, int64_t layer)
 
 Tensor AttentionImpl::forward(const Tensor& x, int64_t batch) {
   const int64_t rows = x.size(0), width = x.size(1);
-  // unbind, not indexing: its backward writes the three gradients into one tensor, whereas three
-  // selects add three tensors of that size.
+  // Uses unbind, not indexing: the backward of unbind writes the three gradients into one tensor,
+  // whereas three selects would add up three tensors of that size.
   const auto qkv = c_attn_->forward(x)
                        .view({batch, rows / batch, 3, heads_, width / heads_})
-                       .permute({2, 0, 3, 1, 4})  // [3, B, heads, T, width/heads]
+                       .permute({2, 0, 3, 1, 4})  // shape [3, B, heads, T, width/heads]
                        .unbind();
   const Tensor y = operators_.causal_attention(qkv[0], qkv[1], qkv[2], is_training() ? dropout_ : 0, scale_);
   return c_proj_->forward(y.transpose(1, 2).reshape({rows, width}));
@@ -94,7 +94,7 @@ BlockImpl::BlockImpl(const GptOptions& options, int64_t layer)
       mlp_(register_module("mlp", Mlp(options))) {}
 
 Tensor BlockImpl::forward(const Tensor& x) {
-  const Tensor rows = x.flatten(0, 1);  // [B*T, width]
+  const Tensor rows = x.flatten(0, 1);  // shape [B*T, width]
   const Tensor attended = rows + dropped(attn_->forward(ln_1_->forward(rows), x.size(0)), dropout_, is_training());
   return (attended + dropped(mlp_->forward(ln_2_->forward(attended)), dropout_, is_training())).view(x.sizes());
 }

@@ -5,8 +5,8 @@
 //   gpt2::Gpt model(gpt2::GptOptions{.layers = 4, .width = 256});
 //   at::Tensor loss = model->forward(tokens, targets);   // [B, T] int64 each -> scalar
 //
-// An ordinary torch::nn::Module, independent of Gannet's engine. layers() defines where the model
-// may be cut, so that one line of the config enables recomputation of activations.
+// The model is an ordinary torch::nn::Module, independent of Gannet's engine. layers() defines
+// where it may be cut, so that one line of the config enables recomputation of activations.
 #pragma once
 
 #include <gannet/layers.h>
@@ -22,7 +22,7 @@
 
 namespace gpt2 {
 
-/// Names in comments are those of Hugging Face's config.json.
+/// The comments give the names in Hugging Face's config.json.
 struct GptOptions {
   int64_t vocabulary = 256;               // vocab_size
   int64_t positions = 128;                // n_positions
@@ -41,7 +41,7 @@ struct GptOptions {
   bool plain_operators = false;           // see Operators; not a property of the weights
 };
 
-// A linear layer with its weight stored as [in, out].
+// A linear layer whose weight is stored as [in, out].
 class Conv1DImpl : public torch::nn::Module {
  public:
   Conv1DImpl(int64_t in, int64_t out, double deviation, Operators operators);
@@ -95,7 +95,8 @@ TORCH_MODULE(Block);
 class TransformerImpl : public torch::nn::Module {
  public:
   explicit TransformerImpl(const GptOptions& options);
-  /// [B, T] int64 -> [B, T, width]. The layers refer to this module and must not outlive it.
+  /// The layers map [B, T] int64 to [B, T, width]. They refer to this module and must not outlive
+  /// it.
   std::vector<gannet::Layer> layers();
   at::Tensor forward(const at::Tensor& tokens) { return gannet::run_layers(layers(), tokens).flatten(0, 1); }  // [B*T, width]
   const at::Tensor& token_embedding() const { return wte_->weight; }
@@ -112,14 +113,14 @@ TORCH_MODULE(Transformer);
 
 class GptImpl : public torch::nn::Module {
  public:
-  /// Initializes weights as Hugging Face does: normal with initializer_range, divided by sqrt(2
-  /// layers) for the residual projections; biases zero. Uses LibTorch's default generator. Throws
-  /// gannet::Error(kArgument) on impossible sizes.
+  /// Initializes the weights as Hugging Face does: normal with initializer_range, divided by sqrt(2
+  /// layers) for the residual projections; the biases are zero. Uses LibTorch's default generator.
+  /// Throws gannet::Error(kArgument) for impossible sizes.
   explicit GptImpl(const GptOptions& options);
 
-  /// Mean cross entropy in fp32 over all B*T targets.
+  /// Returns the mean cross entropy over all B*T targets, in fp32.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets);
-  /// Logits of the next token: [B, T] -> [B, vocabulary], from the last position.
+  /// Returns the logits of the next token, from the last position: [B, T] -> [B, vocabulary].
   at::Tensor forward(const at::Tensor& tokens);
   at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]
   /// All layers except the output layer, which is fused with the loss.

@@ -34,8 +34,8 @@ Json read_json(const std::filesystem::path& path) {
   throw Error(ErrorCode::kCorrupt, path.string() + ": not a JSON object");
 }
 
-// Keys and defaults of Hugging Face's GPT2Config. Null also means the default (n_inner is saved
-// so).
+// Reads the keys of Hugging Face's GPT2Config, with its defaults. Null also means the default (an
+// n_inner that is the default is saved as null).
 GptOptions parse_options(const Json& config, const std::string& path) {
   const auto read = [&]<class T>(const char* key, T fallback) {
     if (!config.contains(key) || config[key].is_null()) return fallback;
@@ -90,8 +90,8 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// Older files lack the prefix, contain the causal mask as a buffer, or contain the tied output
-// layer again.
+// Older files lack the prefix, or contain the causal mask as a buffer, or contain the tied output
+// layer a second time.
 Tensors with_current_names(Tensors tensors) {
   Tensors renamed;
   for (auto& [name, tensor] : tensors) {
@@ -155,7 +155,7 @@ void write_config(const std::filesystem::path& path, const GptOptions& options, 
   config["scale_attn_weights"] = options.scale_attention;
   config["scale_attn_by_inverse_layer_idx"] = options.scale_attention_by_layer;
   config["tie_word_embeddings"] = true;
-  // The defaults are ids of GPT-2's own vocabulary, which a smaller vocabulary lacks.
+  // The default ids belong to GPT-2's own vocabulary; a smaller vocabulary does not have them.
   for (const char* key : {"bos_token_id", "eos_token_id"})
     if (!config.contains(key)) config[key] = options.vocabulary > 50256 ? 50256 : 0;
 

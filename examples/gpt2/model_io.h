@@ -1,4 +1,4 @@
-// Model folders in the format of Hugging Face transformers: config.json and model.safetensors (or
+// Model folders in the format of Hugging Face's transformers: config.json and model.safetensors (or
 // its shards and their index).
 #pragma once
 
@@ -20,8 +20,8 @@ struct LoadedModel {
 /// first differences if the tensors do not match the config.
 LoadedModel load_model(const std::string& folder, bool plain_operators = false);
 
-/// Writes config.json and model.safetensors (fp32). `config_json`: from load_model, or "" for a new
-/// model.
+/// Writes config.json and model.safetensors (fp32). `config_json` is what load_model returned, or
+/// "" for a new model.
 void save_model(const std::string& folder, const GptOptions& options, const std::string& config_json,
                 const gannet::NamedTensors& parameters);
 

@@ -19,12 +19,12 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Memory for matrices of tens of megabytes that are used for one product. It is kept, since
-// allocating them per layer would leave holes between the activations in the C library's heap,
-// several times the size of the activations.
+// Memory for matrices of tens of megabytes, each of which is used for one product. The memory is
+// kept, since allocating it in every layer would leave holes between the activations in the C
+// library's heap, several times the size of the activations.
 class Scratch {
  public:
-  // Valid until the next call.
+  // The result is valid until the next call.
   Tensor get(at::IntArrayRef sizes, at::ScalarType dtype) {
     const int64_t numel = c10::multiply_integers(sizes);
     if (!memory_.defined() || memory_.scalar_type() != dtype || memory_.numel() < numel) {
@@ -33,7 +33,8 @@ class Scratch {
     }
     return memory_.narrow(0, 0, numel).view(sizes);
   }
-  // Allocates a new tensor if the copy may become part of a graph (create_graph).
+  // Copies `tensor` to `dtype`; allocates a new tensor if the copy may become part of a graph
+  // (create_graph).
   Tensor copy(const Tensor& tensor, at::ScalarType dtype) {
     if (tensor.scalar_type() == dtype || at::GradMode::is_enabled()) return tensor.to(dtype);
     return get(tensor.sizes(), dtype).copy_(tensor);
@@ -63,9 +64,9 @@ class WideAffine : public torch::autograd::Function<WideAffine> {
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1];
     const auto dtype = x.scalar_type();
-    const Tensor grad = grads[0].to(at::kFloat);                             // [N, out]
-    Tensor grad_x = at::mm(grad, wide_weight.copy(weight, at::kFloat).t());  // [N, in]
-    Tensor grad_weight = wide_grad.product(x.to(at::kFloat).t(), grad);      // [in, out]
+    const Tensor grad = grads[0].to(at::kFloat);                             // shape [N, out]
+    Tensor grad_x = at::mm(grad, wide_weight.copy(weight, at::kFloat).t());  // shape [N, in]
+    Tensor grad_weight = wide_grad.product(x.to(at::kFloat).t(), grad);      // shape [in, out]
     return {grad_x.to(dtype), grad_weight.to(dtype), grad.sum(0).to(dtype)};
   }
 };
@@ -76,14 +77,14 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
     const auto dtype = hidden.scalar_type(), wide = head_dtype(dtype);
     const Tensor h = hidden.to(wide);
     variable_list saved{hidden, weight, targets, Tensor()};
-    std::vector<Tensor> parts;  // log-sum-exp of each chunk, [N] fp32
+    std::vector<Tensor> parts;  // log-sum-exp of each chunk, each [N] fp32
     for (const auto& [begin, size] : chunks(hidden.size(0), weight.size(0))) {
-      // Rounded to the model's dtype, like the logits of the plain operators.
-      const Tensor logits = at::mm(h, wide_weight.copy(weight.narrow(0, begin, size), wide).t()).to(dtype);  // [N, size]
+      // The logits are rounded to the model's dtype, like those of the plain operators.
+      const Tensor logits = at::mm(h, wide_weight.copy(weight.narrow(0, begin, size), wide).t()).to(dtype);  // shape [N, size]
       parts.push_back(at::logsumexp(logits.to(at::kFloat), 1));
       saved.push_back(logits);
     }
-    const Tensor log_total = at::logsumexp(at::stack(parts), 0);  // [N] fp32
+    const Tensor log_total = at::logsumexp(at::stack(parts), 0);  // shape [N], fp32
     saved[3] = log_total;
     const Tensor target_logits = (hidden.to(at::kFloat) * weight.index_select(0, targets).to(at::kFloat)).sum(1).to(dtype);
     context->save_for_backward(saved);
@@ -104,7 +105,7 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
     const int64_t* target = targets.const_data_ptr<int64_t>();
     size_t index = 4;
     for (const auto& [begin, size] : chunks(tokens, weight.size(0))) {
-      Tensor p = (saved[index++] - log_total).exp_();  // [N, size] fp32
+      Tensor p = (saved[index++] - log_total).exp_();  // shape [N, size], fp32
       float* probability = p.mutable_data_ptr<float>();
       for (int64_t i = 0; i < tokens; ++i)
         if (target[i] >= begin && target[i] < begin + size) probability[i * size + target[i] - begin] -= 1;
@@ -120,13 +121,14 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
   }
 
  private:
-  // The loss scale over the number of tokens, times a hidden value, may be outside fp16's range.
+  // fp16 is replaced by fp32: the loss scale divided by the number of tokens, times a hidden value,
+  // may be outside fp16's range.
   static at::ScalarType head_dtype(at::ScalarType dtype) { return dtype == at::kHalf ? at::kFloat : product_dtype(dtype); }
 
   struct Chunk {
     int64_t begin, size;
   };
-  // About a million logits per chunk: 4 MB in fp32, which stay in the second and third level
+  // A chunk has about a million logits: 4 MB in fp32, which stay in the second and third level
   // caches.
   static std::vector<Chunk> chunks(int64_t tokens, int64_t vocabulary) {
     const int64_t size = std::clamp<int64_t>((int64_t{1} << 20) / tokens, 512, 8192);
@@ -140,8 +142,8 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
 
 ProductSupport products_here() {
 #if defined(__x86_64__)
-  // Every processor with AMX tiles for bf16 also has AVX-512 bf16 dot products; with AMX for fp16,
-  // also AVX-512 fp16.
+  // Every processor that has AMX tiles for bf16 also has AVX-512 bf16 dot products; one that has
+  // AMX for fp16 also has AVX-512 fp16.
   static const ProductSupport products{__builtin_cpu_supports("avx512bf16") != 0, __builtin_cpu_supports("avx512fp16") != 0};
   return products;
 #else
@@ -176,7 +178,7 @@ Tensor Operators::affine(const Tensor& x, const Tensor& weight, const Tensor& bi
 Tensor Operators::gelu_tanh(const Tensor& x) const {
   if (!plain_) return at::gelu(x, "tanh");
   // Separate statements fix the order in which backward adds the three gradients of x; within one
-  // expression it would depend on C++'s evaluation order.
+  // expression the order would depend on how the compiler evaluates it.
   const Tensor half = 0.5 * x;
   const Tensor cube = at::pow(x, 3.0);
   const Tensor inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * cube);

@@ -2,8 +2,8 @@
 //
 // They compute the same as the plain operators, but avoid what is slow in LibTorch: 16-bit products
 // on processors without 16-bit instructions, and writing and reading 50,257 logits per token eight
-// times. On other devices the plain operators run, with the vocabulary padded to a multiple of 64,
-// because rows of odd length would rule out vector loads in the products.
+// times. On devices other than the CPU the plain operators run, with the vocabulary padded to a
+// multiple of 64, because rows of odd length would rule out vector loads in the products.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,28 +12,31 @@ namespace gpt2 {
 
 class Operators {
  public:
-  /// plain: use each operator as in Hugging Face's GPT-2. 16-bit activations are then rounded at
-  /// the same places, and a run can be compared bitwise with one of transformers; it is slower.
+  /// `plain`: whether to use each operator as Hugging Face's GPT-2 does. 16-bit activations are
+  /// then rounded at the same places, and a run can be compared bitwise with one of transformers,
+  /// but it is slower.
   explicit Operators(bool plain) : plain_(plain) {}
 
-  /// x weight + bias with weight as [in, out]. x: [N, in] of the weight's dtype; result [N, out].
+  /// Computes x weight + bias, where `weight` is [in, out], `x` is [N, in] of the weight's dtype,
+  /// and the result is [N, out].
   at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const;
 
-  /// x Phi(x), with the tanh approximation of Phi (Hendrycks and Gimpel 2016).
+  /// Computes x Phi(x), with the tanh approximation of Phi (Hendrycks and Gimpel 2016).
   at::Tensor gelu_tanh(const at::Tensor& x) const;
 
-  /// Mean over N tokens of the cross entropy of softmax(hidden weight^T), in fp32, as a scalar.
-  /// hidden: [N, width], weight: [vocab, width] of the same dtype, targets: [N] int64. Processes
-  /// the vocabulary in chunks that fit the processor's caches; the gradient of the logits is never
-  /// stored whole.
+  /// Returns the mean over N tokens of the cross entropy of softmax(hidden weight^T), in fp32, as a
+  /// scalar. `hidden` is [N, width], `weight` is [vocab, width] of the same dtype, and `targets` is
+  /// [N] int64. Processes the vocabulary in chunks that fit the processor's caches; the gradient of
+  /// the logits is never stored whole.
   at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets) const;
 
-  /// Causal attention. query, key, value: [B, heads, T, width / heads]; result of the same shape.
+  /// Causal attention. `query`, `key` and `value` are [B, heads, T, width / heads]; the result has
+  /// the same shape.
   at::Tensor causal_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
                               double scale) const;
 
-  /// Rows of `weight` for `tokens`. On a CPU the gradient is sparse, so it is added to head_loss's
-  /// dense gradient in place.
+  /// Returns the rows of `weight` for `tokens`. On a CPU the gradient is sparse, so it is added in
+  /// place to head_loss's dense gradient.
   at::Tensor lookup(const at::Tensor& weight, const at::Tensor& tokens) const;
 
  private:
@@ -46,18 +49,18 @@ class Operators {
 struct ProductSupport {
   bool bf16 = false, fp16 = false;
 };
-/// Products of this processor. Derived from its features rather than measured, so every run decides
-/// alike.
+/// The products of this processor. They are derived from its features rather than measured, so
+/// every run decides in the same way.
 ProductSupport products_here();
 
-/// The dtype in which a CPU with these products multiplies matrices of `dtype`: fp32 for missing
-/// 16-bit products.
+/// The dtype in which a CPU with these products multiplies matrices of `dtype`: fp32 if the 16-bit
+/// product is missing.
 at::ScalarType product_dtype(at::ScalarType dtype, ProductSupport products = products_here());
 
-/// hidden weight^T over a vocabulary padded to a multiple of 64 rows: [N, padded]. The logits of
-/// padding rows are minus infinity, so they do not affect a softmax or receive gradients. The
-/// parameter itself is not padded: files and checkpoints hold only the vocabulary. hidden: [N,
-/// width], weight: [vocabulary, width] of the same dtype.
+/// Computes hidden weight^T over a vocabulary padded to a multiple of 64 rows: [N, padded]. The
+/// logits of padding rows are minus infinity, so they neither affect a softmax nor receive
+/// gradients. The parameter itself is not padded: files and checkpoints hold only the vocabulary.
+/// `hidden` is [N, width]; `weight` is [vocabulary, width] of the same dtype.
 at::Tensor padded_logits(const at::Tensor& hidden, const at::Tensor& weight);
 
 }  // namespace gpt2

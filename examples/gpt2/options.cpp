@@ -63,7 +63,7 @@ Options parse_options(int argc, char** argv) {
   }
 
   if (options.config.config.empty()) options.config.config = GPT2_SOURCE_DIR "/ds_config.json";
-  if (options.tokens.empty()) {  // demonstration: holds text out and generates some
+  if (options.tokens.empty()) {  // the demonstration holds text out and generates some
     if (!*validation) options.validation_fraction = 0.1;
     if (!*generate) options.generate = 400;
   }

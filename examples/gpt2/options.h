@@ -1,5 +1,6 @@
-// Command line options. These are shared with other trainers of the same interface: --model
-// --tokens --token-bytes --seq-len --steps --metrics --save-model --threads --deepspeed_config.
+// Command line options. The following are shared with other trainers that have the same interface:
+// --model --tokens --token-bytes --seq-len --steps --metrics --save-model --threads
+// --deepspeed_config.
 #pragma once
 
 #include <gannet/initialize.h>
@@ -21,21 +22,21 @@ struct Options {
   std::string metrics;                           // file for JSON lines
   std::string save_model;                        // folder to write
   std::string save_checkpoint, load_checkpoint;  // folders
-  int64_t checkpoint_every = 0;                  // steps; 0: only at the end
+  int64_t checkpoint_every = 0;                  // in steps; 0: only at the end
   bool resume = false;
   bool give_memory_back = false;
-  int threads = 0;  // 0: the cores divided among the ranks of this machine
-  // For new models. 0.02 is meant for widths of 768 and more; a narrow model learns several times
-  // faster from larger weights.
+  int threads = 0;  // 0: the machine's cores, divided among its ranks
+  // The options of new models. GPT-2's initializer_range of 0.02 is meant for widths of 768 and
+  // more; a narrow model learns several times faster from larger weights.
   GptOptions architecture{.width = 128, .initializer_range = 0.06};
   uint64_t seed = 7;
-  int64_t generate = 0;              // tokens to write after training
-  std::vector<std::string> prompts;  // rank r uses prompt r modulo their count
+  int64_t generate = 0;              // number of tokens to write after training
+  std::vector<std::string> prompts;  // rank r uses prompt r modulo the number of prompts
   double validation_fraction = 0;
   gannet::ConfigArguments config;
 };
 
-/// Parses the command line. Prints help or the parser's error and exits the process if necessary.
+/// Parses the command line. If necessary, prints help or the parser's error and exits the process.
 Options parse_options(int argc, char** argv);
 
 }  // namespace gpt2

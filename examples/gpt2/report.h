@@ -1,5 +1,5 @@
-// Progress reports of a run: a line that is rewritten on a terminal, occasional lines elsewhere,
-// and JSON lines.
+// The progress reports of a run: a line that is rewritten on a terminal, occasional lines
+// elsewhere, and JSON lines.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@
 
 namespace gpt2 {
 
-/// One optimizer step. `lr` is the rate used by the step, `loss` the mean over its micro-batches
-/// and ranks.
+/// The report of one optimizer step. `lr` is the learning rate used by the step, and `loss` the
+/// mean over its micro-batches and ranks.
 struct StepReport {
   int64_t step = 0;  // counted from 1
   double loss = 0, lr = 0;
@@ -21,11 +21,12 @@ struct StepReport {
   double seconds = 0;
 };
 
+/// Writes lines such as
 /// {"step":1,"loss":5.5,"lr":0.001,"grad_norm":2.5,"loss_scale":1,"skipped":false,"seconds":0.1}
 class MetricsFile {
  public:
-  /// "": writes nothing. `append`: adds to the file, for a resumed run. Throws gannet::Error(kIo)
-  /// if the file cannot be written.
+  /// Writes nothing if `path` is "". `append` adds to the file, for a resumed run. Throws
+  /// gannet::Error(kIo) if the file cannot be written.
   explicit MetricsFile(const std::string& path, bool append = false);
   void write(const StepReport& report);
 
@@ -34,7 +35,7 @@ class MetricsFile {
   std::ofstream out_;
 };
 
-/// Loss, learning rate, tokens/s and time left, on stderr; silent unless `shown`.
+/// Shows the loss, learning rate, tokens/s and time left on stderr; silent unless `shown`.
 class Progress {
  public:
   /// Reports steps first_step + 1 to `steps`.

@@ -1,6 +1,6 @@
-// Gannet in a program that is not a trainer. The program owns main, signal handlers and threads,
-// and fits a double-precision field u(x) to a differential equation, u'(x) = cos(x) with u(0) = 0.
-// The loss needs a second derivative.
+// Uses Gannet in a program that is not a trainer. The program has its own main, signal handlers and
+// threads, and fits a double-precision field u(x) to a differential equation, u'(x) = cos(x) with
+// u(0) = 0. The loss needs a second derivative.
 #include <gannet/gannet.h>
 #include <torch/torch.h>
 

@@ -28,8 +28,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// A rule on pairs of characters: if `applies` to a pair, `put` appends it with spaces, and the
-// search resumes after the pair, like that of a regular expression.
+// Applies a rule to pairs of characters: if `applies` to a pair, `put` appends it with spaces, and
+// the search resumes after the pair, as that of a regular expression does.
 template <class Applies, class Put>
 std::string by_pairs(const std::string& text, Applies applies, Put put) {
   std::string out;
@@ -44,7 +44,7 @@ std::string by_pairs(const std::string& text, Applies applies, Put put) {
   return out;
 }
 
-// The tokenization of mteval-v13a.pl, in the same order.
+// Tokenizes in the same way, and in the same order, as mteval-v13a.pl.
 std::string separated(std::string text) {
   replace_all(text, "<skipped>", "");
   replace_all(text, "-\n", "");
@@ -61,8 +61,8 @@ std::string separated(std::string text) {
     else
       apart += c;
   const auto is_stop = [](char c) { return c == '.' || c == ','; };
-  // Separates periods and commas not preceded by a digit, then those not followed by one, then
-  // dashes after a digit.
+  // Separates periods and commas that are not preceded by a digit, then those that are not followed
+  // by one, then dashes after a digit.
   text = by_pairs(
       apart, [&](char a, char b) { return !is_digit(a) && is_stop(b); },
       [](std::string& out, char a, char b) { out += {a, ' ', b, ' '}; });
@@ -115,7 +115,7 @@ double bleu(const std::vector<std::string>& texts, const std::vector<std::string
   if (std::all_of(matches.begin(), matches.end(), [](int64_t count) { return count == 0; })) return 0;
   double smoothing = 1, sum = 0;
   for (size_t order = 0; order < kOrders; ++order) {
-    if (totals[order] == 0) return 0;  // no text has enough tokens: log(0)
+    if (totals[order] == 0) return 0;  // no text has enough tokens: the sum would have log(0)
     double found = static_cast<double>(matches[order]);
     if (matches[order] == 0) found = 1 / (smoothing *= 2);
     sum += std::log(100 * found / static_cast<double>(totals[order]));

@@ -11,17 +11,17 @@ namespace translation {
 
 enum class BleuTokens {
   k13a,   // mteval-v13a: punctuation is separated from words
-  kNone,  // separated by whitespace
+  kNone,  // tokens are separated by whitespace
 };
 
-/// n-gram matches are clipped by the reference's count and summed over all texts before division.
-/// The k-th order without a match counts as 1 / 2^k matches; without any match the score is 0. If
-/// the texts are shorter than the references, the score is multiplied by exp(1 - references /
-/// texts), in tokens. Throws Error(kArgument) if the numbers of texts differ.
+/// The n-gram matches are clipped by the reference's count and summed over all texts before the
+/// division. The k-th order without a match counts as 1 / 2^k matches; if no order has a match, the
+/// score is 0. If the texts are shorter than the references, the score is multiplied by exp(1 -
+/// references / texts), in tokens. Throws Error(kArgument) if the numbers of texts differ.
 double bleu(const std::vector<std::string>& texts, const std::vector<std::string>& references,
             BleuTokens tokens = BleuTokens::k13a);
 
-/// The tokens of a text.
+/// Splits a text into its tokens.
 std::vector<std::string> bleu_tokens(const std::string& text, BleuTokens tokens);
 
 }  // namespace translation

@@ -48,7 +48,7 @@ std::vector<int64_t> tokens_of(const at::Tensor& row) {
   return {whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + whole.numel()};
 }
 
-// Stacks token rows, padded on the right: [rows, width].
+// Stacks rows of tokens, padded on the right, to [rows, width].
 at::Tensor padded(const std::vector<std::vector<int64_t>>& rows, int64_t width, int64_t filler) {
   for (const auto& row : rows) width = std::max(width, static_cast<int64_t>(row.size()));
   at::Tensor all = at::full({static_cast<int64_t>(rows.size()), width}, filler, at::kLong);
@@ -68,8 +68,8 @@ std::vector<Example> samples_of(const std::vector<Pair>& pairs, const Options& o
   return samples;
 }
 
-// A batch: sources [B, T] with padding, labels [B, L] padded with -100 (or with pad tokens that
-// count).
+// Makes a batch: sources [B, T] with padding, and labels [B, L] padded with -100 (or with pad
+// tokens that count).
 gannet::Collate<Example> collator(const Options& options, int64_t pad) {
   const int64_t source_width = options.pad_to_max_length ? options.max_source_length : 0;
   const int64_t target_width = options.pad_to_max_length ? options.max_target_length : 0;
@@ -84,7 +84,7 @@ gannet::Collate<Example> collator(const Options& options, int64_t pad) {
   };
 }
 
-// Loss of a batch; in an evaluation that generates, also the texts.
+// Computes the loss of a batch and, in an evaluation that generates, also the texts.
 struct TranslationLoss {
   double label_smoothing;
   bool generates;
@@ -115,8 +115,8 @@ std::vector<std::string> texts_of(const at::Tensor& rows, const Vocabulary& voca
   return texts;
 }
 
-// BLEU, the fraction of texts that equal the reference, and tokens per text, rounded as in
-// run_translation.py.
+// Returns BLEU, the fraction of texts that equal the reference, and the number of tokens per text,
+// rounded as in run_translation.py.
 gannet::Metrics metrics_of(const gannet::EvalPrediction& prediction, const Vocabulary& vocabulary) {
   const auto texts = texts_of(prediction.predictions, vocabulary), wanted = texts_of(prediction.label_ids, vocabulary);
   double exact = 0;
@@ -144,8 +144,8 @@ void look_at_output_folder(gannet::TrainingArguments& arguments, const Options& 
               "choose another folder, or give --overwrite_output_dir");
 }
 
-// The vocabulary file: the given one, the model's, or one that rank 0 trains on the pairs before
-// training.
+// Returns the vocabulary file: the given one, the model's, or one that rank 0 trains on the pairs
+// before training.
 std::string vocabulary_file(const Options& options, const gannet::TrainingArguments& arguments, int64_t largest,
                             gannet::ProcessGroup& world) {
   const auto within = [](const std::string& place) {
@@ -153,14 +153,14 @@ std::string vocabulary_file(const Options& options, const gannet::TrainingArgume
   };
   if (!options.tokenizer_name.empty()) return within(options.tokenizer_name);
   if (const fs::path models = within(options.model_name_or_path); fs::exists(models)) return models;
-  // A model with a vocabulary in another format must not get a new one.
+  // A model whose vocabulary is in a different format must not get a new one.
   if (fs::exists(fs::path(options.model_name_or_path) / "tokenizer.json"))
     throw Error(ErrorCode::kUnsupported,
                 options.model_name_or_path + " has a tokenizer.json, which is not read, and no spiece.model",
                 "put the tokenizer's spiece.model into the folder, or name it by --tokenizer_name");
   const fs::path own = fs::path(arguments.output_dir) / "spiece.model";
   const bool is_fresh = arguments.do_train && arguments.resume_from_checkpoint.empty();
-  world.barrier();  // all ranks have checked the model's folder
+  world.barrier();  // now all ranks have checked the model's folder
   if (is_fresh && world.rank() == 0) {
     std::vector<std::string> sentences;
     for (const Pair& pair :
@@ -203,7 +203,7 @@ int run(int argc, char** argv) {
   at::manual_seed(static_cast<uint64_t>(arguments.seed));
 
   auto model = gannet::from_pretrained<T5>(options.model_name_or_path, arguments);
-  const auto world = gannet::init_distributed();  // the group that from_pretrained joined
+  const auto world = gannet::init_distributed();  // the process group that from_pretrained joined
   const bool is_first = world->rank() == 0;
   if (is_first)
     for (const std::string& sentence : options.without_effect) gannet::log_warning(sentence);
@@ -224,7 +224,7 @@ int run(int argc, char** argv) {
   const auto held_out = samples(evaluates, "validation", arguments.max_eval_samples);
   const auto test = samples(arguments.do_predict, "test", options.max_predict_samples);
   const auto count = [](const std::vector<Example>& some) { return static_cast<int64_t>(some.size()); };
-  arguments.max_eval_samples.reset();  // already applied above; must not limit the test samples
+  arguments.max_eval_samples.reset();  // was applied above, and must not limit the test samples
 
   gannet::TrainerParts<T5Impl> parts;
   if (arguments.do_train) parts.train_dataset = train;
@@ -243,11 +243,13 @@ int run(int argc, char** argv) {
   parts.checkpoint_files = [&](const std::string& folder) {
     translation::complete_model(folder, options.model_name_or_path, vocabulary_path);
   };
-  // ZeRO inference: sharded parameters, and no state that only training needs.
+  // Without training this is ZeRO inference: sharded parameters, and no state that only training
+  // needs.
   parts.inference = !arguments.do_train;
   gannet::Trainer<T5Impl> trainer(model, arguments, std::move(parts));
 
-  // Saves the metrics of "train", "eval" or "predict" with times and, after training, the epoch.
+  // Saves the metrics of "train", "eval" or "predict" with the times and, if there was training,
+  // the epoch.
   const auto save_metrics = [&](const std::string& split, const gannet::Metrics& metrics, int64_t samples, double seconds) {
     gannet::Dict all;
     for (const auto& [name, value] : metrics) all[name] = value;

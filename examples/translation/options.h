@@ -26,21 +26,21 @@ struct Options {
 
   std::vector<std::string> without_effect;  ///< warnings about given options that have no effect here
 
-  /// Maximum number of tokens of a generated text: generation_max_length, val_max_target_length or
-  /// max_target_length, minus the decoder's first token, which they count.
+  /// The maximum number of tokens of a generated text: generation_max_length, val_max_target_length
+  /// or max_target_length, minus the decoder's first token, which these include.
   int64_t new_tokens() const;
   int64_t beams() const { return num_beams.value_or(generation_num_beams.value_or(1)); }
 };
 
-/// "--model_name_or_path", ...: the options that parse_training_arguments must leave.
+/// Returns "--model_name_or_path", ...: the options that parse_training_arguments must leave.
 std::vector<std::string> option_names();
-/// Throws Error(kArgument) that lists all mistakes: wrong types, missing options, unsupported
+/// Throws an Error(kArgument) that lists all mistakes: wrong types, missing options, unsupported
 /// values.
 Options parse_options(int argc, char** argv, const gannet::TrainingArguments& arguments);
 std::string options_help();
 
-/// The file of a split ("train", "validation", "test"): the option's, else the one in
-/// dataset_name's folder. Throws Error(kNotFound) if there is no such folder.
+/// Returns the file of a split ("train", "validation", "test"): the one that an option names, or
+/// else the one in dataset_name's folder. Throws Error(kNotFound) if there is no such folder.
 std::string file_of(const Options& options, const std::string& split);
 
 }  // namespace translation

@@ -29,7 +29,7 @@ std::string text_of(const json& translation, const std::string& language, const 
   return found->get<std::string>();
 }
 
-// Looks for the file in folders next to it, as in a dataset of several language pairs.
+// Looks for the file in sibling folders, because a dataset may have several language pairs.
 std::string folder_with(const fs::path& path) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(path.parent_path(), none))

@@ -1,4 +1,4 @@
-// Sentence pairs in files in the format of run_translation.py, one JSON object per line:
+// Sentence pairs in files that have the format of run_translation.py, one JSON object per line:
 //   {"translation": {"en": "two hundred", "ro": "două sute"}}
 #pragma once
 
@@ -13,7 +13,7 @@ struct Pair {
   std::string source, target;
 };
 
-/// Reads at most `limit` pairs. Throws Error(kNotFound), or Error(kArgument) with file and line.
+/// Reads at most `limit` pairs. Throws Error(kNotFound), or an Error(kArgument) with file and line.
 std::vector<Pair> read_pairs(const std::string& path, const std::string& source_lang, const std::string& target_lang,
                              std::optional<int64_t> limit = {});
 

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Writes atomically: a run killed meanwhile leaves the previous file.
+// Writes atomically: a run that is killed while writing leaves the previous file.
 void write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path().empty() ? "." : path.parent_path());
   const fs::path beside = path.string() + ".tmp";
@@ -34,7 +34,7 @@ std::vector<gannet::Dict::Entry> sorted(const gannet::Dict& values) {
   return entries;
 }
 
-// The format of json.dump(metrics, indent=4, sort_keys=True).
+// Formats values as json.dump(metrics, indent=4, sort_keys=True) does.
 std::string as_json(const gannet::Dict& values) {
   std::string text = "{";
   for (const auto& [name, value] : sorted(values))

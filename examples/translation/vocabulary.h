@@ -20,7 +20,7 @@ namespace translation {
 class Vocabulary {
  public:
   /// Throws Error(kNotFound), or Error(kCorrupt) if the file is not a SentencePiece model or lacks
-  /// the end or pad token.
+  /// the end token or the pad token.
   explicit Vocabulary(const std::string& path);
   ~Vocabulary();
   Vocabulary(const Vocabulary&) = delete;
@@ -30,10 +30,10 @@ class Vocabulary {
   /// Error(kArgument) if SentencePiece cannot train on the sentences.
   static void train(const std::vector<std::string>& sentences, int64_t size, const std::string& path);
 
-  /// The pieces of a text and the end token, truncated to `longest` tokens in total.
+  /// Returns the pieces of a text and the end token, truncated to `longest` tokens in total.
   std::vector<int64_t> encode(const std::string& text, int64_t longest) const;
-  /// Decodes tokens to text. Skips pad, end and unknown tokens, and numbers without a piece (-100
-  /// labels, T5's sentinels).
+  /// Decodes tokens to text. Skips pad, end and unknown tokens, and numbers that no piece has (-100
+  /// in labels, T5's sentinels).
   std::string decode(const std::vector<int64_t>& tokens) const;
 
   int64_t size() const;  ///< number of pieces. A model's vocab_size may be larger: T5's adds 100 sentinels and is rounded up

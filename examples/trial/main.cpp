@@ -1,5 +1,5 @@
-// A trial: a small GPT-2 learns from text of this machine. The library provides the rest: the loop,
-// metrics over ranks, checkpoints, resume, SIGTERM.
+// A trial in which a small GPT-2 learns from text of this machine. The library provides the rest:
+// the loop, metrics over the ranks, checkpoints, resuming, and handling of SIGTERM.
 //
 //   trial --hparam lr=1e-3
 //   gannet run --num_procs 2 trial --hparams hparams.yaml --max_length "2 epochs" --output_dir run1
@@ -28,7 +28,7 @@ class GptTrial : public gannet::Trial<at::Tensor> {
   Loader build_validation_data_loader() override { return context_.make_validation_loader<at::Tensor>(lines_of(text_.second)); }
 
   gannet::BatchMetrics train_batch(Iterator& iterator, int64_t /*epoch*/, int64_t /*batch*/) override {
-    const at::Tensor tokens = context_.to_device(iterator.next());  // [micro-batch, 64]
+    const at::Tensor tokens = context_.to_device(iterator.next());  // shape [micro-batch, 64]
     const at::Tensor loss = engine_->forward(tokens, tokens);
     engine_->backward(loss);
     engine_->step();

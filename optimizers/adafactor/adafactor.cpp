@@ -62,7 +62,7 @@ class Adafactor : public AdafactorBase {
                  });
   }
 
-  // Round 1.
+  // Round 1: returns the sum of squares of the update.
   template <class Gradient>
   double size_of_update(const gannet_update_args& args, const gannet_segment& part, const Gradient& gradient) {
     const InverseRoots roots = roots_of(args, part);
@@ -103,7 +103,7 @@ class Adafactor : public AdafactorBase {
     });
   }
 
-  std::vector<double> by_row_;  // reused between calls, so that a step allocates little
+  std::vector<double> by_row_;  // kept between calls, so that a step allocates little
 };
 
 }  // namespace

@@ -1,14 +1,13 @@
 // Adafactor (Shazeer & Stern 2018), except for the loops, which each device implements. It has the
 // parameters and semantics of Hugging Face transformers' Adafactor. The second moment is one number
-// per row and per column (second_moment.h), replicated on every rank. A first moment is kept if
+// per row and one per column (second_moment.h), replicated on every rank. A first moment is kept if
 // beta1 is given.
 //
-// A step has two rounds of sums: first over rows and columns, then the size of the resulting
-// update, by which the update is clipped.
+// A step has two rounds of sums: the first is over rows and columns, and the second gives the size
+// of the resulting update, by which the update is clipped.
 //
 // With relative_step the learning rate is a function of the step, and lr (then 1 by default) scales
 // it, so that a schedule or the program still has an effect.
-// program sets has an effect.
 #pragma once
 
 #include <algorithm>
@@ -72,7 +71,7 @@ class AdafactorBase : public sdk::OptimizerBase {
             sdk::sum(GANNET_SUM_OF_TENSOR), sdk::sum(GANNET_SUM_OF_TENSOR, GANNET_SUM, 1)};
   }
 
-  // A tensor without a gradient in this step has kElements 0 and is skipped.
+  // Updates the averages. A tensor without a gradient in this step has kElements 0 and is skipped.
   void end_step(const gannet_step_args& args) {
     auto* const counts = static_cast<int64_t*>(args.states[kCount]);
     for (uint64_t t = 0; t < args.tensor_count; ++t) {
@@ -108,7 +107,7 @@ class AdafactorBase : public sdk::OptimizerBase {
     return params_.flag("scale_parameter") ? rate * std::max(params_.number("eps", 1), root_mean_square) : rate;
   }
   double eps() const { return params_.number("eps", 0); }
-  // `sums`: the sums of both rounds for the part's tensor.
+  // `sums` has the sums of both rounds for the part's tensor.
   AdafactorRule rule_of(const gannet_update_args& args, const gannet_segment& part, const double* sums) const {
     const auto numel = static_cast<double>(part.tensor_numel);
     const double rate = learning_rate_at(args, count_of(args, part), std::sqrt(sums[kWeights] / numel));
@@ -119,7 +118,7 @@ class AdafactorBase : public sdk::OptimizerBase {
  private:
   sdk::RuleParams params_;
   bool is_relative_;
-  float beta1_;  // negative: no first moment
+  float beta1_;  // negative if there is no first moment
 };
 
 }  // namespace gannet::rules

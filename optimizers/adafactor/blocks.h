@@ -1,6 +1,6 @@
-// How a part of a tensor is divided into thread blocks, along its rows and along its columns. Cuts
-// are at fixed positions of the whole tensor, so that a block has the same elements whatever else
-// is in the range.
+// How a part of a tensor is divided into thread blocks, along its rows and along its columns. The
+// cuts are at fixed positions of the whole tensor, so that a block has the same elements whatever
+// else is in the range.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace gannet::rules {
 
-// A block covers at most kColumns elements of one row.
+// Blocks that cover at most kColumns elements of one row each.
 class RowBlocks {
  public:
   static constexpr uint64_t kColumns = 4096;
@@ -19,8 +19,8 @@ class RowBlocks {
   GANNET_BOTH uint64_t count() const { return rows_.count() * per_row_; }
   GANNET_BOTH uint64_t row_of(uint64_t block) const { return block / per_row_; }
 
-  // The part of the row that is in the block. Empty if the tensor part has only other columns of
-  // the row.
+  // Returns the part of the row that is in the block. It is empty if the tensor part has only other
+  // columns of the row.
   GANNET_BOTH RowRange operator[](uint64_t block) const {
     RowRange row = rows_[row_of(block)];
     const uint64_t from = block % per_row_ * kColumns, to = from + kColumns, behind = row.column + row.end - row.begin;
@@ -36,8 +36,8 @@ class RowBlocks {
   uint64_t per_row_;
 };
 
-// A block covers at most kColumns columns and kRows rows of a matrix. The column sums of the blocks
-// are [matrices][blocks of rows][columns].
+// Blocks that cover at most kColumns columns and kRows rows of a matrix each. The column sums of
+// the blocks are [matrices][blocks of rows][columns].
 class ColumnBlocks {
  public:
   static constexpr uint64_t kColumns = 32, kRows = 256;
@@ -50,9 +50,9 @@ class ColumnBlocks {
   GANNET_BOTH uint64_t sums() const { return totals() * down_; }
 
   struct Block {
-    uint64_t first_column, end_column;  // of a matrix
+    uint64_t first_column, end_column;  // columns of a matrix
     uint64_t first_row, end_row;        // rows of the tensor; the part may contain them only partly
-    uint64_t sums;                      // index of the sum of its first column
+    uint64_t sums;                      // index of the sum of the block's first column
   };
   GANNET_BOTH Block operator[](uint64_t block) const {
     const uint64_t strip = block % across_, chunk = block / across_ % down_, matrix = block / across_ / down_;
@@ -63,8 +63,8 @@ class ColumnBlocks {
             row + (end_row < rows_.matrix_rows() ? end_row : rows_.matrix_rows()),
             (matrix * down_ + chunk) * rows_.columns() + first_column};
   }
-  // Index of the first block's sum for column `total`, in [0, totals()), and the distance to the
-  // sum of the next block.
+  // first_sum() is the index of the first block's sum for column `total`, in [0, totals());
+  // next_sum() is the distance to the sum of the next block.
   GANNET_BOTH uint64_t first_sum(uint64_t total) const {
     return total / rows_.columns() * down_ * rows_.columns() + total % rows_.columns();
   }

@@ -1,11 +1,11 @@
 // Adafactor on a device, tensor by tensor. The row and column averages are in host memory, where
-// the host combines pieces and ranks. The factors of rows and columns are computed from them on the
-// host and uploaded.
+// the host combines pieces and ranks. The host computes the factors of rows and columns from them
+// and uploads the factors.
 //
 // For each tensor, a piece costs two or three launches in the first round of sums, one in the
-// second and one in the update. Each of these three calls waits for the device. Row and column
-// sums are added in double in a different order than on the CPU, so they may differ in the last
-// bits. All other values use the same formulas with the same roundings.
+// second and one in the update. Each of these three calls waits for the device. Row and column sums
+// are added in double in a different order than on the CPU, so they may differ in the last bits.
+// All other values use the same formulas with the same roundings.
 #pragma once
 
 #include <type_traits>
@@ -19,7 +19,8 @@
 namespace gannet::rules {
 namespace device {
 
-// For each block of RowBlocks: the sum of squares of gradients, and of parameters.
+// Computes, for each block of RowBlocks, the sums of squares of the gradients and of the
+// parameters.
 template <class Device, class Grad>
 struct RowSumsKernel {
   static constexpr unsigned kThreads = 128;
@@ -31,8 +32,8 @@ struct RowSumsKernel {
   float grad_scale;
   const float* param;
   const Grad* grad;
-  double* squares;  // [blocks]
-  double* weights;  // [blocks]
+  double* squares;  // one per block
+  double* weights;  // one per block
 
   template <class Team>
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
@@ -56,8 +57,8 @@ struct RowSumsKernel {
   }
 };
 
-// For each block of ColumnBlocks: the sums of squares of gradients by column. Eight threads share a
-// column; each has every eighth row.
+// Computes, for each block of ColumnBlocks, the sums of squares of the gradients by column. Eight
+// threads share a column; each takes every eighth row.
 template <class Device, class Grad>
 struct ColumnSumsKernel {
   static constexpr unsigned kThreads = 256, kWidth = ColumnBlocks::kColumns, kGroups = kThreads / kWidth;
@@ -68,7 +69,7 @@ struct ColumnSumsKernel {
   double eps;
   float grad_scale;
   const Grad* grad;
-  double* sums;  // [blocks.sums()]
+  double* sums;  // blocks.sums() of them
 
   template <class Team>
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
@@ -93,7 +94,7 @@ struct ColumnSumsKernel {
   }
 };
 
-// Adds up the sums of a column's blocks, in order.
+// Adds up the sums of a column's blocks, in the order of the blocks.
 struct AddColumns {
   ColumnBlocks blocks;
   const double* sums;
@@ -106,7 +107,7 @@ struct AddColumns {
   }
 };
 
-// Factors of a gradient: [rows] and [matrices][columns] of the part.
+// The factors of a gradient: [rows] and [matrices][columns] of the part.
 struct DeviceRoots {
   const float* of_rows;
   const float* of_columns;
@@ -115,7 +116,7 @@ struct DeviceRoots {
   }
 };
 
-// For each block of RowBlocks: the sum of squares of the update.
+// Computes, for each block of RowBlocks, the sum of squares of the update.
 template <class Device, class Grad>
 struct UpdateSizeKernel {
   static constexpr unsigned kThreads = 128;
@@ -126,7 +127,7 @@ struct UpdateSizeKernel {
   float grad_scale;
   DeviceRoots roots;
   const Grad* grad;
-  double* sums;  // [blocks]
+  double* sums;  // one per block
 
   template <class Team>
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
@@ -159,7 +160,7 @@ struct AdafactorKernel {
   float* param;
   const Grad* grad;
   Out* out;
-  float* exp_avg;  // or null
+  float* exp_avg;  // null if there is no first moment
 
   template <class Team>
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared&) const {
@@ -206,8 +207,8 @@ class AdafactorOn : public AdafactorBase {
   using Work = typename Device::Work;
   enum Memory : size_t { kTotals, kBlockSums, kRoots };
 
-  // Round 0. For each part: squares of gradients and of parameters by RowBlocks, then squares of
-  // gradients by columns.
+  // Round 0. Adds, for each part, the squares of gradients and of parameters by RowBlocks, and then
+  // the squares of gradients by columns.
   template <class Grad>
   void add_lines(Work& work, const gannet_update_args& args, const Grad* grad, double* sums) {
     const auto scale = static_cast<float>(args.grad_scale);
@@ -248,7 +249,7 @@ class AdafactorOn : public AdafactorBase {
     }
   }
 
-  // Round 1.
+  // Round 1: adds the squares of the update.
   template <class Grad>
   void add_sizes(Work& work, const gannet_update_args& args, const Grad* grad, double* sums) {
     uint64_t count = 0;
@@ -287,7 +288,7 @@ class AdafactorOn : public AdafactorBase {
     }
   }
 
-  // For each part, the factors of its rows, then those of its columns.
+  // Uploads, for each part, the factors of its rows and then those of its columns.
   const float* upload_roots(Work& work, const gannet_update_args& args) {
     roots_.clear();
     for (uint64_t s = 0; s < args.segment_count; ++s) {
@@ -306,7 +307,7 @@ class AdafactorOn : public AdafactorBase {
   }
 
   Device device_;
-  std::vector<double> on_host_;  // this and roots_ are reused between calls, so that a step allocates little
+  std::vector<double> on_host_;  // on_host_ and roots_ are kept between calls, so that a step allocates little
   std::vector<float> roots_;
 };
 

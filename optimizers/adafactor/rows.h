@@ -10,10 +10,10 @@
 
 namespace gannet::rules {
 
-// Elements [begin, end) of the range in args, all of one row. The first one is in column `column`
-// of the tensor's matrix number `matrix`.
+// The elements [begin, end) of the range in args, all of them in one row. The first one is in
+// column `column` of the tensor's matrix number `matrix`.
 struct RowRange {
-  uint64_t number;  // in the tensor
+  uint64_t number;  // number of the row in the tensor
   uint64_t matrix, column;
   uint64_t begin, end;
 };
@@ -35,7 +35,7 @@ class RowRanges {
   GANNET_BOTH uint64_t first_matrix() const { return first_ / matrix_rows_; }
   GANNET_BOTH uint64_t matrix_count() const { return count() == 0 ? 0 : (last_ - 1) / matrix_rows_ + 1 - first_matrix(); }
 
-  // The i-th row, from 0.
+  // The i-th row of the part, counted from 0.
   GANNET_BOTH RowRange operator[](uint64_t i) const {
     const uint64_t number = first_ + i, in_tensor = number * columns_;
     const uint64_t begin = in_tensor > tensor_offset_ ? in_tensor : tensor_offset_, row_end = in_tensor + columns_,
@@ -52,7 +52,8 @@ class RowRanges {
   uint64_t first_, last_;
 };
 
-// body(i -> gradient) with the gradient's type resolved.
+// Calls body with a function that returns the gradient of element i, with the gradient's type
+// resolved.
 template <class Body>
 void with_gradient(const gannet_update_args& args, Body&& body) {
   const float scale = static_cast<float>(args.grad_scale);
@@ -62,8 +63,8 @@ void with_gradient(const gannet_update_args& args, Body&& body) {
   body(of(static_cast<const float*>(args.grad)));
 }
 
-// The sum of value(i) over [begin, end) in double. Terms are distributed over eight partial sums by
-// position, so that a compiler may add several at once.
+// Returns the sum of value(i) over [begin, end), in double. The terms are distributed over eight
+// partial sums by their position, so that a compiler may add several at once.
 template <class Value>
 double sum_over(uint64_t begin, uint64_t end, Value&& value) {
   constexpr uint64_t kPartial = 8;

@@ -11,16 +11,16 @@ GANNET_DEVICE double adafactor_square(float gradient, double eps) {
   return g * g + eps;
 }
 
-// The update before clipping: the gradient over the root of its second moment. The inverse root is
-// the product of a row factor and a column factor.
+// The update before clipping: the gradient divided by the root of its second moment. The inverse
+// root is the product of a row factor and a column factor.
 GANNET_DEVICE float adafactor_direction(float gradient, float of_row, float of_column) { return gradient * of_row * of_column; }
 
 struct AdafactorRule {
-  float factor;  // learning rate over the clipping divisor
+  float factor;  // the learning rate divided by the clipping divisor
   float decay;   // weight decay times the learning rate
-  float beta1;   // of the first moment, if there is one
+  float beta1;   // decay rate of the first moment, if there is one
 
-  // `exp_avg` is null without a first moment.
+  // `exp_avg` is null if there is no first moment.
   GANNET_DEVICE void operator()(float direction, float& param, float* exp_avg) const {
     float u = direction * factor;
     if (exp_avg) u = *exp_avg = beta1 * *exp_avg + (1 - beta1) * u;

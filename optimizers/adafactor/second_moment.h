@@ -1,6 +1,6 @@
-// Adafactor's second moment. For a matrix, it is the averages of its rows and of its columns. A
-// vector is a single row, so its column averages are per element: the same formula leaves it
-// unfactored.
+// Adafactor's second moment. For a matrix, it consists of the averages of its rows and of its
+// columns. A vector is a single row, so its column averages are per element: the same formula
+// leaves it unfactored.
 //
 //   R_i <- b R_i + (1-b) mean over columns of (g^2 + eps);  C_j likewise over rows;  v_ij = R_i C_j / mean(R)
 #pragma once
@@ -16,16 +16,17 @@
 
 namespace gannet::rules {
 
-// Updates the average of a row or a column; `sum` is over `count` elements.
+// Returns the new average of a row or a column; `sum` is over `count` elements.
 inline float new_average(float before, double sum, uint64_t count, double beta) {
   return static_cast<float>(beta * before + (1 - beta) * (sum / static_cast<double>(count)));
 }
 
-// The factor that divides a gradient by the root of its second moment: a row factor times a column
-// factor.
+// The factors that together divide a gradient by the root of its second moment: a row factor times
+// a column factor.
 class InverseRoots {
  public:
-  // `rows`, `columns`: the tensor's averages before this step; the sums are this step's.
+  // `rows` and `columns` are the tensor's averages before this step; the sums are those of this
+  // step.
   InverseRoots(const gannet_segment& part, const float* rows, const float* columns, const double* row_sums,
                const double* column_sums, double beta)
       : part_(part), all_(part), first_column_(all_.first_matrix() * part.columns) {
@@ -47,11 +48,11 @@ class InverseRoots {
 
   const RowRanges& rows() const { return all_; }
   float of_row(const RowRange& row) const { return of_rows_[row.number - all_.first()]; }
-  // All factors: [rows] and [matrices][columns], from the first row and the first matrix of the
-  // part on.
+  // All the factors: [rows] and [matrices][columns], beginning with the first row and the first
+  // matrix of the part.
   const std::vector<float>& of_rows() const { return of_rows_; }
   const std::vector<float>& of_columns() const { return of_columns_; }
-  // [columns of the row's part]
+  // The factors of the columns that the row range covers.
   const float* of_columns(const RowRange& row) const {
     return of_columns_.data() + row.matrix * part_.columns - first_column_ + row.column;
   }

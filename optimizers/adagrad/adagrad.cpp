@@ -5,8 +5,8 @@ GANNET_RULES_BEGIN
 
 //   g <- g + decay p;  sum <- sum + g^2;  p <- p - lr / (1 + (t-1) lr_decay) g / (sqrt(sum) + eps)
 //
-// Follows torch.optim.Adagrad, which DeepSpeed uses without offload. DeepSpeed's CPU kernel leaves
-// the decay out of the numerator.
+// This follows torch.optim.Adagrad, which DeepSpeed uses without offload. DeepSpeed's CPU kernel
+// leaves the decay out of the numerator.
 template <class T>
 struct Adagrad {
   static constexpr gannet_param_spec kParams[] = {

@@ -10,8 +10,8 @@ GANNET_RULES_BEGIN
 
 // In both rules, the factor of a disabled term is 0.
 
-// torch.optim's order of roundings, selected by "torch_adam". The decay multiplies the parameter
-// first, the first moment is a lerp, and products are rounded before they are added.
+// The rule with torch.optim's order of roundings, selected by "torch_adam". The decay multiplies
+// the parameter first, the first moment is a lerp, and products are rounded before they are added.
 //   p <- p (1 - lr decay);  m <- m + (1-b1)(g - m);  v <- b2 v + ((1-b2) g) g
 //   p <- p + (-lr/bc1 m) / (sqrt(v)/sqrt(bc2) + eps)
 template <class T>
@@ -20,7 +20,7 @@ struct TorchAdamRule {
   T one_minus_beta1, beta2, one_minus_beta2;
   T root_bias2;  // sqrt(bc2)
   T eps, minus_step_size;
-  T keep;  // 1 - lr * decay if decoupled, else 1
+  T keep;  // 1 - lr * decay if the decay is decoupled, otherwise 1
   T l2;
 
   explicit TorchAdamRule(const AdamStep& s) {
@@ -62,7 +62,7 @@ struct AdamFamily {
   };
 
   static bool is_decoupled(const RuleParams& params) { return kIsAdamW || params.flag("adam_w_mode"); }
-  // True if weight_decay is not given, so that torch.optim.AdamW's default replaces the schema's 0.
+  // Whether weight_decay is not given, so that torch.optim.AdamW's default replaces the schema's 0.
   static bool has_default_decay(const RuleParams& params) {
     return params.flag("torch_adam") && is_decoupled(params) && !params.given("weight_decay");
   }

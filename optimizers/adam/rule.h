@@ -1,25 +1,25 @@
-// Adam and AdamW: the update of one element. No include guard: include it after step.h, between GANNET_RULES_BEGIN and
-// GANNET_RULES_END, once per target.
+// Adam and AdamW: the update of one element. There is no include guard: include this once per
+// target, after step.h, between GANNET_RULES_BEGIN and GANNET_RULES_END.
 
-// DeepSpeed's CPU kernel (Kingma & Ba 2015; decay as in Loshchilov & Hutter 2019), in its order of
-// roundings, so that CPU runs match it to the last bits. The root is corrected rather than the
-// moments, and the decay is rounded into the parameter first.
+// The update of DeepSpeed's CPU kernel (Kingma & Ba 2015; decay as in Loshchilov & Hutter 2019), in
+// the kernel's order of roundings, so that CPU runs match it to the last bits. The root is
+// corrected rather than the moments, and the decay is rounded into the parameter first.
 //   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - lr decay p;  p <- p - lr/bc1 m / (sqrt(v) / sqrt(bc2) + eps)
-// DeepSpeed's CUDA kernel uses another order, with two more products. Here all devices use one
-// order, so offloading changes no bit.
+// DeepSpeed's CUDA kernel uses a different order, with two more products. Here all devices use one
+// order, so offloading does not change a bit.
 template <class T>
 struct AdamRule {
   static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};
   T beta1, one_minus_beta1, beta2, one_minus_beta2;
   T inverse_root_bias2;    // 1/sqrt(bc2)
   T eps, minus_step_size;  // -lr/bc1
-  T decoupled_decay;       // -lr decay; 0 unless decoupled
-  T l2;                    // 0 if decoupled
+  T decoupled_decay;       // -lr decay; 0 unless the decay is decoupled
+  T l2;                    // 0 if the decay is decoupled
 
   explicit AdamRule(const AdamStep& s) {
-    // The betas are rounded to the master's type first, and all else is derived from them, as
-    // in DeepSpeed's kernels. In fp32, 1 - 0.999 is 1.3e-5 off 0.001, and the bias correction must
-    // divide by the actual sum of the moments' weights.
+    // As in DeepSpeed's kernels, the betas are rounded to the master's type first, and everything
+    // else is derived from them. In fp32, 1 - 0.999 is 1.3e-5 off 0.001, and the bias correction
+    // must divide by the actual sum of the moments' weights.
     beta1 = static_cast<T>(s.beta1);
     one_minus_beta1 = 1 - beta1;
     beta2 = static_cast<T>(s.beta2);

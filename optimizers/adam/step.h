@@ -7,8 +7,8 @@ namespace gannet::rules {
 
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
-  uint64_t step;   // 1 at the first update
-  bool decoupled;  // AdamW's decay; otherwise the decay is added to the gradient
+  uint64_t step;   // 1 for the first update
+  bool decoupled;  // whether the decay is AdamW's; otherwise it is added to the gradient
   bool bias_correction;
 };
 

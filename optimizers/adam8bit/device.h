@@ -1,9 +1,10 @@
-// AdamW8bit on a device: a thread block for each block of codes, one launch for each tensor of a
-// piece.
+// AdamW8bit on a device: one thread block for each block of codes, and one launch for each tensor
+// of a piece.
 //
-// Results are bitwise equal to the CPU loop's where the CPU has fused multiply-add. There are two
-// exceptions, neither of which reaches an update: a NaN in a gradient, which the host rejects, and
-// a block whose moments are all below 2^-126, where the inverse of the largest is infinite.
+// The results are bitwise equal to those of the CPU loop if the CPU has fused multiply-add. There
+// are two exceptions, neither of which reaches an update: a NaN in a gradient, which the host
+// rejects, and a block whose moments are all below 2^-126, where the inverse of the largest
+// magnitude is infinite.
 #pragma once
 
 #include <type_traits>
@@ -19,7 +20,7 @@ namespace device {
 
 template <class Device, class Grad, class Out>
 struct Adam8bitKernel {
-  static constexpr unsigned kThreads = 64, kEach = kBlock / kThreads;  // each thread has every 64th element of a block
+  static constexpr unsigned kThreads = 64, kEach = kBlock / kThreads;  // each thread takes every 64th element of a block
   struct Shared {
     float first[kThreads], second[kThreads];  // the largest magnitudes of each thread's elements
   };
@@ -28,7 +29,7 @@ struct Adam8bitKernel {
   };
   Adam8bitRule rule;
   float grad_scale;
-  uint64_t begin, end;  // elements of one tensor in the range; `begin` is a multiple of kBlock
+  uint64_t begin, end;  // elements of one tensor, as indices in the range; `begin` is a multiple of kBlock
   float* param;
   const Grad* grad;
   Out* out;

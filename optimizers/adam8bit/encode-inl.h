@@ -1,18 +1,18 @@
 // Encodes a vector of moments on the CPU. Uses estimates of roots where they give the same codes as
-// rule.h's exact roots. Included by kernel.cpp once per SIMD target: no include guard, no
-// namespace.
+// rule.h's exact roots. kernel.cpp includes this once per SIMD target; it has no include guard and
+// no namespace.
 //
 // A code is a root rounded to the nearest integer. A slightly wrong root gives the same code unless
 // it is close to the midpoint of two integers. Vectors with such a root, one in sixty with AVX-512,
-// use rule.h's exact roots. So codes are bitwise the same. A core computes exact roots one vector
-// at a time, while multiplications overlap.
+// use rule.h's exact roots, so the codes are bitwise the same. The estimates are faster because a
+// core computes exact roots one vector at a time, while multiplications overlap.
 //
-// The error of the estimates for the largest code, 255, determines what is close. The relative
-// error e of an estimate of 1/sqrt(x) is at most 2^-14 (AVX-512) or 1.5 * 2^-12 (AVX2). Newton's
-// step leaves 1.5 e^2 for the first moment's root, and 10.5 (1.5 e)^2 for the second's: 2.3e-5 or
-// 8.1e-4 of a code. Ten roundings of 2^-24, including those of the exact roots, add at most 1.6e-4,
-// and the rounding to kFraction bits adds 2^-15: 2.1e-4 or 1.0e-3 in total. kNear is 2.4e-4 or
-// 2.0e-3.
+// The error of the estimates for the largest code, 255, determines how close is too close. The
+// relative error e of an estimate of 1/sqrt(x) is at most 2^-14 (AVX-512) or 1.5 * 2^-12 (AVX2).
+// Newton's step leaves 1.5 e^2 for the first moment's root, and 10.5 (1.5 e)^2 for the second's:
+// 2.3e-5 or 8.1e-4 of a code. Ten roundings of 2^-24, including those of the exact roots, add at
+// most 1.6e-4, and the rounding to kFraction bits adds 2^-15: 2.1e-4 or 1.0e-3 in total. kNear is
+// 2.4e-4 or 2.0e-3.
 #undef GANNET_ESTIMATES_ROOTS  // set for another target: this file is included once per target
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 #define GANNET_ESTIMATES_ROOTS 1
@@ -51,14 +51,14 @@ HWY_INLINE void store_integers(hn::Vec<Bits> fixed_point, Code* to) {
   hn::StoreU(hn::TruncateTo(d, hn::ShiftRight<kFraction>(fixed_point)), d, reinterpret_cast<uint8_t*>(to));
 }
 
-// The magnitude of the first moment's code, for x = 127^2 |m| / largest > 0.
+// Returns the magnitude of the first moment's code, for x = 127^2 |m| / largest > 0.
 HWY_INLINE Numbers estimated_root(Numbers x) {
   const Numbers inverse = hn::ApproximateReciprocalSqrt(x), root = hn::Mul(x, inverse);
   return hn::MulAdd(hn::NegMulAdd(root, root, x), hn::Mul(inverse, hn::Set(Floats(), 0.5f)), root);
 }
 
-// The second moment's code, for x = v / largest > 0. With w near x^-1/4 the code is
-// 255 x w^3 (1 + 3/4 (1 - x w^4)).
+// Returns the second moment's code, for x = v / largest > 0. With w near x^-1/4 the code is 255 x
+// w^3 (1 + 3/4 (1 - x w^4)).
 HWY_INLINE Numbers estimated_fourth_root(Numbers x) {
   const Floats d;
   const Numbers w = hn::ApproximateReciprocalSqrt(hn::Mul(x, hn::ApproximateReciprocalSqrt(x)));
@@ -72,8 +72,8 @@ HWY_INLINE void encode(const Adam8bitRule& rule, Numbers m, Numbers v, float by_
                        uint8_t* second) {
 #if GANNET_ESTIMATES_ROOTS
   const Floats d;
-  // The lower limits keep the estimates finite: 1e-20 has the code 0, and kSecondPerCode the code
-  // 1, as do all smaller positive second moments.
+  // The lower limits keep the estimates finite: 1e-20 has the code 0, and kSecondPerCode has the
+  // code 1, as do all smaller positive second moments.
   const Numbers of_first = hn::Max(hn::Mul(hn::Abs(m), hn::Set(d, by_first * (kFirstCodes * kFirstCodes))), hn::Set(d, 1e-20f));
   const Numbers of_second = hn::Max(hn::Mul(v, hn::Set(d, by_second)), hn::Set(d, kSecondPerCode));
   const auto first_fixed = in_fixed_point(hn::CopySign(estimated_root(of_first), m));

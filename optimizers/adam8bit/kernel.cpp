@@ -22,7 +22,7 @@ HWY_INLINE Numbers load_codes(const Code* from) {
 }
 #include "optimizers/adam8bit/encode-inl.h"
 
-// The moments of a block as floats.
+// The moments of one block, as floats.
 struct Block {
   alignas(64) float first[kBlock], second[kBlock];
 };
@@ -62,7 +62,7 @@ void update_block(const Adam8bitRule& shared_rule, float grad_scale, float* para
     update_lanes_of(rule, scale, of_first, of_second, param + i, grad + i, out + i, first_codes + i, second_codes + i,
                     block.first + i, block.second + i, largest_first, largest_second);
   }
-  if (i < count) {  // the tensor's last elements, padded with zeros, which remain zeros
+  if (i < count) {  // the tensor's last elements, padded with zeros, which stay zeros
     const size_t rest = count - i;
     float p[kLanes] = {};
     Grad g[kLanes] = {};

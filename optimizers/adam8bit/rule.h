@@ -1,10 +1,10 @@
-// AdamW8bit: the update of one element, and conversion of its moments from and to codes. Included
-// by the CPU loop and a GPU kernel after step.h and codes.h, where GANNET_DEVICE is defined, once
-// per SIMD target. No include guard, no includes, no namespace.
+// AdamW8bit: the update of one element, and the conversion of its moments from and to codes. The
+// CPU loop and a GPU kernel include this once per SIMD target, after step.h and codes.h, where
+// GANNET_DEVICE is defined. It has no include guard, no includes and no namespace.
 //
 //   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - lr decay p;  p <- p - lr/bc1 m / (sqrt(v) / sqrt(bc2) + eps)
 struct Adam8bitRule : Adam8bitStep {
-  // Decode moments. `unit`: first_unit() or second_unit() of the block (codes.h).
+  // These decode the moments. `unit` is the block's first_unit() or second_unit() (codes.h).
   template <class V>
   GANNET_DEVICE V first_of(V code, V unit) const {
     return code * abs(code) * unit;
@@ -22,8 +22,8 @@ struct Adam8bitRule : Adam8bitStep {
     param = fma(V(decay), param, param);
     param = fma(exp_avg / denominator, V(minus_step_size), param);
   }
-  // Codes before rounding. `inverse`: of the block's largest magnitude. The first moment's has no
-  // sign yet.
+  // These return the codes before they are rounded. `inverse` is the inverse of the block's largest
+  // magnitude. The first moment's code has no sign yet.
   template <class V>
   GANNET_DEVICE V magnitude_of_first(V exp_avg, V inverse) const {
     return sqrt(abs(exp_avg) * inverse) * kFirstCodes;

@@ -1,15 +1,16 @@
 // CUDA as the device of optimizers that are more than an element-wise rule. Such an optimizer is a
-// class template over its device; tests replace this device by loops on the host
+// class template over its device; in tests, loops on the host take the place of this device
 // (tests/optimizers/hosted.h).
 //
-//   typename Device::Work work(device_, args);                  // one call by the host, on args.stream and args.param's device
+//   typename Device::Work work(device_, args);                  // one call of the host, on args.stream and args.param's device
 //   double* totals = work.template memory<double>(kTotals, n);  // device memory, undefined until the call writes it
-//   work.run(kernel, blocks);                                   // queued; team.h describes kernels
-//   work.each(rule, args);                                      // queued; an element-wise rule over a range
+//   work.run(kernel, blocks);                                   // is queued; team.h describes kernels
+//   work.each(rule, args);                                      // is queued; an element-wise rule over a range
 //   work.to_host(results, totals, n);                           // waits for all of the above
 //
-// Memory grows to the largest request and is kept until the object is destroyed. Each call waits
-// for the previous call of the same object, even on another stream, since both use that memory.
+// The memory grows to the largest request and is kept until the object is destroyed. Each call
+// waits for the previous call of the same object, even on a different stream, since both use that
+// memory.
 #pragma once
 
 #include <gannet/elementwise/cuda.h>
@@ -54,15 +55,15 @@ class Cuda {
   static GANNET_DEVICE void narrow(float value, Out& to) {
     cuda::narrow(value, to);
   }
-  // To the nearest integer, ties to even.
+  // Rounds to the nearest integer, ties to even.
   static GANNET_DEVICE int to_integer(float value) { return __float2int_rn(value); }
   static GANNET_DEVICE float copy_sign(float magnitude, float sign) { return copysignf(magnitude, sign); }
 
   class Work;
   Cuda() = default;
   Cuda(const Cuda&) = delete;
-  // At process exit the driver may already be gone. Calls that then fail need no handling: the
-  // memory is gone with the driver.
+  // At process exit the driver may already be gone. If these calls then fail, nothing needs to be
+  // done: the memory is gone with the driver.
   ~Cuda() {
     if (last_ == nullptr) return;
     int before = 0;
@@ -79,7 +80,7 @@ class Cuda {
     void* data = nullptr;
     uint64_t bytes = 0;
   };
-  std::vector<Buffer> buffers_;  // [slots]
+  std::vector<Buffer> buffers_;  // one per slot
   cudaEvent_t last_ = nullptr;   // the end of the last call
   int device_ = 0;
 };
@@ -98,7 +99,7 @@ class Cuda::Work {
   ~Work() { cudaEventRecord(cuda_.last_, stream_); }
   Work(const Work&) = delete;
 
-  // Returns [count] of T. Each slot is one buffer; a later request may move it.
+  // Returns memory for `count` elements of T. Each slot is one buffer; a later request may move it.
   template <class T>
   T* memory(size_t slot, uint64_t count) {
     if (slot >= cuda_.buffers_.size()) cuda_.buffers_.resize(slot + 1);
@@ -130,8 +131,8 @@ class Cuda::Work {
     if (args.numel > 0) require_launched(cuda::run_elementwise(rule, args), guard_.device);
   }
 
-  // Both wait for all work on the stream, so host memory need not be page-locked and may be reused
-  // at once.
+  // Both of these wait for all work on the stream, so the host memory need not be page-locked and
+  // may be reused at once.
   template <class T>
   void to_device(T* to, const T* from, uint64_t count) {
     copy(to, from, count * sizeof(T), cudaMemcpyHostToDevice);

@@ -1,5 +1,5 @@
-// Parts of a range, for optimizers that work tensor by tensor: the location of a tensor's part, and
-// the blocks in which it is summed.
+// Parts of a range, for optimizers that work tensor by tensor: where a tensor's part is, and the
+// blocks in which it is summed.
 #pragma once
 
 #include <gannet/abi.h>
@@ -11,7 +11,7 @@
 
 namespace gannet::rules {
 
-// The blocks in which a part of a tensor is summed. They begin at multiples of kBlockNumel of the
+// The blocks in which a part of a tensor is summed. They begin at multiples of kBlockNumel in the
 // tensor, so that a sum depends neither on the rest of the range nor on the number of threads.
 //
 //   const TensorBlocks blocks(part);
@@ -31,18 +31,18 @@ class TensorBlocks {
   }
 
  private:
-  // The boundary between block - 1 and block, in elements of the range; block > 0.
+  // Returns the boundary between block - 1 and block, as an index in the range; block > 0.
   GANNET_BOTH uint64_t border(uint64_t block) const {
     return (tensor_offset_ / kBlockNumel + block) * kBlockNumel - tensor_offset_ + offset_;
   }
   uint64_t offset_, tensor_offset_, numel_;
 };
 
-// For the types of elementwise_supports().
+// The size of an element, for the types of elementwise_supports().
 inline uint64_t element_bytes(uint32_t dtype) { return dtype == GANNET_FLOAT64 ? 8 : dtype == GANNET_FLOAT32 ? 4 : 2; }
 
-// Elements [first, first + numel) of a range as a separate range. Its kStates states are the first
-// ones of the list, per element and in the master's type.
+// The elements [first, first + numel) of a range, as a range of their own. Its kStates states are
+// the first ones in the list of states; they are per element and have the master's type.
 template <size_t kStates>
 struct UpdatePart {
   UpdatePart(const gannet_update_args& all, uint64_t first, uint64_t numel) : args(all) {

@@ -2,22 +2,22 @@
 // (cuda.cuh). Tests run the same code as loops on the host (tests/optimizers/hosted.h), so that
 // everything except the launch is tested without a GPU.
 //
-//   struct Sum {                                                  // the sum of each 256 numbers
+//   struct Sum {                                                  // the sums of every 256 numbers
 //     static constexpr unsigned kThreads = 256;
 //     struct Shared { double sums[kThreads]; };
 //     const double* x;
-//     double* totals;                                             // [blocks]
+//     double* totals;                                             // one per block
 //     template <class Team>
 //     GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
-//       team.each([&](unsigned t) { shared.sums[t] = x[block * kThreads + t]; });      // every thread; then all wait
+//       team.each([&](unsigned t) { shared.sums[t] = x[block * kThreads + t]; });      // runs on every thread; then all wait
 //       add_up<kThreads>(team, shared.sums);
 //       team.each([&](unsigned t) { if (t == 0) totals[block] = shared.sums[0]; });
 //     }
 //   };
 //
-// Within one each() a thread must not read data that another thread writes. Data that a thread
-// keeps between calls of each() is in a `typename Team::template PerThread<T>`, with one element per
-// thread: registers on a GPU. Shared memory is initially undefined.
+// Within one each() a thread must not read data that a different thread writes. Data that a thread
+// keeps between calls of each() is in a `typename Team::template PerThread<T>`, with one element
+// per thread, which is in registers on a GPU. Shared memory is initially undefined.
 #pragma once
 
 #include <gannet/elementwise/scalar.h>
@@ -30,11 +30,12 @@ namespace gannet::rules::device {
 
 #include <gannet/elementwise/scalar-inl.h>
 
-struct NoCopy {};  // the type of `out` without a low-precision copy
+struct NoCopy {};  // the type of `out` if there is no low-precision copy
 
 GANNET_BOTH uint64_t ceil_div(uint64_t count, uint64_t size) { return (count + size - 1) / size; }
 
-// Sums values[kThreads] into values[0], always in the same order: halves, then quarters ...
+// Sums values[kThreads] into values[0], always in the same order: first the two halves, then the
+// quarters ...
 template <unsigned kThreads, class Team, class T>
 GANNET_DEVICE void add_up(const Team& team, T* values) {
   static_assert((kThreads & (kThreads - 1)) == 0, "a power of two");
@@ -54,8 +55,8 @@ GANNET_DEVICE void largest(const Team& team, T* values) {
     });
 }
 
-// Calls body(i) for i in [0, count), one thread each: `work.run(EachElement<Body>{count, body},
-// EachElement<Body>::blocks(count))`.
+// Calls body(i) for each i in [0, count), on one thread each: `work.run(EachElement<Body>{count,
+// body}, EachElement<Body>::blocks(count))`.
 template <class Body>
 struct EachElement {
   static constexpr unsigned kThreads = 256;

@@ -1,7 +1,7 @@
-// LAMB on a device: both passes tensor by tensor.
+// LAMB on a device: both passes go tensor by tensor.
 //
-// For each tensor, a piece costs one launch for the sums and one for the update. It waits once for
-// the device, because the host combines the sums.
+// For each tensor, a piece costs one launch for the sums and one for the update. The piece waits
+// once for the device, because the host combines the sums.
 #pragma once
 
 #include <vector>
@@ -15,9 +15,9 @@ namespace device {
 
 #include "optimizers/lamb/rule.h"
 
-// The sums of squares of one block of a tensor, in double. Each thread has every 256th element, and
-// the threads' sums are added in a fixed order. The CPU uses another order, so sums may differ in
-// their last bits.
+// Computes the sums of squares of one block of a tensor, in double. Each thread takes every 256th
+// element, and the threads' sums are added in a fixed order. The CPU uses a different order, so
+// sums may differ in their last bits.
 template <class Device, class T, class Grad>
 struct LambSumsKernel {
   static constexpr unsigned kThreads = 256;
@@ -31,7 +31,7 @@ struct LambSumsKernel {
   const Grad* grad;
   const T* exp_avg;
   const T* exp_avg_sq;
-  LambSums* sums;  // [blocks]
+  LambSums* sums;  // one per block
 
   template <class Team>
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
@@ -126,7 +126,7 @@ class LambOn : public LambBase {
   }
 
   Device device_;
-  std::vector<LambSums> sums_;  // sums of the blocks; reused between calls, so that a step allocates nothing
+  std::vector<LambSums> sums_;  // sums of the blocks; kept between calls, so that a step allocates nothing
 };
 
 }  // namespace gannet::rules

@@ -13,9 +13,9 @@ constexpr size_t kSums = 16;
 constexpr size_t kWidth = hn::MaxLanes(Wide());
 constexpr size_t kVectors = kSums / kWidth;
 
-// Whole vectors also for floats, since their roots and divisions take most of the time. Adds the
-// squares of one vector to the sums from `into` on: two vectors of sums for floats, one for
-// doubles.
+// The vectors of elements are full vectors for floats too, since their roots and divisions take
+// most of the time. Adds the squares of one vector to the sums from `into` on, which are two
+// vectors of sums for floats and one for doubles.
 #if HWY_TARGET == HWY_SCALAR
 template <class T>
 using Elements = hn::Rebind<T, Wide>;
@@ -69,7 +69,7 @@ LambSums sums_typed(const LambStep& step, const gannet_update_args& args, uint64
   }
   if (i < end) {
     // With eps 0 the direction of zeros is 0/0. So the rest of the group repeats the last element,
-    // and its sums are discarded below.
+    // and the sums of the repeated ones are discarded below.
     T p[kSums], m[kSums], s[kSums];
     Grad g[kSums];
     for (size_t k = 0; k < kSums; ++k) {

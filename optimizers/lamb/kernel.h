@@ -1,5 +1,5 @@
-// LAMB's two passes on elements [begin, end) of the range in args, all of one tensor, on the
-// calling thread with the widest SIMD of this CPU.
+// LAMB's two passes over elements [begin, end) of the range in args, which are all of one tensor.
+// They run on the calling thread with the widest SIMD of this CPU.
 #pragma once
 
 #include <gannet/abi.h>
@@ -8,8 +8,8 @@
 
 namespace gannet::rules {
 
-// Only reads. The sum does not depend on the SIMD width, except for rounding on targets without
-// fused multiply-add.
+// This pass only reads. The sums do not depend on the SIMD width, except for rounding on targets
+// without fused multiply-add.
 LambSums lamb_sums_cpu(const LambStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 void lamb_update_cpu(const LambStep& step, double coefficient, const gannet_update_args& args, uint64_t begin, uint64_t end);
 

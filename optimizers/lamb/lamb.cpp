@@ -13,7 +13,7 @@ class Lamb : public LambBase {
  public:
   using LambBase::LambBase;
 
-  // The blocks of a tensor are added in order.
+  // Sums the blocks in parallel, and then adds the sums of a tensor's blocks in order.
   void sums(const gannet_update_args& args, uint32_t, double* sums) {
     blocks_.clear();
     for (uint64_t s = 0; s < args.segment_count; ++s) {
@@ -30,8 +30,8 @@ class Lamb : public LambBase {
     }
   }
 
-  // Each thread goes from its last elements to its first: those that the first pass read last are
-  // still in the caches.
+  // Each thread goes from its last elements to its first, because the elements that the first pass
+  // read last are still in the caches.
   void update(const gannet_update_args& args) {
     const LambStep step = step_of(args);
     parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {
@@ -47,14 +47,15 @@ class Lamb : public LambBase {
   }
 
  private:
-  // Within a stretch, elements are processed in ascending order, as the prefetches expect.
+  // Within a stretch of this length, elements are processed in ascending order, as the prefetches
+  // expect.
   static constexpr uint64_t kStretch = 4 * sdk::kGrain;
 
   struct Block {
-    uint64_t segment, begin, end;  // elements of the range
+    uint64_t segment, begin, end;  // `begin` and `end` are indices in the range
     LambSums sums;
   };
-  std::vector<Block> blocks_;  // reused between calls, so that a step allocates nothing
+  std::vector<Block> blocks_;  // kept between calls, so that a step allocates nothing
 };
 
 }  // namespace

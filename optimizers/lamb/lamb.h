@@ -2,9 +2,9 @@
 // (FusedLamb) and the numbers of a step.
 //
 // A step makes two passes over memory. The first sums the squares of a tensor's weights and of its
-// direction. The second updates, with the ratio of the two norms as a factor of the learning rate.
-// In fp32 this moves 44 bytes per parameter: 16 read for the norms, 16 read and 12 written for the
-// update.
+// direction. The second updates the tensor, with the ratio of the two norms as a factor of the
+// learning rate. In fp32 this moves 44 bytes per parameter: 16 are read for the norms, and 16 are
+// read and 12 written for the update.
 #pragma once
 
 #include <gannet/sdk_rule.hpp>
@@ -50,7 +50,7 @@ class LambBase : public sdk::OptimizerBase {
     return {sdk::state("exp_avg"), sdk::state("exp_avg_sq"),
             sdk::state("lamb_coeff", GANNET_STATE_PER_TENSOR, GANNET_FLOAT32, 1)};
   }
-  // Sums of squares of the weights and of the direction.
+  // The two sums of squares: of the weights and of the direction.
   std::vector<gannet_sum_spec> wanted_sums() const { return {sdk::sum(GANNET_SUM_OF_TENSOR), sdk::sum(GANNET_SUM_OF_TENSOR)}; }
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const { return sdk::elementwise_supports(param, grad, out); }
 

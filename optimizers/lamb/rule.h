@@ -1,6 +1,6 @@
-// LAMB (You et al. 2020) as in DeepSpeed's FusedLamb: the update of one element. Included by the
-// CPU loop and a GPU kernel after step.h, where GANNET_DEVICE is defined, once per SIMD target. No
-// include guard, no includes, no namespace.
+// LAMB (You et al. 2020) as in DeepSpeed's FusedLamb: the update of one element. The CPU loop and a
+// GPU kernel include this once per SIMD target, after step.h, where GANNET_DEVICE is defined. It
+// has no include guard, no includes and no namespace.
 //
 //   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  u = m / (sqrt(v) + eps) + decay p
 //   p <- p - step_size * coefficient(norm p, norm u) * u

@@ -1,5 +1,5 @@
-// The numbers of one LAMB step: computed in double from the hyperparameters, once per call, then
-// rounded to the master's type.
+// The numbers of one LAMB step, which are computed in double from the hyperparameters, once per
+// call, and then rounded to the master's type.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@ namespace gannet::rules {
 
 struct LambStep {
   double lr, beta1, beta2, eps, weight_decay;
-  uint64_t step;  // 1 at the first update
+  uint64_t step;  // 1 for the first update
   bool eps_inside_sqrt, bias_correction;
 };
 
@@ -24,8 +24,8 @@ struct LambNumbers {
 template <class T>
 LambNumbers<T> lamb_numbers(const LambStep& s) {
   LambNumbers<T> n;
-  // As in AdamRule: the betas are rounded to the master's type, and the correction is derived from
-  // them.
+  // As in AdamRule, the betas are rounded to the master's type, and the bias correction is derived
+  // from the rounded ones.
   n.beta1 = static_cast<T>(s.beta1);
   n.one_minus_beta1 = 1 - n.beta1;
   n.beta2 = static_cast<T>(s.beta2);
@@ -40,13 +40,13 @@ LambNumbers<T> lamb_numbers(const LambStep& s) {
   return n;
 }
 
-// Results of the first pass over one tensor, [2].
+// The two results of the first pass over one tensor.
 struct LambSums {
   double weights = 0, update = 0;  // sums of squares of the parameters, and of the direction
 };
 
-// Norm of the weights over norm of the direction, clamped; 1 if either is 0. NaN stays NaN, as in
-// DeepSpeed.
+// Returns the norm of the weights divided by the norm of the direction, clamped; 1 if either is 0.
+// NaN stays NaN, as in DeepSpeed.
 inline double lamb_coefficient(double squares_of_weights, double squares_of_update, double min_coeff, double max_coeff) {
   if (squares_of_weights == 0 || squares_of_update == 0) return 1;
   const double ratio = std::sqrt(squares_of_weights) / std::sqrt(squares_of_update);

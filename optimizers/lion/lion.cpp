@@ -5,9 +5,9 @@ GANNET_RULES_BEGIN
 
 //   p <- p (1 - lr decay) - lr sign(b1 m + (1-b1) g);  m <- b2 m + (1-b2) g
 //
-// sign(0) is 0, as in the paper. DeepSpeed's CPU kernel moves by -lr at +0 and by lr at -0, its
-// CUDA kernel by lr at both. The results differ where the average and the gradient are exactly zero
-// (rows that no token has touched).
+// sign(0) is 0, as in the paper. DeepSpeed's CPU kernel moves by -lr at +0 and by lr at -0, and its
+// CUDA kernel by lr at both. The results differ where both the average and the gradient are exactly
+// zero (in rows that no token has touched).
 template <class T>
 struct Lion {
   static constexpr gannet_param_spec kParams[] = {

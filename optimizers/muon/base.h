@@ -1,5 +1,5 @@
-// Muon, except for loops and products, which each device implements: the assignment of tensors to
-// Muon or Adam, and the numbers of a step.
+// Muon, except for the loops and the products, which each device implements: the assignment of
+// tensors to Muon or Adam, and the numbers of a step.
 #pragma once
 
 #include <string>
@@ -43,7 +43,7 @@ class MuonBase : public sdk::OptimizerBase {
 
  protected:
   // DeepSpeed's auxiliary Adam is AdamW with bias correction. The order of roundings here is that
-  // of our AdamW.
+  // of our own AdamW.
   AdamStep adam_step_of(const gannet_update_args& args) const {
     AdamStep step{};
     step.lr = args.hyper[0] * config_.adam_per_lr;
@@ -69,7 +69,7 @@ class MuonBase : public sdk::OptimizerBase {
 
  private:
   MuonConfig config_;
-  std::vector<bool> is_adam_;  // [tensors]
+  std::vector<bool> is_adam_;  // one per tensor
   bool is_prepared_ = false, has_second_moment_ = true;
 };
 

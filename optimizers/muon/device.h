@@ -1,8 +1,8 @@
 // Muon on a device. It copies nothing to the host and never waits for the device.
 //
 // Between steps, the object keeps device memory for two copies of its largest matrix in fp32 (four
-// for an fp64 matrix) and four squares of that matrix's smaller dimension. A matrix costs 20 to 27
-// launches; the matrices of one tensor are processed one after another.
+// for an fp64 matrix) and for four squares of that matrix's smaller dimension. A matrix costs 20 to
+// 27 launches; the matrices of one tensor are processed one after another.
 #pragma once
 
 #include "optimizers/device/part.h"
@@ -17,7 +17,7 @@ namespace device {
 #include "optimizers/adam/rule.h"
 #include "optimizers/muon/rule.h"
 
-// The sum of squares of each kBlock elements of x, in double.
+// Computes the sum of squares of every kBlock elements of x, in double.
 struct SquaresKernel {
   static constexpr unsigned kThreads = 256;
   static constexpr uint64_t kBlock = sdk::kGrain;
@@ -26,7 +26,7 @@ struct SquaresKernel {
   };
   const float* x;
   uint64_t numel;
-  double* sums;  // [blocks]
+  double* sums;  // one per block
 
   static uint64_t blocks(uint64_t numel) { return ceil_div(numel, kBlock); }
   template <class Team>
@@ -44,7 +44,7 @@ struct SquaresKernel {
   }
 };
 
-// The factor that normalizes x, from the sums of its blocks. One thread block.
+// Computes the factor that normalizes x, from the sums of its blocks. Runs as one thread block.
 struct NormalizingKernel {
   static constexpr unsigned kThreads = 256;
   struct Shared {
@@ -74,7 +74,7 @@ struct ScaleByFactor {
   GANNET_DEVICE void operator()(uint64_t i) const { x[i] *= *factor; }
 };
 
-// q = z + a I, [n, n].
+// Computes q = z + a I, [n, n].
 struct AddToDiagonal {
   const float* z;
   uint64_t n;
@@ -90,7 +90,7 @@ struct ConvertElements {
   GANNET_DEVICE void operator()(uint64_t i) const { to[i] = static_cast<To>(from[i]); }
 };
 
-// The arithmetic of NewtonSchulz. `work` is that of the current call.
+// The arithmetic that NewtonSchulz needs. `work` is that of the current call.
 template <class Work>
 struct Arithmetic {
   static constexpr size_t kFirstSlot = 0, kSlots = 5;
@@ -136,7 +136,7 @@ class MuonOn : public MuonBase {
     work.each(device::AdamRule<T>(adam_step_of(args)), part.args);
   }
 
-  // T: the master's type. The direction has the master's type and is orthogonalized in fp32.
+  // T is the master's type. The direction has that type and is orthogonalized in fp32.
   template <class T>
   void update_by_muon(Work& work, const gannet_update_args& all, const gannet_segment& segment) {
     const Matrices matrices = matrices_of(segment.shape, segment.dimensions);

@@ -28,8 +28,8 @@ void adam(const AdamStep& step, const gannet_update_args& args, uint64_t begin, 
   run_elementwise(AdamRule<float>(step), args, begin, end);
 }
 
-// Element i is added to sum i % 16, whatever the vector width. Squares of fp32 numbers are exact in
-// double.
+// Element i is always added to sum i % 16, whatever the vector width. Squares of fp32 numbers are
+// exact in double.
 double squares(const float* x, uint64_t count) {
   using Wide = hn::CappedTag<double, 8>;
   const hn::Rebind<float, Wide> narrow;

@@ -1,5 +1,5 @@
-// Muon on the CPU: for matrices, momentum orthogonalized by Newton-Schulz in fp32; Adam for the
-// other tensors of the group.
+// Muon on the CPU: for matrices, the momentum orthogonalized by Newton-Schulz in fp32; for the
+// other tensors of the group, Adam.
 #include <algorithm>
 
 #include "optimizers/muon/base.h"
@@ -71,7 +71,7 @@ class Muon : public MuonBase {
     }
   }
 
-  // The sums of squares of blocks are added in order.
+  // The sums of squares of the blocks are added in the order of the blocks.
   void normalize(float* x, uint64_t numel) {
     squares_.resize((numel + sdk::kGrain - 1) / sdk::kGrain);
     parallel_for(squares_.size(), 1, [&](uint64_t begin, uint64_t end) {
@@ -85,8 +85,8 @@ class Muon : public MuonBase {
   }
 
   NewtonSchulz<HostArithmetic> orthogonalize_;
-  Scratch direction_, wide_;     // [rows, columns] of one matrix: its direction, and the same in fp64 for fp64 masters
-  std::vector<double> squares_;  // of the direction's blocks
+  Scratch direction_, wide_;     // for one matrix, [rows, columns]: its direction, and the same in fp64 for fp64 masters
+  std::vector<double> squares_;  // sums of squares of the direction's blocks
 };
 
 }  // namespace

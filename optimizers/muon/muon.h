@@ -1,8 +1,9 @@
-// The configuration of Muon: DeepSpeed's parameters of "Muon" (MuonWithAuxAdam), and `adam_for`.
+// The configuration of Muon: the parameters of DeepSpeed's "Muon" (MuonWithAuxAdam), and
+// `adam_for`.
 //
-// One object serves a parameter group and decides per tensor: Muon for matrices, Adam for vectors
-// and for tensors that match `adam_for`. DeepSpeed makes two groups of them. Here both share the
-// learning rate `lr` for schedules; a schedule that halves it halves both rates:
+// One object serves a parameter group and decides for each tensor: Muon for matrices, Adam for
+// vectors and for tensors that match `adam_for`. DeepSpeed makes two groups of them. Here both
+// share the learning rate `lr` for schedules, so a schedule that halves `lr` halves both rates:
 //
 //   Muon:  muon_lr if given, else lr                          times  lr of the step / lr of the config
 //   Adam:  adam_lr if given, else lr if given, else 3e-4      times  the same
@@ -69,7 +70,7 @@ class MuonConfig {
   uint64_t ns_steps;
   bool gram, nesterov;
   std::string adam_for;
-  double muon_per_lr = 1, adam_per_lr = 1;  // each optimizer's rate over lr
+  double muon_per_lr = 1, adam_per_lr = 1;  // each optimizer's learning rate divided by lr
 };
 
 }  // namespace gannet::rules

@@ -5,7 +5,7 @@
 //   NewtonSchulz<HostArithmetic> orthogonalize(host);
 //   const float* u = orthogonalize(x, rows, columns, {.steps = 5, .gram = true});      // x is overwritten
 //
-// Each device provides its arithmetic:
+// Each device provides its own arithmetic:
 //   float* floats(size_t slot, uint64_t count);      memory that is kept from one call to the next
 //   void multiply(const Product& product);
 //   void add_to_diagonal(const float* z, uint64_t n, float a, float* q);      q = z + a I, [n, n]
@@ -22,9 +22,10 @@ class NewtonSchulz {
  public:
   struct Options {
     uint64_t steps = 5;
-    // Iterates on R = X X^T, of the smaller dimension, and multiplies X once before the third step
-    // and once at the end, which takes fewer products of the longer dimension. Equals the plain
-    // iteration up to rounding. Square matrices use the plain iteration.
+    // Whether to iterate on R = X X^T, which has the smaller dimension, and to multiply X only once
+    // before the third step and once at the end; this takes fewer products of the longer dimension.
+    // The result equals that of the plain iteration up to rounding. Square matrices use the plain
+    // iteration.
     bool gram = true;
   };
   template <class... Arguments>
@@ -32,7 +33,7 @@ class NewtonSchulz {
   Arithmetic& arithmetic() { return arithmetic_; }
 
   // x [rows, columns] is row-major and is overwritten; its norm is at most 1. The result is in x or
-  // in memory of this object, and valid until the next call.
+  // in memory of this object, and is valid until the next call.
   const float* operator()(float* x, uint64_t rows, uint64_t columns, const Options& options) {
     const Shape shape{rows, columns};
     float* y = arithmetic_.floats(kOther, rows * columns);
@@ -43,7 +44,7 @@ class NewtonSchulz {
  private:
   static constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
   static constexpr uint64_t kRestart = 2;  // the step before which X is multiplied and its Gram matrix recomputed
-  enum Memory : size_t { kOther, kGram, kPolynomial, kProduct, kSpare };  // [rows, columns], and four of [small, small]
+  enum Memory : size_t { kOther, kGram, kPolynomial, kProduct, kSpare };  // one of [rows, columns], and four of [small, small]
 
   struct Shape {
     uint64_t rows, columns;
@@ -52,7 +53,7 @@ class NewtonSchulz {
     uint64_t large() const { return is_tall() ? rows : columns; }
   };
 
-  // X X^T, or X^T X if X is tall: the smaller of the two.
+  // Computes X X^T, or X^T X if X is tall, which is the smaller of the two.
   void make_gram(const float* x, const Shape& shape, float* r) {
     Product p{};
     p.rows = p.columns = shape.small();
@@ -65,7 +66,7 @@ class NewtonSchulz {
     arithmetic_.multiply(p);
   }
 
-  // Y = Q X + beta X, or X Q + beta X if X is tall; Q is symmetric.
+  // Computes Y = Q X + beta X, or X Q + beta X if X is tall; Q is symmetric.
   void apply(const float* q, const float* x, const Shape& shape, float beta, float* y) {
     Product p{};
     p.rows = shape.rows;
@@ -81,8 +82,8 @@ class NewtonSchulz {
     arithmetic_.multiply(p);
   }
 
-  // C = alpha A B + beta D, for polynomials of one symmetric matrix. They commute, so the products
-  // are symmetric.
+  // Computes C = alpha A B + beta D, for polynomials of one symmetric matrix. These commute, so the
+  // products are symmetric.
   void symmetric(const float* a, const float* b, uint64_t n, float beta, const float* d, float* c, float alpha = 1) {
     Product p{};
     p.rows = p.columns = p.depth = n;
@@ -109,14 +110,15 @@ class NewtonSchulz {
     return x;
   }
 
-  // After k steps X_k = Q_k X with Q <- (a I + Z) Q, and R <- (a I + Z) R (a I + Z). All of them are polynomials of R.
+  // After k steps X_k = Q_k X, where Q <- (a I + Z) Q and R <- (a I + Z) R (a I + Z). All of these
+  // are polynomials of R.
   const float* by_gram(float* x, float* y, const Shape& shape, uint64_t steps) {
     const uint64_t n = shape.small();
     float* r = arithmetic_.floats(kGram, n * n);
     float* z = arithmetic_.floats(kPolynomial, n * n);
     float* q = arithmetic_.floats(kProduct, n * n);
     float* spare = arithmetic_.floats(kSpare, n * n);
-    bool has_q = false;  // else Q is the identity
+    bool has_q = false;  // if false, Q is the identity
     make_gram(x, shape, r);
     for (uint64_t step = 0; step < steps; ++step) {
       if (step == kRestart) {

@@ -1,6 +1,6 @@
 #include "optimizers/muon/product.h"
 
-// Highway prescribes the order of these.
+// Highway prescribes the order of these lines.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE __BASE_FILE__
@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace gannet::rules::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The innermost loop accumulates a tile of kTileRows x kTileColumns in registers: 24 of 32 vector
-// registers, or 12 of 16.
+// The innermost loop accumulates a tile of kTileRows x kTileColumns in registers. The tile takes 24
+// of 32 vector registers, or 12 of 16.
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr uint64_t kLanes = hn::MaxLanes(D());
@@ -27,15 +27,15 @@ constexpr uint64_t kTileRows = 12;
 #else
 constexpr uint64_t kTileRows = 6;
 #endif
-// Block sizes: of the depth, so that a panel of b (at most 32 KiB) stays in the first-level cache;
-// of the rows, so that a block of a (96 KiB) stays in the second level; of the columns, so that a
-// block of b (4 MiB) stays in the last level.
+// The block sizes. That of the depth lets a panel of b (at most 32 KiB) stay in the first-level
+// cache; that of the rows lets a block of a (96 KiB) stay in the second level; that of the columns
+// lets a block of b (4 MiB) stay in the last level.
 constexpr uint64_t kDepth = kProductDepth, kRows = 96, kStrip = 512, kColumns = 4096;
 static_assert(kRows % kTileRows == 0 && kStrip % kTileColumns == 0 && kColumns % kStrip == 0);
 
 uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// Packs `width` rows or columns of an operand as [depth][kWidth], padded with zeros. `step`: the
+// Packs `width` rows or columns of an operand as [depth][kWidth], padded with zeros. `step` is the
 // distance between two of them.
 template <uint64_t kWidth>
 void pack_panel(const float* from, uint64_t step, uint64_t width, uint64_t depth_step, uint64_t depth, float* to) {
@@ -50,8 +50,8 @@ void pack_panel(const float* from, uint64_t step, uint64_t width, uint64_t depth
   }
 }
 
-// For operands whose lines are contiguous along the depth: reads along the depth, kWidth lines at a
-// time.
+// For operands whose rows (or columns) are contiguous along the depth: reads along the depth,
+// kWidth rows (or columns) at a time.
 template <uint64_t kWidth>
 void pack_along_depth(const float* from, uint64_t step, uint64_t width, uint64_t depth, float* to) {
   for (uint64_t i = 0; i < kWidth; ++i) {
@@ -66,11 +66,11 @@ void pack(const float* from, uint64_t step, uint64_t width, uint64_t depth_step,
   pack_panel<kWidth>(from, step, width, depth_step, depth, to);
 }
 
-// How a tile is added to c, for the first block of the depth and for the others.
+// How a tile is added to c, in the first block of the depth and in the others.
 struct TileFinish {
   float alpha, beta;
-  const float* base;  // d or c; null: nothing is added
-  bool scales_base;   // whether base is scaled by beta: d
+  const float* base;  // d or c; null if nothing is added
+  bool scales_base;   // whether base is d, which is scaled by beta
   uint64_t stride;    // row stride of base and of c
 };
 
@@ -91,8 +91,8 @@ HWY_INLINE void finish_row(const TileFinish& finish, V first, V second, const fl
   hn::StoreU(hn::MulAdd(alpha, second, right), d, to + kLanes);
 }
 
-// Computes a tile from a [depth][kTileRows] and b [depth][kTileColumns]. `rows`, `columns`: the
-// part of the tile inside c.
+// Computes a tile from a [depth][kTileRows] and b [depth][kTileColumns]. `rows` and `columns` give
+// the part of the tile that is inside c.
 void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t depth, const TileFinish& finish, const float* base,
           float* c, uint64_t rows, uint64_t columns) {
   const D d;
@@ -114,7 +114,7 @@ void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t dep
       finish_row(finish, sums[r][0], sums[r][1], base ? base + r * finish.stride : nullptr, c + r * finish.stride);
     return;
   }
-  // At the edges, through a full row in memory, with the same instructions.
+  // At the edges, the tile goes through full rows in memory, with the same instructions.
   float all[kTileRows][kTileColumns];
 #pragma GCC unroll 12
   for (uint64_t r = 0; r < kTileRows; ++r) {
@@ -129,15 +129,15 @@ void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t dep
   }
 }
 
-// One block of the depth and of the columns. `packed`: the packed panels of b.
+// One block of the depth and of the columns. `packed` has the packed panels of b.
 struct Block {
   const Product& product;
   uint64_t depth_begin, depth, column_begin;
   const float* packed;
   TileFinish finish;
 
-  // Rows [row, row + kRows) by columns [column, column + kStrip) of the block. `a`: the packed
-  // rows.
+  // Computes rows [row, row + kRows) by columns [column, column + kStrip) of the block. `a` has the
+  // packed rows.
   void run(uint64_t row, uint64_t column, const float* a) const {
     const uint64_t row_end = std::min(row + kRows, product.rows), end = std::min(column + kStrip, product.columns);
     for (uint64_t j = column; j < end; j += kTileColumns) {

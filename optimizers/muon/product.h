@@ -1,10 +1,10 @@
-// Matrix products in fp32: packed cache blocks and SIMD.
+// Matrix products in fp32, with packed cache blocks and SIMD.
 //
 //   Multiplier multiply(host);
 //   multiply({.rows = n, .columns = m, .depth = n, .a = row_major(q, n), .b = row_major(x, m), .c = y});      // y = q x
 //
-// Each element is a sum over the depth in a fixed order, by fused multiply-adds, in blocks of a
-// fixed size. The result depends neither on the number of threads nor on the SIMD width.
+// Each element is a sum over the depth in a fixed order, made by fused multiply-adds, in blocks of
+// a fixed size. The result depends neither on the number of threads nor on the SIMD width.
 #pragma once
 
 #include <gannet/sdk.hpp>
@@ -25,14 +25,15 @@ struct Operand {
 inline Operand row_major(const float* data, uint64_t columns) { return {data, columns, 1}; }
 inline Operand transposed(const float* data, uint64_t columns) { return {data, 1, columns}; }  // of a row-major matrix
 
-// c = alpha a b + beta d.
+// The product c = alpha a b + beta d.
 struct Product {
   uint64_t rows, columns, depth;
-  Operand a, b;  // [rows, depth], [depth, columns]
+  Operand a, b;  // shapes [rows, depth] and [depth, columns]
   float* c;      // [rows, columns] row-major; must not be a or b
   float alpha = 1, beta = 0;
-  const float* d = nullptr;  // [rows, columns] row-major, may be c; null: no second term
-  // a b and d are symmetric: only the lower half is computed, and copied to the upper.
+  const float* d = nullptr;  // [rows, columns] row-major, may be c; null if there is no second term
+  // Whether a b and d are symmetric; then only the lower half is computed, and copied to the upper
+  // half.
   bool is_symmetric = false;
 };
 
@@ -41,7 +42,7 @@ class Multiplier {
   explicit Multiplier(const sdk::HostServices& host) : host_(host) {}
   void operator()(const Product& product);
 
-  // A block of rows by a strip of columns of c: the unit of work of a thread.
+  // A block of rows by a strip of columns of c, which is a thread's unit of work.
   struct Task {
     uint64_t row, column;
   };

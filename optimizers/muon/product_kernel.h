@@ -2,10 +2,10 @@
 // x 64, one per thread block. Each of 64 threads computes 8 x 8 elements in registers from 16-deep
 // strips of a and b in shared memory.
 //
-// Elements are bitwise equal to the CPU's: a sum along the depth by fused multiply-adds, in blocks
-// of the same size, each of which is added to c by the same operations. So the depth is not split
-// among thread blocks, and tensor cores, which round differently, are not used. An H100 reaches
-// only a fraction of its fp32 peak.
+// The elements are bitwise equal to the CPU's: each is a sum along the depth by fused
+// multiply-adds, in blocks of the same size, each of which is added to c by the same operations. So
+// the depth is not split among thread blocks, and tensor cores, which round differently, are not
+// used. An H100 reaches only a fraction of its fp32 peak.
 #pragma once
 
 #include "optimizers/device/team.h"
@@ -21,8 +21,8 @@ struct ProductKernel {
   struct alignas(16) FloatPack {
     float at[4];
   };
-  // [depth][lines of the tile]. Each row is padded by one pack, so that threads that write a column
-  // have fewer bank conflicts.
+  // The rows of a (or columns of b) in a tile, as [depth][tile]. Each row of packs is padded by one
+  // pack, so that threads that write a column have fewer bank conflicts.
   struct Strip {
     FloatPack packs[kStep][kTile / 4 + 1];
   };
@@ -38,8 +38,8 @@ struct ProductKernel {
   static uint64_t tiles(uint64_t size) { return ceil_div(size, kTile); }
   uint64_t blocks() const { return tiles(product.rows) * tiles(product.columns); }
 
-  // The lines of a tile that a thread computes: two packs of four, half a tile apart, so that
-  // neighbouring threads read neighbouring packs.
+  // The rows (or columns) of a tile that a thread computes: two packs of four, half a tile apart,
+  // so that neighbouring threads read neighbouring packs.
   GANNET_BOTH static unsigned pack_of(unsigned group, unsigned i) { return i / 4 * (kTile / 8) + group; }
   GANNET_BOTH static unsigned line_of(unsigned group, unsigned i) { return pack_of(group, i) * 4 + i % 4; }
 
@@ -47,7 +47,7 @@ struct ProductKernel {
   GANNET_DEVICE void operator()(const Team& team, uint64_t block, Shared& shared) const {
     const uint64_t across = (product.columns + kTile - 1) / kTile;
     const uint64_t first_row = block / across * kTile, first_column = block % across * kTile;
-    if (product.is_symmetric && first_column > first_row) return;  // the whole team: the mirrored tile writes it
+    if (product.is_symmetric && first_column > first_row) return;  // the whole team returns: the mirrored tile writes this one
     const Operand &a = product.a, &b = product.b;
     typename Team::template PerThread<Sums> sums;
     for (uint64_t from = 0; from < product.depth; from += kDepth) {
@@ -65,13 +65,13 @@ struct ProductKernel {
   }
 
  private:
-  // Loads lines [first, first + kTile) of an operand at depth [k, k + kStep), padded with zeros.
-  // Consecutive threads read contiguous elements.
+  // Loads rows (or columns) [first, first + kTile) of an operand at depth [k, k + kStep), padded
+  // with zeros. Consecutive threads read contiguous elements.
   GANNET_DEVICE static void fill(unsigned t, Strip& strip, const float* data, uint64_t line_step, uint64_t depth_step,
                                  uint64_t first, uint64_t lines, uint64_t k, uint64_t depth) {
     const bool along_lines = line_step == 1;
     // The thread's first element, and the distance to its next one. Each round of the team loads
-    // all lines, or the whole depth.
+    // all rows (or columns) at one depth, or the whole depth of some of them.
     static_assert(kThreads == kTile && kThreads % kStep == 0);
     unsigned line = along_lines ? t : t / kStep, deep = along_lines ? 0 : t % kStep;
     const unsigned next_line = along_lines ? 0 : kThreads / kStep, next_deep = along_lines ? 1 : 0;
@@ -99,8 +99,8 @@ struct ProductKernel {
       }
     }
   }
-  // Adds a block of the depth to c as on the CPU: the first one with beta d, the others to the
-  // values in c.
+  // Adds a block of the depth to c in the same way as the CPU does: the first block is added to
+  // beta d, the others to the values in c.
   GANNET_DEVICE void finish(unsigned t, const Sums& sums, uint64_t first_row, uint64_t first_column, bool is_first,
                             bool is_last) const {
     GANNET_UNROLL

@@ -1,10 +1,10 @@
-// Muon (Jordan et al. 2024) without the orthogonalization, as element-wise rules. Included by the
-// loops of each device after step.h, where GANNET_DEVICE is defined, once per SIMD target. No
-// include guard, no includes, no namespace.
+// Muon (Jordan et al. 2024) without the orthogonalization, as element-wise rules. The loops of each
+// device include this once per SIMD target, after step.h, where GANNET_DEVICE is defined. It has no
+// include guard, no includes and no namespace.
 //
 //   M <- M + (1 - momentum) (g - M);  u <- M, or with Nesterov's momentum M - (1 - momentum) (M - g)
 //
-// The loop's parameter array is caller memory that receives u.
+// The loop's parameter array is memory of the caller, which receives u.
 template <class T, bool kNesterov>
 struct MuonDirectionRule : MuonNumbers<T> {
   using Number = T;

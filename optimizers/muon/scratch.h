@@ -1,4 +1,4 @@
-// Memory that is reused between calls and only grows. Growing discards the contents.
+// Memory that is kept between calls and only grows. Growing discards its contents.
 //
 //   float* x = scratch.floats(rows * columns);      // aligned to 64 bytes
 #pragma once

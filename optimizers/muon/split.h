@@ -11,7 +11,8 @@
 
 namespace gannet::rules {
 
-// '*' matches any text, '?' any one character, and any other character itself.
+// Whether the text matches the pattern: '*' matches any text, '?' any one character, and any other
+// character itself.
 inline bool matches(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0, star = std::string_view::npos, retry = 0;
   while (t < text.size()) {
@@ -31,7 +32,7 @@ inline bool matches(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-// `patterns` are separated by '|'; an empty one matches nothing.
+// `patterns` are separated by '|'; an empty pattern matches nothing.
 inline bool matches_any(std::string_view patterns, std::string_view text) {
   while (!patterns.empty()) {
     const size_t end = std::min(patterns.find('|'), patterns.size());
@@ -41,15 +42,15 @@ inline bool matches_any(std::string_view patterns, std::string_view text) {
   return false;
 }
 
-// A tensor as consecutive matrices of one shape.
+// A tensor, taken as consecutive matrices of one shape.
 struct Matrices {
   uint64_t count = 1, rows = 0, columns = 0;
-  double scale = 1;  // factor of the orthogonalized update
+  double scale = 1;  // multiplies the orthogonalized update
 };
 
-// A 4-dimensional convolution weight is one matrix [out, in * height * width]. Otherwise the last
-// two dimensions form a matrix, and the leading ones count matrices (experts). As in DeepSpeed, the
-// scale is computed from the last two dimensions, for convolutions as well.
+// A 4-dimensional convolution weight is one matrix [out, in * height * width]. In any other tensor
+// the last two dimensions form a matrix, and the leading ones count the matrices (experts). As in
+// DeepSpeed, the scale is computed from the last two dimensions, for convolutions as well.
 inline Matrices matrices_of(const int64_t* shape, uint32_t dimensions) {
   Matrices m;
   const auto size = [&](uint32_t d) { return static_cast<uint64_t>(shape[d]); };

@@ -1,4 +1,4 @@
-// The numbers of one Muon step, from the hyperparameters.
+// The numbers of one Muon step, computed from the hyperparameters.
 #pragma once
 
 #include "optimizers/device/both.h"
@@ -7,7 +7,7 @@ namespace gannet::rules {
 
 struct MuonStep {
   double lr, momentum, weight_decay;
-  double scale;  // factor of the orthogonalized update, from the tensor's shape
+  double scale;  // multiplies the orthogonalized update; follows from the tensor's shape
   bool nesterov;
 };
 
@@ -27,7 +27,7 @@ MuonNumbers<T> muon_numbers(const MuonStep& s) {
   return n;
 }
 
-// Factor of the direction before orthogonalization, which makes all singular values at most 1.
+// The factor of the direction before orthogonalization; it makes all singular values at most 1.
 GANNET_BOTH float muon_normalizing_factor(double norm) { return static_cast<float>(1 / (norm + 1e-7)); }
 
 }  // namespace gannet::rules

@@ -1,4 +1,4 @@
-// DeepSpeed's OneBitAdam: Adam without bias correction for freeze_step updates. After them each
+// DeepSpeed's OneBitAdam: Adam without bias correction for freeze_step updates. After these, each
 // rank sends its momentum as signs, and carries the compression error over to the next step.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Shared base of the 1-bit optimizers: DeepSpeed's communication parameters, the moments, the
+// The shared base of the 1-bit optimizers: DeepSpeed's communication parameters, the moments, the
 // errors of the two compressions, and the start of the compressed phase.
 #pragma once
 
@@ -25,7 +25,7 @@ constexpr gannet_param_spec comm_backend_name_param() {
 
 class OneBitBase : public sdk::OptimizerBase {
  public:
-  // `freeze_step`: the name of the parameter with the number of variance updates.
+  // `freeze_step` is the name of the parameter that gives the number of variance updates.
   OneBitBase(const gannet_host& host, const sdk::Params& params, const char* freeze_step = "freeze_step")
       : OptimizerBase(host, params),
         freeze_step_(static_cast<uint64_t>(params.integer(freeze_step))),
@@ -42,9 +42,9 @@ class OneBitBase : public sdk::OptimizerBase {
   }
 
   uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION; }
-  // Each tensor's signs begin at a byte.
+  // The alignment makes each tensor's signs begin at a byte.
   uint64_t range_alignment() const { return 32; }
-  // Only fp32 masters: compressed values do not benefit from more precision.
+  // Only fp32 masters are supported, because compressed values do not benefit from more precision.
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const {
     return param == GANNET_FLOAT32 && sdk::elementwise_supports(param, grad, out);
   }

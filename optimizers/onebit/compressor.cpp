@@ -7,13 +7,13 @@
 namespace gannet::rules {
 namespace {
 
-// Tensors (range_alignment) and chunks begin at multiples of this in a piece.
+// In a piece, tensors (range_alignment) and chunks begin at multiples of this.
 constexpr uint64_t kBitsAlignment = 32;
 
 }  // namespace
 
-// Blocks begin at multiples of sdk::kGrain of their part, so that sums over them do not depend on
-// the number of threads.
+// Cuts parts into blocks. Blocks begin at multiples of sdk::kGrain in their part, so that sums over
+// them do not depend on the number of threads.
 void Compressor::cut(const std::vector<CompressedPart>& parts, std::vector<Block>& blocks) {
   blocks.clear();
   for (uint64_t p = 0; p < parts.size(); ++p)
@@ -50,7 +50,7 @@ void Compressor::cut_piece(const gannet_update_args& args) {
   cut(tensors_, blocks_);
   cut(served_[rank_], served_blocks_);
   squares_.resize(std::max(blocks_.size(), served_blocks_.size()));
-  sent_.resize(args.numel / 8);  // bits between tensors stay zero or are never read
+  sent_.resize(args.numel / 8);  // the bits between tensors stay zero or are never read
   received_.resize(args.numel / 8);
   served_bits_.resize(chunk_ / 8);
   scales_.resize(tensors_.size());
@@ -59,7 +59,7 @@ void Compressor::cut_piece(const gannet_update_args& args) {
   all_served_scales_.resize(most * ranks_);
 }
 
-// |values| / sqrt(numel) of each part, adding the squares of its blocks in order.
+// Computes |values| / sqrt(numel) of each part, adding the squares of the part's blocks in order.
 void Compressor::scales_of(const std::vector<CompressedPart>& parts, const std::vector<Block>& blocks, float* scales) const {
   std::vector<double> sums(parts.size());
   for (uint64_t b = 0; b < blocks.size(); ++b) sums[blocks[b].part] += squares_[b];
@@ -120,7 +120,7 @@ void Compressor::serve(float* error) {
   });
 }
 
-// Gathers the servers' bits into sent_; its own contents have already been sent.
+// Gathers the servers' bits into sent_, whose own contents have already been sent.
 void Compressor::gather() {
   gannet_host_collective args{};
   args.operation = GANNET_HOST_ALL_GATHER;
@@ -141,7 +141,7 @@ void Compressor::expand(float* momentum) const {
   std::vector<Block> blocks, all;
   for (uint32_t r = 0; r < ranks_; ++r) {
     cut(served_[r], blocks);
-    for (Block& block : blocks) block.part += r * most;  // index of its scale
+    for (Block& block : blocks) block.part += r * most;  // becomes the index of the block's scale
     all.insert(all.end(), blocks.begin(), blocks.end());
   }
   host_.parallel_for(all.size(), 1, [&](uint64_t begin, uint64_t end) {

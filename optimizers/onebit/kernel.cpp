@@ -13,8 +13,9 @@ namespace gannet::rules::HWY_NAMESPACE {
 using Sign = hn::CappedTag<float, kGroup>;
 constexpr size_t kSigns = hn::MaxLanes(Sign());
 
-// Mask of lanes [at, at + kSigns) of a group of 16 elements. LoadMaskBits and StoreMaskBits may
-// access 8 bytes but use only one bit per lane. Narrow vectors use part of a byte.
+// Loads the mask of lanes [at, at + kSigns) in a group of 16 elements. LoadMaskBits and
+// StoreMaskBits may access 8 bytes but use only one bit per lane. Narrow vectors use only a part of
+// a byte.
 HWY_INLINE hn::Mask<Sign> load_mask(const uint8_t* bits, size_t at) {
   uint8_t bytes[8];
   if constexpr (kSigns >= 8) {
@@ -35,8 +36,8 @@ HWY_INLINE void store_mask(hn::Mask<Sign> mask, uint8_t* bits, size_t at) {
   }
 }
 
-// Prefetch distance of loops with few operations. A prefetch past the end of a buffer has no
-// effect.
+// The prefetch distance of loops that have few operations. A prefetch past the end of a buffer has
+// no effect.
 constexpr size_t kAheadBytes = 3072;
 HWY_INLINE void prefetch_ahead(const void* from) { hwy::Prefetch(static_cast<const char*>(from) + kAheadBytes); }
 
@@ -131,7 +132,7 @@ double average(const uint8_t* bits, uint64_t stride, const float* scales, uint32
   float rest[kGroup] = {};
   std::memcpy(rest, error + i, (count - i) * sizeof(float));
   group(i, rest);
-  for (uint64_t k = count - i; k < kGroup; ++k) rest[k] = 0;  // past the tensor's end
+  for (uint64_t k = count - i; k < kGroup; ++k) rest[k] = 0;  // elements past the tensor's end
   add_squares(rest);
   std::memcpy(error + i, rest, (count - i) * sizeof(float));
   return squares.total();

@@ -1,6 +1,6 @@
-// The loops of a compressed average, on the calling thread with the widest SIMD of this CPU. Each
-// processes elements of one tensor, with bits that begin at a byte: 8 signs per byte, lowest bit
-// first, 1 for +. The sign of zero is +.
+// The loops of a compressed average, which run on the calling thread with the widest SIMD of this
+// CPU. Each processes elements of one tensor, whose bits begin at a byte: 8 signs per byte, lowest
+// bit first, 1 for +. The sign of zero is +.
 #pragma once
 
 #include <gannet/abi.h>
@@ -9,7 +9,7 @@
 
 namespace gannet::rules {
 
-// Inputs of the momentum after this step's gradient, which a rank sends.
+// The inputs from which the momentum after this step's gradient, which a rank sends, is computed.
 struct MomentumInputs {
   const float* momentum;
   const void* gradient;
@@ -18,20 +18,21 @@ struct MomentumInputs {
   float gradient_scale;
 };
 
-// error[i] <- beta momentum[i] + (1 - beta) gradient[i] + error[i] for [begin, end). Returns the
-// sum of the squares of the result in double. It does not depend on the SIMD width, except for
-// rounding on targets without fused multiply-add.
+// Computes error[i] <- beta momentum[i] + (1 - beta) gradient[i] + error[i] for [begin, end).
+// Returns the sum of the squares of the result in double. The sum does not depend on the SIMD
+// width, except for rounding on targets without fused multiply-add.
 double add_error_cpu(const MomentumInputs& from, float* error, uint64_t begin, uint64_t end);
 
-// Stores the signs of values[count] in bits, and values <- values - scale * sign: the compression
-// error. Writes the bits of whole groups of 16 elements; those past count are 1.
+// Stores the signs of values[count] in `bits`, and leaves the compression error in values: values
+// <- values - scale * sign. Writes the bits of whole groups of 16 elements; those past `count` are
+// 1.
 void compress_cpu(float* values, uint64_t count, float scale, uint8_t* bits);
 
 // The server's step: error[i] <- (1 / ranks) sum over r of scales[r] * sign of bit i of bits + r *
 // stride, + error[i]. Returns the sum of squares as above.
 double average_cpu(const uint8_t* bits, uint64_t stride, const float* scales, uint32_t ranks, float* error, uint64_t count);
 
-// values[count] <- scale * sign.
+// Computes values[count] <- scale * sign.
 void expand_cpu(const uint8_t* bits, uint64_t count, float scale, float* values);
 
 }  // namespace gannet::rules

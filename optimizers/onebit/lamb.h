@@ -1,9 +1,9 @@
 // DeepSpeed's OneBitLamb (Li et al. 2021, 1-bit LAMB).
 //
 // The warm-up is LAMB without bias correction, and c is a moving average of each tensor's trust
-// ratio. After the warm-up, the momentum is the compressed average over ranks, and the variance v
-// in the denominator is frozen. The trust ratio is c times a factor that tracks how far a fresh
-// variance v' has moved from the frozen one. v' is updated with the gradient that explains the
+// ratio. After the warm-up, the momentum is the compressed average over the ranks, and the variance
+// v in the denominator is frozen. The trust ratio is c times a factor that tracks how far a fresh
+// variance v' has moved from the frozen one. v' is updated with the gradient that would explain the
 // momentum's change:
 //
 //   g' = (m - b1 m_before) / (1 - b1);  v' <- b2 v' + (1-b2) g'^2;  u0 = m / (sqrt(v) + eps);  u = u0 + decay p
@@ -91,8 +91,8 @@ class OneBitLamb : public OneBitBase {
       });
   }
 
-  // Stores the results for updated tensors. update() only reads states that are replicated on all
-  // ranks.
+  // Stores the results of the tensors that were updated. update() only reads states that are
+  // replicated on all ranks.
   void end_step(const gannet_step_args& args) {
     for (uint64_t t = 0; t < args.tensor_count; ++t) {
       if (!next_[t].is_set) continue;
@@ -103,7 +103,7 @@ class OneBitLamb : public OneBitBase {
   }
 
  private:
-  struct NextStates {  // of a tensor
+  struct NextStates {  // the next states of one tensor
     double frozen_coeff = 0, factor = 1, coeff = 1;
     bool is_set = false;
   };
@@ -113,7 +113,7 @@ class OneBitLamb : public OneBitBase {
     OneBitLambRatios ratios;
   };
 
-  // Blocks begin at multiples of sdk::kGrain of their tensor, so that sums over them depend on
+  // Blocks begin at multiples of sdk::kGrain in their tensor, so that sums over them depend on
   // nothing else.
   void cut(const gannet_update_args& args) {
     blocks_.clear();
@@ -150,7 +150,7 @@ class OneBitLamb : public OneBitBase {
     if (is_compressed(args.step)) {
       compressor_.average(args, step.beta1, exp_avg, static_cast<float*>(args.states[2]), static_cast<float*>(args.states[3]),
                           averaged_.data());
-    } else {  // a single rank: the momentum itself
+    } else {  // on a single rank, it is the momentum itself
       const auto beta = static_cast<float>(step.beta1);
       const MomentumInputs from{exp_avg, args.grad, args.grad_dtype, beta, 1 - beta, static_cast<float>(args.grad_scale)};
       parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {
@@ -184,8 +184,8 @@ class OneBitLamb : public OneBitBase {
   }
 
   const double max_coeff_, min_coeff_, coeff_beta_, factor_max_, factor_min_, factor_threshold_;
-  std::vector<NextStates> next_;  // [tensors of the group] of the current step
-  std::vector<Block> blocks_;     // of the last piece, reused so that a step allocates nothing
+  std::vector<NextStates> next_;  // one per tensor of the group, for the current step
+  std::vector<Block> blocks_;     // blocks of the last piece; kept, so that a step allocates nothing
   std::vector<float> averaged_;
 };
 

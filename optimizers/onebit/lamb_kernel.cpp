@@ -8,7 +8,7 @@
 
 GANNET_RULES_BEGIN
 
-// The moments are already updated, so this changes no state.
+// Computes the parameters only: the moments are already updated, so this changes no state.
 struct OneBitLambRule {
   using Number = float;
   static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};
@@ -25,8 +25,8 @@ void onebit_lamb_apply(const OneBitStep& step, double rate, const gannet_update_
                   args, begin, end);
 }
 
-// A full group of elements in place, or a copy of the last elements padded with zeros, which add
-// nothing to a sum.
+// A group of elements: a full one in place, or a copy of the last elements padded with zeros, which
+// add nothing to a sum.
 template <class T>
 class Group {
  public:
@@ -58,7 +58,7 @@ OneBitLambNorms warm_up_typed(const OneBitStep& step, const gannet_update_args& 
     Group<float> param(static_cast<float*>(args.param), i, end), m(static_cast<float*>(args.states[0]), i, end),
         v(static_cast<float*>(args.states[1]), i, end);
     Group<Grad> grad(static_cast<Grad*>(const_cast<void*>(args.grad)), i, end);
-    const auto is_there = [&](size_t at) HWY_ATTR {  // for the zero padding, the direction may be 0/0
+    const auto is_there = [&](size_t at) HWY_ATTR {  // excludes the zero padding, whose direction may be 0/0
       const uint64_t left = end - i > at ? end - i - at : 0;
       return hn::FirstN(d, std::min<uint64_t>(left, kWidth));
     };

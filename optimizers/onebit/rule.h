@@ -1,15 +1,15 @@
-// 1-bit Adam (Tang et al. 2021) as in DeepSpeed's OnebitAdam: the update of one element. No include
-// guard: include it between GANNET_RULES_BEGIN and GANNET_RULES_END, once per target.
+// 1-bit Adam (Tang et al. 2021) as in DeepSpeed's OnebitAdam: the update of one element. There is
+// no include guard: include this once per target, between GANNET_RULES_BEGIN and GANNET_RULES_END.
 //
 //   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - lr (m / (sqrt(v) + eps) + decay p)
 //
-// There is no bias correction. After freeze_step updates v is frozen. m is then the compressed
-// average over ranks, computed beforehand (kAveraged), or on one rank its own momentum (kFrozen).
+// There is no bias correction. After freeze_step updates, v is frozen. m is then the compressed
+// average over the ranks, computed beforehand (kAveraged), or on a single rank its own momentum
+// (kFrozen).
 //
 // An element with v = 0 at the freeze never had a gradient on any rank. Its share of a compressed
-// average is noise, which dividing by eps would blow up. So it does not move, which DeepSpeed's
-// users achieve with an exp_avg_mask.
-// would make an explosion of: it is left where it is, as DeepSpeed's users have it by an exp_avg_mask of their own.
+// average is noise, which dividing by eps would blow up. So the element does not move, which
+// DeepSpeed's users achieve with an exp_avg_mask.
 enum class OneBitPhase { kWarmUp, kFrozen, kAveraged };
 
 template <OneBitPhase kPhase>

@@ -11,7 +11,7 @@ HWY_BEFORE_NAMESPACE();
 namespace gannet::rules::HWY_NAMESPACE {
 
 // Squares are added in double, in which squares of fp32 numbers are exact. Element i is always
-// added to sum i % kGroup, whatever the vector width. Two bytes of bits are a group.
+// added to sum i % kGroup, whatever the vector width. A group corresponds to two bytes of bits.
 constexpr size_t kGroup = 16;
 using Wide = hn::CappedTag<double, 8>;
 using Narrow = hn::Rebind<float, Wide>;

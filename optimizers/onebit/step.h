@@ -1,4 +1,4 @@
-// The numbers of one step of the 1-bit optimizers, in double, from the hyperparameters.
+// The numbers of one step of the 1-bit optimizers, in double, computed from the hyperparameters.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ struct OneBitStep {
   double lr, beta1, beta2, eps, weight_decay;
 };
 
-// Sums over part of a tensor in the warm-up of 1-bit LAMB: squares of the parameters and of the
-// direction.
+// Sums over a part of a tensor in the warm-up of 1-bit LAMB: the squares of the parameters and of
+// the direction.
 struct OneBitLambNorms {
   double weights = 0, update = 0;
 };
 
-// Results after the warm-up: sums of squares of the direction without and with decay, and the
-// largest ratio of the frozen denominator to the current one.
+// Results after the warm-up of 1-bit LAMB: the sums of squares of the direction without and with
+// decay, and the largest ratio of the frozen denominator to the current one.
 struct OneBitLambRatios {
   double momentum = 0, update = 0, denominators = 0;
 };

@@ -9,8 +9,8 @@
 //
 //     c = C((p - p_common) (sqrt(v) + eps));   p <- p_common + c / (sqrt(v) + eps);   m <- -c / sum of the learning rates
 //
-// zero_one_plan.h decides the kind of each step. DeepSpeed accumulates the updates beside the
-// parameters; here they are p - p_common, which takes the same memory and keeps the common
+// zero_one_plan.h decides the kind of each step. DeepSpeed accumulates the updates separately from
+// the parameters; here they are p - p_common, which takes the same memory and keeps the common
 // parameters bitwise equal on all ranks.
 //
 // An element with v = 0 does not move, except for decay, as in rule.h.
@@ -65,8 +65,8 @@ class ZeroOneAdam : public OneBitBase {
   }
 
   // lr_sum tracks the current run of local steps, independently of the plan of an earlier part of
-  // the training: kNone before the local phase, 0 after an average, otherwise the sum of the rates
-  // since then.
+  // the training: it is kNone before the local phase, 0 after an average, and otherwise the sum of
+  // the learning rates since then.
   void begin_step(const gannet_step_args& args) {
     double& sum = *static_cast<double*>(args.states[kLrSum]);
     step_ = args.step;
@@ -79,7 +79,7 @@ class ZeroOneAdam : public OneBitBase {
   }
 
   void update(const gannet_update_args& args) {
-    if (begins_phase_) {  // errors of compressed gradients must not be added to updates
+    if (begins_phase_) {  // the errors of compressed gradients must not be added to updates
       std::fill_n(state(args, kWorkerError), args.numel, 0.0f);
       std::fill_n(state(args, kServerError), args.numel / world_size(), 0.0f);
     }
@@ -90,7 +90,7 @@ class ZeroOneAdam : public OneBitBase {
     if (plan_.averages_updates(step_)) average_updates(args);
   }
 
-  // Returns the common parameters during a run of local steps.
+  // Returns the parameters, or during a run of local steps the common parameters.
   void evaluate(const gannet_update_args& args) {
     const bool is_under_way = *static_cast<const double*>(args.states[kLrSum]) > 0;
     copy(args, is_under_way ? state(args, kCommon) : static_cast<const float*>(args.param), static_cast<float*>(args.out));
@@ -111,7 +111,7 @@ class ZeroOneAdam : public OneBitBase {
                  [&](uint64_t begin, uint64_t end) { std::memcpy(to + begin, from + begin, (end - begin) * sizeof(float)); });
   }
 
-  // The same arguments with the average over ranks instead of the gradient.
+  // Returns the same arguments with the average over the ranks in place of the gradient.
   gannet_update_args with_average(const gannet_update_args& args) {
     gannet_update_args averaged = args;
     if (world_size() == 1) return averaged;
@@ -124,8 +124,8 @@ class ZeroOneAdam : public OneBitBase {
     return averaged;
   }
 
-  // If all rates since the last average are 0, no parameter has moved: nothing is sent, and the
-  // momentum restarts at 0.
+  // Averages the updates. If all learning rates since the last average are 0, no parameter has
+  // moved, so nothing is sent and the momentum restarts at 0.
   void average_updates(const gannet_update_args& args) {
     const double sum = *static_cast<const double*>(args.states[kLrSum]);
     const double minus_inverse = sum > 0 ? -1 / sum : 0;
@@ -143,7 +143,7 @@ class ZeroOneAdam : public OneBitBase {
   const ZeroOnePlan plan_;
   uint64_t step_ = 1;  // the group's current step
   bool begins_phase_ = false, begins_run_ = false;
-  std::vector<float> averaged_;  // averaged gradient of the last piece
+  std::vector<float> averaged_;  // the averaged gradient of the last piece
 };
 
 }  // namespace gannet::rules

@@ -1,5 +1,5 @@
-// The schedule of 0/1 Adam's steps. It depends only on the step number, so a resume needs no other
-// state. Steps count from 1.
+// The schedule of 0/1 Adam's steps. It depends only on the step number, so a resumed run needs no
+// other state. Steps are counted from 1.
 //
 //   variance phase    up to var_freeze_step. The variance is updated at multiples of an interval
 //                     that begins at 1 and doubles after every var_update_scaler updates
@@ -18,7 +18,7 @@ struct ZeroOnePlan {
 
   bool is_local(uint64_t step) const { return step > var_freeze_step; }
 
-  // At most log2(step) iterations.
+  // Takes at most log2(step) iterations.
   uint64_t var_interval(uint64_t step) const {
     uint64_t interval = 1, last = var_update_scaler;  // the step of the last update at this interval
     while (step > last) {

@@ -6,7 +6,7 @@
 
 GANNET_RULES_BEGIN
 
-// w <- p + k g, with the gradient already multiplied by k = rho / ||g||.
+// The move w <- p + k g, with the gradient already multiplied by k = rho / ||g||.
 template <class T>
 struct SamMoveRule {
   explicit SamMoveRule(const Step&) {}
@@ -15,7 +15,7 @@ struct SamMoveRule {
     param = param + move;
   }
 };
-// w <- p + k p^2 g
+// The adaptive move w <- p + k p^2 g.
 template <class T>
 struct SamAdaptiveMoveRule {
   explicit SamAdaptiveMoveRule(const Step&) {}
@@ -109,10 +109,10 @@ class Sam : public SamUpdateOptimizer {
  public:
   using SamUpdateOptimizer::SamUpdateOptimizer;
   uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_PERTURBS; }
-  // Squares of the gradient or, with adaptive, of parameter * gradient.
+  // One sum: the squares of the gradient or, if adaptive, of parameter * gradient.
   std::vector<gannet_sum_spec> wanted_sums() const { return {sdk::sum_to_perturb(GANNET_SUM_OF_MODEL)}; }
 
-  // The blocks of a tensor are added in order.
+  // Sums the blocks in parallel, and then adds the sums of a tensor's blocks in order.
   void sums(const gannet_update_args& args, uint32_t, double* sums) {
     blocks_.clear();
     for (uint64_t s = 0; s < args.segment_count; ++s) {
@@ -132,7 +132,7 @@ class Sam : public SamUpdateOptimizer {
   }
 
   void perturb(const gannet_update_args& args) {
-    const double norm = args.segment_count > 0 ? std::sqrt(args.sums[0]) : 0;  // of the model: the same in every row
+    const double norm = args.segment_count > 0 ? std::sqrt(args.sums[0]) : 0;  // of the model, so it is the same in every row
     const double rho = args.hyper[kRho];
     const uint64_t size = element_bytes(args.param_dtype);
     parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {
@@ -148,16 +148,16 @@ class Sam : public SamUpdateOptimizer {
   }
 
  private:
-  static constexpr size_t kRho = 3;  // of the dynamic params: lr, momentum, weight_decay, rho
+  static constexpr size_t kRho = 3;  // index among the dynamic params: lr, momentum, weight_decay, rho
   struct Types {
     using BFloat16 = sdk::BFloat16;
     using Half = sdk::Float16;
   };
   struct Block {
-    uint64_t segment, begin, end;  // elements of the range
+    uint64_t segment, begin, end;  // `begin` and `end` are indices in the range
     double squares;
   };
-  // In fp64, in lanes that a compiler can vectorize, and always in the same order.
+  // Sums in fp64, in lanes that a compiler can vectorize, and always in the same order.
   template <class G, class T>
   static double squares_of(const G* grad, const T* param, double scale, uint64_t begin, uint64_t end) {
     double lanes[8] = {};
@@ -171,7 +171,7 @@ class Sam : public SamUpdateOptimizer {
     for (; i < end; ++i) lanes[(i - begin) & 7] += value(i) * value(i);
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   }
-  std::vector<Block> blocks_;  // reused between calls, so that a step allocates nothing
+  std::vector<Block> blocks_;  // kept between calls, so that a step allocates nothing
 };
 
 }  // namespace gannet::rules

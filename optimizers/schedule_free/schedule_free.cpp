@@ -70,7 +70,8 @@ struct ScheduleFree {
   }
 };
 
-// x = y + (1 - 1/b1) (z - y). z is passed as the gradient, and y is in the copy that x overwrites.
+// Computes x = y + (1 - 1/b1) (z - y). z is passed as the gradient, and y is in the copy that x
+// overwrites.
 template <class T>
 struct AverageRule {
   T share;

@@ -1,5 +1,5 @@
 // The weight of a step in Schedule-Free's average of iterates, computed in double on the host, and
-// the values kept between steps.
+// the values that are kept between steps.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace gannet::rules {
 
-// Indices of the states: two per element, then those of the whole group.
+// The indices of the states: first two per element, then those of the whole group.
 enum ScheduleFreeState : uint64_t {
   kAverageBase = 0,
   kSecondMoment = 1,
@@ -20,11 +20,11 @@ enum ScheduleFreeState : uint64_t {
 
 struct ScheduleFreeWeight {
   double lr;            // including warm-up
-  double weight_sum;    // of all steps up to and including this one
-  double largest_rate;  // so far
+  double weight_sum;    // sum over all steps up to and including this one
+  double largest_rate;  // the largest learning rate so far
   double share;         // of this step's iterate in the average: weight / weight_sum
 
-  // `steps`, `weight_sum_before`, `largest_before`: values before this step.
+  // `steps`, `weight_sum_before` and `largest_before` are the values before this step.
   ScheduleFreeWeight(double rate, double warmup_steps, double power_of_step, double power_of_rate, int64_t steps,
                      double weight_sum_before, double largest_before) {
     const double step = static_cast<double>(steps) + 1;
@@ -36,8 +36,8 @@ struct ScheduleFreeWeight {
   }
 };
 
-// y and z depend on the first beta, so a resumed run keeps it: a different one in the config would
-// compute a wrong x from them.
+// y and z depend on the first beta, so a resumed run keeps it: with a different one from the
+// config, the x computed from them would be wrong.
 inline double first_beta(double kept, double of_config) { return kept != 0 ? kept : of_config; }
 
 }  // namespace gannet::rules

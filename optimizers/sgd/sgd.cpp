@@ -31,7 +31,7 @@ template <class T, bool kNesterov>
 struct MomentumRule : SgdGradient<T> {
   using Number = T;
   static constexpr const char* kStates[] = {"momentum_buffer"};
-  T momentum;    // in Nesterov's step
+  T momentum;    // the momentum in Nesterov's step
   T keep, take;  // buffer <- keep buffer + take g; the first step sets the buffer to the gradient
 
   explicit MomentumRule(const Step& s) : SgdGradient<T>(s), momentum(static_cast<T>(s("momentum"))) {

@@ -5,7 +5,8 @@
 
 GANNET_RULES_BEGIN
 
-// h <- b2 h + (1-b2) s^2, with h passed as the parameter and the second gradient s as the gradient.
+// Computes h <- b2 h + (1-b2) s^2, with h passed as the parameter and the second gradient s as the
+// gradient.
 template <class T>
 struct SophiaHessianRule {
   T beta2, one_minus_beta2;

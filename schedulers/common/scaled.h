@@ -1,6 +1,6 @@
-// Shared base of the schedules of transformers. The learning rate is a factor of the group's own
-// rate: a function of the number of updates applied, with a linear warm-up from 0. (DeepSpeed's
-// schedules are in schedule.h.)
+// The shared base of transformers' schedules. The learning rate is a factor times the group's own
+// rate; the factor is a function of the number of updates applied, with a linear warm-up from 0.
+// (DeepSpeed's schedules are in schedule.h.)
 #pragma once
 
 #include <algorithm>
@@ -31,14 +31,14 @@ class Scaled : public sdk::SchedulerBase {
            ": the warm-up is cut off");
   }
 
-  // 0: the length comes from the query.
+  // Returns 0 if the param is not given; the length then comes from the query.
   static int64_t total_in(const sdk::Params& params) {
     return params.has("total_num_steps") ? params.integer("total_num_steps") : 0;
   }
 
-  // Updates applied before the queried one, which is transformers' index.
+  // Returns the number of updates applied before the queried one, which is transformers' index.
   int64_t index(const gannet_schedule_query& query) const {
-    if (has_end_) total(query);  // also in the warm-up: fails at once if the length is unknown
+    if (has_end_) total(query);  // in the warm-up too, so that it fails at once if the length is unknown
     return static_cast<int64_t>(query.step);
   }
   static double own_rate(const gannet_schedule_query& query) { return sdk::base_value(query, GANNET_ROLE_LEARNING_RATE); }
@@ -47,11 +47,12 @@ class Scaled : public sdk::SchedulerBase {
   int64_t warmup_steps() const { return warmup_; }
   bool is_warming_up(int64_t i) const { return i < warmup_; }
   double warmup(int64_t i) const { return static_cast<double>(i) / static_cast<double>(std::max<int64_t>(1, warmup_)); }
-  // Progress of the updates after the warm-up: 0 at its end, 1 at total_num_steps, more beyond it.
+  // Returns the progress of the updates after the warm-up: 0 at its end, 1 at total_num_steps, more
+  // beyond that.
   double progress(const gannet_schedule_query& query, int64_t i) const {
     return static_cast<double>(i - warmup_) / static_cast<double>(std::max<int64_t>(1, total(query) - warmup_));
   }
-  // The length in the param, else that of the run; 0 if neither is known.
+  // Returns the length in the param, or else that of the run; 0 if neither is known.
   static int64_t total_of(int64_t param, const gannet_schedule_query& query) {
     return param > 0 ? param : static_cast<int64_t>(sdk::total_steps(query));
   }
@@ -72,8 +73,8 @@ class Scaled : public sdk::SchedulerBase {
 // Half a cosine: falls from 1 to 0 as x goes from 0 to 1.
 inline double half_cosine(double x) { return 0.5 * (1 + std::cos(kPi * x)); }
 
-// The minimum of a falling rate, given as an absolute rate or as a ratio of the group's own rate:
-// exactly one of the two.
+// The minimum of a falling rate. Exactly one of two params gives it: as an absolute rate, or as a
+// ratio of the group's own rate.
 class Least {
  public:
   static constexpr gannet_param_spec kRate = sdk::at_least(
@@ -87,7 +88,7 @@ class Least {
                                                             : "neither min_lr nor min_lr_rate is given: give one of the two");
     value_ = params.number(is_ratio_ ? "min_lr_rate" : "min_lr");
   }
-  // The minimum as a ratio of `own`. A group with rate 0 stays at 0.
+  // Returns the minimum as a ratio of `own`. A group whose rate is 0 stays at 0.
   double ratio(double own) const { return is_ratio_ ? value_ : own > 0 ? value_ / own : 0; }
 
  private:

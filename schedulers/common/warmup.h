@@ -1,8 +1,8 @@
-// The warm-up curve: from 0 to 1 over warmup_num_steps, logarithmic or linear.
+// The warm-up curve, which rises from 0 to 1 over warmup_num_steps, logarithmically or linearly.
 //
 // DeepSpeed sets the first rate at construction and again at the first step, so the first two
 // updates use it. Without repeat_first_step every update has its own rate, as in transformers,
-// where the warm-up may also last 0 or 1 updates.
+// where the warm-up may also last for only 0 or 1 updates.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class Warmup {
       : steps_(params.integer("warmup_num_steps")),
         linear_(params.text("warmup_type") == "linear"),
         repeats_(repeats_first_step) {
-    if (repeats_ || !linear_) steps_ = std::max<int64_t>(2, steps_);  // so that ln(steps) divides
+    if (repeats_ || !linear_) steps_ = std::max<int64_t>(2, steps_);  // so that the division by ln(steps) is possible
     const std::string type = params.text("warmup_type");
     if (type != "log" && type != "linear")
       host.warn("warmup_type '" + type + "' is neither log nor linear: log is used, as DeepSpeed does");

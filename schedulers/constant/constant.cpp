@@ -1,4 +1,4 @@
-// constant: every update uses each group's own learning rate. For programs that must name a
+// constant: every update uses each group's own learning rate. It is for programs that must name a
 // schedule.
 #include <gannet/sdk.hpp>
 
@@ -7,7 +7,7 @@ namespace {
 
 class Constant : public sdk::SchedulerBase {
  public:
-  static constexpr const gannet_param_spec* kParams = nullptr;  // none; an array cannot be empty
+  static constexpr const gannet_param_spec* kParams = nullptr;  // there are none, and an array cannot be empty
 
   Constant(const sdk::HostServices& host, const sdk::Params&, uint32_t) : SchedulerBase(host) {}
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {

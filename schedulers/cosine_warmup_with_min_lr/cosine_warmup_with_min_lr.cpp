@@ -1,7 +1,7 @@
 // cosine_warmup_with_min_lr: a linear warm-up that begins above 0, then a cosine down to min_lr.
 //
-// Follows transformers: the warm-up reaches the group's own rate at its last update, the cosine
-// begins one update in, and from total_num_steps - 1 on it rises again.
+// This follows transformers: the warm-up reaches the group's own rate at its last update, the
+// cosine begins one update in, and from total_num_steps - 1 on it rises again.
 #include "schedulers/common/scaled.h"
 
 namespace gannet::schedulers {

@@ -1,5 +1,5 @@
-// inverse_sqrt: a linear warm-up, then the inverse square root of the number of updates, without an
-// end.
+// inverse_sqrt: a linear warm-up, then the inverse square root of the number of updates; the
+// schedule has no end.
 #include "schedulers/common/scaled.h"
 
 namespace gannet::schedulers {

@@ -1,4 +1,4 @@
-// LRRangeTest (Smith 2017): lr_i = min (1 + rate x) with x = (i + 1) / step_size, or its floor.
+// LRRangeTest (Smith 2017): lr_i = min (1 + rate x), where x is (i + 1) / step_size, or its floor.
 #include <cmath>
 
 #include "schedulers/common/schedule.h"
@@ -31,7 +31,7 @@ class LrRangeTest : public Schedule {
   }
 
  private:
-  std::vector<double> min_lr_;  // [groups]
+  std::vector<double> min_lr_;  // one per group
   double size_, rate_;
   bool staircase_;
 };

@@ -1,7 +1,7 @@
 // OneCycle (Smith 2018): the lr rises and falls once while beta1 falls and rises, then the lr
 // decays.
 //
-// Follows DeepSpeed, since tuned runs depend on it: cycle_momentum also sets beta2, to 0.99;
+// This follows DeepSpeed, since tuned runs depend on it: cycle_momentum also sets beta2, to 0.99;
 // construction sets beta1 to cycle_min_mom although the first step is near cycle_max_mom; and
 // decay_mom_rate makes the momentum grow, not fall.
 #include <cmath>
@@ -49,7 +49,7 @@ class OneCycle : public Schedule {
     mom_rate_ = params.number("decay_mom_rate");
   }
 
-  // If the optimizer has no momentum, DeepSpeed logs that it is not cycled, and continues.
+  // If the optimizer has no momentum, DeepSpeed logs that it does not cycle it, and continues.
   uint64_t optional_roles() const { return momentum_ ? sdk::bit_of(GANNET_ROLE_BETA1) | sdk::bit_of(GANNET_ROLE_BETA2) : 0; }
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const double min = min_lr_.at(query.group), max = max_lr_.at(query.group);
@@ -81,7 +81,7 @@ class OneCycle : public Schedule {
     return x <= top ? x / top : (x - 1) / (top - 1);
   }
 
-  std::vector<double> min_lr_, max_lr_;  // [groups]
+  std::vector<double> min_lr_, max_lr_;  // one per group
   double lr_rate_, first_, second_, first_stairs_, second_stairs_, decay_size_;
   double min_mom_, max_mom_, mom_rate_;
   bool momentum_;

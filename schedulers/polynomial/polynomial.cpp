@@ -16,7 +16,7 @@ class Polynomial : public Scaled {
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const int64_t i = index(query);
     const double own = own_rate(query);
-    if (own == 0) return rate(0);  // a frozen group
+    if (own == 0) return rate(0);  // the group is frozen
     if (own <= end_)
       throw sdk::Failure(GANNET_INVALID_ARGUMENT,
                          "lr_end " + std::to_string(end_) + " is not below the learning rate of parameter group " +

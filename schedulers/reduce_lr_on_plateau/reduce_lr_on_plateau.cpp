@@ -1,4 +1,4 @@
-// ReduceLROnPlateau with the parameters and semantics of
+// ReduceLROnPlateau, with the parameters and semantics of
 // torch.optim.lr_scheduler.ReduceLROnPlateau. The learning rate is reduced by a factor when the
 // metric has stopped improving. The program calls scheduler->step(metric) once per evaluation.
 #include <algorithm>
@@ -80,7 +80,7 @@ class ReduceLrOnPlateau : public sdk::SchedulerBase {
 
   bool is_min_, is_relative_;
   double factor_, threshold_, eps_, patience_, cooldown_;
-  std::vector<double> min_lr_;  // [groups]
+  std::vector<double> min_lr_;  // one per group
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // WarmupCosineLR: ratios of each group's own lr; a warm-up, then half a cosine down to cos_min_ratio at i = total - 1.
 //
-// Follows DeepSpeed: the lr at construction is 0 regardless of warmup_min_ratio, and a linear
+// This follows DeepSpeed: the lr at construction is 0 regardless of warmup_min_ratio, and a linear
 // warm-up never reaches ratio 1 (it ends at (N-1)/N and the cosine begins one step in).
 #include "schedulers/common/warmup.h"
 

@@ -45,7 +45,7 @@ class WarmupDecayLr : public Schedule {
 
   Warmup warmup_;
   int64_t total_;
-  std::vector<double> min_lr_, max_lr_;  // [groups]; max_lr_ empty: the group's own lr
+  std::vector<double> min_lr_, max_lr_;  // one per group; if max_lr_ is empty, the group's own lr is the maximum
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ class WarmupLr : public Schedule {
 
  private:
   Warmup warmup_;
-  std::vector<double> min_lr_, max_lr_;  // [groups]; max_lr_ empty: the group's own lr
+  std::vector<double> min_lr_, max_lr_;  // one per group; if max_lr_ is empty, the group's own lr is the maximum
 };
 
 }  // namespace

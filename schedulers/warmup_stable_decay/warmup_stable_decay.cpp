@@ -1,5 +1,5 @@
-// warmup_stable_decay: three stages, each with its number of updates: warm-up to the group's own
-// rate, constant, decay to min_lr_ratio.
+// warmup_stable_decay: three stages, each with its own number of updates: a warm-up to the group's
+// own rate, a constant rate, and a decay to min_lr_ratio.
 #include <optional>
 
 #include "schedulers/common/scaled.h"
@@ -48,7 +48,7 @@ class WarmupStableDecay : public Scaled {
   }
 
  private:
-  // The given number, or the updates that remain of the run after the other stages.
+  // Returns the given number, or else the number of the run's updates that the other stages leave.
   int64_t stable_steps(const gannet_schedule_query& query) const {
     if (stable_) return *stable_;
     const int64_t total = total_of(total_, query);

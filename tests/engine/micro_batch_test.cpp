@@ -18,7 +18,7 @@ const Dict kFour = config_with({{"gradient_accumulation_steps", 4}, {"gradient_c
 
 // The step of a pipeline's first stage: two forwards, then a backward and a forward in turn.
 StepResult train_batch(Engine<NetImpl>& engine, int64_t first) {
-  MicroBatches batch(engine, "train_batch");
+  MicroBatches batch(engine);
   const int64_t count = batch.count();
   std::vector<at::Tensor> losses(static_cast<size_t>(count));
   StepResult result;
@@ -71,7 +71,7 @@ TEST(MicroBatches, RootsWithGradientsOfTheirOwnAreABackward) {
   const auto loop = initialize(plain, {.config = config_with({})}).engine;
   const auto [x, y] = make_batch(0, 4);
   {
-    MicroBatches batch(*engine, "train_batch");
+    MicroBatches batch(*engine);
     at::Tensor output;
     batch.forward([&, x = x] { output = net->predict(x); });
     at::Tensor cut = output.detach().requires_grad_(true);  // what the next stage would have received
@@ -93,7 +93,7 @@ TEST(MicroBatches, AnExceptionGivesTheStepUpUntilALoad) {
   const at::Tensor before = flat_parameters(*net).clone();
   EXPECT_THROW(
       {
-        MicroBatches batch(*engine, "train_batch");
+        MicroBatches batch(*engine);
         batch.forward([] { throw std::runtime_error("a layer fails"); });
       },
       std::runtime_error);
@@ -110,15 +110,36 @@ TEST(MicroBatches, AnExceptionGivesTheStepUpUntilALoad) {
   EXPECT_TRUE(train_batch(*engine, 4).applied);
 }
 
-TEST(MicroBatches, AnEngineThatCouldNotTrainIsRefused) {
-  const auto engine = initialize(make_net(), {.config = config_with({}), .inference = true}).engine;
+std::string refused(Engine<NetImpl>& engine) {
   try {
-    MicroBatches batch(*engine, "train_batch");
-    ADD_FAILURE() << "it was allowed";
+    const MicroBatches batch(engine);
+    return "it was allowed";
   } catch (const Error& error) {
-    EXPECT_THAT(error.message(), HasSubstr("there is no optimizer"));
+    EXPECT_EQ(error.code(), ErrorCode::kOrder);
+    return error.message();
   }
-  EXPECT_EQ(engine->mean(1.0), 1.0) << "the engine is free again";
+}
+
+TEST(MicroBatches, AnEngineThatCouldNotStepIsRefusedAndStaysUsable) {
+  const auto inference = initialize(make_net(), {.config = config_with({}), .inference = true}).engine;
+  EXPECT_THAT(refused(*inference), HasSubstr("train_batch() was called, but there is no optimizer"));
+  EXPECT_EQ(inference->mean(1.0), 1.0) << "the engine is free again";
+
+  const auto engine = initialize(make_net(), {.config = kFour}).engine;
+  {
+    const EngineBase::NoSync scope(*engine);
+    EXPECT_THAT(refused(*engine), HasSubstr("train_batch() was called inside no_sync()"));
+  }
+  engine->eval();
+  EXPECT_THAT(refused(*engine), HasSubstr("train_batch() was called in evaluation mode"));
+  engine->train();
+  const auto [x, y] = make_batch(0, 4);
+  engine->backward(engine->forward(x, y));
+  EXPECT_THAT(refused(*engine), HasSubstr("train_batch() was called in the middle of step 1"));
+  engine->step();
+  EXPECT_THAT(refused(*engine), HasSubstr("in the middle of step 1")) << "one of four micro-batches has ended";
+  engine->zero_grad();
+  EXPECT_TRUE(train_batch(*engine, 0).applied);
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ TEST(Gpt2, the_padding_is_in_no_file) {
 }
 
 TEST(Gpt2, products_are_widened_only_where_the_processor_lacks_them) {
-  const Products none{}, dot{.bf16 = true}, all{.bf16 = true, .fp16 = true};
+  const ProductSupport none{}, dot{.bf16 = true}, all{.bf16 = true, .fp16 = true};
   EXPECT_EQ(product_dtype(at::kBFloat16, none), at::kFloat);
   EXPECT_EQ(product_dtype(at::kHalf, none), at::kFloat);
   EXPECT_EQ(product_dtype(at::kBFloat16, dot), at::kBFloat16);  // AMD's and Intel's dot products, and AMX

@@ -62,7 +62,7 @@ TEST(RowBlocks, CoverAPartOnceEachInItsRow) {
     const rules::RowBlocks blocks(segment(50, cut.first, cut.last - cut.first, cut.columns, cut.rows));
     std::vector<int> seen(cut.last - cut.first);
     for (uint64_t b = 0; b < blocks.count(); ++b) {
-      const rules::Row row = blocks[b];
+      const rules::RowRange row = blocks[b];
       ASSERT_LE(row.end - row.begin, rules::RowBlocks::kColumns);
       for (uint64_t i = row.begin; i < row.end; ++i) {
         const uint64_t element = i - 50 + cut.first;

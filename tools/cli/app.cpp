@@ -21,7 +21,7 @@ void check_commands(CLI::App* app, int argc, char** argv) {
   std::string so_far = "gannet";
   for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
     const auto commands = app->get_subcommands(nullptr);
-    if (commands.empty()) return;  // what follows are the command's own arguments
+    if (commands.empty()) return;  // the rest are the command's own arguments
     std::vector<std::string> names;
     for (const CLI::App* command : commands) names.push_back(command->get_name());
     const auto found = std::find(names.begin(), names.end(), argv[i]);

@@ -7,7 +7,7 @@ class App;
 
 namespace gannet::cli {
 
-// The program's exit code: 0, the command's own, or that of the error.
+// Returns the program's exit code: 0, the command's own exit code, or that of the error.
 int parse_and_run(CLI::App& app, int argc, char** argv);
 
 }  // namespace gannet::cli

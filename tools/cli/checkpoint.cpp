@@ -1,4 +1,5 @@
-// gannet checkpoint list | verify | show | export: inspects a folder of checkpoints without the program that saved it.
+// gannet checkpoint list | verify | show | export: inspects a folder of checkpoints without the
+// program that saved it.
 #include "checkpoint/checkpoint.h"
 
 #include <c10/core/ScalarType.h>
@@ -175,7 +176,7 @@ void export_weights(const CheckpointArguments& arguments) {
   for (const std::string& line : exported.left_out) std::cout << "  left out: " << line << '\n';
 }
 
-// DeepSpeed's script of the same name, with the same arguments.
+// Adds the equivalent of DeepSpeed's script of the same name, with the same arguments.
 void add_zero_to_fp32(CLI::App& app) {
   auto arguments = std::make_shared<CheckpointArguments>();
   auto* command = app.add_subcommand(

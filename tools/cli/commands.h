@@ -1,4 +1,5 @@
-// The commands of the binary `gannet`: each adds itself to the parser; a command's callback throws gannet::Error on failure.
+// The commands of the binary `gannet`: each adds itself to the parser; a command's callback throws
+// gannet::Error on failure.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +17,8 @@ void add_estimate(CLI::App& app);                                    // estimate
 void add_plugins(CLI::App& app);                                     // plugins list | info
 void add_report(CLI::App& app);                                      // report: a page or a summary of a metrics file
 void add_run(CLI::App& app);                                         // run: starts ranks
-// Removes the optional `--` between the options of run and PROGRAM: the parser would end the command there.
+// Removes the optional `--` between the options of run and PROGRAM: the parser would end the
+// command there.
 void drop_separator(const CLI::App& app, std::vector<std::string>& arguments);
 void add_shell(CLI::App& app);     // completion, help
 void add_schedule(CLI::App& app);  // schedule: a schedule as CSV

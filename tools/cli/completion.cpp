@@ -26,8 +26,8 @@ std::string names_of_options(const CommandInfo& command) {
   return join(names, " ");
 }
 
-// The scripts' word for the kind of a value: its fixed choices, or what the shell itself can
-// complete.
+// The scripts' word for what can complete an option's value: its fixed choices, or a kind that the
+// shell itself can complete, such as files.
 std::string kind_of(const OptionInfo& option) {
   if (!option.choices.empty()) return "words:" + join(option.choices, " ");
   switch (option.takes) {
@@ -42,7 +42,7 @@ std::string kind_of(const OptionInfo& option) {
   }
 }
 
-// Tables, shared by bash and zsh, of what may follow each command.
+// Shell functions, shared by bash and zsh, that print what may follow each command:
 //   _gannet_commands PATH, _gannet_options PATH, _gannet_value PATH OPTION, _gannet_positional PATH NUMBER
 std::string tables(const CommandInfo& root) {
   std::string commands, options, values, positionals;
@@ -209,7 +209,8 @@ complete -c gannet -f
   for (const CommandInfo* command : all_of(root)) {
     const std::string below = command == &root ? "" : command->path.substr(root.path.size() + 1);
     const std::string here = "complete -c gannet -n " + shell_quoted("__gannet_at " + below);
-    // Deeper commands are not this one: `config check` is not `config`.
+    // Excludes deeper commands: after `config check`, the commands of `config` are no longer
+    // offered.
     for (const CommandInfo& one : command->commands) {
       std::string beside = "__gannet_at " + below;
       for (const CommandInfo& other : command->commands)

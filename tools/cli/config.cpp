@@ -24,7 +24,7 @@ namespace {
 
 struct ConfigCommandArguments {
   std::string file;
-  int64_t world_size = 0;  // taken from the environment or the batch sizes
+  int64_t world_size = 0;  // 0: taken from the environment or the batch sizes
   std::vector<std::string> assignments;
   bool as_json = false, no_plugins = false;
   std::string arguments_file, model_file;  // for `resolve`: the files that fill "auto" values
@@ -63,7 +63,7 @@ void check(const ConfigCommandArguments& options) {
   throw CLI::RuntimeError(is_plugins ? found.mistakes.front().exit_code() : 2);
 }
 
-// A value that only the run's data determine is not a number yet.
+// Shows "auto" for a value that is known only when the run has its data.
 Value shown(const config::EffectiveValue& line) { return line.origin == kKnownLater ? Value("auto") : line.value; }
 
 void print_json(const config::ResolvedConfig& resolved) {

@@ -1,4 +1,5 @@
-// gannet estimate: the memory of a model on each rank for every ZeRO stage and offload, and whether it fits this machine.
+// gannet estimate: the memory of a model on each rank for every ZeRO stage and offload, and whether
+// it fits this machine.
 #include "estimate/estimate.h"
 
 #include <gannet/error.h>
@@ -24,7 +25,7 @@ struct EstimateArguments {
   int64_t micro_batch = 1;
 };
 
-// "1.3B", "124M", "350k", "7e9" or a plain number of elements.
+// Parses a number of elements: "1.3B", "124M", "350k", "7e9" or a plain number.
 uint64_t count_of(const std::string& option, const std::string& text) {
   constexpr std::pair<const char*, double> kUnits[] = {{"", 1}, {"k", 1e3}, {"m", 1e6}, {"b", 1e9}, {"g", 1e9}, {"t", 1e12}};
   double number = 0;

@@ -38,7 +38,7 @@ std::string head_of(const OptionInfo& option) {
   return join(option.names, ", ") + (option.value.empty() ? "" : formatted(" {}", option.value));
 }
 
-// "ranks to start (1 to 4096; default: 1)"
+// An option's meaning and its remarks: "ranks to start (1 to 4096; default: 1)".
 std::string meaning_of(const OptionInfo& option) {
   std::vector<std::string> remarks;
   if (!option.range.empty()) remarks.push_back(option.range);

@@ -9,7 +9,8 @@
 
 namespace gannet::cli {
 
-// Purpose, usage, commands, options with units and defaults, then the footer: examples and exit codes.
+// The help text of a command: purpose, usage, commands, options with units and defaults, then the
+// footer with examples and exit codes.
 std::string help_text(const CommandInfo& command);
 
 // The whole tree as one page in man's macros: gannet(1).
@@ -21,8 +22,8 @@ const char* footer_of(const std::string& path);
 // Gives the parser and all its commands help in this form.
 void use_our_help(CLI::App& app);
 
-// The parser's error in Gannet's words, with the next step: the argument, its place, and the
-// nearest valid one.
+// Puts the parser's error into Gannet's words, with the argument at fault, the command, the nearest
+// valid name or value, and the next step.
 Error usage_error(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace gannet::cli

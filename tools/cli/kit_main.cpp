@@ -1,4 +1,5 @@
-// The program gannet-kit, in libexec/gannet: the commands of `gannet plugins` that need no LibTorch (kit_commands.h).
+// The program gannet-kit, in libexec/gannet: the commands of `gannet plugins` that need no LibTorch
+// (kit_commands.h).
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <vector>

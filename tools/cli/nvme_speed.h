@@ -1,4 +1,5 @@
-// Measures the offload plugin "nvme" on a folder's drive with given settings: speed, and processor time.
+// Measures the offload plugin "nvme" on a folder's drive with given settings: speed, and processor
+// time.
 #pragma once
 
 #include <gannet/value.h>
@@ -24,18 +25,18 @@ struct NvmePoint {
 struct NvmeSpeed {
   NvmePoint point;
   double write_gb_s = 0, read_gb_s = 0;                      // 10^9 bytes
-  double write_cpu_ms_per_gib = 0, read_cpu_ms_per_gib = 0;  // of this process, user and system
+  double write_cpu_ms_per_gib = 0, read_cpu_ms_per_gib = 0;  // processor time of this process, user and system
 };
 
 struct NvmeRun {
   std::string folder;
   uint64_t bytes = 1u << 30;
   bool checksum = true;
-  int rounds = 1;  // each writes everything and reads everything; the result is the median
+  int rounds = 1;  // each round writes everything, then reads it; the result is the median
 };
 
-// Measures as the engine uses the plugin: opened through the registry, with two requests of up to
-// 64 MiB in flight. A warm-up pass first writes the drive's blocks once.
+// Uses the plugin as the engine does: opens it through the registry, and keeps two requests of up
+// to 64 MiB in flight. A warm-up pass first writes the drive's blocks once.
 NvmeSpeed measure_nvme(const plugin::Plugin& plugin, const Host& host, const NvmeRun& run, const NvmePoint& point);
 
 // The fastest point for reads and writes together; among those within 3% of it, the one with the

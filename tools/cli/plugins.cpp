@@ -1,5 +1,5 @@
-// gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in plugin_info.cpp, `check`
-// and `new` in kit_commands.cpp.
+// gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in
+// plugin_info.cpp, `check` and `new` in kit_commands.cpp.
 #include <gannet/error.h>
 
 #include <chrono>
@@ -41,7 +41,7 @@ std::vector<ListedPlugin> promised(const Candidate& candidate) {
   return rows;
 }
 
-// Runs in the child process, because opening a file runs its code.
+// Runs in a child process, because opening a file runs its code.
 std::string opened(Registry& registry, const Candidate& candidate) {
   List rows;
   try {
@@ -70,7 +70,8 @@ std::string look_inside(Registry& registry, const Candidate& candidate, std::chr
   return "";
 }
 
-// One line for each row; a later file that provides the same is shadowed.
+// Lists one plugin in each line. If a file above provides the same plugin, the line says that this
+// one is not used.
 class PluginListing {
  public:
   explicit PluginListing(bool verbose)

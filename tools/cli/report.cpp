@@ -1,4 +1,5 @@
-// gannet report METRICS.jsonl [-o report.html] | --text: the report of a training run, from its metrics file.
+// gannet report METRICS.jsonl [-o report.html] | --text: the report of a training run, from its
+// metrics file.
 #include "report/report.h"
 
 #include <gannet/error.h>

@@ -121,7 +121,7 @@ void drop_separator(const CLI::App& app, std::vector<std::string>& arguments) {
       return;
     }
     const CLI::Option* option = command->get_option_no_throw(arguments[i]);
-    if (option && option->get_items_expected_max() > 0) ++i;  // its value; one after "=" is part of the same argument
+    if (option && option->get_items_expected_max() > 0) ++i;  // skip its value; a value after "=" is part of the same argument
   }
 }
 

@@ -1,4 +1,5 @@
-// gannet schedule CONFIG --steps N: the learning rate of each step under the config's schedule, as CSV.
+// gannet schedule CONFIG --steps N: the learning rate of each step under the config's schedule, as
+// CSV.
 #include <gannet/config.h>
 #include <gannet/error.h>
 
@@ -88,8 +89,8 @@ void print_schedule(const ScheduleArguments& arguments) {
       states.push_back(scheduler->advanced(states.size(), std::numeric_limits<double>::quiet_NaN(), states.back()));
     return states[step];
   };
-  // Without an optimizer's lr, the rate is known only if it does not depend on that lr: if two of
-  // them give the same rate.
+  // Without an optimizer's lr, the rate is known only if it does not depend on that lr, that is, if
+  // two different lrs give the same rate.
   auto at = [&](uint64_t step, uint32_t group) {
     const std::optional<double>& base_lr = base_lrs[group];
     const auto with_base = [&](double base) {
@@ -111,7 +112,7 @@ void print_schedule(const ScheduleArguments& arguments) {
       arguments.steps > 0 && at(1, 0)[GANNET_ROLE_BETA1].has_value();  // a continued schedule sets nothing at step 0
   std::ostringstream rows;                                             // printed whole or, after an error, not at all
   rows << (has_momentum ? "step,lr,momentum" : "step,lr");
-  for (size_t g = 1; g < base_lrs.size(); ++g) rows << ",lr_" << g;  // of the config's parameter groups
+  for (size_t g = 1; g < base_lrs.size(); ++g) rows << ",lr_" << g;  // one column for each of the config's parameter groups
   rows << '\n';
   for (uint64_t step = 0; step < arguments.steps; ++step) {
     const Scheduler::Values value = at(step, 0);

@@ -57,7 +57,7 @@ std::string line_of(const Object& object) {
 
 class Printer {
  public:
-  // Returns whether all of it fit.
+  // Returns false if the output was cut short at kMostLines.
   bool print(const std::string& name, const Object& object, size_t indent) {
     if (++lines_ > kMostLines) return false;
     std::cout << std::string(2 * indent, ' ') << name << (name.empty() ? "" : ": ") << line_of(object);

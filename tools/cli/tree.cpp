@@ -15,8 +15,8 @@ std::string upper(std::string text) {
   return text;
 }
 
-// The parser's type text: "UINT:INT in [1 - 4096]", "TEXT:{bf16,fp16}", "FLOAT:POSITIVE", or the
-// name given to type_name().
+// Reads the parser's text for a type: "UINT:INT in [1 - 4096]", "TEXT:{bf16,fp16}",
+// "FLOAT:POSITIVE", or the name given to type_name().
 void read_type(const std::string& type, OptionInfo& info) {
   const size_t colon = type.find(':');
   info.value = type.substr(0, colon);

@@ -1,5 +1,6 @@
-// The commands and options of `gannet` as plain values, read from the parser: help, the manual page, completion scripts and the
-// parser's error messages are all generated from this one tree, so that none of them can drift from the parser.
+// The commands and options of `gannet` as plain values, read from the parser: help, the manual
+// page, completion scripts and the parser's error messages are all generated from this one tree, so
+// that none of them can drift from the parser.
 #pragma once
 
 #include <string>

@@ -4,7 +4,8 @@
 //   const DeepSpeedReceipt receipt = import_deepspeed("run", "imported", {});     // run/latest names the tag
 //   std::cout << receipt.to_string();                                             // what was taken, and what was not
 //
-// Tensors are read while the checkpoint is written, block by block: only the files' pickles are held in memory.
+// Tensors are read while the checkpoint is written, block by block: only the files' pickles are
+// held in memory.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 
 namespace gannet::convert {
 
-// Adds to the receipt what was imported and what was left out. `client`: the tensors of
+// Adds to the receipt what was imported and what was left out. `client` receives the tensors of
 // client_state, by name.
 Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, DeepSpeedReceipt& receipt,
                  std::vector<checkpoint::Slice>& client);

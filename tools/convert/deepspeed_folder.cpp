@@ -37,8 +37,8 @@ bool holds_files(const fs::path& folder) {
   });
 }
 
-// "" if there is none. Reads only a small regular file: a FIFO would block, and a device has no
-// end.
+// The tag that `latest` names; "" if there is none. Reads only a small regular file: a FIFO would
+// block, and a device has no end.
 std::string latest(const fs::path& dir) {
   const fs::path path = dir / "latest";
   if (!is_there(path)) return "";
@@ -100,7 +100,7 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
 using FilesByRank = std::map<int64_t, std::string>;
 
 struct FolderFiles {
-  std::string model;                  // whole, at stages 0 to 2
+  std::string model;                  // the only file of the model at stages 0 to 2
   FilesByRank models, optimizers[2];  // [1]: with the prefix bf16_
 };
 

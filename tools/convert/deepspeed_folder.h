@@ -3,8 +3,8 @@
 //
 //   <dir>/latest                                                     the tag
 //   <dir>/<tag>/mp_rank_00_model_states.pt                           stages 0 to 2
-//   <dir>/<tag>/zero_pp_rank_<R>_mp_rank_00_model_states.pt          stage 3, each rank's
-//   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, each rank's
+//   <dir>/<tag>/zero_pp_rank_<R>_mp_rank_00_model_states.pt          stage 3, one per rank
+//   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, one per rank
 #pragma once
 
 #include <string>

@@ -1,9 +1,10 @@
 // ZeRO stages 1 to 3: cuts the flat buffers that the ranks share back into parameters.
 //
 // Stages 1 and 2, and BF16_Optimizer: a group's parameters are concatenated in the order of
-// param_shapes, padded, and split into `ranks` equal parts: element e of the group is element e %
-// part of rank e / part. Masters may lack the padding at the end; states have it. For a group of 3
-// elements, padded to 8, four ranks store masters of 2, 1, 0 and 0 elements and states of 2 each.
+// param_shapes, padded, and split into `ranks` equal parts of `part` elements: element e of the
+// group is element e % part of rank e / part. Masters may lack the padding at the end; states have
+// it. For a group of 3 elements, padded to 8, four ranks store masters of 2, 1, 0 and 0 elements
+// and states of 2 each.
 // Stage 3: every rank has ceil(numel / ranks) elements of each parameter, concatenated over all
 // sub-groups; the last ones are padding.
 #include <algorithm>
@@ -33,13 +34,15 @@ std::vector<NamedShape> shapes_of(const files::Node& group) {
   throw Error(ErrorCode::kMismatch, formatted("{}: {}", place.file()->path(), what), "are the files of one save, and whole?");
 }
 
-// One flat buffer over all ranks, with its states, which hold the same elements under each name.
+// A flat buffer of fp32 masters and its optimizer states, each concatenated from pieces: one
+// group's partitions on all ranks (stages 1 and 2), or all sub-groups of one rank (stage 3).
+// Element i of a state belongs to element i of the masters; a state may have padding at the end.
 struct FlatStates {
   files::ConcatenatedTensors masters;
   std::map<std::string, files::ConcatenatedTensors> states;
   c10::ScalarType dtype = c10::kFloat;
 
-  // `numel`: of the buffer, with the padding that the states have.
+  // `numel`: the size of the buffer, including the padding of the states.
   void add(const files::Node& master, const std::map<std::string, files::Node>& tensors, const std::set<std::string>& names,
            int64_t numel) {
     dtype = master_dtype(floating(master).dtype);
@@ -54,7 +57,8 @@ struct FlatStates {
   }
 };
 
-// Checks against DeepSpeed's own record of each parameter's offset in a rank's partition.
+// Checks the offsets that follow from the shapes against DeepSpeed's own record of each parameter's
+// offset in a rank's partition.
 void check_places(const files::Node& optimizer, size_t group, const std::vector<NamedShape>& shapes, int64_t rank, int64_t part) {
   const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
   if (!mappings) return;
@@ -97,7 +101,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       if (indices.size() != 1)
         differ(optimizers[r].groups()[g], formatted("a group of {} tensors, where ZeRO has one flat buffer", indices.size()));
       const int64_t numel = partitions[r][g].tensor().numel();
-      // Padding is at the end: on a rank that is followed only by empty ones.
+      // The padding is at the end: on a rank after which all others are empty.
       const bool is_last = r + 1 == ranks || partitions[r + 1][g].tensor().numel() == 0;
       tensors[r] = optimizers[r].tensors(indices[0], numel, is_last ? numel + alignment - 1 : numel, state.steps);
       for (const auto& [name, tensor] : tensors[r]) names.insert(name);

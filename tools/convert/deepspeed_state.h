@@ -15,8 +15,8 @@ struct ImportedTensor {
   std::string name;
   std::vector<int64_t> shape;
   c10::ScalarType dtype;
-  files::StoredPieces pieces;                         // of a trained tensor: its fp32 (or fp64) master
-  std::map<std::string, files::StoredPieces> states;  // of a trained tensor: "exp_avg" ...
+  files::StoredPieces pieces;                         // for a trained tensor, its fp32 (or fp64) master
+  std::map<std::string, files::StoredPieces> states;  // only for a trained tensor: "exp_avg" ...
 };
 
 struct DeepSpeedState {
@@ -26,7 +26,7 @@ struct DeepSpeedState {
   std::vector<std::pair<std::string, std::string>> aliases;  // a tied tensor's other name, and the name it is stored under
   std::vector<files::Node> groups;                           // the optimizer's param_groups
   std::vector<files::Node> scaler;                           // the object with the loss scale; empty: none
-  std::set<double> steps;                                    // the optimizer's step counts, of all its states
+  std::set<double> steps;                                    // the step counts in all of the optimizer's states
   std::vector<std::string> notes;                            // what was left out, and why
   bool has_states = false;
   bool frozen_excluded = false;  // the files have none: the save left them out, or, at stages 0 and 1, there were none
@@ -46,7 +46,7 @@ void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedStat
 // a tied one.
 void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state);
 
-// ---- shared by these
+// ---- shared by the functions above
 
 // The number of elements of a shape; throws Error(kCorrupt) if it is more than any memory holds.
 int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape);
@@ -61,7 +61,7 @@ class OptimizerStates {
   OptimizerStates() = default;
   explicit OptimizerStates(const files::Node& state_dict);
   const std::vector<files::Node>& groups() const { return groups_; }
-  std::vector<int64_t> indices(size_t group) const;  // of the group's parameters
+  std::vector<int64_t> indices(size_t group) const;  // the indices of the group's parameters
 
   // The state tensors of one parameter (or flat buffer); its step is added to `steps` instead.
   // Throws an error with the state's name if it has fewer than `least` or more than `most`

@@ -9,9 +9,9 @@
 
 namespace gannet::convert {
 
-// Returns nullopt if it contains something that a document cannot hold: tensors, objects, bytes,
-// strings that are not UTF-8, keys that are neither strings nor integers, nesting deeper than 64.
-// `fault` then says what and where.
+// Returns nullopt if the object contains something that a document cannot hold: tensors, objects,
+// bytes, strings that are not UTF-8, keys that are neither strings nor integers, nesting deeper
+// than 64. `fault` then says what and where.
 std::optional<Value> inert(const files::Node& node, std::string& fault);
 
 }  // namespace gannet::convert

@@ -1,4 +1,5 @@
-// Replaces prefixes of names, such as "transformer." by "". The first rule that matches a name is used.
+// Replaces prefixes of names, such as "transformer." by "". The first rule that matches a name is
+// used.
 #pragma once
 
 #include <gannet/error.h>

@@ -101,7 +101,7 @@ ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::sec
   // Wait for the child's own exit code or signal: it says more than ours would.
   if (reading == AnswerState::kBroken && !await_end(child, until)) reading = AnswerState::kTooLate;
   ::kill(-child, SIGKILL);  // the group, while its id cannot be reused
-  ::kill(child, SIGKILL);   // it may not have reached setsid
+  ::kill(child, SIGKILL);   // the child may not have reached setsid
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

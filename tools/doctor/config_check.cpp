@@ -30,7 +30,8 @@ bool has_auto(const Dict& params) {
   return std::any_of(params.entries().begin(), params.entries().end(), is_auto);
 }
 
-// Opens the plugins that `initialize` would open, in the same order, and continues where it would stop.
+// Opens the plugins that `initialize` would open, in the same order, and continues where
+// `initialize` would stop.
 class PluginCheck {
  public:
   PluginCheck(const Document& document, ConfigCheck& check, const config::Settings* settings)
@@ -88,7 +89,7 @@ class PluginCheck {
       for (const plugin::Plugin* best : registry_->accelerators_best_first()) try {
           if (open(best->name())) return;
         } catch (const Error&) {
-          // Not usable here; the next one.
+          // It is not usable here: try the next one.
         }
     try {
       open(is_auto ? "cpu" : wanted);
@@ -101,7 +102,7 @@ class PluginCheck {
     }
   }
 
-  // Decided by the files' notes: a plugin for a device that is missing here may not load.
+  // Reads the files' notes and opens no plugin: one for a device that is missing here may not load.
   bool has_comm_for(const std::string& device) const {
     const auto& candidates = registry_->candidates();
     return std::any_of(candidates.begin(), candidates.end(), [&](const plugin::Candidate& candidate) {
@@ -124,7 +125,7 @@ class PluginCheck {
     }
     std::string name = given_.comm.type;
     if (lower(name) == "auto") name = check_.world_size == 1 ? "local" : accelerator_ ? accelerator_->default_comm() : "";
-    if (name.empty()) return;  // the accelerator names it, and is not usable here
+    if (name.empty()) return;  // only the accelerator can name its comm, and it is not usable here
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_COMM, name, "", document_, "comm");
     params(plugin, "comm", given_.comm.params);
   }
@@ -203,8 +204,8 @@ class PluginCheck {
                   document_.origin_of("/scheduler").to_string(), given_.scheduler.type));
   }
 
-  // The schedule's error for its params or for the first update; some schedules notice only there
-  // what they lack.
+  // The schedule's error for its params or for the first update, since some schedules notice only
+  // at the first update what they lack.
   std::optional<Error> first_value(const plugin::Plugin& plugin, uint64_t total_steps) const {
     auto set = plugin::parse_params(plugin, given_.scheduler.params, position_in(document_, "scheduler"));
     const auto groups = static_cast<uint32_t>(1 + groups_of_names().size());
@@ -218,7 +219,7 @@ class PluginCheck {
   }
 
   const Document& document_;
-  const config::Settings given_;  // only the values of the rows, not resolved
+  const config::Settings given_;  // only the values that the config gives, not resolved
   ConfigCheck& check_;
   const config::Settings* settings_;  // null if the config could not be resolved
   const Host host_;

@@ -1,4 +1,5 @@
-// Checks a config without running it: the findings that `gannet config check` and `gannet doctor --config` print.
+// Checks a config without running it: the findings that `gannet config check` and `gannet doctor
+// --config` print.
 //
 //   const ConfigCheck check = check_config("ds_config.json", {.world_size = 2});
 //   if (check.mistakes.empty()) ...
@@ -23,12 +24,12 @@ struct ConfigCheckOptions {
 
 struct ConfigCheck {
   int64_t world_size = 1;
-  std::vector<Error> mistakes;       // all independent ones, keys first, then plugins
+  std::vector<Error> mistakes;       // all independent mistakes, those of keys first, then those of plugins
   std::vector<std::string> notices;  // legal, but worth knowing
-  bool is_partial = false;           // values were not compared with one another, since some are mistakes
+  bool is_partial = false;           // values were not compared with one another, since some are wrong
 };
 
-// Throws if the config cannot be checked: no such file, text that is not JSON.
+// Throws if the config cannot be checked because there is no such file, or its text is not JSON.
 ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options);
 
 // The world size from the options, else from WORLD_SIZE, else implied by the batch sizes.

@@ -14,7 +14,7 @@ namespace gannet::doctor {
 
 struct Fact {
   std::string name, text;
-  Value value = {};  // for programs, if it is more precise than the text: bytes, a count
+  Value value = {};  // for programs, if it is more precise than the text: a number of bytes, a count
 };
 
 struct Section {
@@ -57,7 +57,7 @@ struct Diagnosis {
 // Each adds its sections, problems and notes (software.cpp, machine.cpp, plugins.cpp, config.cpp).
 void look_at_software(Diagnosis& diagnosis);
 void look_at_machine(Diagnosis& diagnosis);
-void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience);  // per file; each runs in a child process
+void look_at_plugins(Diagnosis& diagnosis, std::chrono::seconds patience);  // patience: for each file, in a child process
 void look_at_config(Diagnosis& diagnosis, const std::string& file);
 
 }  // namespace gannet::doctor

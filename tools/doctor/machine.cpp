@@ -158,7 +158,7 @@ void look_at_network(Diagnosis& diagnosis, const Machine& machine) {
                    "ranks of this machine reach one another; other machines cannot");
 }
 
-// Names that a report must not contain.
+// Collects the names that a report must not contain.
 void collect_secrets(Diagnosis& diagnosis, const Machine& machine) {
   const auto add = [&](const char* text, const char* placeholder) {
     if (text && std::string_view(text).size() > 1) diagnosis.secrets.emplace_back(text, placeholder);

@@ -96,8 +96,8 @@ std::string info_of(const Plugin& found) {
   return out.str();
 }
 
-// A path begins with /, ./ or ../, ends with .so, or has a slash and is no "kind/name". A bare name
-// is never looked up in the current folder.
+// A path begins with /, ./ or ../, ends with .so, or has a slash and is not a "kind/name". A bare
+// name is never looked up in the current folder.
 bool is_path(const std::string& text) {
   const size_t slash = text.find('/');
   if (slash == std::string::npos) return false;

@@ -7,8 +7,9 @@
 
 namespace gannet::doctor {
 
-// Prints a plugin's declarations, read in a child process. Throws the errors of opening it, and Error(kPluginFault) if its
-// code ended that process. `as_json`: a JSON list of them (plugin_json.h).
+// Prints a plugin's declarations, read in a child process. Throws the errors of opening it, and
+// Error(kPluginFault) if its code ended that process. `as_json`: prints them as a JSON list
+// (plugin_json.h).
 void print_plugin_info(const std::string& name_or_path, bool as_json);
 
 inline const char* tier_name(uint32_t tier) { return tier == GANNET_TIER_PINNED ? "pinned" : "stable"; }

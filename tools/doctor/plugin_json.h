@@ -10,8 +10,8 @@ namespace gannet::doctor {
 
 // {"kind", "name", "version", "doc", "device", "tier", "abi", "file", "hash", "params": [{"name",
 // "type", "range", "default", "doc", "required", "nullable", "dynamic", "deprecated", "roles"}]}.
-// An optimizer also has a "description", taken from an object with the default params; null if
-// there is none (a param is required).
+// An optimizer also has a "description", taken from an object with the default params; null if no
+// such object can be created, since a param is required.
 Value plugin_json(const plugin::Plugin& plugin);
 
 }  // namespace gannet::doctor

@@ -30,7 +30,7 @@ bool is_for_a_driver(const std::string& message) {
 }
 
 // The params that a run gives the plugin if the config sets none, with a folder for nvme_path.
-// False: it requires others.
+// Returns false if the plugin requires other params.
 bool plain_params(const plugin::Plugin& plugin, Dict& params) {
   for (const auto* spec : plugin::specs_of(*plugin.descriptor)) {
     if (!(spec->flags & GANNET_PARAM_REQUIRED)) continue;
@@ -95,7 +95,8 @@ Dict line_of(const plugin::Plugin& plugin) {
   return line;
 }
 
-// Runs in the child process. Returns a list of plugins, or one line about the file.
+// Runs in a child process. Returns a list of the file's plugins or, if it cannot be opened, one
+// entry about the file.
 std::string describe(plugin::Registry& registry, const plugin::Candidate& candidate) {
   set_log_sink([](LogLevel, const std::string&) {});
   List lines;

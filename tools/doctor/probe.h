@@ -1,4 +1,5 @@
-// Tries a plugin file: opens it, checks it, and constructs each of its plugins once, as a run would.
+// Tries a plugin file: opens it, checks it, and constructs each of its plugins once, as a run
+// would.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,8 @@ struct ProbedFile {
   int64_t priority = GANNET_PRIORITY_UNSAID;
 };
 
-// Runs in a child process: a plugin that crashes is reported as broken, and its libraries are not loaded into this process.
+// Runs in a child process: a plugin that crashes is reported as broken, and its libraries are not
+// loaded into this process.
 ProbedFile probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience);
 
 }  // namespace gannet::doctor

@@ -1,4 +1,5 @@
-// Versions: Gannet, the LibTorch in this process and its path, compilers, the system; environment variables.
+// Reports the versions of Gannet, of the LibTorch in this process (with its path), of compilers and
+// of the system, and environment variables.
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <dlfcn.h>

@@ -24,7 +24,7 @@ struct Subject {
   // Another plugin of the same kind, known to be right (--reference); null: none.
   const plugin::Plugin* reference = nullptr;
   Dict reference_params;
-  double tolerance = 1e-6;  // relative, in the 2-norm, between the two
+  double tolerance = 1e-6;  // largest difference between the results of the two, relative, in the 2-norm
 
   plugin::ParamSet parsed() const { return plugin::parse_params(*plugin, params, {}); }
 };
@@ -45,7 +45,7 @@ struct Check {
   void (*run)(Subject&);
 };
 
-// In the order in which they run: the checks of every kind first.
+// The checks of a kind, in the order in which they run: first those that all kinds have.
 std::vector<Check> checks_of(gannet_kind kind);
 
 std::vector<Check> common_checks();

@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr char kEnd = '\0';  // ends the answer; no text contains it
 constexpr size_t kMostPrinted = 2000;
-int printed_to = -1;  // in the child
+int printed_to = -1;  // in the child: the file that holds its output
 
 std::string start_of(int file) {
   std::string text(kMostPrinted, '\0');
@@ -86,7 +86,7 @@ bool read_answer(int from, std::string& text, Clock::time_point until, bool& is_
 
 std::string where_of(const CheckPlaces& places) {
   if (places.faulting >= 0) return text_of(places.all[places.faulting]);
-  for (const CheckPlace& each : places.all)  // a hang or an exit: the thread that is in a call
+  for (const CheckPlace& each : places.all)  // after a hang or an exit, the thread that is in a call
     if (*each.call) return text_of(each);
   return text_of(places.all[0]);
 }
@@ -130,7 +130,7 @@ ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::sec
     ::usleep(1000);
   }
   ::kill(-child, SIGKILL);  // the group, while its id cannot be reused
-  ::kill(child, SIGKILL);   // it may not have reached setsid
+  ::kill(child, SIGKILL);   // the child may not have reached setsid
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -13,8 +13,8 @@ namespace gannet::kit {
 struct ChildAnswer {
   std::string text;     // what the body returned
   std::string failure;  // why there is no text
-  std::string where;    // what it was doing at that time (place.h)
-  std::string printed;  // on stdout and stderr, its beginning
+  std::string where;    // what the body was doing at that time (place.h)
+  std::string printed;  // the beginning of its output on stdout and stderr
   double seconds = 0;
 };
 

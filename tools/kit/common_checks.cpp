@@ -1,5 +1,5 @@
-// Checks of a plugin of any kind: it opens and creates quietly, checks its params, and leaves
-// nothing behind.
+// Checks, for a plugin of any kind, that opening its file and creating an object have no side
+// effects, that it checks its params, and that it leaves nothing behind.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ void create_quietly(Subject& subject) {
   const auto params = subject.parsed();
   CallOutcome outcome;
   const PluginObject object(*subject.plugin, params.view(), host.table(), outcome);
-  // This process has also opened the file.
+  // The output includes that of opening the file, which this process has done as well.
   if (const std::string text = printed_so_far(); !text.empty())
     throw CheckFailure(formatted("it printed: {}", printable(text.substr(0, 200), Lines::kMany)), "opening the file, or create",
                        "", "use the host's log (gannet_host::log), which knows the rank and the user's sink");
@@ -94,7 +94,8 @@ void require_refused(const Subject& subject, const Dict& params, const std::stri
   throw CheckFailure(formatted("{} is accepted", what), "params", "the schema refuses it");
 }
 
-// The object is created, or gives the reason in a sentence: "nesterov needs a momentum".
+// Requires that the object is created, or that the plugin gives the reason in a sentence: "nesterov
+// needs a momentum".
 void require_answer(const Subject& subject, const Dict& params, const std::string& what) {
   set_config(what);
   const Host host;

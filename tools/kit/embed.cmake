@@ -1,6 +1,6 @@
 # cmake -DOUT=header -DFOLDER=folder -P embed.cmake: the templates of `gannet plugins new` as a header of raw strings.
 #
-# A template stays a file that an editor understands, and gannet-kit needs none beside it.
+# A template stays a file that an editor understands, and gannet-kit needs no file beside it.
 file(GLOB _files ${FOLDER}/*.in)
 list(SORT _files)
 set(_text "// Made from the files of tools/kit/templates by embed.cmake.\n#pragma once\n\n#include \"kit/templates.h\"\n\n")

@@ -7,9 +7,9 @@
 
 namespace gannet::kit {
 
-// Runs the body some times, then `times` more in each of several blocks, and throws CheckFailure if there
-// is growth in every block: objects that are created once, and records of the last calls, stop
-// growing. `where`: "1000 objects".
+// Runs the body a few times, then `times` more in each of several blocks, and throws CheckFailure
+// if there is growth in every block: objects that are created once, and records of the last calls,
+// stop growing. `where`: "1000 objects".
 enum class GrowthBlocks {
   kUntilSettled,  // at most 3
   kAll            // always 8: for ranks, which must all do the same

@@ -14,9 +14,9 @@ namespace gannet::kit {
 
 class Buffer {
  public:
-  // Aligned to 64 bytes, zeroed. `tight`: it ends at the end of the memory, so that an access after
-  // its last 64 bytes faults; otherwise there is room after it, so that checks of something else do
-  // not fail by it.
+  // The buffer is aligned to 64 bytes and zeroed. `tight`: it ends at the end of its memory, so
+  // that an access after its last 64 bytes faults; otherwise there is room after it, so that checks
+  // of other things do not fail because of such an access.
   Buffer() = default;
   Buffer(size_t bytes, const std::string& name, bool tight = false);
   ~Buffer();
@@ -29,8 +29,8 @@ class Buffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  // Whether nothing was written just before and after it. `where`: how many bytes before or after
-  // it a write was.
+  // Whether nothing was written just before or just after it. `where` says how many bytes before or
+  // after it a write was.
   bool is_intact(std::string* where = nullptr) const;
   void set_writable(bool on) const;
   // Forbids reads and writes from here on: any use of a kept address faults.

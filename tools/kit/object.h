@@ -37,7 +37,7 @@ CallOutcome call(const char* name, const plugin::Plugin& plugin, Function functi
   return outcome;
 }
 
-// Throws CheckFailure unless a failure has a code of the contract and a sentence.
+// Throws CheckFailure if the call failed without a code of the contract, or without a sentence.
 void require_explained(const char* name, const CallOutcome& outcome);
 // Throws CheckFailure unless the call succeeded.
 void require_ok(const char* name, const CallOutcome& outcome);

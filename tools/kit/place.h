@@ -14,7 +14,7 @@ namespace gannet::kit {
 struct CheckPlace {
   char config[160];
   char call[48];     // the plugin's function that is running; "" between calls
-  char detail[160];  // the tensors of the piece, the region, the collective
+  char detail[160];  // what the call is about: the tensors of a piece, a region, a collective
   uint64_t step;     // 0: none
   char fault[240];   // written by the handler of a bad access: "wrote to the gradient of ..."
 };
@@ -24,7 +24,7 @@ CheckPlace& place();
 // The threads of a simulated run have their own places: 0 is the check's, the others count from 1.
 void use_place(size_t number);
 void set_config(const std::string& text);
-// The subject of the next calls.
+// Says what the next calls are about.
 void set_detail(const std::string& text);
 
 class CallScope {

@@ -67,7 +67,7 @@ void SimulatedRanks::all_reduce(uint32_t rank, double* values, size_t count, gan
     }
     result[i] = total;
   }
-  barrier();  // all have read
+  barrier();  // returns when all ranks have read the values
   std::memcpy(values, result.data(), count * sizeof(double));
 }
 

@@ -21,7 +21,7 @@ class SimulatedRanks {
   // run.
   void all_reduce(uint32_t rank, double* values, size_t count, gannet_reduce_op op);
   void collective(uint32_t rank, const gannet_host_collective& args);
-  // A rank has failed: waiting ranks leave with an exception.
+  // Called when a rank has failed: ranks that wait leave with an exception.
   void abort();
 
  private:
@@ -43,7 +43,8 @@ class SimulatedRanks {
   std::vector<PublishedPointer> given_;
 };
 
-// The first exception of a rank ends all of them and is thrown here. One rank runs on the calling thread.
+// The first exception of a rank ends all ranks and is thrown here. One rank runs on the calling
+// thread.
 void run_ranks(uint32_t size, const std::function<void(SimulatedRanks& ranks, uint32_t rank)>& body);
 
 // The collectives of one rank, for Host::OpenCollectives.

@@ -42,7 +42,8 @@ namespace {
 constexpr const char* kHandshake = "handshake";
 constexpr int kLongest = 3600;
 
-// A file that may be opened here, with what is known of it without running its code.
+// The file at `path`, which may be opened here, with what can be learned about it without running
+// its code.
 plugin::Candidate candidate_of(const std::string& path) {
   std::error_code failed;
   const auto real = std::filesystem::canonical(path, failed);
@@ -61,7 +62,7 @@ Dict dict_of(const std::string& json, const char* option) {
   }
 }
 
-struct ReportedPlugin {  // about an opened plugin, reported by a child
+struct ReportedPlugin {  // what a child reports about an opened plugin
   std::string name, provided;
   gannet_kind kind = GANNET_KIND_OPTIMIZER;
 };
@@ -120,7 +121,7 @@ struct CheckPlan {
   Dict params, reference_params;
 };
 
-// The child's verdict on a check: "" passed; a dictionary otherwise.
+// The child's verdict on a check: "" if it passed, otherwise a dictionary as JSON.
 std::string verdict_of(const CheckPlan& plan, const ReportedPlugin& known, const Check& check) {
   const auto failed = [](const CheckFailure& failure) {
     return Value(Dict{{"found", failure.found},
@@ -145,7 +146,7 @@ std::string verdict_of(const CheckPlan& plan, const ReportedPlugin& known, const
     return failed(failure);
   } catch (const SkippedCheck& skipped) {
     return Value(Dict{{"skipped", skipped.reason}}).to_json();
-  } catch (const std::exception& error) {  // a call that must succeed
+  } catch (const std::exception& error) {  // from a call that must succeed
     const auto* ours = dynamic_cast<const Error*>(&error);
     return failed({ours ? ours->message() : std::string(error.what())});
   }

@@ -1,5 +1,5 @@
-// Checks of a schedule: a pure function of the query, finite, writes the roles that it declares,
-// and keeps to its base.
+// Checks that a schedule is a pure function of the query, gives finite values, writes the roles
+// that it declares, and uses only the base of the queried group.
 #include <gannet/error.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ Values base_of(double rate) {
   return base;
 }
 
-// Every step near the beginning, then increasingly far apart.
+// Every step near the beginning, then steps that are increasingly far apart.
 std::vector<uint64_t> steps() {
   std::vector<uint64_t> all;
   for (uint64_t step = 0; step < 300; ++step) all.push_back(step);
@@ -59,8 +59,8 @@ void require_equal(const Values& found, const Values& expected, uint64_t step, c
                        formatted("step {}", step));
 }
 
-// Queries in order, again, in reverse, on a second object, and while another object is queried for
-// other steps.
+// Queries an object twice in order, a second one in reverse, and a third one while the first is
+// queried with another base.
 void pure(Subject& subject) {
   const CheckedScheduler first(subject), second(subject), third(subject);
   const Values base = base_of(0.01);
@@ -77,7 +77,7 @@ void pure(Subject& subject) {
   }
 }
 
-// Scheduler::at throws for values that are not finite.
+// Scheduler::at throws for values that are not finite; negative learning rates are refused here.
 void finite(Subject& subject) {
   const CheckedScheduler made(subject);
   for (const double rate : {0.0, 1e-6, 0.01, 10.0})
@@ -102,12 +102,12 @@ void roles(Subject& subject) {
                          "steps 0 to 1000000");
 }
 
-// A group's rate depends on its own base; a schedule with values of its own does not read it. A
-// group's base must never affect another group.
+// A group's rate depends on the group's own base, unless the schedule has values of its own and
+// reads no base. A group's base must never affect another group.
 void base(Subject& subject) {
   Values none;
   const CheckedScheduler made(subject);
-  for (const uint64_t step : {uint64_t{0}, uint64_t{10}, uint64_t{100000}}) made.at(step, 0, none);  // NaN: it has none
+  for (const uint64_t step : {uint64_t{0}, uint64_t{10}, uint64_t{100000}}) made.at(step, 0, none);  // NaN: there is no base
   const CheckedScheduler two(subject, 2);
   for (const uint64_t step : steps()) {
     const Values low = two.at(step, 0, base_of(0.01)), high = two.at(step, 1, base_of(0.02));

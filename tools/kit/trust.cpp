@@ -24,8 +24,8 @@ std::string canonical_of(const std::string& path) {
   return real.string();
 }
 
-// In a folder, all files that end in ".so", which the loader would search; libraries that are not
-// plugins are left out.
+// For a folder, all files in it that end in ".so", which the loader would search; libraries that
+// are not plugins are left out.
 std::vector<std::string> plugins_of(const std::string& path) {
   const std::string real = canonical_of(path);
   if (!fs::is_directory(real)) return {real};
@@ -42,8 +42,8 @@ std::vector<std::string> plugins_of(const std::string& path) {
   return files;
 }
 
-// Returns its hash, and sets `provides`. A file that only another host can open (the pinned tier)
-// may be trusted as well.
+// Returns the file's hash, and sets `provides`. A file that only another host can open (the pinned
+// tier) may be trusted as well.
 std::string hash_of(const std::string& file, std::string& provides) {
   if (printable(file) != file)
     throw Error(ErrorCode::kArgument, formatted("'{}' has characters that cannot stand in a list", printable(file)), "rename it");

@@ -1,4 +1,5 @@
-// `gannet plugins trust`: the list of plugins that a config with "plugins": {"trusted": ...} opens (plugin/trust.h).
+// `gannet plugins trust`: the list of plugins that a config with "plugins": {"trusted": ...} opens
+// (plugin/trust.h).
 #pragma once
 
 #include "kit/options.h"

@@ -50,13 +50,13 @@ void Attempt::start() {
   start.file = find_program(options_.command.at(0), path ? path : "/usr/local/bin:/usr/bin:/bin");
   start.command = options_.command;
   const bool terminal = isatty(0) == 1;
-  // One rank inherits streams without a reader. A stream with a reader passes through the launcher
-  // unchanged, so that the reader's end stops the run.
+  // A single rank inherits each stream that has no reader. A stream with a reader passes through
+  // the launcher unchanged, so that the run stops when the reader ends.
   start.prefixed = options_.procs > 1;
   for (const int i : {0, 1}) start.piped[i] = options_.procs > 1 || session_.output.is_pipe(i + 1);
   start.merged = options_.procs == 1 && start.piped[0] && session_.output.are_one();
-  // One rank on a terminal joins the front process's group, which is the terminal's, so that it may
-  // read.
+  // One rank on a terminal joins the front process's group, which is the terminal's, so that the
+  // rank may read from the terminal.
   start.own_group = options_.procs > 1 || !terminal;
   start.group = getpgid(getppid());
   std::vector<std::string> inherited;
@@ -100,7 +100,8 @@ std::vector<pid_t> Attempt::left_behind() const {
 void Attempt::take_signals() {
   Signal signal;
   while (session_.next(signal)) {
-    // A rank in the terminal's group has received it already. It may be a debugger or a shell that continues to run.
+    // A rank in the terminal's group has received it already. It may be a debugger or a shell that
+    // continues to run.
     const bool has_it = signal.is_from_terminal && ranks_.size() == 1 && ranks_[0]->target() > 0;
     if (Signals::is_stop(signal.number)) {
       stop_by(signal.number, signal_name(signal.number), has_it);
@@ -145,8 +146,8 @@ void Attempt::reap() {
     if (!rank->ended() && rank->reap()) ended.push_back(rank.get());
   reap_adopted();
   if (ended.empty()) return;
-  // If several ended together, a signal counts as the cause, and the environment's fault (such as a
-  // lost peer) as the consequence.
+  // If several ranks ended together, one that a signal killed counts as the cause, and one that
+  // reports a fault of its environment (exit code 3, such as a lost peer) as the consequence.
   const auto weight = [](const Rank* rank) { return rank->killed_by_signal() ? 0 : rank->exit_code() == 3 ? 2 : 1; };
   std::stable_sort(ended.begin(), ended.end(), [&](const Rank* a, const Rank* b) { return weight(a) < weight(b); });
   ended_.insert(ended_.end(), ended.begin(), ended.end());

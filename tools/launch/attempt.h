@@ -1,5 +1,5 @@
-// One start of all ranks, from the first fork until none of their processes runs. `gannet run` makes one, and another after
-// each failure that allows a restart.
+// One start of all ranks, from the first fork until none of their processes runs. `gannet run`
+// makes one, and another after each failure that allows a restart.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,8 @@ namespace gannet::launch {
 // State that outlives an attempt.
 struct Session {
   Session(std::string mark, int channel) : mark(std::move(mark)), signals(channel) {}
-  // The next signal to act on. If the front process has ended, this ends all descendants, and then this process.
+  // Gets the next signal to act on. If the front process has ended, ends all descendants and this
+  // process.
   bool next(Signal& signal);
   // Waits for a signal, for the output's reader, or until `time` has passed.
   void wait(std::vector<pollfd> waiting, std::chrono::milliseconds time);
@@ -32,9 +33,9 @@ struct Session {
 struct AttemptOutcome {
   int code = 0;
   bool failed = false;          // also false if the ranks ended because they were asked to stop
-  bool was_stopped = false;     // a stop came, however the ranks ended
+  bool was_stopped = false;     // a stop was requested, however the ranks ended
   std::string why = {};         // "rank 1 was killed by SIGKILL (Killed)"
-  std::string no_restart = {};  // the reason, if there is one
+  std::string no_restart = {};  // the reason not to restart; "": none
 };
 
 class Attempt {
@@ -90,8 +91,8 @@ class Attempt {
   std::set<const Rank*> ended_by_us_;
   bool sent_term_ = false, sent_kill_ = false, asked_leftovers_ = false;
   bool gave_up_ = false;                       // processes that are left after SIGKILL cannot be ended
-  std::optional<Clock::time_point> deadline_;  // then SIGKILL
-  std::string ignored_;                        // "SIGTERM", for the line that says who is killed
+  std::optional<Clock::time_point> deadline_;  // the time at which SIGKILL is sent
+  std::string ignored_;                        // what the ranks have ignored when they are killed: "SIGTERM"
   std::chrono::milliseconds patience_{0};
 };
 

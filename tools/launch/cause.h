@@ -7,16 +7,17 @@ namespace gannet::launch {
 
 std::string signal_name(int number);  // "SIGTERM"
 
-// "it accessed invalid memory ...", "" if the name is explanation enough.
+// The meaning of a signal: "it accessed invalid memory ..."; "" if its name is explanation enough.
 std::string meaning_of_signal(int number);
 
-// "a user's mistake ..."; "" for a code that only the program defines.
+// The meaning of an exit code: "a user's mistake ..."; "" for a code that only the program defines.
 std::string meaning_of_exit_code(int code);
 
-// The signal N in a shell's exit code 128 + N, which reports that a child of the shell was killed; 0 for other codes.
+// The signal N in a shell's exit code 128 + N, which reports that a child of the shell was killed;
+// 0 for other codes.
 int signal_in_exit_code(int code);
 
-// A failure that a restart would repeat: a user's mistake, or a missing program.
+// Whether a restart would only repeat the failure: a user's mistake, or a missing program.
 bool is_pointless_to_repeat(int exit_code);
 
 }  // namespace gannet::launch

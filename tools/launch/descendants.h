@@ -1,7 +1,8 @@
 // Processes below another one, as /proc shows them now: children, their children, and so on.
 //
-// An orphan becomes a child of the nearest process above it that adopts (PR_SET_CHILD_SUBREAPER), so a daemon of a rank is found
-// here even if it changed its group, its session, its environment or its name.
+// An orphan becomes a child of the nearest process above it that adopts (PR_SET_CHILD_SUBREAPER),
+// so a daemon of a rank is found here even if it changed its group, its session, its environment or
+// its name.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +15,8 @@ namespace gannet::launch {
 // The descendants of `root` that have not ended, without `excluded` and their descendants.
 std::vector<pid_t> descendants_of(pid_t root, const std::vector<pid_t>& excluded);
 
-// Kills all descendants of this process and all processes with the mark (launch/marked.h), until none is left, or for 1 s.
+// Kills all descendants of this process and all processes with the mark (launch/marked.h), until
+// none is left, or for 1 s.
 void end_all_below(const std::vector<pid_t>& excluded, const std::string& mark);
 
 }  // namespace gannet::launch

@@ -23,7 +23,7 @@ constexpr size_t kMostText = 4000;
 // An exception of the launcher, serialized for the channel.
 struct SerializedFailure {
   int kind;  // 0: none, 1: StartError, 2: Error, 3: a defect
-  int code;  // the shell's, or the ErrorCode
+  int code;  // the exit code for a shell, or the ErrorCode
   char what[kMostText], next_step[kMostText];
 };
 
@@ -48,15 +48,15 @@ void report(int channel, int kind, int code, const std::string& what, const std:
   } catch (const std::exception& error) {
     report(channel, 3, 0, error.what(), "");
   }
-  end_all_below({}, mark);  // after an error; else nothing is left
+  end_all_below({}, mark);  // kills what is left after an error; otherwise nothing is left
   _exit(code);
 }
 
 // Waits until the launcher has ended. Relays all signals to it.
 int wait_for(pid_t launcher, int channel, Signals& signals, SerializedFailure& failure) {
   for (;;) {
-    // Read signals first: the SIGCHLD of an end that waitpid has not seen stays in the descriptor
-    // and wakes the poll.
+    // Read signals first: if the launcher ends after waitpid, its SIGCHLD is still in the
+    // descriptor and wakes the poll.
     Signal signal;
     while (signals.next(signal)) send(channel, &signal, sizeof signal, MSG_NOSIGNAL);
     int status = 0;
@@ -73,7 +73,7 @@ int wait_for(pid_t launcher, int channel, Signals& signals, SerializedFailure& f
 }  // namespace
 
 int run_guarded(const std::string& mark, const std::function<int(int)>& launcher) {
-  const auto children_of_before = descendants_of(getpid(), {});  // an exec keeps a shell's children
+  const auto children_of_before = descendants_of(getpid(), {});  // those of a shell that became this process by exec
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(ErrorCode::kIo, std::string("cannot make a socket: ") + std::strerror(errno));
@@ -83,7 +83,7 @@ int run_guarded(const std::string& mark, const std::function<int(int)>& launcher
   if (pid == 0) {
     setpgid(0, 0);  // survives a kill -9 of the front process's group, to end the rest
     close(ends[0]);
-    prctl(PR_SET_CHILD_SUBREAPER, 1);  // is not inherited
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // the setting is not inherited
     be_the_launcher(ends[1], mark, launcher);
   }
   const int fork_failure = errno;

@@ -1,7 +1,7 @@
 // Runs `gannet run` as two processes, so that the end of either, kill -9 included, leaves no
 // process running.
 //
-//   the one in front   has the process id that a shell and a batch system know; it relays signals and waits
+//   the front process  has the process id that a shell and a batch system know; it relays signals and waits
 //   the launcher       its child, in a process group of its own: starts the ranks and looks after them
 //
 // Both adopt orphans below them (PR_SET_CHILD_SUBREAPER). If the launcher is killed, the front

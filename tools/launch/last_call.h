@@ -21,8 +21,8 @@ class LastCall {
 
   // For the rank's environment: "GANNET_CALL_RECORD=/proc/12/fd/9"; "" if there is no memory.
   std::string variable() const;
-  // For a process that has ended: "inside of optimizer plugin X 1.2, update, step 3"; "": it was in
-  // no plugin, or it ended by exit() or by returning from main.
+  // The call that an ended process was in: "inside of optimizer plugin X 1.2, update, step 3"; ""
+  // if it was in no plugin, or ended by exit() or by returning from main.
   std::string text(pid_t process) const;
 
  private:

@@ -50,7 +50,7 @@ bool stop_came(Session& session, const std::string& instead_of) {
 }
 
 // The pause between restarts that fail at once: none before the first, then 1 s, 2 s, 4 s ... up to
-// 60 s. After a program that ran longer than that, it starts from none.
+// 60 s. After an attempt that ran longer than 60 s, the next restart is again without a pause.
 class RestartPause {
  public:
   explicit RestartPause(double seconds) : first_(milliseconds(static_cast<int64_t>(seconds * 1000))) {}
@@ -100,7 +100,8 @@ void finish_output(Session& session, milliseconds patience) {
     session.output.say(formatted("the last {} of output were dropped: its reader has stalled", size_text(left)));
 }
 
-// A closed stdout or stderr (`>&-`) would give its number to the next file that is opened.
+// Opens /dev/null in place of a closed stdout or stderr (`>&-`), whose number the next opened file
+// would get.
 void keep_descriptors_apart() {
   for (const int stream : {1, 2}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;

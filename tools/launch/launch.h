@@ -1,15 +1,16 @@
-// Starts the ranks of one machine and supervises them until the last one has ended: the body of `gannet run`.
+// Starts the ranks of one machine and supervises them until the last one has ended: the body of
+// `gannet run`.
 //
 //   int code = launch::run({.procs = 2, .command = {"./train", "--deepspeed_config", "ds_config.json"}});
 //
 // Output lines have the rank in front (a single rank inherits the terminal). The launcher never
 // waits for the output's reader (launch/output.h); when the reader ends, the ranks get SIGTERM.
 // SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to the ranks; after the first three
-// they have LaunchOptions::grace_seconds. When a rank fails, the others get SIGTERM and, `failure_grace`
-// later, SIGKILL; the cause is reported, and all ranks are restarted, at most LaunchOptions::max_restarts
-// times. The result is the code of the rank that failed first, 128 + signal for a signal, or
-// kStoppedExitCode if the ranks were asked to stop and saved. No process that a rank started
-// outlives the launcher, daemons included (launch/guard.h).
+// the ranks have LaunchOptions::grace_seconds to end. When a rank fails, the others get SIGTERM
+// and, `failure_grace` later, SIGKILL; the cause is reported, and all ranks are restarted, at most
+// LaunchOptions::max_restarts times. The result is the code of the rank that failed first, 128 +
+// signal for a signal, or kStoppedExitCode if the ranks were asked to stop and saved. No process
+// that a rank started outlives the launcher, daemons included (launch/guard.h).
 #pragma once
 
 #include <chrono>

@@ -24,7 +24,7 @@ void LinePrefixer::end_line(std::string& out) {
 std::string LinePrefixer::add(std::string_view text) {
   std::string out;
   for (const char letter : text) {
-    const bool second_of_pair = letter == '\n' && after_return_;  // "\r\n" is one end
+    const bool second_of_pair = letter == '\n' && after_return_;  // "\r\n" ends only one line
     after_return_ = letter == '\r';
     if (second_of_pair) continue;
     if (letter == '\n' || letter == '\r')

@@ -18,7 +18,7 @@ bool contains(const char* file, const std::string& text) {
   const int descriptor = open(file, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
   static char part[64 * 1024];
-  size_t kept = 0;  // end of the previous part: the text may cross the boundary
+  size_t kept = 0;  // bytes kept from the end of the previous part, since the text may cross the boundary
   bool found = false;
   while (!found) {
     const ssize_t got = read(descriptor, part + kept, sizeof part - kept);

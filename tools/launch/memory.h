@@ -1,9 +1,9 @@
-// Whether the kernel's OOM killer killed a process of this cgroup, by the cgroup's own counter: `oom_kill` in
-// memory.events (cgroup v2) or in memory.oom_control (v1).
+// Finds out whether the kernel's OOM killer killed a process of this cgroup, from the cgroup's own
+// counter: `oom_kill` in memory.events (cgroup v2) or in memory.oom_control (v1).
 //
 //   MemoryWatch watch;                     // reads the counter
 //   ...                                    // a rank was killed by SIGKILL
-//   std::string why = watch.why_killed();  // "out of memory: ..., limit 512.0 MiB", or that it was not that
+//   std::string why = watch.why_killed();  // "out of memory: ..., limit 512.0 MiB", or that it was something else
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace gannet::launch {
 
 class MemoryWatch {
  public:
-  // `root`: where cgroups are mounted; `membership`: the file that says which cgroup this process is in.
+  // `root`: the folder where cgroups are mounted; `membership`: the file that says which cgroup
+  // this process is in.
   explicit MemoryWatch(const std::string& root = "/sys/fs/cgroup", const std::string& membership = "/proc/self/cgroup");
 
   // The likely reason for a SIGKILL since this object was made: one or two clauses without a full

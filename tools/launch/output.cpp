@@ -112,7 +112,8 @@ void Output::flush(Sink& sink, int descriptor) {
 void Output::add_to(std::vector<pollfd>& waiting) const {
   for (const Sink& sink : sinks_) {
     if (sink.way == WritingWay::kNone || sink.way == WritingWay::kPlain || sink.is_closed || sink.is_the_first) continue;
-    // Even without an event, poll reports that a pipe's reader has ended; for a terminal it would do so repeatedly.
+    // Even without an event, poll reports that a pipe's reader has ended; for a terminal it would
+    // do so repeatedly.
     if (sink.pending() > 0 || sink.is_pipe)
       waiting.push_back({sink.descriptor, static_cast<short>(sink.pending() > 0 ? POLLOUT : 0), 0});
   }

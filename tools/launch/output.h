@@ -36,10 +36,10 @@ class Output {
   size_t pending() const { return sinks_[0].pending() + sinks_[1].pending(); }  // bytes that are not written yet
   void add_to(std::vector<pollfd>& waiting) const;                              // adds the descriptors that poll() must wait for
 
-  bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // or a socket: something with a reader
-  bool are_one() const { return sinks_[1].is_the_first; }                  // `2>&1`: the order of both is kept
-  bool lost_its_reader() const;                                            // of a pipe or socket
-  uint64_t take_dropped();                                                 // bytes since the last call
+  bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // a pipe or a socket: something with a reader
+  bool are_one() const { return sinks_[1].is_the_first; }                  // one file for both (`2>&1`): the order is kept
+  bool lost_its_reader() const;                                            // the reader of a pipe or socket has ended
+  uint64_t take_dropped();                                                 // the bytes that were dropped since the last call
 
  private:
   static constexpr size_t kMost = 1 << 20;

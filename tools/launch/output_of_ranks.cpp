@@ -50,8 +50,8 @@ bool Attempt::read_ranks() {
   return has_read;
 }
 
-// All ranks have ended, so their pipes hold all remaining output; a process that could not be ended
-// may still write forever.
+// All ranks have ended, so their pipes hold all remaining output. The number of parts is limited,
+// since a process that could not be ended may write forever.
 void Attempt::read_what_is_left() {
   for (int part = 0; part < 256; ++part) {
     const bool has_read = read_ranks();

@@ -1,4 +1,5 @@
-// The plan of a `gannet run`, made before anything is started: the file, the cores, the environment.
+// The plan of a `gannet run`, made before anything is started: the file, the cores, the
+// environment.
 #pragma once
 
 #include <gannet/error.h>
@@ -20,7 +21,8 @@ struct LaunchOptions {
   std::string cgroup_root = "/sys/fs/cgroup", cgroup_membership = "/proc/self/cgroup";
 };
 
-// A program that cannot be started: the shell's exit codes, 127 not found, 126 found but not executable.
+// A program that cannot be started, with the shell's exit codes: 127 if it was not found, 126 if it
+// was found but is not executable.
 class StartError : public Error {
  public:
   StartError(int code, const std::string& what_happened, const std::string& next_step = "")
@@ -48,12 +50,12 @@ uint16_t free_port();
 // Values shared by all ranks of one start.
 struct StartValues {
   uint16_t port = 0;
-  size_t cores = 1;      // of the machine
+  size_t cores = 1;      // all cores that the launcher may use
   uint32_t restart = 0;  // 0 for the first start
   std::string mark;      // see launch/marked.h
 };
 
-// `inherited` ("NAME=value"), overridden by the rank's own variables.
+// The environment of a rank: `inherited` ("NAME=value"), overridden by the rank's own variables.
 std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const LaunchOptions& options, uint32_t rank,
                                           const StartValues& start);
 

@@ -17,7 +17,7 @@
 namespace gannet::launch {
 namespace {
 
-constexpr int kPluginFault = 71;  // of a gannet::Error
+constexpr int kPluginFault = 71;  // the exit code of ErrorCode::kPluginFault
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
@@ -26,14 +26,15 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// Everything that the child needs, made before the fork: after it, only async-signal-safe calls are legal.
+// Everything that the child needs, made before the fork, since only async-signal-safe calls are
+// legal after it.
 struct PreparedChild {
   const char* file;
   char* const* argv;
   char* const* envp;
   cpu_set_t cores;
   bool bind;
-  pid_t group;                       // to join; 0: its own
+  pid_t group;                       // the group to join; 0: a group of its own
   int input, output, error, report;  // -1: as inherited
   pid_t launcher;
 };
@@ -152,7 +153,7 @@ bool Rank::reap() {
   if (ended_) return true;
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) return false;
-  // Before the process id is released: until then the group's id cannot be reused.
+  // This comes before the process id is released: until then the group's id cannot be reused.
   if (own_group_) kill(-pid_, SIGTERM);
   waitpid(pid_, &status_, 0);
   ended_ = true;

@@ -15,10 +15,10 @@
 namespace gannet::launch {
 
 struct StartOptions {
-  std::string file;                  // what to execute
+  std::string file;                  // the file to execute
   std::vector<std::string> command;  // argv
   std::vector<std::string> environment;
-  std::vector<int> cores;        // to bind to; empty: no binding
+  std::vector<int> cores;        // the cores to bind it to; empty: no binding
   bool own_group = true;         // its own process group, so that all processes that it starts can be signalled together
   pid_t group = 0;               // else the group to join
   bool piped[2] = {true, true};  // stdout, stderr come through pipes, else the launcher's own are inherited
@@ -37,14 +37,15 @@ class Rank {
   pid_t pid() const { return pid_; }
   pid_t target() const { return own_group_ ? -pid_ : pid_; }  // the argument for kill(2)
 
-  // Checks whether it has ended, without waiting. Then asks the remaining processes of its group to end as well.
+  // Checks, without waiting, whether the rank has ended. If so, asks the rest of its group to end
+  // as well.
   bool reap();
   bool ended() const { return ended_; }
   bool killed_by_signal() const;
   int exit_code() const;             // the shell's: 128 + signal for a signal; 71 if it ended inside a plugin with code 0
-  int signal_number() const;         // that killed it, or, as a shell reports it, a program that it started; 0: none
+  int signal_number() const;         // the signal that killed it or, as a shell reports it, a program that it started; 0: none
   std::string how_it_ended() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
-  const std::string& last_call() const { return last_call_; }  // "inside of optimizer plugin X 1.2, update, step 3"; "": of none
+  const std::string& last_call() const { return last_call_; }  // "inside of optimizer plugin X 1.2, update, step 3"; "": none
   bool group_alive();                                          // whether it, or another process of its group, still runs
   void signal(int number) const;
 
@@ -64,7 +65,7 @@ class Rank {
   int status_ = 0;
   LastCall calls_;  // made before the process
   std::string last_call_;
-  int pipes_[2] = {-1, -1};  // of its stdout, stderr
+  int pipes_[2] = {-1, -1};  // for its stdout and stderr
   LastLines last_;
   LinePrefixer lines_[2];
 };

@@ -1,4 +1,5 @@
-// The report at the end of an attempt: the cause, its consequences, and the last lines of the rank that failed first.
+// The report at the end of an attempt: the cause, its consequences, and the last lines of the rank
+// that failed first.
 #include <gannet/stop.h>
 #include <signal.h>
 
@@ -35,7 +36,7 @@ std::vector<std::string> Attempt::meanings() const {
   if (number && !first_->killed_by_signal())
     lines.push_back(formatted("as reported by a shell: a program that it started was killed by {}", signal_name(number)));
   const std::string& call = first_->last_call();
-  // A signal from outside says nothing about where it came.
+  // For a signal from outside, the call in which it arrived says nothing about the cause.
   const bool is_fault = number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT ||
                         number == SIGTRAP || number == SIGSYS;
   if (!call.empty() && is_fault) lines.push_back(formatted("{}: it came {}", signal_name(number), call));

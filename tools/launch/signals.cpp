@@ -12,8 +12,8 @@ namespace gannet::launch {
 Signals::Signals(int channel) : channel_(channel) {
   sigset_t taken;
   sigemptyset(&taken);
-  // SIGPIPE: a reader that has ended is an error of write(). SIGTTOU: a launcher in a terminal's
-  // background may still write.
+  // SIGPIPE: if the reader has ended, write() returns an error instead. SIGTTOU: a launcher in a
+  // terminal's background may still write.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE, SIGTTOU}) sigaddset(&taken, number);
   sigprocmask(SIG_BLOCK, &taken, &before_);
   descriptor_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);

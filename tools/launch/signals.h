@@ -1,7 +1,9 @@
-// The signals that gannet run handles, as file descriptors to poll; the previous mask is restored at the end.
+// The signals that gannet run handles, as file descriptors to poll; the previous mask is restored
+// at the end.
 //
-// The launcher receives a signal twice if it is sent to a whole job: directly, and through the process in front of it
-// (launch/guard.h). It counts for each number and acts when the larger of the two counts grows.
+// The launcher receives a signal twice if it is sent to a whole job: directly, and through the
+// process in front of it (launch/guard.h). For each signal number it counts both, and acts when the
+// larger of the two counts grows.
 #pragma once
 
 #include <poll.h>
@@ -19,7 +21,8 @@ struct Signal {
 
 class Signals {
  public:
-  // `channel`: receives what the front process relays; -1: none.
+  // `channel`: the descriptor from which to read the signals that the front process relays; -1:
+  // none.
   explicit Signals(int channel = -1);
   ~Signals();
   Signals(const Signals&) = delete;

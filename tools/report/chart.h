@@ -10,9 +10,9 @@ namespace gannet::report {
 
 struct ChartLine {
   std::string name;  // "" if the chart has one line
-  int colour = 0;    // of the page's palette
+  int colour = 0;    // an index into the page's palette
   Series series;
-  std::vector<Point> smooth;  // by bucket; empty: none. The series itself is then drawn faintly
+  std::vector<Point> smooth;  // by bucket; unless it is empty, the series itself is drawn faintly
 };
 
 struct Chart {
@@ -23,9 +23,9 @@ struct Chart {
   Scale scale = Scale::kLinear;
   bool is_stack = false;
   bool is_wide = false;
-  bool has_log = false;  // a switch for a logarithmic axis
+  bool has_log = false;  // offers a switch for a logarithmic axis
   std::vector<ChartLine> lines{};
-  std::vector<double> thresholds{};  // dashed, where the axis reaches them
+  std::vector<double> thresholds{};  // drawn as dashed lines, where the axis reaches them
 };
 
 // A figure with an empty plot; its caption has places for the values under the pointer.

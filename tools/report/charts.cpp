@@ -10,7 +10,7 @@
 namespace gannet::report {
 namespace {
 
-constexpr size_t kMaxGroups = 7;         // of different learning rates: one colour each
+constexpr size_t kMaxGroups = 7;         // groups with different learning rates: one colour each
 constexpr size_t kMaxCounts = 4;         // charts of the program's counts
 constexpr size_t kMaxValues = 16;        // charts of the program's own values
 constexpr int64_t kWorthSmoothing = 20;  // steps
@@ -147,7 +147,8 @@ class ChartBuilder {
     return static_cast<int>(found != known.end() ? static_cast<size_t>(found - known.begin()) : index % kOther);
   }
 
-  // Wall time outside the phases is the program's own: data, evaluation, checkpoints.
+  // Wall time outside the phases is spent by the program itself, on data, evaluation and
+  // checkpoints.
   void step_time() {
     const StepValue seconds = [](const StepRecord& step) { return step.seconds; };
     const Series whole = series(buckets_, seconds);
@@ -203,8 +204,8 @@ class ChartBuilder {
         times(bytes, is_large ? 1 / gib : 1024 / gib));
   }
 
-  // Each kind is drawn at its own peak in the step; together these are slightly more than the
-  // overall peak.
+  // Each kind is drawn at its own peak in the step; the sum of these peaks is slightly more than
+  // the overall peak.
   void memory_by_kind() {
     const auto bytes_of = [](size_t kind) { return [kind](const StepRecord& step) { return in(step.memory, kind); }; };
     double high = 0;

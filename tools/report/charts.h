@@ -18,6 +18,6 @@ Charts charts_of(const Records& records, const Buckets& buckets);
 StepValue loss_of();
 StepValue rate_of(size_t count);  // per second; count: an index into the counts' names
 StepValue samples_rate();
-double half_life(const Records& records);  // of the smoothed loss, in steps
+double half_life(const Records& records);  // the half-life for smoothing the loss, in steps
 
 }  // namespace gannet::report

@@ -11,7 +11,7 @@ const make = (parent, tag, className, text = "") => {
 
 let shown = whole;   // the window of steps
 let groups = [];     // groups of places in the window and around it
-let isMoving = false;  // view() is moving the charts, not the library
+let isMoving = false;  // whether view() is moving the charts, and not the library
 let moving = 0;        // a timer: the library has moved a chart, and the others follow
 
 // A window that the charts accept: within the run, and at least two steps wide.
@@ -67,7 +67,7 @@ class Chart {
       return [own, { line, values: line.smoothed.map((value) => [value, value, value]) }];
     });
     this.rows = groups.map((group, row) => [group.x, ...this.curves.map((curve) => curve.values[row])]);
-    // A single step is a bar.
+    // Draws a single step as a bar.
     if (this.stack && groups.length === 1) this.rows = [-0.2, 0.2].map((by) => [this.rows[0][0] + by, ...this.rows[0].slice(1)]);
   }
 
@@ -190,8 +190,8 @@ class Chart {
     }
   }
 
-  // The library's interaction, except that a double click is for all charts, and a single finger
-  // scrolls the page and shows values.
+  // The library's interaction, except that a double click applies to all charts, and a single
+  // finger scrolls the page and shows values.
   interaction() {
     const usual = Dygraph.defaultInteractionModel;
     return {

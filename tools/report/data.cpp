@@ -13,8 +13,8 @@ namespace {
 // Numbers as floats: written with the fewest digits that read back as the same float.
 using Json = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool, int64_t, uint64_t, float>;
 
-constexpr size_t kExactNumbers = 2'500'000;  // up to here, a place for each step
-constexpr size_t kPlaces = 20'000;           // of a longer run, with three numbers per line
+constexpr size_t kExactNumbers = 2'500'000;  // up to this many numbers, each step has a place of its own
+constexpr size_t kPlaces = 20'000;           // the places of a longer run, whose lines have three numbers per place
 constexpr size_t kReasons = 500;
 constexpr size_t kShownReason = 200;
 
@@ -86,7 +86,7 @@ void add_skipped(const Records& records, const Buckets& places, Json& json) {
 Buckets places_of(const Records& records) {
   const size_t steps = records.steps.size(), groups = steps ? records.steps.back().lr.size() : 0;
   const size_t lines = 6 + groups + records.phase_names.size() + records.count_names.size() + records.value_names.size() +
-                       records.memory_names.size();  // about
+                       records.memory_names.size();  // an estimate
   if (steps == 0 || steps * lines > kExactNumbers) return Buckets(records.steps, kPlaces);
   return Buckets(records.steps, static_cast<size_t>(records.steps.back().step - records.steps.front().step + 1));
 }

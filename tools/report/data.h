@@ -1,9 +1,9 @@
 // The data that the page's script draws, as JSON. docs/report.md says how many steps it keeps.
 //
 //   {"begin": [1, 1, 1],          the first step of each place, as differences; also "end" if a place has several steps
-//    "time": [0, 3, 5],           seconds since the start of its run, at its last step
+//    "time": [0, 3, 5],           seconds since the start of the place's run, at its last step
 //    "runs": [[0, 1], [2, 2]],    from this place on, this run
-//    "skipped": [[1, 1, 0]],      place, how many steps of it, and the reason of the first: an index into "reasons", or -1
+//    "skipped": [[1, 1, 0]],      place, its number of skipped steps, the reason for the first: an index into "reasons", or -1
 //    "reasons": ["an inf in 'wte'"],
 //    "resumed": [[3, "run 2"]],   the first step of each later run
 //    "charts": {"loss": {"scale": "linear", "stack": false, "thresholds": [],

@@ -1,7 +1,7 @@
 # cmake -DOUT=header -DFOLDER=folder -DLIBRARY=dygraph.min.js -DLIBRARY_STYLE=dygraph.min.css -P embed.cmake: the report's page
 # as a header of raw strings.
 #
-# A file stays a file that an editor understands, and the binary needs none beside it.
+# Each source stays a file that an editor understands, and the binary needs no file beside it.
 set(_text "// Made from the files of tools/report and dygraphs by embed.cmake.\n#pragma once\n\nnamespace gannet::report {\n\n")
 function(embed name)
   set(_all "")

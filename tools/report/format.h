@@ -14,7 +14,8 @@ std::string duration_text(double seconds);                 // "312 ms", "4.2 s",
 std::string clock_text(double seconds);                    // "0:03:12"
 std::string plural(int64_t count, std::string_view word);  // "1 step", "2 steps"
 
-// For text and attributes of HTML; bytes that are not UTF-8 or are control characters become U+FFFD.
+// Escapes a text for HTML and for its attributes; bytes that are not UTF-8 or are control
+// characters become U+FFFD.
 std::string html_text(std::string_view text);
 // JSON that is safe in a script element: '<', '>' and '&', which occur only in its strings, are
 // escaped.

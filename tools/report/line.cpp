@@ -11,8 +11,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 64;            // of nesting: printing a config's value recurses
-constexpr size_t kMaxValueBytes = 2000;  // of one text that is shown
+constexpr int kMaxDepth = 64;            // the deepest nesting, since printing a config's value recurses
+constexpr size_t kMaxValueBytes = 2000;  // the longest text that is shown in full
 constexpr int64_t kMaxStep = int64_t{1} << 53;
 
 BadLine wrong(const char* name, const char* expected, const OrderedJson& found) {
@@ -56,7 +56,7 @@ int64_t integer(const OrderedJson& object, const char* name) {
 std::string clipped(std::string text) {
   if (text.size() <= kMaxValueBytes) return text;
   size_t end = kMaxValueBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not inside a character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // do not cut inside a character
   return text.substr(0, end) + " ... (" + std::to_string(text.size()) + " bytes in all)";
 }
 

@@ -21,7 +21,7 @@ class BadLine : public std::runtime_error {
 struct ParsedLine {
   enum class Kind { kRun, kStep, kEvent, kOther };
   Kind kind = Kind::kOther;
-  int64_t schema = 0;  // of a run record
+  int64_t schema = 0;  // for a run record
   RunRecord run;
   StepRecord step;  // without phases, counts and values; these are below, by name
   std::vector<std::pair<std::string, double>> phases, counts, values, memory;

@@ -1,12 +1,12 @@
 // A metrics file read back: its runs, the steps that remain valid, its events, and its faults.
 //
 //   const Records records = read_records("run1/metrics.jsonl");
-//   records.steps.back().loss;   // of the last step
+//   records.steps.back().loss;   // the loss of the last step
 //   records.notes;               // "line 57 was left out: ..."
 //
-// When a run is resumed, its steps go back. A step record replaces every earlier record in the file
-// of that step or a later one: the steps of a run after the checkpoint from which the next run
-// resumed are not part of the training.
+// When a run is resumed, its steps go back. A step record replaces every record that comes before
+// it in the file and is for the same step or a later one: the steps of a run after the checkpoint
+// from which the next run resumed are not part of the training.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct RunRecord {
   std::vector<PluginRow> plugins;
   std::vector<std::pair<std::string, std::string>> machine;
 
-  // From the lines that follow it:
+  // Taken from the lines that follow the run's record:
   int64_t first_step = 0, last_step = 0;
   int64_t steps = 0;        // step records
   int64_t left_behind = 0;  // of these, the ones that a later record replaced
@@ -43,7 +43,7 @@ struct RunRecord {
 using IndexedValues = std::vector<std::pair<size_t, double>>;  // index into a list of names, value
 
 struct StepRecord {
-  int64_t step = 0, samples = 0;  // samples: of this step
+  int64_t step = 0, samples = 0;  // samples: those of this step
   size_t run = 0;
   double time = 0;                                                           // seconds since the run's start
   std::optional<double> loss, grad_norm, loss_scale, seconds, memory_bytes;  // may be NaN or infinite

@@ -73,7 +73,7 @@ std::vector<std::optional<double>> smoothed(const std::vector<StepRecord>& steps
   // Weighted sums over the steps on one side, x counted from the current step: 1, x, y, x^2, xy.
   struct Sums {
     double w = 0, x = 0, y = 0, xx = 0, xy = 0;
-    void shift(double by, double keep) {  // of x
+    void shift(double by, double keep) {  // shifts the origin of x
       xx += 2 * by * x + by * by * w;
       xy += by * y;
       x += by * w;

@@ -1,5 +1,5 @@
-// The steps of a run in buckets for the width of a picture, and a series over them: mean, smallest
-// and largest per bucket.
+// The steps of a run in buckets for the width of a picture, and a series over them: the mean, the
+// smallest and the largest value of each bucket.
 //
 //   const Buckets buckets(records.steps, 600);
 //   const Series loss = series(buckets, [](const StepRecord& step) { return step.loss; });
@@ -20,7 +20,7 @@ namespace gannet::report {
 class Buckets {
  public:
   struct Range {
-    size_t begin = 0, end = 0;  // of the steps, never empty
+    size_t begin = 0, end = 0;  // indices into steps(); never empty
     double x = 0;               // 0 to 1: position of its middle between the first step and the last
   };
 
@@ -28,28 +28,28 @@ class Buckets {
 
   const std::vector<StepRecord>& steps() const { return *steps_; }
   const std::vector<Range>& ranges() const { return ranges_; }
-  bool is_exact() const { return ranges_.size() == steps_->size(); }  // one step each
+  bool is_exact() const { return ranges_.size() == steps_->size(); }  // each bucket has one step
   int64_t first() const { return first_; }
   int64_t last() const { return last_; }
-  double place(double step) const;  // 0 to 1, also of a step that has no record
+  double place(double step) const;  // 0 to 1, even for a step that has no record
   size_t bucket_of(size_t index) const { return of_[index]; }
 
  private:
   const std::vector<StepRecord>* steps_;
   std::vector<Range> ranges_;
-  std::vector<size_t> of_;  // of each step
+  std::vector<size_t> of_;  // the bucket of each step
   int64_t first_ = 0, last_ = 0;
 };
 
 struct Point {
-  bool is_known = false;  // some finite value
+  bool is_known = false;  // the bucket has a finite value
   double mean = 0, low = 0, high = 0;
   int64_t bad = 0;  // values that are NaN or infinite
 };
 
 struct Series {
   std::vector<Point> points;  // by bucket
-  // Over single steps; finite values, except for `bad`:
+  // Over single steps, not buckets, and over finite values only, except for `bad`:
   int64_t known = 0, bad = 0;
   double first = 0, last = 0, low = 0, high = 0, sum = 0;
   int64_t first_step = 0, last_step = 0, low_step = 0, high_step = 0;

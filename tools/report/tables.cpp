@@ -8,7 +8,7 @@
 namespace gannet::report {
 namespace {
 
-constexpr size_t kMaxRows = 200;  // of a table that grows with the run: half from its beginning, half from its end
+constexpr size_t kMaxRows = 200;  // rows of a table that grows with the run: half from its beginning, half from its end
 constexpr size_t kSampledSteps = 50;
 constexpr size_t kMaxChanges = 8;
 
@@ -43,7 +43,7 @@ class Table {
   std::string html_;
 };
 
-// Adds the rows of all, or of the first and last ones.
+// Adds a row for each element or, if there are too many, for the first and the last ones.
 template <typename Rows, typename Add>
 void add_some(const Rows& rows, Table& table, Add add) {
   const size_t half = kMaxRows / 2;

@@ -9,14 +9,14 @@
 
 namespace gannet::report {
 
-// An entry of the head: label, value, and a line below it.
+// An entry at the head of the report: a label, a value, and a line below it.
 struct Tile {
   std::string label, value, detail;
 };
 
 std::vector<Tile> tiles_of(const Records& records);
 int64_t skipped_steps(const Records& records);
-std::vector<std::string> changed_keys(const RunRecord& before, const RunRecord& after);  // of the config
+std::vector<std::string> changed_keys(const RunRecord& before, const RunRecord& after);  // the config's keys that differ
 
 std::string skipped_table(const Records& records);
 std::string events_table(const Records& records);

@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kColumns = 60;
 constexpr size_t kShownSkips = 5;
 
-// One block per bucket; its height is the bucket's mean, between the smallest and the largest.
+// One block per bucket; its height shows the bucket's mean, on a scale from the smallest mean to
+// the largest.
 std::string sparkline(const Series& series) {
   const char* const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   double low = 0, high = 0;

@@ -29,7 +29,8 @@ Tile loss_tile(const Records& records) {
   return tile;
 }
 
-// The total amount divided by the total time; the median shows the rate of the steps without pauses.
+// The rate is the total amount divided by the total time; the median shows the rate of the steps
+// without pauses.
 Tile rate_tile(const Records& records) {
   const bool has_counts = !records.count_names.empty();
   const StepValue rate = has_counts ? rate_of(0) : samples_rate();

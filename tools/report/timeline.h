@@ -1,5 +1,5 @@
-// The strip above the charts: the steps of each run, and the events between them. The page's script adds the skipped steps, and
-// moves the strip when a chart is zoomed.
+// The strip above the charts: the steps of each run, and the events between them. The page's script
+// adds the skipped steps, and moves the strip when a chart is zoomed.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// load_checkpoint: the ranks choose a checkpoint together, each loads its part (loading.h), and all
-// ranks accept it or none.
+// load_checkpoint: the ranks choose a checkpoint together, each loads its part (loading.h), and
+// either all ranks accept it or none does.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 
@@ -32,7 +32,8 @@ std::string newest_in(const std::string& folder) {
   }
 }
 
-// A new machine must not start over while others have a checkpoint.
+// Throws if rank 0's machine has no checkpoint while others have one: the run must not start over
+// then.
 void refuse_if_others_have_one(const std::string& folder, const std::vector<std::string>& newest) {
   for (size_t rank = 0; rank < newest.size(); ++rank)
     if (!newest[rank].empty())
@@ -42,16 +43,17 @@ void refuse_if_others_have_one(const std::string& folder, const std::vector<std:
           formatted("start with the ranks on the machines that they were on; to start over, remove {} on all of them", folder));
 }
 
-// A run that resumes from a folder saves into it, perhaps hours later, so another job there must be
-// detected now. Weights that are only read need no lock. `found`: rank 0's choice; null if there is
-// none yet.
+// Returns whether to lock the folder. A run that resumes from a folder saves into it, perhaps hours
+// later, so another job that uses it must be detected now. Weights that are only read need no lock.
+// `found`: rank 0's choice; null if there is none yet.
 bool should_lock(const std::string& folder, const LoadOptions& options, const Opened* found) {
   if (!options.lock_folder || options.load_module_only || checkpoint::is_locked_here(folder)) return false;
   return found ? !holds_weights_alone(*found) : options.if_present;
 }
 
 // Returns the names of all ranks' entries in the checkpoint. Ranks along the data axis have the
-// same ones; along other axes they are gathered. nullopt: a rank could not compare its own.
+// same entries; along other axes, the names are gathered. nullopt: a rank could not compare its own
+// entries.
 std::optional<std::set<std::string>> expected_by_all(
     const checkpoint::Ranks& ranks, const RankLoad* loading,
     const std::function<std::vector<std::string>(const std::string&, const std::string&)>& everyone) {
@@ -70,7 +72,8 @@ std::optional<std::set<std::string>> expected_by_all(
   return all;
 }
 
-// Called by all ranks. A folder that cannot be written is still read.
+// Locks the folder; all ranks call it. A folder that cannot be written is still read: returns a
+// note that it was not locked.
 std::string lock(EngineBase::Impl& impl, const std::string& folder) try {
   impl.writer().saver(folder);
   return "";
@@ -84,13 +87,13 @@ struct CheckpointChoice {
   enum class Kind : char {
     kCheckpoint = 't',  // `text` is its tag
     kLock = 'l',        // the folder must be locked first, and then checked again
-    kNone = 'n',        // there is none, and none is required; `text` explains it
+    kNone = 'n',        // there is no checkpoint, and none is required; `text` explains it
   };
   Kind kind;
   std::string text;
 };
 
-// The rounds of a load. All ranks take part in each of them: rank 0 chooses a checkpoint, all
+// The rounds of a load. All ranks take part in each of them: rank 0 chooses a checkpoint, all ranks
 // compare and load it, and all accept it or pass it over for an older one.
 class LoadRounds {
  public:
@@ -125,18 +128,18 @@ class LoadRounds {
   }
 
   CheckpointChoice agreed_choice() {
-    const std::string mine = outcome([&] {
-      if (ranks_.rank != 0) return std::string();
+    std::string mine;
+    const std::string failure = outcome_of_errors([&] {
+      if (ranks_.rank != 0) return;
       const CheckpointChoice choice = chosen();
-      return static_cast<char>(choice.kind) + choice.text;
+      mine = static_cast<char>(choice.kind) + choice.text;
     });
-    const std::string choices = everyone("the checkpoint", mine)[0];
-    if (const auto error = error_in(choices)) throw *error;
-    const std::string text = result_in(choices);
+    const std::string text = everyone("the checkpoint", error_in(failure) ? failure : mine)[0];
+    if (text.starts_with('-')) throw *error_in(text);
     return {static_cast<CheckpointChoice::Kind>(text.at(0)), text.substr(1)};
   }
 
-  // Called on rank 0.
+  // Makes rank 0's choice. Called on rank 0 only.
   CheckpointChoice chosen() {
     std::string none;
     try {
@@ -154,25 +157,18 @@ class LoadRounds {
     return {CheckpointChoice::Kind::kCheckpoint, found_->tag()};
   }
 
-  // Loads every rank's part of a checkpoint. Returns why all ranks pass it over; "" if they accept
-  // it.
+  // Loads this rank's part of a checkpoint, as all ranks do. Returns why all ranks pass it over; ""
+  // if they accept it.
   std::string load(const std::string& tag) {
     std::optional<RankLoad> loading;
-    std::string mine = outcome_of([&] {
+    std::string mine = outcome_of_errors([&] {
       if (!found_) found_ = checkpoint::open(folder_, {tag, {}});
       loading.emplace(impl_, options_, *found_, ranks_);
     });
     const auto expected =
         expected_by_all(ranks_, loading ? &*loading : nullptr,
                         [&](const std::string& round, const std::string& text) { return everyone(round, text); });
-    if (expected)
-      mine = outcome_of([&] {
-        try {
-          receipt_ = loading->run(*expected);
-        } catch (...) {
-          rethrow_as_ours("load_checkpoint");
-        }
-      });
+    if (expected) mine = outcome_of_errors([&] { receipt_ = loading->run(*expected); });
     const std::vector<std::string> outcomes = everyone("loading", mine);
     std::string why;
     for (uint32_t rank = 0; rank < outcomes.size(); ++rank) {
@@ -187,13 +183,13 @@ class LoadRounds {
     return why;
   }
 
-  // Parameters are published only now, so that no rank waits for the part of a rank that has none
-  // to give.
+  // Publishes the parameters only now, so that no rank waits for the part of a rank that has failed
+  // to load it.
   LoadReceipt loaded() {
     const at::NoGradGuard no_grad;
     impl_.store.publish_all();
     impl_.progress.mend();
-    impl_.driven.failure.clear();
+    impl_.driven.failed_step = 0;
     if (impl_.reducer) impl_.module_audit->record();
     if (!receipt_.module_only) impl_.saving.loaded_folders.insert(real_path(folder_));
     receipt_.notes.insert(receipt_.notes.begin(), passed_over_.begin(), passed_over_.end());
@@ -216,7 +212,7 @@ class LoadRounds {
   const std::string& folder_;
   const LoadOptions& options_;
   const checkpoint::Ranks ranks_;
-  std::optional<Opened> found_;  // the checkpoint of this round; on ranks other than 0 set once it was chosen
+  std::optional<Opened> found_;  // the checkpoint of this round; on ranks other than 0, set once it has been chosen
   std::vector<std::string> avoid_, passed_over_;
   bool lock_is_settled_ = false;
   LoadReceipt receipt_;
@@ -227,7 +223,7 @@ class LoadRounds {
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
   Impl& impl = *impl_;
   const Entered entered(impl, Call::kLoadCheckpoint);
-  forget_earlier_passes(impl);  // of a step that left parameters undefined
+  forget_earlier_passes(impl);  // a step that left parameters undefined may have had some
   wait_for_checkpoint();
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // unfrozen parameters are part of the checkpoint
   if (impl.reducer) impl.module_audit->reclaim();

@@ -15,8 +15,8 @@ bool is_zero(const char* begin, const char* end) {
   return std::all_of(begin, end, [](char byte) { return byte == 0; });
 }
 
-// Returns the bytes per element in a storage that torch::load put under a parameter. A flat buffer
-// is saved with its padding, which is zero; a separate tensor has no padding.
+// Returns the bytes per element in a storage that torch::load gave a parameter; 0 if no dtype fits.
+// A flat buffer is saved with its padding, which is zero; a separate tensor has no padding.
 int64_t element_bytes_in(const at::Tensor& value, const StorageSharing& sharing) {
   const auto bytes = static_cast<int64_t>(value.storage().nbytes()), own = static_cast<int64_t>(value.element_size());
   const auto fits = [&](int64_t size) { return sharing.extent * size <= bytes && bytes < 2 * sharing.extent * size; };

@@ -1,4 +1,4 @@
-// The tensors of a load: which of the checkpoint's are read, and where they go.
+// The tensors of a load: which of the checkpoint's tensors are read, and where they go.
 #include "engine/checkpoint/loading.h"
 
 #include <ATen/ops/empty.h>
@@ -107,12 +107,12 @@ LoadReceipt RankLoad::run(const std::set<std::string>& expected_by_all) {
   }
   at::NoGradGuard no_grad;
   impl_.progress.tear(formatted("a load of {} failed partway", found_.path()));
-  if (!module_only_) impl_.restart_step();  // sums of the step so far may be in flight into the memory of the saved ones
+  if (!module_only_) impl_.restart_step();  // sums of this step that are in flight would overwrite the saved ones
   read();
   if (options_.custom_load_fn) hand_to_program();
   start_averages();
   if (!module_only_) restore();
-  if (wants_states())  // the step determines whether the ranks should differ
+  if (wants_states())  // after restore(): the step determines whether the ranks should differ
     if (std::string text = read_rank_states(impl_, found_, ranks_, !options_.custom_load_fn); !text.empty())
       note(std::move(text));
   if (!is_weights_) receipt_.client_state.document = dict("client_state");
@@ -137,14 +137,14 @@ bool RankLoad::has_same_parts() const {
   return impl_.splits == (there ? there->as_string() : "");
 }
 
-// Older checkpoints have it for LibTorch's optimizers as well, because their states were not the
-// engine's then.
+// Older checkpoints have the program's optimizer in serialized form for LibTorch's optimizers as
+// well, because the engine did not own their states then.
 bool RankLoad::reads_user_optimizer() const {
   return wants_states() && (impl_.user_optimizer || (impl_.torch_optimizer && is_there("optimizer/user")));
 }
 
-// The data that a torch::optim::Optimizer serializes follows the order of its parameters: it cannot
-// be split for other parts.
+// The data that a torch::optim::Optimizer serializes follows the order of its parameters, so it
+// cannot be split for different parts of the model.
 void RankLoad::compare_user_optimizer() const {
   if (!reads_user_optimizer()) return;
   if (is_there("optimizer/user/") == keeps_model_parts(impl_) && (!keeps_model_parts(impl_) || has_same_parts())) return;
@@ -157,8 +157,8 @@ void RankLoad::compare_user_optimizer() const {
       "the config, whose states fit any mesh");
 }
 
-// Micro-batches between two boundaries: their gradients belong to the ranks that computed them, or
-// are sums over those ranks.
+// Checks that the gradients of micro-batches between two boundaries can be restored: they belong to
+// the ranks that computed them, or are sums over those ranks.
 void RankLoad::compare_accumulation() {
   if (!is_there("gradient/")) return;
   const int64_t accumulation = impl_.settings().accumulation_steps, saved = value("accumulation_steps").as_int();

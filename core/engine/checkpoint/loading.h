@@ -1,5 +1,5 @@
 // One load from one checkpoint: checks that it belongs to this model, reads it, and restores the
-// engine. Nothing is written before everything that the manifest describes was compared.
+// engine. Nothing is written before everything that the manifest describes has been compared.
 #pragma once
 
 #include <gannet/rng_tracker.h>
@@ -23,39 +23,41 @@ namespace gannet {
 
 class RankLoad {
  public:
-  // Compares this rank's entries. Throws Error(kCorrupt) on a checkpoint that lacks what every engine saves.
+  // Compares this rank's entries. Throws Error(kCorrupt) for a checkpoint that lacks something that
+  // every engine saves.
   RankLoad(EngineBase::Impl& impl, const LoadOptions& options, const checkpoint::Opened& found, const checkpoint::Ranks& ranks);
 
-  // Names of this rank's entries in the checkpoint.
+  // The names of this rank's entries in the checkpoint.
   const std::set<std::string>& expected() const { return comparison_.expected(); }
 
-  // Loads this rank's part; `expected_by_all`: what all ranks expect. Throws Error(kMismatch) with
-  // the first differences before anything is written. Leaves `torn` set for the caller, who knows
-  // the outcome on the other ranks and publishes the parameters.
+  // Loads this rank's part; `expected_by_all`: the names of all ranks' entries. If these differ
+  // from the checkpoint's, throws Error(kMismatch) with the first differences before anything is
+  // written. Leaves the engine's parameters marked as undefined (torn): the caller knows the
+  // outcome on the other ranks, and publishes the parameters.
   LoadReceipt run(const std::set<std::string>& expected_by_all);
 
  private:
   bool wants_states() const { return options_.load_optimizer_states && !module_only_; }
   const Value& value(const char* key) const;
   const Dict& dict(const char* key) const { return value(key).as_dict(); }
-  int64_t count(const char* key) const { return value(key).as_int(); }  // that check_numbers has checked
+  int64_t count(const char* key) const { return value(key).as_int(); }  // a number that check_numbers has checked
   void note(std::string text) { receipt_.notes.push_back(std::move(text)); }
 
   // ---- loading.cpp: the tensors
-  bool is_there(const char* prefix) const;  // a tensor with this prefix
+  bool is_there(const char* prefix) const;  // whether there is a tensor with this prefix
   GroupMapping compare_groups() const;
-  std::vector<StateEntry> entries() const;  // the engine's; states of a group under the group's number in the checkpoint
-  std::string other_optimizer() const;      // "": the checkpoint has states of the same one
-  bool has_same_parts() const;              // this rank has the same boxes as the one with its coordinates had
+  std::vector<StateEntry> entries() const;  // the engine's entries; states of a group have the group's number in the checkpoint
+  std::string other_optimizer() const;      // says which one it is; "": the checkpoint has states of the same optimizer
+  bool has_same_parts() const;              // whether this rank has the boxes that the rank with its coordinates had at the save
   void compare_accumulation();
   void compare_user_optimizer() const;
-  bool reads_user_optimizer() const;  // what the program's own optimizer serialized
+  bool reads_user_optimizer() const;  // whether to read the data that the program's own optimizer serialized
   void read();
   void read_entries(std::vector<checkpoint::Target>& targets);
   void read_accumulation(std::vector<checkpoint::Target>& targets);
   at::Tensor whole(const std::string& name, std::vector<checkpoint::Target>& targets) const;  // undefined if it is not there
   void hand_to_program();
-  void start_averages();  // of parameters without one in the checkpoint
+  void start_averages();  // for parameters without an average in the checkpoint
 
   // ---- restore.cpp: the numbers
   void restore();
@@ -75,21 +77,22 @@ class RankLoad {
   const LoadOptions& options_;
   const checkpoint::Opened& found_;
   const checkpoint::Ranks ranks_;
-  const bool is_weights_;   // an import of weights, not saved by an engine
-  const bool module_only_;  // that, or the program asked for the module only
+  const bool is_weights_;   // the checkpoint is an import of weights, not saved by an engine
+  const bool module_only_;  // is_weights_, or the program asked for the module only
   const bool is_same_mesh_;
   const GroupMapping groups_;  // for weights only, no group maps to the checkpoint's
   const std::vector<StateEntry> entries_;
   const SavedNames names_;
   Comparison comparison_;
   LoadReceipt receipt_;
-  // Read into the first, then copied into the second: another dtype, not contiguous, or on a tier.
+  // Tensors that are read into the first and then copied into the second, which has a different
+  // dtype, is not contiguous, or is on a tier.
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
   std::deque<std::pair<at::Tensor, std::shared_ptr<StoredBytes>>> stored_copies_;
   std::map<std::string, at::Tensor> for_program_, random_;
   checkpointing::RngTracker::States streams_;
   std::vector<std::tuple<Range*, TrainedParameter*, at::Tensor>> gradients_;
-  bool holds_sums_ = false;  // of gradients over ranks
+  bool holds_sums_ = false;  // the checkpoint has sums of gradients over ranks
   at::Tensor user_optimizer_;
   bool rates_are_restored_ = false;
 };

@@ -12,7 +12,7 @@
 namespace gannet {
 namespace {
 
-constexpr std::string_view kParameter = "parameter/";  // stored_name(), state/state_entry.cpp
+constexpr std::string_view kParameter = "parameter/";  // as in stored_name(), state/state_entry.cpp
 constexpr size_t kMostNames = 3;
 
 }  // namespace

@@ -9,12 +9,13 @@
 
 namespace gannet {
 
-// "2 parameters are not finite: 'h.0.weight' (12 elements), ..."; "": none. `counts`: by tensor
-// names in a checkpoint; tensors that are not parameters are skipped.
+// Returns "2 parameters are not finite: 'h.0.weight' (12 elements), ..."; "" if there are none.
+// `counts`: the numbers of elements that are not finite, by tensor names in a checkpoint; tensors
+// that are not parameters are skipped.
 std::string not_finite_text(const std::map<std::string, uint64_t>& counts);
 
-// The same for this rank's parts of the parameters in memory. Reads all of them: use it only for an
-// error.
+// Does the same for this rank's parts of the parameters in memory. It reads all of them, so use it
+// only for an error.
 std::string not_finite_text(const ParameterStore& store);
 
 }  // namespace gannet

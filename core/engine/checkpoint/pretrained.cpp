@@ -1,4 +1,4 @@
-// from_pretrained: maps the files' tensors to parameters, and copies their elements.
+// from_pretrained: maps tensors in files to parameters, and copies their elements.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DefaultDtype.h>
@@ -32,7 +32,7 @@ namespace {
 
 using files::WeightTensor;
 
-// Number of elements that are converted at a time if the file has another dtype.
+// The number of elements that are converted at a time if the file has a different dtype.
 constexpr int64_t kAtOnce = 1 << 17;
 
 at::ScalarType dtype_named(const std::string& name, const ModelConfig& json) {
@@ -50,8 +50,8 @@ struct RankPlace {
   uint32_t rank = 0, size = 1;
 };
 
-// Returns the rank and the number of ranks in the load: in the program's group, in the world, or in
-// the future world.
+// Returns this rank and the number of ranks that load: those of the program's group, of the world
+// or, before it exists, of the world to come.
 RankPlace place_of(const PretrainedOptions& options) {
   if (options.process_group) return {options.process_group->rank(), options.process_group->size()};
   if (is_distributed_initialized()) {
@@ -73,7 +73,7 @@ std::string some_of(const std::vector<std::string>& names) {
 }
 
 // Copies elements [begin, begin + to.numel()) of the file's tensor into `to`, flat. `spare`: memory
-// for elements of another dtype.
+// for elements of a different dtype.
 void copy_elements(const WeightTensor& from, int64_t begin, const at::Tensor& to, const at::Tensor& spare) {
   const uint64_t size = c10::elementSize(from.dtype);
   if (to.scalar_type() == from.dtype && to.device().is_cpu()) {
@@ -110,7 +110,7 @@ class PretrainedLoading {
   void add(const std::string& in_file, const WeightTensor& tensor);
   void check_tied(const WeightTensor& one, const WeightTensor& other) const;
   void fill(const WantedTensor& one, const at::Tensor& spare) const;
-  // The storage that tied tensors share, whether or not its bytes are here.
+  // The storage of a tensor, which tied tensors share, whether or not its bytes are on this rank.
   static const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
   const PretrainedNames& names_;
@@ -118,7 +118,7 @@ class PretrainedLoading {
   std::set<std::string> known_;
   std::map<std::string, const WeightTensor*> found_;  // by the module's names
   std::vector<std::string> in_file_;
-  std::string path_;  // as the program gave it
+  std::string path_;  // the path as the program gave it
   bool lacks_base_ = false;
 };
 
@@ -166,7 +166,8 @@ void PretrainedLoading::add(const std::string& in_file, const WeightTensor& tens
   if (!is_ignored) receipt.unexpected.push_back(in_file);
 }
 
-// Two names of one parameter have separate values in the file: throws if these differ.
+// Called if two names of one parameter have separate values in the file. Throws if these values
+// differ.
 void PretrainedLoading::check_tied(const WeightTensor& one, const WeightTensor& other) const {
   bool are_equal = one.shape == other.shape && one.dtype == other.dtype;
   const uint64_t bytes = static_cast<uint64_t>(one.numel) * c10::elementSize(one.dtype);
@@ -218,7 +219,7 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
         rename.empty() ? "load them into the model that they are of"
                        : rename + "; `gannet checkpoint export OUT FOLDER` writes them, and config.json is to lie beside them");
   if (!options.allow_missing && !options.strict) {
-    // A head that the files lack is a new one, to be trained: only names under the base count.
+    // A head that the files lack is a new one, to be trained, so only names under the base count.
     const auto counts = [&](const std::string& name) { return names_.base.empty() || name.starts_with(names_.base + "."); };
     const auto of_base = std::count_if(wanted_.begin(), wanted_.end(), [&](const WantedTensor& one) { return counts(one.name); });
     const auto missing = std::count_if(receipt.missing.begin(), receipt.missing.end(), counts);
@@ -241,7 +242,7 @@ void PretrainedLoading::fill(const WantedTensor& one, const at::Tensor& spare) c
     copy_from_whole(*one.split, whole, one.tensor);
     return;
   }
-  // Already sharded: each rank reads its own part.
+  // If the parameter is already sharded, each rank reads its own part.
   const auto read = [&](int64_t begin, const at::Tensor& to) { copy_elements(*one.from, begin, to, spare); };
   if (zero::write_at_source(one.tensor.storage().unsafeGetStorageImpl(), read)) return;
   if (one.tensor.is_contiguous()) return copy_elements(*one.from, 0, one.tensor.view({-1}), spare);

@@ -19,17 +19,18 @@ struct OwnState {
   const Optimizer::State* state;
   std::string parameter;
   size_t group;
-  at::Tensor values;  // in place
+  at::Tensor values;  // a view of the values in the engine's memory
   std::string name_of(const std::string& rank) const {
     return state ? formatted("rank_state/{}/{}/{}", rank, state->name, parameter)
                  : formatted("rank_parameter/{}/{}", rank, parameter);
   }
   std::string described() const { return state ? state->name : std::string("parameters"); }
-  bool is_local() const { return !state || state->is_local(); }  // differs only after local steps
+  bool is_local() const { return !state || state->is_local(); }  // whether it differs between ranks only after local steps
 };
 using LocalTest = std::function<bool(const Range& range, const std::string& parameter)>;
 
-// Collects those of all ranges. `differ`: whether the ranks have different parameters.
+// Collects the states of all ranges. `differ`: whether the ranks have different values of a
+// parameter.
 std::vector<OwnState> all_own(const EngineBase::Impl& impl, const LocalTest& differ) {
   std::vector<OwnState> all;
   for (const Range& range : impl.store.ranges()) {
@@ -47,10 +48,10 @@ std::vector<OwnState> all_own(const EngineBase::Impl& impl, const LocalTest& dif
   return all;
 }
 
-// State to read from the ranks with the values to take.
+// A state to read, from the ranks whose values are taken.
 struct WantedState {
   OwnState own;
-  bool is_there;  // each of those ranks has it
+  bool is_there;  // the checkpoint has it for each of those ranks
 };
 
 std::vector<WantedState> wanted_from(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks,
@@ -64,7 +65,8 @@ std::vector<WantedState> wanted_from(const checkpoint::Opened& found, const std:
   return wanted;
 }
 
-// Holds one rank's values at a time in memory, in the order of the ranks.
+// Reads the mean over the saved ranks. Holds only one rank's values in memory at a time, in the
+// order of the ranks.
 void read_mean(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks,
                const std::vector<WantedState>& all) {
   for (size_t r = 0; r < saved_ranks.size(); ++r) {

@@ -1,5 +1,5 @@
-// The numbers of a load: counters, the loss scale, those of the optimizer and the schedule, random
-// numbers, the program's states.
+// The numbers of a load: the counters, the loss scale, the numbers of the optimizer and the
+// schedule, the random numbers, and the program's states.
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/input-archive.h>
 
@@ -57,7 +57,7 @@ void RankLoad::restore_schedule() {
 
 void RankLoad::restore_optimizer() {
   impl_.progress.applied_steps = value("applied_steps").as_int();
-  // Older checkpoints have none: optimizers drew no random numbers then.
+  // Older checkpoints have no seed: optimizers drew no random numbers then.
   if (const Value* const seed = found_.document().find("optimizer_seed"); seed && seed->is_int())
     impl_.updater.run_seed = seed->as_int();
   std::vector<const Value*> lags = {found_.document().find("missed_updates")};  // older checkpoints have none
@@ -78,7 +78,7 @@ void RankLoad::restore_user_optimizer() {
   std::istringstream stream(std::string(static_cast<const char*>(user_optimizer_.const_data_ptr()), user_optimizer_.nbytes()));
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
-  std::vector<double> rates;  // of the next step, if a schedule has set them: the archive has those of the last one
+  std::vector<double> rates;  // the next step's rates, if a schedule has set them; the archive has the last step's
   for (Group& group : impl_.groups) rates.push_back(*group.find(GANNET_ROLE_LEARNING_RATE));
   impl_.torch_optimizer ? load_torch_optimizer(archive) : load_user_optimizer(archive);
   if (rates_are_restored_ && impl_.schedule.exists())
@@ -92,7 +92,7 @@ void RankLoad::load_user_optimizer(torch::serialize::InputArchive& archive) {
 
 void RankLoad::load_torch_optimizer(torch::serialize::InputArchive& archive) {
   torch::optim::Optimizer& optimizer = impl_.torch_optimizer->get();
-  optimizer.state().clear();  // the archive has no entry of a parameter without updates
+  optimizer.state().clear();  // the archive has no entry for a parameter without updates
   try {
     optimizer.load(archive);
   } catch (const c10::Error&) {  // its text is about LibTorch's archive
@@ -137,8 +137,8 @@ void RankLoad::restore_accumulation() {
 }
 
 // A hyperparameter that this run's schedule sets comes from the schedule and not from the
-// checkpoint: the saved run may have had another schedule, length or rate. If the schedule is the
-// same, the checkpoint's value stays, since the program may have set it afterwards. `then`: the
+// checkpoint: the saved run may have had a different schedule, length or rate. If the schedule is
+// the same, the checkpoint's value stays, since the program may have set it afterwards. `then`: the
 // schedule's value at the save; null in an older checkpoint.
 double RankLoad::scheduled_now(const std::string& name, const std::string& group, double due, double saved, const Value* then) {
   const bool is_same = then ? then->as_number() == due : impl_.schedule.is_by_hand();
@@ -150,14 +150,14 @@ double RankLoad::scheduled_now(const std::string& name, const std::string& group
   return due;
 }
 
-// Returns false if some group has no counterpart in the checkpoint: its hyperparameters are those
-// of the config and the schedule.
+// Returns false if some group has no counterpart in the checkpoint: the hyperparameters of that
+// group are those of the config and the schedule.
 bool RankLoad::restore_hyperparameters() {
   const List& saved = value("groups").as_list();
   const Schedule::Values scheduled = impl_.schedule.now(impl_.groups);
   for (size_t g = 0; g < impl_.groups.size(); ++g) {
     Group& group = impl_.groups[g];
-    if (!groups_.saved[g]) {  // its updates count from those of its first parameter on
+    if (!groups_.saved[g]) {  // its number of updates is that of its parameter with the most
       group.lag = impl_.progress.applied_steps;
       for (const TrainedParameter* parameter : impl_.store.parameters_of(g)) group.lag = std::min(group.lag, parameter->lag);
       continue;
@@ -207,7 +207,8 @@ void RankLoad::restore_program_states() {
     if (!states) throw Error(ErrorCode::kCorrupt, formatted("{}: rank {}'s document has no 'states'", found_.path(), rank));
     return states->as_dict();
   };
-  // Along the data axis: a data cursor is made from those of all ranks that had different data.
+  // Takes the states of all ranks along the data axis: a data cursor is made from those of all
+  // ranks that had different data.
   const std::vector<uint32_t> ranks = found_.mesh().group(kDataAxis, source_rank(found_.mesh(), ranks_.mesh, ranks_.rank));
   for (auto& state : impl_.program_states) {
     std::vector<Value> saved;

@@ -1,5 +1,5 @@
-// save_checkpoint: collects what the engine puts into a checkpoint, and decides which rank gives
-// which part.
+// save_checkpoint: collects the content that the engine gives to a checkpoint, and decides which
+// rank gives which part.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gannet/cursor.h>
@@ -49,7 +49,8 @@ List tensors_in_group(const EngineBase::Impl& impl, size_t group) {
   return names;
 }
 
-// The updates that parameters missed because they joined late or were frozen for a while.
+// Returns the numbers of updates that parameters missed because they joined late or were frozen for
+// a while.
 Dict missed_updates(const EngineBase::Impl& impl) {
   Dict lags;
   for (const auto& range : impl.store.ranges())
@@ -58,8 +59,8 @@ Dict missed_updates(const EngineBase::Impl& impl) {
   return lags;
 }
 
-// Returns rank 0's tag. If the ranks gave different tags, all throw the same error or rank 0 warns,
-// as configured.
+// Returns rank 0's tag. If the ranks gave different tags, all ranks throw the same error or rank 0
+// logs a warning, as configured.
 std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag,
                        const std::string& validation) {
   if (!ranks.gather) return tag;
@@ -80,8 +81,8 @@ std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder
 
 std::string real_path(const std::string& folder) {
   std::error_code failure;
-  // Absolute first: the canonical path of a relative name that does not exist would be relative,
-  // and would change later.
+  // Makes the path absolute first: the canonical path of a relative name that does not exist would
+  // be relative, and would change later.
   const auto absolute = std::filesystem::absolute(folder, failure);
   const auto path = failure ? absolute : std::filesystem::weakly_canonical(absolute, failure);
   return failure ? folder : path.string();
@@ -90,7 +91,7 @@ std::string real_path(const std::string& folder) {
 Dict EngineBase::Impl::document(const SaveOptions& options) const {
   const char* const precision = skip_policy.is_fp16       ? "fp16"
                                 : settings().bf16.enabled ? "bf16"
-                                                          : "fp32";  // a scale belongs to one of them
+                                                          : "fp32";  // a loss scale belongs to one of these
   Dict scale{{"precision", precision},
              {"dynamic", scaler.is_dynamic()},
              {"scale", scaler.state().scale},
@@ -104,7 +105,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
     Dict hyper, of_schedule;
     for (size_t h = 0; h < group.hyper.size(); ++h) {
       hyper[group.hyper_names[h]] = group.hyper[h];
-      // A load uses it to tell whether the schedule is still the same.
+      // A load uses the schedule's value to tell whether the schedule is still the same.
       if (const auto value = scheduled_value(scheduled, g, group.hyper_roles[h])) of_schedule[group.hyper_names[h]] = *value;
     }
     group_list.push_back(Dict{{"name", group.name},
@@ -140,7 +141,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
 
 namespace {
 
-// The content of one save while it is assembled, and what its slices depend on.
+// The content of one save while it is being assembled, and the things on which its slices depend.
 struct SaveContext {
   const EngineBase::Impl& impl;
   const SaveOptions& options;
@@ -168,7 +169,7 @@ void add_entries(SaveContext& save) {
   shared.give(slices);
 }
 
-// Sums of the micro-batches so far, and gradients that are kept for later.
+// Adds the sums of the micro-batches so far, and gradients that are kept for later.
 void add_gradients(SaveContext& save) {
   const EngineBase::Impl& impl = save.impl;
   if (impl.reducer && impl.reducer->holds_sums()) {
@@ -176,7 +177,7 @@ void add_gradients(SaveContext& save) {
     for (const auto& range : impl.store.ranges())
       for (const auto& part : range.parts) {
         StateEntry entry = *trained.at(range.parameters[part.tensor].name);
-        entry.is_given_here = true;  // each stage has its own sum of a tied one
+        entry.is_given_here = true;  // each stage has its own sum for a tied parameter
         if (gives_part(entry, impl.mesh->refined(), save.ranks.rank))
           save.content.slices.push_back(
               {saved_sum_name(impl, entry.name), entry.shape, part.begin, range.grad_of(part), nullptr, false, entry.split});
@@ -189,8 +190,8 @@ void add_gradients(SaveContext& save) {
             whole(formatted("gradient/{}/{}", save.mine, parameter.name), parameter.held.view(parameter.shape)));
 }
 
-// Adds what the program's own optimizer serializes. If ranks keep no parts of the model, the keeper
-// has all states.
+// Adds the data that the program's own optimizer serializes. If ranks do not keep different parts
+// of the model, the keeper has all states.
 void add_user_optimizer(SaveContext& save) {
   const EngineBase::Impl& impl = save.impl;
   const bool keeps_part = keeps_model_parts(impl);
@@ -218,7 +219,7 @@ Dict rank_document(const EngineBase::Impl& impl) {
     if (Value value = state.save(); !value.is_null()) states[state.name] = std::move(value);
   Dict document{{"states", std::move(states)}};
   if (!impl.splits.empty()) document["splits"] = impl.splits;
-  if (impl.mesh->has_pipe_stages()) {  // of each stage; the common document has the first stage's
+  if (impl.mesh->has_pipe_stages()) {  // each stage writes its own; the common document has the first stage's
     List of_stage;
     for (size_t g = 0; g < impl.groups.size(); ++g) of_stage.emplace_back(tensors_in_group(impl, g));
     document["group_tensors"] = std::move(of_stage);
@@ -247,7 +248,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   return std::move(save.content);
 }
 
-// The ranks of this engine, with the gathering of texts.
+// Returns the ranks of this engine, with the function that gathers texts from them.
 checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   checkpoint::Ranks ranks{world_group->rank(), world_group->size(), nullptr};
   ranks.mesh = mesh->shape();
@@ -258,8 +259,7 @@ checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   return ranks;
 }
 
-// A background write runs at the same time as what the engine's thread sends, so it has its own
-// group.
+// A background write communicates while the engine's thread does, so it has its own group.
 CheckpointWriter& EngineBase::Impl::writer() {
   if (settings().checkpoint_async && !saving.group && world_group->size() > 1)
     saving.group = std::make_unique<HostGroup>(process_group->world()->host_comm(), world_group->ranks(),
@@ -299,7 +299,7 @@ SaveReceipt EngineBase::save_checkpoint(const std::string& folder, const SaveOpt
   if (is_async) {
     writer.snapshot(content.slices);
     writer.start([&saver, &impl, how, step = impl.progress.global_steps, content = std::move(content)] {
-      std::optional<control::Watch::Call> watched;  // it names late ranks here as well
+      std::optional<control::Watch::Call> watched;  // the watch names late ranks here as well
       if (impl.saving.group)
         watched.emplace(impl.process_group->world()->watch(), *impl.saving.group, "save_checkpoint in the background", step,
                         content.tag, control::Watch::Call::kAtOnce);
@@ -338,7 +338,7 @@ void EngineBase::add_state(const std::string& name, std::function<Value()> save,
                     }});
 }
 
-// The program owns the loader: nothing is saved of one that it has released.
+// The program owns the loader: if it has released the loader, nothing is saved of it.
 void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader) {
   const std::weak_ptr<ResumableLoader> known = loader;
   const auto load = [known, rank = impl_->comm->rank(), world = impl_->comm->size()](const std::vector<Value>& saved) {

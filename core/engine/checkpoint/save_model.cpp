@@ -1,4 +1,4 @@
-// Whole weights of a running engine: in memory, or in one file for other programs.
+// The whole weights of a running engine, in memory or in one file for other programs.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <torch/nn/module.h>
@@ -24,8 +24,8 @@ namespace gannet {
 namespace {
 
 // Assembles a whole tensor from the boxes of the ranks along the tensor or expert axis, which send
-// theirs one after another through host memory. All of those ranks call it; those that do not keep
-// it get an undefined one.
+// their boxes one after another through host memory. All of these ranks call it; those that do not
+// keep the tensor get an undefined one.
 at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSplit& split, bool keeps) {
   at::Tensor whole = keeps ? at::empty(split.shape, local.scalar_type()) : at::Tensor();
   const std::vector<std::string> splits = ranks.gather_texts(to_text(split));
@@ -39,7 +39,7 @@ at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSp
   return whole;
 }
 
-// Replaces this rank's part of tensors that are split along the axis of `ranks` by the whole
+// Replaces this rank's parts of the tensors that are split along the axis of `ranks` by the whole
 // tensors.
 void assemble(const EngineBase::Impl& impl, HostGroup& ranks, NamedTensors& tensors, bool keeps) {
   std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;
@@ -64,7 +64,7 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
 }
 
 // Adds a tied parameter under its other names as well: programs that use torch.load expect each of
-// them, and the files store the values once.
+// the names, and the files store the values once.
 void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
   std::map<std::string, at::Tensor> known(tensors.begin(), tensors.end());
   std::map<const void*, at::Tensor> values;
@@ -89,7 +89,8 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
   auto call = impl.process_group->world()->enter(*impl.world_group, name, impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
-  // The ranks next to the one that writes, along the tensor or expert axis, assemble split tensors.
+  // The ranks along the tensor or expert axis from the rank that writes, which assemble split
+  // tensors.
   std::vector<HostGroup*> beside;
   for (HostGroup* ranks : {impl.tensor_group, impl.expert_group})
     if (ranks && !impl.splits.empty() &&
@@ -102,7 +103,7 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
   else
     for (const auto& range : impl.store.ranges())
       for (size_t p = 0; p < range.parameters.size(); ++p) {
-        const at::Tensor weights = weights_to_use(impl, range, p);  // after a local step
+        const at::Tensor weights = weights_to_use(impl, range, p);  // defined after a local step
         tensors.emplace_back(range.parameters[p].name, weights.defined()
                                                            ? Range::shaped(weights.to(range.dtype).flatten(), range.parameters[p])
                                                            : impl.store.whole_value(range.parameters[p], keeps));
@@ -150,7 +151,7 @@ std::vector<std::pair<std::string, at::Tensor>> EngineBase::fp32_state(bool excl
 }
 
 bool EngineBase::save_16bit_model(const std::string& folder, const std::string& filename, bool exclude_frozen_parameters) try {
-  const Entered entered(*impl_, Call::kSave16bitModel);
+  const Calls::Entered entered(impl_->calls, name_of(Call::kSave16bitModel));
   if (impl_->settings().zero.stage == 3 && !impl_->settings().zero.gather_16bit_on_save) {
     if (impl_->is_first())
       log_warning(
@@ -158,6 +159,7 @@ bool EngineBase::save_16bit_model(const std::string& folder, const std::string& 
           "zero_optimization.stage3_gather_16bit_weights_on_model_save: true (save_checkpoint needs no such key)");
     return false;
   }
+  gate::require(*impl_, Call::kSave16bitModel);
   save_model(*this, *impl_, folder, filename, exclude_frozen_parameters, /*masters=*/false);
   return true;
 } catch (...) {

@@ -11,8 +11,8 @@
 namespace gannet {
 
 struct SaveState {
-  std::set<std::string> loaded_folders;      // that this run resumed from
-  std::unique_ptr<HostGroup> group;          // for background writes: they run beside what the engine's thread sends
+  std::set<std::string> loaded_folders;      // the folders from which this run resumed
+  std::unique_ptr<HostGroup> group;          // for background writes, which communicate while the engine's thread does
   std::unique_ptr<CheckpointWriter> writer;  // null: nothing was saved. Destroyed first; its destructor waits for the write
 };
 

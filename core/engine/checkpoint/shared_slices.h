@@ -1,4 +1,5 @@
-// Slices of a checkpoint that several ranks could give: each gives an equal share of the bytes.
+// The slices of a checkpoint that several ranks could give. Each of these ranks gives an equal
+// share of the bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,9 @@
 
 namespace gannet {
 
-// Tensors that several holders have. If all ranks have a tensor, the neighbours share it, so that
-// each folder gets it once. If it differs along some axes, its holders share it wherever they are.
+// Divides the tensors that several ranks hold among these ranks. If all ranks have a tensor, the
+// neighbours divide it among themselves, so that each folder gets it once. If it differs along some
+// axes, its holders divide it, wherever they are.
 class SharedSlices {
  public:
   SharedSlices(const MeshShape& mesh, uint32_t rank, const checkpoint::Neighbours& neighbours)
@@ -27,7 +29,7 @@ class SharedSlices {
     std::vector<uint32_t> holders;
     std::vector<checkpoint::Slice> tensors;
   };
-  const MeshShape& mesh_;  // refined
+  const MeshShape& mesh_;  // the refined mesh
   uint32_t rank_;
   const checkpoint::Neighbours& neighbours_;
   std::map<std::vector<std::string>, HolderGroup> groups_;  // by the axes along which the tensors differ

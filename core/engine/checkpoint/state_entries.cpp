@@ -23,7 +23,8 @@ StateEntry whole_of(StateEntry::Kind kind, const std::string& name, const at::Te
   return {kind, name, tensor.sizes().vec(), tensor.scalar_type(), tensor, {}};
 }
 
-// For elements of a parameter, or of a per-element state, that are boxes of a larger tensor.
+// Completes the entry of a parameter or of a per-element state whose elements are boxes of a larger
+// tensor.
 StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSplit>& split) {
   if (!split) return entry;
   entry.shape = split->shape;
@@ -32,7 +33,7 @@ StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSpli
   return entry;
 }
 
-// For elements of an array, from `place` on, that are a part of a tensor.
+// Makes the entry of a part of a tensor, which an array holds from `place` on.
 StateEntry part_of(StateEntry::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array,
                    int64_t place, const zero::TensorPart& part) {
   StateEntry kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin};
@@ -46,7 +47,8 @@ StateEntry part_of(StateEntry::Kind kind, const std::string& name, const Trained
   return kept;
 }
 
-// Values of blocks: a rank has those for the blocks in its part of the parameter.
+// Makes the entry of a state with one value per block. A rank has the values for the blocks in its
+// part of the parameter.
 StateEntry blocks_of(const std::string& name, const Optimizer::State& state, const Range& range,
                      const TrainedParameter& parameter, const Array& array, const zero::TensorPart& part) {
   const zero::TensorPart values = Range::values_in(part, state);
@@ -60,8 +62,8 @@ StateEntry blocks_of(const std::string& name, const Optimizer::State& state, con
           values.begin};
 }
 
-// The squares of a tensor's rows or columns: on the rank that has the tensor. If all ranks have it,
-// all have the same squares.
+// Adds the squares of a tensor's rows or columns, which are on the rank that has the tensor. If all
+// ranks have the tensor, all have the same squares.
 void add_square(std::vector<StateEntry>& all, const std::string& name, const Group& group, size_t s,
                 const TrainedParameter& parameter, bool has_every_tensor) {
   const Optimizer::State& state = group.optimizer->states()[s];
@@ -78,7 +80,7 @@ void add_square(std::vector<StateEntry>& all, const std::string& name, const Gro
   all.push_back(std::move(entry));
 }
 
-// Returns for each parameter the part that is on this rank, or an empty part.
+// Returns, for each parameter, the part that is on this rank, or an empty part.
 std::vector<zero::TensorPart> part_of_each(const Range& range, const std::vector<zero::TensorPart>& here) {
   std::vector<zero::TensorPart> parts(range.parameters.size());
   for (const auto& part : here) parts[part.tensor] = part;
@@ -86,7 +88,7 @@ std::vector<zero::TensorPart> part_of_each(const Range& range, const std::vector
 }
 std::vector<zero::TensorPart> part_of_each(const Range& range) { return part_of_each(range, range.parts); }
 
-// The same for SERVED states, which are distributed like ZeRO's shards.
+// Does the same for SERVED states, which are distributed like ZeRO's shards.
 std::vector<zero::TensorPart> served_parts(const Range& range) {
   if (!range.is_optimizer_reduced) return {};
   return part_of_each(
@@ -104,7 +106,8 @@ void refuse_late_declarations(const EngineBase::Impl& impl) {
 
 using EntryKind = StateEntry::Kind;
 
-// A per-element array of a parameter: whole if this rank has all of it, else the part that it has.
+// Makes the entry of a per-element array of a parameter: of the whole array if this rank has all of
+// it, else of the part that it has.
 StateEntry elements_of(EntryKind kind, const std::string& name, const Range& range, const TrainedParameter& parameter,
                        const Array& array, const zero::TensorPart& part) {
   return with_split(range.has_all_of(array) ? whole_of(kind, name, range.slice(array.here(), parameter))
@@ -120,7 +123,7 @@ StateEntry master_of(EntryKind kind, const Range& range, const TrainedParameter&
   return with_split(part_of(kind, parameter.name, parameter, masters, own, part), parameter.split);
 }
 
-// Trained and frozen parameters with their moving averages, and buffers.
+// Adds the trained and frozen parameters, with their moving averages, and the buffers.
 void add_values(const EngineBase::Impl& impl, std::vector<StateEntry>& all) {
   std::unordered_set<const void*> seen;
   const auto add = [&](const Range& range, EntryKind kind) {
@@ -144,7 +147,7 @@ void add_values(const EngineBase::Impl& impl, std::vector<StateEntry>& all) {
       all.push_back(whole_of(EntryKind::kBuffer, entry.key(), entry.value().detach()));
 }
 
-// Adds state `s` of every parameter of a range. The state is not one of the whole group.
+// Adds state `s` of every parameter of a range. Must not be a state of the whole group.
 void add_state(const Range& range, const Group& group, size_t s, const DifferenceTest& differs, std::vector<StateEntry>& all) {
   const Optimizer::State& state = group.optimizer->states()[s];
   const auto parts = part_of_each(range), served = served_parts(range);
@@ -153,7 +156,7 @@ void add_state(const Range& range, const Group& group, size_t s, const Differenc
   };
   for (size_t p = 0; p < range.parameters.size(); ++p) {
     const auto& parameter = range.parameters[p];
-    if (state.is_local() && differs(range, parameter)) continue;  // rank_states.cpp
+    if (state.is_local() && differs(range, parameter)) continue;  // handled in rank_states.cpp
     const std::string name = formatted("{}/{}", state.name, parameter.name);
     if (state.is_square())
       add_square(all, name, group, s, parameter, range.has_every_tensor());
@@ -173,14 +176,14 @@ void add_state(const Range& range, const Group& group, size_t s, const Differenc
 }
 
 void add_states(const EngineBase::Impl& impl, const DifferenceTest& differs, std::vector<StateEntry>& all) {
-  std::unordered_set<std::string> given;  // states of groups
+  std::unordered_set<std::string> given;  // the states of groups that have been added
   for (const auto& range : impl.store.ranges()) {
     const Group& group = impl.groups[range.group];
     if (!group.optimizer) continue;
     const auto& specs = group.optimizer->states();
     for (size_t s = 0; s < specs.size(); ++s) {
-      if (specs[s].is_of_rank()) continue;           // rank_states.cpp
-      if (specs[s].extent == GANNET_STATE_SCALAR) {  // of the group: its first range gives it
+      if (specs[s].is_of_rank()) continue;           // handled in rank_states.cpp
+      if (specs[s].extent == GANNET_STATE_SCALAR) {  // a state of the group, which its first range adds
         const std::string name = formatted("{}/@{}", specs[s].name, range.group);
         if (given.insert(name).second) all.push_back(whole_of(EntryKind::kState, name, group.group_states[s].view({})));
       } else {
@@ -191,7 +194,7 @@ void add_states(const EngineBase::Impl& impl, const DifferenceTest& differs, std
 }
 
 // Pipeline stages have different tensors, except for tied ones, which the first of their stages
-// gives. An optimizer's numbers of a group are the same on all stages.
+// gives. An optimizer's scalar states of a group are the same on all stages.
 void mark_stages(const EngineBase::Impl& impl, std::vector<StateEntry>& all) {
   if (impl.mesh->has_pipe_stages())
     for (StateEntry& entry : all)

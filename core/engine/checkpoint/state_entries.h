@@ -1,4 +1,5 @@
-// An engine's state as named tensors: what a checkpoint keeps of it, and where a load restores it.
+// The state of an engine as named tensors, which a checkpoint keeps and into which a load restores
+// it.
 #pragma once
 
 #include <functional>
@@ -10,24 +11,25 @@
 
 namespace gannet {
 
-// Trained parameters (their masters), frozen ones, buffers of this rank, optimizer states. Tied
-// parameters appear once. `differs`: whether the ranks have different values of a parameter, so
-// that its LOCAL states are not included (rank_states.h).
+// Returns the trained parameters (their masters), the frozen ones, this rank's buffers, and the
+// optimizer states. Tied parameters appear once. `differs`: whether the ranks have different values
+// of a parameter, so that its LOCAL states are not included (rank_states.h).
 using DifferenceTest = std::function<bool(const Range& range, const TrainedParameter& parameter)>;
 std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const DifferenceTest& differs);
-std::vector<StateEntry> state_entries(const EngineBase::Impl& impl);  // as the ranks are now
+std::vector<StateEntry> state_entries(const EngineBase::Impl& impl);  // `differs`: whether the ranks differ now
 
-// Whether ranks have different parameters along axes other than data: pipeline stages, or boxes of
-// split parameters.
+// Returns whether ranks have different parameters along axes other than data, because there are
+// pipeline stages or boxes of split parameters.
 bool keeps_model_parts(const EngineBase::Impl& impl);
-// The name in a checkpoint of what an optimizer of the program's own class serializes for this
-// rank's parameters: "optimizer/user" or, if ranks keep parts of the model,
+// Returns the name in a checkpoint of the data that an optimizer of the program's own class
+// serializes for this rank's parameters: "optimizer/user" or, if ranks keep parts of the model,
 // "optimizer/user/pipe0.tensor1".
 std::string user_optimizer_name(const EngineBase::Impl& impl);
 
-// Each generator that training draws from: "cpu", and the engine's device.
+// Returns each generator that training draws from: "cpu", and the generator of the engine's device.
 std::vector<std::pair<std::string, at::Generator>> generators(const EngineBase::Impl& impl);
-// Their states, and those of checkpointing::rng_tracker()'s streams: "stream/<name>/<device>".
+// Returns the states of these generators, and those of checkpointing::rng_tracker()'s streams
+// ("stream/<name>/<device>").
 std::vector<std::pair<std::string, at::Tensor>> random_states(const EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -6,12 +6,12 @@
 ///
 ///   gannet::load_weights(*model, "run1");                             // a plain module, for inference
 ///
-/// A checkpoint is written beside the others and renamed when it is complete, so that a crash at
-/// any moment leaves the former ones intact; every byte of it is checksummed. It can be loaded at
-/// any number of ranks. Resuming is exact: weights, fp32 masters, optimizer states, loss scale,
-/// schedule, hyperparameters, random numbers of every rank, the loader's position, counters,
-/// batch-norm statistics of every rank, and what the program adds (ClientState,
-/// EngineBase::add_state).
+/// A checkpoint is written under a temporary name beside the others and renamed when it is
+/// complete, so that a crash at any moment leaves the earlier ones intact; every byte of it is
+/// checksummed. It can be loaded at any number of ranks. Resuming is exact, since a checkpoint
+/// holds the weights, fp32 masters, optimizer states, loss scale, schedule, hyperparameters, random
+/// numbers of every rank, the loader's position, counters, batch-norm statistics of every rank, and
+/// the data that the program adds (ClientState, EngineBase::add_state).
 #pragma once
 
 #include <gannet/safetensors.h>
@@ -38,7 +38,7 @@ struct ClientState {
 struct SaveOptions {
   std::string tag = {};  ///< name of the checkpoint in its folder; default "global_step<N>"
   ClientState client_state = {};
-  bool save_latest = true;  ///< whether the file `latest` names it afterwards
+  bool save_latest = true;  ///< whether the file `latest` names this checkpoint afterwards
   bool exclude_frozen_parameters = false;
   /// Adds the program's own files to the checkpoint. It gets the folder before the folder has its
   /// final name, so that the checkpoint is never visible without them. Called on rank 0 (if each
@@ -48,13 +48,13 @@ struct SaveOptions {
 };
 
 struct LoadOptions {
-  std::string tag = {};            ///< default: the newest complete one
+  std::string tag = {};            ///< name of the checkpoint; default: the newest complete one
   bool load_module_strict = true;  ///< false: parameters and buffers may be missing on either side; the receipt lists them
   bool load_optimizer_states = true;
   bool load_lr_scheduler_states = true;
   bool load_module_only = false;  ///< weights and buffers only; counters start at 0
-  bool if_present = false;        ///< no checkpoint there is a fresh start, which the receipt reports; else an error
-  /// A run that resumes owns the folder from the load on: it is an error if another living job
+  bool if_present = false;        ///< starts fresh if there is no checkpoint, and the receipt says so; false: that is an error
+  /// A run that resumes owns the folder from the load on: it is an error if another running job
   /// resumes from it or saves into it. false: this engine only reads, and another job may save
   /// there. load_module_only never locks.
   bool lock_folder = true;
@@ -70,7 +70,7 @@ struct LoadReceipt {
   std::string path, tag;
   int64_t parameters = 0, buffers = 0, states = 0;  ///< tensors of each kind that were loaded
   int64_t global_steps = 0, global_samples = 0;
-  std::vector<double> lr;  ///< for each group, the rate of the next step
+  std::vector<double> lr;  ///< the learning rate of each group, for the next step
   int64_t saved_by_ranks = 0;
   std::vector<std::string> notes;  ///< broken checkpoints that were passed over, values that differ from the config's, ...
   ClientState client_state;
@@ -81,16 +81,16 @@ struct LoadReceipt {
 /// Result of a save.
 struct SaveReceipt {
   std::string path;
-  uint64_t bytes = 0;  ///< of all ranks' files; 0 while the background write is in progress
+  uint64_t bytes = 0;  ///< size of all ranks' files; 0 while the background write is in progress
   double seconds = 0;  ///< duration of the call
-  /// "2 parameters are not finite: 'h.0.weight' (12 elements) ...", which is also logged. "": all
-  /// are finite, or the background write is in progress. The checkpoint is complete, and holds the
-  /// values as they are.
+  /// A warning that is also logged: "2 parameters are not finite: 'h.0.weight' (12 elements) ...".
+  /// It is empty if all are finite, or while the background write is in progress. The checkpoint is
+  /// complete all the same, and holds the values as they are.
   std::string warning = {};
 };
 
 struct WeightsOptions {
-  std::string tag = {};  ///< of a checkpoint folder; default: the newest complete one
+  std::string tag = {};  ///< name of the checkpoint in a checkpoint folder; default: the newest complete one
   bool strict = true;    ///< false: names may be missing on either side
 };
 

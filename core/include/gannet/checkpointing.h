@@ -1,6 +1,6 @@
-/// Activation checkpointing: a part of the model, a region, keeps only its inputs; what its
-/// backward needs is recomputed when backward reaches it. This trades time for memory: a region's
-/// forward runs twice.
+/// Activation checkpointing: a part of the model, called a region, keeps only its inputs. The
+/// tensors that its backward needs are recomputed when backward reaches it. This trades time for
+/// memory: a region's forward runs twice.
 ///
 ///   torch::Tensor forward(torch::Tensor x) {
 ///     for (const auto& block : *blocks)
@@ -15,8 +15,8 @@
 /// that need no gradient work as without checkpointing.
 ///
 /// The recomputation must repeat the forward: a region reads its arguments and its captures, which
-/// the program must not change until backward. A recomputation that saves other tensors than the
-/// forward did is an Error(kMismatch).
+/// the program must not change until backward. A recomputation that saves different tensors from
+/// those of the forward is an Error(kMismatch).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,16 +48,16 @@ struct Options {
   /// are restored in the default generators of the CPU and of the tensor arguments' devices, and in
   /// every generator that the region passes to an operator. Without it a region that draws random
   /// numbers has wrong gradients. Generators are shared by the process: a thread that draws from a
-  /// default generator while another one recomputes gets other numbers, and changes those of the
-  /// recomputation.
+  /// default generator while another one recomputes gets different numbers, and changes those of
+  /// the recomputation.
   bool preserve_rng_state = true;
-  /// Ends the recomputation by an exception as soon as it has what backward needs. Code after that
-  /// point, such as code that switches a module back to train() or decrements a counter, does not
-  /// run, so use it only for functions without such code. With nested regions it avoids recomputing
-  /// the last ones.
+  /// Ends the recomputation by an exception as soon as it has the tensors that backward needs. Code
+  /// after that point, such as code that switches a module back to train() or decrements a counter,
+  /// does not run, so use it only for functions without such code. With nested regions it avoids
+  /// recomputing the last of them.
   bool early_stop = false;
   /// DeepSpeed's variant: the region is one node of the graph; its backward recomputes it with a
-  /// separate graph and runs a backward inside. It also works with another autograd engine
+  /// separate graph and runs a backward inside. It also works if a different autograd engine is
   /// installed. Refused with Error(kUnsupported): autograd::grad and other backwards that ask for
   /// only some of the gradients, create_graph, a region without an input that requires a gradient,
   /// a result without tensors. Parameters that two such regions share get their gradients in two
@@ -76,7 +76,7 @@ template <class T, class F>
 concept HasTensors = requires(T& value, const F& f) { value.for_each_tensor(f); };
 
 template <class T>
-struct Parts {  // for a value without tensors
+struct Parts {  // the general case: a value without tensors, or a type with for_each_tensor(f)
   template <class F>
   static void each(T& value, const F& f) {
     if constexpr (HasTensors<T, F>) value.for_each_tensor(f);
@@ -188,7 +188,7 @@ class Call {
       static_cast<void>(call(function_, arguments));
     }
   }
-  /// The same; returns the result's tensors.
+  /// Runs the call likewise, and returns the result's tensors.
   std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& tensors) {
     std::tuple<Args...> arguments = arguments_;
     size_t next = 0;
@@ -227,15 +227,15 @@ using ForwardWithOutputs = std::function<std::vector<at::Tensor*>()>;
 
 // Whether operators that run now are recorded for a backward.
 bool is_recorded();
-// Runs `forward` and keeps only the tensors, and for backward `again`, which makes the same call on
+// Runs `forward`. Keeps only the tensors, and `again` for backward, which makes the same call on
 // other tensors.
 void run_region(const Options& options, const std::vector<at::Tensor>& tensors, const std::function<void()>& forward,
                 Again again);
-// The same as one node of the graph. `forward` returns pointers to its results' tensors, which
-// become the node's.
+// Does the same with the region as one node of the graph. `forward` returns pointers to the tensors
+// of its results, which become the node's outputs.
 void run_reentrant(const Options& options, const std::vector<at::Tensor>& tensors, const ForwardWithOutputs& forward,
                    AgainWithOutputs again);
-// Throws Error(kUnsupported): backward could not reach the region.
+// Throws Error(kUnsupported), since backward could not reach a region without a result.
 [[noreturn]] void refuse_reentrant_without_result(const Options& options);
 
 }  // namespace detail
@@ -248,17 +248,17 @@ void run_reentrant(const Options& options, const std::vector<at::Tensor>& tensor
 /// unchanged. The result may have any type, and is returned by value. Under torch::NoGradGuard it
 /// is a plain call.
 ///
-/// Throws Error(kUnsupported) if the region changes one of its input tensors in place, or if
-/// another autograd engine than LibTorch's is installed (a Python interpreter in the process). At
-/// backward: Error(kOrder) if a tensor that the region reads was changed in place since,
-/// Error(kMismatch) if the recomputation differs from the forward.
+/// Throws Error(kUnsupported) if the region changes one of its input tensors in place, or if an
+/// autograd engine other than LibTorch's is installed (a Python interpreter in the process). At
+/// backward: Error(kOrder) if a tensor that the region reads was changed in place after the
+/// forward, Error(kMismatch) if the recomputation differs from the forward.
 template <class Function, class... Args>
   requires(!std::is_same_v<std::decay_t<Function>, Options>)
 auto checkpoint(const Options& options, Function&& function, Args&&... arguments) {
   static_assert((std::is_copy_constructible_v<std::decay_t<Args>> && ...),
                 "the arguments of a region are kept until backward: each must be copyable (capture what is not)");
   using Again = detail::Call<std::decay_t<Function>, decltype(detail::stored(std::as_const(arguments)))...>;
-  // Called as given, or, if that is impossible (a const module), as a copy.
+  // The function is called as it was given or, if that is impossible (a const module), as a copy.
   constexpr bool kIsCalled = std::is_invocable_v<Function, Args...>,
                  kCopies = std::is_copy_constructible_v<std::decay_t<Function>>;
   using Result = std::decay_t<std::invoke_result_t<std::conditional_t<kIsCalled, Function, std::decay_t<Function>&>, Args...>>;

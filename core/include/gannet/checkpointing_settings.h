@@ -20,7 +20,7 @@ class ProcessGroup;
 
 namespace gannet::checkpointing {
 
-/// Options of configure(). Values that are given override the config's.
+/// Options of configure(). A value that is set overrides the config's.
 struct Configure {
   Config deepspeed_config = {};  ///< reads only activation_checkpointing, gannet/activation_checkpointing and plugins
   std::optional<bool> partition_activations = {};
@@ -42,12 +42,12 @@ void configure(const Configure& options = {});
 bool is_configured();
 
 /// Undoes configure(). Throws Error(kOrder) while a region waits for its backward. (DeepSpeed's
-/// drops buffers that evaluation has filled; here evaluation keeps none.)
+/// reset() drops buffers that evaluation has filled; here evaluation keeps none.)
 void reset();
 
 /// DeepSpeed's setters of one value each: number_checkpoints, and partition_activations. Other
-/// settings stay in force. Errors as of configure(). The number is that of the slots of
-/// contiguous_memory_optimization; without that option, a warning says so.
+/// settings stay in force. They throw the errors of configure(). The number of layers is the number
+/// of slots of contiguous_memory_optimization; without that option, a warning is logged.
 void set_num_layers(int64_t layers);
 void partition_activations_in_checkpoint(bool partition);
 

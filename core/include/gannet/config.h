@@ -5,7 +5,8 @@
 ///   config.overwrite(gannet::Dict{{"optimizer", gannet::Dict{{"params", gannet::Dict{{"lr", 1e-4}}}}}}, "command line");
 ///
 /// Reading checks syntax, keys, types and ranges (Error(kConfig) with file:line:column); checks
-/// that depend on the number of ranks are done by gannet::initialize. Every value has its origin.
+/// that depend on the number of ranks are done by gannet::initialize. Every value records its
+/// origin.
 #pragma once
 
 #include <gannet/value.h>
@@ -32,15 +33,15 @@ struct ConfigEntry {
 
 class Config {
  public:
-  Config() = default;  ///< no config, which initialize reports
+  Config() = default;  ///< no config; initialize then throws an error
   Config(const char* path_or_json) : Config(std::string(path_or_json)) {}
   Config(const std::string& path_or_json);
   Config(const Dict& dictionary);
-  /// For other parts of the core.
+  /// Used by other parts of the core.
   explicit Config(std::shared_ptr<const config::Document> document) : document_(std::move(document)) {}
 
-  /// Merges `dictionary` into the config recursively, key by key; `origin` is named as provenance
-  /// ("code", "command line").
+  /// Merges `dictionary` into the config recursively, key by key; `origin` is recorded as the
+  /// origin of these values ("code", "command line").
   Config& overwrite(const Dict& dictionary, const std::string& origin = "code");
 
   static Config from_dict(const Dict& dictionary, const std::string& origin = "code");
@@ -49,9 +50,9 @@ class Config {
   /// those of a file.
   Config& fill(const std::string& path, const Value& value, const std::string& origin);
 
-  /// Returns one value by its path, parts separated by dots or slashes; the default if the config
-  /// has none. Error(kConfig) if the key table has no such key. A Config is a value: what was read
-  /// from it depends on no object's lifetime.
+  /// Returns one value by its path, whose keys are separated by dots or slashes; the default if the
+  /// config does not set it. Throws Error(kConfig) if the key table has no such key. The result is
+  /// a copy, and does not depend on the lifetime of any object.
   ConfigEntry get(const std::string& path) const;
   bool is_auto(const std::string& path) const;
   /// The ZeRO stage. It is known before the model is built, so that a program can choose
@@ -61,13 +62,14 @@ class Config {
   /// Whether ZeRO offloads the optimizer or, at stage 3, the parameters.
   bool is_offload() const;
 
-  /// Every effective value with its origin, batch sizes computed. Throws what initialize would.
+  /// Every effective value with its origin, including the computed batch sizes. Throws the errors
+  /// that initialize would throw.
   std::vector<ConfigEntry> resolve(int64_t world_size) const;
   /// Whether the values fit together; each mistake goes to `mistakes` as a sentence.
   bool is_valid(int64_t world_size, std::vector<std::string>* mistakes = nullptr) const;
 
   bool empty() const { return document_ == nullptr; }
-  /// For other parts of the core.
+  /// Used by other parts of the core.
   const std::shared_ptr<const config::Document>& document() const { return document_; }
 
  private:

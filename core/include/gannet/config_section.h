@@ -1,4 +1,5 @@
-/// Sections of the program's own in the config, checked by a table as Gannet's own are.
+/// Sections of the config that belong to the program, checked against a table as Gannet's own
+/// sections are.
 ///
 ///   const gannet::ConfigSection kCorpus("corpus", {
 ///       {.name = "path", .type = "string", .doc = "folder of the samples"},
@@ -8,8 +9,8 @@
 ///   double mix = config.get("corpus.mix").value.as_number();
 ///
 /// An unknown key, a wrong type and a value out of range are Error(kConfig) with file:line:column,
-/// as anywhere in the config. `get` gives the default if the config has none. `resolve`, `is_valid`
-/// and the log at the start of a run include the section.
+/// as anywhere in the config. `get` returns the default if the config does not set the key.
+/// `resolve`, `is_valid` and the log at the start of a run include the section.
 #pragma once
 
 #include <gannet/config.h>
@@ -23,15 +24,15 @@ namespace gannet {
 struct ConfigRow {
   std::string name;          ///< inside the section; "filter.language" is a key of an inner section
   std::string type;          ///< boolean, integer, size ("2GB" too), number, string, choice, list, strings, objects, any
-  Value fallback = nullptr;  ///< the default; null: none
-  std::string range = "";    ///< of numbers ">=0", ">0", "0..1" (both ends included); of a choice "en|de"
-  std::string doc = "";      ///< one line, which errors also show
+  Value fallback = nullptr;  ///< the default value; null: none
+  std::string range = "";    ///< for numbers ">=0", ">0", "0..1" (both ends included); for a choice "en|de"
+  std::string doc = "";      ///< one line of description, which errors also show
 };
 
 class ConfigSection {
  public:
-  /// Throws Error(kArgument) if a row has an unknown type, a malformed range, a default that is out
-  /// of range, or is in the table twice.
+  /// Throws Error(kArgument) if a row has an unknown type, a malformed range or a default that is
+  /// out of range, or if it is in the table twice.
   ConfigSection(std::string name, std::vector<ConfigRow> rows);
 
   const std::string& name() const { return name_; }
@@ -42,8 +43,9 @@ class ConfigSection {
   std::vector<ConfigRow> rows_;
 };
 
-/// Reads a config that also has these sections, from what Config's constructors take: a path, JSON
-/// text or a dictionary. The result keeps the table when it is copied, overwritten or filled.
+/// Reads a config that also has these sections, from anything that Config's constructors take: a
+/// path, JSON text or a dictionary. The result keeps the table when it is copied, overwritten or
+/// filled.
 Config read_config(const std::string& path_or_json, const std::vector<ConfigSection>& sections);
 Config read_config(const Dict& dictionary, const std::vector<ConfigSection>& sections);
 

@@ -1,4 +1,4 @@
-/// Batches for training: sharded over the ranks, shuffled by a seed, prepared ahead by worker
+/// Batches for training: sharded over the ranks, shuffled by a seed, prepared in advance by worker
 /// threads, and moved to the device.
 ///
 ///   auto loader = gannet::make_loader(gannet::Dataset<>(dataset), {.batch_size = 8, .rank = rank, .world_size = size});
@@ -38,17 +38,20 @@ struct LoaderOptions {
   int64_t batch_size = 1;  ///< samples in a micro-batch of one rank
   bool shuffle = true;
   int64_t seed = 0;
-  /// Leave out a last micro-batch that is not full, and samples that do not divide by the ranks.
+  /// Leave out a last micro-batch that is not full, and the samples that cannot be divided equally
+  /// among the ranks.
   bool drop_last = false;
   int64_t rank = 0, world_size = 1;
   /// Number of threads that prepare batches, each using one core; 0: the caller's thread does it. A
   /// stream has at most one.
   int64_t workers = 1;
   int64_t prefetch = 2;  ///< batches that each worker keeps ready
-  /// An epoch gives a multiple of this many micro-batches; the rest is left out, see leftover_micro_batches().
+  /// The number of micro-batches in an epoch is a multiple of this; the rest are left out, see
+  /// leftover_micro_batches().
   int64_t micro_batches_multiple = 1;
-  at::Device device = at::kCPU;  ///< device of the batches that are given
-  /// The worker runs it on every tensor of a batch, for example to copy it into pinned memory.
+  at::Device device = at::kCPU;  ///< the device that batches are moved to
+  /// A function that the worker calls on every tensor of a batch, for example to copy it into
+  /// pinned memory.
   std::function<void(at::Tensor&)> on_worker = {};
 };
 
@@ -60,12 +63,12 @@ class Loader {
   Loader(const Source& source, const Collator& collator, const LoaderOptions& options, std::function<void(void*)> on_batch);
   ~Loader();
 
-  /// If nothing is left of the epoch of the cursor, this begins the next one; without
-  /// `skip_empty_rest`, next() then ends the epoch.
+  /// If nothing is left of the cursor's epoch, begins the next one; without `skip_empty_rest` the
+  /// epoch stays, and next() ends it.
   void begin_epoch(bool skip_empty_rest);
   Any next();  ///< null at the epoch's end
-  /// After an end: whether this epoch is still running on other ranks, so that the cursor stays in
-  /// it.
+  /// Call it after the end of this rank's epoch. `held`: the epoch is still running on other ranks,
+  /// so the cursor stays in it.
   void hold_end(bool held);
 
   bool sized() const;
@@ -89,7 +92,8 @@ class Loader {
 template <class Batch>
 class Join;
 
-/// One rank's batches. Not copyable: shared by pointer. Read by one thread at a time.
+/// The batches of one rank. A loader is not copyable, so share it by pointer. Only one thread may
+/// read it at a time.
 template <class Batch = Example>
 class DataLoader : public ResumableLoader {
  public:
@@ -117,7 +121,8 @@ class DataLoader : public ResumableLoader {
     DataLoader* loader_;  // null: the end
   };
 
-  /// Throws Error(kArgument) on options out of range, a dataset that gives no micro-batch, and samples that cannot be collated.
+  /// Throws Error(kArgument) on options out of range, a dataset that gives no micro-batch, and
+  /// samples that cannot be collated.
   DataLoader(const Dataset<Batch>& dataset, const Collate<Batch>& collate, const LoaderOptions& options)
       : loader_(dataset.source(), collate.collator(), options, [on_worker = options.on_worker](void* batch) {
           if (on_worker) loading::walk(*static_cast<Batch*>(batch), on_worker, [](auto&) {});
@@ -137,7 +142,7 @@ class DataLoader : public ResumableLoader {
   Iterator end() { return Iterator(nullptr); }
 
   bool sized() const override { return loader_.sized(); }  ///< false for a stream
-  /// Micro-batches of a whole epoch, on each rank. 0 for a stream, where it is unknown.
+  /// Number of micro-batches in a whole epoch, on each rank; 0 for a stream, where it is unknown.
   int64_t size() const { return loader_.size(); }
   /// Micro-batches that an epoch leaves out because of micro_batches_multiple; for a stream, those
   /// of the last epoch that ended.
@@ -145,12 +150,12 @@ class DataLoader : public ResumableLoader {
 
   std::optional<int64_t> micro_batches_left() const override { return loader_.micro_batches_left(); }
 
-  void set_epoch(int64_t epoch) { loader_.set_epoch(epoch); }  ///< the epoch that the next begin() starts
-  /// Counts what was given, including the current batch, but not what workers have ready. After an
-  /// epoch's end: the start of the next one.
+  void set_epoch(int64_t epoch) { loader_.set_epoch(epoch); }  ///< sets the epoch that the next begin() starts
+  /// Counts the samples that were given, including the current batch, but not the batches that
+  /// workers have ready. After an epoch's end it is the start of the next one.
   DataCursor cursor() const override { return loader_.cursor(); }
-  /// The next begin() resumes at `cursor`, with its seed; if that is an epoch's end, in the next
-  /// epoch. Throws Error(kMismatch) on the cursor of another dataset.
+  /// The next begin() resumes at `cursor`, with the cursor's seed; if the cursor is at the end of
+  /// an epoch, it starts the next one. Throws Error(kMismatch) on the cursor of another dataset.
   void seek(const DataCursor& cursor) override { loader_.seek(cursor); }
   const LoaderOptions& options() const { return loader_.options(); }
 
@@ -188,7 +193,7 @@ class RepeatingLoader {
   decltype(auto) next() {
     if (at_) ++*at_;
     if (!at_ || *at_ == loader_->end()) {
-      at_.reset();  // an epoch that throws while it starts is restarted by the next call
+      at_.reset();  // so that the next call restarts an epoch that throws while it starts
       auto first = loader_->begin();
       if (first == loader_->end()) loading::fail_repeating_empty();
       at_.emplace(std::move(first));

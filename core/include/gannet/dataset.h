@@ -12,24 +12,24 @@
 /// A stream is resumed by reading again the items that it already gave, unless it offers these two
 /// functions:
 ///
-///   gannet::Value cursor() const;         // position after all that it has given; called after each micro-batch
-///   void seek(const gannet::Value&);      // resume at that position
+///   gannet::Value cursor() const;         // the position after everything given so far; called after each micro-batch
+///   void seek(const gannet::Value&);      // resumes at that position
 ///
 /// A range offers them itself: the next begin() resumes at the position that seek() set, and any
 /// other begin() restarts. With a callable that opens an epoch, the object that it returns offers
 /// them. A callable that gives samples is never restarted: its state persists across epochs, and
-/// seek() is called at once, not when the next epoch begins. If such a callable waits for others,
-/// it may also offer `void interrupt(bool on)`: while it is on, a call that waits throws, so that a
-/// loader can end.
+/// seek() is called at once, not when the next epoch begins. If such a callable waits for other
+/// threads, it may also offer `void interrupt(bool on)`: while the interrupt is on, a call that
+/// waits throws, so that a loader can end.
 ///
 /// The batch is torch::data::Example<> unless another type is named. Samples are stacked by default
-/// if a sample is a tensor, or has tensors as `data` and `target`; another kind of sample needs a
+/// if a sample is a tensor, or has tensors as `data` and `target`; any other kind of sample needs a
 /// Collate, which is any callable that names its sample type:
 ///
 ///   gannet::Collate<Tokens> pad = [](std::vector<std::string> lines) { return Tokens(lines); };
 ///
-/// A dataset is read by the loader's workers: with one worker, by one thread at a time; with more, get() must allow several at
-/// once.
+/// A dataset is read by the loader's workers: with one worker, by one thread at a time; with more,
+/// get() must allow several calls at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -51,7 +51,8 @@ namespace gannet {
 /// torch::data::Example<>: one sample, or one batch of them, with members data and target.
 using Example = torch::data::Example<at::Tensor, at::Tensor>;
 
-/// Marks a stream (a range or a callable) whose items are whole micro-batches: they are neither grouped nor collated.
+/// Marks a stream (a range or a callable) whose items are whole micro-batches: they are neither
+/// grouped nor collated.
 template <class Stream>
 struct Batched {
   explicit Batched(Stream given) : stream(std::move(given)) {}
@@ -84,7 +85,7 @@ class Dataset {
   }
 
   /// Wraps a Source that the program made, for example from another dataset's source(): a subset,
-  /// or another order.
+  /// or a different order.
   explicit Dataset(loading::Source source) : source_(std::move(source)) {}
 
   explicit operator bool() const { return source_.read || source_.open; }  ///< whether one was given

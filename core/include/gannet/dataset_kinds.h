@@ -82,8 +82,8 @@ concept HasCursor = requires(T& stream, const T& as_const, const Value& where) {
   { as_const.cursor() } -> std::convertible_to<Value>;
   stream.seek(where);
 };
-// A torch Dataset that does not override get_batch: reading it sample by sample tells which one
-// failed.
+// A torch Dataset that does not override get_batch. It is read sample by sample, so that an error
+// can name the sample that failed.
 template <class D>
 constexpr bool reads_singly() {
   if constexpr (requires {

@@ -4,8 +4,9 @@
 ///   if (world->rank() == 0) std::cout << world->size() << " ranks, " << world->discovered() << '\n';
 ///   auto half = world->subset({0, 1});                  // called by all ranks; null on those that are not members
 ///
-/// gannet::initialize calls init_distributed itself when the program has not. Started without those variables, the process is
-/// a world of one. The first call decides; later calls return the same world.
+/// gannet::initialize calls init_distributed itself when the program has not. Started without those
+/// variables, the process is a world of one. The first call decides; later calls return the same
+/// world.
 #pragma once
 
 #include <gannet/value.h>
@@ -27,16 +28,17 @@ class World;
 struct DistributedOptions {
   /// Name of a Comm plugin: "gloo", "nccl". A plugin for device memory is opened by the first
   /// engine that trains on such a device. "auto": the best one for one or for several processes; an
-  /// engine on a device also opens the device's own.
+  /// engine on a device also opens the plugin for that device.
   std::string comm = "auto";
   Dict comm_params;  ///< the plugin's own parameters, as the config's "comm": {"params": {...}}
-  /// The Comm plugin for numbers and texts of the host, as the config's "comm": {"host": "gloo"}.
-  /// It must serve host memory. "auto": `comm` itself if it does, else gloo.
+  /// The Comm plugin for numbers and texts in host memory, as the config's "comm": {"host":
+  /// "gloo"}. It must serve host memory. "auto": the plugin of `comm` if it serves host memory,
+  /// else gloo.
   std::string host_comm = "auto";
   std::optional<double> timeout_seconds;   ///< for the rendezvous and each collective; default 600, or DEEPSPEED_TIMEOUT minutes
   std::optional<double> deadline_seconds;  ///< how long a call may wait for a late rank; default: timeout_seconds
   std::string init_method;                 ///< "env://" (default) or "tcp://host:port"
-  std::optional<int> rank, world_size;     ///< override those of the environment
+  std::optional<int> rank, world_size;     ///< override the values of the environment
   std::vector<std::string> plugin_paths;   ///< as in the config's "plugins": {"path": [...]}
   std::vector<std::string> plugins_allowed = {};  ///< as in the config's "plugins": {"allow": [...]}
   std::string plugins_trusted = "";  ///< as in the config's "plugins": {"trusted": ...}: "true", a path, or "" for any
@@ -44,36 +46,38 @@ struct DistributedOptions {
 
 class ProcessGroup {
  public:
-  uint32_t rank() const;  ///< in this group
+  uint32_t rank() const;  ///< rank in this group
   uint32_t size() const;
-  uint32_t local_rank() const;     ///< on this machine: selects the device
+  uint32_t local_rank() const;     ///< rank on this machine; it selects the device
   std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
   void barrier();
-  /// Reports to the group that this rank has left `call` by an exception, `error`, that the program
-  /// may catch: "train()". A rank that then waits for this one, or makes its next collective call
-  /// without having left likewise, gets Error(kPeerLost) with this rank and `error` within seconds,
-  /// and so do all others. If all ranks leave, nothing follows. The Trainer and generate() call it.
+  /// Reports to the group that this rank has left `call`, such as "train()", by an exception with
+  /// the text `error`, which the program may catch. A rank that then waits for this one, or makes
+  /// its next collective call without having left as well, gets Error(kPeerLost) with this rank and
+  /// `error` within seconds, and so do all others. If all ranks leave, none gets an error. The
+  /// Trainer and generate() call it.
   void report_failure(const std::string& call, const std::string& error) noexcept;
-  /// A group of these ranks of this group, in this order. All ranks of this group call it;
-  /// non-members get null. Throws Error(kArgument) on a rank that the group does not have, or that
-  /// is named twice.
+  /// Makes a group of these ranks of this group, in this order. All ranks of this group must call
+  /// it; those that are not in `ranks` get null. Throws Error(kArgument) on a rank that this group
+  /// does not have, or that is named twice.
   std::shared_ptr<ProcessGroup> subset(const std::vector<uint32_t>& ranks);
 
   ProcessGroup(std::shared_ptr<control::World> world, std::unique_ptr<control::Links> links);
   ProcessGroup(const ProcessGroup&) = delete;
   ~ProcessGroup();
   const std::shared_ptr<control::World>& world() const { return world_; }
-  control::Links& links() const;  ///< for the core
+  control::Links& links() const;  ///< for use by the core
 
  private:
   std::shared_ptr<control::World> world_;
-  std::unique_ptr<control::Links> links_;  // null: the world's own
+  std::unique_ptr<control::Links> links_;  // null: those of the world
   std::string name_ = "world";
   uint32_t subsets_ = 0;
 };
 
-/// Throws Error(kConfig) on variables that contradict one another, Error(kTimeout) when ranks never arrive (each is named
-/// every 10 s while waiting), Error(kUnavailable) when the port is in use by another program.
+/// Throws Error(kConfig) on variables that contradict one another, Error(kTimeout) when ranks never
+/// arrive (each is named every 10 s while waiting), Error(kUnavailable) when the port is in use by
+/// another program.
 std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options = {});
 
 /// Whether init_distributed was called, by the program or by initialize.

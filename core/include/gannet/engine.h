@@ -6,8 +6,8 @@
 ///
 /// forward, backward and step are called once per micro-batch; every gradient_accumulation_steps-th
 /// step() is a boundary and updates the parameters. An engine is used by one thread at a time: a
-/// call while another thread is in one is Error(kOrder), which names both calls. Engine<Model> is a
-/// typed wrapper of EngineBase, which is compiled in the core.
+/// call that is made while another thread is in a call throws Error(kOrder), which names both
+/// calls. Engine<Model> is a typed wrapper of EngineBase, which is compiled in the core.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -55,44 +55,45 @@ class EngineBase {
 
   /// Adds the gradients of `loss` (one element, with a graph) to the engine's buffers, scaled by
   /// the loss scale and divided by gradient_accumulation_steps; at a boundary they are averaged
-  /// over ranks while backward still runs. May be called several times before step(). Throws
+  /// over ranks while backward still runs. It may be called several times before step(). Throws
   /// Error(kOrder) without a preceding forward, Error(kNonFinite) on a NaN loss that no loss scale
   /// could correct.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
-  /// `loss` times the loss scale, divided by gradient_accumulation_steps: for a program that calls
-  /// LibTorch's backward itself, as it must with several roots. The backward through the result is
-  /// this engine's, as backward(loss) is; it must be called on the thread that called scale().
-  /// Errors as of backward().
+  /// Returns `loss` times the loss scale, divided by gradient_accumulation_steps. It is for a
+  /// program that calls LibTorch's backward itself, as it must with several roots. A backward
+  /// through the result counts as this engine's, like backward(loss); it must run on the thread
+  /// that called scale(). Throws the errors of backward().
   ///   torch::autograd::backward({engine->scale(loss), engine->scale(penalty)}, {});
   ///   engine->step();
   ///
-  /// Location of gradients: this engine's backward moves each gradient into the engine's buffers;
-  /// afterwards `.grad` is undefined. full_gradient, for_each_gradient and set_full_gradient access
-  /// them. Any other backward (a loss.backward(), another engine's) leaves its gradients in
-  /// `.grad`, where PyTorch puts them; a step() that finds some there throws Error(kOrder) and
-  /// names the parameter, since plain LibTorch would have added them up.
+  /// Where the gradients are: this engine's backward moves each gradient into the engine's buffers,
+  /// and `.grad` is undefined afterwards. Read and write them with full_gradient, for_each_gradient
+  /// and set_full_gradient. Any other backward (a loss.backward(), another engine's) leaves its
+  /// gradients in `.grad`, where PyTorch puts them; a step() that finds gradients there throws
+  /// Error(kOrder) and names the parameter, since plain LibTorch would have added them up.
   at::Tensor scale(const at::Tensor& loss, const BackwardOptions& options = {});
   /// Averages the gradients over ranks now; by default backward does so itself.
   void allreduce_gradients();
-  /// Ends the micro-batch; at a boundary checks, clips and updates.
+  /// Ends the micro-batch. At a boundary it checks and clips the gradients, and updates the
+  /// parameters.
   StepResult step();
 
-  /// Steps of two passes. Some optimizers take the gradient of a step at other parameters than
-  /// those that it updates (SAM), or a second gradient, of another loss (Sophia). The step's
-  /// micro-batches are then run again, and the earlier pass ends with perturb() or
-  /// keep_second_gradient() in place of step():
+  /// Steps with two passes. Some optimizers take the gradient of a step at parameters that differ
+  /// from the ones that they update (SAM), or need a second gradient, that of a different loss
+  /// (Sophia). The step's micro-batches are then run again, and the earlier pass ends with
+  /// perturb() or keep_second_gradient() in place of step():
   ///   engine->backward(loss(engine->forward(batch.data)));
   ///   engine->perturb();                                     // the model is at w + e(w)
   ///   engine->backward(loss(engine->forward(batch.data)));
   ///   engine->step();                                        // at w again, updated with the gradient at w + e(w)
   ///
   /// perturb() checks the gradient and moves the parameters as the optimizer specifies, on all
-  /// ranks, in every copy; gradients then start from zero. step() restores the parameters, bit for
-  /// bit, before it updates. Between the two, save_checkpoint, load_checkpoint, eval(),
-  /// swap_optimizer, and all other calls that write or export parameters, are Error(kOrder).
-  /// `applied` of the result: the parameters were moved. If the gradient is not finite and such a
-  /// step is skipped, nothing is moved, and the step() that follows is skipped; the program need
-  /// not check. Without perturb() the step is an ordinary one. Every rank calls it.
+  /// ranks and in every copy. The gradients then start from zero. step() restores the parameters,
+  /// bit for bit, before it updates. Between the two, save_checkpoint, load_checkpoint, eval(),
+  /// swap_optimizer, and all other calls that write or export parameters, are Error(kOrder). In the
+  /// result, `applied` says whether the parameters were moved. If the gradient is not finite and
+  /// such steps are skipped, nothing is moved, and the step() that follows is skipped; the program
+  /// need not check. Without perturb() the step is an ordinary one. Every rank must call perturb().
   /// Error(kUnsupported) if the optimizer has no perturbation. It takes as much additional memory
   /// as the masters.
   StepResult perturb();
@@ -105,13 +106,13 @@ class EngineBase {
   ///   }
   ///   engine->backward(loss(engine->forward(batch.data)));
   ///   engine->step();
-  /// A gradient that is not finite is treated as by perturb(). It is Error(kOrder) to call step()
-  /// without it if one is wanted, or keep_second_gradient() if none is. Every rank calls it. It
-  /// takes as much additional memory as the masters, until step().
+  /// A gradient that is not finite is treated as by perturb(). Throws Error(kOrder) if this step
+  /// takes no second gradient; if it takes one, step() throws Error(kOrder) without this call.
+  /// Every rank must call it. Until step() it takes as much additional memory as the masters.
   StepResult keep_second_gradient();
-  /// Restarts the current step: restores what perturb() moved, and drops the step's gradients. For
-  /// a program that does not finish a step of two passes. (After an exception in a later pass, only
-  /// that pass restarts.) Every rank calls it.
+  /// Restarts the current step: restores what perturb() moved, and drops the step's gradients. It
+  /// is for a program that does not finish a step with two passes. (After an exception in a later
+  /// pass, only that pass restarts.) Every rank calls it.
   void abandon_step();
 
   bool is_gradient_accumulation_boundary() const;
@@ -120,12 +121,13 @@ class EngineBase {
   /// Drops the gradients accumulated so far, and `.grad` of the trained parameters: the next
   /// micro-batch is the first of its step.
   void zero_grad();
-  /// Sets the module's training mode. If the engine evaluates with other weights than it trains
-  /// (Schedule-Free; the moving average of gannet.ema; local steps, see parameters_differ), eval()
-  /// puts those into the model, for forward, fp32_parameters, save_16bit_model and all other
-  /// readers, and train() restores the trained ones, bit for bit. In that case every rank calls
-  /// them, between two steps; backward, step, save_checkpoint and load_checkpoint before train()
-  /// are Error(kOrder). It takes as much additional memory as the fp32 masters.
+  /// Sets the module's training mode. If the engine evaluates with weights that differ from the
+  /// trained ones (Schedule-Free; the moving average of gannet.ema; local steps, see
+  /// parameters_differ), eval() puts the former into the model, for forward, fp32_parameters,
+  /// save_16bit_model and all other readers, and train() restores the trained ones, bit for bit. In
+  /// that case every rank must call both, between two steps; backward, step, save_checkpoint and
+  /// load_checkpoint before train() are Error(kOrder). Until train() this takes as much additional
+  /// memory as the fp32 masters.
   ///   engine->eval();
   ///   { torch::NoGradGuard no_grad; report(engine->forward(batch.data, batch.target)); }
   ///   engine->train();
@@ -140,15 +142,15 @@ class EngineBase {
 
   /// Turns on activation checkpointing, from the next forward on, for a model that runs its layers
   /// by run_layers (gannet/layers.h). The config's number_checkpoints, interval or memory_limit
-  /// apply; without them each layer is a region. It is on from the start if the config has one of
-  /// them. Losses and parameters have the same bits. Every rank calls it. Regions that the program
-  /// makes itself by checkpointing::checkpoint do not change.
+  /// apply; without them each layer is a region. Checkpointing is on from the start if the config
+  /// has one of these keys. Losses and parameters have the same bits as without it. Every rank must
+  /// call it. Regions that the program makes itself by checkpointing::checkpoint do not change.
   void gradient_checkpointing_enable();
   void gradient_checkpointing_disable();
   bool is_gradient_checkpointing() const;
 
-  std::vector<double> get_lr() const;  ///< of each group: the rates of the next update
-  void set_lr(double lr);              ///< of all groups; a schedule replaces it after the next update
+  std::vector<double> get_lr() const;  ///< the learning rate of each group, for the next update
+  void set_lr(double lr);              ///< sets the learning rate of all groups; a schedule replaces it after the next update
   /// 2-norm of the last boundary's whole gradient, averaged and unscaled, before clipping; nullopt
   /// before the first boundary, and after a skipped one.
   std::optional<double> get_global_grad_norm() const;
@@ -167,7 +169,7 @@ class EngineBase {
   void set_train_batch_size(int64_t samples);
   void set_train_micro_batch_size(int64_t samples);
 
-  /// While it exists, backward does not average over ranks. step() inside is an error.
+  /// While a NoSync exists, backward does not average over ranks, and step() is an error.
   class NoSync {
    public:
     explicit NoSync(EngineBase& engine);
@@ -180,28 +182,28 @@ class EngineBase {
   NoSync no_sync() { return NoSync(*this); }
 
   at::Device device() const;
-  uint32_t rank() const;        ///< along the data axis: selects this rank's share of each batch
-  uint32_t world_size() const;  ///< ranks with data of their own
+  uint32_t rank() const;        ///< rank along the data axis; selects this rank's share of each batch
+  uint32_t world_size() const;  ///< number of ranks that have data of their own
   const std::shared_ptr<ProcessGroup>& process_group() const;
-  double mean(double value);                             ///< over ranks; every rank calls it
-  std::vector<double> mean(std::vector<double> values);  ///< of each number, in one collective; the same size on every rank
-  /// Every rank's bytes, by rank; sizes may differ. Every rank calls it. For the program's
-  /// measurements, not for training.
+  double mean(double value);                             ///< the mean over ranks; every rank calls it
+  std::vector<double> mean(std::vector<double> values);  ///< the mean of each number, in one collective; same size on every rank
+  /// Returns the bytes of every rank, by rank; their sizes may differ. Every rank must call it. It
+  /// is meant for the program's measurements, not for training.
   std::vector<std::string> gather(const std::string& bytes);
 
   /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the
-  /// parameters themselves. Every rank calls it: sharded masters are gathered, which takes the
+  /// parameters themselves. Every rank must call it: sharded masters are gathered, and take the
   /// memory of all of them while the result exists.
   std::vector<std::pair<std::string, at::Tensor>> fp32_parameters();
-  /// The contents of a checkpoint of weights: fp32_parameters, frozen parameters and buffers,
-  /// whole, under the module's names.
+  /// The contents of a checkpoint of weights: the values of fp32_parameters(), the frozen
+  /// parameters and the buffers, all of them whole and under the module's names.
   std::vector<std::pair<std::string, at::Tensor>> fp32_state(bool exclude_frozen_parameters = false);
 
-  /// Values of one trained parameter by its name in the module, at any stage and tier. Whole ones
-  /// are gathered: every rank calls them, in the same order. Gradients are averaged over ranks and
-  /// unscaled, not clipped, and exist between the last backward of a step and its step(). Errors:
-  /// kNotFound for a name (with the nearest one) or state, kOrder for a gradient that does not
-  /// exist, kArgument for a wrong shape.
+  /// These access the values of one trained parameter by its name in the module, at any ZeRO stage
+  /// and on any tier. Whole values are gathered, so every rank must make these calls, in the same
+  /// order. Gradients are averaged over ranks and unscaled, not clipped, and exist between the last
+  /// backward of a step and its step(). Errors: kNotFound for an unknown name (with the nearest
+  /// one) or state, kOrder for a gradient that does not exist, kArgument for a wrong shape.
   ///   at::Tensor m = engine->full_optimizer_state("h.0.weight", "exp_avg");
   std::vector<std::string> parameter_names() const;
   std::vector<std::string> optimizer_states() const;  ///< the per-element states: "exp_avg", "exp_avg_sq"
@@ -209,8 +211,8 @@ class EngineBase {
   at::Tensor full_gradient(const std::string& name);
   at::Tensor full_optimizer_state(const std::string& name, const std::string& state);
   /// Replaces a value on all ranks by rank 0's `value`. A gradient is given averaged and unscaled,
-  /// as full_gradient returns it, in the last micro-batch of a step, between backward() and step():
-  /// for clipping by hand, noise, masks.
+  /// as full_gradient returns it, in the last micro-batch of a step, between backward() and step().
+  /// This allows custom clipping, noise or masks.
   void set_full_gradient(const std::string& name, const at::Tensor& value);
   /// Calls `body` with each trained parameter's name and whole gradient, in the order of
   /// parameter_names(). Changes that `body` makes to the tensor on rank 0 replace the gradient on
@@ -220,7 +222,7 @@ class EngineBase {
   void set_full_fp32_parameter(const std::string& name, const at::Tensor& value);  ///< also sets the parameter in use
   void set_full_optimizer_state(const std::string& name, const std::string& state, const at::Tensor& value);
   /// This rank's shard: elements [begin, begin + values.numel()) of the flattened parameter.
-  /// Undefined values: it has none.
+  /// `values` is undefined if this rank has none.
   struct Local {
     int64_t begin = 0;
     at::Tensor values;
@@ -231,7 +233,7 @@ class EngineBase {
 
   /// At ZeRO stage 3, between forward and step: a thread that the program started must hold the
   /// result while it uses parameters. The thread that calls forward and autograd's own threads need
-  /// none. Null if parameters are whole anyway.
+  /// none. Returns null if parameters are whole anyway.
   std::shared_ptr<void> guard();
   /// Copies the values that the program has written into the module's parameters (in place, by
   /// torch::load, set_data or to()) to the engine now, masters included. The next training forward,
@@ -239,55 +241,57 @@ class EngineBase {
   void refresh_masters();
 
   /// Saves everything that a resume needs under `folder`/<tag>; every rank calls it, with the same
-  /// arguments. With the config's "gannet": {"checkpoint": {"async": true}} it returns once a copy
-  /// has been made; the next save, wait_for_checkpoint and the engine's destructor wait for the
-  /// write. Throws Error(kIo) if writing fails, Error(kMismatch) on different tags; training state
-  /// and former checkpoints are unharmed.
+  /// arguments. With the config's "gannet": {"checkpoint": {"async": true}} this returns once a
+  /// copy has been made; the next save, wait_for_checkpoint and the engine's destructor wait for
+  /// the write. Throws Error(kIo) if writing fails, Error(kMismatch) if the ranks pass different
+  /// tags; the training state and earlier checkpoints are unharmed.
   SaveReceipt save_checkpoint(const std::string& folder, const SaveOptions& options = {});
   /// Waits for a background write, and throws its error.
   void wait_for_checkpoint();
-  /// Resumes from a checkpoint; the number of ranks may differ. Every rank calls it. Throws
-  /// Error(kNotFound) if there is none, Error(kCorrupt) if none is intact, Error(kMismatch) with
-  /// the first differences if it belongs to another model. If the newest checkpoint is damaged, the
-  /// one before it is loaded, which the receipt reports.
+  /// Resumes from a checkpoint; the number of ranks may differ from that of the saved run. Every
+  /// rank must call it. Throws Error(kNotFound) if there is none, Error(kCorrupt) if none is
+  /// intact, Error(kMismatch) with the first differences if it belongs to another model. If the
+  /// newest checkpoint is damaged, the one before it is loaded, which the receipt reports.
   LoadReceipt load_checkpoint(const std::string& folder, const LoadOptions& options = {});
   /// Adds the program's own state (a loader, a replay buffer's position) to checkpoints, for each
-  /// rank: `save` returns it, `load` gets it back. At another number of ranks, ranks that had none
-  /// get rank 0's.
+  /// rank: `save` returns the state, and `load` gets it back. If a run resumes with more ranks,
+  /// those without a state of their own get rank 0's.
   void add_state(const std::string& name, std::function<Value()> save, std::function<void(const Value&)> load);
-  /// Checkpoints save the position in `loader`'s data under this name; initialize adds its own
-  /// loader as "training_data". The engine does not keep the loader alive.
+  /// Makes checkpoints save the position in `loader`'s data under this name; initialize adds its
+  /// own loader as "training_data". The engine does not keep the loader alive.
   void add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader);
-  /// Saves only the weights, by rank 0, as `folder`/`filename`: in the training dtype, or as fp32
-  /// masters. The extension selects the format: .safetensors, or .bin, .pt and .pth for torch.load;
-  /// another one is Error(kArgument). Every rank calls it. Returns whether it wrote: at ZeRO stage
-  /// 3 save_16bit_model writes nothing unless the config's
-  /// stage3_gather_16bit_weights_on_model_save is true, as with DeepSpeed, and then logs why.
+  /// These save only the weights, which rank 0 writes as `folder`/`filename`: in the training
+  /// dtype, or as fp32 masters. The extension selects the format: .safetensors, or .bin, .pt and
+  /// .pth for torch.load; any other one is Error(kArgument). Every rank must call them.
+  /// save_16bit_model returns whether it wrote the file: at ZeRO stage 3 it writes nothing unless
+  /// the config's stage3_gather_16bit_weights_on_model_save is true, as with DeepSpeed, and then
+  /// logs why.
   bool save_16bit_model(const std::string& folder, const std::string& filename = "model.safetensors",
                         bool exclude_frozen_parameters = false);
   void save_fp32_model(const std::string& folder, const std::string& filename = "model.safetensors",
                        bool exclude_frozen_parameters = false);
 
   /// Replaces the optimizer plugin of all parameter groups, between two steps; every rank calls it
-  /// with the same arguments. `params` as in the config, a dictionary or JSON text. The groups'
-  /// overrides apply if the plugin has such a parameter, unless `overrides` [groups] gives others.
-  /// States that both have (name, dtype, extent) keep their values. If all states of a group are
-  /// kept, its count of updates continues, else it restarts from 1 (Adam's bias correction). A
-  /// schedule continues at its position.
+  /// with the same arguments. `params` are as in the config, given as a dictionary or JSON text. An
+  /// override of a group applies if the new plugin has that parameter, unless `overrides` [groups]
+  /// replaces the groups' overrides. States that both optimizers have with the same name, dtype and
+  /// extent keep their values. If all states of a group are kept, its count of updates continues;
+  /// otherwise the count, which Adam's bias correction uses, restarts from 1. A schedule continues
+  /// at its position.
   ///   engine->swap_optimizer("SGD", R"({"lr": 0.01, "momentum": 0.9})");
   /// Throws on every rank, with the former optimizer in use and unchanged: Error(kOrder) within a
-  /// step, Error(kMismatch) if ranks ask for different ones, Error(kConfig) for wrong params,
+  /// step, Error(kMismatch) if ranks ask for different optimizers, Error(kConfig) for wrong params,
   /// Error(kUnsupported) if the parameters would have to be partitioned again.
   SwapReceipt swap_optimizer(const std::string& type, const Value& params = Dict(), const std::vector<Dict>& overrides = {});
 
-  /// Adds to a count of this step that the config's monitors write (docs/metrics.md, "counts").
-  /// Counts are summed over micro-batches and ranks, which need not use the same names. Counts
-  /// after a boundary belong to the next step. Without a monitor it does nothing.
+  /// Adds `number` to a count of this step, which the config's monitors write (docs/metrics.md,
+  /// "counts"). Counts are summed over micro-batches and ranks, which need not use the same names.
+  /// Counts after a boundary belong to the next step. Without a monitor it does nothing.
   ///   engine->count("tokens", batch.data.numel());
   void count(std::string_view name, int64_t number);
   /// Records a value of the program's own that the monitors write with this step ("values"; in
-  /// TensorBoard and CSV as Train/Samples/<name>, or under the name itself if it has a '/'). It is
-  /// rank 0's value, and the last one if there are several.
+  /// TensorBoard and CSV as Train/Samples/<name>, or under the name itself if it has a '/'). Rank
+  /// 0's value is written; if there are several in a step, the last one.
   ///   engine->record("accuracy", engine->mean(correct / total));
   void record(std::string_view name, double value);
 
@@ -295,19 +299,19 @@ class EngineBase {
   std::string plugin_table() const;
   /// Each effective config value with its origin, as `gannet config resolve` prints it.
   std::string config_table() const;
-  Value config_value(const std::string& path) const;  ///< an effective value, "gannet.checkpoint.keep"; null if there is none
+  Value config_value(const std::string& path) const;  ///< the effective value of "gannet.checkpoint.keep", say; null: none
 
   std::shared_ptr<OptimizerHandle> optimizer_handle();
   std::shared_ptr<SchedulerHandle> scheduler_handle();
   /// Sampling options and device for a loader of this engine.
   LoaderOptions loader_options() const;
   void announce_leftovers(int64_t micro_batches, int64_t leftover) const;
-  /// Makes steps end with epochs from now on. `micro_batches_left` returns how many are left of the
-  /// epoch, including the current one, the same on every rank. A last step of fewer micro-batches
-  /// divides its loss by their number.
+  /// Makes steps end with epochs from now on. `micro_batches_left` returns the number of
+  /// micro-batches left in the epoch, including the current one; it must return the same number on
+  /// every rank. A last step of fewer micro-batches divides its loss by their number.
   void end_steps_with_epochs(std::function<int64_t()> micro_batches_left);
-  /// The same with the epochs of a loader. Error(kUnsupported) for a stream, because the end of a
-  /// stream is unknown in advance.
+  /// Does the same for the epochs of a loader. Throws Error(kUnsupported) for a stream, because the
+  /// end of a stream is unknown in advance.
   void end_steps_with_epochs_of(std::shared_ptr<ResumableLoader> loader);
   std::string leftover_micro_batches() const;  ///< the config's gannet.leftover_micro_batches
 
@@ -320,7 +324,7 @@ class EngineBase {
   void end_forward();     // after finish_forward(), or after an exception
   static at::Tensor forward_layers(const std::shared_ptr<torch::nn::SequentialImpl>& model,
                                    const std::vector<at::Tensor>& inputs);
-  [[noreturn]] void rethrow_from_forward();  // call it in a handler: converts LibTorch's memory, device and dtype errors
+  [[noreturn]] void rethrow_from_forward();  // call it in a catch block: converts LibTorch's memory, device and dtype errors
   std::unique_ptr<Impl> impl_;
 };
 
@@ -329,22 +333,23 @@ class Engine : public EngineBase {
  public:
   Engine(std::shared_ptr<Model> model, const EngineOptions& options) : EngineBase(model, options), model_(std::move(model)) {}
 
-  /// Calls the model's own forward, any signature. Out of memory and an error of the device are
-  /// Error(kOutOfMemory) and Error(kDevice), here and in every other call. An operator that refuses
-  /// a mixture of dtypes, if the config has the parameters in 16 bits, is Error(kMismatch). All
-  /// other exceptions of the model leave forward unchanged.
+  /// Calls the model's own forward, which may have any signature. Running out of memory and errors
+  /// of the device are Error(kOutOfMemory) and Error(kDevice), here and in every other call. If the
+  /// config has the parameters in 16 bits, an operator that refuses a mixture of dtypes is
+  /// Error(kMismatch). All other exceptions of the model pass through unchanged.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) -> decltype(std::declval<Model&>().forward(std::forward<Arguments>(arguments)...)) {
     return call([&](Model& model) -> decltype(model.forward(std::forward<Arguments>(arguments)...)) {
-      // A Sequential is itself a list of layers, which the config divides.
+      // A Sequential is itself a list of layers, which the config's checkpointing settings group
+      // into regions.
       if constexpr (std::is_same_v<Model, torch::nn::SequentialImpl> &&
                     (std::is_same_v<std::decay_t<Arguments>, at::Tensor> && ...))
         if (is_gradient_checkpointing()) return forward_layers(model_, {arguments...});
       return model.forward(std::forward<Arguments>(arguments)...);
     });
   }
-  /// Runs `function(model)` as a forward: for other members of the model than forward. At ZeRO
-  /// stage 3 its operators find their parameters, as in forward; its result may be passed to
+  /// Runs `function(model)` as a forward, for members of the model other than forward. At ZeRO
+  /// stage 3 its operators find their parameters, as in forward. Its result may be passed to
   /// backward().
   ///   at::Tensor embedded = engine->call([&](Net& net) { return net.embed(batch.data); });
   template <class Function>

@@ -19,11 +19,11 @@ struct StepResult {
   explicit operator bool() const { return applied; }
 };
 
-/// Result of swap_optimizer(): what happened to each of the optimizer's states. Names, with their
-/// groups where these differ.
+/// Result of swap_optimizer(): what happened to each of the optimizer's states. States are listed
+/// by name, with their groups if these differ.
 struct SwapReceipt {
   std::string from, to;              ///< the plugins' names
-  std::vector<std::string> kept;     ///< states that both have in the same dtype and extent; their values are kept
+  std::vector<std::string> kept;     ///< states that both optimizers have with the same dtype and extent; their values are kept
   std::vector<std::string> filled;   ///< new states, at their initial values
   std::vector<std::string> dropped;  ///< states that the new optimizer does not have
   std::vector<std::string> notes;
@@ -41,7 +41,7 @@ struct BackwardOptions {
 
 /// Parameters that share hyperparameters. All groups either list them in `parameters` or select
 /// them by patterns on their names. `overrides` replaces members of the config's optimizer.params
-/// for them.
+/// for these parameters.
 ///   {.model_parameters = {{.overrides = {{"weight_decay", 0.0}}, .match = {"*.bias"}}}}
 /// With patterns, a parameter belongs to the first group that matches it. Parameters that match
 /// none train in group 0, called "default", with the config's params; the given groups are 1, 2,
@@ -49,7 +49,7 @@ struct BackwardOptions {
 struct ParameterGroup {
   std::vector<at::Tensor> parameters = {};
   Dict overrides = {};                  ///< e.g. {{"weight_decay", 0.0}}
-  std::string name = {};                ///< default: the patterns, else "group 0" ...
+  std::string name = {};                ///< default: the patterns, or "group 0" ... if there are none
   std::vector<std::string> match = {};  ///< `*` any characters, `?` one, against the whole name: "*.bias", "h.?.ln*"
 };
 

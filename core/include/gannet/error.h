@@ -3,9 +3,9 @@
 ///   try { gannet::initialize(model, {.config = "ds_config.json"}); }
 ///   catch (const gannet::Error& error) { std::cerr << error.what() << '\n'; return error.exit_code(); }
 ///
-/// A user's mistake carries what happened, where (file:line:column, rank, parameter), what was
-/// found, and the next step to take. A defect of Gannet itself is thrown as kInternal with file and
-/// line by GANNET_CHECK (core/base/check.h).
+/// The error for a user's mistake says what happened, where (file:line:column, rank, parameter),
+/// what was found, and which step to take next. A defect of Gannet itself is thrown as kInternal
+/// with file and line by GANNET_CHECK (core/base/check.h).
 #pragma once
 
 #include <optional>
@@ -15,17 +15,17 @@
 namespace gannet {
 
 enum class ErrorCode {
-  kConfig,              ///< the config is malformed or has an illegal value
+  kConfig,              ///< the config is malformed or has an invalid value
   kArgument,            ///< an argument of an API call is wrong
-  kOrder,               ///< forward, backward, step called in the wrong order
+  kOrder,               ///< forward, backward and step were called in the wrong order
   kPlugin,              ///< a plugin is missing, broken or was refused
   kPluginFault,         ///< a plugin failed in a way that is its own fault: it threw, or gave a status that explains nothing
   kUnavailable,         ///< hardware or driver is missing
-  kUnsupported,         ///< legal, but Gannet does not do it (yet)
+  kUnsupported,         ///< a valid request, but Gannet does not support it (yet)
   kNotFound,            ///< a file, folder, key or checkpoint is missing
   kIo,                  ///< reading or writing failed
   kCorrupt,             ///< a file's content is invalid
-  kMismatch,            ///< ranks, a model and its file, a checkpoint and a run differ
+  kMismatch,            ///< ranks differ, or a model and its file, or a checkpoint and a run
   kTimeout,             ///< a deadline passed
   kPeerLost,            ///< another rank died
   kNonFinite,           ///< a loss or gradient is NaN or infinite
@@ -41,14 +41,16 @@ const char* to_string(ErrorCode code) noexcept;
 
 class Error : public std::runtime_error {
  public:
-  /// `what_happened`: one sentence, with where and what was found. `next_step`: what the user should do; may be empty.
+  /// `what_happened` is one sentence, which includes the place and what was found there.
+  /// `next_step` says what the user should do; it may be empty.
   Error(ErrorCode code, const std::string& what_happened, const std::string& next_step = "");
 
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::string& next_step() const noexcept { return next_step_; }
-  /// A process exit code for this kind of failure: 2 for a user's mistake, 3 for an environment's fault, 70 for a defect
-  /// of Gannet, 71 for a fault of a plugin, 85 (kStoppedExitCode) after a signal that asked to stop.
+  /// A process exit code for this kind of failure: 2 for a user's mistake, 3 for an environment's
+  /// fault, 70 for a defect of Gannet, 71 for a fault of a plugin, 85 (kStoppedExitCode) after a
+  /// signal that asked the process to stop.
   int exit_code() const noexcept;
 
  private:
@@ -57,11 +59,11 @@ class Error : public std::runtime_error {
   std::string next_step_;
 };
 
-/// Converts an exception to a gannet::Error, which is returned as it is if it is one already.
-/// LibTorch throws its own exception if a program asks for the address (`data_ptr()`) of a
-/// parameter that is not in memory (ZeRO stage 3, outside of forward); this becomes an
-/// Error(kOrder) with the parameter's name. Returns nullopt for all others. For a program's last
-/// catch:
+/// Converts an exception to a gannet::Error; one that is a gannet::Error already is returned
+/// unchanged. LibTorch throws its own exception if a program asks for the address (`data_ptr()`) of
+/// a parameter that is not in memory (ZeRO stage 3, outside of forward); this becomes an
+/// Error(kOrder) with the parameter's name. Returns nullopt for all other exceptions. For a
+/// program's last catch:
 ///   catch (const std::exception& error) {
 ///     const auto ours = gannet::error_of(error);
 ///     std::cerr << (ours ? ours->what() : error.what()) << '\n';

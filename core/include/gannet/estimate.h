@@ -9,8 +9,8 @@
 ///     return 0;
 ///   }
 ///
-/// Nothing is started. Without `forward` nothing is allocated beyond the model, and activations are not counted. docs/estimate.md
-/// says what is counted.
+/// No training is started. Without `forward` nothing is allocated beyond the model, and activations
+/// are not counted. docs/estimate.md says what is counted.
 #pragma once
 
 #include <gannet/config.h>
@@ -30,18 +30,19 @@ class Module;
 namespace gannet {
 
 struct EstimateOptions {
-  uint32_t ranks = 0;           ///< 0: those of this run (WORLD_SIZE), else 1
-  uint32_t ranks_per_host = 0;  ///< 0: LOCAL_WORLD_SIZE where `ranks` is 0, else all
+  uint32_t ranks = 0;           ///< 0: the number in this run (WORLD_SIZE, or 1 without it)
+  uint32_t ranks_per_host = 0;  ///< 0: LOCAL_WORLD_SIZE if `ranks` is 0, otherwise all ranks
   /// The loss of one micro-batch of that many samples, made by the module's forward. If it is
-  /// given, the bytes that activations keep are measured by layer (gannet/layers.h), for the
-  /// settings of the config and for those that keep less. It runs once, or twice if the config's
-  /// `recompute` names operators, and no backward follows. Call estimate before initialize.
+  /// given, the memory that activations keep is measured by layer (gannet/layers.h), for the
+  /// settings of the config and for settings that keep less. The function runs once, or twice if
+  /// the config's `recompute` names operators, and no backward follows. Call estimate before
+  /// initialize.
   std::function<at::Tensor(int64_t samples)> forward{};
 };
 
-/// Returns a table. For the config's own row it says whether training fits, or the smallest change
-/// with which it would. Throws Error(kConfig) without a config, Error(kArgument) for a module
-/// without trained parameters.
+/// Returns a table. For the config's own row it says whether training fits or, if not, the smallest
+/// change that would make it fit. Throws Error(kConfig) without a config, Error(kArgument) for a
+/// module without trained parameters.
 std::string estimate(const torch::nn::Module& module, const Config& config, const EstimateOptions& options = {});
 
 }  // namespace gannet

@@ -1,4 +1,5 @@
-/// Fills the "auto" values of a config from a program's training arguments, under Hugging Face's names.
+/// Fills the "auto" values of a config from a program's training arguments, under Hugging Face's
+/// names.
 ///
 ///   gannet::Config config("ds_config.json");
 ///   gannet::fill_auto(config, gannet::Dict{{"learning_rate", 3e-5}, {"per_device_train_batch_size", 8}},
@@ -22,8 +23,8 @@ namespace gannet {
 /// Facts that are not among the arguments.
 struct AutoFacts {
   int64_t world_size = 1;
-  std::optional<int64_t> num_training_steps = {};  ///< updates of the run; absent: max_steps where that is above 0
-  std::optional<int64_t> hidden_size = {};         ///< of the model; `hidden_size_of` reads it from a config.json
+  std::optional<int64_t> num_training_steps = {};  ///< number of updates in the run; absent: max_steps if that is above 0
+  std::optional<int64_t> hidden_size = {};         ///< the model's hidden size; `hidden_size_of` reads it from a config.json
   /// If the number of updates is unknown, values that depend on it get a placeholder with the
   /// origin kKnownLater, as `gannet config resolve` prints it. false: they stay "auto".
   bool steps_are_known_later = false;
@@ -43,8 +44,8 @@ std::vector<std::string> arguments_without_effect(const Config& config, const Di
 /// a model under zero::Init needs these sizes.
 Config& fill_auto_sizes(Config& config, int64_t hidden_size);
 
-/// Throws Error(kArgument) if there is no such lr_scheduler_type, or if it has no parameter of one
-/// of these names.
+/// Throws Error(kArgument) if there is no lr_scheduler_type of this name, or if one of `kwargs` is
+/// not a parameter of it.
 void check_lr_schedule(const std::string& type, const Dict& kwargs);
 
 /// Returns hidden_size, n_embd, d_model, the largest of hidden_sizes, or text_config's; nullopt if

@@ -11,8 +11,9 @@
 
 namespace gannet {
 
-/// Makes the folder where it is missing, writes a block into a file there, and removes that file; every rank may call it. Throws
-/// Error(kIo) that says why the folder cannot be made or written, or that fewer than `bytes` are free on its disk.
+/// Creates the folder if it is missing, writes a block into a file there, and removes that file;
+/// every rank may call it. Throws an Error(kIo) that says why the folder cannot be made or written,
+/// or that fewer than `bytes` are free on its disk.
 void check_folder(const std::string& folder, uint64_t bytes = 0);
 
 }  // namespace gannet

@@ -6,18 +6,18 @@
 ///   const auto best = gannet::generate(engine, prompts, {.max_new_tokens = 50, .num_beams = 4});
 ///   auto options = gannet::GenerateOptions::from_pretrained("t5-small");   // from its generation_config.json
 ///
-/// texts[i] is the continuation of prompts[i], with the stop token that ended it. The first
+/// texts[i] is the continuation of prompts[i], including the stop token that ended it. The first
 /// argument is an Engine, a model, or a std::shared_ptr to either. With an engine, at every ZeRO
-/// stage, every rank calls it with its own prompts, of any number, including none; at stage 3 it
-/// returns when the last rank has finished.
+/// stage, every rank must call it with its own prompts, of which there may be any number, including
+/// none. At stage 3 it returns when the last rank has finished.
 ///
 /// A model must have
-///   using Cache = gannet::KvCache;                                // or its own struct: default-made, with reorder(rows)
+///   using Cache = gannet::KvCache;                                // or a default-constructible struct with reorder(rows)
 ///   at::Tensor next_logits(const gannet::GenerationInput& input, Cache& cache);                      // [rows, vocabulary]
 /// and may have
-///   int64_t encode(const gannet::GenerationInput& prompts, Cache& cache);   // an encoder's: returns the decoder's first token
-///   int64_t positions() const;                                             // limit of prompt and text together
-///   int64_t vocabulary() const;                      // ids from 0 up to it are tokens; default: its config().vocab_size
+///   int64_t encode(const gannet::GenerationInput& prompts, Cache& cache);   // for encoders; returns the decoder's first token
+///   int64_t positions() const;                                             // the most tokens of prompt and text together
+///   int64_t vocabulary() const;                      // token ids are below this; default: the model's config().vocab_size
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,39 +40,39 @@ namespace gannet {
 /// Input of next_logits. Rows of unequal length are padded on the left, so that the last token of
 /// each is at the end.
 struct GenerationInput {
-  at::Tensor tokens = {};  ///< [rows, T] int64: those after the cache's `length` ones, or without a cache all S so far
+  at::Tensor tokens = {};  ///< [rows, T] int64: the tokens that the cache does not hold yet; without a cache, all S so far
   at::Tensor mask = {};    ///< [rows, S] bool, false for padding; undefined if there is none
-  bool uses_cache = true;  ///< the model appends to its cache; else it only reads what encode() stored there
+  bool uses_cache = true;  ///< the model appends to its cache; false: it only reads what encode() stored there
 };
 
-/// Names and meanings are Hugging Face's.
+/// The options have the names and meanings of Hugging Face's.
 struct GenerateOptions {
   int64_t max_new_tokens = 20;
-  std::vector<int64_t> stop_tokens = {};  ///< each of them ends a text
+  std::vector<int64_t> stop_tokens = {};  ///< each of these tokens ends a text
   bool sample = false;                    ///< draw the next token, instead of taking the likeliest one (do_sample)
   double temperature = 1.0;               ///< divides the logits before a draw
   int64_t top_k = 0;                      ///< draw among this many likeliest tokens; 0: all
   double top_p = 1.0;                     ///< draw among the likeliest tokens that together have this probability
   /// Seed of the sampling. Each prompt has its own random numbers, derived from the seed and its
-  /// index in `prompts`, and independent of the other prompts. Without a seed, each call gives
-  /// another text.
+  /// index in `prompts`, and independent of the other prompts. Without a seed, each call gives a
+  /// different text.
   std::optional<uint64_t> seed = {};
   int64_t num_beams = 1;        ///< more than 1: beam search, which returns the text with the highest score
   double length_penalty = 1.0;  ///< a beam's score is the sum of its log-probabilities over (its length to this power)
-  bool early_stopping = false;  ///< stop a prompt when it has num_beams whole texts, though a running beam may still be better
+  bool early_stopping = false;  ///< stop once a prompt has num_beams complete texts, though a running beam may still do better
   bool use_cache = true;        ///< false: each token costs a pass over all tokens before it
   /// Limit of prompt and text together, or of an encoder-decoder's first token and text; 0: none.
   /// The smaller limit applies.
   int64_t max_length = 0;
-  int64_t min_length = 0;            ///< counted as max_length is: no stop token before it
-  int64_t min_new_tokens = 0;        ///< the same for the text only; above 0, min_length has no effect
+  int64_t min_length = 0;            ///< no stop token before this length, which is counted as max_length is
+  int64_t min_new_tokens = 0;        ///< the same for the text without its prompt; if above 0, min_length has no effect
   double repetition_penalty = 1;     ///< divides positive logits of tokens that already occurred, and multiplies negative ones
   int64_t no_repeat_ngram_size = 0;  ///< no sequence of this many tokens occurs twice, including the prompt's; 0: no restriction
 
-  /// Options of the folder's generation_config.json or, without one, of its config.json. Defaults
-  /// are those of transformers 5: among others top_k 50. Keys that would change the text and are
-  /// not supported are logged, and listed in `not_taken`. Throws Error(kNotFound) without either
-  /// file, Error(kConfig) for a value of another type.
+  /// Reads the options from the folder's generation_config.json or, if there is none, from its
+  /// config.json. Defaults are those of transformers 5, such as 50 for top_k. Keys that would
+  /// change the text and are not supported are logged, and listed in `not_taken`. Throws
+  /// Error(kNotFound) if both files are missing, Error(kConfig) for a value of the wrong type.
   static GenerateOptions from_pretrained(const std::string& folder, std::vector<std::string>* not_taken = nullptr);
 };
 
@@ -80,7 +80,7 @@ using TokenLists = std::vector<std::vector<int64_t>>;
 
 namespace detail {
 
-// A model as generate() uses it. The cache is behind these functions.
+// The functions of a model that generate() calls. They hide the type of the model's cache.
 struct TextModel {
   std::function<at::Tensor(const GenerationInput&)> next_logits;
   std::function<void(const at::Tensor& rows)> reorder;
@@ -90,10 +90,11 @@ struct TextModel {
   at::Device device = at::kCPU;
 };
 TokenLists generate(const TextModel& model, const TokenLists& prompts, const GenerateOptions& options);
-// Throws Error(kArgument). `positions` and `vocabulary` as in TextModel.
+// Throws Error(kArgument) if an option or a prompt is invalid. `positions` and `vocabulary` are as
+// in TextModel.
 void check(const GenerateOptions& options, const TokenLists& prompts, int64_t positions, int64_t vocabulary, bool has_encoder);
 // At ZeRO stage 3, where all ranks generate together, one rank's mistake is an Error(kArgument) on
-// all, before any has begun.
+// all ranks, before any of them has begun.
 void agree_on_prompts(EngineBase& engine, const std::optional<Error>& mistake);
 template <class Model>
 int64_t positions_of(const Model& model) {
@@ -118,7 +119,8 @@ constexpr bool has_encoder() {
 at::Device device_of(const torch::nn::Module& module);
 bool is_training(const torch::nn::Module& module);
 void set_evaluation(torch::nn::Module& module);
-// Modes of a module and of all modules in it, some of which a program may have frozen by eval().
+// The training modes of a module and of all modules in it, some of which a program may have frozen
+// by eval().
 class TrainingModes {
  public:
   explicit TrainingModes(torch::nn::Module& module);
@@ -156,11 +158,11 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
 
 }  // namespace detail
 
-/// Generates with the engine's model, in eval() meanwhile, and restored after an error as well;
-/// modules in it that were in eval() stay there. Throws Error(kArgument) for an empty prompt, one
-/// that leaves no room for max_new_tokens in the model's positions, a token of a prompt or a stop
-/// token outside its vocabulary, and options that contradict each other; Error(kNonFinite) if the
-/// model's logits are NaN.
+/// Generates with the engine's model, which is put in eval() meanwhile. The former modes are
+/// restored, also after an error; modules that were in eval() before stay in it. Throws
+/// Error(kArgument) for an empty prompt, one that leaves no room for max_new_tokens in the model's
+/// positions, a token of a prompt or a stop token outside the model's vocabulary, and options that
+/// contradict each other; Error(kNonFinite) if the model's logits are NaN.
 template <class Model>
 TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const GenerateOptions& options = {}) {
   // A mistake leaves the engine unchanged.
@@ -177,7 +179,7 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
         : engine(engine), modes(*engine.module()), was_training(detail::is_training(*engine.module())) {
       if (was_training) engine.eval();
     }
-    // After an exception: errors of end() are ignored, so that the first exception propagates.
+    // After an exception, ignores errors of end(), so that the first exception propagates.
     ~Evaluating() {
       try {
         end();
@@ -208,7 +210,8 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
   evaluating.end();
   return texts;
 }
-/// Generates with a model of only this process, which is in evaluation mode meanwhile.
+/// Generates with a model that belongs to this process alone, and is put in evaluation mode
+/// meanwhile.
 template <class Model>
   requires std::is_base_of_v<torch::nn::Module, Model>
 TokenLists generate(Model& model, const TokenLists& prompts, const GenerateOptions& options = {}) {

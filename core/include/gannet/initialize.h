@@ -3,7 +3,8 @@
 ///   auto [engine, optimizer, loader, scheduler] =
 ///       gannet::initialize(model, {.config = "ds_config.json", .training_data = dataset});
 ///
-/// `model` is a std::shared_ptr to any torch::nn::Module, or a ModuleHolder. `loader` is null without training_data.
+/// `model` is a std::shared_ptr to any torch::nn::Module, or a ModuleHolder. `loader` is null
+/// without training_data.
 #pragma once
 
 #include <gannet/config.h>
@@ -45,7 +46,7 @@ struct InitializeOptions {
   /// steps whole fp32 masters at stage 0 (docs/program.md).
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};                      ///< a callable step -> lr instead of the config's scheduler
-  std::shared_ptr<ProcessGroup> process_group = {};  ///< a subset of ranks; default: all
+  std::shared_ptr<ProcessGroup> process_group = {};  ///< the ranks that train together; default: all
   /// Makes an engine that only runs forward, without masters, gradients and states. At ZeRO stage 3
   /// it can run a model larger than one device's memory. The config's optimizer and scheduler have
   /// no effect, which is logged.
@@ -53,8 +54,8 @@ struct InitializeOptions {
   /// Layout of the ranks over the axes pipe, data and tensor; default: the config's gannet.mesh,
   /// else all along data.
   std::optional<MeshShape> mesh = {};
-  /// The same from a program's own groups, as DeepSpeed's `mpu` argument. It is used only during
-  /// initialize.
+  /// The layout as described by the program's own groups, like DeepSpeed's `mpu` argument. The
+  /// object is used only during initialize.
   std::shared_ptr<const Mpu> mpu = {};
 };
 
@@ -102,8 +103,8 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
   return made;
 }
 
-/// The flags that DeepSpeed's add_config_arguments gives a program, taken out of the command line so that any parser may read
-/// the rest:
+/// The flags that DeepSpeed's add_config_arguments adds to a program. They are removed from the
+/// command line, so that any parser can read the rest:
 ///   --deepspeed --deepspeed_config FILE    or    --deepspeed FILE    or    --deepspeed_config FILE
 ///   --set optimizer.params.lr=3e-4         overrides a value of the config; may be repeated
 ///   --estimate    or    --estimate=RANKS   print the memory that training takes (gannet/estimate.h) instead of training
@@ -112,9 +113,9 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
 ///   gannet::initialize(model, {.config = arguments.config, .overwrite = arguments.overrides});
 struct ConfigArguments {
   bool enabled = false;              ///< --deepspeed or a config was given
-  std::string config;                ///< the file, or ""
+  std::string config;                ///< the path of the config file, or ""
   Dict overrides;                    ///< from --set
-  std::optional<uint32_t> estimate;  ///< --estimate: for this many ranks; 0: those of this run
+  std::optional<uint32_t> estimate;  ///< --estimate: the number of ranks; 0: the number in this run
   /// The config with its overrides.
   Config whole_config() const;
   /// Text about these flags for a program's --help.

@@ -10,10 +10,11 @@
 ///
 /// Every rank does the same forwards, backwards and steps, as its collectives require. A rank that
 /// is out of data runs its last batch again, and its scale() is then 0. On the others scale() is
-/// world size / ranks that have data, so that the engine's average over all ranks is the average
-/// over those: a step equals that of a single process that takes the mean of these ranks' losses.
-/// Under gradient accumulation each micro-batch is scaled by its own count. With Options::weight
-/// (the number of samples, say) it is the weighted mean: scale() = own weight / mean weight.
+/// world size / ranks that have data, so that the engine's average over all ranks equals the
+/// average over the ranks that have data: a step equals that of a single process that takes the
+/// mean of these ranks' losses. Under gradient accumulation each micro-batch is scaled by its own
+/// count. With JoinOptions::weight (the number of samples, say) the step takes the weighted mean:
+/// scale() = own weight / mean weight.
 ///
 /// A rank that is out of data still draws random numbers, and statistics such as batch norm's see
 /// its last batch again, although its weight is 0. A loss that is not finite stays so at any
@@ -50,15 +51,15 @@ void check_join_weight(double weight);
 
 template <class Batch>
 struct JoinOptions {
-  std::function<double(const Batch&)> weight = {};  ///< relative to the other ranks' in the same step; above 0; default: 1
+  std::function<double(const Batch&)> weight = {};  ///< a batch's weight relative to other ranks'; above 0; default: 1
   /// Batch that a rank runs with zero weight if it never got one: its stream was empty, or had
   /// ended before a resume.
   std::shared_ptr<Batch> spare = {};
 };
 
-/// See the top of the file. The engine is anything with `double mean(double)` over the ranks. Engine
-/// and loader must outlive the Join, or be shared with it. Every rank makes one and calls next() in
-/// step with its engine.
+/// See the top of the file. The engine is anything with `double mean(double)` over the ranks.
+/// Engine and loader must outlive the Join, or be shared with it. Every rank must make a Join, and
+/// call next() once for each step of its engine.
 template <class Batch>
 class Join {
  public:
@@ -73,13 +74,14 @@ class Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  /// Returns the batch of the next step, or null when every rank's epoch has ended. Collective. It
-  /// throws what reading throws; the other ranks then get Error(kPeerLost) instead of a hang.
+  /// Returns the batch of the next step, or null when every rank's epoch has ended. Collective. An
+  /// exception from reading the data is thrown here; the other ranks then get Error(kPeerLost)
+  /// instead of a hang.
   Batch* next() {
     const double weight = advance();
     double mean = mean_(weight);
     if (std::isnan(mean)) loading::fail_joining_elsewhere();
-    const bool some_have_none = std::isinf(mean);  // then a missing batch is an error, unless all ranks are out of data
+    const bool some_have_none = std::isinf(mean);  // then some rank has no batch at all: an error, unless all are out of data
     if (some_have_none) mean = mean_(has_data_ ? 1 : 0);
     if (mean == 0) {
       in_epoch_ = false;
@@ -96,8 +98,8 @@ class Join {
   bool has_data() const { return has_data_; }  ///< false: the batch is a repeated one, and scale() is 0
 
  private:
-  // The weight of this rank's next batch: 0 if it is out of data, minus infinity if it also has
-  // nothing to repeat.
+  // The weight of this rank's next batch: 0 if it is out of data, minus infinity if it also has no
+  // batch to repeat.
   double advance() {
     try {
       if (!in_epoch_) {

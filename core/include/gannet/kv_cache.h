@@ -1,10 +1,10 @@
-/// Keys and values of the tokens that a decoder has processed, so that each new token costs only
-/// its own pass.
+/// Keeps the keys and values of the tokens that a decoder has processed, so that each new token
+/// costs only its own pass.
 ///
 ///   const auto [keys, values] = cache.append(layer, key, value);    // [B, heads, T, width] each -> [B, heads, S, width]
 ///
-/// A layer's memory grows by doubling. Not for training: it returns views of memory that is
-/// overwritten.
+/// A layer's memory grows by doubling. Do not use it for training: it returns views of memory that
+/// is overwritten later.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,11 +18,11 @@ namespace gannet {
 
 class KvCache {
  public:
-  /// Appends T tokens to a layer, and returns all S tokens that it now has.
+  /// Appends T tokens to a layer, and returns the keys and values of all S tokens that it now has.
   std::pair<at::Tensor, at::Tensor> append(size_t layer, const at::Tensor& key, const at::Tensor& value);
   /// Number of tokens of a layer.
   int64_t length(size_t layer = 0) const { return layer < layers_.size() ? layers_[layer].length : 0; }
-  /// Row i becomes the former row rows[i]; rows: [B'] int64.
+  /// Makes row i the former row rows[i]. `rows` is [B'] int64.
   void reorder(const at::Tensor& rows);
 
  private:

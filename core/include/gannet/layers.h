@@ -38,13 +38,13 @@ class SequentialImpl;
 
 namespace gannet {
 
-/// A piece of the model that is run as a whole. Copies share the modules.
+/// A part of the model that is run as a whole. Copies of a Layer share its modules.
 class Layer {
  public:
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
   /// The numbers of tensors that a layer may be called with.
   struct Takes {
-    std::vector<size_t> numbers = {};  ///< ascending; empty: not known before the call
+    std::vector<size_t> numbers = {};  ///< in ascending order; empty: not known before the call
     bool is_open = false;              ///< also any number above the last one
     bool has(size_t count) const;
     std::string to_string() const;  ///< "1 or 2 tensors"
@@ -54,11 +54,12 @@ class Layer {
 
   /// Name in errors, profiles and traces; by convention the module's name in the state dict.
   const std::string& name() const { return name_; }
-  /// The modules whose parameters it uses; a function may have none, or several.
+  /// The modules whose parameters the layer uses; the layer of a function may have none, or
+  /// several.
   const Modules& modules() const { return modules_; }
   std::shared_ptr<torch::nn::Module> module() const { return modules_.empty() ? nullptr : modules_.front(); }
   const Takes& takes() const { return takes_; }
-  /// Throws Error(kArgument) if it does not take that many tensors.
+  /// Throws Error(kArgument) if the layer does not take that many tensors.
   Wire operator()(const Wire& inputs) const;
 
  private:
@@ -70,7 +71,8 @@ class Layer {
 
 namespace detail {
 
-// Result and parameters of a function, of a member function without its object, and of an object with one operator().
+// The result type and parameter types of a function, a member function (not counting the object),
+// or a function object with a single operator().
 template <class R, class... A>
 struct Parameters {
   using Result = R;
@@ -91,8 +93,8 @@ struct SignatureOf<R (C::*)(A...) noexcept> : Parameters<R, A...> {};
 template <class R, class C, class... A>
 struct SignatureOf<R (C::*)(A...) const noexcept> : Parameters<R, A...> {};
 
-// Calls, with the wire, a function that has the parameters of `List`, or only the first of them if
-// the others have default arguments.
+// Calls a function with the tensors of a wire. The function has the parameters of `List`, or only
+// the first of them if the others have default arguments.
 template <class Function, class Result, class List>
 struct CallByWire;
 template <class Function, class Result, class... A>
@@ -192,7 +194,8 @@ auto pointer_to(const Holder& holder) -> decltype(holder.ptr()) {
 }
 
 Wire run_layers(const std::vector<Layer>& layers, Wire wire);
-// Throws Error(kArgument) if the last layer's results have another number of tensors.
+// Throws Error(kArgument) if the last layer did not return `least` tensors (or at least as many, if
+// is_open).
 void check_results(const std::vector<Layer>& layers, size_t found, size_t least, bool is_open);
 
 }  // namespace detail
@@ -211,8 +214,8 @@ Layer layer_of(std::string name, const Module& module) {
   return detail::layer<typename Signature::Result, typename Signature::List>(std::move(name), {pointer}, call);
 }
 
-/// A layer that calls another member function, or a function that takes the module first: for a
-/// forward that is overloaded, or that does not take only tensors.
+/// A layer that calls another member function, or a function that takes the module as its first
+/// argument. Use it if forward is overloaded, or does not take only tensors.
 ///   gannet::layer_of("encoder", encoder, &EncoderImpl::encode)
 ///   gannet::layer_of("h.3", block, [causal](BlockImpl& block, at::Tensor x) { return block.forward(x, causal); })
 template <class Module, class How>
@@ -246,24 +249,24 @@ Layer function(std::string name, Layer::Modules modules, Function function) {
                                                                              std::move(function));
 }
 
-/// The modules of a Sequential, named as in its state dict: "0", "1", ... `prefix`: "features"
-/// names them "features.0", ... If one of its modules returns something other than tensors, that is
-/// Error(kUnsupported), which names the type.
+/// Returns the modules of a Sequential as layers, named as in its state dict: "0", "1", ... With
+/// `prefix` "features" they are named "features.0", ... If one of the modules returns something
+/// other than tensors, calling its layer throws Error(kUnsupported), which names the type.
 std::vector<Layer> layers_of(const std::shared_ptr<torch::nn::SequentialImpl>& sequential, const std::string& prefix = "");
 template <class Holder>
 auto layers_of(const Holder& sequential, const std::string& prefix = "") -> decltype(layers_of(sequential.ptr(), prefix)) {
   return layers_of(sequential.ptr(), prefix);
 }
 
-/// Runs the layers one after another and returns the result of the last one, a tensor unless
-/// another type is named.
+/// Runs the layers one after another and returns the result of the last one: a tensor, unless a
+/// different type is named.
 ///   at::Tensor y = gannet::run_layers(layers(), ids);
 ///   auto [y, mask] = gannet::run_layers<std::tuple<at::Tensor, at::Tensor>>(layers(), x, mask);
 /// If their parameters belong to an engine with activation checkpointing on (docs/activation.md),
-/// groups of layers become regions of checkpointing::checkpoint. Without it, under
-/// torch::NoGradGuard and inside a region, they are simply called. The results have the same bits
-/// either way. Throws Error(kArgument) if a layer takes another number of tensors than the one
-/// before it gave.
+/// groups of layers become regions of checkpointing::checkpoint. Without checkpointing, under
+/// torch::NoGradGuard and inside a region, the layers are simply called. The results have the same
+/// bits either way. Throws Error(kArgument) if a layer does not take the number of tensors that the
+/// layer before it returned.
 template <class Result = at::Tensor, class... Inputs>
 Result run_layers(const std::vector<Layer>& layers, const Inputs&... inputs) {
   static_assert((detail::Wired<Inputs> && ...), "run_layers passes tensors, and tuples, pairs, arrays and vectors of them");

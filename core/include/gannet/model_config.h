@@ -3,7 +3,7 @@
 ///
 ///   const auto json = gannet::ModelConfig::read("gpt2-folder");
 ///   json.require_type({"gpt2"});
-///   const int64_t width = json.size("n_embd", 768);      // positive, else Error(kConfig) with the file and the key
+///   const int64_t width = json.size("n_embd", 768);      // must be positive, else Error(kConfig) with the file and the key
 ///
 /// A key that is missing or null has its default, as with Hugging Face's classes.
 #pragma once
@@ -21,22 +21,24 @@ namespace gannet {
 
 class ModelConfig {
  public:
-  /// `where` begins the error texts: a file's path.
+  /// `where` is the beginning of error texts, such as the path of the file.
   explicit ModelConfig(Dict values, std::string where = "the model's config");
-  /// `folder`/config.json, or the file itself. Throws Error(kNotFound), and Error(kConfig) with line and column.
+  /// Reads `folder`/config.json, or `folder` itself if it is a file. Throws Error(kNotFound), and
+  /// Error(kConfig) with line and column.
   static ModelConfig read(const std::string& folder);
 
   /// Replaces values at the top level.
   ModelConfig& overwrite(const Dict& values);
   /// Call it after a model has read its sizes. Throws Error(kArgument) for a name in `overwritten`
-  /// that the file does not have and the model did not ask for, which is a misspelt one.
+  /// that the file does not have and the model did not ask for, since it is probably misspelt.
   void require_known(const Dict& overwritten) const;
-  /// Error(kUnsupported) unless model_type is one of `types`; a config without one passes.
+  /// Throws Error(kUnsupported) unless model_type is one of `types`; a config without a model_type
+  /// passes.
   void require_type(std::initializer_list<const char*> types) const;
   /// Throws Error(kUnsupported): "config.json: hidden_act is 'swish2', and <what>".
   [[noreturn]] void refuse(std::string_view key, const std::string& what) const;
 
-  /// Null where the key is missing or null.
+  /// Returns null if the key is missing or its value is null.
   const Value* find(std::string_view key) const;
   int64_t integer(std::string_view key, int64_t fallback) const;
   int64_t size(std::string_view key, int64_t fallback) const;  ///< an integer of at least 1
@@ -54,7 +56,7 @@ class ModelConfig {
 
   Dict values_;
   std::string where_;
-  std::set<std::string> of_file_;  // names before any overwrite
+  std::set<std::string> of_file_;  // names of the file's keys, before any overwrite
   struct Asked {
     std::set<std::string> names;
     bool is_all = false;

@@ -1,7 +1,7 @@
 /// A program's own division of the ranks: the six calls of Megatron's `mpu`, which define for
 /// DeepSpeed the ranks that share a model and those that share its data. Groups are lists of ranks.
 ///
-///   struct MyMpu : gannet::Mpu {                       // two ranks share a model, of four
+///   struct MyMpu : gannet::Mpu {                       // of four ranks, two share each model
 ///     uint32_t get_model_parallel_rank() const override { return rank % 2; }
 ///     uint32_t get_model_parallel_world_size() const override { return 2; }
 ///     std::vector<uint32_t> get_model_parallel_group() const override { return {rank / 2 * 2, rank / 2 * 2 + 1}; }
@@ -30,7 +30,7 @@ class Mpu {
   virtual std::vector<uint32_t> get_data_parallel_group() const = 0;
 };
 
-/// Answers of one rank's mpu.
+/// The values that one rank's mpu returned.
 struct MpuAnswers {
   uint32_t model_rank = 0, model_size = 1;
   std::vector<uint32_t> model_group;
@@ -40,10 +40,11 @@ struct MpuAnswers {
 };
 MpuAnswers answers_of(const Mpu& mpu);
 
-/// The mesh of axes data and tensor that the mpus of all ranks describe; `by_rank` has one entry
-/// per rank. Its ranks may be in any order. Throws Error(kArgument), with a rank and its answers,
-/// if the groups do not tile the world: each rank must be in one model group and one data group,
-/// and a model group and a data group must have one rank in common.
+/// The mesh with axes data and tensor that the mpus of all ranks describe; `by_rank` has one entry
+/// per rank. The ranks of the mesh may be in any order. Throws Error(kArgument), with a rank and
+/// its answers, if the groups do not tile the world: each rank must be in exactly one model group
+/// and one data group, and each model group must have exactly one rank in common with each data
+/// group.
 MeshShape mesh_of(const std::vector<MpuAnswers>& by_rank);
 
 }  // namespace gannet

@@ -18,7 +18,7 @@
 
 namespace gannet {
 
-/// A learning rate per update: lr(step) for update number step + 1.
+/// Returns the learning rate of each update: lr(step) is that of update number step + 1.
 using LrFunction = std::function<double(int64_t step)>;
 
 /// Replaces the learning rate of the config's scheduler.
@@ -32,11 +32,12 @@ struct LrSchedule {
   bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update
 };
 
-/// A handle's reference to its engine. Every call of a handle whose engine has ended throws
+/// A handle's reference to its engine. Every call of a handle whose engine was destroyed throws
 /// Error(kOrder).
 using EngineReference = std::weak_ptr<void>;
 
-/// The optimizer as the program sees it: its groups and their hyperparameters, readable and writable between steps.
+/// Gives the program access to the optimizer's groups and their hyperparameters, which it may read
+/// and set between steps.
 ///   optimizer->group(0).set("lr", 1e-4);
 class OptimizerHandle {
  public:
@@ -64,13 +65,13 @@ class OptimizerHandle {
   EngineReference engine_;
 };
 
-/// The schedule as the program sees it. With LrSchedule::by_hand the program calls step().
+/// Gives the program access to the schedule. With LrSchedule::by_hand the program calls step().
 class SchedulerHandle {
  public:
   void step();  ///< advances by one and sets the groups' learning rates
-  /// For a schedule that follows a metric that the program measures (ReduceLROnPlateau) and that
-  /// does not advance by itself. Every rank passes the same number. Error(kArgument) if it is not
-  /// finite, or if the schedule follows no metric.
+  /// For a schedule that follows a metric measured by the program (ReduceLROnPlateau), and so does
+  /// not advance by itself. Every rank passes the same number. Throws Error(kArgument) if the
+  /// number is not finite, or if the schedule follows no metric.
   ///   scheduler->step(engine->mean(validation_loss));
   void step(double metric);
   void step_to(int64_t step);  ///< sets the position; Error(kUnsupported) for a schedule that depends on earlier values

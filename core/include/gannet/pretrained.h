@@ -8,12 +8,14 @@
 ///   auto other = gannet::from_pretrained<Net>("folder", {.dtype = "bfloat16"}, &receipt);
 ///   for (const std::string& name : receipt.missing) ...
 ///
-/// With the run's config, at ZeRO stage 3, the model is built under zero::Init, and each rank reads the elements of its own
-/// shards from the files: a rank never holds more than its shards and the tensor that is being built.
+/// With the run's config, at ZeRO stage 3, the model is built under zero::Init, and each rank reads
+/// the elements of its own shards from the files: a rank never holds more than its shards and the
+/// tensor that is being built.
 ///
 /// Any module works that has a struct `Config` with `static Config from(const
-/// gannet::ModelConfig&)` and a constructor that takes it. An optional function `PretrainedNames
-/// pretrained_names() const` describes other names in its files. gannet/models/ has some models.
+/// gannet::ModelConfig&)` and a constructor that takes it. If the names in its files differ from
+/// those of its parameters, a function `PretrainedNames pretrained_names() const` describes them.
+/// gannet/models/ has some models.
 #pragma once
 
 #include <gannet/config.h>
@@ -32,7 +34,7 @@
 namespace gannet {
 
 struct PretrainedOptions {
-  Config config = {};         ///< the run's config: its ZeRO stage decides how the model is built; without one it is built whole
+  Config config = {};         ///< the run's config: its ZeRO stage decides how the model is built; no config: it is built whole
   Dict overwrite = {};        ///< merged over `config`, as in initialize
   Dict model_overwrite = {};  ///< replaces values of config.json: {{"resid_pdrop", 0.0}}. A name unknown to the model is an error
   /// Dtype of the model's parameters: "float32", "bfloat16", "float16", "float64", or "auto" for
@@ -40,13 +42,13 @@ struct PretrainedOptions {
   /// itself, and fp32 keeps all bits of the file for the masters.
   std::string dtype = "float32";
   bool strict = false;                   ///< missing and unexpected names are also errors
-  bool ignore_mismatched_sizes = false;  ///< a tensor of another shape keeps its initial values instead of being an error
+  bool ignore_mismatched_sizes = false;  ///< a parameter whose shape in the file differs keeps its initial values
   std::shared_ptr<ProcessGroup> process_group = {};
   std::optional<MeshShape> mesh = {};   ///< as in initialize
   std::shared_ptr<const Mpu> mpu = {};  ///< as in initialize
-  /// It is an error if more than a tenth of the model's names are missing in the files (of the part
-  /// under PretrainedNames::base, if it has one), since that many random weights are usually a
-  /// mistake. With this option they stay as they were initialised.
+  /// It is an error if more than a tenth of the model's names are missing in the files (among the
+  /// names under PretrainedNames::base, if the model has that), since that many random weights are
+  /// usually a mistake. With this option those parameters stay as they were initialised.
   bool allow_missing = false;
 };
 
@@ -54,26 +56,27 @@ struct PretrainedOptions {
 struct PretrainedReceipt {
   std::string taken_from;               ///< the file, or the index if there are several files
   int64_t loaded = 0;                   ///< tensors that were filled
-  std::vector<std::string> missing;     ///< in no file: initialised as the model does it
-  std::vector<std::string> unexpected;  ///< in a file but not in the module
+  std::vector<std::string> missing;     ///< names in no file: these parameters keep the model's initialisation
+  std::vector<std::string> unexpected;  ///< names in a file but not in the module
   std::vector<std::string>
-      mismatched;  ///< another shape in the file, with ignore_mismatched_sizes: "name: [2, 3] there, [3, 3] here"
+      mismatched;  ///< names whose shape differs (with ignore_mismatched_sizes): "name: [2, 3] there, [3, 3] here"
   std::string to_string() const;
 };
 
 /// Names in a model's files that differ from its parameters' names, and names to ignore.
 struct PretrainedNames {
-  std::string base = {};                  ///< prefix that files of the model without its head lack: "transformer"
+  std::string base = {};                  ///< prefix that is missing in files of the model without its head: "transformer"
   std::vector<std::string> ignored = {};  ///< patterns (`*`, `?`) of names to ignore: "*.attn.masked_bias"
-  /// Another name of a parameter, and the parameter. Files may have either, or both with equal
+  /// Pairs of a parameter's second name and its own name. Files may have either, or both with equal
   /// values.
   std::vector<std::pair<std::string, std::string>> tied = {};
-  std::vector<std::pair<std::string, std::string>> renamed = {};  ///< older suffix, current suffix: {".gamma", ".weight"}
+  std::vector<std::pair<std::string, std::string>> renamed = {};  ///< pairs of older and current suffix: {".gamma", ".weight"}
 };
 
 namespace detail {
 
-// While an object of it exists, parameters are made in the dtype and, at stage 3, sharded.
+// While an object of this class exists, parameters are created in the chosen dtype and, at ZeRO
+// stage 3, sharded.
 class Building {
  public:
   Building(const ModelConfig& json, const PretrainedOptions& options);
@@ -90,8 +93,8 @@ void refuse_quantized(const ModelConfig& json);
 // Throws an error that identifies a folder without config.json, such as a folder of adapters.
 void refuse_other_folder(const std::string& folder);
 
-// The files of a folder. They are opened and checked before the model is built, so that a missing
-// or truncated file is reported at once.
+// The weights files of a folder. They are opened and checked before the model is built, so that a
+// missing or truncated file is reported at once.
 class Weights {
  public:
   explicit Weights(const std::string& folder);
@@ -104,11 +107,11 @@ class Weights {
   std::unique_ptr<Files> files_;
 };
 
-// Logs one line if the folder's generation_config.json has an effect, since generate() uses only
-// the options that the program passes.
+// Logs one line if the folder's generation_config.json would change generated texts, since
+// generate() uses only the options that the program passes.
 void tell_generation_config(const std::string& folder, const PretrainedOptions& options);
 
-// The module type inside a TORCH_MODULE holder; any other type is its own.
+// The module type inside a TORCH_MODULE holder; for any other type, that type itself.
 template <class Model>
 struct ModuleOf {
   using type = Model;
@@ -121,8 +124,8 @@ struct ModuleOf<Holder> {
 
 }  // namespace detail
 
-/// Builds a model with the sizes in config.json, initialised at random. `json` may be read from a
-/// file or made in code.
+/// Builds a model with the sizes in config.json and random initial values. `json` may be read from
+/// a file or made in code.
 template <class Model>
 auto from_config(ModelConfig json, const PretrainedOptions& options = {}) {
   using Module = typename detail::ModuleOf<Model>::type;
@@ -137,10 +140,11 @@ auto from_config(const std::string& folder, const PretrainedOptions& options = {
   return from_config<Model>(ModelConfig::read(folder), options);
 }
 
-/// The model of the folder, as a std::shared_ptr to the module. Names that are missing, unexpected or of another shape are listed
-/// in `receipt`, and logged. Throws Error(kNotFound) without config.json or a shard, Error(kUnsupported) for another model_type,
-/// Error(kMismatch) where a shape differs or more than a tenth of the model's names are missing, Error(kCorrupt) for damaged
-/// files.
+/// Loads the model of the folder, and returns a std::shared_ptr to the module. Names that are
+/// missing, unexpected or of a different shape are listed in `receipt`, and logged. Throws
+/// Error(kNotFound) if config.json or one of the weights files is missing, Error(kUnsupported) if
+/// model_type is not that of the module, Error(kMismatch) if a shape differs or more than a tenth
+/// of the model's names are missing, Error(kCorrupt) for damaged files.
 template <class Model>
 auto from_pretrained(const std::string& folder, const PretrainedOptions& options = {}, PretrainedReceipt* receipt = nullptr) {
   using Module = typename detail::ModuleOf<Model>::type;

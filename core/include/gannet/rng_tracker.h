@@ -2,11 +2,11 @@
 /// that are split over ranks: dropout of a whole tensor must be the same on the ranks that share
 /// it, and dropout of a split one must differ.
 ///
-///   gannet::checkpointing::model_parallel_manual_seed(1234);     // the default's, and "model-parallel-rng"
+///   gannet::checkpointing::model_parallel_manual_seed(1234);     // seeds the default generators and "model-parallel-rng"
 ///   {
 ///     const auto fork = gannet::checkpointing::rng_tracker().fork();   // random operators draw from "model-parallel-rng"
 ///     attended = torch::dropout(attended, 0.1, true);
-///   }                                                                  // and from the default's stream again
+///   }                                                                  // random operators use the default generators again
 ///
 /// The tracker belongs to the process, as the default generators do. Regions of activation
 /// checkpointing restore its states for their recomputation, and checkpoints of an engine contain
@@ -31,7 +31,7 @@ inline constexpr const char* kModelParallelRng = "model-parallel-rng";
 
 class RngTracker {
  public:
-  /// States of the streams, by name and by device that the stream was drawn from ("cpu", "cuda:0").
+  /// States of the streams, by the stream's name and by device ("cpu", "cuda:0").
   using States = std::map<std::string, std::map<std::string, at::Tensor>>;
 
   RngTracker() = default;
@@ -40,8 +40,8 @@ class RngTracker {
   /// Adds a stream. Throws Error(kArgument) if another stream has the name or the seed.
   void add(const std::string& name, uint64_t seed);
 
-  /// While it exists, the default generators of the CPU and of the current device have the stream's
-  /// states. Forks of different names may nest, and may end on any thread.
+  /// While a Fork exists, the default generators of the CPU and of the current device have the
+  /// stream's states. Forks of different names may nest, and may end on any thread.
   class Fork {
    public:
     Fork(RngTracker& tracker, const std::string& name);
@@ -53,20 +53,20 @@ class RngTracker {
     const std::string name_;
     std::vector<std::pair<at::Generator, at::Tensor>> before_;
   };
-  /// Throws Error(kArgument) if no stream has the name, Error(kOrder) if a fork of it exists
-  /// already.
+  /// Throws Error(kArgument) if no stream has the name, Error(kOrder) if a fork of the stream
+  /// exists already.
   [[nodiscard]] Fork fork(const std::string& name = kModelParallelRng) { return Fork(*this, name); }
 
-  /// The tensors in it belong to the tracker, and are never written.
+  /// The tensors in the result belong to the tracker, which never writes into them.
   States get_states() const;
-  /// Creates the streams that do not exist yet.
+  /// Sets the states of the streams, and creates those that do not exist yet.
   void set_states(const States& states);
   /// Forgets all streams.
   void reset();
 
  private:
   struct Stream {
-    std::optional<uint64_t> seed;  // none: added by set_states
+    std::optional<uint64_t> seed;  // none if set_states added the stream
     std::map<std::string, at::Tensor> states;
     bool is_forked = false;
   };
@@ -79,10 +79,10 @@ class RngTracker {
 /// The process's tracker. Never destroyed.
 RngTracker& rng_tracker();
 
-/// Resets the tracker. The default generators start at `seed`, which must be the same on the ranks
-/// of one model, and the stream "model-parallel-rng" at seed + 2718 + `tensor_rank`. Default of
-/// `tensor_rank`: this rank in configure()'s group, else its rank along the tensor axis of the
-/// engine that was made last, else 0.
+/// Resets the tracker. Then seeds the default generators with `seed`, which must be the same on all
+/// ranks that share a model, and the stream "model-parallel-rng" with seed + 2718 + `tensor_rank`.
+/// `tensor_rank` defaults to this rank in the group passed to configure(), else to its rank along
+/// the tensor axis of the engine that was made last, else to 0.
 void model_parallel_manual_seed(uint64_t seed, std::optional<uint32_t> tensor_rank = std::nullopt);
 
 }  // namespace gannet::checkpointing

@@ -1,5 +1,7 @@
-/// Tensors in one file, in the safetensors format of Hugging Face: 8 bytes of header length (little-endian), a JSON header
-/// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ..., "__metadata__": {"key": "text"}}, the bytes.
+/// Reads and writes tensors in one file, in the safetensors format of Hugging Face: 8 bytes of
+/// header length (little-endian), a JSON header {"name": {"dtype": "F32", "shape": [2, 3],
+/// "data_offsets": [begin, end]}, ..., "__metadata__": {"key": "text"}}, and the bytes of the
+/// tensors.
 ///
 ///   gannet::save_safetensors("model.safetensors", {{"weight", weight}, {"bias", bias}}, {{"format", "pt"}});
 ///   std::map<std::string, at::Tensor> tensors = gannet::load_safetensors("model.safetensors");

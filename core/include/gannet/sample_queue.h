@@ -18,10 +18,10 @@
 ///
 /// The data cursor of a checkpoint counts the samples that were given to the training. After
 /// load_checkpoint, position() is that count, so start producers after it, from that position.
-/// Samples that were pushed but not given before a crash are pushed again. With epochs of `n`
-/// samples:
+/// Producers then push again the samples that were pushed but not given before a crash. With epochs
+/// of `n` samples:
 ///
-///   if (queue.position() % n == 0) queue.end_epoch();       // resumed after an epoch's last sample; else it does nothing
+///   if (queue.position() % n == 0) queue.end_epoch();       // if resumed after an epoch's last sample; otherwise no effect
 ///   for (int64_t i = queue.position(); i < count && queue.push(simulate(i)); ++i)
 ///     if ((i + 1) % n == 0) queue.end_epoch();
 #pragma once
@@ -48,7 +48,8 @@ class Queue {
   ~Queue();
   Queue(const Queue&) = delete;
 
-  /// Waits for room, until `until` at the latest, and then calls `make`.
+  /// Waits for room, until `until` at the latest, and then calls `make` and adds its result.
+  /// Returns false if it added nothing.
   bool push(const std::function<Any()>& make, std::optional<Clock::time_point> until);
   void end_epoch();
   void close();
@@ -107,8 +108,8 @@ class SampleQueue {
   /// queue was closed, failed, or lost its loader.
   [[nodiscard]] bool push(const Sample& sample) { return push_until(sample, std::nullopt); }
   [[nodiscard]] bool push(Sample&& sample) { return push_until(std::move(sample), std::nullopt); }
-  /// Does not wait, or not longer than `timeout`. Also returns false if there was no room; `sample`
-  /// is then unchanged.
+  /// try_push does not wait, and push_for waits no longer than `timeout`. They also return false if
+  /// there was no room; `sample` is then unchanged.
   [[nodiscard]] bool try_push(const Sample& sample) { return push_until(sample, loading::Queue::Clock::time_point()); }
   [[nodiscard]] bool try_push(Sample&& sample) { return push_until(std::move(sample), loading::Queue::Clock::time_point()); }
   template <class Rep, class Period>
@@ -121,19 +122,19 @@ class SampleQueue {
   }
 
   void end_epoch() { queue_->end_epoch(); }  ///< samples pushed from now on belong to the next epoch
-  void close() { queue_->close(); }          ///< no more samples: those already pushed are still given, then the epoch ends
-  /// As close(), but after the samples that were pushed before, the loader throws an Error that
-  /// names the micro-batch and what happened, with `error` nested in it. Only the first failure
-  /// counts.
+  void close() { queue_->close(); }          ///< no more samples follow: those already pushed are given, then the epoch ends
+  /// Closes the queue, and makes the loader throw an Error after the samples that were already
+  /// pushed. The Error names the micro-batch and what happened, and has `error` nested in it. Only
+  /// the first failure counts.
   ///   try { run(); } catch (...) { queue.fail(std::current_exception()); }
   void fail(std::exception_ptr error) { queue_->fail(std::move(error)); }
 
   int64_t position() const { return queue_->position(); }  ///< index of the next sample to be pushed, over all epochs
-  int64_t size() const { return queue_->size(); }          ///< samples that are waiting
+  int64_t size() const { return queue_->size(); }          ///< number of samples that are waiting
   int64_t capacity() const { return queue_->capacity(); }
 
   /// A reader to make a Dataset from; a Dataset can also be made from the queue itself. Throws
-  /// Error(kOrder) while there is another reader.
+  /// Error(kOrder) while another reader exists.
   QueueReader<Sample> reader() { return QueueReader<Sample>(queue_); }
 
  private:

@@ -1,9 +1,10 @@
 /// Erases the types of any dataset and any collate function, so that the loader itself is compiled
-/// once, in the core. Part of dataset.h, which lists what can be given.
+/// once, in the core. This header is part of dataset.h, which lists the possible datasets and
+/// collate functions.
 ///
 /// make_source looks at a dataset's members and fills a Source: random access (`read`) or a stream
-/// (`open`). make_collator does the same for a collate function. Both record the types that they
-/// saw, and the loader refuses two that do not fit.
+/// (`open`). make_collator does the same for a collate function. Both record the types of samples
+/// and batches, and the loader refuses a dataset and a collate function that do not fit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,23 +32,24 @@ using Indices = std::span<const size_t>;
 
 /// One epoch of a stream, read by one thread at a time.
 struct Reading {
-  std::function<Any(size_t count)> next;   ///< up to count samples, then null
+  std::function<Any(size_t count)> next;   ///< returns up to `count` samples; null at the end
   std::function<bool()> over;              ///< whether the last next() already reached the end, whatever it returned
   std::function<Value()> cursor;           ///< null: the stream has no state
   std::function<void(const Value&)> seek;  ///< called before the first next(); null: none, or see Source::seek
 };
 
-/// A dataset without its types. An item is a vector of samples or, where `sample` is null, a batch.
+/// A dataset with its types erased. An item is a vector of samples or, if `sample` is null, a
+/// batch.
 struct Source {
-  std::function<std::optional<size_t>()> size;        ///< null in a stream; nullopt: has no size
-  std::function<Any(Indices)> read;                   ///< random access
+  std::function<std::optional<size_t>()> size;        ///< null: a stream; nullopt: the dataset has no size
+  std::function<Any(Indices)> read;                   ///< random access; null in a stream
   std::function<Reading()> open;                      ///< stream: called once per epoch
   bool has_cursor = false;                            ///< stream: its Readings have a cursor
-  std::function<Value()> cursor;                      ///< stream with a state that outlives an epoch; else null
-  std::function<void(const Value&)> seek;             ///< likewise
-  std::function<void(bool on)> interrupt;             ///< while on, a waiting next() throws; null: nothing waits
-  std::function<Any(void* samples)> default_collate;  ///< null: this sample and batch have none
-  std::function<size_t(const void* samples)> count;   ///< how many samples an item holds
+  std::function<Value()> cursor;                      ///< only for a stream with a state that outlives an epoch; else null
+  std::function<void(const Value&)> seek;             ///< null if `cursor` is null
+  std::function<void(bool on)> interrupt;             ///< while it is on, a waiting next() throws; null: nothing waits
+  std::function<Any(void* samples)> default_collate;  ///< null: these types of sample and batch have none
+  std::function<size_t(const void* samples)> count;   ///< the number of samples that an item holds
   const std::type_info* sample = nullptr;
   const std::type_info* batch = nullptr;
 };
@@ -57,7 +59,8 @@ struct Collator {
   const std::type_info* sample = nullptr;
 };
 
-/// Stacks tensors of one shape along a new first dimension; Error(kArgument) names `member` and the shapes that differ.
+/// Stacks tensors of one shape along a new first dimension. Throws Error(kArgument), which names
+/// `member` and the shapes, if shapes differ.
 at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member);
 
 /// Call it in a catch block: throws the current exception again as an Error that names these
@@ -104,7 +107,8 @@ void describe_samples(Source& source) {
   if constexpr (stacks<Sample, Batch>()) source.default_collate = &stack_samples<Sample, Batch>;
 }
 
-// Reads with get(index) -> Sample, for every index; a failure names its sample.
+// Fills `read` with a function that calls get(index) -> Sample for each index. If a call fails, the
+// error names the sample.
 template <class Batch, class Get>
 void read_singly(Source& source, Get get) {
   using Sample = std::remove_cvref_t<std::invoke_result_t<Get&, size_t>>;
@@ -159,7 +163,8 @@ void read_torch(Source& source, const std::shared_ptr<D>& dataset) {
   }
 }
 
-// `start()` opens an epoch and returns next() -> std::optional<Item>, which may offer cursor() and seek().
+// `start()` opens an epoch and returns next() -> std::optional<Item>, which may offer cursor() and
+// seek().
 template <class Batch, bool kReady, class Start>
 void read_stream(Source& source, Start start) {
   using Next = std::invoke_result_t<Start&>;
@@ -203,8 +208,8 @@ void read_stream(Source& source, Start start) {
   };
 }
 
-// next() over a range. The iterator is incremented only when the following item is requested, so
-// that no item is made ahead of its use.
+// The function next() of a range. The iterator is incremented only when the following item is
+// requested, so that no item is made before it is needed.
 template <class R>
 struct RangeWalk {
   using Iterator = decltype(std::declval<R&>().begin());
@@ -280,7 +285,7 @@ Source make_source(std::shared_ptr<D> dataset) {
   return source;
 }
 
-// The type Sample of a callable Batch(std::vector<Sample>).
+// The type of the only parameter of a callable, such as Batch(std::vector<Sample>).
 template <class F>
 struct FirstArgument {};
 template <class R, class A>

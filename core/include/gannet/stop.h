@@ -1,4 +1,5 @@
-/// Stopping on request: a scheduler's SIGTERM or SIGUSR1 becomes a checkpoint and an orderly end.
+/// Stops a run on request: turns a scheduler's SIGTERM or SIGUSR1 into a checkpoint and an orderly
+/// end.
 ///
 ///   gannet::StopSignals stop;                       // from here on SIGTERM and SIGUSR1 only set a flag
 ///   for (auto& batch : *loader) {
@@ -25,9 +26,9 @@ namespace gannet {
 class EngineBase;
 class ProcessGroup;
 
-/// The exit code of a program that was asked to stop and saved what it needs to resume: 85. It is
-/// none of a shell's (126 and up), of sysexits.h (64 to 78) or of gannet::Error::exit_code, and is
-/// HTCondor's usual code for the same.
+/// The exit code of a program that was asked to stop and saved what it needs to resume: 85. It
+/// differs from the codes of shells (126 and up), of sysexits.h (64 to 78) and of
+/// gannet::Error::exit_code for other errors, and is HTCondor's usual code for this purpose.
 inline constexpr int kStoppedExitCode = 85;
 
 class StopSignals {
@@ -35,7 +36,7 @@ class StopSignals {
   /// Handles SIGTERM and SIGUSR1. Throws Error(kOrder) while another StopSignals exists, since
   /// signals belong to the whole process.
   StopSignals();
-  /// Handles these signals instead. Throws Error(kArgument) on one that no program can handle
+  /// Handles these signals instead. Throws Error(kArgument) on a signal that no program can handle
   /// (SIGKILL, SIGSTOP).
   explicit StopSignals(std::initializer_list<int> signals);
   /// Restores the former handling of each signal, unless the program has changed it since.

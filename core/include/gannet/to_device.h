@@ -3,11 +3,11 @@
 ///   std::map<std::string, std::vector<at::Tensor>> batch = ...;
 ///   batch = gannet::to_device(std::move(batch), at::Device(at::kCUDA, 0));
 ///
-/// It looks into: at::Tensor; std::vector, array, list and deque; std::pair and tuple; std::map and
-/// unordered_map (the values); std::optional; anything with a member `data` (and `target`), such as
-/// torch::data::Example. Your own type takes part if it has `T to(at::Device) const`. Everything
-/// else (numbers, strings, other structs) passes unchanged. A tensor that is already on the device
-/// is not copied; from pinned memory the copy does not block the caller.
+/// It handles at::Tensor, and looks into std::vector, array, list and deque; std::pair and tuple;
+/// std::map and unordered_map (the values); std::optional; anything with a member `data` (and
+/// `target`), such as torch::data::Example. Your own type takes part if it has `T to(at::Device)
+/// const`. Everything else (numbers, strings, other structs) passes unchanged. A tensor that is
+/// already on the device is not copied; a copy from pinned memory does not block the caller.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,8 +49,8 @@ template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
 // Calls on_tensor for every tensor and on_movable for every object with its own to(). Returns
-// whether there can be any of these. This is known at compile time, so that a vector of a million
-// integers is not walked.
+// whether the type can hold any of these. That is known at compile time, so that a vector of a
+// million integers is not walked.
 template <class T, class OnTensor, class OnMovable>
 constexpr bool walk(T& value, const OnTensor& on_tensor, const OnMovable& on_movable);
 

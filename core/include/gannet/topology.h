@@ -7,7 +7,8 @@
 ///   topology.get_rank_repr(5);                                       // "model_01"
 ///   gannet::MeshShape mesh = topology.mesh();                        // "pipe 2 x data 2 x tensor 2"
 ///
-/// Its answers are those of DeepSpeed 0.19.6; where that raises, an Error(kArgument) is thrown.
+/// Results are those of DeepSpeed 0.19.6; where DeepSpeed raises an exception, an Error(kArgument)
+/// is thrown.
 #pragma once
 
 #include <gannet/mesh.h>
@@ -20,19 +21,21 @@ namespace gannet {
 
 class ProcessTopology {
  public:
-  /// Coordinates by the names of their axes.
+  /// Pairs of an axis name and a coordinate on that axis.
   using Coord = std::vector<std::pair<std::string, uint32_t>>;
 
   ProcessTopology(const std::vector<std::string>& axes, const std::vector<uint32_t>& dims);
 
-  /// Throws where an axis is missing, unknown or named twice (filter_match takes some of them), or has no such coordinate.
+  /// Throws if an axis is missing (filter_match does not need all axes), unknown or named twice, or
+  /// has no such coordinate.
   uint32_t get_rank(const Coord& coord) const;
-  Coord get_coord(uint32_t rank) const;  ///< in the order of the axes
+  Coord get_coord(uint32_t rank) const;  ///< coordinates in the order of the axes
   std::vector<std::string> get_axis_names() const;
   uint32_t get_dim(std::string_view axis) const;  ///< 0 for an unknown axis
   uint32_t world_size() const { return shape_.world_size(); }
 
-  /// The ranks whose coordinate of `axis` is `index`; none where it has no such coordinate. Throws on an unknown axis.
+  /// The ranks whose coordinate on `axis` is `index`; none if the axis has no such coordinate.
+  /// Throws on an unknown axis.
   std::vector<uint32_t> get_axis_list(std::string_view axis, uint32_t index) const;
   /// The groups that communicate along an axis; none for an unknown one.
   std::vector<std::vector<uint32_t>> get_axis_comm_lists(std::string_view axis) const;
@@ -43,7 +46,8 @@ class ProcessTopology {
   std::string get_rank_repr(uint32_t rank, const std::vector<std::string>& omit_axes = {"data", "pipe"},
                             const std::string& inner_sep = "_", const std::string& outer_sep = "-") const;
 
-  /// The same ranks under Gannet's names: "model" is "tensor". Throws on an axis that Gannet does not know.
+  /// The same ranks under Gannet's axis names: "model" becomes "tensor". Throws on an axis that
+  /// Gannet does not know.
   MeshShape mesh() const;
 
  private:

@@ -1,5 +1,5 @@
-/// A value of a config given in code: null, boolean, integer, number, string, list or dictionary,
-/// with any nesting.
+/// A value of a config that is given in code: null, boolean, integer, number, string, list or
+/// dictionary, with any nesting.
 ///
 ///   gannet::Value config = gannet::Dict{
 ///       {"train_micro_batch_size_per_gpu", 4},
@@ -24,7 +24,7 @@ namespace gannet {
 class Value;
 using List = std::vector<Value>;
 
-/// Ordered dictionary; keys are unique (a later insertion of the same key is refused by Config, not here).
+/// An ordered dictionary. Its keys should be unique, which Config checks and this class does not.
 class Dict {
  public:
   using Entry = std::pair<std::string, Value>;
@@ -66,7 +66,8 @@ class Value {
   bool is_list() const { return std::holds_alternative<List>(data_); }
   bool is_dict() const { return std::holds_alternative<Dict>(data_); }
 
-  /// These throw Error(kArgument), which names the type found, if the value has another type.
+  /// These functions throw Error(kArgument), which names the type found, if the value has a
+  /// different type.
   bool as_bool() const;
   int64_t as_int() const;
   double as_number() const;
@@ -75,7 +76,7 @@ class Value {
   List& as_list();
   const Dict& as_dict() const;
   Dict& as_dict();
-  /// Member of a dictionary; throws Error(kArgument) when it is missing.
+  /// Returns a member of a dictionary. Throws Error(kArgument) if it is missing.
   const Value& at(std::string_view key) const;
 
   /// "a boolean", "an integer", "a number", "a string", "a list", "a dictionary", "null".
@@ -90,7 +91,7 @@ class Value {
   std::variant<std::monostate, bool, int64_t, double, std::string, List, Dict> data_;
 };
 
-// Here, where Value is complete.
+// Defined here because Value must be a complete type.
 inline Dict::Dict(std::initializer_list<Entry> entries) : entries_(entries) {}
 inline bool Dict::empty() const { return entries_.empty(); }
 

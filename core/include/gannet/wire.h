@@ -18,8 +18,8 @@ using Wire = std::vector<at::Tensor>;
 
 namespace detail {
 
-// Tensors of a value, in order: the minimum number of them, whether it takes any number above that,
-// and both conversions.
+// Describes the tensors of a value of type T, in order: their minimum number, whether the type
+// takes any number above that, and both conversions.
 template <class T>
 struct OnWire;
 template <class T>
@@ -52,7 +52,7 @@ struct OnWire<Wire> {
   static void give(Wire& wire, const Wire& value) { wire.insert(wire.end(), value.begin(), value.end()); }
 };
 
-// A type that takes any number of tensors must be the last, since its end could not be determined
+// Only the last type may take any number of tensors, since its end could not be determined
 // otherwise.
 template <class... Ts>
 constexpr bool is_open_at_its_end_alone() {

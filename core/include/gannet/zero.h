@@ -7,12 +7,12 @@
 ///   {
 ///     gannet::zero::GatheredParameters whole(*engine, model->parameters(), {.write_from = 0});
 ///     if (engine->rank() == 0) torch::nn::init::xavier_uniform_(model->head->weight);   // under torch::NoGradGuard
-///   }                                                                   // all ranks, and the masters, now have rank 0's values
+///   }                                                                   // all ranks and the masters now have rank 0's values
 ///
-/// It works at every stage, so that a program need not check its stage. Every rank makes the same
-/// guards in the same order; the engine's own forward and backward need none. A training forward,
-/// step(), saves, loads and eval() throw Error(kOrder) while a guard with write_from is open, since
-/// the values reach the engine only when the guard ends.
+/// It works at every stage, so that a program need not check its stage. Every rank must make the
+/// same guards in the same order; the engine's own forward and backward need none. A training
+/// forward, step(), saves, loads and eval() throw Error(kOrder) while a guard with write_from is
+/// open, since the values reach the engine only when the guard ends.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,13 +32,13 @@ class GatheredParameters {
  public:
   struct Options {
     std::optional<uint32_t> write_from =
-        {};  ///< the rank whose values all take when the guard ends; without it, writing what ZeRO shares out is an error
+        {};  ///< all ranks take this rank's values when the guard ends; without it, writing into sharded parameters is an error
   };
 
-  /// Parameters of the engine's module; those that are whole anyway are allowed. Throws
-  /// Error(kMismatch) if the ranks ask for different ones, Error(kArgument) for a tensor that is
-  /// none of the module's parameters, Error(kOrder) for write_from between eval() and train() if
-  /// the model has other weights then (gannet.ema, Schedule-Free).
+  /// `parameters` belong to the engine's module, and may include some that are whole anyway. Throws
+  /// Error(kMismatch) if the ranks ask for different parameters, Error(kArgument) for a tensor that
+  /// is none of the module's parameters, Error(kOrder) for write_from between eval() and train() if
+  /// the model has different weights then (gannet.ema, Schedule-Free).
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options);
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters)
       : GatheredParameters(engine, std::move(parameters), Options()) {}
@@ -48,8 +48,8 @@ class GatheredParameters {
   ~GatheredParameters();
   GatheredParameters(const GatheredParameters&) = delete;
 
-  /// Does the destructor's work, for a program that wants errors at once: the destructor only logs
-  /// an error, and the next training forward, step() or save throws it.
+  /// Does the destructor's work, for a program that wants to get errors at once: the destructor
+  /// only logs an error, and the next training forward, step() or save throws it.
   void publish();
 
  private:
@@ -58,8 +58,8 @@ class GatheredParameters {
 };
 
 /// Builds a model that is larger than one rank's memory. While an Init exists, each parameter is
-/// made and initialised as its author wrote it. When the next parameter is begun, it is sharded
-/// among the ranks, with rank 0's values.
+/// made and initialised as the model's author wrote it. When the next parameter is made, the
+/// previous one is sharded among the ranks, with rank 0's values.
 ///
 ///   std::shared_ptr<Gpt> model;
 ///   {
@@ -69,9 +69,9 @@ class GatheredParameters {
 ///   auto [engine, optimizer, loader, scheduler] = gannet::initialize(model, {.config = "ds_config.json"});
 ///
 /// Every rank builds the same model in the same order. Reading or writing a parameter again while
-/// the Init exists is legal, and gathers it for that operator. After it, and before initialize, a
-/// parameter has no bytes. Parameters of at most stage3_param_persistence_threshold elements stay
-/// whole. Below ZeRO stage 3 and on one rank it does nothing, which is logged.
+/// the Init exists is allowed, and gathers it for that operator. Between the end of the Init and
+/// initialize, a parameter has no bytes. Parameters of at most stage3_param_persistence_threshold
+/// elements stay whole. Below ZeRO stage 3 and on one rank an Init does nothing, which is logged.
 class Init {
  public:
   struct Options {
@@ -79,7 +79,7 @@ class Init {
     Dict overwrite = {};  ///< merged over the config
     std::shared_ptr<ProcessGroup> process_group = {};
     std::optional<MeshShape> mesh = {};   ///< as in initialize; both must get the same value
-    std::shared_ptr<const Mpu> mpu = {};  ///< likewise
+    std::shared_ptr<const Mpu> mpu = {};  ///< as in initialize; both must get the same value
   };
   explicit Init(Options options);
   ~Init();
@@ -90,12 +90,12 @@ class Init {
   std::unique_ptr<State> state_;
 };
 
-/// Keeps ranks together that run different numbers of forwards: an evaluation with shards of
-/// different lengths, texts that end. A finished rank keeps sending its shards of parameters to the
-/// others, until all are done.
+/// Lets ranks run different numbers of forwards, as in an evaluation with shards of different
+/// lengths, or in generating texts of different lengths. A finished rank keeps sending its shards
+/// of parameters to the others, until all are done.
 ///
 ///   gannet::zero::AnswerUntilAllAreDone together(*engine);
-///   while (!is_finished(text)) text = append(text, engine->forward(text));    // under NoGradGuard; as often as this rank needs
+///   while (!is_finished(text)) text = append(text, engine->forward(text));    // under NoGradGuard; any number of times
 ///   // end of scope: waits until every rank is here
 class AnswerUntilAllAreDone {
  public:
@@ -103,11 +103,12 @@ class AnswerUntilAllAreDone {
   ~AnswerUntilAllAreDone();
   AnswerUntilAllAreDone(const AnswerUntilAllAreDone&) = delete;
 
-  /// Does the destructor's work, for a program that wants its error.
+  /// Does the destructor's work, for a program that wants to get its error.
   void wait();
-  /// Call it in place of wait() if this rank ends by `error`: the others, which wait for it, then
-  /// get an Error that names it (ProcessGroup::report_failure). After an exception the destructor
-  /// does the same, without its text.
+  /// Call it in place of wait() if this rank leaves `call` by an exception with the text `error`:
+  /// the other ranks, which wait for it, then get an Error that names this rank
+  /// (ProcessGroup::report_failure). After an exception the destructor does the same, without the
+  /// exception's text.
   void fail(const std::string& call, const std::string& error) noexcept;
 
  private:

@@ -51,8 +51,8 @@ std::string text_of(const std::exception_ptr& thrown) {
   }
 }
 
-// Gloo has one exception type for all I/O errors. Only its text distinguishes a timeout from a lost
-// peer.
+// Gloo has one exception type for all I/O errors. Only the text of the exception distinguishes a
+// timeout from a lost peer.
 Failure failure_of(const std::string& doing, const std::string& said) {
   const bool late = said.find("imed out") != std::string::npos || said.find("imeout") != std::string::npos;
   if (late) return {GANNET_TIMEOUT, doing + " timed out; Gloo says: " + said};
@@ -72,7 +72,7 @@ c10::intrusive_ptr<Backend> connect(const GroupOptions& options) {
     auto store = c10::make_intrusive<HostStore>(options.store, options.name + "/", time_out);
     backend =
         c10::make_intrusive<Backend>(store, static_cast<int>(options.rank), static_cast<int>(options.size), backend_options);
-    // The caller's deadline in wait() expires first: the message is then ours, and the work stays
+    // The caller's deadline in wait() expires first, so that the message is ours and the work stays
     // pending.
     backend->setTimeout(time_out + milliseconds(10'000));
   });

@@ -1,4 +1,4 @@
-// The plugin's wrapper of c10d's ProcessGroupGloo. The only header of the plugin that includes
+// The plugin's wrapper of c10d's ProcessGroupGloo. It is the plugin's only header that includes
 // c10d's headers, which take many seconds to compile.
 #pragma once
 
@@ -22,9 +22,9 @@ class Backend : public c10d::ProcessGroupGloo {
 
 c10::intrusive_ptr<Backend> connect(const GroupOptions& options);
 
-// The text of an exception from c10d, without the backtrace that c10d adds.
+// Returns the text of an exception from c10d, without the backtrace that c10d adds.
 std::string text_of(const std::exception_ptr& thrown);
-// Converts it to a failure of the contract; `doing` begins its sentence.
+// Converts such a text to a failure of the contract; `doing` begins the failure's sentence.
 gannet::sdk::Failure failure_of(const std::string& doing, const std::string& said);
 
 // c10d counts its operations without a lock, so every start of an operation holds `issuing`.
@@ -39,13 +39,13 @@ class BackendMail : public Mail {
   std::mutex& issuing_;
 };
 
-// An operation started by c10d, and this rank's work after its completion.
+// An operation started by c10d, and what this rank has to do after its completion.
 struct LaunchedOperation {
   c10::intrusive_ptr<c10d::Work> work;
   std::function<void()> then = nullptr;
 };
 
-// Starts an all_reduce, a broadcast, an all_gather or all_to_all of equal or counted parts, or a
+// Starts an all_reduce, a broadcast, an all_gather or an all_to_all of equal or counted parts, or a
 // barrier.
 LaunchedOperation launch(Backend& backend, const Collective& collective);
 

@@ -10,7 +10,7 @@ namespace {
 
 using gannet::sdk::Failure;
 
-// Reductions need the type. Gloo supports all of the contract's types except int16.
+// Reductions need the element type. Gloo supports all of the contract's types except int16.
 at::ScalarType reducible_type(uint32_t dtype) {
   switch (dtype) {
     case GANNET_FLOAT32:
@@ -67,7 +67,7 @@ LaunchedOperation launch_sum(Backend& backend, const Collective& c) {
   return launched;
 }
 
-// 16-bit elements are sent and added as floats, and rounded once.
+// Sends and adds 16-bit elements as floats, and rounds them once.
 LaunchedOperation launch_wide_sum(Backend& backend, const Collective& c) {
   auto wide = std::make_shared<std::vector<float>>(c.count);
   gannet::sdk::widen(wide->data(), c.send, c.count, c.dtype);
@@ -87,7 +87,7 @@ LaunchedOperation launch_wide_sum(Backend& backend, const Collective& c) {
 
 LaunchedOperation launch(Backend& backend, const Collective& c) {
   const uint64_t size = c.size, bytes = c.bytes();
-  // Operations that only move data move bytes, so they support every type.
+  // Operations that only move data treat it as bytes, so they support every type.
   switch (c.op) {
     case GANNET_ALL_REDUCE:
       return c.sums_in_float() ? launch_wide_sum(backend, c) : launch_sum(backend, c);
@@ -105,7 +105,7 @@ LaunchedOperation launch(Backend& backend, const Collective& c) {
     case GANNET_ALL_TO_ALL: {
       auto output = wrap(c.recv, c.recv_offset(c.size) * c.element_bytes(), at::kByte);
       auto input = wrap(c.send, c.send_offset(c.size) * c.element_bytes(), at::kByte);
-      std::vector<int64_t> out_bytes, in_bytes;  // empty: equal parts
+      std::vector<int64_t> out_bytes, in_bytes;  // empty if the parts are equal
       for (uint32_t i = 0; c.send_counts && i < c.size; ++i) {
         out_bytes.push_back(static_cast<int64_t>(c.recv_counts[i] * c.element_bytes()));
         in_bytes.push_back(static_cast<int64_t>(c.send_counts[i] * c.element_bytes()));

@@ -30,7 +30,7 @@ std::unique_ptr<Work> exchange_and_sum(const Collective& c, const std::string& d
     gannet::sdk::scale(scaled->data(), all, c.dtype, c.first_factor());
     sent.send = scaled->data();
   }
-  const auto arrived = std::make_shared<std::vector<char>>(c.bytes() * c.size);  // by rank; this rank's slot is unused
+  const auto arrived = std::make_shared<std::vector<char>>(c.bytes() * c.size);  // ordered by rank; this rank's slot is unused
   std::vector<Message> parts;
   for (uint32_t other = 0; other < c.size; ++other)
     if (other != c.rank && c.count > 0)

@@ -1,5 +1,5 @@
 // Comm plugin "gloo": collectives on host memory over TCP, by c10d's ProcessGroupGloo. This file
-// holds the plugin's table; group.cpp calls c10d, wire.h counts the bytes.
+// holds the plugin's table; group.cpp calls c10d, and wire.h counts the bytes.
 #include <atomic>
 #include <cstdlib>
 #include <gannet/sdk_comm.hpp>
@@ -15,11 +15,11 @@ namespace {
 using gannet::sdk::Collective;
 using gannet::sdk::Failure;
 
-// The groups, for abort() from another thread. Outlives them.
+// The set of open groups, which abort() needs from another thread. It outlives the groups.
 struct OpenGroups {
   std::mutex mutex;
   std::set<gannet_gloo::Group*> all;
-  std::atomic<bool> left_pending{false};  // a work timed out and may still be in flight
+  std::atomic<bool> left_pending{false};  // whether a work timed out and may still be in flight
 
   void abort() {
     const std::lock_guard lock(mutex);

@@ -31,8 +31,8 @@ class PendingWork : public Work {
         aborted_(std::move(aborted)) {}
 
   bool wait(uint64_t timeout_ms) override {
-    // Waits in slices: closing Gloo's connections does not wake a waiter on this rank, so the loop
-    // checks for abort().
+    // Waits in slices, because closing Gloo's connections does not wake a waiter on this rank:
+    // between the slices the loop checks for abort().
     constexpr milliseconds kSlice{100};
     const auto deadline = steady_clock::now() + milliseconds(timeout_ms);
     while (!work_->isCompleted()) {
@@ -41,7 +41,7 @@ class PendingWork : public Work {
       if (left.count() <= 0) return false;
       try {
         work_->wait(std::min(left, kSlice));
-      } catch (...) {  // the slice expired or the work failed, which the code below distinguishes
+      } catch (...) {  // either the slice expired or the work failed; the code below tells which
       }
     }
     if (auto thrown = work_->exception()) throw failure_of(doing_, text_of(thrown));
@@ -83,8 +83,8 @@ class ConnectedGroup : public Group {
   }
 
   ~ConnectedGroup() override {
-    // A thread of an aborted backend may block in Gloo until Gloo's timeout, and the destructor
-    // would join it.
+    // A thread of an aborted backend may block in Gloo until Gloo's timeout, and the backend's
+    // destructor would join it.
     if (*aborted_) backend_.release();
   }
 
@@ -124,7 +124,7 @@ class ConnectedGroup : public Group {
     if (aborted_->exchange(true)) return;
     try {
       backend_->close();
-    } catch (...) {  // already closed by a failure
+    } catch (...) {  // it was already closed by a failure
     }
     {
       const std::lock_guard lock(making_ring_);
@@ -149,7 +149,7 @@ class ConnectedGroup : public Group {
     return c.op != GANNET_BARRIER && c.count == 0 && !c.send_counts && !c.recv_counts;
   }
 
-  // Turns exceptions of c10d into failures.
+  // Runs `body` and turns exceptions of c10d into failures.
   template <class Body>
   std::unique_ptr<Work> begin(const std::string& doing, Body&& body) {
     if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");
@@ -176,7 +176,7 @@ class ConnectedGroup : public Group {
   c10::intrusive_ptr<Backend> backend_;
   std::mutex issuing_;  // needed because the ring's thread also starts operations
   BackendMail mail_;
-  std::mutex making_ring_;      // against abort() from another thread
+  std::mutex making_ring_;      // guards ring_ against abort() from another thread
   std::unique_ptr<Ring> ring_;  // made by the first reduce_scatter; destroyed before mail_, which it uses
   Messages messages_;           // also destroyed before mail_
 };

@@ -8,7 +8,7 @@
 
 namespace gannet_gloo {
 
-// Messages of one lane between two ranks arrive in call order.
+// The messages of one lane between two ranks arrive in the order of the calls.
 enum Lane { kRing = 1, kMessages = 2, kParts = 3 };
 
 class Mail {
@@ -17,7 +17,7 @@ class Mail {
   virtual std::unique_ptr<Transfer> send(const void* from, uint64_t bytes, uint32_t to, Lane lane) = 0;
   virtual std::unique_ptr<Transfer> receive(void* to, uint64_t bytes, uint32_t from, Lane lane) = 0;
 
-  // The same, for Messages to wait on.
+  // These do the same, and return what Messages needs to wait for it.
   Message sent(const void* from, uint64_t bytes, uint32_t to, Lane lane) {
     return {{to, true, lane}, send(from, bytes, to, lane)};
   }

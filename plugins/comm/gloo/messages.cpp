@@ -15,14 +15,14 @@ using gannet::sdk::Failure;
 struct Messages::Batch {
   std::string doing;
   std::function<void()> then;
-  std::vector<std::unique_ptr<Transfer>> transfers;  // this and the next two members: guarded by Messages::mutex_
+  std::vector<std::unique_ptr<Transfer>> transfers;  // this and the next two members are guarded by Messages::mutex_
   size_t pending = 0;
   std::exception_ptr failure;
 
   std::mutex mutex;
   std::condition_variable changed;
-  bool is_over = false;        // this and outcome: guarded by mutex
-  std::exception_ptr outcome;  // null: success
+  bool is_over = false;        // this and outcome are guarded by mutex
+  std::exception_ptr outcome;  // null for success
 };
 
 namespace {
@@ -121,7 +121,7 @@ void Messages::serve(Waiter& waiter) {
       thrown = std::current_exception();
     }
     lock.lock();
-    if (thrown && !batch->failure) {  // the first failure ends the batch: a peer that also failed would never send the rest
+    if (thrown && !batch->failure) {  // the first failure ends the batch: a peer that has also failed would never send the rest
       try {
         std::rethrow_exception(thrown);
       } catch (...) {

@@ -1,10 +1,10 @@
 // Messages between two ranks, and the operations made of them: SEND, RECV, and exchanges of parts
 // of different sizes.
 //
-// Once posted, Gloo moves a message on its own, but it reports completion only to a thread that
-// waits without a timeout: a wait that times out closes all connections of the group. Messages from
-// one rank to another complete in the order in which they were posted. So one thread per direction
-// waits for them in that order, however many are in flight.
+// Once a message is posted, Gloo moves it on its own, but it reports completion only to a thread
+// that waits without a timeout: a wait that times out closes all connections of the group. Messages
+// from one rank to another complete in the order in which they were posted. So one thread per
+// direction waits for them in that order, however many are in flight.
 #pragma once
 
 #include <condition_variable>
@@ -23,15 +23,15 @@
 
 namespace gannet_gloo {
 
-// A message in flight. Its memory must stay valid until it is over.
+// A message in flight. Its memory must stay valid until the transfer is over.
 class Transfer {
  public:
   virtual ~Transfer() = default;
   virtual void wait() = 0;   // throws if the peer is lost or abort() was called
-  virtual void abort() = 0;  // from another thread; a later wait also ends immediately
+  virtual void abort() = 0;  // called from another thread; a later wait also ends immediately
 };
 
-// The direction and lane of a message. Messages of one route complete in order.
+// The peer, direction and lane of a message. Messages of one route complete in order.
 struct Route {
   uint32_t peer;
   bool is_sent;
@@ -51,15 +51,15 @@ class Messages {
   Messages() = default;
   ~Messages();  // waits for messages in flight, unless aborted
 
-  // `doing` begins the sentence of a failure. `then` runs once all have arrived, on the thread that
-  // saw the last one.
+  // `doing` begins the sentence of a failure. `then` runs once all messages have arrived, on the
+  // thread that saw the last one arrive.
   std::unique_ptr<Work> watch(std::vector<Message> messages, const std::string& doing, std::function<void()> then = {});
   void abort();  // on return, the caller's memory is no longer accessed
 
  private:
   struct Batch;
-  struct Waiter {                                                        // of one route
-    std::deque<std::pair<Transfer*, std::shared_ptr<Batch>>> in_flight;  // waits for the first one. Guarded by mutex_
+  struct Waiter {                                                        // one for each route
+    std::deque<std::pair<Transfer*, std::shared_ptr<Batch>>> in_flight;  // the thread waits for the first one. Guarded by mutex_
     std::thread thread;
   };
   void serve(Waiter& waiter);

@@ -21,7 +21,7 @@ struct Ring::Job {
   char* recv;
   uint64_t part_bytes, item_bytes;
   uint32_t dtype, op;
-  double final_factor;  // for the final sum
+  double final_factor;  // multiplies the finished sum
   std::string doing;
 
   std::mutex mutex;
@@ -134,7 +134,7 @@ void Ring::serve() {
   }
 }
 
-// Waits so that abort() can interrupt it.
+// Waits for a transfer in such a way that abort() can interrupt it.
 void Ring::wait(std::unique_ptr<Transfer>& transfer) {
   if (!transfer) return;
   {
@@ -152,7 +152,7 @@ void Ring::wait(std::unique_ptr<Transfer>& transfer) {
   transfer->wait();
 }
 
-// A segment of a part, and its transfers in the current step.
+// A segment of a part, with its transfers in the current step.
 struct Ring::Segment {
   uint64_t begin, bytes;
   std::unique_ptr<Transfer> sent, received;
@@ -161,8 +161,8 @@ struct Ring::Segment {
 void Ring::run(Job& job) {
   const uint64_t segment_bytes = kSegmentBytes / job.item_bytes * job.item_bytes;
   const auto own_part = [&](uint32_t step) { return job.send + (rank_ + 2 * size_ - 2 - step) % size_ * job.part_bytes; };
-  // The last part to arrive is this rank's own. In place, it must not overwrite the values that it
-  // is added to.
+  // The last part to arrive is this rank's own. If the operation is in place, that part must not
+  // overwrite the values that it is added to.
   const uint32_t last = size_ - 2;
   const bool is_in_place = job.recv == own_part(last);
   for (auto& buffer : scratch_)

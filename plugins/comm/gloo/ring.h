@@ -1,6 +1,6 @@
 // A reduce-scatter with minimal traffic: N ranks in a ring, N-1 steps. In each step a rank sends
 // one of N parts to its successor, and adds the part from its predecessor to its own. c10d's Gloo
-// only has a reduce-scatter that moves as much as an all-reduce.
+// only has a reduce-scatter that moves as many bytes as an all-reduce.
 //
 //   rank r sends part r-1, receives part r-2 and adds its own; sends that sum; ... the last part to
 //   arrive is part r, complete.
@@ -29,19 +29,19 @@ namespace gannet_gloo {
 class Link {
  public:
   virtual ~Link() = default;
-  virtual std::unique_ptr<Transfer> send(const void* from, uint64_t bytes) = 0;  // to rank + 1, in call order
-  virtual std::unique_ptr<Transfer> receive(void* to, uint64_t bytes) = 0;       // from rank - 1, in call order
+  virtual std::unique_ptr<Transfer> send(const void* from, uint64_t bytes) = 0;  // to rank + 1, in the order of the calls
+  virtual std::unique_ptr<Transfer> receive(void* to, uint64_t bytes) = 0;       // from rank - 1, in the order of the calls
 };
 
-// Runs reduce-scatters one after another on its own thread, with signals blocked. The order must be
-// the same on every rank.
+// Runs reduce-scatters one after another on its own thread, with signals blocked. Their order must
+// be the same on every rank.
 class Ring {
  public:
   Ring(uint32_t rank, uint32_t size, std::unique_ptr<Link> link);
   ~Ring();  // waits for running jobs, unless aborted
 
-  // A reduce-scatter of equal parts, with partial sums that may be rounded to their type. `doing`
-  // begins the sentence of a failure.
+  // Starts a reduce-scatter of equal parts, whose partial sums may be rounded to their type.
+  // `doing` begins the sentence of a failure.
   std::unique_ptr<Work> start(const Collective& collective, const std::string& doing);
   // On return, the caller's memory is no longer accessed.
   void abort();
@@ -55,7 +55,7 @@ class Ring {
 
   const uint32_t rank_, size_;
   std::unique_ptr<Link> link_;
-  std::vector<char> scratch_[2];  // one part each, for alternating receives; grow to the largest part
+  std::vector<char> scratch_[2];  // each holds one part, for alternating receives; they grow to the largest part
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> jobs_;

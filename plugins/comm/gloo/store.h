@@ -48,7 +48,7 @@ class HostStore : public c10d::Store {
     for (const auto& key : keys)
       call([&](gannet_error* error) { return store_.wait(store_.context, full(key).c_str(), timeout.count(), error); });
   }
-  // The contract's store has neither, and c10d's Gloo calls neither.
+  // The contract's store has neither of these functions, and c10d's Gloo calls neither.
   bool deleteKey(const std::string&) override { return false; }
   int64_t getNumKeys() override { TORCH_CHECK(false, "the host's store does not count its keys"); }
 

@@ -3,8 +3,9 @@
 namespace gannet_gloo {
 namespace {
 
-// Number of children in the binomial tree over ranks counted from the root. In round i the ranks
-// below 2^i have the data, and each sends it to the rank 2^i above it, if there is one.
+// Returns the number of children in the binomial tree over the ranks, counted from the root. In
+// round i the ranks below 2^i have the data, and each sends it to the rank 2^i above it, if there
+// is one.
 uint64_t children_in_broadcast(uint32_t rank, uint32_t size, uint32_t root) {
   const uint64_t from_root = (uint64_t{rank} + size - root) % size;
   uint64_t children = 0;

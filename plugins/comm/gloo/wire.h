@@ -1,6 +1,6 @@
-// Payload bytes that a rank sends and receives through Gloo's transport for one collective, as
-// formulas of its algorithm. N ranks, P payload bytes of one rank (count * element size; twice that
-// for a 16-bit all_reduce in float).
+// The payload bytes that a rank sends and receives through Gloo's transport for one collective, as
+// formulas of the collective's algorithm. There are N ranks, and P is the payload bytes of one rank
+// (count * element size; twice that for a 16-bit all_reduce in float).
 //
 //   all_reduce       ring: N-1 steps of reduce-scatter and N-1 of all-gather, a chunk of P/N each     2 P (N-1) / N
 //   broadcast        binomial tree: P to each child, P from the parent                                children * P, or P
@@ -10,8 +10,8 @@
 //   barrier          no payload                                                                       0
 //   send, recv       P one way
 //
-// Parts of different sizes are sent directly to their ranks, with the same number of bytes: P of
-// each other rank's part. Gloo's chunks differ by a few elements if N does not divide the count;
+// Parts of different sizes are sent directly to their ranks, with the same number of bytes: the P
+// of each other rank's part. Gloo's chunks differ by a few elements if N does not divide the count;
 // the formula rounds P (N-1) / N down.
 #pragma once
 

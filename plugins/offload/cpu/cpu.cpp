@@ -1,5 +1,5 @@
 // Offload plugin "cpu": regions are host memory, which the core uses in place. read and write are
-// copies, complete when the call returns.
+// copies that are complete when the call returns.
 #include <array>
 #include <cstring>
 #include <gannet/sdk_offload.hpp>

@@ -20,7 +20,7 @@ Memory::Memory(uint64_t bytes, uint64_t turn) {
   mapped_ = (std::max<uint64_t>(bytes, 1) + shift + unit - 1) / unit * unit;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) throw std::bad_alloc();
-  if (large) madvise(mapping_, mapped_, MADV_HUGEPAGE);  // only a hint: without huge pages it is slower
+  if (large) madvise(mapping_, mapped_, MADV_HUGEPAGE);  // only a hint: without huge pages the memory is slower
   data_ = static_cast<char*>(mapping_) + shift;
 }
 

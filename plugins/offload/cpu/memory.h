@@ -1,5 +1,5 @@
-// A block of host memory: zeroed, page-aligned, with huge pages if it is large and the kernel has
-// them.
+// A block of host memory: zeroed and page-aligned, with huge pages if the block is large and the
+// kernel has them.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 class Memory {
  public:
-  // `turn`: 0, 1, 2 ... for buffers that are read together. mmap gives equal sizes equal page
-  // offsets, and buffers at equal offsets fall on the same cache sets. So each turn begins another
-  // odd number of pages into its mapping.
+  // `turn` is 0, 1, 2 ... for buffers that are read together. mmap gives equal sizes equal page
+  // offsets, and buffers at equal offsets fall on the same cache sets. So each turn makes the block
+  // begin a different odd number of pages into its mapping.
   Memory(uint64_t bytes, uint64_t turn);  // throws std::bad_alloc
   ~Memory();
   Memory(const Memory&) = delete;

@@ -14,7 +14,7 @@
 namespace nvme {
 namespace {
 
-// Writes a page, because opening may succeed on file systems that fail the first transfer.
+// Writes a page, because opening a file may succeed on file systems that fail the first transfer.
 int direct_write_errno(const JobFolder& folder) {
   const FileHandle file = folder.create_file("probe", O_DIRECT);
   if (!file.is_open()) return errno;

@@ -9,7 +9,7 @@ namespace nvme {
 
 struct DirectIo {
   bool possible = true;
-  std::string warning;  // the reason, and its consequences
+  std::string warning;  // why it is not possible, and what follows from that
 };
 DirectIo try_direct_io(const JobFolder& folder);
 

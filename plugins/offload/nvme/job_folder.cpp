@@ -53,8 +53,8 @@ bool is_job_folder(const std::string& name) {
          static_cast<size_t>(end) == name.size();
 }
 
-// Opens and locks the lock file of `folder`. Returns a closed handle if another process holds it or
-// has just removed it.
+// Opens and locks the lock file of `folder`. Returns a closed handle if another process holds the
+// lock or has just removed the file.
 FileHandle take_lock(const std::string& folder, int flags) {
   const std::string path = folder + "/" + kLock;
   FileHandle lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
@@ -68,8 +68,8 @@ FileHandle take_lock(const std::string& folder, int flags) {
   return lock;
 }
 
-// Removes folders of dead jobs, whose lock is free. A folder that cannot be removed (another
-// user's) stays: it holds no data.
+// Removes the folders of dead jobs, whose locks are free. A folder that cannot be removed (because
+// it is another user's) stays; it holds no data.
 uint64_t remove_left_overs(const std::string& nvme_path) {
   uint64_t removed = 0;
   std::error_code ignored;
@@ -78,7 +78,7 @@ uint64_t remove_left_overs(const std::string& nvme_path) {
     const FileHandle lock = take_lock(entry.path(), 0);
     if (lock.is_open())
       removed += fs::remove_all(entry.path(), ignored) > 0;
-    else if (errno == ENOENT)  // its maker may be alive (it retries) or dead: removed only if empty
+    else if (errno == ENOENT)  // its maker may be alive (and retry) or dead: remove it only if it is empty
       ::rmdir(entry.path().c_str());
   }
   return removed;

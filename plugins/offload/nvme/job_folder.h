@@ -1,7 +1,8 @@
 // The folder of a job's swap files: `<nvme_path>/gannet-<id>-rank<r>`.
 //
-// Its file `lock` stays locked (flock) as long as the process lives, however it dies. Swap files
-// are unlinked once opened, so a dead job leaves only its folder, which the next job removes.
+// The file `lock` in it stays locked (flock) as long as the process lives, however the process
+// dies. Swap files are unlinked once opened, so a dead job leaves only its folder, which the next
+// job removes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ class JobFolder {
   const std::string& path() const { return path_; }
   uint64_t removed() const { return removed_; }  // number of left-over folders of dead jobs
 
-  // Creates an unlinked file. `flags`: O_DIRECT or 0.
+  // Creates an unlinked file. `flags` is O_DIRECT or 0.
   FileHandle create_file(const std::string& name, int flags) const;
 
  private:

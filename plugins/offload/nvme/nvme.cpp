@@ -1,11 +1,11 @@
 // Offload plugin "nvme": regions are files on a drive, read and written past the page cache by libaio.
 //
 //   nvme.cpp        this file: parameters, regions, the plugin's table
-//   job_folder      the locked folder of the swap files; left-overs of dead jobs
+//   job_folder      the locked folder of the swap files; the left-overs of dead jobs
 //   direct_io       whether the file system takes direct I/O
 //   region          a file of reserved length and the checksums of its blocks
-//   requests        open requests: callers add them and wait, workers take pieces
-//   worker          a thread with a kernel I/O context: submit, checksum, reap
+//   requests        the open requests: callers add them and wait, workers take pieces
+//   worker          a thread with a kernel I/O context: submits, computes checksums, reaps
 //   failure         error messages
 #include <array>
 #include <gannet/sdk_offload.hpp>
@@ -68,13 +68,13 @@ class Nvme : public sdk::OffloadBase {
     try {
       for (auto& worker : workers_) worker->start();
     } catch (...) {
-      requests_.close();  // started workers are joined by their destructors
+      requests_.close();  // the destructors of the workers that have started join them
       throw;
     }
   }
   ~Nvme() {
     requests_.close();
-    workers_.clear();  // waits for open requests
+    workers_.clear();  // waits for the open requests
   }
 
   uint64_t alignment_bytes() const { return kAlignment; }

@@ -6,7 +6,8 @@
 
 namespace nvme {
 
-// Alignment of buffers, offsets and sizes: enough for direct I/O on every drive in use, and a page.
+// The alignment of buffers, offsets and sizes: a page, which is also enough for direct I/O on every
+// drive in use.
 constexpr uint64_t kAlignment = 4096;
 
 struct Options {

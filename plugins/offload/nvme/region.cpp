@@ -16,7 +16,8 @@ uint64_t round_up(uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// "3-layer_0_weight": replaces characters that a file name must not contain.
+// Makes a file name such as "3-layer_0_weight", and replaces characters that a file name must not
+// contain.
 std::string file_name(uint64_t number, const std::string& name) {
   std::string text = std::to_string(number) + "-" + name.substr(0, 100);
   for (char& letter : text)
@@ -27,13 +28,15 @@ std::string file_name(uint64_t number, const std::string& name) {
 void reserve(int file, const std::string& what, uint64_t bytes, const std::string& nvme_path) {
   if (bytes == 0) return;
   const auto fail = [&](int code) { throw system_failure("reserving " + bytes_text(bytes) + " for " + what, code, nvme_path); };
-  // Checked first, because fallocate would fill the drive for all its users before it fails.
+  // This is checked first, because fallocate would fill the drive for all its users before it
+  // fails.
   if (const uint64_t free = free_bytes(nvme_path); free > 0 && free < bytes) fail(ENOSPC);
   int done;
   do done = ::fallocate(file, 0, 0, static_cast<off_t>(bytes));
   while (done != 0 && errno == EINTR);
   if (done == 0) return;
-  // A file system without fallocate only sets the length, and reports a full drive at a write.
+  // On a file system without fallocate this only sets the length; a full drive is then reported by
+  // a write.
   if (errno != EOPNOTSUPP && errno != ENOSYS) fail(errno);
   if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) fail(errno);
 }

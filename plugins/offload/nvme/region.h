@@ -12,8 +12,8 @@
 
 namespace nvme {
 
-// One checksum for each block that was last written as a whole; none for other blocks. Workers may
-// access different blocks concurrently.
+// The checksums of the blocks: one for each block that was last written as a whole, and none for
+// other blocks. Workers may access different blocks concurrently.
 class BlockSums {
  public:
   explicit BlockSums(uint64_t blocks) : sums_(new std::atomic<uint64_t>[blocks]()) {}
@@ -22,20 +22,20 @@ class BlockSums {
   uint64_t get(uint64_t block) const { return sums_[block].load(std::memory_order_relaxed); }
 
   static constexpr uint64_t kNone = 0;
-  static uint64_t of(const void* bytes, uint64_t count);  // XXH3-64, never kNone
+  static uint64_t of(const void* bytes, uint64_t count);  // XXH3-64, but never kNone
 
  private:
   std::unique_ptr<std::atomic<uint64_t>[]> sums_;
 };
 
 struct Region {
-  // Reserves the space. Throws GANNET_IO_ERROR with the free space if there is too little.
-  // `direct`: O_DIRECT. Workers read block_size and checksum of `options`.
+  // Reserves the space. Throws GANNET_IO_ERROR with the free space if there is too little. `direct`
+  // stands for O_DIRECT. Of `options`, block_size and checksum are kept for the workers.
   Region(const JobFolder& folder, const Options& options, const std::string& name, uint64_t wanted_bytes, uint64_t number,
          bool direct);
 
-  // Index of the block that [offset, offset + count) covers exactly, or -1 (also if checksums are
-  // off).
+  // Index of the block that [offset, offset + count) covers exactly; -1 if there is none or if
+  // checksums are off.
   int64_t whole_block(uint64_t offset, uint64_t count) const;
 
   std::string name;
@@ -46,7 +46,7 @@ struct Region {
   uint64_t block_size;
   bool checksum;
   BlockSums sums;
-  uint64_t requests_open = 0;  // requests not yet done; guarded by Requests
+  uint64_t requests_open = 0;  // number of requests that are not done yet; guarded by Requests
 };
 
 }  // namespace nvme

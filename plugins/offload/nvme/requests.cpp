@@ -5,7 +5,7 @@
 namespace nvme {
 namespace {
 
-// Number of pieces of [offset, offset + bytes).
+// Returns the number of pieces in [offset, offset + bytes).
 uint64_t piece_count(const Region& region, uint64_t offset, uint64_t bytes) {
   if (bytes == 0) return 0;
   return (offset + bytes - 1) / region.block_size - offset / region.block_size + 1;
@@ -74,7 +74,7 @@ bool Requests::finish(const PieceOutcome& outcome) {
   Work& work = *outcome.piece.work;
   if (outcome.failure && !work.failure) {
     work.failure = outcome.failure;
-    // Drop the rest of a failed request.
+    // Drop the pieces of the failed request that no worker has taken.
     const auto rest = std::find_if(queue_.begin(), queue_.end(), [&](const TransferPiece& left) { return left.work == &work; });
     if (rest != queue_.end()) {
       work.pieces_open -= piece_count(*rest->region, rest->offset, rest->bytes);

@@ -2,7 +2,7 @@
 //
 // A request is cut at multiples of the block size in the region, so that a piece is a block or a
 // part of one. Pieces are handed out in order, to any worker with a free slot. One lock guards
-// everything; it is taken per batch of pieces, not per byte.
+// everything; it is taken once per batch of pieces, not once per byte.
 #pragma once
 
 #include <condition_variable>
@@ -20,14 +20,14 @@
 namespace nvme {
 
 struct Work {
-  uint64_t pieces_open = 0;        // not done yet, taken by a worker or not
-  std::optional<Failure> failure;  // the first one
+  uint64_t pieces_open = 0;        // pieces that are not done yet, whether or not a worker has taken them
+  std::optional<Failure> failure;  // the first failure
 };
 
 struct TransferPiece {
   Work* work = nullptr;
   Region* region = nullptr;
-  char* buffer = nullptr;  // [bytes]
+  char* buffer = nullptr;  // the memory of the piece, `bytes` long
   uint64_t offset = 0, bytes = 0;
   bool is_write = false;
 };
@@ -39,24 +39,24 @@ struct PieceOutcome {
 
 class Requests {
  public:
-  // ---- Callers, any thread
+  // ---- For callers, on any thread
   Work* add(Region& region, uint64_t offset, char* buffer, uint64_t bytes, bool is_write);
   void wait(Work* work);                // deletes the work; throws its failure
-  void wait_for(const Region& region);  // until the region has no open requests
+  void wait_for(const Region& region);  // waits until the region has no open requests
 
-  // ---- Workers
-  // Appends up to `limit` pieces. With `may_sleep`, waits for one; returns none once close() was
-  // called and all pieces are taken.
+  // ---- For workers
+  // Appends up to `limit` pieces. With `may_sleep`, waits until there is one; appends none once
+  // close() was called and all pieces are taken.
   void take(size_t limit, bool may_sleep, std::vector<TransferPiece>& pieces);
   void done(const std::vector<PieceOutcome>& outcomes);
   void close();
 
  private:
-  bool finish(const PieceOutcome& outcome);  // true if its work is over
+  bool finish(const PieceOutcome& outcome);  // returns true if the piece's work is over
 
   std::mutex mutex_;
   std::condition_variable arrived_, finished_;
-  std::deque<TransferPiece> queue_;  // the remaining range of each request
+  std::deque<TransferPiece> queue_;  // for each request, the range that is not yet cut into pieces
   std::unordered_map<Work*, std::unique_ptr<Work>> works_;
   bool closed_ = false;
 };

@@ -14,7 +14,8 @@
 namespace nvme {
 namespace {
 
-// "write of 1048576 bytes at offset 3145728 of region 'exp_avg' ('/local/nvme/gannet-...-rank0/0-exp_avg')"
+// For example "write of 1048576 bytes at offset 3145728 of region 'exp_avg'
+// ('/local/nvme/gannet-...-rank0/0-exp_avg')".
 std::string describe(const TransferPiece& piece) {
   return std::string(piece.is_write ? "write" : "read") + " of " + std::to_string(piece.bytes) + " bytes at offset " +
          std::to_string(piece.offset) + " of region '" + piece.region->name + "' ('" + piece.region->path + "')";
@@ -86,7 +87,7 @@ Worker::~Worker() {
 void Worker::run() {
   for (;;) {
     fill();
-    if (ready_.empty() && finished_.empty() && in_flight_ == 0) return;  // closed
+    if (ready_.empty() && finished_.empty() && in_flight_ == 0) return;  // the requests were closed
     submit();
     settle();
     if (in_flight_ > 0) reap();
@@ -138,7 +139,7 @@ void Worker::submit() {
     if (accepted > 0 || accepted == -EINTR) continue;
     if (accepted == 0 || accepted == -EAGAIN) {  // the kernel queue is full; completing our own transfers makes room
       if (in_flight_ > 0) break;
-      if (++pauses <= kPauses) {  // full of other processes' transfers
+      if (++pauses <= kPauses) {  // it is full of other processes' transfers
         std::this_thread::sleep_for(kPause);
         continue;
       }
@@ -149,7 +150,8 @@ void Worker::submit() {
   ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(submitted));
 }
 
-// While the drive works, computes and verifies checksums and reports outcomes to waiters.
+// While the drive works, computes and verifies checksums, and reports outcomes to those who wait
+// for them.
 void Worker::settle() {
   for (Slot* slot : unsummed_) slot->sum = BlockSums::of(slot->piece.buffer, slot->piece.bytes);
   unsummed_.clear();
@@ -184,7 +186,8 @@ void Worker::advance(Slot& slot, long result) {
   if (result < 0) return complete(slot, failure_of(slot.piece, static_cast<int>(-result)));
   const uint64_t done = slot.bytes_done + static_cast<uint64_t>(result);
   if (done == slot.piece.bytes) return complete(slot, std::nullopt);
-  // A short transfer resumes at the last aligned byte. One without progress would never end.
+  // A short transfer resumes at the last aligned byte. A transfer that makes no progress would
+  // never end, so it fails.
   const uint64_t resumed = done / kAlignment * kAlignment;
   if (resumed <= slot.bytes_done || done > slot.piece.bytes) return complete(slot, short_transfer(slot.piece, done));
   slot.bytes_done = resumed;
@@ -200,8 +203,8 @@ void Worker::complete(Slot& slot, std::optional<Failure> failure) {
   idle_.push_back(&slot);
 }
 
-// The kernel does not report the outcome of the transfers. io_destroy waits until none accesses its
-// buffer; all count as failed.
+// The kernel does not report the outcome of the transfers. io_destroy waits until none of them
+// accesses its buffer; all of them count as failed.
 void Worker::lose_context(int code) {
   io_destroy(context_);
   for (Slot& slot : slots_)

@@ -1,8 +1,8 @@
 // A worker: a thread with one kernel I/O context and up to queue_depth pieces in flight.
 //
-// The thread sleeps in the kernel (for a completion) or in Requests (for a request) and never
-// polls. While pieces are in flight, it computes checksums: of writes that have just begun, and of
-// reads that are done, once other pieces have taken their slots.
+// The thread sleeps in the kernel (until a transfer completes) or in Requests (until there is a
+// request) and never polls. While pieces are in flight, it computes checksums: those of writes that
+// have just begun, and those of reads that are done, once other pieces have taken their slots.
 #pragma once
 
 #include <libaio.h>
@@ -20,7 +20,7 @@ class Worker {
  public:
   Worker(Requests& requests, const Options& options);  // creates the I/O context; start() starts the thread
   void start();
-  ~Worker();  // after Requests::close(): finishes open requests first
+  ~Worker();  // called after Requests::close(); finishes the open requests first
   Worker(const Worker&) = delete;
 
  private:
@@ -28,7 +28,7 @@ class Worker {
     iocb control{};
     TransferPiece piece;
     uint64_t bytes_done = 0;
-    uint64_t sum = BlockSums::kNone;  // of a block that is written as a whole
+    uint64_t sum = BlockSums::kNone;  // the checksum of a block that is written as a whole
     bool in_flight = false;
   };
 
@@ -46,11 +46,11 @@ class Worker {
   Requests& requests_;
   const Options& options_;
   io_context_t context_ = nullptr;
-  std::vector<Slot> slots_;             // [queue_depth]
-  std::vector<Slot*> idle_;             // without a piece
-  std::vector<Slot*> ready_;            // to be submitted
+  std::vector<Slot> slots_;             // queue_depth of them
+  std::vector<Slot*> idle_;             // slots without a piece
+  std::vector<Slot*> ready_;            // slots whose pieces are to be submitted
   std::vector<Slot*> unsummed_;         // writes of this round whose checksum is to be computed
-  std::vector<PieceOutcome> finished_;  // to be verified and reported
+  std::vector<PieceOutcome> finished_;  // pieces to be verified and reported
   size_t in_flight_ = 0;
   std::vector<TransferPiece> taken_;
   std::vector<iocb*> batch_;

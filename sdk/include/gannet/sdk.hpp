@@ -1,6 +1,6 @@
 /// A C++ layer over gannet/abi.h that is compiled into the plugin: typed parameters, the host's
-/// services, and the wall that turns exceptions into codes. Header-only; needs C++17 and nothing of
-/// LibTorch.
+/// services, and the wall that turns exceptions into codes. It is header-only, needs C++17 and does
+/// not use LibTorch.
 ///
 ///   #include <gannet/sdk.hpp>
 ///
@@ -70,8 +70,8 @@ constexpr gannet_descriptor scheduler(const char* name, const char* version, con
 
 }  // namespace gannet::sdk
 
-/// Set by gannet_add_plugin() for the pinned tier: LibTorch's version, string ABI and compiler
-/// family; and, with VENDOR, the vendor whose half of LibTorch is used.
+/// Set by gannet_add_plugin() for the pinned tier: LibTorch's version, its string ABI and the
+/// compiler family; with VENDOR also the vendor whose half of LibTorch is used.
 #ifndef GANNET_FINGERPRINT
 #define GANNET_FINGERPRINT ""
 #endif
@@ -94,11 +94,11 @@ constexpr Table<kCount> table_of(const gannet_descriptor (&descriptors)[kCount])
 
 }  // namespace gannet::sdk::detail
 
-/// Writes the ELF note and exports the table. Once per shared object, at namespace scope:
+/// Writes the ELF note and exports the table. Use it once per shared object, at namespace scope:
 ///   GANNET_PLUGINS("optimizer/adam@cpu optimizer/adamw@cpu", GANNET_TIER_STABLE, descriptor, descriptor)
 /// `provides_` names each descriptor as kind/name@device (no @device where it is ""), lower case.
 #define GANNET_PLUGINS(provides_, tier_, ...) GANNET_PLUGINS_THAT_NEED(0, provides_, tier_, __VA_ARGS__)
-/// The same for plugins that require features of newer hosts, bits of
+/// The same for plugins that require features of newer hosts: `features_` is made of bits of
 /// gannet_note::required_features.
 #define GANNET_PLUGINS_THAT_NEED(features_, provides_, tier_, ...)                                          \
   GANNET_PLUGIN_NOTE(tier_, features_, GANNET_FINGERPRINT, GANNET_VENDOR, provides_);                       \

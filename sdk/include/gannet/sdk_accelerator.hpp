@@ -15,7 +15,7 @@
 ///   class Event {                                            movable
 ///     bool is_over();
 ///     void wait();
-///     void block(void* stream);                              later work of this compute stream waits
+///     void block(void* stream);                              makes later work of this compute stream wait
 ///   };
 ///   class Queue {                                            its destructor returns when its work is over
 ///     void copy(void* to, const void* from, uint64_t bytes);
@@ -34,8 +34,8 @@
 namespace gannet::sdk {
 
 /// A derived class may also have set_device, synchronize, native_stream, default_comm and
-/// plugin_device; the defaults are those of a host without streams. It may also have kPriority, the
-/// preference of "auto" (gannet_accelerator_priority).
+/// plugin_device; the defaults are those of a host without streams. It may also have kPriority, its
+/// preference when the config says "auto" (gannet_accelerator_priority).
 class AcceleratorBase : public HostServices {
  public:
   static constexpr int32_t kPriority = GANNET_PRIORITY_UNSAID;

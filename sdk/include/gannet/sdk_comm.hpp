@@ -2,7 +2,7 @@
 ///
 ///   struct Mail : gannet::sdk::CommBase {
 ///     struct Group { std::vector<uint32_t> ranks; ... };                any type
-///     struct Work {                                                     of one collective, or of a batch
+///     struct Work {                                                     the work of one collective, or of a batch
 ///       bool wait(uint64_t timeout_ms);                                 whether it is over; throws what went wrong
 ///       bool is_over();                                                 whether wait would return at once
 ///     };
@@ -10,7 +10,7 @@
 ///     Mail(const gannet_host&, const gannet::sdk::Params&, const gannet_rendezvous&);
 ///     std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name);
 ///     std::unique_ptr<Work> start(Group& group, const gannet::sdk::Collective& collective);
-///     void abort();                                                     from any thread; works end with an error
+///     void abort();                                                     from any thread; the works then end with an error
 ///   };
 ///   GANNET_PLUGINS("comm/mail@cpu", GANNET_TIER_STABLE,
 ///                  gannet::sdk::comm<Mail>("mail", "cpu", GANNET_TIER_STABLE, "", "1.0", "carrier pigeons"))
@@ -25,8 +25,9 @@
 ///   void* allocate(Group&, uint64_t bytes); void deallocate(Group&, void*);
 ///   void register_buffer(Group&, void*, uint64_t bytes); void unregister_buffer(Group&, void*);   all four or none
 ///
-/// The wall has already checked the arguments of start: a known operation and type, buffers if
-/// there are elements, ranks of the group, counts that agree with one another.
+/// The wall has already checked the arguments of start: the operation and the type are known, there
+/// are buffers if there are elements, the ranks are in the group, and the counts agree with one
+/// another.
 #pragma once
 
 #include <algorithm>
@@ -47,23 +48,23 @@ inline const char* name_of_collective(uint32_t op) {
 
 /// The checked arguments of one collective, and values derived from them.
 struct Collective : gannet_collective_args {
-  uint32_t rank = 0, size = 1;  // of this rank in the group, and of the group
+  uint32_t rank = 0, size = 1;  // this rank's number in the group, and the group's size
 
   bool reduces() const { return op == GANNET_ALL_REDUCE || op == GANNET_REDUCE_SCATTER; }
   bool sums_in_float() const { return reduces() && sum_dtype == GANNET_FLOAT32 && is_16_bit_float(dtype); }
   uint64_t element_bytes() const { return op == GANNET_BARRIER ? 0 : bytes_of(dtype); }
   uint64_t bytes() const { return count * element_bytes(); }
-  /// Number of elements of rank i's part of send and recv, and its offset, in operations with
-  /// parts.
+  /// Number of elements of rank i's part of the send or receive buffer, and the part's offset, in
+  /// operations that have parts.
   uint64_t send_count(uint32_t i) const { return send_counts ? send_counts[i] : count; }
   uint64_t recv_count(uint32_t i) const { return recv_counts ? recv_counts[i] : count; }
   uint64_t send_offset(uint32_t i) const { return offset(send_counts, i); }
   uint64_t recv_offset(uint32_t i) const { return offset(recv_counts, i); }
   const char* send_part(uint32_t i) const { return static_cast<const char*>(send) + send_offset(i) * bytes_of(dtype); }
   char* recv_part(uint32_t i) const { return static_cast<char*>(recv) + recv_offset(i) * bytes_of(dtype); }
-  /// Factor of the sum over ranks at its end.
+  /// The factor that multiplies the finished sum over the ranks.
   double final_factor() const { return reduces() && reduce_op == GANNET_AVERAGE ? 1.0 / size : 1.0; }
-  /// Factor of every rank's elements before they are added.
+  /// The factor that multiplies every rank's elements before they are added.
   double first_factor() const { return reduces() && reduce_op == GANNET_PREMULTIPLIED_SUM ? factor : 1.0; }
 
  private:
@@ -75,7 +76,8 @@ struct Collective : gannet_collective_args {
   }
 };
 
-/// Fields that the caller's struct does not have are zero. Throws Failure(GANNET_INVALID_ARGUMENT).
+/// Copies and checks the arguments. Fields that the caller's struct does not have are zero. Throws
+/// Failure(GANNET_INVALID_ARGUMENT).
 inline Collective checked(const gannet_collective_args& given, uint32_t rank, uint32_t size) {
   Collective c{};
   std::memcpy(static_cast<gannet_collective_args*>(&c), &given,
@@ -118,7 +120,7 @@ inline Collective checked(const gannet_collective_args& given, uint32_t rank, ui
   return c;
 }
 
-/// Does a collective of a group of one, at once, in host memory.
+/// Carries out a collective of a group of one rank, at once, in host memory.
 inline void do_alone(const Collective& c) {
   const bool copies = c.op != GANNET_BARRIER && c.op != GANNET_BROADCAST;
   const uint64_t count = c.send_count(0);
@@ -137,7 +139,7 @@ class CommBase : public HostServices {
   uint64_t timeout_ms() const { return timeout_ms_; }
   uint32_t sum_dtype(uint32_t dtype) const { return dtype; }
 
-  /// Counts the bytes on the wire; the wall counts the calls.
+  /// Counts the bytes that were sent and received; the wall counts the calls.
   void count_traffic(uint64_t sent, uint64_t received) {
     bytes_sent_.fetch_add(sent, std::memory_order_relaxed);
     bytes_received_.fetch_add(received, std::memory_order_relaxed);
@@ -176,7 +178,8 @@ struct CommGroupHolder {
   uint32_t rank, size;
 };
 
-/// The works of one call: one work, or a batch that was started one by one.
+/// The works of one call: a single work, or one per collective of a batch that was started one by
+/// one.
 template <class Derived>
 struct CommWorkHolder {
   std::vector<std::unique_ptr<typename Derived::Work>> works;
@@ -305,8 +308,8 @@ inline constexpr gannet_comm_api kCommApi = [] {
 
 }  // namespace detail
 
-/// `device`: the device whose memory it moves. `fingerprint`: GANNET_FINGERPRINT for the pinned
-/// tier, "" for the stable one.
+/// `device`: the device whose memory the plugin moves. `fingerprint`: GANNET_FINGERPRINT for the
+/// pinned tier, "" for the stable one.
 template <class Derived>
 constexpr gannet_descriptor comm(const char* name, const char* device, gannet_tier tier, const char* fingerprint,
                                  const char* version, const char* doc) {

@@ -1,7 +1,7 @@
-/// Builds an optimizer from the rule of one element; the SDK provides the loop. The same source is
-/// compiled for a CPU (every SIMD width that Highway supports, with threads; without Highway, plain
-/// loops with the same bits) and, by nvcc, for CUDA. For HIP the rules are device functions, which
-/// a plugin's own kernel calls.
+/// Builds an optimizer from a rule for one element; the SDK provides the loop. The same source is
+/// compiled for a CPU (for every SIMD width that Highway supports, with threads; without Highway,
+/// as plain loops with the same bits) and, by nvcc, for CUDA. For HIP the rules are device
+/// functions, which a plugin's own kernel calls.
 ///
 ///   // lion.cpp: Lion (Chen et al. 2023, algorithm 2).
 ///   #include <gannet/sdk_elementwise.hpp>
@@ -26,15 +26,16 @@
 /// fma(a, b, c) = a * b + c rounded once, select(condition, a, b). `g` is the gradient, already averaged, unscaled and clipped.
 /// Every operation is rounded by itself.
 ///
-/// The file is compiled once per target, so it includes this header first, nothing with side
-/// effects, and keeps its rules between GANNET_RULES_BEGIN and GANNET_RULES_END. A rule may also
-/// have
+/// The file is compiled once per target, so it must include this header first, include nothing with
+/// side effects, and keep its rules between GANNET_RULES_BEGIN and GANNET_RULES_END. A rule may
+/// also have
 ///   static std::vector<gannet_state_spec> states(const RuleParams&);      in place of kStates
 ///   static void check(const RuleParams&, const HostServices&);            throws Failure for params that do not fit
 /// A struct that selects one of several rules by the params is a family. It has kParams, states(),
 /// optionally check(), and
 ///   template <class T, class Run> static void with_rule(const Step& s, Run&& run) { run(SomeRule<T>(s)); }
-/// named with GANNET_ELEMENTWISE_FAMILY(Family). Several optimizers in a file: GANNET_ELEMENTWISE(Rule) for each, then
+/// and is named with GANNET_ELEMENTWISE_FAMILY(Family). For several optimizers in a file, write
+/// GANNET_ELEMENTWISE(Rule) for each, then
 ///   GANNET_ELEMENTWISE_PLUGINS("optimizer/a@" GANNET_RULE_DEVICE " optimizer/b@" GANNET_RULE_DEVICE,
 ///                              GANNET_ELEMENTWISE_OPTIMIZER(A, "A", "1.0.0", "..."), ...)
 //
@@ -78,7 +79,7 @@
   GANNET_RULE_KERNEL(Rule_##Family, Rule_)
 #define GANNET_ELEMENTWISE_FAMILY(Family_) GANNET_RULE_KERNEL(Family_, Family_)
 
-// Only the last pass over the file exports.
+// Only the last pass over the file exports the optimizers.
 #if GANNET_RULE_IS_LAST
 #define GANNET_ELEMENTWISE_OPTIMIZER(Rule_, name_, version_, doc_) \
   gannet::sdk::optimizer<gannet::rules::Rule_##Optimizer>(name_, GANNET_RULE_DEVICE, version_, doc_)

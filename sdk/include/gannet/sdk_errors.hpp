@@ -18,7 +18,7 @@
 
 namespace gannet::sdk {
 
-/// An error with a code of the ABI. The text should say what was found and what to do next.
+/// An error with one of the ABI's codes. The text should say what was found and what to do next.
 class Failure : public std::exception {
  public:
   Failure(gannet_status status, std::string message) : status_(status), message_(std::move(message)) {}

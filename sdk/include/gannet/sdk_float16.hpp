@@ -1,4 +1,5 @@
-/// bfloat16 and IEEE binary16 in plain C++: one number, or an array at a time. No dependency.
+/// bfloat16 and IEEE binary16 in plain C++, for one number or for an array at a time. Depends on
+/// nothing.
 ///
 ///   float sum = 0;
 ///   for (uint64_t i = 0; i < count; ++i) sum += static_cast<const gannet::sdk::BFloat16*>(grad)[i];
@@ -12,8 +13,8 @@
 
 namespace gannet::sdk {
 
-/// bfloat16 and IEEE binary16 as their bits. Arithmetic is done in float; narrowing rounds to
-/// nearest even and keeps NaN.
+/// bfloat16 and IEEE binary16, stored as their bits. Arithmetic is done in float; narrowing rounds
+/// to nearest even and keeps NaN.
 struct BFloat16 {
   uint16_t bits;
   BFloat16() = default;
@@ -33,9 +34,9 @@ struct BFloat16 {
 struct Float16 {
   uint16_t bits;
   Float16() = default;
-  // A float's exponent is 8 bits around 127, a half's 5 around 15. Adding a number whose last bit
-  // has the weight of the half's last bit makes the float addition do the rounding, for normal and
-  // subnormal numbers alike.
+  // A float's exponent has 8 bits and bias 127, a half's has 5 bits and bias 15. Adding a number
+  // whose last bit has the weight of the half's last bit makes the float addition do the rounding,
+  // for normal and subnormal numbers alike.
   explicit Float16(float value) {
     uint32_t wide;
     std::memcpy(&wide, &value, sizeof(wide));
@@ -48,7 +49,7 @@ struct Float16 {
     } else if (magnitude < 0x38800000) {  // below 2^-14: subnormal
       float shifted;
       std::memcpy(&shifted, &magnitude, sizeof(shifted));
-      shifted += 0.5f;  // its last bit weighs 2^-24
+      shifted += 0.5f;  // the sum's last bit weighs 2^-24
       std::memcpy(&half, &shifted, sizeof(half));
       half -= 0x3f000000;
     } else {

@@ -21,10 +21,10 @@ class HostServices {
   void log(gannet_log_level level, const std::string& message) const { host_->log(host_->context, level, message.c_str()); }
   void warn(const std::string& message) const { log(GANNET_LOG_WARNING, message); }
 
-  /// Among the ranks that share the work on the same parameters.
+  /// The rank and the number of ranks in the group that shares the work on the same parameters.
   uint32_t rank() const { return host_->rank(host_->context, GANNET_GROUP_DATA); }
   uint32_t world_size() const { return host_->world_size(host_->context, GANNET_GROUP_DATA); }
-  /// A collective of these ranks, at the points where gannet_host::collective allows it.
+  /// A collective of these ranks; allowed only at the points that gannet_host::collective names.
   void collective(gannet_host_collective args) const {
     char text[1024] = "";
     gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
@@ -34,8 +34,8 @@ class HostServices {
   }
 
   /// Runs body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of
-  /// `grain`. An exception of the body is thrown again here, as a Failure with its code and its
-  /// text; if there are several, the first in time.
+  /// `grain`. An exception that the body throws is thrown again here, as a Failure with its code
+  /// and its text; if there are several, the earliest is.
   template <class Body>
   void parallel_for(uint64_t count, uint64_t grain, Body&& body) const {
     struct Loop {

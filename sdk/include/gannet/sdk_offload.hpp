@@ -5,20 +5,20 @@
 ///     struct Work { ... };                                              any type
 ///     static constexpr std::array kParams{gannet::sdk::text("tape_path", nullptr, nullptr, "folder", GANNET_PARAM_REQUIRED)};
 ///     Tape(const gannet_host&, const gannet::sdk::Params&, uint32_t rank);
-///     uint64_t alignment_bytes() const;                                 of buffers, offsets and sizes
-///     Region* allocate(uint64_t bytes, const std::string& name);        reads as zeros until it is written
-///     void release(Region* region);                                     waits for what is in flight on it
+///     uint64_t alignment_bytes() const;                                 the alignment of buffers, offsets and sizes
+///     Region* allocate(uint64_t bytes, const std::string& name);        the region reads as zeros until it is written
+///     void release(Region* region);                                     waits for the transfers in flight on it
 ///     void* address(Region& region);                                    null where the tier cannot be addressed
 ///     Work* read(Region& region, uint64_t offset, void* buffer, uint64_t bytes);
 ///     Work* write(Region& region, uint64_t offset, const void* buffer, uint64_t bytes);
-///     void wait(Work* work);                                            frees it, throws what went wrong
+///     void wait(Work* work);                                            frees the work; throws what went wrong
 ///   };
 ///   GANNET_PLUGINS("offload/tape", GANNET_TIER_STABLE, gannet::sdk::offload<Tape>("tape", "1.0", "slow but large"))
 ///
 /// read and write may return before the transfer is done; the buffer belongs to the tier until wait
-/// has returned. Several works may be in flight together, and are waited for in any order. Works
-/// with overlapping bytes, at least one of them a write, are ordered by the host, which waits for
-/// the first before it starts the second. The wall has already checked alignment and range.
+/// has returned. Several works may be in flight at once, and the host waits for them in any order.
+/// The host orders works whose bytes overlap, if at least one of them is a write: it waits for the
+/// first before it starts the second. The wall has already checked alignment and range.
 #pragma once
 
 #include <gannet/sdk.hpp>

@@ -30,8 +30,8 @@ constexpr gannet_state_spec state_from_parameter(const char* name, gannet_dtype 
   return spec;
 }
 
-/// One value per `block` elements: `state_per_block("exp_avg_scale", 256)`. range_alignment() must
-/// then be a multiple of the block.
+/// A state with one value per `block` elements: `state_per_block("exp_avg_scale", 256)`.
+/// range_alignment() must then be a multiple of the block.
 constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, gannet_dtype dtype = GANNET_FLOAT32,
                                             double initial_value = 0) {
   gannet_state_spec spec = state(name, GANNET_STATE_PER_BLOCK, dtype, initial_value);
@@ -40,8 +40,8 @@ constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, ga
 }
 
 #if GANNET_TARGET_MINOR >= 1
-/// Square matrices for a tensor's rows (GANNET_STATE_ROW_SQUARE) or columns
-/// (GANNET_STATE_COLUMN_SQUARE), with NEEDS_WHOLE_TENSOR: `square_state("left",
+/// A state of square matrices for a tensor's rows (GANNET_STATE_ROW_SQUARE) or columns
+/// (GANNET_STATE_COLUMN_SQUARE), for optimizers with NEEDS_WHOLE_TENSOR: `square_state("left",
 /// GANNET_STATE_ROW_SQUARE, 2048, 1e-6)` has 1e-6 on its diagonals, and no matrix of more than 2048
 /// rows.
 constexpr gannet_state_spec square_state(const char* name, gannet_state_extent extent, uint64_t limit, double diagonal = 0,
@@ -52,7 +52,7 @@ constexpr gannet_state_spec square_state(const char* name, gannet_state_extent e
 }
 #endif
 
-/// A number reduced over a whole tensor, over the group or over the model:
+/// A number reduced over a whole tensor, over the parameter group or over the model:
 /// `sum(GANNET_SUM_OF_TENSOR)`.
 constexpr gannet_sum_spec sum(gannet_sum_scope scope, gannet_reduce_op reduce_op = GANNET_SUM, uint32_t round = 0) {
   gannet_sum_spec spec{};
@@ -72,7 +72,7 @@ constexpr gannet_sum_spec sum_to_perturb(gannet_sum_scope scope, gannet_reduce_o
 }
 #endif
 
-/// The i-th element of an array of structs with an explicit stride.
+/// The i-th element of an array of structs that are `stride` bytes apart.
 template <class T>
 const T& element(const T* first, uint64_t stride, uint64_t i) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * stride);
@@ -85,8 +85,8 @@ inline const gannet_tensor& tensor(const gannet_step_args& args, uint64_t i) {
 }
 
 #if GANNET_TARGET_MINOR >= 1
-/// The square matrices of segment `s` in the state with index `state`, [matrices][rows][rows]; null
-/// if its tensor has none.
+/// The square matrices of segment `s` in the state with index `state`, as [matrices][rows][rows];
+/// null if the segment's tensor has none.
 template <class T>
 T* square(const gannet_update_args& args, uint64_t s, uint64_t state) {
   return static_cast<T*>(args.squares[s * args.state_count + state]);
@@ -130,8 +130,8 @@ class Pieces {
 #define GANNET_NUMBERS_FUNCTION
 #endif
 /// The numbers of a call, from its arguments or, with TAKES_DEVICE_NUMBERS, from the piece's device
-/// arrays. It is made on the host from `args` without reading the numbers, and passed by value to a
-/// kernel, which reads them:
+/// arrays. The object is made on the host from `args` without reading the numbers, and passed by
+/// value to a kernel, which reads them:
 ///
 ///   const StepNumbers numbers(args);
 ///   if (numbers.is_skipped()) return;
@@ -159,20 +159,20 @@ class StepNumbers {
 ///   void update(const gannet_update_args&);
 /// and may have
 ///   bool supports(param_dtype, grad_dtype, out_dtype) const;    default: fp32 master and gradient, no copy
-///   void prepare(const gannet_optimizer_context&);              the tensors that it is for; called before the next four
+///   void prepare(const gannet_optimizer_context&);              gets the tensors to optimize; called before the next four
 ///   uint64_t capabilities() const;                              default: ELEMENTWISE
-///   std::vector<gannet_state_spec> states() const;              default: none
-///   std::vector<gannet_sum_spec> wanted_sums() const;           default: none
-///   uint64_t range_alignment() const;                           default: any
+///   std::vector<gannet_state_spec> states() const;              default: no states
+///   std::vector<gannet_sum_spec> wanted_sums() const;           default: no sums
+///   uint64_t range_alignment() const;                           default: any alignment
 ///   void sums(const gannet_update_args&, uint32_t round, double* sums);
 ///   void begin_step(const gannet_step_args&); void end_step(const gannet_step_args&);
 ///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, if they are not the trained ones
 ///   uint32_t reduces_gradients(uint64_t step) const;            with OWNS_GRAD_REDUCTION: a gannet_gradient_reduction
 ///   uint64_t workspace_bytes() const;                           with USES_WORKSPACE: per piece, independent of its length
-///   uint64_t workspace_bytes_per_element() const;               and for each of its elements
+///   uint64_t workspace_bytes_per_element() const;               and bytes for each of its elements
 ///   void perturb(const gannet_update_args&);                    with PERTURBS: moves to where the step's gradient is taken
-///   bool wants_second_gradient(uint64_t step) const;            with SECOND_GRADIENT: update() of this step takes one
-///   void update_many(const Pieces&);                            with TAKES_LISTS; default: update() of each
+///   bool wants_second_gradient(uint64_t step) const;            with SECOND_GRADIENT: whether update() of this step takes one
+///   void update_many(const Pieces&);                            with TAKES_LISTS; default: update() of each piece
 ///   void sums_many(const Pieces&, uint32_t round, double* const* sums);   likewise
 class OptimizerBase : public HostServices {
  public:

@@ -28,7 +28,7 @@ constexpr gannet_param_spec param(gannet_param_type type, const char* name, cons
   spec.default_json = default_json;
   return spec;
 }
-/// If `default_json` is null and there is no REQUIRED flag, the value is optional; see Params::has.
+/// A value whose `default_json` is null and that has no REQUIRED flag is optional; see Params::has.
 constexpr gannet_param_spec boolean(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
   return param(GANNET_PARAM_BOOL, name, default_json, doc, flags);
 }
@@ -44,7 +44,7 @@ constexpr gannet_param_spec text(const char* name, const char* default_json, con
   spec.choices = choices;
   return spec;
 }
-/// `length` 0: any number of elements.
+/// A `length` of 0 allows any number of elements.
 constexpr gannet_param_spec numbers(const char* name, uint32_t length, const char* default_json, const char* doc,
                                     uint32_t flags = 0) {
   auto spec = param(GANNET_PARAM_FLOAT_LIST, name, default_json, doc, flags);
@@ -74,7 +74,7 @@ namespace detail {
 template <uint32_t... kRoles>
 inline constexpr uint32_t kRoleList[] = {kRoles...};
 }
-/// The role of a dynamic parameter for schedules, independent of its name:
+/// Sets the role of a dynamic parameter, by which schedules find it whatever its name is:
 /// role<GANNET_ROLE_LEARNING_RATE>(dynamic_number("lr", ...)). A list has one role for each number:
 /// role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(dynamic_numbers("betas", 2, ...)).
 template <uint32_t... kRoles>
@@ -104,12 +104,13 @@ constexpr gannet_param_spec below(gannet_param_spec spec, double maximum) {
   return spec;
 }
 
-/// At least 0, as in torch.optim.
+/// The learning rate must be at least 0, as in torch.optim.
 constexpr gannet_param_spec learning_rate(const char* default_json, const char* name = "lr") {
   return role<GANNET_ROLE_LEARNING_RATE>(at_least(dynamic_number(name, default_json, "learning rate"), 0));
 }
 
-/// The parsed parameters, by name. Asking for a name that was not declared is a bug of the plugin and throws.
+/// The parsed parameters, by name. Asking for a name that was not declared is a bug in the plugin,
+/// and throws.
 class Params {
  public:
   explicit Params(const gannet_params& params) : params_(&params) {}

@@ -10,7 +10,7 @@
 ///
 /// A number is a function of the run's seed (the config's gannet.seed), the step, the tensor and
 /// the element's index in it. So the results do not depend on the number of ranks, the ZeRO stage,
-/// pieces and threads, and a run that resumes has the same bits.
+/// the pieces or the threads, and a run that resumes gets the same bits.
 #pragma once
 
 #include <gannet/abi.h>
@@ -22,7 +22,8 @@
 
 namespace gannet::sdk {
 
-/// Every bit of the result depends on every bit of the number: the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+/// Mixes the bits, so that every bit of the result depends on every bit of the input: the finalizer
+/// of SplitMix64 (Steele, Lea, Flood 2014).
 constexpr uint64_t mixed_bits(uint64_t bits) {
   bits += 0x9e3779b97f4a7c15u;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -30,24 +31,24 @@ constexpr uint64_t mixed_bits(uint64_t bits) {
   return bits ^ (bits >> 31);
 }
 
-/// Random numbers of the elements of one segment in one step.
+/// Random numbers for the elements of one segment in one step.
 class ElementRandom {
  public:
-  /// `stream`: 0, 1 ... for rules that need several numbers for an element.
+  /// `stream` is 0, 1 ... for rules that need several numbers per element.
   ElementRandom(const gannet_update_args& args, const gannet_segment& segment, uint64_t stream = 0)
       : key_(mixed_bits(args.seed ^ mixed_bits(segment.seed + stream))), first_(segment.tensor_offset - segment.offset) {}
-  /// 64 random bits. `i`: the element's index in the piece, as in args.param.
+  /// Returns 64 random bits. `i` is the element's index in the piece, as in args.param.
   uint64_t bits(uint64_t i) const { return mixed_bits(key_ ^ mixed_bits(first_ + i)); }
-  /// In [0, 1), a multiple of 2^-53.
+  /// Returns a multiple of 2^-53 in [0, 1).
   double uniform(uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }
 
  private:
   uint64_t key_, first_;
 };
 
-/// The finite `value`, stochastically rounded to 16 bits: to either neighbour, with probabilities
-/// that make the mean equal to the value. `random`: at least 16 random bits, of which the lowest
-/// are used.
+/// Rounds the finite `value` stochastically to 16 bits: to one of its two neighbours, with
+/// probabilities that make the mean equal to the value. `random` has at least 16 random bits, of
+/// which the lowest 16 are used.
 inline uint16_t stochastic_bfloat16(float value, uint64_t random) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));

@@ -1,5 +1,6 @@
 /// Reductions in host memory, for Comm plugins: element sizes, typed sums, and the conversions that
-/// 16-bit floating-point types need. No dependency; plain loops that a compiler vectorises.
+/// 16-bit floating-point types need. They depend on nothing, and are plain loops that a compiler
+/// vectorises.
 ///
 ///   gannet::sdk::combine(mine, theirs, count, GANNET_BFLOAT16, GANNET_SUM);      mine[i] += theirs[i], rounded to nearest even
 #pragma once
@@ -10,7 +11,7 @@
 
 namespace gannet::sdk {
 
-/// Size of one element. Throws Failure on a number that is not one of gannet_dtype.
+/// Size of one element. Throws Failure if the number is not one of gannet_dtype.
 inline uint64_t bytes_of(uint32_t dtype) {
   switch (dtype) {
     case GANNET_FLOAT64:
@@ -37,7 +38,7 @@ inline bool is_float(uint32_t dtype) { return is_16_bit_float(dtype) || dtype ==
 
 namespace detail {
 
-/// Calls body(T{}) with the C++ type of the dtype; a bool is a byte.
+/// Calls body(T{}) with the C++ type of the dtype; a bool is treated as a byte.
 template <class Body>
 void with_type(uint32_t dtype, Body&& body) {
   switch (dtype) {
@@ -67,7 +68,8 @@ void with_type(uint32_t dtype, Body&& body) {
 
 }  // namespace detail
 
-/// into[i] = into[i] op other[i]. Averages and premultiplied sums add; scale() does the rest. A sum of booleans is "or".
+/// into[i] = into[i] op other[i]. Averages and premultiplied sums are added here; scale() does the
+/// rest. A sum of booleans is "or".
 inline void combine(void* into, const void* other, uint64_t count, uint32_t dtype, uint32_t op) {
   detail::with_type(dtype, [&](auto type) {
     using T = decltype(type);
@@ -82,8 +84,8 @@ inline void combine(void* into, const void* other, uint64_t count, uint32_t dtyp
   });
 }
 
-/// data[i] *= factor, in double for float64 and in float for the others. Only for floating-point
-/// types.
+/// data[i] *= factor, computed in double for float64 and in float for the others. Only for
+/// floating-point types.
 inline void scale(void* data, uint64_t count, uint32_t dtype, double factor) {
   if (factor == 1.0) return;
   if (!is_float(dtype)) throw Failure(GANNET_INVALID_ARGUMENT, "only floating-point types are multiplied by a factor");
@@ -97,8 +99,8 @@ inline void scale(void* data, uint64_t count, uint32_t dtype, double factor) {
   });
 }
 
-/// Reduces the same part of every rank, in the order of the ranks; result may be one of them.
-/// `in_float`: 16-bit elements are added as floats and rounded once.
+/// Reduces the same part of every rank's buffer, in the order of the ranks; `result` may be one of
+/// the parts. With `in_float`, 16-bit elements are added as floats and rounded once.
 inline void reduce_parts(void* result, const std::vector<const void*>& parts, uint64_t count, uint32_t dtype, uint32_t op,
                          bool in_float, double final_factor) {
   if (count == 0) return;

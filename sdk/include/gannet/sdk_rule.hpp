@@ -1,4 +1,4 @@
-/// Inputs of an element-wise rule in a step, and the optimizer that runs the rule. Part of
+/// The inputs of an element-wise rule in a step, and the optimizer that runs the rule. Part of
 /// gannet/sdk_elementwise.hpp.
 #pragma once
 
@@ -28,7 +28,7 @@ struct RuleNumber<Rule<T>> {
 
 namespace gannet::sdk {
 
-/// The config's values of a plugin's params, kept while its object exists.
+/// The config's values for a plugin's params, kept as long as the plugin's object exists.
 class RuleParams {
  public:
   RuleParams(const gannet_param_spec* specs, size_t count, const Params& params) {
@@ -52,9 +52,9 @@ class RuleParams {
   bool given(std::string_view name) const { return find(name).is_given; }
   bool flag(std::string_view name) const { return number(name) != 0; }
   const std::string& text(std::string_view name) const { return find(name).text; }
-  /// The config's value; see Step for the current value of a dynamic parameter.
+  /// The value in the config; see Step for the current value of a dynamic parameter.
   double number(std::string_view name, size_t i = 0) const { return at(find(name), i); }
-  /// The value in a step.
+  /// The value in the step that `args` describes.
   double number_in(const gannet_update_args& args, std::string_view name, size_t i) const {
     const Value& value = find(name);
     return value.first_hyper == kStatic ? at(value, i) : args.hyper[value.first_hyper + i];
@@ -88,9 +88,9 @@ class Step {
   const std::string& text(std::string_view name) const { return params_.text(name); }
   bool given(std::string_view name) const { return params_.given(name); }
   const RuleParams& params() const { return params_; }
-  /// Number of updates of these elements, including this one: 1 at the first.
+  /// Number of updates of these elements, including this one: 1 for the first.
   uint64_t count() const { return args_.step; }
-  /// A SCALAR state, by its index among the states, as the last step left it.
+  /// The value of a SCALAR state, given by its index among the states, as the last step left it.
   template <class T>
   T kept(uint64_t state) const {
     return *static_cast<const T*>(args_.states[state]);
@@ -103,8 +103,8 @@ class Step {
   const gannet_update_args& args_;
 };
 
-/// Types that the loops support: fp32 masters with fp32 or 16-bit gradients and an optional 16-bit
-/// copy, and fp64 masters with fp64 gradients and no copy.
+/// Whether the loops support these types: fp32 masters with fp32 or 16-bit gradients and an
+/// optional 16-bit copy, or fp64 masters with fp64 gradients and no copy.
 inline bool elementwise_supports(uint32_t param, uint32_t grad, uint32_t out) {
   const bool half_out = out == GANNET_DTYPE_NONE || out == GANNET_BFLOAT16 || out == GANNET_FLOAT16;
   const bool float_grad = grad == GANNET_FLOAT32 || grad == GANNET_BFLOAT16 || grad == GANNET_FLOAT16;
@@ -112,14 +112,14 @@ inline bool elementwise_supports(uint32_t param, uint32_t grad, uint32_t out) {
          (param == GANNET_FLOAT64 && grad == GANNET_FLOAT64 && out == GANNET_DTYPE_NONE);
 }
 
-/// Threads get chunks that are multiples of this many elements (except the last one): whole pages
-/// of every buffer.
+/// Each thread's chunk is a multiple of this many elements (except the last one), so that it covers
+/// whole pages of every buffer.
 inline constexpr uint64_t kGrain = 16384;
 
 namespace detail {
 
-// Number of states of a rule: the extent of its kStates, 0 if it has none. (It uses sizeof, which
-// makes a compiler complete the type of an array in a template.)
+// Number of states of a rule: the extent of its kStates, or 0 if it has none. (It uses sizeof,
+// because that makes a compiler complete the type of an array in a template.)
 template <class Rule, class = void>
 struct StateCount : std::integral_constant<size_t, 0> {};
 template <class Rule>
@@ -150,7 +150,8 @@ template <class Type>
 struct HasCheck<Type, std::void_t<decltype(Type::check(std::declval<const RuleParams&>(), std::declval<const HostServices&>()))>>
     : std::true_type {};
 
-/// The optimizer of an element-wise rule. `Family`: kParams, with_rule. `Kernel`: update(), compiled for a device.
+/// The optimizer of an element-wise rule. `Family` has kParams and with_rule; `Kernel` has
+/// update(), compiled for a device.
 template <class Family, class Kernel>
 class ElementwiseOptimizer : public OptimizerBase {
  public:
@@ -174,12 +175,12 @@ class ElementwiseOptimizer : public OptimizerBase {
 
 // ---- Params that many rules have ----------------------------------------------------------------------------------------
 
-/// Decay rates of the two moments, "betas": [beta1, beta2], each in [0, 1).
+/// The decay rates of the two moments, "betas": [beta1, beta2], each in [0, 1).
 constexpr gannet_param_spec betas(const char* default_json) {
   return role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(
       below(at_least(dynamic_numbers("betas", 2, default_json, "decay rates of the two moments"), 0), 1));
 }
-/// At least 0, as in torch.optim; so are momentum and eps.
+/// Weight decay, momentum and eps must be at least 0, as in torch.optim.
 constexpr gannet_param_spec weight_decay(const char* default_json = "0.0", const char* doc = "weight decay") {
   return role<GANNET_ROLE_WEIGHT_DECAY>(at_least(dynamic_number("weight_decay", default_json, doc), 0));
 }

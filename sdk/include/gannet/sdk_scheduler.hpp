@@ -9,7 +9,7 @@
 
 namespace gannet::sdk {
 
-/// The values of a schedule by role: `ScheduleValues().set(GANNET_ROLE_LEARNING_RATE, 0.1)`.
+/// The values of a schedule, by role: `ScheduleValues().set(GANNET_ROLE_LEARNING_RATE, 0.1)`.
 class ScheduleValues {
  public:
   ScheduleValues& set(gannet_param_role role, double value) {
@@ -32,8 +32,8 @@ class ScheduleValues {
 
 constexpr uint64_t bit_of(gannet_param_role role) { return uint64_t{1} << role; }
 
-/// The value in the optimizer's params for the query's group; `otherwise` if it has no such
-/// parameter.
+/// The role's value in the optimizer's params for the query's group; `otherwise` if the optimizer
+/// has no such parameter.
 inline double base_value(const gannet_schedule_query& query, gannet_param_role role, double otherwise = 0) {
   const double value = static_cast<uint32_t>(role) < query.base_count ? query.base[role] : otherwise;
   return value == value ? value : otherwise;
@@ -55,7 +55,7 @@ class SchedulerBase : public HostServices {
   uint64_t roles() const { return bit_of(GANNET_ROLE_LEARNING_RATE); }  // roles that the optimizer must have
   uint64_t optional_roles() const { return 0; }                         // roles that are set if the optimizer has them
   uint64_t state_count() const { return 0; }                            // numbers kept across steps: query.state
-  bool needs_metric() const { return false; }                           // it advances by scheduler->step(metric)
+  bool needs_metric() const { return false; }                           // whether it advances by scheduler->step(metric)
   void advance(const gannet_schedule_advance&) const {}                 // writes args.state
 };
 

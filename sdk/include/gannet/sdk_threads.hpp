@@ -1,5 +1,5 @@
-/// Starts threads that receive no signals, so that these go to the program. For plugins and the
-/// core.
+/// Starts threads that receive no signals, so that signals go to the program's own threads. For
+/// plugins and the core.
 ///
 ///   const gannet::sdk::BlockSignals blocked;
 ///   worker_ = std::thread(...);                      // the mask is also restored if this throws
@@ -13,8 +13,9 @@
 
 namespace gannet::sdk {
 
-/// Threads inherit the signal mask of their creator, so threads created while this exists never run
-/// the program's handlers. Signals that a fault of the thread itself raises are not blocked.
+/// Threads inherit the signal mask of their creator, so threads created while this object exists
+/// never run the program's handlers. Signals that are raised by a fault in the thread itself are
+/// not blocked.
 class BlockSignals {
  public:
   BlockSignals() {
@@ -31,8 +32,8 @@ class BlockSignals {
   sigset_t before_;
 };
 
-/// Runs `body` on a thread that receives no signals, like the threads that it starts; meanwhile the
-/// caller waits and still receives them. Throws what the body throws.
+/// Runs `body` on a thread that receives no signals, and neither do the threads it starts;
+/// meanwhile the caller waits and still receives them. Throws what the body throws.
 template <class Body>
 void without_signals(Body&& body) {
   BlockSignals blocked;

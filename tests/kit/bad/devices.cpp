@@ -48,7 +48,7 @@ struct EarlyEvents : SoundDevice {  // over at once
   struct Queue : SoundDevice::Queue {
     using SoundDevice::Queue::Queue;
     FakeEvent record() {
-      auto moment = std::make_shared<accelerators::Moment>();
+      auto moment = std::make_shared<accelerators::QueuePoint>();
       moment->reach(nullptr);
       return FakeEvent(moment);
     }

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A collective that another rank must join, or a message that it must send.
+// A collective that another rank must join, or a message that another rank must send.
 RequestedCollective waiting(bool message, uint32_t other, uint64_t count) {
   if (message) return {.op = GANNET_RECV, .count = count, .peer = other};
   return {.count = count};
@@ -170,7 +170,7 @@ void lose_a_peer(Subject& subject) {
             const CollectiveTrial trial(world.rank(), world.size(), {.count = count});
             if (world.rank() == 1) {
               PeerWork work;
-              std::thread ending([count] {  // in the middle of a large one; before a small one
+              std::thread ending([count] {  // in the middle of a large collective, and before a small one
                 std::this_thread::sleep_for(count > 10'000 ? std::chrono::microseconds(500) : std::chrono::microseconds(0));
                 ::kill(::getpid(), SIGKILL);
               });
@@ -178,7 +178,7 @@ void lose_a_peer(Subject& subject) {
               std::this_thread::sleep_for(milliseconds(10'000));
               ending.join();
             }
-            // It may complete on this rank; then the next one does not.
+            // The collective may still complete on this rank; then the next one does not.
             const auto start = Clock::now();
             for (int tries = 0;; ++tries) {
               const CollectiveTrial next(world.rank(), world.size(), {.count = count});

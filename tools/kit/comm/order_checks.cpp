@@ -20,7 +20,7 @@ struct CollectivesInFlight {
     trials.emplace_back(group.rank(), group.size(), wanted);
     works.push_back(group.start(trials.back().args(), trials.back().name()));
   }
-  // Ends them in another order than they were started.
+  // Ends them in a different order than they were started in.
   void end() {
     for (size_t i = works.size(); i-- > 0;) works[i].must_end();
     for (const CollectiveTrial& trial : trials) trial.check();

@@ -42,8 +42,8 @@ class Peer {
   CallOutcome try_group(const std::vector<uint32_t>& ranks, const std::string& name, void** handle);
   gannet_comm_counters counters() const;
   void abort();
-  // Use the store, not the plugin: announce that this rank has reached a point; wait until `of`
-  // ranks have.
+  // These two use the store, not the plugin: the first announces that this rank has reached a
+  // point, the second waits until `of` ranks have.
   void announce(const std::string& point);
   void await(const std::string& point, uint32_t of);
 

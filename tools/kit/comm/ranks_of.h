@@ -10,17 +10,17 @@
 
 namespace gannet::kit {
 
-// Throws SkippedCheck if it works on a device's memory that the kit does not have.
+// Throws SkippedCheck if the Comm works on a device's memory, which the kit does not have.
 void require_host_memory(const Subject& subject);
 
-// The worlds of 1 to kMostRanks that it serves; throws CheckFailure if the ranks disagree, or if none is
-// served.
+// The sizes, from 1 to kMostRanks, of the worlds that the Comm serves; throws CheckFailure if the
+// ranks disagree, or if none is served.
 std::vector<uint32_t> sizes_of(const Subject& subject);
 
-// Runs the body on the ranks of every served world with at least `least` ranks; throws SkippedCheck if
-// there is none.
+// Runs the body on the ranks of every served world with at least `least` ranks; throws SkippedCheck
+// if there is none.
 void on_every_world(const Subject& subject, uint32_t least, const std::string& what, const std::function<void(Peer&)>& body);
-// Runs it in one world, of `size` ranks; throws SkippedCheck if that size is not served.
+// Runs the body in one world of `size` ranks; throws SkippedCheck if that size is not served.
 void on_ranks(const Subject& subject, uint32_t size, const std::string& what, const std::function<void(Peer&)>& body,
               const WorldOptions& options = {});
 

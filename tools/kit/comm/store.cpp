@@ -102,7 +102,7 @@ struct StoreFunctions {
   }
   static int32_t get(void* context, const char* key, const void** bytes, uint64_t* count, gannet_error* error) {
     return sdk::guarded(error, [&] {
-      thread_local std::string kept;  // until the next call on this thread
+      thread_local std::string kept;  // valid until the next call on this thread
       kept = wait_for(*of(context).memory_, key, of(context).timeout_);
       *bytes = kept.data();
       *count = kept.size();

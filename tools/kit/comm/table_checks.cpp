@@ -189,7 +189,8 @@ uint32_t two_ranks_or_one(const Subject& subject) {
 
 }  // namespace
 
-// The same number of rounds on every rank, since a rank's collectives end only with the others'.
+// Runs the same number of rounds on every rank, since a rank's collectives end only when the
+// others' do.
 void leave_nothing_of_collectives(Subject& subject) {
   on_ranks(subject, two_ranks_or_one(subject), "many collectives", [](Peer& peer) {
     PeerGroup world = peer.world();

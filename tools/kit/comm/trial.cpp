@@ -31,12 +31,13 @@ bool reduces(const RequestedCollective& wanted) { return wanted.op == GANNET_ALL
 // A rank's factor for its elements: exact in every type.
 double factor_of(uint32_t rank) { return 0.5 * (rank + 1); }
 
-// Sizes of uneven parts: rank r's in a gather and a scatter, and from r to s in an exchange. Some
-// are empty.
+// Sizes of uneven parts, some of them empty: that of a rank in a gather or a scatter, and that of
+// the part from one rank to another in an exchange.
 uint64_t part_of(uint32_t rank, uint64_t seed) { return (rank + seed) % 3 * 1001; }
 uint64_t part_between(uint32_t from, uint32_t to) { return from == to ? 2 : (3 * from + 5 * to) % 7 * 11; }
 
-// One rounding in the type. An average has two: of 1 / size, and of the product.
+// The relative error of an average, which is rounded twice in the type: as 1 / size, and as the
+// product. All other results are exact.
 double tolerance_of(const RequestedCollective& wanted) {
   if (wanted.reduce_op != GANNET_AVERAGE || !reduces(wanted)) return 0;
   switch (wanted.dtype) {

@@ -27,7 +27,7 @@ struct RequestedCollective {
   uint32_t peer = 0;
   bool in_place = false;
   bool uneven = false;  // parts of different sizes, some of them empty, in place of `count`
-  uint64_t seed = 0;    // of the elements; the same on all ranks
+  uint64_t seed = 0;    // the seed of the elements; the same on all ranks
   gannet_dtype sum_dtype = GANNET_DTYPE_NONE;
 };
 
@@ -42,7 +42,7 @@ class CollectiveTrial {
   void* received() const { return args_.recv; }
   void* sent() const { return const_cast<void*>(args_.send); }
   void check() const;
-  // Before it is over: whether recv is still unwritten; check() finds wrong writes.
+  // Whether recv is still unwritten, while the collective is not over; check() finds wrong writes.
   bool is_untouched() const;
 
  private:
@@ -57,14 +57,14 @@ class CollectiveTrial {
   std::string name_;
   Buffer send_, recv_;
   std::vector<uint64_t> send_counts_, recv_counts_;
-  uint64_t sent_ = 0;             // elements of send
+  uint64_t sent_ = 0;             // the number of elements of send
   std::vector<double> expected_;  // for recv, or for this rank's part of it
   void* result_ = nullptr;
   gannet_collective_args args_{};
 };
 
-// Starts it, waits and checks it. Returns false if the plugin does not serve it: UNSUPPORTED with a
-// sentence, on all ranks.
+// Starts the collective, waits for it and checks it. Returns false if the plugin does not serve it:
+// UNSUPPORTED with a sentence, on all ranks.
 bool run(PeerGroup& group, const RequestedCollective& wanted);
 
 }  // namespace gannet::kit

@@ -144,7 +144,7 @@ void run_world(uint32_t size, const std::string& what, const std::function<void(
       if (shared.ranks[rank].state >= RankProgress::kFailed || is_crash(rank)) return true;
     return false;
   };
-  // A hang is left to the check's own time limit, which names the call.
+  // A hang is left to the check's own time limit, whose report names the call.
   auto until = Clock::time_point::max();
   for (;;) {
     ranks.reap();

@@ -92,7 +92,7 @@ void read_back(Subject& subject) {
 void begin_with_zeros(Subject& subject) {
   Tier tier(subject, 0);
   const uint64_t bytes = tier.rounded(300'000);
-  for (int round = 0; round < 3; ++round) {  // also where an earlier region was
+  for (int round = 0; round < 3; ++round) {  // later rounds may get the memory of an earlier region
     void* region = tier.allocate(bytes, "zeros");
     if (!tier.read(region, 0, bytes).is_zero())
       throw CheckFailure("a region that was never written holds other bytes than zeros", text_of(place()));

@@ -48,7 +48,7 @@ void refuse_ranges(Subject& subject) {
   tier.write(region, 0, whole);
   struct WrongRange {
     const char* what;
-    uint64_t offset, bytes, shift;  // shift: of the buffer's address
+    uint64_t offset, bytes, shift;  // shift: added to the buffer's address
     bool is_null;
   };
   std::vector<WrongRange> wrong = {{"a range that ends behind the region", region_bytes - a, 2 * a, 0, false},

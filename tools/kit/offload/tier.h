@@ -63,7 +63,7 @@ class Tier {
   void* start_write(void* region, uint64_t offset, const GuardedBytes& from);
   CallOutcome try_wait(void* work);
   void wait(void* work);
-  // These also wait.
+  // These also wait for the work to end.
   GuardedBytes read(void* region, uint64_t offset, uint64_t count);
   void write(void* region, uint64_t offset, const GuardedBytes& from);
   void destroy();  // before the destructor does

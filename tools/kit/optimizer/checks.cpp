@@ -19,8 +19,8 @@
 namespace gannet::kit {
 namespace {
 
-// Describes again on one object, on another, and after parameters have joined: Optimizer throws if
-// an answer differs.
+// Asks for the description again on the same object, on another, and after parameters have joined:
+// Optimizer throws if an answer differs.
 void description(Subject& subject) {
   const Problem problem = many_shapes({});
   const Host host;

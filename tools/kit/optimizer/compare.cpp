@@ -13,7 +13,7 @@ namespace {
 
 std::string index_text(const TensorSpec& tensor) { return formatted("tensor '{}' {}", tensor.name, shape_text(tensor.shape)); }
 
-// The first element in which two arrays differ.
+// Throws CheckFailure with the first element in which the two arrays differ.
 void require_equal(const Bytes& found, const Bytes& expected, gannet_dtype dtype, const std::string& name,
                    const std::string& where) {
   if (found == expected) return;

@@ -5,15 +5,15 @@
 
 namespace gannet::kit {
 
-// Bitwise. Throws CheckFailure with the tensor, the element and both values; `what` says what was
-// compared: "3 ranks against one".
+// Compares bit for bit. Throws CheckFailure with the tensor, the element and both values; `what`
+// says what was compared: "3 ranks against one".
 void require_same(const TrainingResult& found, const TrainingResult& expected, const Problem& problem, const std::string& what);
 // Compares, for every tensor, the 2-norm of the difference relative to that of the expected tensor.
 void require_close(const TrainingResult& found, const TrainingResult& expected, const Problem& problem, double tolerance,
                    const std::string& what);
-// No parameter is NaN or infinite.
+// Throws CheckFailure if a parameter is NaN or infinite.
 void require_finite(const TrainingResult& found, const Problem& problem);
-// All ranks have the same values in states that are not per element.
+// Throws CheckFailure unless all ranks have the same values in states that are not per element.
 void require_ranks_agree(const TrainingResult& found);
 
 }  // namespace gannet::kit

@@ -10,7 +10,7 @@
 
 namespace gannet::kit {
 
-struct CutPart {  // of a tensor, in a piece
+struct CutPart {  // a part of a tensor, in a piece
   size_t tensor;
   uint64_t begin, numel;  // in the tensor
   uint64_t offset;        // in the piece
@@ -25,7 +25,7 @@ struct ProblemCut {
   std::vector<std::vector<CutPiece>> ranks;  // [ranks]
 };
 
-struct CutRules {  // of the plugin's description
+struct CutRules {  // from the plugin's description of itself
   bool whole_tensors = false;
   uint64_t alignment = 1;
 };
@@ -34,8 +34,8 @@ ProblemCut uncut(const Problem& problem, const CutRules& rules);  // one rank, o
 ProblemCut by_tensor(const Problem& problem);                     // one rank, one piece for each tensor
 // The cut of ZeRO: buckets of `bucket_numel`, a shard of each for every rank, in pages.
 ProblemCut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel);
-// One rank, every tensor cut where the contract allows it: at odd places unless the rules forbid
-// that.
+// One rank, with every tensor cut where the contract allows it: at odd places unless the rules
+// forbid that.
 ProblemCut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed);
 
 }  // namespace gannet::kit

@@ -48,7 +48,7 @@ TrainingResult train(const Subject& subject, const Problem& problem, const Probl
       }
     }
     double ready = 0;
-    ranks.all_reduce(number, &ready, 1, GANNET_SUM);  // rank 0 has allocated the results
+    ranks.all_reduce(number, &ready, 1, GANNET_SUM);  // returns when rank 0 has allocated the results
     rank.give(trained);
     if (options.evaluates) rank.evaluate(applied, trained);
     if (options.perturbs) rank.perturb(applied, trained);

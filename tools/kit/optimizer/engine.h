@@ -26,7 +26,7 @@ struct TrainingResult {
   std::vector<Bytes> params, outs;         // [tensors]
   std::vector<Bytes> evaluated;            // [tensors] the weights to evaluate with, if the run asks for them
   std::vector<Bytes> perturbed;            // [tensors] where a next step would take its gradient, if the run asks for it
-  std::vector<std::vector<Bytes>> states;  // [tensors][states], those per element, and squares
+  std::vector<std::vector<Bytes>> states;  // [tensors][states] the states per element, and the squares
   // [ranks][groups][states], the states that are not per element; empty for the others.
   std::vector<std::vector<std::vector<Bytes>>> group_states;
   std::vector<Optimizer::State> described;
@@ -38,8 +38,8 @@ inline constexpr uint64_t kRunSeed = 11;
 struct RunOptions {
   int64_t steps = 200;
   int64_t applied = 0;                   // updates before the first one
-  const TrainingResult* from = nullptr;  // the run continues from there
-  // The hyperparameters of a step, counted from 1: [hyper] are those of the params.
+  const TrainingResult* from = nullptr;  // the results from which the run continues
+  // Sets the hyperparameters of a step, counted from 1: `hyper` first has those of the params.
   std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
   uint64_t run_seed = kRunSeed;
@@ -48,11 +48,11 @@ struct RunOptions {
   bool is_tight = false;        // buffers end where their memory ends, and canaries are checked
   bool moves_buffers = false;   // buffers move to other addresses for every call; the old ones are gone
   bool may_fail = false;        // a failed update ends the run, if it has an error sentence
-  bool uses_reference = false;  // subject.reference in place of the plugin
-  bool perturbs = false;        // at the end, asks where a next step takes its gradient; the inputs of that are write-protected
-  uint64_t second_seed = 3;     // of the second gradients
-  // For optimizers that take lists: pieces per list; 0: one call per piece. `reverses_lists`: the
-  // last piece comes first.
+  bool uses_reference = false;  // runs subject.reference in place of the plugin
+  bool perturbs = false;        // at the end, asks where a next step takes its gradient, with write-protected inputs
+  uint64_t second_seed = 3;     // the seed of the second gradients
+  // For optimizers that take lists: the number of pieces per list; 0: one call per piece.
+  // `reverses_lists`: the last piece comes first.
   size_t list_length = 0;
   bool reverses_lists = false;
   // For optimizers that read device numbers. `skipped_from`: from this many updates on, the numbers
@@ -60,12 +60,12 @@ struct RunOptions {
   // update().
   int64_t skipped_from = std::numeric_limits<int64_t>::max();
   bool alters_edges = false;
-  bool evaluates = false;  // at the end, asks for the weights to evaluate with; the inputs of that are write-protected
+  bool evaluates = false;  // at the end, asks for the weights to evaluate with, with write-protected inputs
 };
 
 TrainingResult train(const Subject& subject, const Problem& problem, const ProblemCut& cut, const RunOptions& options);
 
-// The plugin's description of itself, for such a problem.
+// The plugin's description of itself, for a given problem.
 struct OptimizerTraits {
   CutRules rules;
   bool is_elementwise = false, has_sums = false, has_group_states = false, has_evaluation_weights = false,

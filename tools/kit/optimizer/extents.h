@@ -28,7 +28,7 @@ class GroupSums {
  public:
   GroupSums(const Optimizer& optimizer, size_t tensors, gannet_pass pass = GANNET_PASS_UPDATE);
   size_t width() const { return wanted_->size(); }
-  bool has_round(uint32_t round) const;  // in its pass
+  bool has_round(uint32_t round) const;  // whether its pass has such a round
   uint32_t rounds() const;
   double* row(size_t tensor) { return values_.data() + tensor * width(); }
   const std::vector<double>& values() const { return values_; }
@@ -43,7 +43,7 @@ class GroupSums {
   size_t tensors_;
   gannet_pass pass_;
   std::vector<double> values_;
-  std::vector<std::vector<double>> lines_;  // [sums] of rows or columns
+  std::vector<std::vector<double>> lines_;  // [sums][rows or columns]
   std::vector<double*> line_places_;
 };
 

@@ -10,7 +10,9 @@
 namespace gannet::kit {
 namespace {
 
-constexpr double kCloseInLines = 1e-6;  // relative, in the 2-norm: for sums over lines, which a list adds up in its own order
+// Relative, in the 2-norm; for row and column sums, which a list call may add up in a different
+// order.
+constexpr double kCloseInLines = 1e-6;
 
 // Two tensors joined later, so that a list has pieces with different numbers of updates.
 Problem with_lags(Subject& subject) {

@@ -41,7 +41,7 @@ inline void put_back(const Bytes& bytes, const Buffer& buffer) {
 struct OwnReductionRun {
   uint32_t ranks = 2;
   int64_t bucket_numel = 256, steps = 40, applied = 0;
-  const std::vector<RankResults>* from = nullptr;  // [ranks]
+  const std::vector<RankResults>* from = nullptr;  // [ranks] the results from which the run continues
   bool alters_last = false;                        // changes the last rank's gradients
 };
 
@@ -107,8 +107,8 @@ class OwnReductionRank {
     }
     return all;
   }
-  // Names a difference between two ranks, which must agree except for per-rank states: "the
-  // parameters"; "": none.
+  // Names what differs between two ranks, which must agree except for per-rank states: "the
+  // parameters"; "" if nothing differs.
   std::string difference(const RankResults& one, const RankResults& other) const {
     for (size_t b = 0; b < buckets_.size(); ++b) {
       const bool is_apart = are_apart(buckets_[b]);
@@ -141,7 +141,8 @@ class OwnReductionRank {
     gannet_gradient_reduction reduction = GANNET_REDUCED_BY_HOST;  // in the current step, or the last one
   };
 
-  // Like core/params for an optimizer that averages: buckets of sizes that the ranks divide.
+  // Makes buckets like core/params does for an optimizer that averages: their sizes are multiples
+  // of the number of ranks.
   void make_buckets(uint32_t g) {
     const Optimizer& optimizer = *groups_[g].optimizer;
     std::vector<size_t> tensors;
@@ -177,7 +178,8 @@ class OwnReductionRank {
 
   bool are_apart(const PieceMemory& bucket) const { return groups_[bucket.cut->group].reduction == GANNET_REDUCED_LATER; }
 
-  // Calls it like core/update/evaluation.cpp: only `out` is written, and there is no gradient.
+  // Calls the plugin like core/update/evaluation.cpp does: only `out` is written, and there is no
+  // gradient.
   Bytes weights_to_use(PieceMemory& bucket) {
     SimulatedGroup& group = groups_[bucket.cut->group];
     const Buffer out(bucket.param.bytes(), "the weights to use", true);

@@ -34,7 +34,8 @@ std::vector<RankResults> left_by(const Subject& subject, const Problem& problem,
   return all;
 }
 
-// Throws SkippedCheck if the plugin does not claim it, or averages no step under these params.
+// Throws SkippedCheck if the plugin does not claim OWNS_GRAD_REDUCTION, or averages in no step
+// under these params.
 void require_own_steps(const Subject& subject) {
   const Host host;
   Optimizer optimizer(*subject.plugin, subject.parsed(), host);
@@ -45,8 +46,8 @@ void require_own_steps(const Subject& subject) {
   throw SkippedCheck(formatted("none of the first {} updates averages gradients: give --params under which one does", kSearched));
 }
 
-// Last steps for runs: the last of `kSearched` updates after which the ranks have the same
-// parameters, and the last local one.
+// The steps at which runs should end: the last of `kSearched` updates after which the ranks have
+// the same parameters, and the last local step.
 std::vector<int64_t> last_steps(const Subject& subject) {
   const Host host;
   Optimizer optimizer(*subject.plugin, subject.parsed(), host);

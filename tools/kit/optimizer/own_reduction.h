@@ -7,12 +7,12 @@
 
 namespace gannet::kit {
 
-// The answer of reduces_gradients is a function of the params and the step.
+// Checks that the answer of reduces_gradients depends only on the params and the step.
 void reduction_plan(Subject& subject);
-// After such steps all ranks have the same parameters, which depend on every rank's gradients;
-// after local steps they have the same weights to use.
+// Checks that all ranks have the same parameters, which depend on every rank's gradients, after the
+// steps in which the plugin averages, and the same weights to use after local steps.
 void own_reduction(Subject& subject);
-// A run resumed from saved states, per-rank states included, continues bit for bit.
+// Checks that a run resumed from saved states, per-rank states included, continues bit for bit.
 void own_reduction_resumes(Subject& subject);
 
 }  // namespace gannet::kit

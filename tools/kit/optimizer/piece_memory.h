@@ -15,7 +15,7 @@ namespace gannet::kit {
 
 struct PieceMemory {
   PieceMemory(const Problem& problem, const CutPiece& cut, const Optimizer& optimizer, bool is_tight);
-  // Copies the parameters to states FROM_PARAMETER, before the first update.
+  // Copies the parameters to the states that begin FROM_PARAMETER, before the first update.
   void copy_first_values(const Optimizer& optimizer, gannet_dtype master);
 
   const CutPiece* cut;  // must outlive this object

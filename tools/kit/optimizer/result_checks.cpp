@@ -1,5 +1,5 @@
-// Checks of an optimizer's results: finite, repeatable, and the same for every cut of the model,
-// resumed and scheduled.
+// Checks that an optimizer's results are finite and repeatable, and that they are the same for
+// every cut of the model, after a resume and under a schedule.
 #include "kit/optimizer/result_checks.h"
 
 #include <thread>
@@ -14,7 +14,7 @@
 namespace gannet::kit {
 namespace {
 
-constexpr double kTolerance = 1e-6;  // relative, in the 2-norm: for runs that add their sums in another order
+constexpr double kTolerance = 1e-6;  // relative, in the 2-norm; for runs that add up their sums in a different order
 
 Problem usual(const Subject& subject) { return many_shapes(usual_types(subject)); }
 
@@ -59,7 +59,7 @@ void any_cut(Subject& subject) {
   const TrainingResult whole = train(subject, problem, uncut(problem, rules_of(subject, problem)), options);
   std::vector<ProblemCut> cuts = {by_tensor(problem), sharded(problem, described.rules, 1, 1 << 20, 64)};
   for (const uint32_t ranks : {2u, 3u, 4u}) {
-    if (described.owns_grad_reduction) break;  // only at stage 0: own_reduction.cpp
+    if (described.owns_grad_reduction) break;  // works only at stage 0: see own_reduction.cpp
     cuts.push_back(sharded(problem, described.rules, ranks, 1 << 20, 1 << 20));
     cuts.push_back(sharded(problem, described.rules, ranks, 256, 64));
   }

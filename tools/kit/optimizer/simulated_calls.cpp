@@ -96,8 +96,8 @@ void SimulatedRank::move_buffers(PieceMemory& piece, SimulatedGroup& group) {
   for (Buffer& square : piece.squares) move(square, "a square");
 }
 
-// Write-protects the inputs of such a call, as far as the run's options ask for it, for the
-// lifetime of the result.
+// Write-protects the inputs of a call, as far as the run's options ask for it, for the lifetime of
+// the result.
 std::vector<std::unique_ptr<ReadOnlyGuard>> SimulatedRank::held_in(const SimulatedCall& call, const SimulatedGroup& group,
                                                                    bool is_sums) const {
   std::vector<std::unique_ptr<ReadOnlyGuard>> held;

@@ -73,8 +73,8 @@ class SimulatedRank {
     edges("end_step", &Optimizer::end_step, step, true);
   }
 
-  // For this rank's pieces: where the step after these updates would take its gradient, and the
-  // weights to evaluate with.
+  // Ask, for this rank's pieces, where the step after these updates would take its gradient, and
+  // for the weights to evaluate with.
   void perturb(int64_t applied, TrainingResult& trained);
   void evaluate(int64_t applied, TrainingResult& trained);
   // Adds this rank's part of the results.
@@ -91,7 +91,7 @@ class SimulatedRank {
     for (uint32_t round = 0; round < rounds; ++round) {
       for (const std::vector<PieceMemory*>& list : calls_in(applied))
         if (sums_[list[0]->cut->group].has_round(round)) add_sums(list, applied, round, pass);
-      for (PieceMemory& piece : pieces_) add_parts(piece, round);  // in one order, independent of that of the calls
+      for (PieceMemory& piece : pieces_) add_parts(piece, round);  // in a fixed order, whatever the order of the calls
       complete(sums_, round, ranks_, rank_);
     }
   }
@@ -160,15 +160,15 @@ class SimulatedRank {
     PieceMemory* piece;
     gannet_update_args args{};
     std::vector<void*> states, squares;
-    Buffer rows, numbers;  // the sums so far, the device numbers
+    Buffer rows, numbers;  // rows: the sums so far; numbers: the device numbers
     WorkMemory workspace;
-    std::vector<gannet_segment> segments;  // their original values
+    std::vector<gannet_segment> segments;  // the segments' original values
   };
 
-  // Fills `call`, which must not move. The calls of evaluate() have no sums and use the host's own
-  // numbers.
+  // Fills `call`, which must not move. Calls made for evaluate() have no sums and use the host's
+  // own numbers.
   void prepare(SimulatedCall& call, int64_t applied, bool evaluates = false);
-  // Pieces per call: one each, or lists of a group's pieces in their own order.
+  // The pieces of each call: a single piece, or a list of one group's pieces in their own order.
   std::vector<std::vector<PieceMemory*>> calls_in(int64_t applied);
   Buffer other_hyper(const SimulatedGroup& group) const;
   void move_buffers(PieceMemory& piece, SimulatedGroup& group);

@@ -6,8 +6,8 @@
 ///   trainer.train();                                  // or: for (auto& step : trainer.steps()) ...
 ///
 /// The loss of an update is the loss of its whole batch: summed over micro-batches and ranks, and
-/// divided once by the number of items that count (labels other than -100). Value and gradient
-/// therefore do not depend on how the batch was split.
+/// divided once by the number of items that count (labels other than -100). The loss and its
+/// gradient therefore do not depend on how the batch was split.
 ///
 /// By default a batch has `data` and `target`. Its loss is the model's forward(data, target), a
 /// mean over the labels that count (or a pair or struct with loss and logits). If logits are needed
@@ -58,8 +58,8 @@ class Trainer : public TrainerBase {
     initialize();
   }
 
-  /// Created on first use, by train, steps, evaluate, predict, save_model or this function. Has the
-  /// schedule of training.
+  /// Returns the engine, which has the schedule of the training. It is created on first use, by
+  /// train, steps, evaluate, predict, save_model or this function.
   Engine<Model>& engine() {
     ensure_engine();
     return *typed_engine_;
@@ -68,7 +68,7 @@ class Trainer : public TrainerBase {
   /// Replaces the data set of evaluate() and predict(), for example by a test set.
   void set_eval_dataset(Dataset<Batch> samples) { parts_.eval_dataset = std::move(samples); }
 
-  /// Predicts for `dataset` in place of eval_dataset. Its samples may lack labels (the target is an
+  /// Predicts for `dataset` instead of eval_dataset. Its samples may lack labels (the target is an
   /// undefined tensor); then only predictions are returned. Every rank calls it.
   EvalLoopOutput predict(const Dataset<Batch>& dataset, const std::string& prefix = "test") {
     struct Replaced {
@@ -140,7 +140,7 @@ class Trainer : public TrainerBase {
     const Dataset<Batch> data = train_data();
     iterator_.reset();
     batches_.clear();
-    if (!loader_) {  // kept in a second train(): checkpoints record the position in this loader
+    if (!loader_) {  // a second train() keeps it: checkpoints record the position in this loader
       loader_ =
           parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
       typed_engine_->add_loader("training_data", loader_);
@@ -236,7 +236,7 @@ class Trainer : public TrainerBase {
     }
     batch.predictions = measured.predictions;
     batch.labels = measured.labels;
-    if (!counts && batch.predictions.defined()) {  // no rows, in the same shape
+    if (!counts && batch.predictions.defined()) {  // keep the shape, with no rows
       batch.predictions = batch.predictions.narrow(0, 0, 0);
       if (batch.labels.defined()) batch.labels = batch.labels.narrow(0, 0, 0);
     }
@@ -282,7 +282,8 @@ class Trainer : public TrainerBase {
       if (labels.defined()) return detail::predicted_labels(labels);
     return labels;
   }
-  // Measures a batch. The loss is summed over its items; it is zero if the batch does not count.
+  // Measures a batch. The loss is summed over the batch's items; it is zero if the batch does not
+  // count.
   Measured measure(Batch& batch, bool with_predictions, bool counts) {
     using detail::summed;
     const double items = counts ? items_of(batch) : 0;
@@ -318,7 +319,7 @@ class Trainer : public TrainerBase {
         if (!measured.predictions.defined()) measured.predictions = logits_of(batch, labels);
         at::Tensor logits = measured.predictions;
         if constexpr (detail::shifts_labels<Model>()) logits = detail::predicting_logits(logits);
-        // A model with a loss other than cross entropy of its logits provides loss_of_logits().
+        // A model whose loss is not the cross entropy of its logits provides loss_of_logits().
         constexpr bool kHasLossOfLogits = requires(const Model& model, const at::Tensor& some) {
           { model.loss_of_logits(some, some) } -> std::convertible_to<at::Tensor>;
         };
@@ -361,10 +362,10 @@ class Trainer : public TrainerBase {
   std::shared_ptr<DataLoader<Batch>> loader_, eval_loader_;
   std::optional<typename DataLoader<Batch>::Iterator> iterator_, eval_iterator_;
   bool is_first_of_epoch_ = false;
-  std::vector<Batch> batches_;           // of the current update; if this rank got none, its last one
-  size_t counted_ = 0;                   // how many of batches_ were read for this update
-  std::optional<int64_t> samples_left_;  // of this rank's share of an evaluation
-  std::shared_ptr<Batch> probe_;         // of auto_find_batch_size
+  std::vector<Batch> batches_;           // those of the current update; if this rank got none, its last batch
+  size_t counted_ = 0;                   // number of batches_ that were read for this update
+  std::optional<int64_t> samples_left_;  // samples left in this rank's share of an evaluation
+  std::shared_ptr<Batch> probe_;         // the batch that auto_find_batch_size tries
   std::shared_ptr<Batch> spare_;         // last batch of the evaluation, which a rank without data repeats
   bool has_share_ = true, is_eval_over_ = false, with_predictions_ = false;
 };

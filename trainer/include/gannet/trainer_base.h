@@ -35,7 +35,7 @@ class TrainerStep {
   const std::string& reason() const { return reason_; }
   std::optional<double> grad_norm() const;
   double learning_rate() const { return learning_rate_; }  ///< used by this update
-  double loss() const;                                     ///< of the whole batch. Every rank calls it
+  double loss() const;                                     ///< the loss of the whole batch. Every rank calls it
   void stop();                                             ///< ends training, like control.should_training_stop
 
  private:
@@ -51,15 +51,16 @@ struct TrainOutput {
   int64_t global_step = 0;
   double training_loss = 0;  ///< mean over all updates
   Metrics metrics;
-  bool stopped = false;  ///< by a signal, after a checkpoint
+  bool stopped = false;  ///< whether a signal stopped the training; its last step is then in a checkpoint
 };
 
 /// Predictions and labels of all samples of an evaluation, in the order of the data set, on the
-/// CPU. With batch_eval_metrics they cover one batch of all ranks. The same on every rank.
+/// CPU. With batch_eval_metrics they are those of a single batch over all ranks. The same on every
+/// rank.
 struct EvalPrediction {
   at::Tensor predictions;  ///< logits, or the predictions of compute_loss; undefined with is_last_call
   at::Tensor label_ids;
-  bool is_last_call = false;  ///< with batch_eval_metrics, after the last batch: return the metrics of all batches
+  bool is_last_call = false;  ///< with batch_eval_metrics: this is after the last batch; return the metrics of all batches
 };
 
 struct EvalLoopOutput {
@@ -74,8 +75,9 @@ class TrainerBase {
   TrainerBase(const TrainerBase&) = delete;
   TrainerBase& operator=(const TrainerBase&) = delete;
 
-  /// Trains from the start, or from arguments.resume_from_checkpoint, to the end. After a signal (arguments.stop) it saves, and
-  /// ends the process with kStoppedExitCode unless exit_when_stopped is false. Every rank calls it.
+  /// Trains to the end, from the start or from arguments.resume_from_checkpoint. After a signal
+  /// (arguments.stop) it saves, and ends the process with kStoppedExitCode unless exit_when_stopped
+  /// is false. Every rank calls it.
   TrainOutput train();
 
   /// The same with the loop in the program: each step is one update, with all its events. Leaving the loop early ends training.
@@ -115,10 +117,11 @@ class TrainerBase {
   Steps steps() { return Steps(*this); }
   const TrainOutput& output() const { return output_; }
 
-  /// Evaluates the evaluation data set. Every sample counts once for any number of ranks: loss is
-  /// the mean over all items that count. Metric names begin with `prefix` and '_'. Every rank calls
-  /// it. A signal (arguments.stop) outside of train() ends it after the current batch, and ends the
-  /// process with kStoppedExitCode; with exit_when_stopped false it is Error(kStopped).
+  /// Evaluates the evaluation data set. Every sample counts once, whatever the number of ranks: the
+  /// loss is the mean over all items that count. Metric names begin with `prefix` and '_'. Every
+  /// rank calls it. A signal (arguments.stop) outside of train() ends it after the current batch,
+  /// and ends the process with kStoppedExitCode; with exit_when_stopped false it throws
+  /// Error(kStopped) instead.
   Metrics evaluate(const std::string& prefix = "eval");
   /// Evaluates, and also returns the predictions of all samples.
   EvalLoopOutput predict(const std::string& prefix = "test");
@@ -137,26 +140,26 @@ class TrainerBase {
   explicit TrainerBase(TrainingArguments arguments);
 
   // ---- implemented by the typed Trainer
-  struct Measured {                  // of a batch of this rank
+  struct Measured {                  // the result for one batch of this rank
     at::Tensor loss;                 // summed over its items
-    at::Tensor predictions, labels;  // if requested
+    at::Tensor predictions, labels;  // only if requested
   };
   struct TrainSize {
-    std::optional<int64_t> micro_batches;  // of an epoch, on each rank; nullopt: a stream
+    std::optional<int64_t> micro_batches;  // number of micro-batches in an epoch, on each rank; nullopt for a stream
   };
   virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups) = 0;
   virtual torch::nn::Module& module() = 0;
   virtual bool is_inference() const = 0;
-  virtual bool has_schedule() const = 0;                     // supplied by the program
-  virtual std::optional<int64_t> train_samples() const = 0;  // nullopt: a stream, or a loader supplied by the program
-  virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // of an epoch of such a loader
-  virtual std::optional<int64_t> hidden_size() = 0;                                    // if the model has one
+  virtual bool has_schedule() const = 0;                     // whether the program supplied one
+  virtual std::optional<int64_t> train_samples() const = 0;  // nullopt for a stream, or for a loader supplied by the program
+  virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // length of an epoch of such a loader
+  virtual std::optional<int64_t> hidden_size() = 0;                                    // nullopt if the model has none
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
-  virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt: at the loader's cursor
-  virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each; fewer at the epoch's end
-  virtual int64_t samples_read() const = 0;                           // in the micro-batches read last
-  virtual bool has_micro_batch() const = 0;  // at least one was read, which this rank may repeat without weight
-  // An index beyond those read repeats a micro-batch, with a loss of 0.
+  virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt continues at the loader's position
+  virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each one; fewer at the epoch's end
+  virtual int64_t samples_read() const = 0;                           // samples in the micro-batches read last
+  virtual bool has_micro_batch() const = 0;  // whether at least one was read, which this rank may repeat without weight
+  // An index beyond the micro-batches that were read repeats one of them, with a loss of 0.
   virtual Measured measure_micro_batch(size_t index) = 0;
   // Evaluation: begin_evaluation(), then evaluate_batch() until nullopt. Every rank gets the same
   // number of batches; `items` and `samples` are 0 on a rank without data.
@@ -165,27 +168,27 @@ class TrainerBase {
     int64_t samples = 0;
     at::Tensor loss, predictions, labels;
   };
-  virtual std::optional<int64_t> eval_samples() const = 0;  // nullopt: a stream; -1: none are given
+  virtual std::optional<int64_t> eval_samples() const = 0;  // nullopt for a stream; -1 if there are none
   virtual bool has_metrics() const = 0;
   virtual void begin_evaluation(const LoaderOptions& options, bool with_predictions) = 0;
   virtual std::optional<EvalBatch> evaluate_batch() = 0;
-  virtual void end_evaluation() = 0;  // also after an exception
+  virtual void end_evaluation() = 0;  // also called after an exception
   virtual Metrics compute_metrics(const EvalPrediction& prediction) = 0;
   virtual void release_engine() = 0;
-  // auto_find_batch_size: finds the largest of this rank's first micro-batches, from a separate
-  // loader, and measures its loss.
+  // auto_find_batch_size: finds the largest of this rank's first micro-batches, which come from a
+  // separate loader, and measures the loss of that micro-batch.
   virtual bool has_train_dataset() const = 0;
   virtual bool has_own_optimizer() const = 0;
   virtual void open_probe(const LoaderOptions& options) = 0;
-  virtual at::Tensor measure_probe() = 0;  // a mean
+  virtual at::Tensor measure_probe() = 0;  // returns the mean loss
   virtual void close_probe() = 0;
 
-  void initialize();  // on_init_end, seeds
+  void initialize();  // sets the seeds, fires on_init_end
   EngineBase& ensure_engine();
-  bool some_rank_evaluates(bool counts);  // and no signal ended the evaluation. Every rank calls it
+  bool some_rank_evaluates(bool counts);  // false also if a signal ended the evaluation. Every rank calls it
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
-  std::optional<at::ScalarType> input_dtype_;  // if parameters have 16 bits: floating-point inputs are cast to this
+  std::optional<at::ScalarType> input_dtype_;  // set if the parameters have 16 bits: floating-point inputs are cast to it
   bool exit_when_stopped_ = true;
   std::function<void(const std::string& folder)> checkpoint_files_;
   std::vector<TrainerCallback> callbacks_;
@@ -211,17 +214,17 @@ class TrainerBase {
   bool advance_steps();
   void end_steps(bool is_thrown_out);
   void plan_run(const TrainSize& size);
-  int64_t updates_of(int64_t micro_batches) const;  // in the run, from those of an epoch
+  int64_t updates_of(int64_t micro_batches) const;  // updates of the run, from the micro-batches of an epoch
   std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers);
   LoaderOptions train_loader_options(LoaderOptions of_engine) const;
-  int64_t samples_in_update() const;  // of all ranks
+  int64_t samples_in_update() const;  // of all ranks together
   void end_epoch();
   void warn_of_missing_updates() const;
   // label_count.cpp: updates without labels
   void count_labels_of_update(double total, int64_t micro_batches);
   void check_labels_of_epoch(bool is_whole) const;
   void check_steps_of_best_model() const;  // flow.cpp
-  double over_ranks(double local);         // the sum
+  double over_ranks(double local);         // returns the sum over the ranks
   int64_t agree_on_micro_batches(const std::vector<double>& items, double& total);
   void agree_on_control();
   // flow.cpp: when to log, evaluate and save
@@ -266,32 +269,32 @@ class TrainerBase {
   TrainOutput output_;
   std::unique_ptr<ProgressBar> bar_;
 
-  std::optional<int64_t> steps_in_epoch_;  // micro-batches; nullopt: a stream
+  std::optional<int64_t> steps_in_epoch_;  // in micro-batches; nullopt for a stream
   int64_t updates_per_epoch_ = 0;
-  int64_t micro_batch_size_ = 0;  // per_device_train_batch_size, or what auto_find_batch_size found
+  int64_t micro_batch_size_ = 0;  // per_device_train_batch_size, or the size that auto_find_batch_size found
   int64_t zero_stage_ = 0;
-  std::optional<int64_t> scheduled_updates_;  // for which the schedule of lr_scheduler_type was made
-  int64_t epoch_ = 0;                         // the current one
-  int64_t micro_in_epoch_ = 0;                // micro-batches done
-  int64_t micro_batches_left_ = 0;            // in the current update
+  std::optional<int64_t> scheduled_updates_;  // number of updates that lr_scheduler_type's schedule was made for
+  int64_t epoch_ = 0;                         // the current epoch
+  int64_t micro_in_epoch_ = 0;                // micro-batches done in the current epoch
+  int64_t micro_batches_left_ = 0;            // micro-batches left in the current update
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
   bool is_epoch_end_due_ = false;         // the epoch's last update is done, and end_epoch() has not run yet
-  std::string stop_checkpoint_;           // saved after a signal; the next regular one replaces it
-  std::vector<std::string> checkpoints_;  // saved and kept by this run, oldest first: names in output_dir
-  bool is_stop_agreed_ = false;           // all ranks end training here
+  std::string stop_checkpoint_;           // the checkpoint saved after a signal; the next regular one replaces it
+  std::vector<std::string> checkpoints_;  // those that this run saved and kept, oldest first: names in output_dir
+  bool is_stop_agreed_ = false;           // all ranks agreed to end training here
   bool is_signal_agreed_ = false;         // a rank got a signal
-  bool is_evaluation_stopped_ = false;    // by a signal to one of them
+  bool is_evaluation_stopped_ = false;    // by a signal to one of the ranks
   bool has_trained_ = false;
-  bool has_told_of_metrics_ = false;  // has warned that they differ between ranks
+  bool has_told_of_metrics_ = false;  // has warned that the metrics differ between ranks
   int64_t last_logged_ = 0;
   int64_t last_saved_ = -1;
   int64_t begun_at_step_ = 0;
-  at::Tensor loss_since_log_;                  // fp64, this rank's part
-  int64_t losses_since_log_ = 0, losses_ = 0;  // updates with a label that counted: since the last log; before it
-  std::optional<int64_t> restored_losses_;     // losses_since_log_ of a checkpoint
+  at::Tensor loss_since_log_;                  // fp64; this rank's part of the sum
+  int64_t losses_since_log_ = 0, losses_ = 0;  // number of updates with a label that counted: since the last log; before it
+  std::optional<int64_t> restored_losses_;     // losses_since_log_ from the checkpoint
   double labels_in_epoch_ = 0;
   bool is_epoch_seen_from_start_ = false, has_warned_of_labels_ = false;
-  double total_loss_ = 0;  // logged so far, of all ranks
+  double total_loss_ = 0;  // the sum of what was logged so far, over all ranks
   double last_learning_rate_ = 0;
   std::chrono::steady_clock::time_point began_;
 };

@@ -1,4 +1,5 @@
-/// Callbacks of the Trainer are plain structs. Each of these members that a struct has is called.
+/// Callbacks of the Trainer are plain structs. The Trainer calls those of the following members
+/// that a struct has.
 ///
 ///   struct StopAt {
 ///     int64_t step;
@@ -12,8 +13,8 @@
 ///   on_step_end  on_log  on_evaluate  on_prediction_step  on_save  on_epoch_end  on_train_end
 ///
 /// The order of events is Hugging Face's. Callbacks are called on every rank; a request through
-/// `control` on one rank takes effect on all. State to restore on resume:
-/// `gannet::Value save() const` and `void load(const gannet::Value&)`.
+/// `control` on one rank takes effect on all. A callback that has state to restore on resume
+/// declares `gannet::Value save() const` and `void load(const gannet::Value&)`.
 #pragma once
 
 #include <gannet/trainer_state.h>
@@ -35,8 +36,8 @@ struct TrainerEvent {
   const TrainingArguments& arguments;
   const TrainerState& state;
   EngineBase* engine;      ///< null in on_init_end
-  const Dict& logs;        ///< of on_log: what is logged, times included
-  const Metrics& metrics;  ///< of on_evaluate
+  const Dict& logs;        ///< in on_log: what is logged, times included
+  const Metrics& metrics;  ///< in on_evaluate
 };
 
 enum class TrainerEventKind {
@@ -58,7 +59,7 @@ enum class TrainerEventKind {
 
 namespace detail {
 
-// Every event with the member that it calls.
+// Every event, with the member that it calls.
 #define GANNET_TRAINER_EVENTS(X)              \
   X(kInitEnd, on_init_end)                    \
   X(kTrainBegin, on_train_begin)              \
@@ -98,8 +99,8 @@ void call_callback(C& callback, TrainerEventKind which, const TrainerEvent& even
 
 }  // namespace detail
 
-/// Type-erased callback, made from a value, which is copied, or from a std::shared_ptr, which is
-/// shared.
+/// A type-erased callback. It is made from a value, which is copied, or from a std::shared_ptr,
+/// which is shared.
 class TrainerCallback {
  public:
   template <class C>
@@ -127,7 +128,7 @@ class TrainerCallback {
   }
 
  private:
-  std::string name_;  // of the type; the key of its state in checkpoints
+  std::string name_;  // name of the callback's type, the key of its state in checkpoints
   std::function<void(TrainerEventKind, const TrainerEvent&, TrainerControl&)> call_;
   std::function<Value()> save_;
   std::function<void(const Value&)> load_;

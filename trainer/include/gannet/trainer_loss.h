@@ -13,9 +13,9 @@
 
 namespace gannet {
 
-/// Result of a program's compute_loss: the mean over the items of the batch that count. If metrics
-/// are wanted, also the model's predictions and the labels, [samples, ...]. A single tensor is the
-/// mean.
+/// The result of a program's compute_loss: the mean over the items of the batch that count and, if
+/// metrics are wanted, also the model's predictions and the labels, [samples, ...]. A single tensor
+/// is taken as the mean.
 struct BatchLoss {
   BatchLoss(at::Tensor mean) : mean(std::move(mean)) {}
   BatchLoss(at::Tensor mean, at::Tensor predictions, at::Tensor labels)
@@ -24,19 +24,21 @@ struct BatchLoss {
 };
 
 /// Cross entropy summed over the labels that are not -100, each with `smoothing` of its weight
-/// spread over all classes: (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016).
-/// Computed in fp32, or in fp64 for fp64 logits. logits [..., classes], labels [...] integers. For
-/// floating-point labels: the squared error, summed over rows and averaged within each.
+/// spread over all classes: (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). It
+/// is computed in fp32, or in fp64 for fp64 logits, from logits [..., classes] and integer labels
+/// [...]. For floating-point labels it is the squared error, averaged within each row and summed
+/// over the rows.
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
-/// Number of labels that are not -100; rows for floating-point labels; 0 for undefined labels.
+/// The number of labels that are not -100; the number of rows if the labels are floating-point; 0
+/// for undefined labels.
 int64_t count_labels(const at::Tensor& labels);
 
 namespace detail {
 
-// Converts labels to int64 for LibTorch's losses. Without `some_count`, replaces -100 by class 0: a
-// mean over no labels is NaN, and so are its gradients, even multiplied by 0.
+// Converts labels to int64 for LibTorch's losses. If `some_count` is false, replaces -100 by class
+// 0: a mean over no labels is NaN, and so are its gradients, even when multiplied by 0.
 at::Tensor usable_labels(const at::Tensor& labels, bool some_count);
-// Turns the mean over `items` into their sum, in fp32 or fp64: 16 bits would lose digits.
+// Turns the mean over `items` into their sum, in fp32 or fp64, because 16 bits would lose digits.
 at::Tensor summed(const at::Tensor& mean, double items);
 // A causal language model predicts each label from the logits before it: forward(data, target)
 // shifts the labels itself, and the first label does not count. Such a model declares
@@ -68,12 +70,12 @@ concept ForwardsData = requires(Model& model, Batch& batch) {
   { model.forward(batch.data) } -> std::convertible_to<at::Tensor>;
 };
 
-// An encoder-decoder model; its decoder reads shifted(labels).
+// Whether the model is an encoder-decoder model; its decoder reads shifted(labels).
 template <class Model, class Batch>
 concept HasLogitsOfLabels = requires(Model& model, Batch& batch, const at::Tensor& labels) {
   { model.logits(batch.data, model.shifted(labels)) } -> std::convertible_to<at::Tensor>;
 };
-// forward(data, target) returns logits beside the loss.
+// Whether forward(data, target) returns logits along with the loss.
 template <class Output>
 constexpr bool returns_logits() {
   return !std::convertible_to<Output, at::Tensor> &&
@@ -83,13 +85,13 @@ template <class Model, class Batch>
 concept ForwardsLogits = ForwardsBoth<Model, Batch> && requires(Model& model, Batch& batch) {
   requires returns_logits<decltype(model.forward(batch.data, batch.target))>();
 };
-// The Trainer can get the model's logits of a batch with labels.
+// Whether the Trainer can get the model's logits for a batch with labels.
 template <class Model, class Batch>
 concept GivesLogits =
     HasLogits<Model, Batch> || HasLogitsOfLabels<Model, Batch> || ForwardsData<Model, Batch> || ForwardsLogits<Model, Batch>;
 
-// Casts a floating-point tensor to `dtype`, that of 16-bit parameters; returns anything else
-// unchanged.
+// Casts a floating-point tensor to `dtype`, which is the dtype of 16-bit parameters; returns
+// anything else unchanged.
 template <class T>
 decltype(auto) as_input(T& value, const std::optional<at::ScalarType>& dtype) {
   if constexpr (std::same_as<std::remove_cv_t<T>, at::Tensor>)
@@ -116,7 +118,7 @@ std::pair<at::Tensor, at::Tensor> loss_and_logits(Output&& output) {
   }
 }
 
-// While alive, replaces the labels of a batch in which none counts, so that a mean over them is
+// While it exists, replaces the labels of a batch in which none counts, so that a mean over them is
 // finite.
 template <class Batch>
 struct PatchedLabels {

@@ -1,5 +1,5 @@
-/// Inputs of a Trainer besides model and arguments: data, loss, metrics, callbacks, and
-/// replacements of its parts.
+/// The inputs of a Trainer besides the model and the arguments: data, loss, metrics, callbacks, and
+/// replacements for parts of the Trainer.
 #pragma once
 
 #include <gannet/gannet.h>
@@ -19,16 +19,17 @@ template <class M>
 struct TrainedModule {
   using type = typename decltype(module_pointer(std::declval<M>()))::element_type;
 };
-// The first `limit` samples of a dataset with random access, and one rank's share of a dataset.
+// first_samples takes the first `limit` samples of a dataset with random access; share_of takes one
+// rank's share of a dataset.
 loading::Source first_samples(loading::Source source, int64_t limit);
 loading::Source share_of(loading::Source source, int64_t batch_size, int64_t rank, int64_t world_size);
-std::optional<int64_t> samples_of(const loading::Source& source);  // nullopt: a stream
-// Number of samples; -1 without a data set, nullopt for a stream.
+std::optional<int64_t> samples_of(const loading::Source& source);  // nullopt for a stream
+// Number of samples; -1 if there is no data set, nullopt for a stream.
 template <class Batch>
 std::optional<int64_t> samples_given(const Dataset<Batch>& data) {
   return data ? samples_of(data.source()) : std::optional<int64_t>(-1);
 }
-// The width used for "auto": the model's hidden_size(), or the corresponding member of its
+// The width that "auto" stands for: the model's hidden_size(), or the corresponding member of its
 // config().
 template <class Model>
 std::optional<int64_t> hidden_size_of_model(const Model& model) {
@@ -50,7 +51,7 @@ std::optional<int64_t> hidden_size_of_model(const Model& model) {
 [[noreturn]] void fail_without_logits();
 [[noreturn]] void fail_without_decoder_labels();
 void warn_without_predictions();
-// Number of elements in all tensors of a batch.
+// The number of elements in all tensors of a batch.
 template <class Batch>
 int64_t elements_of(Batch& batch) {
   int64_t elements = 0;
@@ -64,28 +65,30 @@ struct TrainerParts {
   Dataset<Batch> train_dataset = {};
   Dataset<Batch> eval_dataset = {};
   Collate<Batch> data_collator = {};
-  /// Computes metrics from the predictions of an evaluation; names get the prefix "eval_". Called
-  /// on every rank with the same tensors; the result of rank 0 is used on all ranks.
+  /// Computes metrics from the predictions of an evaluation; their names get the prefix "eval_".
+  /// Called on every rank with the same tensors; the result of rank 0 is used on all ranks.
   std::function<Metrics(const EvalPrediction&)> compute_metrics = {};
-  /// Reduces the logits that are kept for compute_metrics, for example to an argmax over the
+  /// Reduces the logits to what compute_metrics needs of them, for example to an argmax over the
   /// vocabulary.
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};
   std::vector<TrainerCallback> callbacks = {};
   std::function<BatchLoss(Engine<Model>&, Batch&)> compute_loss = {};
-  std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100
+  std::function<double(const Batch&)> count_items = {};  ///< default: the number of labels other than -100
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};
-  /// Factories of the program's own loaders, called with the Trainer's options. eval_loader is
-  /// called with this rank's share, as rank 0 of 1. Without max_steps, train_loader is called a
-  /// second time, as rank 0, for the length of the schedule.
+  /// Make the program's own loaders, from the Trainer's options. eval_loader is called with this
+  /// rank's share, as rank 0 of 1. Without max_steps, train_loader is called a second time, as rank
+  /// 0, for the length of the schedule.
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> eval_loader = {};
-  /// The engine only evaluates and predicts: no masters, gradients or optimizer states, and at ZeRO stage 3 a model larger than
-  /// one device's memory. train() is then an error.
+  /// Whether the engine only evaluates and predicts: there are no masters, gradients or optimizer
+  /// states, and at ZeRO stage 3 the model may be larger than one device's memory. train() is then
+  /// an error.
   bool inference = false;
   bool exit_when_stopped = true;  ///< false: train() returns after a signal, with output().stopped
-  /// Adds files to each checkpoint (config.json, a vocabulary). Called on rank 0 with its folder
-  /// before the checkpoint is in place, so that a killed run leaves no checkpoint without them.
+  /// Adds files to each checkpoint (config.json, a vocabulary). Called on rank 0 with the
+  /// checkpoint's folder before the checkpoint is in place, so that a killed run leaves no
+  /// checkpoint without them.
   std::function<void(const std::string& folder)> checkpoint_files = {};
 };
 

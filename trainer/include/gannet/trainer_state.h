@@ -1,4 +1,5 @@
-/// State of a Trainer run, and the requests that callbacks may make. Names follow Hugging Face.
+/// The state of a Trainer's run, and the requests that callbacks may make. Names follow Hugging
+/// Face.
 #pragma once
 
 #include <gannet/value.h>
@@ -11,29 +12,29 @@
 
 namespace gannet {
 
-/// Numbers by name, of an evaluation or a log.
+/// The numbers of an evaluation or a log, by name.
 using Metrics = std::map<std::string, double>;
 
-/// As stored in trainer_state.json. The same on every rank.
+/// The state as stored in trainer_state.json. The same on every rank.
 struct TrainerState {
-  double epoch = 0;         ///< passes so far, with the part of the current one
+  double epoch = 0;         ///< passes so far, including the done part of the current one
   int64_t global_step = 0;  ///< updates so far, skipped ones included
   int64_t max_steps = 0;
   int64_t num_train_epochs = 0;
-  int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;  ///< fractions resolved
-  int64_t train_batch_size = 0;                               ///< of one rank's micro-batch
-  std::vector<Dict> log_history;                              ///< without times, so that a resumed run has the same
+  int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;  ///< in updates; fractions are resolved
+  int64_t train_batch_size = 0;                               ///< size of one rank's micro-batch
+  std::vector<Dict> log_history;                              ///< without times, so that a resumed run has the same history
   std::optional<double> best_metric;
   std::optional<int64_t> best_global_step;
-  std::string best_model_checkpoint;  ///< "" before the first
+  std::string best_model_checkpoint;  ///< "" before the first evaluation
   bool is_world_process_zero = true, is_local_process_zero = true;
 
   Dict to_dict() const;
   static TrainerState from_dict(const Dict& values);
 };
 
-/// Actions to take next. The Trainer sets the first three by its strategies; a callback may change
-/// any.
+/// The actions to take next. The Trainer sets the first three by its strategies; a callback may
+/// change any of them.
 struct TrainerControl {
   bool should_log = false, should_evaluate = false, should_save = false;
   bool should_epoch_stop = false;     ///< the epoch ends after this update

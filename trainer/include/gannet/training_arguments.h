@@ -3,9 +3,9 @@
 ///   auto arguments = gannet::parse_training_arguments(argc, argv);     // --output_dir out --learning_rate 3e-4 ...
 ///   gannet::TrainingArguments arguments{.output_dir = "out", .learning_rate = 3e-4, .deepspeed = "ds_config.json"};
 ///
-/// One table (trainer/argument_rows.cpp) has a row for each argument: range, meaning, and whether
-/// it works, is refused or has no effect. The parser, --help, argument files, completion and
-/// docs/training_arguments.md are derived from it.
+/// One table (trainer/argument_rows.cpp) has a row for each argument: its range, its meaning, and
+/// whether it works, is refused or has no effect. The parser, --help, argument files, completion
+/// and docs/training_arguments.md are derived from it.
 #pragma once
 
 #include <gannet/stop.h>
@@ -134,7 +134,7 @@ struct TrainingArguments {
   bool do_train = false;
   bool do_eval = false;
   bool do_predict = false;
-  std::string resume_from_checkpoint = "";  ///< the path of a checkpoint-N, or "last": the newest, else a fresh start
+  std::string resume_from_checkpoint = "";  ///< the path of a checkpoint-N, or "last": the newest one, or else a fresh start
   int64_t local_rank = -1;
 
   // Arguments of transformers' example scripts.
@@ -144,18 +144,18 @@ struct TrainingArguments {
   // Specific to Gannet.
   std::optional<double> ema_decay = {};
 
-  // From older commands: "apex" maps fp16 to the config's amp section, with this level.
+  // For older commands: "apex" maps fp16 to the config's amp section, with this level.
   std::string fp16_backend = "";
   std::string fp16_opt_level = "";
 
-  /// Names of arguments that were given, even at their defaults. A command line, a file and a
-  /// dictionary fill this in; a program that fills this struct may do so. Such an argument
-  /// conflicts with any other value in the config; one that is not named here conflicts only if it
-  /// differs from its default.
+  /// Names of the arguments that were given, even if they have their default values. A command
+  /// line, a file and a dictionary fill this in; a program that fills this struct may do so too. An
+  /// argument named here conflicts with any different value in the config; one that is not named
+  /// conflicts only if it differs from its default.
   std::vector<std::string> given = {};
 
-  // Not arguments: set by parse_training_arguments.
-  Dict config_overrides = {};                    ///< from --set, merged over the config
+  // The following are not arguments; parse_training_arguments sets them.
+  Dict config_overrides = {};                    ///< from --set; merged over the config
   std::shared_ptr<const StopSignals> stop = {};  ///< null: signals end the process as they would without a Trainer
 
   /// Throws Error(kArgument) or Error(kUnsupported) that lists every mistake: values out of range, refused arguments, strategies
@@ -163,36 +163,37 @@ struct TrainingArguments {
   void check() const;
   /// Arguments that differ from their defaults, by name.
   Dict changed() const;
-  /// The same plus those in `given`; fill_auto compares them with the config.
+  /// The same, and also the arguments in `given`; fill_auto compares them with the config.
   Dict given_values() const;
-  /// For gannet::from_pretrained<Gpt>("folder", arguments), which builds the model for the run's
-  /// config.
+  /// Used by gannet::from_pretrained<Gpt>("folder", arguments), which builds the model for the
+  /// run's config.
   operator PretrainedOptions() const;
 };
 
 struct ParseOptions {
-  /// The program's own options, such as "--text". They and their values, up to the next option,
-  /// stay in argv.
+  /// The program's own options, such as "--text". They stay in argv with their values, which extend
+  /// to the next option.
   std::vector<std::string> leave = {};
-  /// SIGTERM and SIGUSR1 end training after a checkpoint (gannet/stop.h).
+  /// Whether SIGTERM and SIGUSR1 end training after a checkpoint (gannet/stop.h).
   bool handle_signals = true;
 };
 
 /// Takes the arguments out of the command line: `--name value`, `--name=value`, `--flag`,
 /// `--no_flag`; dashes and underscores are equivalent. `--arguments FILE` (or a first word that
-/// ends in .json, .yaml or .yml) reads a file; the command line takes precedence.
-/// `--deepspeed FILE` and `--set key=value` are those of take_config_arguments. `--help` and
-/// `--completion bash` print and end the process. Throws Error(kArgument) that lists all mistakes,
-/// with suggestions for unknown names.
+/// ends in .json, .yaml or .yml) reads a file; the command line takes precedence. `--deepspeed
+/// FILE` and `--set key=value` are those of take_config_arguments. `--help` and `--completion bash`
+/// print and end the process. Throws an Error(kArgument) that lists all mistakes, with suggestions
+/// for unknown names.
 TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOptions& options = {});
-/// The same from a dictionary or a JSON or YAML file.
+/// The same, from a dictionary or from a JSON or YAML file.
 TrainingArguments training_arguments_from(const Dict& values);
 TrainingArguments training_arguments_from_file(const std::string& path);
 
-/// Arguments from a file for gannet::fill_auto, under their current names; older spellings are
-/// converted. Mistakes are those of training_arguments_from_file, except that two things are only
-/// notes: an argument that the Trainer refuses, since a program with its own loop may accept it,
-/// and the model and data arguments that transformers' example scripts read from the same file.
+/// Reads the arguments in a file for gannet::fill_auto, under their current names; older spellings
+/// are converted. The mistakes it reports are those of training_arguments_from_file, except that
+/// two things are only notes: an argument that the Trainer refuses, since a program with its own
+/// loop may accept it, and the model and data arguments that transformers' example scripts read
+/// from the same file.
 struct GivenArguments {
   Dict values;
   std::vector<std::string> notes;

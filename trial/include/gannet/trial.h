@@ -1,5 +1,5 @@
 /// A trial: a program that defines how one batch is trained and evaluated, and leaves the loop, the
-/// averages of its metrics, checkpoints and resume to the library. The interface is that of
+/// averages of its metrics, checkpoints and resumes to the library. The interface is that of
 /// Determined's DeepSpeedTrial.
 ///
 ///   class MyTrial : public gannet::Trial<> {
@@ -28,8 +28,8 @@
 ///
 ///   gannet run --num_procs 2 ./my_trial --hparams hparams.yaml --hparam lr=1e-3 --max_length "3 epochs"
 ///
-/// A batch of the trial is an update: train_batch is called gradient_accumulation_steps times for
-/// it, once per micro-batch. See docs/trials.md.
+/// One batch of the trial is one update: train_batch is called gradient_accumulation_steps times
+/// for it, once per micro-batch. See docs/trials.md.
 #pragma once
 
 #include <gannet/gannet.h>
@@ -54,23 +54,24 @@ class Trial : public TrialBase {
   using Iterator = BatchIterator<Batch>;
   using ValidationIterator = BatchIterator<ValidationBatch>;
 
-  /// Called once, after the constructor. make_loader with context.loader_options() gives each rank its share.
+  /// Called once, after the constructor. make_loader with context.loader_options() gives each rank
+  /// its share.
   virtual Loader build_training_data_loader() = 0;
-  /// Null: the trial has no validation.
+  /// Returns null if the trial has no validation.
   virtual ValidationLoader build_validation_data_loader() { return nullptr; }
 
-  /// Trains one micro-batch: draw, forward, backward, step. Returns the loss, or metrics by name.
-  /// `epoch` and `batch` count from 0.
+  /// Trains one micro-batch: draws it, and runs forward, backward and step. Returns the loss, or
+  /// metrics by name. `epoch` and `batch` count from 0.
   virtual BatchMetrics train_batch(Iterator& iterator, int64_t epoch, int64_t batch) = 0;
-  /// Evaluates one batch of the validation loader, without gradients, with all engines in
-  /// evaluation mode. A rank without data repeats its last batch, which does not count.
+  /// Evaluates one batch of the validation loader, without gradients and with all engines in
+  /// evaluation mode. A rank that has no data left repeats its last batch, which does not count.
   virtual BatchMetrics evaluate_batch(ValidationIterator& iterator, int64_t batch) {
     (void)iterator, (void)batch;
     detail::fail_without_evaluation();
   }
-  /// Replaces evaluate_batch: returns the metrics of this rank's whole loader. They are averaged
-  /// over ranks, weighted by of_samples(). All ranks must make the same collective calls, as in any
-  /// loop over a loader.
+  /// Replaces evaluate_batch: returns the metrics over this rank's whole loader. They are averaged
+  /// over the ranks, weighted by of_samples(). All ranks must make the same collective calls, as in
+  /// any loop over a loader.
   virtual BatchMetrics evaluate_full_dataset(DataLoader<ValidationBatch>& loader) {
     (void)loader;
     has_full_evaluation_ = false;
@@ -129,7 +130,7 @@ class Trial : public TrialBase {
     BatchMetrics metrics = evaluate_batch(evaluating_, batch);
     return {std::move(metrics), evaluating_.drawn_};
   }
-  // Every validation sees the same epoch of the loader, also after a resume.
+  // Every validation sees the same epoch of the loader, after a resume as well.
   void rewind_validation() {
     if (validation_->sized()) validation_->set_epoch(0);
   }
@@ -151,15 +152,16 @@ TrialResult run_trial(const char* type, const MakeTrial& make, TrialSettings set
 int run_trial(const char* type, const MakeTrial& make, int argc, char** argv, const TrialOptions& options);
 }  // namespace detail
 
-/// Runs a trial to its end, or resumes it where its output folder has checkpoints. Every rank calls it. Throws gannet::Error.
+/// Runs a trial to its end; resumes it if its output folder has checkpoints. Every rank calls it.
+/// Throws gannet::Error.
 template <class T>
 TrialResult run_trial(TrialSettings settings) {
   return detail::run_trial(
       typeid(T).name(), [](TrialContext& context) { return std::make_unique<T>(context); }, std::move(settings));
 }
 
-/// The same for a main function: settings come from the command line, errors go to stderr. Returns
-/// the exit code: 0, kStoppedExitCode after a signal, or that of the error.
+/// The same for a main function: the settings come from the command line, and errors go to stderr.
+/// Returns the exit code: 0, kStoppedExitCode after a signal, or the error's own.
 template <class T>
 int run_trial(int argc, char** argv, const TrialOptions& options = {}) {
   return detail::run_trial(

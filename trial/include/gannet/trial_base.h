@@ -36,11 +36,11 @@ std::optional<double> samples_of_batch(const Batch& batch) {
   }
 }
 
-// Batches and samples that one call drew from its iterator.
+// The batches and samples that one call drew from its iterator.
 struct Drawn {
   int64_t batches = 0;
-  std::optional<double> samples = 0;  // nullopt: unknown for a batch
-  bool counts = true;                 // false: this rank was out of data, and ran its last batch again
+  std::optional<double> samples = 0;  // nullopt if it is unknown for one of the batches
+  bool counts = true;                 // false if this rank was out of data, and ran its last batch again
 };
 
 [[noreturn]] void fail_unread_validation();
@@ -53,7 +53,7 @@ struct Drawn {
 template <class Batch>
 class BatchIterator {
  public:
-  /// The next batch; it lives until the one after it is asked for.
+  /// Returns the next batch, which lives until the batch after it is asked for.
   Batch& next() {
     Batch& batch = draw_();
     ++drawn_.batches;
@@ -79,7 +79,7 @@ class TrialBase {
   friend class Trial;
   struct Opened {
     std::shared_ptr<ResumableLoader> loader;
-    std::optional<int64_t> micro_batches;  // of an epoch; nullopt: a stream
+    std::optional<int64_t> micro_batches;  // micro-batches of an epoch; nullopt for a stream
     LoaderOptions options;
   };
   struct Called {
@@ -89,12 +89,13 @@ class TrialBase {
   virtual std::optional<Opened> open_training() = 0;
   virtual std::optional<Opened> open_validation() = 0;
   virtual Called call_train_batch(int64_t epoch, int64_t batch) = 0;
-  // Validation: the whole dataset at once if the trial implements that, else begin_validation() and
-  // one batch at a time while any rank has one. The ranks agree through `engine`.
+  // Validation: the whole dataset at once if the trial implements that; otherwise
+  // begin_validation() and then one batch at a time, as long as any rank has one. The ranks agree
+  // through `engine`.
   virtual std::optional<BatchMetrics> call_evaluate_full_dataset() = 0;
   virtual void begin_validation(EngineBase& engine) = 0;
   virtual bool prepare_validation_batch() = 0;
-  virtual bool has_validation_data() const = 0;  // false: the prepared batch is a repeated one
+  virtual bool has_validation_data() const = 0;  // false if the prepared batch is a repeated one
   virtual Called call_evaluate_batch(int64_t batch) = 0;
 };
 

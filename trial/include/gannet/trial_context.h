@@ -1,4 +1,4 @@
-/// Context of a trial: its hyperparameters, the ranks, and the registration of engines and
+/// The context of a trial: its hyperparameters, the ranks, and the registration of engines and
 /// reducers.
 ///
 ///   explicit MyTrial(gannet::TrialContext& context) : context_(context) {
@@ -10,8 +10,8 @@
 ///   }
 ///
 /// The process group exists before the trial is constructed. A registered engine is switched
-/// between training and evaluation mode, saved and restored, including its optimizer and schedule.
-/// A trial may register several, with equal micro-batch size and accumulation.
+/// between training and evaluation mode, and is saved and restored with its optimizer and schedule.
+/// A trial may register several engines, which must have equal micro-batch size and accumulation.
 #pragma once
 
 #include <gannet/gannet.h>
@@ -29,7 +29,7 @@
 
 namespace gannet {
 
-/// Returns the config from a path, JSON text or a dictionary, with `arguments` merged over it
+/// Makes a config from a path, JSON text or a dictionary, with `arguments` merged over it
 /// recursively.
 Config overwrite_deepspeed_config(const Value& base, const Dict& arguments);
 
@@ -38,8 +38,8 @@ struct ShareOfSamples {
   loading::Source source;
   int64_t samples;
 };
-// Samples rank, rank + ranks, ... of a dataset with random access; a stream unchanged, with samples
-// -1.
+// The samples rank, rank + ranks, ... of a dataset with random access; for a stream, the stream
+// unchanged, and -1 as the number of samples.
 ShareOfSamples validation_share(loading::Source source, int64_t rank, int64_t ranks);
 }  // namespace detail
 
@@ -55,14 +55,14 @@ class TrialContext {
     return settings_.hparams.get<T>(name);
   }
   /// Applies overwrite_deepspeed_config to the hyperparameters deepspeed_config and
-  /// overwrite_deepspeed_args, which combine a file, --hparam, --deepspeed_config and --set.
+  /// overwrite_deepspeed_args, which combine a file, --hparam, --deepspeed_config and --set. Throws
   /// Error(kArgument) if none of them gives a config.
   Config deepspeed_config() const;
 
   // ---- engines
   /// Registers an engine and returns it. The first one determines the number of micro-batches in a
-  /// batch and the device of batches. `name` is its folder in checkpoints; default: "engine", then
-  /// "engine_1" ...
+  /// batch and the device of the batches. `name` is the engine's folder in checkpoints; the default
+  /// is "engine", then "engine_1" ...
   template <class Model>
   std::shared_ptr<Engine<Model>> wrap_model_engine(std::shared_ptr<Engine<Model>> engine, const std::string& name = "") {
     add_engine(engine, name);
@@ -77,17 +77,17 @@ class TrialContext {
     return gannet::to_device(std::move(batch), device());
   }
   at::Device device() const;
-  /// Makes train_batch run once per batch; it accumulates gradients itself.
+  /// Makes train_batch run once per batch; it must then accumulate gradients itself.
   void disable_auto_grad_accumulation() { accumulates_ = false; }
   /// Allows a training loader that does not distribute its samples over the ranks.
   void disable_dataset_reproducibility_checks() { checks_loader_ = false; }
 
   // ---- loaders
-  LoaderOptions loader_options() const;             ///< of the training loader: batch size, shuffling, this rank's share, device
-  LoaderOptions validation_loader_options() const;  ///< the same in the order of the dataset, with no sample dropped
-  /// Loader of this rank's share of a dataset, in which each sample occurs once over all ranks;
-  /// plain loaders repeat the first samples to give every rank the same number. Error(kArgument)
-  /// for fewer samples than ranks.
+  LoaderOptions loader_options() const;             ///< for the training loader: batch size, shuffling, this rank's share, device
+  LoaderOptions validation_loader_options() const;  ///< the same, but in the order of the dataset and with no sample dropped
+  /// Makes a loader of this rank's share of a dataset, in which each sample occurs once over all
+  /// ranks, whereas plain loaders repeat the first samples to give every rank the same number.
+  /// Throws Error(kArgument) if there are fewer samples than ranks.
   template <class Batch = Example>
   std::shared_ptr<DataLoader<Batch>> make_validation_loader(const Dataset<Batch>& dataset,
                                                             const Collate<Batch>& collate = {}) const {
@@ -105,25 +105,26 @@ class TrialContext {
     add_reducer(reducer, name, use);
     return reducer;
   }
-  /// Without a name, the function returns a dictionary; each of its numbers is a metric.
+  /// Without a name, the function must return a dictionary; each of its numbers is a metric.
   std::shared_ptr<FunctionReducer> wrap_reducer(std::function<Value(const List& values)> function, const std::string& name = "",
                                                 ReducerUse use = {});
 
   // ---- progress
-  /// In train_batch: whether the current batch is the first or the last of an epoch. Always false
-  /// for a stream without --epoch_length.
+  /// Whether train_batch's current batch is the first or the last of an epoch. Always false for a
+  /// stream without --epoch_length.
   bool is_epoch_start() const { return is_epoch_start_; }
   bool is_epoch_end() const { return is_epoch_end_; }
-  int64_t current_train_batch() const { return batch_; }  ///< as the argument of train_batch
+  int64_t current_train_batch() const { return batch_; }  ///< the same as the argument of train_batch
   int64_t current_train_epoch() const { return epoch_; }
-  int64_t get_initial_batch() const { return initial_batch_; }  ///< the first one of this process; above 0 after a resume
-  /// The trial ends after this batch, with a last validation and a checkpoint. One rank's request is enough.
+  int64_t get_initial_batch() const { return initial_batch_; }  ///< the first batch of this process; above 0 after a resume
+  /// Makes the trial end after this batch, with a last validation and a checkpoint. One rank's
+  /// request is enough.
   void set_stop_requested(bool requested = true) { stop_requested_ = requested; }
   bool get_stop_requested() const { return stop_requested_; }
 
-  int64_t get_train_micro_batch_size_per_gpu() const;  ///< samples in a micro-batch of one rank
-  int64_t get_num_micro_batches_per_slot() const;      ///< calls of train_batch in a batch
-  int64_t get_global_batch_size() const;               ///< samples in a batch of all ranks
+  int64_t get_train_micro_batch_size_per_gpu() const;  ///< number of samples in a micro-batch of one rank
+  int64_t get_num_micro_batches_per_slot() const;      ///< number of calls of train_batch in a batch
+  int64_t get_global_batch_size() const;               ///< number of samples in a batch of all ranks
   int64_t get_trial_seed() const { return settings_.seed; }
   const std::string& get_output_dir() const { return settings_.output_dir; }
   const std::shared_ptr<ProcessGroup>& distributed() const { return world_; }

@@ -1,21 +1,21 @@
 /// Metrics of a trial: numbers per batch, and reducers for metrics that are not means over batches.
 ///
-///   return {{"loss", loss}, {"accuracy", correct / total}};   // of train_batch and evaluate_batch
+///   return {{"loss", loss}, {"accuracy", correct / total}};   // in train_batch and evaluate_batch
 ///   return loss;                                              // the same as {{"loss", loss}}
 ///   return gannet::BatchMetrics{{"loss", loss}}.of_samples(12);
 ///
 /// Metrics are averaged over batches and ranks, weighted by samples. The number of samples is known
-/// if the batch is a tensor, or has a tensor `data` or a `samples()`; of_samples() sets it for all
-/// others. Without a number every batch has weight 1.
+/// if the batch is a tensor, or has a tensor `data` or a `samples()`; for all other batches,
+/// of_samples() sets it. Without a number of samples every batch has weight 1.
 ///
-/// A reducer collects values on each rank, and combines the parts of all ranks into one number or a
-/// dictionary of numbers:
+/// A reducer collects values on each rank, and then combines those of all ranks into one number or
+/// a dictionary of numbers:
 ///
 ///   struct F1 : gannet::MetricReducer {
 ///     void update(const at::Tensor& guess, const at::Tensor& truth) { ... }                  // by train_batch, evaluate_batch
 ///     void reset() override { hits = misses = 0; }
-///     gannet::Value per_slot_reduce() override { return gannet::List{hits, misses}; }        // of this rank
-///     gannet::Value cross_slot_reduce(const gannet::List& slots) override { ... }            // of all, by rank
+///     gannet::Value per_slot_reduce() override { return gannet::List{hits, misses}; }        // the values of this rank
+///     gannet::Value cross_slot_reduce(const gannet::List& slots) override { ... }            // the values of all, by rank
 ///     double hits = 0, misses = 0;
 ///   };
 ///   f1_ = context.wrap_reducer(std::make_shared<F1>(), "f1");
@@ -55,12 +55,12 @@ class MetricValue {
 /// The metrics of one call of train_batch or evaluate_batch.
 class BatchMetrics {
  public:
-  BatchMetrics() = default;  ///< none, which is an error of the trial
+  BatchMetrics() = default;  ///< no metrics, which is an error of the trial
   BatchMetrics(const at::Tensor& loss) : values_{{"loss", loss}} {}
   BatchMetrics(std::initializer_list<std::pair<const std::string, MetricValue>> values) : values_(values) {}
   BatchMetrics(std::map<std::string, MetricValue> values) : values_(std::move(values)) {}
 
-  /// Sets the number of samples that the metrics are the mean of.
+  /// Sets the number of samples over which the metrics are means.
   BatchMetrics& of_samples(double samples) {
     samples_ = samples;
     return *this;
@@ -78,7 +78,7 @@ class BatchMetrics {
 using TrialMetrics = std::map<std::string, double>;
 
 /// See the top of the file. A slot is a rank. reset() is called at the start of each period: a
-/// training period ends with a report, a validation period with the last batch.
+/// training period ends with a report, a validation period with its last batch.
 class MetricReducer {
  public:
   virtual ~MetricReducer() = default;
@@ -86,13 +86,13 @@ class MetricReducer {
   virtual Value per_slot_reduce() = 0;
   /// Called on every rank with the same values: a number, or a dictionary of numbers.
   virtual Value cross_slot_reduce(const List& per_slot) = 0;
-  /// This rank's state for a checkpoint within a period. Null: no state, so that a resume loses the
-  /// values since the last report, which is logged.
+  /// This rank's state for a checkpoint within a period. Null means that there is no state; a
+  /// resumed run then loses the values since the last report, and logs that.
   virtual Value save() const { return {}; }
   virtual void load(const Value&) {}
 };
 
-/// Collects values and reduces those of all ranks, concatenated, with a function.
+/// Collects values, and applies a function to the concatenated values of all ranks.
 class FunctionReducer : public MetricReducer {
  public:
   explicit FunctionReducer(std::function<Value(const List& values)> function) : function_(std::move(function)) {}
@@ -108,7 +108,7 @@ class FunctionReducer : public MetricReducer {
   List values_;
 };
 
-/// In which phases a reducer takes part.
+/// The phases in which a reducer takes part.
 struct ReducerUse {
   bool for_training = true, for_validation = true;
 };

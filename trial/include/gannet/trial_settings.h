@@ -1,4 +1,4 @@
-/// Settings of a trial: its length, periods and outputs. run_trial reads them from the command
+/// The settings of a trial: its length, periods and outputs. run_trial reads them from the command
 /// line.
 #pragma once
 
@@ -14,7 +14,8 @@ namespace gannet {
 
 class StopSignals;
 
-/// "100", "100 batches", "3 epochs". A batch is an update: gradient_accumulation_steps calls of train_batch.
+/// A length such as "100", "100 batches" or "3 epochs". A batch is an update:
+/// gradient_accumulation_steps calls of train_batch.
 struct TrialLength {
   enum class Unit { kBatches, kEpochs };
   int64_t count = 0;  ///< 0: not given
@@ -22,7 +23,8 @@ struct TrialLength {
 
   static TrialLength batches(int64_t count) { return {count, Unit::kBatches}; }
   static TrialLength epochs(int64_t count) { return {count, Unit::kEpochs}; }
-  /// Error(kArgument), starting with `name`, if the text is not a length above 0.
+  /// Throws Error(kArgument), with a text that starts with `name`, if `text` is not a length above
+  /// 0.
   static TrialLength parse(const std::string& text, const std::string& name);
   explicit operator bool() const { return count > 0; }
   std::string to_string() const;
@@ -35,25 +37,25 @@ struct TrialSettings {
   TrialLength validation_period = {};   ///< default: an epoch, where its length is known; there is always one at the end
   TrialLength checkpoint_period = {};   ///< default: only at each best validation and at the end
   int64_t report_period = 100;          ///< batches between two reports of the training metrics
-  int64_t epoch_length = 0;             ///< batches that count as an epoch; 0: those of the loader, and a stream has no epochs
+  int64_t epoch_length = 0;             ///< batches that count as an epoch; 0: those of the loader; a stream then has no epochs
   std::string output_dir = "trial_output";
-  std::string metric = {};        ///< of validation, selects the best checkpoint; default: "loss" or "validation_loss"
-  bool smaller_is_better = true;  ///< of that metric
-  int64_t seed = 0;  ///< of LibTorch's generators: `seed` in the constructor, from then on seed + 1 + data parallel rank
-  int64_t keep_checkpoints = 0;            ///< newest ones to keep, plus the best one; 0: all
-  bool allow_changed_hparams = false;      ///< resume although hyperparameters differ from those of the checkpoint
+  std::string metric = {};        ///< validation metric that selects the best checkpoint; default: "loss" or "validation_loss"
+  bool smaller_is_better = true;  ///< whether smaller values of that metric are better
+  int64_t seed = 0;  ///< for LibTorch's generators: `seed` in the constructor, from then on seed + 1 + data parallel rank
+  int64_t keep_checkpoints = 0;            ///< number of newest checkpoints to keep, plus the best one; 0: all
+  bool allow_changed_hparams = false;      ///< whether to resume even if hyperparameters differ from those of the checkpoint
   std::shared_ptr<StopSignals> stop = {};  ///< after a signal the trial saves, and ends with kStoppedExitCode
-  /// Throws Error(kArgument) that lists every value out of range.
+  /// Throws an Error(kArgument) that lists every value out of range.
   void check() const;
 };
 
-/// Options of a program besides its Trial.
+/// The options of a program besides its Trial.
 struct TrialOptions {
-  /// Defaults of the hyperparameters. If there are any, a name that is neither here nor in the file
-  /// is an error, and so is a value of another type.
+  /// The defaults of the hyperparameters. If there are any, a name that is neither here nor in the
+  /// file is an error, and so is a value of a different type.
   Dict hparams = {};
   TrialSettings settings = {};  ///< defaults of the settings
-  bool handle_signals = true;   ///< make the StopSignals
+  bool handle_signals = true;   ///< whether to make the StopSignals
 };
 
 /// Reads the command line; --help prints the arguments and ends the process.
@@ -61,12 +63,12 @@ TrialSettings parse_trial_settings(int& argc, char** argv, const TrialOptions& o
 
 /// How a trial ended.
 struct TrialResult {
-  int64_t batches = 0;  ///< trained, including those before a resume
+  int64_t batches = 0;  ///< batches trained, including those before a resume
   std::optional<double> best_metric;
   int64_t best_batch = 0;    ///< the best validation came after this batch
-  bool stopped = false;      ///< by a signal, after a checkpoint
-  bool ended_early = false;  ///< by set_stop_requested
-  int64_t resumed_at = 0;    ///< batches of the checkpoint; 0: a fresh start
+  bool stopped = false;      ///< whether it was stopped by a signal, after a checkpoint
+  bool ended_early = false;  ///< whether set_stop_requested ended it
+  int64_t resumed_at = 0;    ///< batches of the checkpoint it resumed from; 0: a fresh start
 };
 
 }  // namespace gannet

@@ -1,6 +1,6 @@
 /// DeepSpeed's transformer layer (its training kernel) as a module: self-attention and a
 /// feed-forward part with their norms and dropouts, and a hand-written backward. It keeps less for
-/// backward than the composition of LibTorch's operators, and dropout takes no memory: masks are
+/// backward than a composition of LibTorch's operators, and dropout takes no memory: masks are
 /// recomputed from each element's position.
 ///
 ///   gannet::nn::TransformerLayerConfig config;
@@ -11,8 +11,9 @@
 ///   gannet::nn::TransformerLayer layer(config);
 ///   y = layer(x, attention_mask);                        // [batch, words, hidden_size]
 ///
-/// On the CPU it is computed in fp32 (fp64 for fp64 parameters), whatever the dtype of x and the parameters; on other devices it
-/// is a composition of LibTorch's operators, with the same dropout: docs/transformer_layer.md.
+/// On the CPU it is computed in fp32 (in fp64 if the parameters are fp64), whatever the dtype of x;
+/// on other devices it is a composition of LibTorch's operators with the same dropout
+/// (docs/transformer_layer.md).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,36 +31,37 @@ namespace gannet::nn {
 
 /// The keys of DeepSpeedTransformerConfig, with its defaults; -1 is "not set".
 struct TransformerLayerConfig {
-  int64_t batch_size = -1;           ///< accepted: nothing is allocated ahead, so any batch fits
+  int64_t batch_size = -1;           ///< accepted, without effect: nothing is allocated in advance, so any batch fits
   int64_t hidden_size = -1;          ///< must be set; a multiple of heads
-  int64_t intermediate_size = -1;    ///< 4 * hidden_size where it is not set
+  int64_t intermediate_size = -1;    ///< not set: 4 * hidden_size
   int64_t heads = -1;                ///< must be set
-  double attn_dropout_ratio = -1;    ///< of attention's probabilities; not set: 0
-  double hidden_dropout_ratio = -1;  ///< of both branches before they are added; not set: 0
-  int64_t num_hidden_layers = -1;    ///< of the model, for adjust_init_range
+  double attn_dropout_ratio = -1;    ///< dropout of attention's probabilities; not set: 0
+  double hidden_dropout_ratio = -1;  ///< dropout of both branches before they are added; not set: 0
+  int64_t num_hidden_layers = -1;    ///< number of layers in the model, for adjust_init_range
   double initializer_range = -1;     ///< standard deviation of the weights; not set: 0.02
   double layer_norm_eps = 1e-12;
   int64_t local_rank = -1;
   int64_t seed = -1;  ///< seed of dropout, mixed with a draw from the default generator
-  bool fp16 = false;  ///< parameters are made in fp16
+  bool fp16 = false;  ///< creates the parameters in fp16
   bool pre_layer_norm = true;
   bool normalize_invertible = false;  ///< norms keep their output in place of their input
   bool gelu_checkpoint = false;       ///< GELU's output is recomputed in backward
   /// attn_ow and output_w are initialised with initializer_range / sqrt(2 * num_hidden_layers) if
   /// local_rank is 0, as in DeepSpeed.
   bool adjust_init_range = true;
-  bool attn_dropout_checkpoint = false;  ///< accepted: attention's probabilities are never kept
+  bool attn_dropout_checkpoint = false;  ///< accepted, without effect: attention's probabilities are never kept
   bool stochastic_mode = false;          ///< accepted, without effect
   bool huggingface = false;              ///< the older name of return_tuple
-  bool return_tuple = false;             ///< accepted: forward()'s result type is fixed in C++; forward_tuple() returns a tuple
+  bool return_tuple = false;             ///< accepted: C++ fixes the result type of forward(); forward_tuple() returns a tuple
   bool training = true;
   /// "erf", as in BERT, or "tanh", the approximation that DeepSpeed's CUDA kernel computes.
   std::string gelu = "erf";
-  /// Index of the layer in its model, a part of dropout's counter. Layers have different masks
-  /// without it as well.
+  /// Index of the layer in its model, which is part of dropout's counter. Layers have different
+  /// masks even if it is not set.
   int64_t layer_id = 0;
 
-  /// Unknown keys, wrong types and impossible values are an Error(kConfig) that names the key.
+  /// Throws Error(kConfig), which names the key, on unknown keys, wrong types and impossible
+  /// values.
   static TransformerLayerConfig from_dict(const Dict& dictionary);
   /// Reads JSON in UTF-8, or in UTF-16 as DeepSpeed's own reader expects it.
   static TransformerLayerConfig from_json_file(const std::string& path);
@@ -70,14 +72,16 @@ struct TransformerLayerConfig {
 
 class TransformerLayerImpl : public torch::nn::Cloneable<TransformerLayerImpl> {
  public:
-  /// `initial_weights` and `initial_biases`, as DeepSpeed's tests give them: of queries, keys, values, attention's output,
-  /// its norm, the intermediate part, the output, its norm. Either may be empty. They are copied.
+  /// `initial_weights` and `initial_biases` are copied. Each is empty or has eight tensors, in the
+  /// order of DeepSpeed's tests: queries, keys, values, attention's output and its norm, the
+  /// intermediate part, the output and its norm.
   explicit TransformerLayerImpl(const TransformerLayerConfig& config, const std::vector<at::Tensor>& initial_weights = {},
                                 const std::vector<at::Tensor>& initial_biases = {});
 
   /// hidden_states: [batch, words, hidden_size]. attention_mask: four dimensions that expand to
   /// [batch, heads, words, words], such as BERT's [batch, 1, 1, words]. Numbers are added to the
-  /// scores; with booleans, true marks the positions that may be attended to. It has no gradient.
+  /// scores; with booleans, true marks the positions that may be attended to. The mask gets no
+  /// gradient.
   at::Tensor forward(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
   std::tuple<at::Tensor> forward_tuple(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
 

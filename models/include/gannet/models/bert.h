@@ -1,4 +1,4 @@
-/// BERT (Devlin et al. 2019) with its head for masked words; names of Hugging Face's
+/// BERT (Devlin et al. 2019) with its head for masked words. It has the names of Hugging Face's
 /// BertForMaskedLM: bert.encoder.layer.0.attention.self.query.weight, cls.predictions.bias. The
 /// head's matrix is the word embedding.
 ///
@@ -6,7 +6,7 @@
 ///   at::Tensor logits = model->forward(tokens);                    // [B, T] int64 -> [B, T, vocabulary]
 ///   at::Tensor loss = model->forward(tokens, labels, mask);        // labels: the masked words, -100 elsewhere
 ///
-/// gannet/models/bert_classifier.h has BERT with a head for a class of each text.
+/// gannet/models/bert_classifier.h has BERT with a head that classifies whole texts.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@
 
 namespace gannet::models {
 
-/// Names and defaults of Hugging Face's BertConfig.
+/// The names and defaults of Hugging Face's BertConfig.
 struct BertConfig {
   int64_t vocab_size = 30522;
   int64_t hidden_size = 768;
@@ -39,10 +39,10 @@ struct BertConfig {
   int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
-  // For BertForSequenceClassification (bert_classifier.h):
-  int64_t num_labels = 2;          ///< from_pretrained: num_labels, else the names in id2label
-  std::string problem_type = "";   ///< regression, single_label_classification, multi_label_classification; empty: by labels
-  double classifier_dropout = -1;  ///< below 0: hidden_dropout_prob
+  // The following are for BertForSequenceClassification (bert_classifier.h).
+  int64_t num_labels = 2;          ///< with from_pretrained: num_labels, or else the number of names in id2label
+  std::string problem_type = "";   ///< regression, single_label_classification, multi_label_classification; empty: by the labels
+  double classifier_dropout = -1;  ///< below 0: the same as hidden_dropout_prob
 
   static BertConfig from(const ModelConfig& json);
 };
@@ -56,13 +56,14 @@ class BertImpl : public torch::nn::Module {
   explicit BertImpl(const BertConfig& config);
 
   at::Tensor forward(const at::Tensor& tokens) { return logits(tokens, {}); }
-  /// Mean cross entropy of the labels. mask: [B, T], 0 for padding; token_types: [B, T], 0 where not given.
+  /// Returns the mean cross entropy of the labels. mask: [B, T], 0 for padding; token_types: [B,
+  /// T], all 0 if not given.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {},
                      const std::optional<at::Tensor>& token_types = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask,
                     const std::optional<at::Tensor>& token_types = {});
-  /// All except the head: (tokens), (tokens, mask) or (tokens, mask, token_types) -> [B, T,
-  /// hidden_size].
+  /// All layers except the head; they map (tokens), (tokens, mask) or (tokens, mask, token_types)
+  /// to [B, T, hidden_size].
   std::vector<Layer> layers();
   PretrainedNames pretrained_names() const;
   const BertConfig& config() const { return config_; }
@@ -72,7 +73,7 @@ class BertImpl : public torch::nn::Module {
   std::shared_ptr<BertBody> body_;
   torch::nn::Linear transform_{nullptr};
   torch::nn::LayerNorm transform_norm_{nullptr};
-  at::Tensor bias_;  // [vocab_size]
+  at::Tensor bias_;  // shape [vocab_size]
 };
 TORCH_MODULE(Bert);
 

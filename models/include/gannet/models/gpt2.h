@@ -3,7 +3,7 @@
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::Gpt2>("gpt2-folder");
 ///   at::Tensor logits = model->forward(tokens);              // [B, T] int64 -> [B, T, vocabulary]
-///   at::Tensor loss = model->forward(tokens, labels);        // labels at their tokens, a label of -100 does not count
+///   at::Tensor loss = model->forward(tokens, labels);        // each label is at its own token; -100 does not count
 ///   auto texts = gannet::generate(model, prompts, {.max_new_tokens = 50});
 #pragma once
 
@@ -24,14 +24,14 @@
 
 namespace gannet::models {
 
-/// Names and defaults of Hugging Face's GPT2Config.
+/// The names and defaults of Hugging Face's GPT2Config.
 struct Gpt2Config {
   int64_t vocab_size = 50257;
   int64_t n_positions = 1024;
   int64_t n_embd = 768;
   int64_t n_layer = 12;
   int64_t n_head = 12;
-  int64_t n_inner = 0;  ///< 0: four times n_embd
+  int64_t n_inner = 0;  ///< 0 means four times n_embd
   std::string activation_function = "gelu_new";
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
@@ -55,12 +55,12 @@ class Gpt2Impl : public torch::nn::Module {
   explicit Gpt2Impl(const Gpt2Config& config);
 
   at::Tensor forward(const at::Tensor& tokens) { return logits(tokens, {}); }
-  /// Mean cross entropy of each token except the first, predicted by the logits before it. mask:
-  /// [B, T], 0 for padding.
+  /// Returns the mean cross entropy of each token except the first, which the logits before it
+  /// predict. mask: [B, T], 0 for padding.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask);
   at::Tensor next_logits(const GenerationInput& input, KvCache& cache);
-  /// All except the output layer: (tokens) or (tokens, mask) -> [B, T, n_embd].
+  /// All layers except the output layer; they map (tokens) or (tokens, mask) to [B, T, n_embd].
   std::vector<Layer> layers();
   int64_t positions() const { return config_.n_positions; }
   PretrainedNames pretrained_names() const;

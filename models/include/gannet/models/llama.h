@@ -1,9 +1,9 @@
 /// Llama (Touvron et al. 2023; Llama 2 and 3), and Qwen2 and Mistral, which are the same model with
-/// biases on query, key and value, or with a sliding window. Names of Hugging Face's
+/// biases on query, key and value, or with a sliding window. It has the names of Hugging Face's
 /// LlamaForCausalLM: model.layers.0.self_attn.q_proj.weight, lm_head.weight.
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::Llama>("Llama-3.2-1B", {.config = "ds_config.json"});
-///   at::Tensor loss = model->forward(tokens, labels);        // labels at their tokens, a label of -100 does not count
+///   at::Tensor loss = model->forward(tokens, labels);        // each label is at its own token; -100 does not count
 ///
 /// model_type in config.json selects the model: llama, qwen2 or mistral.
 #pragma once
@@ -28,34 +28,34 @@ namespace gannet::models {
 /// How query and key are rotated by their positions (Su et al. 2021).
 struct RopeConfig {
   double theta = 10000;
-  std::string type = "default";  ///< default, linear, llama3
-  double factor = 1;             ///< linear, llama3: ratio of the length of texts to the length trained on
-  // llama3: wavelengths above original / low_freq_factor are stretched by factor, those below
+  std::string type = "default";  ///< "default", "linear" or "llama3"
+  double factor = 1;             ///< for linear and llama3: ratio of the length of the texts to the length trained on
+  // For llama3: wavelengths above original / low_freq_factor are stretched by factor, those below
   // original / high_freq_factor are unchanged, and between them the stretch changes smoothly.
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_position_embeddings = 8192;
 };
 
-/// Names and defaults of Hugging Face's LlamaConfig, Qwen2Config and MistralConfig.
+/// The names and defaults of Hugging Face's LlamaConfig, Qwen2Config and MistralConfig.
 struct LlamaConfig {
   int64_t vocab_size = 32000;
   int64_t hidden_size = 4096;
   int64_t intermediate_size = 11008;
   int64_t num_hidden_layers = 32;
   int64_t num_attention_heads = 32;
-  int64_t num_key_value_heads = 0;  ///< 0: as many as num_attention_heads
-  int64_t head_dim = 0;             ///< 0: hidden_size / num_attention_heads
+  int64_t num_key_value_heads = 0;  ///< 0 means as many as num_attention_heads
+  int64_t head_dim = 0;             ///< 0 means hidden_size / num_attention_heads
   int64_t max_position_embeddings = 2048;
   std::string hidden_act = "silu";
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
   double attention_dropout = 0;
-  bool qkv_bias = false;  ///< Qwen2; with o_bias: Llama's attention_bias
+  bool qkv_bias = false;  ///< set for Qwen2; Llama's attention_bias sets this and o_bias
   bool o_bias = false;
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
-  std::vector<int64_t> sliding_windows;  ///< for each layer, the number of last tokens seen, itself included; 0, or empty: all
+  std::vector<int64_t> sliding_windows;  ///< per layer: number of last tokens a token sees, itself included; 0 or no entry: all
   RopeConfig rope;
 
   static LlamaConfig from(const ModelConfig& json);
@@ -73,12 +73,13 @@ class LlamaImpl : public torch::nn::Module {
   explicit LlamaImpl(const LlamaConfig& config);
 
   at::Tensor forward(const at::Tensor& tokens) { return logits(tokens, {}); }
-  /// Mean cross entropy of each token except the first, predicted by the logits before it. mask:
-  /// [B, T], 0 for padding.
+  /// Returns the mean cross entropy of each token except the first, which the logits before it
+  /// predict. mask: [B, T], 0 for padding.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask);
   at::Tensor next_logits(const GenerationInput& input, KvCache& cache);
-  /// All except the output layer: (tokens) or (tokens, mask) -> [B, T, hidden_size].
+  /// All layers except the output layer; they map (tokens) or (tokens, mask) to [B, T,
+  /// hidden_size].
   std::vector<Layer> layers();
   int64_t positions() const { return config_.max_position_embeddings; }
   PretrainedNames pretrained_names() const;

@@ -1,4 +1,5 @@
-// Host side of element-wise CUDA optimizers: selects the device and turns errors into sentences.
+// The host side of element-wise CUDA optimizers: selects the device and turns errors into
+// sentences.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,7 +8,7 @@
 #include <string>
 namespace gannet::rules {
 
-// Makes the device that holds `memory` the current one of this thread until the end of the scope.
+// Makes the device that holds `memory` this thread's current device until the end of the scope.
 // This is necessary because a null stream is the current device's, and a program may call step from
 // a thread that never selected a device.
 class DeviceOf {
@@ -50,8 +51,8 @@ inline void require_launched(cudaError_t status, int device) {
   throw sdk::Failure(status == cudaErrorMemoryAllocation ? GANNET_OUT_OF_MEMORY : GANNET_IO_ERROR, what);
 }
 
-// Implements update() of a CUDA optimizer: runs launch(args) on the device of the parameters;
-// launch returns the launch's status.
+// Implements update() of a CUDA optimizer: runs launch(args) on the device of the parameters.
+// `launch` returns the status of the kernel launch.
 template <class Launch>
 void update_on_device(const gannet_update_args& args, Launch&& launch) {
   if (args.numel == 0) return;

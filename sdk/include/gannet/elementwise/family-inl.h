@@ -2,14 +2,14 @@
 // once per target.
 GANNET_RULES_BEGIN
 
-// -1, 0 or 1; NaN for a NaN.
+// The sign of a number: -1, 0 or 1; NaN for a NaN.
 template <class V>
 GANNET_DEVICE V sign(V x) {
   using T = typename V::Number;
   return select(x > V(T(0)), V(T(1)), select(x < V(T(0)), V(T(-1)), x));
 }
 
-// A rule as a family of one.
+// Makes a family of a single rule.
 template <template <class> class Rule>
 struct FamilyOf {
   static constexpr const auto& kParams = Rule<float>::kParams;

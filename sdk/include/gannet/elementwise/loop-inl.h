@@ -1,6 +1,6 @@
 // The loop of element-wise rules on a CPU with SIMD: reads and unscales the gradient, applies the
-// rule, and writes parameter, states and low-precision copy, in one pass over memory. Compiled once
-// per SIMD target, by sdk_elementwise.hpp.
+// rule, and writes the parameter, the states and the low-precision copy, in one pass over memory.
+// Compiled once per SIMD target, by sdk_elementwise.hpp.
 //
 //   run_elementwise(rule, args, begin, end);      // elements [begin, end) of the range that args describes
 //
@@ -56,7 +56,7 @@ struct Lanes {
   friend HWY_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) { return Lanes(hn::MulAdd(a.lanes, b.lanes, c.lanes)); }
 };
 
-struct NoCopy {};  // type of `out` without a low-precision copy
+struct NoCopy {};  // type of `out` if there is no low-precision copy
 
 template <class Rule, class Grad, class Out>
 struct Pointers {
@@ -82,16 +82,17 @@ HWY_INLINE hn::Vec<D> update_lanes(D d, const Rule& rule, typename RuleNumber<Ru
   return param.lanes;
 }
 
-// Prefetches the lines that are kPrefetchBytes after [from, from + bytes). A pass of five streams
-// outruns the hardware's prefetchers. The distance is no multiple of 4096, so that no prefetch
-// waits for a store it does not depend on. Past the end of a buffer a prefetch does nothing.
+// Prefetches the cache lines that are kPrefetchBytes after [from, from + bytes), because a pass
+// over five streams outruns the hardware's prefetchers. The distance is not a multiple of 4096, so
+// no prefetch waits for a store that it does not depend on. Past the end of a buffer a prefetch
+// does nothing.
 inline constexpr size_t kPrefetchBytes = 3072;
 HWY_INLINE void prefetch(const void* from, size_t bytes) {
   for (size_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(static_cast<const char*>(from) + kPrefetchBytes + byte);
 }
 
 // From this many elements on, the copy is written past the caches, which could not hold it until it
-// is read; that saves reading its lines first.
+// is read; that saves reading its cache lines before writing them.
 inline constexpr uint64_t kStreamNumel = 1 << 22;
 
 template <class Rule, class Grad, class Out>

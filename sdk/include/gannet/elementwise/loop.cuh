@@ -1,11 +1,11 @@
 // The loop of element-wise rules on CUDA devices, the counterpart of loop-inl.h for CPUs: reads and
-// unscales the gradient, applies the rule, and writes parameter, states and low-precision copy, in
-// one pass over memory.
+// unscales the gradient, applies the rule, and writes the parameter, the states and the
+// low-precision copy, in one pass over memory.
 //
-//   return run_elementwise(rule, args);        // queues the kernel on args.stream; the launch's status
+//   return run_elementwise(rule, args);        // queues the kernel on args.stream; returns the status of the launch
 //
-// Plugins are compiled with -fmad=false and IEEE division and root, so that values are rounded
-// exactly where the rule says, and equal those of a CPU with fused multiply-add.
+// Plugins are compiled with -fmad=false and with IEEE division and square root, so that values are
+// rounded exactly where the rule says, and equal those of a CPU with fused multiply-add.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,7 +22,7 @@ namespace gannet::rules::cuda {
 
 #include <gannet/elementwise/scalar-inl.h>
 
-struct NoCopy {};  // type of `out` without a low-precision copy
+struct NoCopy {};  // type of `out` if there is no low-precision copy
 
 template <class Rule, class Grad, class Out>
 struct Pointers {
@@ -34,7 +34,7 @@ struct Pointers {
   Number* state[kStates > 0 ? kStates : 1];
 };
 
-// kWidth numbers that are read or written together, in accesses of at most 16 bytes.
+// A pack of kWidth numbers that are read or written together, in accesses of at most 16 bytes.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
   T at[kWidth];
@@ -55,7 +55,7 @@ GANNET_DEVICE float widen(__nv_bfloat16 value) { return __bfloat162float(value);
 GANNET_DEVICE void narrow(float value, __half& to) { to = __float2half_rn(value); }
 GANNET_DEVICE void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
 
-// Elements [i, i + kWidth). All loads come first: they are in flight together.
+// Updates elements [i, i + kWidth). All loads come first, so that they are in flight together.
 template <int kWidth, class Rule, class Grad, class Out, size_t... kState>
 GANNET_DEVICE void update_pack(const Rule& rule, typename RuleNumber<Rule>::type scale, const Pointers<Rule, Grad, Out>& at,
                                uint64_t i, std::index_sequence<kState...>) {
@@ -103,7 +103,8 @@ cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
   Pointers<Rule, Grad, Out> at{
       static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
   for (size_t s = 0; s < at.kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
-  // The engine's flat buffers are aligned; a caller that starts in the middle of one may not be.
+  // The engine's flat buffers are aligned; the memory of a caller that starts in the middle of one
+  // may not be.
   auto misaligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 != 0; };
   bool scalar = misaligned(at.param) || misaligned(at.grad) || misaligned(at.out);
   for (const Number* state : at.state) scalar = scalar || misaligned(state);

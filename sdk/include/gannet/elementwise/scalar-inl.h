@@ -1,8 +1,8 @@
-// Scalar<T>: one element in the arithmetic of a rule. No include guard: it is compiled for each
-// target of the plain loop, in the namespace of that target. See scalar.h.
+// Scalar<T>: one element, with the arithmetic of a rule. There is no include guard, because the
+// file is compiled for each target of the plain loop, in that target's namespace. See scalar.h.
 //
-// HIP's functions of these names come from a device library, and older versions of it lack newer
-// processors; the compiler's builtins are one instruction each.
+// HIP's own functions with these names come from a device library whose older versions do not
+// support newer processors; the compiler's builtins are one instruction each.
 
 template <class T>
 struct Scalar {
@@ -37,7 +37,7 @@ struct Scalar {
       return __builtin_sqrt(a.value);
 #endif
   }
-  // a * b + c, rounded once.
+  // Returns a * b + c, rounded once.
   friend GANNET_DEVICE Scalar fma(Scalar a, Scalar b, Scalar c) {
 #ifdef __CUDACC__
     return ::fma(a.value, b.value, c.value);

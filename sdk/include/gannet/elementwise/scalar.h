@@ -1,5 +1,5 @@
-// The numbers of a rule for plain loops and GPU kernels: one element. lanes-inl.h has the SIMD
-// version.
+// The numbers of a rule for plain loops and GPU kernels: one element at a time. lanes-inl.h has the
+// SIMD version.
 //
 //   const V root = sqrt(fma(a, b, c));
 #pragma once

@@ -1,4 +1,4 @@
-// CUDA: the file is read once, by nvcc.
+// The CUDA target: nvcc reads the file with the rules once.
 #include <gannet/elementwise/cuda.h>
 
 #include <gannet/elementwise/loop.cuh>

@@ -1,10 +1,10 @@
-// The targets of Highway: the compiled file is read once for each (foreach_target).
+// The targets of Highway: the file with the rules is read once for each of them (foreach_target).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE __BASE_FILE__
 #include <hwy/foreach_target.h>
 // Must come after foreach_target, as Highway requires.
 #ifndef GANNET_DEVICE
-#define GANNET_DEVICE HWY_INLINE  // lanes must not be passed in memory, nor by another target's rules
+#define GANNET_DEVICE HWY_INLINE  // lanes must not be passed in memory, nor to functions compiled for a different target
 #endif
 #include <gannet/elementwise/loop-inl.h>
 

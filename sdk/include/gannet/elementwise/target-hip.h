@@ -1,5 +1,5 @@
-// HIP target: the rules as device functions. The SDK has no loop for HIP; a plugin's kernel calls
-// the rules. One unit may include several files of rules.
+// The HIP target: the rules are device functions. The SDK has no loop for HIP; a plugin's kernel
+// calls the rules. One translation unit may include several files of rules.
 #pragma once
 #include <gannet/elementwise/scalar.h>
 

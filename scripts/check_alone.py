@@ -2,7 +2,7 @@
 """Compiles sources by themselves, as a build without unity and precompiled headers does: a file that relies on another one's
 includes fails.
 
-    scripts/check_alone.py BUILD                 six of the files that the last ten commits changed, by the newest commit's hash
+    scripts/check_alone.py BUILD                 six of the files that the newest commit changed, or all if there are fewer
     scripts/check_alone.py BUILD FILE...         these
 """
 import hashlib
@@ -16,17 +16,19 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = {"core": "gannet_core", "tools": "gannet_tools", "trainer": "gannet_trainer", "models": "gannet_models"}
 # Without LibTorch's folder of includes, or in programs with flags of their own.
-ELSEWHERE = re.compile(r"core/base/(log|format|error|text|first_bytes|machine_memory|call_record)\.cpp|_kernels\.cpp|"
+ELSEWHERE = re.compile(r"core/base/(log|format|error|text|first_bytes|machine_memory|call_record|parallel)\.cpp|_kernels\.cpp|"
+                       r"core/plugin/(open|search)\.cpp|"
                        r"tools/(launch|kit|cli/(front|kit))")
 
 
 def changed():
-    log = subprocess.run(["git", "log", "-10", "--name-only", "--format=", "--diff-filter=d"], cwd=ROOT, check=True,
-                         capture_output=True, text=True).stdout.split()
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    files = {name for name in log if name.endswith(".cpp") and name.split("/")[0] in FOLDERS and (ROOT / name).is_file()
+    """At most six of the files that the newest commit changed, by its hash."""
+    def git(*arguments):
+        return subprocess.run(["git", "-c", "safe.directory=*", *arguments], cwd=ROOT, capture_output=True, text=True).stdout
+    names = git("diff", "--name-only", "--diff-filter=d", "HEAD~1", "HEAD").split()
+    files = {name for name in names if name.endswith(".cpp") and name.split("/")[0] in FOLDERS and (ROOT / name).is_file()
              and not ELSEWHERE.search(name)}
-    return sorted(files, key=lambda name: hashlib.sha256((head + name).encode()).digest())[:6]
+    return sorted(files, key=lambda name: hashlib.sha256((git("rev-parse", "HEAD") + name).encode()).digest())[:6]
 
 
 def flags_of(build, target):

@@ -8,7 +8,7 @@ format=$cache/clang-format/clang_format/data/bin/clang-format
 [ -x "$format" ] || { echo "format: $format is not there"; exit 77; }
 mode=(--dry-run -Werror)
 [ "${1:-}" != --fix ] || mode=(-i)
-git ls-files -z --cached --others --exclude-standard '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' |
+git -c safe.directory="*" ls-files -z --cached --others --exclude-standard '*.h' '*.hpp' '*.cpp' '*.cu' '*.cuh' |
   while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
   xargs -0 -n 40 -P "$(nproc)" "$format" "${mode[@]}" || { echo "format: scripts/check_format.sh --fix mends it"; exit 1; }
 echo "format: every source is in form"

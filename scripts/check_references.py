@@ -47,7 +47,7 @@ def words_of(files):
 
 
 def main():
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True,
+    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True,
                             capture_output=True, text=True).stdout.split("\n")
     files = {name for name in listed if name and (ROOT / name).is_file()}
     basenames = {pathlib.PurePosixPath(name).name for name in files}

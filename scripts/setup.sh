@@ -71,7 +71,8 @@ download() {
   exec 9>&-
 }
 download json "nlohmann-json==$json_version"
-[ "${1:-}" != --tests ] || download clang-format "clang-format==$format_version"
+# Without it the check of the format is skipped.
+[ "${1:-}" != --tests ] || (download clang-format "clang-format==$format_version") || echo "setup: no clang-format: scripts/check_format.sh will be skipped"
 # libtorch_cpu needs libcudart and libcupti to load, a few megabytes; nothing else of CUDA is downloaded.
 [ -n "${LIBTORCH_ROOT:-}" ] || download libtorch "torch==$torch_version" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
 

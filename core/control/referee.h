@@ -1,5 +1,5 @@
 // Rank 0's knowledge of all ranks' calls, and the verdicts that follow from it. Uses no sockets and
-// no clock: it is told of events with their times, and gives verdicts and reports.
+// no clock: it receives events with their times, and gives verdicts and reports.
 //
 //   Referee referee(2, {.report_every = seconds(10)});
 //   referee.group("world", {0, 1});

@@ -24,8 +24,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kTick{100};        // the longest delay of events that do not wake the service thread
-constexpr uint32_t kFewRanks = 64;        // up to this many ranks are told of each call of rank 0; more only with its beats
+constexpr milliseconds kTick{100};  // the longest delay of events that do not wake the service thread
+constexpr uint32_t kFewRanks = 64;  // up to this many ranks receive each call of rank 0; more receive calls only with its beats
 constexpr milliseconds kLongWait{1'000};  // waits longer than this are reported to rank 0
 constexpr milliseconds kConnect{30'000};
 constexpr milliseconds kAbort{300};  // from the verdict to the abort of the collectives in flight

@@ -69,7 +69,7 @@ constexpr std::array<CallRow, static_cast<size_t>(Call::kCount)> kRows{{
     {Call::kGatheredParameters, "zero::GatheredParameters", kNothing},
     {Call::kGatheredParametersToWrite, "zero::GatheredParameters with write_from",
      states({kBatchRuns, kEvaluationWeights, kBetweenPasses})},
-    {Call::kSwapOptimizer, "swap_optimizer", kUnusable | states({kEvaluationWeights, kBetweenPasses})},
+    {Call::kSwapOptimizer, "swap_optimizer", kBackwards | states({kBetweenPasses})},
     {Call::kFullFp32Parameter, "full_fp32_parameter", kNothing},
     {Call::kFullGradient, "full_gradient", kNothing},
     {Call::kFullOptimizerState, "full_optimizer_state", kNothing},

@@ -43,9 +43,6 @@ void check_moment(EngineBase::Impl& impl) {
         ErrorCode::kUnsupported,
         "swap_optimizer() was called, and the program's own torch::optim::Optimizer steps the parameters: its states are its own",
         "name an optimizer in the config instead of passing one to initialize");
-  if (impl.groups.empty() || !impl.groups[0].optimizer)
-    throw Error(ErrorCode::kOrder, "swap_optimizer() was called, but there is no optimizer",
-                "add an \"optimizer\" block to the config");
   if (impl.progress.micro_in_step > 0 || impl.progress.holds_micro_batch() || impl.reducer->holds_sums())
     throw Error(ErrorCode::kOrder,
                 formatted("swap_optimizer() was called in the middle of step {}: {} of its {} micro-batches have ended{}",

@@ -15,7 +15,7 @@ namespace gannet {
 
 class GradientMark {
  public:
-  /// Makes the tensor anew at the first call, after the parameter's dtype has changed, and after
+  /// Makes a new tensor at the first call, after the parameter's dtype has changed, and after
   /// the program has replaced the tensor's memory.
   const at::Tensor& of(const at::Tensor& parameter, const std::string& name);
   /// Whether `grad` is the mark, or the detach() of it that zero_grad(false) stores before it

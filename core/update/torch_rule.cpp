@@ -36,8 +36,8 @@ class TorchRule {
     description.state_stride = sizeof(gannet_state_spec);
   }
 
-  // Takes the options of the program's param group, with the numeric ones replaced by the values that the
-// ranks have agreed on.
+  // Takes the options of the program's param group, with the numeric ones replaced by the values that
+  // the ranks have agreed on.
   void begin_step(const gannet_step_args& args) {
     auto set = options_.program->param_groups()[options_.group].options().clone();
     for (size_t i = 0; i < options_.type.numbers.size(); ++i) options_.type.numbers[i].in(*set) = args.hyper[i];

@@ -27,7 +27,7 @@ class Document;
 struct ConfigEntry {
   std::string path;    ///< "zero_optimization.stage"
   Value value;         ///< "auto" stays the text "auto" until it is filled
-  std::string type;    ///< of the key's table row ("integer"); inside `params` the type of the value itself
+  std::string type;    ///< the type in the key's row of the table ("integer"); inside `params`, that of the value
   std::string origin;  ///< "ds_config.json:3:5", "command line", "default"
 };
 

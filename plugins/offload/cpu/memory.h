@@ -7,9 +7,9 @@
 
 class Memory {
  public:
-  // `turn` is 0, 1, 2 ... for buffers that are read together. mmap gives equal sizes equal page
-  // offsets, and buffers at equal offsets fall on the same cache sets. So each turn makes the block
-  // begin a different odd number of pages into its mapping.
+  // `turn` is 0, 1, 2 ... for buffers that are read together. mmap places mappings of the same size at
+  // the same page offset, and buffers at the same offset compete for the same cache sets. So a large
+  // block starts 7 * (turn % 16) pages into its mapping.
   Memory(uint64_t bytes, uint64_t turn);  // throws std::bad_alloc
   ~Memory();
   Memory(const Memory&) = delete;

@@ -27,7 +27,7 @@ constexpr size_t kSmallShare = 16;
 // into the original afterwards (a running mean, say), just as it may if the operator saves nothing.
 constexpr size_t kCopiedBytes = 16 << 10;
 // The most operators that a chain of recipes may run for one tensor. A longer chain keeps a tensor
-// in its middle.
+// partway along it.
 constexpr int kMostOperators = 16;
 
 bool is_copied(const at::Tensor& tensor) {

@@ -82,12 +82,21 @@ def ranks(accelerator):
 
 
 def sanitizer(accelerator):
+    """memcheck over trainings; racecheck and initcheck over Gannet's kernels alone. In LibTorch's products and attention those two
+    report what the tensor memory accelerator writes, and waits that they do not know."""
     if accelerator != "cuda":
         return []
     tool = os.environ.get("COMPUTE_SANITIZER", "compute-sanitizer")
-    training = ("2", "optimizer", "bf16", "plain")
-    return [Row("sanitizer", check, [tool, "--tool", check, "--error-exitcode", "9", *program("device_rows", accelerator, *training)], 180)
-            for check in ("memcheck", "racecheck", "initcheck")]
+    found = "--error-exitcode", "9"
+    rows = [Row("sanitizer", f"memcheck: {row_name(training)}",
+                [tool, "--tool", "memcheck", *found, *program("device_rows", accelerator, *training)], 180)
+            for training in (("0", "none", "bf16", "plain"), ("2", "optimizer", "bf16", "plain"), ("3", "both", "bf16", "regions"))]
+    for check in ("memcheck", "racecheck", "initcheck"):
+        for test in ("OptimizersOnGpu.TwiceTheSameUpdateIsBitwiseTheSame", "GroupOptimizersOnGpu.GiveTheSameBitsAgainAndOnAnotherStream"):
+            ours = ["--kernel-name", "kns=gannet"] if check == "racecheck" else []
+            rows.append(Row("sanitizer", f"{check}: {test}",
+                            [tool, "--tool", check, *ours, *found, *program("gpu_test", f"--gtest_filter={test}")], 180))
+    return rows
 
 
 def speed(accelerator):

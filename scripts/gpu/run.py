@@ -1,6 +1,7 @@
 """Runs the phases of a pack on the machine that it lies on: no network, nothing is built.
 
     ./run.sh probe tests matrix --deadline 540          phases: probe tests matrix ranks sanitizer speed; all, where none is named
+    ./run.sh tests matrix --jobs 8                      eight rows at a time; the phase `speed` always has the device to itself
     ./run.sh matrix --accelerator checked               a device made of host memory, in place of a GPU
     ./run.sh matrix --out results                       resumes an earlier run with this folder
 
@@ -9,6 +10,7 @@ printed to OUT/logs. A row that has a line there is not run again, but one that 
 LIBTORCH_ROOT, else of `python3 -c "import torch"`. Exit code 1 where a row failed, 3 where the deadline cut some off.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -16,6 +18,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import rows
@@ -112,22 +115,19 @@ def run(arguments, torch):
         return names
 
     until = time.monotonic() + arguments.deadline
-    cut_off = failed = 0
-    for phase in arguments.phases or rows.PHASES:
-        make = getattr(rows, phase)
-        for row in make(arguments.accelerator, list_tests) if phase == "tests" else make(arguments.accelerator):
-            if (row.phase, row.name) in done:
-                continue
-            left = until - time.monotonic()
-            if left < 5:
-                cut_off += 1
-                continue
+    counts = {"failed": 0, "cut off": 0}
+    writing = threading.Lock()
+
+    def run_row(row):
+        left = until - time.monotonic()
+        if left >= 5:
             code, output, seconds = execute(row, torch, min(row.seconds, left))
-            if code is None and left < row.seconds:  # not the row's fault: it is run again the next time
-                cut_off += 1
-                continue
+        with writing:
+            if left < 5 or (code is None and left < row.seconds):  # not the row's fault: it is run again the next time
+                counts["cut off"] += 1
+                return
             outcome, why = judge(row, code, output, expected, earlier)
-            failed += outcome in ("failed", "timed out")
+            counts["failed"] += outcome in ("failed", "timed out")
             entry = {"phase": row.phase, "row": row.name, "outcome": outcome, "why": why, "seconds": round(seconds, 2)}
             if figures := trained(output):
                 entry["trained"] = figures
@@ -137,9 +137,22 @@ def run(arguments, torch):
             log = re.sub(r"[^A-Za-z0-9]+", "_", f"{row.phase} {row.name}")[:150]
             (out / "logs" / f"{log}.txt").write_text(output)
             print(f"{row.phase:10} {outcome:9} {seconds:6.1f} s  {row.name}  {why}", flush=True)
-    if cut_off:
-        print(f"the deadline cut {cut_off} rows off: run the same command again")
-    return 1 if failed else 3 if cut_off else 0
+
+    def run_chain(chain):
+        for row in chain:
+            run_row(row)
+
+    for phase in arguments.phases or rows.PHASES:
+        make = getattr(rows, phase)
+        chains = {}  # a row that is compared with an earlier one runs behind it
+        for row in make(arguments.accelerator, list_tests) if phase == "tests" else make(arguments.accelerator):
+            if (row.phase, row.name) not in done:
+                chains.setdefault(row.same_as or row.name, []).append(row)
+        with concurrent.futures.ThreadPoolExecutor(1 if phase == "speed" else arguments.jobs) as pool:
+            list(pool.map(run_chain, chains.values()))
+    if counts["cut off"]:
+        print(f"the deadline cut {counts['cut off']} rows off: run the same command again")
+    return 1 if counts["failed"] else 3 if counts["cut off"] else 0
 
 
 def expect(torch):
@@ -158,6 +171,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("phases", nargs="*", choices=[*rows.PHASES, []], help="in this order; all where none is named")
     parser.add_argument("--deadline", type=float, default=540, help="seconds; rows that would end later are cut off (default 540)")
+    parser.add_argument("--jobs", type=int, default=1, help="rows that run at the same time (default 1)")
     parser.add_argument("--accelerator", default="cuda")
     parser.add_argument("--out", default=os.environ.get("OUT", "results"))
     parser.add_argument("--expect", action="store_true", help="writes expected.json: pack.sh does")

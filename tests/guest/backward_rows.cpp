@@ -270,7 +270,7 @@ ROW(noise_on_gradients, "") {
   for (int step = 0; step < 3; ++step) {
     t->backward(t->forward(t->next++));
     t->each_gradient([](at::Tensor& gradient) {
-      gradient.add_(at::arange(gradient.numel()).view(gradient.sizes()).to(gradient.scalar_type()), 1e-3);
+      gradient.add_(at::arange(gradient.numel(), gradient.device()).view(gradient.sizes()).to(gradient.scalar_type()), 1e-3);
     });
     t->step();
   }
@@ -282,7 +282,7 @@ ROW(masked_gradients, "") {
     t->micro_batch();
     t->backward(t->forward(t->next++));
     t->each_gradient([](at::Tensor& gradient) {
-      gradient.mul_((at::arange(gradient.numel()).view(gradient.sizes()) % 3 != 0).to(gradient.scalar_type()));
+      gradient.mul_((at::arange(gradient.numel(), gradient.device()).view(gradient.sizes()) % 3 != 0).to(gradient.scalar_type()));
     });
     t->step();
   }

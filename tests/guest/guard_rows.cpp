@@ -152,6 +152,7 @@ ROW(a_new_layer_in_the_memory_of_another, "parameter 'c.weight' was given the me
   auto t = side.trainer(model);
   t->train(1);
   auto c = model->register_module("c", torch::nn::Linear(8, 8));
+  move_to_device(*c);
   c->weight.set_data(model->a->weight.detach());
   t->train(2);
 }

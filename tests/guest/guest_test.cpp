@@ -1,8 +1,9 @@
 // The table of habits: each row equals plain LibTorch, or ends in an error that names what was done. A third outcome fails.
 //
 // The rows of one number of ranks run in one set of processes. ROWS, STAGES and DTYPES in the environment choose among them.
-// With TELL_ROWS each row is announced before it runs, and its processes end at the first third outcome: mutations.py breaks the
-// engine on purpose and reads which rows see it. What it saw is in seen_red.txt.
+// GANNET_TEST_ACCELERATOR: where both sides train (guest::device). With TELL_ROWS each row is announced before it runs, and its
+// processes end at the first third outcome: mutations.py breaks the engine on purpose and reads which rows see it. What it saw is
+// in seen_red.txt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -64,10 +65,15 @@ RANK_BODY(rows) {
   ranks::same(third, int64_t{0}, "third outcomes");
 }
 
-void expect_no_third(int count, const std::string& stages, const std::string& dtypes) {
+// `accelerator`: "" for the one of the environment.
+void expect_no_third(int count, const std::string& stages, const std::string& dtypes, const std::string& accelerator = "") {
   const auto outcomes =
       ranks::run_ranks("rows", count,
-                       {.environment = {{"STAGES", stages}, {"DTYPES", dtypes}, {"ROWS", gannet::test::variable("ROWS")}},
+                       {.environment = {{"STAGES", stages},
+                                        {"DTYPES", dtypes},
+                                        {"ROWS", gannet::test::variable("ROWS")},
+                                        {"GANNET_TEST_ACCELERATOR",
+                                         accelerator.empty() ? gannet::test::variable("GANNET_TEST_ACCELERATOR") : accelerator}},
                         .limit = std::chrono::seconds(1500)});
   ranks::expect_all_succeed(outcomes);
   std::cout << outcomes[0].output.substr(outcomes[0].output.rfind("combinations"));
@@ -113,6 +119,16 @@ TEST(Guest, EveryHabitOnTwoRanksAtStages0And3) { expect_no_third(2, "0 3 3s", "f
 
 TEST(Guest, EveryHabitOnOneRank) {
   expect_no_third(1, ranks::is_full() ? "0 1 2 3 0o 2o 3o" : "0", ranks::is_full() ? "fp32 fp64 bf16 fp16" : "fp64 bf16 fp16");
+}
+
+// Parameters and backward as on a GPU: other memory, another thread; uses that nothing orders are errors.
+TEST(Guest, EveryHabitOnTheCheckedDevice) {
+  expect_no_third(1, ranks::is_full() ? "0 1 2 3 0o 2o 3o" : "0 2o", ranks::is_full() ? "fp32 fp64 bf16 fp16" : "fp32 bf16",
+                  "checked");
+}
+
+TEST(Guest, EveryHabitOnTwoRanksOnTheCheckedDevice) {
+  expect_no_third(2, ranks::is_full() ? "0 2 3 3s 3o" : "3s", "fp32", "checked");
 }
 
 TEST(Guest, EveryHabitOnTwoRanksIn16Bits) {

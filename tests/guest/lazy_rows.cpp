@@ -14,6 +14,7 @@ struct Lazy : Net {
     if (!extra) {
       torch::manual_seed(seed);
       extra = register_module("extra", torch::nn::Linear(16, 16));
+      move_to_device(*extra);
       if (!is_fp32 || first->weight.scalar_type() == at::kDouble) extra->to(first->weight.scalar_type());
     }
     const at::Tensor h = features(x);
@@ -138,21 +139,21 @@ ROW(a_thawed_parameter_with_a_gradient, "found a gradient in `.grad` of 'first.w
   auto t = side.trainer(model);
   t->train(1);
   model->first->weight.requires_grad_(true);
-  model->first->weight.mutable_grad() = at::ones({16, 8}, at::TensorOptions().dtype(model->first->weight.scalar_type()));
+  model->first->weight.mutable_grad() = at::ones({16, 8}, model->first->weight.options().requires_grad(false));
   t->train(1);
 }
 
 ROW(a_gradient_from_before_the_engine, "found a gradient in `.grad` of 'first.weight'") {
   auto model = make<Net>(1);
   const auto [x, y] = Trainer::batch(0, 0, 1);
-  model->forward(x, y).backward();
+  model->forward(x.cpu(), y.cpu()).backward();
   side.trainer(model)->train(1);
 }
 
 ROW(a_gradient_from_before_the_engine_that_is_cleared, "") {
   auto model = make<Net>(1);
   const auto [x, y] = Trainer::batch(0, 0, 1);
-  model->forward(x, y).backward();
+  model->forward(x.cpu(), y.cpu()).backward();
   auto t = side.trainer(model);
   model->zero_grad();
   t->train(2);

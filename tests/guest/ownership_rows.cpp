@@ -199,6 +199,7 @@ ROW(added_layer, "") {
   t->train(2);
   torch::manual_seed(3);
   model->extra = model->register_module("extra", torch::nn::Linear(16, 4));
+  move_to_device(*model->extra);
   if (side.setting.dtype == "fp64") model->extra->to(at::kDouble);
   t->train(3);
 }

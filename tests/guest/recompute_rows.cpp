@@ -7,8 +7,8 @@ using namespace guest;
 
 // Recomputes its block in backward, by a backward inside the backward, as re-entrant checkpointing does.
 struct Reentrant : torch::autograd::Function<Reentrant> {
-  static std::function<at::Tensor(const at::Tensor&)>& block() {
-    static thread_local std::function<at::Tensor(const at::Tensor&)> one;
+  static std::function<at::Tensor(const at::Tensor&)>& block() {  // backward may have a thread of its own
+    static std::function<at::Tensor(const at::Tensor&)> one;
     return one;
   }
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,

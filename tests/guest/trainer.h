@@ -31,6 +31,10 @@ struct Setting {
   int64_t rank = 0, world = 1;
   std::string text() const;
 };
+// Where both sides train: the device of GANNET_TEST_ACCELERATOR (the CPU, where it is not set), once an engine has opened it.
+at::Device device();
+bool is_on_cpu();                                // known from the start
+void move_to_device(torch::nn::Module& module);  // as module.to(device())
 inline bool at_least_fp32(const Setting& setting) { return setting.dtype == "fp32" || setting.dtype == "fp64"; }
 
 struct Model : torch::nn::Module {

@@ -92,6 +92,8 @@ class Trainer {
   static std::pair<at::Tensor, at::Tensor> batch(int64_t index, int64_t rank, int64_t world);
 };
 
+std::shared_ptr<Trainer> make_plain(std::shared_ptr<Model> model, const Setting& setting, const Options& options);
+
 class Side {
  public:
   Side(const Setting& setting, bool is_plain) : setting(setting), is_plain(is_plain) {}

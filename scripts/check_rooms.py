@@ -29,6 +29,7 @@ core = {
     "generation": set(),
 }
 core["engine"] = set(core)
+core["pipeline"] = {"engine", "config", "control", "device", "interfaces", "mesh", "params", "observe"}
 tools = {
     "launch": {"control"},
     "report": set(),
@@ -62,6 +63,8 @@ for path in sorted([*(root / "core").rglob("*"), *(root / "tools").rglob("*")]):
             wrong.append(f"{where}: a public header may not include the core's own '{name}'")
         if name == "engine/impl.h" and room != "engine":
             wrong.append(f"{where}: the engine's insides are for core/engine alone; rooms above it have engine/micro_batch.h")
+        if room == "pipeline" and head == "engine" and name != "engine/micro_batch.h":
+            wrong.append(f"{where}: a room above the engine enters by engine/micro_batch.h alone")
         if head == "boost" and room != "plugin":
             wrong.append(f"{where}: Boost belongs in core/plugin alone")
         if head == "nlohmann" and room == "include":

@@ -8,7 +8,7 @@ using enum Type;
 using enum Status;
 
 constexpr const char* kCheckpoint = "checkpoints are in Gannet's own format";
-constexpr const char* kPipeline = "no model is a pipeline here";
+constexpr const char* kPartitioned = "what passes between stages is sent whole";
 
 constexpr Key kRows[] = {
     {"checkpoint", kSection, "{}", kActive, "", "how checkpoints are written"},
@@ -53,15 +53,18 @@ constexpr Key kRows[] = {
     {"aio/thread_count", kInt, "1", kNoEffect, "", "old name of intra_op_parallelism",
      "DeepSpeed does not use it either; write intra_op_parallelism"},
 
-    {"pipeline", kSection, "{}", kNoEffect, "", "pipeline parallelism"},
-    {"pipeline/stages", kAny, "\"auto\"", kNoEffect, "", "stages", kPipeline},
-    {"pipeline/partition", kString, "\"best\"", kNoEffect, "", "how layers are dealt to stages", kPipeline},
-    {"pipeline/seed_layers", kBool, "false", kNoEffect, "", "a seed per layer", kPipeline},
-    {"pipeline/activation_checkpoint_interval", kInt, "0", kNoEffect, ">=0", "layers between checkpoints of activations",
-     kPipeline},
-    {"pipeline/pipe_partitioned", kBool, "true", kNoEffect, "", "shard activations on the way", kPipeline},
-    {"pipeline/grad_partitioned", kBool, "true", kNoEffect, "", "shard gradients on the way", kPipeline},
-    {"pipeline/use_reentrant", kBool, "true", kNoEffect, "", "the reentrant kind of checkpointing", kPipeline},
+    {"pipeline", kSection, "{}", kActive, "", "pipeline parallelism (docs/pipeline.md)"},
+    row("pipeline/stages", entry<&Settings::pipeline>, kAny, "\"auto\"", "",
+        "ranks along the mesh's axis pipe; auto: as the program or gannet.mesh.pipe says"),
+    row("pipeline/partition", entry<&Settings::pipeline>, kString, "\"best\"", "",
+        "how layers are dealt to stages: uniform, parameters, type:REGEX; best: as the program says"),
+    row("pipeline/seed_layers", entry<&Settings::pipeline>, kBool, "false", "", "a random seed for each layer"),
+    row("pipeline/activation_checkpoint_interval", entry<&Settings::pipeline>, kInt, "0", ">=0",
+        "layers in a region of activation checkpointing; 0: as the program or gannet.activation_checkpointing says"),
+    {"pipeline/pipe_partitioned", kBool, "true", kNoEffect, "", "shard activations on the way", kPartitioned},
+    {"pipeline/grad_partitioned", kBool, "true", kNoEffect, "", "shard gradients on the way", kPartitioned},
+    {"pipeline/use_reentrant", kBool, "true", kNoEffect, "", "the reentrant kind of checkpointing",
+     "regions are the same either way (docs/activation.md)"},
 };
 
 }  // namespace

@@ -73,7 +73,7 @@ void StopSignals::restore() noexcept {
 
 int StopSignals::signal() const noexcept { return received.load(std::memory_order_relaxed); }
 
-bool StopSignals::requested_on_any(EngineBase& engine) const { return engine.mean(requested() ? 1.0 : 0.0) > 0; }
+bool StopSignals::requested_on_any(EngineBase& engine) const { return requested_on_any(*engine.process_group()); }
 
 bool StopSignals::requested_on_any(ProcessGroup& group) const {
   const auto call = group.world()->enter(group.links().host, "requested_on_any");  // so that a rank that never arrives is named

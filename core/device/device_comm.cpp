@@ -119,11 +119,13 @@ DeviceWork DeviceComm::exchange(const std::vector<SentTensor>& sent, const std::
   DeviceWork::HeldTensors tensors;
   for (const auto& [to, tensor] : sent) {
     const auto& from = tensors.emplace_back(read(tensor));
-    batch.push_back(collective::send(from.memory().const_data_ptr(), numel_of(tensor), to_dtype(tensor.scalar_type()), to));
+    numel_of(tensor);
+    batch.push_back(collective::send(from.memory().const_data_ptr(), tensor.nbytes(), GANNET_UINT8, to));
   }
   for (const auto& [from, tensor] : received) {
     const auto& into = tensors.emplace_back(written(tensor));
-    batch.push_back(collective::receive(into.memory().data_ptr(), numel_of(tensor), to_dtype(tensor.scalar_type()), from));
+    numel_of(tensor);
+    batch.push_back(collective::receive(into.memory().data_ptr(), tensor.nbytes(), GANNET_UINT8, from));
   }
   return DeviceWork(this, group_.start_many(std::move(batch), stream()), std::move(tensors));
 }

@@ -40,6 +40,7 @@ class DeviceWork {
     return *this;
   }
   bool pending() const { return work_.pending(); }
+  bool is_over() const { return work_.is_over(); }
   void wait();   // blocks the host; the tensors are free on return
   void block();  // the current stream waits; the tensors stay held until the collective is over; pending() becomes false
 
@@ -87,7 +88,7 @@ class DeviceComm {
   DeviceWork all_to_all(const at::Tensor& send, const at::Tensor& receive);
 
   // Sends and receives messages that are started together, which is the only way for two ranks to
-  // exchange messages.
+  // exchange messages. They are sent as bytes, so any dtype will do.
   //   comm.exchange({{.to = next, .tensor = activations}}, {{.from = next, .tensor = gradients}});
   struct SentTensor {
     uint32_t to;

@@ -9,6 +9,7 @@
 #include <ATen/ops/full.h>
 #include <gannet/engine.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include <cmath>
 
@@ -59,26 +60,27 @@ std::string written_by(const EngineBase::Impl& impl) {
                    : "";
 }
 
-// Reads the loss: checks that it is finite, and takes its value for the monitors.
-void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
-  if (impl.host_reads_device()) {  // on other devices, reading the loss would make the program wait for the device
-    impl.passes.loss_was_finite = std::isfinite(loss.item<double>());
-    if (!impl.passes.loss_was_finite && !impl.skip_policy.skips) {
-      const std::string what = formatted("the loss of step {} is {}", impl.progress.global_steps + 1, loss.item<double>());
-      if (impl.reporter) impl.reporter->error(impl.progress.global_steps + 1, what);
-      // Parameters that are not finite come from an earlier update, the program or a file, and not
-      // from the present learning rate.
-      if (const std::string wrong = not_finite_text(impl.store); !wrong.empty())
-        throw Error(ErrorCode::kNonFinite, formatted("{}; before this forward {}{}", what, wrong, written_by(impl)),
-                    "load a checkpoint from before (the log names one whose parameters are not finite), and look at what wrote "
-                    "them: the last update, the program, or the file that they were loaded from");
-      throw Error(ErrorCode::kNonFinite,
-                  formatted("{}; no parameter was changed, and the next micro-batch is the first of its step", what),
-                  "look for a too large learning rate, a division by zero in the loss, or a bad sample");
-    }
-  }
+void note_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
+  if (impl.host_reads_device())  // on other devices, reading the loss would make the program wait for the device
+    impl.passes.loss_was_finite &= std::isfinite(loss.item<double>());
   if (impl.reporter && !impl.passes.has_loss())
     impl.reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.micro_batches_of_step()));
+}
+
+void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
+  note_loss(impl, loss, options);
+  if (impl.passes.loss_was_finite || impl.skip_policy.skips) return;
+  const std::string what = formatted("the loss of step {} is {}", impl.progress.global_steps + 1, loss.item<double>());
+  if (impl.reporter) impl.reporter->error(impl.progress.global_steps + 1, what);
+  // Parameters that are not finite come from an earlier update, the program or a file, and not from
+  // the present learning rate.
+  if (const std::string wrong = not_finite_text(impl.store); !wrong.empty())
+    throw Error(ErrorCode::kNonFinite, formatted("{}; before this forward {}{}", what, wrong, written_by(impl)),
+                "load a checkpoint from before (the log names one whose parameters are not finite), and look at what wrote "
+                "them: the last update, the program, or the file that they were loaded from");
+  throw Error(ErrorCode::kNonFinite,
+              formatted("{}; no parameter was changed, and the next micro-batch is the first of its step", what),
+              "look for a too large learning rate, a division by zero in the loss, or a bad sample");
 }
 
 // Returns whether this backward averages the gradients over the ranks: at a boundary, or always if
@@ -170,15 +172,32 @@ void forget_gradients(EngineBase::Impl& impl) {
   if (impl.passes.keeps_user_grads) drop_user_gradients(impl);
 }
 
-void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
-                  const BackwardPass& pass) {
-  GANNET_CHECK(outputs.size() == gradients.size(), "a gradient for each output");
+// `execute` runs autograd's backward.
+template <class Execute>
+void run_pass(EngineBase::Impl& impl, const BackwardPass& pass, const Execute& execute) {
   if (!impl.passes.running) impl.passes.running = std::make_unique<Passes::RunningBackward>();
   begin_backward(impl, pass, /*is_marked=*/false);
   if (impl.profiling) impl.profiling->begin_backward();
-  torch::autograd::backward(outputs, gradients, pass.retain_graph || pass.create_graph, pass.create_graph);
+  execute();
   if (impl.profiling) impl.profiling->end_backward();
   end_backward(impl);
+}
+
+void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
+                  const BackwardPass& pass) {
+  GANNET_CHECK(outputs.size() == gradients.size(), "a gradient for each output");
+  run_pass(impl, pass,
+           [&] { torch::autograd::backward(outputs, gradients, pass.retain_graph || pass.create_graph, pass.create_graph); });
+}
+
+void run_backward(EngineBase::Impl& impl, const torch::autograd::edge_list& roots, torch::autograd::variable_list gradients,
+                  const BackwardPass& pass) {
+  GANNET_CHECK(roots.size() == gradients.size(), "a gradient for each root");
+  run_pass(impl, pass, [&] {
+    if (!roots.empty())
+      torch::autograd::Engine::get_default_engine().execute(roots, gradients, pass.retain_graph || pass.create_graph,
+                                                            pass.create_graph, /*accumulate_grad=*/true);
+  });
 }
 
 void EngineBase::backward(const at::Tensor& loss, const BackwardOptions& options) {

@@ -1,6 +1,8 @@
 // One backward of the engine, from the checks to its end (backward.cpp, scale.cpp).
 #pragma once
 
+#include <torch/csrc/autograd/function.h>
+
 #include <vector>
 
 #include "engine/impl.h"
@@ -19,8 +21,15 @@ struct BackwardPass {
 /// restart_step().
 void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                   const BackwardPass& pass);
+/// The same from the edges of the outputs, which do not keep the outputs' memory.
+void run_backward(EngineBase::Impl& impl, const torch::autograd::edge_list& roots, torch::autograd::variable_list gradients,
+                  const BackwardPass& pass);
 
 void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char* call);
+/// Reads the loss, and gives it to the monitors. note_loss() leaves a loss that is not finite to
+/// the check of the gradients, for which ranks of other pipeline stages are there as well;
+/// take_loss() throws at once.
+void note_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options);
 void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options);
 double seed(const EngineBase::Impl& impl, const BackwardOptions& options);
 bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options);

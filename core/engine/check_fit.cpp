@@ -75,7 +75,7 @@ zero::Plan plan_of(const RankContext& context, const ParameterStore& store, cons
   zero::Plan plan;
   plan.model = model_of(context, store, groups);
   plan.ranks = context.comm->size();
-  plan.ranks_per_host = ranks_per_host(plan.ranks);
+  plan.ranks_per_host = ranks_per_host(context.world_group->size());
   plan.device_is_host = context.computes_on_host();
   const auto& sizes = context.settings().zero;
   plan.placement = {static_cast<int>(sizes.stage), tier_of(sizes.offload_optimizer), tier_of(sizes.offload_param)};

@@ -160,6 +160,7 @@ void EngineBase::set_train_batch_size(int64_t samples) {
 }
 
 void EngineBase::Impl::start_next_step() {
+  passes.loss_was_finite = true;
   if (passes.earlier) return;  // the current step has more passes, with the same number of micro-batches
   const auto accumulation = progress.take_accumulation();
   if (!accumulation) return;

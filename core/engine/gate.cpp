@@ -42,18 +42,18 @@ struct CallRow {
 };
 
 constexpr std::array<CallRow, static_cast<size_t>(Call::kCount)> kRows{{
-    {Call::kForward, "forward", kUnusable | states({kWriteGuard})},
+    {Call::kForward, "forward", kUnusable | states({kIsPipeline, kWriteGuard})},
     {Call::kEvaluatingForward, "forward", kUnusable},
-    {Call::kBackward, "backward", kBackwards},
-    {Call::kScale, "scale", kBackwards},
-    {Call::kAllreduceGradients, "allreduce_gradients", kUnusable},
-    {Call::kStep, "step", kEndsPass},
-    {Call::kPerturb, "perturb", kEndsPass},
-    {Call::kKeepSecondGradient, "keep_second_gradient", kEndsPass},
+    {Call::kBackward, "backward", kBackwards | states({kIsPipeline})},
+    {Call::kScale, "scale", kBackwards | states({kIsPipeline})},
+    {Call::kAllreduceGradients, "allreduce_gradients", kUnusable | states({kIsPipeline})},
+    {Call::kStep, "step", kEndsPass | states({kIsPipeline})},
+    {Call::kPerturb, "perturb", kEndsPass | states({kIsPipeline})},
+    {Call::kKeepSecondGradient, "keep_second_gradient", kEndsPass | states({kIsPipeline})},
     {Call::kTrainBatch, "train_batch", kEndsPass | states({kBetweenPasses})},
-    {Call::kAbandonStep, "abandon_step", kUnusable | states({kNoOptimizer})},
+    {Call::kAbandonStep, "abandon_step", kUnusable | states({kIsPipeline, kNoOptimizer})},
     {Call::kZeroGrad, "zero_grad", states({kWithinBackward, kBatchRuns})},
-    {Call::kNoSync, "no_sync", states({kBatchRuns})},
+    {Call::kNoSync, "no_sync", states({kIsPipeline, kBatchRuns})},
     {Call::kTrain, "train", states({kBatchRuns})},
     {Call::kEval, "eval", states({kBatchRuns, kBetweenPasses})},
     {Call::kTrainOfOtherWeights, "train", kOtherWeights},
@@ -131,6 +131,10 @@ Error refusal(const EngineBase::Impl& impl, State state, Call call) {
       return {ErrorCode::kOrder,
               formatted("{} was called within {}(), which runs the micro-batches of the step itself", name, impl.driven.call),
               formatted("call it before or after {}()", impl.driven.call)};
+    case kIsPipeline:
+      return {ErrorCode::kOrder,
+              formatted("{} was called on the engine of a pipeline, whose stages run all micro-batches of a step together", name),
+              "call train_batch() for a step, and eval_batch() to evaluate"};
     case kTorn:
       return {ErrorCode::kOrder,
               formatted("{} was called although parameter values are undefined: {}", name, impl.progress.torn()),
@@ -179,6 +183,8 @@ const char* words_of(State state) {
       return "after a failed step of a pipeline";
     case kBatchRuns:
       return "in a step of a pipeline";
+    case kIsPipeline:
+      return "the engine of a pipeline";
     case kTorn:
       return "left with undefined parameters (an update failed partway)";
     case kTakenOver:
@@ -215,6 +221,8 @@ bool is_in(const EngineBase::Impl& impl, State state) {
       return impl.driven.failed_step > 0;
     case kBatchRuns:
       return impl.driven.call != nullptr;
+    case kIsPipeline:
+      return impl.driven.is_exclusive;
     case kTorn:
       return !impl.progress.is_whole();
     case kTakenOver:
@@ -252,13 +260,10 @@ std::string table() {
   std::string text = "| the engine is | calls that are refused |\n|---|---|\n";
   for (uint8_t s = 0; s < static_cast<uint8_t>(kCount); ++s) {
     const auto state = static_cast<State>(s);
-    if (state == kBatchFailed || state == kBatchRuns) continue;  // no public call runs micro-batches yet
     std::string calls;
-    for (size_t i = 0; i < kRows.size(); ++i) {
-      const CallRow& each = kRows[i];
-      if (each.call == Call::kTrainBatch) continue;
-      const bool is_named = i > 0 && std::strcmp(kRows[i - 1].name, each.name) == 0 && refuses(state, kRows[i - 1].call);
-      if (refuses(state, each.call) && !is_named) calls += formatted("{}`{}`", calls.empty() ? "" : ", ", each.name);
+    for (const CallRow& each : kRows) {
+      const std::string name = formatted("`{}`", each.name);
+      if (refuses(state, each.call) && calls.find(name) == std::string::npos) calls += (calls.empty() ? "" : ", ") + name;
     }
     text += formatted("| {} | {} |\n", words_of(state), calls);
   }

@@ -74,6 +74,7 @@ enum class State : uint8_t {
   kTorn,               // parameter values are undefined
   kBatchFailed,        // a driver of the engine (micro_batch.h) gave up in the middle of a step
   kBatchRuns,          // such a driver has micro-batches in flight
+  kIsPipeline,         // the engine trains by a driver alone: PipelineEngine::train_batch()
   kTakenOver,          // the module belongs to a newer engine
   kEvaluationWeights,  // the model has weights that differ from those that are trained
   kBetweenPasses,      // an earlier pass of the step has ended (perturb(), keep_second_gradient())

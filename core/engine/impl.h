@@ -36,7 +36,6 @@ namespace gannet {
 struct EngineBase::Impl : RankContext {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles refer to it weakly
   std::shared_ptr<torch::nn::Module> module;
-  uint32_t number_in_group = 0;      // this engine's number among the engines of its group; the same on every rank
   std::string splits;                // the splits of parameters, as declared when the engine took these; "": none
   std::unique_ptr<class Ties> ties;  // parameters that other stages of the pipeline hold as well; null: none
   Calls calls;

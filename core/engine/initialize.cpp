@@ -24,6 +24,7 @@
 #include "control/environment.h"
 #include "control/world.h"
 #include "engine/activation_configuration.h"
+#include "engine/config_table.h"
 #include "engine/construction.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
@@ -207,41 +208,6 @@ void refuse_experts_states(const EngineBase::Impl& impl) {
               "name an optimizer in the config, or use torch::optim::Adam, AdamW, SGD, Adagrad or RMSprop itself");
 }
 
-// Explains how a default makes training differ from a plain LibTorch loop; null if it does not, or
-// if the section is off.
-const char* beyond_plain(const config::Settings& settings, const std::string& path) {
-  if (path == "/gradient_clipping") return "a plain LibTorch loop does not clip: 0 switches it off";
-  if (path == "/fp16/loss_scale" && settings.fp16.enabled) return "0: dynamic, a step whose gradients overflow is skipped";
-  if (path == "/bf16/check_grad_overflow" && settings.bf16.enabled) return "a step whose gradients are not finite is skipped";
-  return nullptr;
-}
-
-std::string table_of(const config::ResolvedConfig& resolved, bool with_defaults) {
-  std::string table;
-  for (const auto& entry : resolved.effective) {
-    const bool is_default = entry.origin == "default";
-    const char* const beyond = is_default ? beyond_plain(resolved.settings, entry.path) : nullptr;
-    if (with_defaults || !is_default || beyond)
-      table += formatted("{} = {}   # {}{}\n", entry.path, entry.value.to_json(), entry.origin,
-                         beyond ? formatted(" ({})", beyond) : "");
-  }
-  return table;
-}
-
-// Logs the config with the origin of each value. Logs nothing if the previous engine had the same
-// config, as in a loop over seeds.
-void log_config(const EngineBase::Impl& impl) {
-  const bool is_whole = impl.settings().dump_state;
-  std::string table = table_of(impl.resolved, is_whole);
-  if (!table.empty()) table.pop_back();  // the log ends the line
-  static std::mutex mutex;
-  static std::string& last = *new std::string;
-  std::lock_guard lock(mutex);
-  if (std::exchange(last, table) == table) return;
-  log_info(is_whole ? formatted("effective config:\n{}", table)
-                    : formatted("config (all else is at its default, which dump_state shows too):\n{}", table));
-}
-
 LogLevel log_level_of(const std::string& name) {
   if (name == "debug") return LogLevel::kDebug;
   if (name == "info") return LogLevel::kInfo;
@@ -275,6 +241,10 @@ void Construction::open() {
   if (!settings.log_level.empty()) set_log_level(log_level_of(settings.log_level));
   if (settings.deadline_seconds) impl_.process_group->world()->set_deadline(*settings.deadline_seconds);
   if (!impl_.is_first()) return;
+  if (!options_.build_stage)
+    for (const char* const key : {"partition", "seed_layers", "activation_checkpoint_interval"})
+      if (document_.find(formatted("/pipeline/{}", key)))
+        log_info(formatted("no effect: /pipeline/{} (the model is no gannet::pipe::Module)", key));
   for (const auto& notice : impl_.resolved.notices) log_info(notice);
   log_config(impl_);
   if (options_.inference)
@@ -374,6 +344,7 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
                 "make it first: std::make_shared<Model>()");
   Construction construction(*impl_, options);
   construction.open();
+  if (options.build_stage) options.build_stage(*impl_);
   construction.read_rules();
   construction.collect(std::move(module));
   construction.check();
@@ -383,28 +354,6 @@ EngineBase::EngineBase(std::shared_ptr<torch::nn::Module> module, const EngineOp
   construction.start();
 } catch (...) {
   rethrow_as_ours("initialize");
-}
-
-std::string EngineBase::plugin_table() const {
-  std::string table;
-  for (const auto* plugin : used_plugins(*impl_)) {
-    auto column = [](std::string text, size_t width) {
-      return text.size() < width ? text + std::string(width - text.size(), ' ') : formatted("{} ", text);
-    };
-    table += formatted("{}{}{}{}\n", column(plugin::kind_name(plugin->kind()), 12), column(plugin->name(), 16),
-                       column(plugin->version(), 8), plugin->file);
-  }
-  return table;
-}
-
-std::string EngineBase::config_table() const { return table_of(impl_->resolved, /*with_defaults=*/true); }
-
-Value EngineBase::config_value(const std::string& path) const {
-  std::string pointer = "/" + path;
-  std::replace(pointer.begin(), pointer.end(), '.', '/');
-  for (const auto& entry : impl_->resolved.effective)
-    if (entry.path == pointer) return entry.value;
-  return {};
 }
 
 }  // namespace gannet

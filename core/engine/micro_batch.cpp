@@ -1,11 +1,13 @@
 #include "engine/micro_batch.h"
 
 #include <ATen/ops/full.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include <exception>
 #include <utility>
 
 #include "base/format.h"
+#include "control/world.h"
 #include "engine/backward.h"
 #include "engine/forward.h"
 #include "engine/gate.h"
@@ -17,16 +19,48 @@ namespace {
 // A call of the engine by the driver itself. The gate would refuse the same call by the program.
 class OwnCall {
  public:
-  explicit OwnCall(EngineBase::Impl& impl) : impl_(impl), call_(std::exchange(impl.driven.call, nullptr)) {}
-  ~OwnCall() { impl_.driven.call = call_; }
+  explicit OwnCall(EngineBase::Impl& impl)
+      : impl_(impl),
+        call_(std::exchange(impl.driven.call, nullptr)),
+        is_exclusive_(std::exchange(impl.driven.is_exclusive, false)) {}
+  ~OwnCall() {
+    impl_.driven.call = call_;
+    impl_.driven.is_exclusive = is_exclusive_;
+  }
   OwnCall(const OwnCall&) = delete;
 
  private:
   EngineBase::Impl& impl_;
   const char* const call_;
+  const bool is_exclusive_;
 };
 
+// `body` runs as a forward of the engine.
+void run_forward(EngineBase::Impl& impl, const std::function<void()>& body) {
+  struct Scope {
+    explicit Scope(EngineBase::Impl& impl) : impl(impl) {
+      const OwnCall own(impl);
+      begin_forward(impl);
+    }
+    ~Scope() { end_forward(impl); }
+    EngineBase::Impl& impl;
+  };
+  try {
+    const Scope scope(impl);
+    body();
+    finish_forward(impl);
+  } catch (...) {
+    rethrow_from_forward(impl);
+  }
+}
+
 }  // namespace
+
+RankContext& context_of(EngineBase& engine) { return engine.impl(); }
+
+void train_by_driver_alone(EngineBase& engine) { engine.impl().driven.is_exclusive = true; }
+
+void evaluate_forward(EngineBase& engine, const std::function<void()>& body) { run_forward(engine.impl(), body); }
 
 MicroBatches::MicroBatches(EngineBase& engine)
     : engine_(engine), exceptions_(std::uncaught_exceptions()), step_(engine.global_steps()) {
@@ -46,8 +80,7 @@ MicroBatches::MicroBatches(EngineBase& engine)
 
 MicroBatches::~MicroBatches() {
   EngineBase::Impl& impl = engine_.impl();
-  // What fails after the step was taken, such as its report, leaves nothing in the middle.
-  if (std::uncaught_exceptions() > exceptions_ && engine_.global_steps() == step_) abandon();
+  if (std::uncaught_exceptions() > exceptions_ && is_in_the_middle_) abandon();
   impl.driven.call = nullptr;
   impl.calls.leave();
 }
@@ -58,36 +91,35 @@ at::Tensor MicroBatches::loss_gradient(const at::Tensor& loss) const {
   return at::full(loss.sizes(), seed(engine_.impl(), {}), loss.options().requires_grad(false));
 }
 
-void MicroBatches::take_loss(const at::Tensor& loss) { gannet::take_loss(engine_.impl(), loss, {}); }
+void MicroBatches::take_loss(const at::Tensor& loss) { note_loss(engine_.impl(), loss, {}); }
 
-void MicroBatches::forward(const std::function<void()>& body) {
+void MicroBatches::forward(int64_t micro_batch, const std::function<void()>& body) {
   EngineBase::Impl& impl = engine_.impl();
-  struct Scope {
-    explicit Scope(EngineBase::Impl& impl) : impl(impl) {
-      const OwnCall own(impl);
-      begin_forward(impl);
-    }
-    ~Scope() { end_forward(impl); }
-    EngineBase::Impl& impl;
-  };
-  try {
-    const Scope scope(impl);
+  is_in_the_middle_ = true;
+  run_forward(impl, [&] {
+    if (impl.trace) impl.trace->at(step_ + 1, micro_batch);
     body();
-    finish_forward(impl);
-  } catch (...) {
-    rethrow_from_forward(impl);
-  }
+  });
 }
 
-void MicroBatches::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool retain_graph) {
+torch::autograd::Edge MicroBatches::edge_of(const at::Tensor& output) { return torch::autograd::impl::gradient_edge(output); }
+
+void MicroBatches::backward(int64_t micro_batch, const std::vector<Root>& roots, bool retain_graph) {
   EngineBase::Impl& impl = engine_.impl();
   {
     const OwnCall own(impl);
     gate::require(impl, Call::kBackward);
   }
+  if (impl.trace) impl.trace->at(step_ + 1, micro_batch);
+  torch::autograd::edge_list edges;
+  torch::autograd::variable_list gradients;
+  for (const auto& [edge, gradient] : roots) {
+    edges.push_back(edge);
+    gradients.push_back(gradient);
+  }
   try {
     Timers::Scope timed(impl.timers, TimedPhase::kBackward);
-    run_backward(impl, outputs, gradients, {.reduce = reduces(impl, {}), .retain_graph = retain_graph});
+    run_backward(impl, edges, std::move(gradients), {.reduce = reduces(impl, {}), .retain_graph = retain_graph});
   } catch (...) {
     impl.restart_step();
     rethrow_of_operators(impl, *impl.module, "backward");
@@ -95,13 +127,18 @@ void MicroBatches::backward(const std::vector<at::Tensor>& outputs, const std::v
 }
 
 StepResult MicroBatches::end_micro_batch() {
-  const OwnCall own(engine_.impl());
+  EngineBase::Impl& impl = engine_.impl();
+  const OwnCall own(impl);
+  // At the boundary all ranks meet: what fails from there on, fails on all of them.
+  if (impl.is_boundary()) is_in_the_middle_ = false;
   return engine_.step();
 }
 
-control::Facts& MicroBatches::agreed() {
+void MicroBatches::agree() {
   EngineBase::Impl& impl = engine_.impl();
-  return impl.agreed(impl.is_boundary());
+  impl.audit();
+  auto call = impl.process_group->world()->enter(*impl.host_group, name_of(Call::kTrainBatch), step_ + 1,
+                                                 impl.agreed(impl.is_boundary()));
 }
 
 void MicroBatches::abandon() noexcept {

@@ -4,30 +4,37 @@
 //
 //   MicroBatches batch(engine);                  // until it ends, the program's own forward(), step() ... are refused
 //   for (Action action : schedule) {
-//     if (action is a forward)  batch.forward([&] { output = model->forward(input); });
+//     if (action is a forward)  batch.forward(i, [&] { output = model->forward(input); });
 //     if (action is a backward) {
-//       batch.backward({output}, {gradient});    // for a loss: batch.loss_gradient(loss)
+//       batch.backward(i, {{MicroBatches::edge_of(output), gradient}});    // for a loss: batch.loss_gradient(loss)
 //       result = batch.end_micro_batch();        // the last one takes the step
 //     }
 //   }
 //
-// An exception that leaves the scope abandons the step. The parameters are then still whole, but
-// forward, training and saving are refused until load_checkpoint(), since ranks of other stages are
-// still in the middle of the step.
+// An exception that leaves the scope in the middle of the step abandons it. The parameters are then
+// still whole, but forward, training and saving are refused until load_checkpoint(), since ranks of
+// other stages are still in the middle of the step. An exception before the first forward, or at
+// the boundary, where all ranks meet, leaves the engine as before the step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <gannet/engine.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "params/rank_context.h"
+
 namespace gannet {
 
-namespace control {
-class Facts;
-}
+/// The ranks, the device and the config of an engine.
+RankContext& context_of(EngineBase& engine);
+/// From now on, the engine's own forward(), backward() and step() are refused.
+void train_by_driver_alone(EngineBase& engine);
+/// Runs `body`, the module's forward or a part of it, as an evaluation.
+void evaluate_forward(EngineBase& engine, const std::function<void()>& body);
 
 class MicroBatches {
  public:
@@ -43,28 +50,39 @@ class MicroBatches {
   /// count(), in the loss's dtype and on its device.
   at::Tensor loss_gradient(const at::Tensor& loss) const;
   /// Passes a loss to the monitors and to the check of losses. Called on the ranks that compute
-  /// one.
+  /// one. A loss that is not finite is an error of the step's end, on all ranks together.
   void take_loss(const at::Tensor& loss);
 
-  /// `body` runs the module's forward, or a part of it.
-  void forward(const std::function<void()>& body);
-  /// Runs backward from the outputs of one micro-batch, with their gradients, and adds the
-  /// parameters' gradients to the engine's buffers. These are averaged over the ranks along the
-  /// data axis at the last micro-batch of a step or, if gradients are sharded, at every
-  /// micro-batch.
-  void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool retain_graph = false);
+  /// `body` runs the module's forward, or a part of it. `micro_batch`: its number in the step, for
+  /// the trace.
+  void forward(int64_t micro_batch, const std::function<void()>& body);
+  /// Where a backward begins: the edge of an output, which does not keep the output's memory, and
+  /// the output's gradient.
+  struct Root {
+    torch::autograd::Edge edge;
+    at::Tensor gradient;
+  };
+  static torch::autograd::Edge edge_of(const at::Tensor& output);
+  /// Runs backward from the outputs of one micro-batch and adds the parameters' gradients to the
+  /// engine's buffers. These are averaged over the ranks along the data axis at the last
+  /// micro-batch of a step or, if gradients are sharded, at every micro-batch. Without roots, the
+  /// micro-batch has no gradients on this rank.
+  void backward(int64_t micro_batch, const std::vector<Root>& roots, bool retain_graph = false);
   /// Called directly after each backward; the micro-batches may end in any order.
   StepResult end_micro_batch();
 
-  /// Returns what all ranks of the data axis must agree on now (control/facts.h).
-  control::Facts& agreed();
+  /// Checks that all ranks along the data axis agree on the step (learning rates, what the program
+  /// wrote ...). Called before a control::Watch::Call over more ranks, in which the engine's own
+  /// calls are not compared.
+  void agree();
   /// Abandons the step, as an exception does.
   void abandon() noexcept;
 
  private:
   EngineBase& engine_;
   const int exceptions_;
-  const int64_t step_;  // steps taken before this one
+  const int64_t step_;             // steps taken before this one
+  bool is_in_the_middle_ = false;  // some micro-batches have begun, and not all have ended
 };
 
 }  // namespace gannet

@@ -38,7 +38,7 @@ struct Passes {
   bool training = true;                         // set by train() and eval()
   bool no_sync = false;                         // inside a NoSync scope: no backward averages over ranks
   bool keeps_user_grads = false;                // the last backward had create_graph: `.grad` is the program's until the next
-  bool loss_was_finite = true;                  // checked only if the loss is in host memory
+  bool loss_was_finite = true;                  // each loss of the step so far, if losses are in host memory
   std::function<int64_t()> micro_batches_left;  // in the epoch, including the current one; null: steps do not end with the epoch
 
   std::optional<Timers::Scope> forward_timed;
@@ -69,6 +69,7 @@ struct Passes {
 struct DriverState {
   const char* call = nullptr;  // the public call that runs the micro-batches; null: none
   int64_t failed_step = 0;     // the step in which it failed, until a load; 0: none did
+  bool is_exclusive = false;   // the program trains by the driver alone
 };
 
 }  // namespace gannet

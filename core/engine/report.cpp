@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "control/world.h"
 #include "engine/impl.h"
 #include "engine/memory_picture.h"
 #include "engine/step_scope.h"
@@ -17,14 +18,29 @@
 namespace gannet {
 namespace {
 
-observe::Run run_of(const EngineBase::Impl& impl) {
-  const config::Settings& settings = impl.settings();
-  observe::Run run;
-  run.world_size = impl.comm->size();
-  run.global_step = impl.progress.global_steps;
+// The ranks whose losses, counts and times are combined. Stages of a pipeline report together: the
+// loss is known on the last one, and rank 0, which writes the report, is on the first.
+HostGroup& reporting_ranks(const EngineBase::Impl& impl) {
+  return impl.mesh->has_pipe_stages() ? *impl.world_group : *impl.host_group;
+}
+
+// Returns the number of parameters of the whole model. Stages of a pipeline add theirs up, so every
+// rank calls it.
+int64_t count_parameters(const EngineBase::Impl& impl) {
+  double count = 0;
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
     for (const Range& range : *ranges)
-      for (const auto& parameter : range.parameters) run.parameters += parameter.numel;
+      for (const auto& parameter : range.parameters) count += static_cast<double>(parameter.numel);
+  if (ProcessGroup* const stages = impl.mesh->pipe()) stages->links().host.all_reduce(&count, 1);
+  return static_cast<int64_t>(count);
+}
+
+observe::Run run_of(const EngineBase::Impl& impl, int64_t parameters) {
+  const config::Settings& settings = impl.settings();
+  observe::Run run;
+  run.world_size = reporting_ranks(impl).size();
+  run.global_step = impl.progress.global_steps;
+  run.parameters = parameters;
   run.train_batch_size = settings.train_batch_size;
   run.micro_batch_size = settings.micro_batch_size;
   run.accumulation_steps = settings.accumulation_steps;
@@ -50,15 +66,16 @@ void start_reporting(EngineBase::Impl& impl) {
   if (!impl.settings().trace.path.empty()) {
     const auto& wanted = impl.settings().trace;
     impl.trace = std::make_unique<observe::Trace>(
-        observe::Trace::Options{wanted.path, wanted.first_step, wanted.last_step, impl.comm->rank()});
+        observe::Trace::Options{wanted.path, wanted.first_step, wanted.last_step, impl.world_group->rank()});
     impl.timers.trace = impl.trace.get();
   }
   impl.reported.bytes_sent = impl.comm->comm().counters().bytes_sent;
   if (impl.host_reads_device() && !impl.settings().metrics_path.empty()) HostMeter::install();
-  if (observe::is_wanted(impl.settings()))
-    impl.reporter = std::make_unique<StepReporter>(
-        *impl.host_group, impl.timers,
-        impl.is_first() ? std::make_unique<observe::Monitor>(impl.settings(), run_of(impl)) : nullptr);
+  if (!observe::is_wanted(impl.settings())) return;
+  const int64_t parameters = count_parameters(impl);
+  impl.reporter = std::make_unique<StepReporter>(
+      reporting_ranks(impl), impl.timers,
+      impl.is_first() ? std::make_unique<observe::Monitor>(impl.settings(), run_of(impl, parameters)) : nullptr);
 }
 
 std::vector<double> rates(const std::vector<Group>& groups) {

@@ -3,6 +3,7 @@
 #include <gannet/error.h>
 
 #include <cstring>
+#include <utility>
 
 #include "base/format.h"
 
@@ -59,6 +60,13 @@ std::vector<std::string> HostGroup::gather_texts(const std::string& mine) {
     begin += one;
   }
   return texts;
+}
+
+Work HostGroup::start_exchange(const std::vector<SentBytes>& sent, const std::vector<ReceivedBytes>& received) {
+  std::vector<gannet_collective_args> batch;
+  for (const auto& [to, data, bytes] : sent) batch.push_back(collective::send(data, bytes, GANNET_UINT8, to));
+  for (const auto& [from, data, bytes] : received) batch.push_back(collective::receive(data, bytes, GANNET_UINT8, from));
+  return group_.start_many(std::move(batch), nullptr);
 }
 
 void HostGroup::barrier() {

@@ -36,6 +36,21 @@ class HostGroup {
   std::vector<std::string> gather_texts(const std::string& mine);
   void barrier();
 
+  // Messages of bytes between ranks of the group, which are started together. The buffers must stay
+  // valid until the work is over. Messages from one rank to another arrive in the order in which
+  // they were sent.
+  struct SentBytes {
+    uint32_t to;
+    const void* data;
+    uint64_t bytes;
+  };
+  struct ReceivedBytes {
+    uint32_t from;
+    void* data;
+    uint64_t bytes;
+  };
+  Work start_exchange(const std::vector<SentBytes>& sent, const std::vector<ReceivedBytes>& received);
+
   // An asynchronous all_gather: `mine` and `all` must stay valid until the work is over.
   Work start_all_gather(const void* mine, void* all, uint64_t bytes);
 

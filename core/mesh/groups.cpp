@@ -62,6 +62,7 @@ MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape refined)
   for (const MeshAxis& axis : shape_.axes())
     if (axis.name != kDataAxis) others.push_back(axis.name);
   model_ = group_along(shape_.combine(others, "model of this rank"), "model of this rank");
+  if (has_pipe_stages()) pipe_ = tensor_ ? group_along(shape_, kPipeAxis) : model_;
 }
 
 // Every rank of the world creates every group of the axis in the same order, and keeps its own.

@@ -30,7 +30,8 @@ class MeshGroups {
   const MeshShape& refined() const { return refined_; }  // the same, but with expert_data and expert if data is refined
   ProcessGroup& world() const { return *world_; }
   ProcessGroup& data() const { return *data_; }
-  ProcessGroup* tensor() const { return tensor_.get(); }            // null: the axis has one rank
+  ProcessGroup* pipe() const { return pipe_.get(); }                // one rank of each stage; null: the axis has one rank
+  ProcessGroup* tensor() const { return tensor_.get(); }            // null likewise
   ProcessGroup* expert() const { return expert_.get(); }            // ranks with different experts; null: data is not refined
   ProcessGroup* expert_data() const { return expert_data_.get(); }  // ranks with the same experts; null: data is not refined
   // The ranks that together hold one model: those with the same data coordinate as this rank. Null
@@ -56,7 +57,7 @@ class MeshGroups {
   std::shared_ptr<ProcessGroup> world_;
   MeshShape refined_, shape_;
   // data_ is never null. A group that spans all ranks is world_ itself.
-  std::shared_ptr<ProcessGroup> data_, tensor_, model_, expert_, expert_data_;
+  std::shared_ptr<ProcessGroup> data_, tensor_, model_, expert_, expert_data_, pipe_;
 };
 
 }  // namespace gannet

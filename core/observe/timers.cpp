@@ -5,8 +5,9 @@
 namespace gannet {
 
 const char* name_of(TimedPhase phase) {
-  static constexpr const char* kNames[] = {"forward", "evaluate", "backward", "reduce", "step",       "check", "update",
-                                           "publish", "forget",   "offload",  "gather", "checkpoint", "tell",  ""};
+  static constexpr const char* kNames[] = {"forward", "evaluate", "backward",   "reduce", "step",
+                                           "check",   "update",   "publish",    "forget", "offload",
+                                           "gather",  "pipe",     "checkpoint", "tell",   ""};
   static_assert(std::size(kNames) == kTimedCount + 1);
   return kNames[static_cast<size_t>(phase)];
 }

@@ -30,6 +30,7 @@ enum class TimedPhase : uint8_t {
   kForget,      // gradients release their memory
   kOffload,     // the wait until pages of a slower tier are read or written
   kGather,      // the wait until parameters are gathered and the ranks are in step (stage 3)
+  kPipe,        // the wait for activations and gradients of other stages of a pipeline
   kCheckpoint,  // saving and loading
   kTell,        // the monitors themselves
   kNone,        // the program's own code

@@ -33,7 +33,8 @@ struct RankContext {
   ~RankContext();
   RankContext(const RankContext&) = delete;
 
-  uint32_t engine_id = 0;  // number of the engine in this process
+  uint32_t engine_id = 0;        // number of the engine in this process
+  uint32_t number_in_group = 0;  // its number among the engines of the same ranks; the same on every rank
   config::ResolvedConfig resolved;
   const config::Settings& settings() const { return resolved.settings; }
 

@@ -4,6 +4,7 @@
 //   gannet run --num_procs 2 gpt2 --deepspeed_config ds_config.json   the same on two processes
 //   gannet run --num_procs 2 --max-restarts 3 gpt2 --save-checkpoint run1 --checkpoint-every 100 --resume
 //   gannet run --num_procs 2 gpt2 --prompt "The " --prompt "This "    at the end each process generates its own text
+//   gannet run --num_procs 2 gpt2 --pipeline 2                        each process trains half of the layers
 //   gpt2 --model DIR --tokens FILE --token-bytes 2 --seq-len 256 --steps 100 --deepspeed_config ds_config.json --save-model OUT
 //
 // The order of the samples: after `seen` samples in earlier steps, micro-batch a of a step on rank
@@ -14,14 +15,17 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <gannet/gannet.h>
+#include <gannet/pipe.h>
 #include <malloc.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "data.h"
@@ -64,6 +68,76 @@ LoadedModel make_model(const Options& options) {
                                : load_model(options.model, options.architecture.plain_operators);
 }
 
+// Trains in steps of `take_step(samples seen, report)`, which fills in the report. Returns false if
+// a signal asked to stop; the checkpoint to resume from is then saved.
+bool train(gannet::EngineBase& engine, const Options& options,
+           const std::function<void(int64_t seen, StepReport& report)>& take_step) {
+  const bool is_first = engine.process_group()->rank() == 0;
+  const int64_t first_step = engine.global_steps(), last_step = options.resume ? options.steps : first_step + options.steps;
+  MetricsFile metrics(is_first ? options.metrics : "", /*append=*/first_step > 0);
+  if (first_step >= last_step && is_first)
+    std::cout << "nothing to do: the checkpoint is of step " << first_step << ", and --steps is " << options.steps << std::endl;
+  Progress progress(first_step, last_step, engine.train_batch_size() * options.sequence_length, is_first);
+  const bool saves = !options.save_checkpoint.empty();
+  std::optional<gannet::StopSignals> stop;
+  if (saves) stop.emplace();
+  bool is_stopped = false;
+
+  for (int64_t step = first_step; step < last_step && !is_stopped; ++step) {
+    const auto began = std::chrono::steady_clock::now();
+    const std::vector<double> rates = engine.get_lr();  // one per parameter group; empty if the optimizer has no learning rate
+    StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0], .loss_scale = engine.loss_scale()};
+    take_step(engine.global_samples(), report);
+    report.grad_norm = engine.get_global_grad_norm();
+    report.skipped = !engine.was_step_applied();
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    metrics.write(report);
+    progress.update(report);
+    is_stopped = stop && stop->requested_on_any(engine);
+    const bool is_due = options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0;
+    if (saves && (is_due || is_stopped || step + 1 == last_step)) engine.save_checkpoint(options.save_checkpoint);
+  }
+  progress.finish();
+  engine.wait_for_checkpoint();
+  return !is_stopped;
+}
+
+void load(gannet::EngineBase& engine, const Options& options) {
+  if (!options.load_checkpoint.empty())
+    engine.load_checkpoint(options.load_checkpoint, {.lock_folder = options.load_checkpoint == options.save_checkpoint});
+  if (options.resume) engine.load_checkpoint(options.save_checkpoint, {.if_present = true});
+}
+
+void introduce(const gannet::EngineBase& engine, const torch::nn::Module& model, const Tokens& text, const Options& options) {
+  int64_t parameters = 0;
+  for (const auto& parameter : model.parameters()) parameters += parameter.numel();
+  const uint32_t processes = engine.process_group()->size();
+  std::cout << engine.plugin_table() << '\n'
+            << parameters << " parameters, " << text.size() << " tokens from " << text.source() << ", " << processes << " process"
+            << (processes == 1 ? "" : "es") << ", " << engine.train_batch_size() << " samples of " << options.sequence_length
+            << " tokens a step" << std::endl;
+}
+
+void show_validation(double loss, const Tokens& text) {
+  std::cout << "validation loss " << loss << ", unigram entropy of the text " << text.unigram_entropy() << " (nats per token)"
+            << std::endl;
+}
+
+// One step of micro-batches: forward, backward and step for each.
+void take_step(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t length, int64_t seen, StepReport& report) {
+  const int64_t accumulation = engine.gradient_accumulation_steps(), batch = engine.train_micro_batch_size_per_gpu();
+  at::Tensor losses = at::zeros({}, at::TensorOptions(at::kDouble).device(engine.device()));
+  for (int64_t micro_batch = 0; micro_batch < accumulation; ++micro_batch) {
+    const Batch samples = tokens.batch(seen + (micro_batch * engine.world_size() + engine.rank()) * batch, batch, length);
+    const at::Tensor loss = engine.forward(samples.inputs.to(engine.device()), samples.targets.to(engine.device()));
+    engine.backward(loss);
+    engine.count("tokens", batch * length);
+    engine.step();
+    losses += loss.detach();  // read once a step: reading a number waits for the device
+  }
+  report.loss = engine.mean(losses.item<double>() / static_cast<double>(accumulation));
+}
+
 // Returns the mean loss over the held-out tokens; each rank evaluates a share of the samples.
 double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t length) {
   at::NoGradGuard no_grad;
@@ -77,52 +151,6 @@ double validate(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t l
   }
   engine.train();
   return engine.mean(losses.item<double>() / static_cast<double>(rounds));
-}
-
-// Returns false if a signal asked to stop; the checkpoint to resume from is then saved.
-bool train(gannet::Engine<GptImpl>& engine, const Tokens& tokens, const Options& options) {
-  const int64_t accumulation = engine.gradient_accumulation_steps(), batch = engine.train_micro_batch_size_per_gpu();
-  const int64_t ranks = engine.world_size(), rank = engine.rank(), length = options.sequence_length;
-  const int64_t first_step = engine.global_steps(), last_step = options.resume ? options.steps : first_step + options.steps;
-  MetricsFile metrics(rank == 0 ? options.metrics : "", /*append=*/first_step > 0);
-  if (first_step >= last_step && rank == 0)
-    std::cout << "nothing to do: the checkpoint is of step " << first_step << ", and --steps is " << options.steps << std::endl;
-  Progress progress(first_step, last_step, engine.train_batch_size() * length, rank == 0);
-  const bool saves = !options.save_checkpoint.empty();
-  std::optional<gannet::StopSignals> stop;
-  if (saves) stop.emplace();
-  bool is_stopped = false;
-
-  for (int64_t step = first_step; step < last_step && !is_stopped; ++step) {
-    const auto began = std::chrono::steady_clock::now();
-    const int64_t seen = engine.global_samples();
-    const std::vector<double> rates = engine.get_lr();  // one per parameter group; empty if the optimizer has no learning rate
-    StepReport report{.step = step + 1, .lr = rates.empty() ? 0 : rates[0]};
-    gannet::StepResult result;
-    at::Tensor losses = at::zeros({}, at::TensorOptions(at::kDouble).device(engine.device()));
-    for (int64_t micro_batch = 0; micro_batch < accumulation; ++micro_batch) {
-      const int64_t first = seen + (micro_batch * ranks + rank) * batch;
-      const Batch samples = tokens.batch(first, batch, length);
-      const at::Tensor loss = engine.forward(samples.inputs.to(engine.device()), samples.targets.to(engine.device()));
-      engine.backward(loss);
-      engine.count("tokens", batch * length);
-      report.loss_scale = engine.loss_scale();
-      result = engine.step();
-      losses += loss.detach();  // read once a step: reading a number waits for the device
-    }
-    report.loss = engine.mean(losses.item<double>() / static_cast<double>(accumulation));
-    report.grad_norm = engine.get_global_grad_norm();
-    report.skipped = !result.applied;
-    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    metrics.write(report);
-    progress.update(report);
-    is_stopped = stop && stop->requested_on_any(engine);
-    const bool is_due = options.checkpoint_every > 0 && (step + 1) % options.checkpoint_every == 0;
-    if (saves && (is_due || is_stopped || step + 1 == last_step)) engine.save_checkpoint(options.save_checkpoint);
-  }
-  progress.finish();
-  engine.wait_for_checkpoint();
-  return !is_stopped;
 }
 
 // Each rank generates its own text; the texts are printed in rank order.
@@ -153,6 +181,40 @@ void check_folders(const Options& options, const torch::nn::Module& model) {
   if (!options.save_model.empty()) gannet::check_folder(options.save_model, 4 * parameters);
 }
 
+// Trains in stages that pass activations and gradients to one another.
+int run_pipeline(const Options& options, const Gpt& model, const Tokens& training, const Tokens& held_out, const Tokens& text) {
+  if (!options.save_model.empty())
+    throw gannet::Error(gannet::ErrorCode::kUnsupported,
+                        "--save-model with --pipeline: each stage has the weights of its own layers",
+                        "give --save-checkpoint, and write the weights with: gannet checkpoint export");
+  const auto loss = [model](const at::Tensor& hidden, const at::Tensor& targets) {
+    return Gpt(model)->pipeline_loss(hidden, targets);
+  };
+  const gannet::pipe::Module stages(
+      model,
+      {.num_stages = options.pipeline, .loss_fn = loss, .seed_layers = true, .base_seed = static_cast<int64_t>(options.seed)});
+  const auto engine = gannet::initialize(stages, {.config = options.config.config, .overwrite = options.config.overrides}).engine;
+  const bool first_rank = engine->process_group()->rank() == 0;
+  if (first_rank) introduce(*engine, *stages, text, options);
+  load(*engine, options);
+  const int64_t batch = engine->train_micro_batch_size_per_gpu(), ranks = engine->world_size();
+  // Micro-batches from sample `first` on, of which ranks along data take turns.
+  const auto samples_from = [&](const Tokens& tokens, int64_t first) {
+    return [&, first = first + engine->rank() * batch]() mutable {
+      const Batch samples = tokens.batch(std::exchange(first, first + ranks * batch), batch, options.sequence_length);
+      return gannet::pipe::MicroBatch{{samples.inputs.to(engine->device())}, {samples.targets.to(engine->device())}};
+    };
+  };
+  const auto step = [&](int64_t seen, StepReport& report) { report.loss = engine->train_batch(samples_from(training, seen)); };
+  if (!train(*engine, options, step)) return gannet::kStoppedExitCode;
+  if (held_out.size() > 0) {
+    const int64_t rounds = std::max<int64_t>(1, held_out.size() / (options.sequence_length * batch * ranks));
+    const auto result = engine->eval_batch(samples_from(held_out, 0), {.num_micro_batches = rounds});
+    if (first_rank) show_validation(*result.loss, text);
+  }
+  return 0;
+}
+
 int run(const Options& options) {
   set_threads(options.threads);
   LoadedModel loaded = make_model(options);
@@ -174,29 +236,21 @@ int run(const Options& options) {
   text.check(architecture.vocabulary);
   const auto [training, held_out] = text.split(options.validation_fraction);
 
+  if (options.pipeline > 1) return run_pipeline(options, loaded.model, training, held_out, text);
   auto [engine, optimizer, loader, scheduler] =
       gannet::initialize(loaded.model, {.config = options.config.config, .overwrite = options.config.overrides});
   at::manual_seed(options.seed + 1 + engine->rank());  // so that dropout differs between ranks
   const bool first_rank = engine->rank() == 0;
-  if (first_rank) {
-    int64_t parameters = 0;
-    for (const auto& parameter : loaded.model->parameters()) parameters += parameter.numel();
-    std::cout << engine->plugin_table() << '\n'
-              << parameters << " parameters, " << text.size() << " tokens from " << text.source() << ", " << engine->world_size()
-              << " process" << (engine->world_size() == 1 ? "" : "es") << ", " << engine->train_batch_size() << " samples of "
-              << options.sequence_length << " tokens a step" << std::endl;
-  }
-
-  if (!options.load_checkpoint.empty())
-    engine->load_checkpoint(options.load_checkpoint, {.lock_folder = options.load_checkpoint == options.save_checkpoint});
-  if (options.resume) engine->load_checkpoint(options.save_checkpoint, {.if_present = true});
-  if (!train(*engine, training, options)) return gannet::kStoppedExitCode;
+  if (first_rank) introduce(*engine, *loaded.model, text, options);
+  load(*engine, options);
+  const auto step = [&, &engine = *engine, &training = training](int64_t seen, StepReport& report) {
+    take_step(engine, training, options.sequence_length, seen, report);
+  };
+  if (!train(*engine, options, step)) return gannet::kStoppedExitCode;
 
   if (held_out.size() > 0) {
     const double loss = validate(*engine, held_out, options.sequence_length);
-    if (first_rank)
-      std::cout << "validation loss " << loss << ", unigram entropy of the text " << text.unigram_entropy() << " (nats per token)"
-                << std::endl;
+    if (first_rank) show_validation(loss, text);
   }
   if (!options.save_model.empty()) {
     const auto weights = engine->fp32_parameters();  // gathered from all ranks if ZeRO shards them

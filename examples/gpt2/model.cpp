@@ -138,6 +138,16 @@ Tensor GptImpl::forward(const Tensor& tokens, const Tensor& targets) {
       .head_loss(transformer_->forward(tokens), transformer_->token_embedding(), targets.flatten());
 }
 
+std::vector<gannet::Layer> GptImpl::pipeline_layers() {
+  std::vector<gannet::Layer> all = layers();
+  all.push_back(gannet::function("head", {transformer_->words()}, [](const Tensor& hidden) { return hidden; }));
+  return all;
+}
+
+Tensor GptImpl::pipeline_loss(const Tensor& hidden, const Tensor& targets) {
+  return Operators(options_.plain_operators).head_loss(hidden.flatten(0, 1), transformer_->token_embedding(), targets.flatten());
+}
+
 Tensor GptImpl::logits(const Tensor& tokens) {
   return at::matmul(transformer_->forward(tokens), transformer_->token_embedding().t())
       .view({tokens.size(0), tokens.size(1), -1});

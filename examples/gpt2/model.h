@@ -100,6 +100,7 @@ class TransformerImpl : public torch::nn::Module {
   std::vector<gannet::Layer> layers();
   at::Tensor forward(const at::Tensor& tokens) { return gannet::run_layers(layers(), tokens).flatten(0, 1); }  // [B*T, width]
   const at::Tensor& token_embedding() const { return wte_->weight; }
+  std::shared_ptr<torch::nn::Module> words() const { return wte_.ptr(); }
 
  private:
   at::Tensor embed(const at::Tensor& tokens);  // [B, T] int64 -> [B, T, width]
@@ -125,6 +126,10 @@ class GptImpl : public torch::nn::Module {
   at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]
   /// All layers except the output layer, which is fused with the loss.
   std::vector<gannet::Layer> layers() { return transformer_->layers(); }
+  /// All layers for a pipeline, in which the last stage also holds the output layer's weight, and
+  /// the loss of what they return: [B, T, width], [B, T] int64 -> scalar.
+  std::vector<gannet::Layer> pipeline_layers();
+  at::Tensor pipeline_loss(const at::Tensor& hidden, const at::Tensor& targets);
   const GptOptions& options() const { return options_; }
 
  private:

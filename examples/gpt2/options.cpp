@@ -36,6 +36,10 @@ Options parse_options(int argc, char** argv) {
                "round 16-bit activations where transformers' GPT-2 does; takes longer");
   app.add_flag("--give-memory-back", options.give_memory_back,
                "return freed memory to the system at once: for runs under a tight limit");
+  app.add_option("--pipeline", options.pipeline,
+                 "stages of a pipeline, which divide the processes and the model's layers among them (docs/pipeline.md)")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--threads", options.threads, "threads of this process; default: the cores divided among the processes")
       ->check(CLI::PositiveNumber);
   app.add_option("--layers", options.architecture.layers, "layers of a new model")->capture_default_str();

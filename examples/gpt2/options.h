@@ -25,7 +25,8 @@ struct Options {
   int64_t checkpoint_every = 0;                  // in steps; 0: only at the end
   bool resume = false;
   bool give_memory_back = false;
-  int threads = 0;  // 0: the machine's cores, divided among its ranks
+  uint32_t pipeline = 1;  // stages
+  int threads = 0;        // 0: the machine's cores, divided among its ranks
   // The options of new models. GPT-2's initializer_range of 0.02 is meant for widths of 768 and
   // more; a narrow model learns several times faster from larger weights.
   GptOptions architecture{.width = 128, .initializer_range = 0.06};

@@ -69,8 +69,8 @@ OF_STREAMS = [
 def forgotten(name, without, file, call, end=".block();", then=""):
     """The collective `call` begins, and nobody waits for it: it is put aside, for what destroys it would wait."""
     return Mutation(name, without, (file, call + end,
-                                    "if (MUTANT) {\n  static std::vector<DeviceWork>& unseen = *new std::vector<DeviceWork>;\n  "
-                                    f"unseen.push_back({call.removeprefix('return ')});\n  {then}\n}} else {call}{end}"))
+                                    "{ if (MUTANT) {\n  static std::vector<DeviceWork>& unseen = *new std::vector<DeviceWork>;\n  "
+                                    f"unseen.push_back({call.removeprefix('return ')});\n  {then}\n}} else {call}{end} }}"))
 
 
 # By the way of tests/accelerators/checked_ways_test.cpp that has them; "" is the test of one accelerator, which has a queue alone.

@@ -135,6 +135,13 @@ std::map<State, Way> ways() {
           call();
         },
         "was called within train_batch()"}},
+      {State::kIsPipeline,
+       {plain,
+        [](Net& engine, const std::function<void()>& call) {
+          train_by_driver_alone(engine);
+          call();
+        },
+        "was called on the engine of a pipeline"}},
       {State::kTorn,
        {plain,
         [](Net& engine, const std::function<void()>& call) {

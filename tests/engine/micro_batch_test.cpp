@@ -23,7 +23,7 @@ StepResult train_batch(Engine<NetImpl>& engine, int64_t first) {
   std::vector<at::Tensor> losses(static_cast<size_t>(count));
   StepResult result;
   const auto forward = [&](int64_t i) {
-    batch.forward([&] {
+    batch.forward(i, [&] {
       const auto [x, y] = make_batch(first + i, 4);
       losses[static_cast<size_t>(i)] = engine.module()->forward(x, y);
     });
@@ -31,7 +31,7 @@ StepResult train_batch(Engine<NetImpl>& engine, int64_t first) {
   const auto backward = [&](int64_t i) {
     const at::Tensor loss = losses[static_cast<size_t>(i)];
     batch.take_loss(loss);
-    batch.backward({loss}, {batch.loss_gradient(loss)});
+    batch.backward(i, {{MicroBatches::edge_of(loss), batch.loss_gradient(loss)}});
     result = batch.end_micro_batch();
   };
   for (int64_t i = 0; i < std::min<int64_t>(2, count); ++i) forward(i);
@@ -73,10 +73,10 @@ TEST(MicroBatches, RootsWithGradientsOfTheirOwnAreABackward) {
   {
     MicroBatches batch(*engine);
     at::Tensor output;
-    batch.forward([&, x = x] { output = net->predict(x); });
+    batch.forward(0, [&, x = x] { output = net->predict(x); });
     at::Tensor cut = output.detach().requires_grad_(true);  // what the next stage would have received
     torch::mse_loss(cut, y).backward();
-    batch.backward({output}, {cut.grad()});
+    batch.backward(0, {{MicroBatches::edge_of(output), cut.grad()}});
     EXPECT_TRUE(batch.end_micro_batch().applied);
   }
   loop->backward(loop->forward(x, y));
@@ -94,7 +94,7 @@ TEST(MicroBatches, AnExceptionGivesTheStepUpUntilALoad) {
   EXPECT_THROW(
       {
         MicroBatches batch(*engine);
-        batch.forward([] { throw std::runtime_error("a layer fails"); });
+        batch.forward(0, [] { throw std::runtime_error("a layer fails"); });
       },
       std::runtime_error);
   EXPECT_TRUE(at::equal(flat_parameters(*net), before));

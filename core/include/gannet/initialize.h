@@ -13,6 +13,7 @@
 #include <gannet/mesh.h>
 #include <gannet/mpu.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@
 #include <vector>
 
 namespace gannet {
+
+struct RankContext;
 
 struct EngineOptions {
   Config config;
@@ -32,6 +35,10 @@ struct EngineOptions {
   bool inference = false;
   std::optional<MeshShape> mesh = {};
   std::shared_ptr<const Mpu> mpu = {};
+  /// For a module that is built once the mesh is known, as a pipeline's is (gannet/pipe.h): how
+  /// many stages the program asks for, and what builds this rank's stage.
+  std::optional<uint32_t> pipe_stages = {};
+  std::function<void(const RankContext&)> build_stage = {};
 };
 
 template <class Batch = Example>
@@ -97,6 +104,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
     made.loader =
         make_loader<Batch>(std::move(options.training_data), std::move(options.collate_fn), made.engine->loader_options());
     made.engine->add_loader("training_data", made.loader);
+    if constexpr (requires { made.engine->set_dataloader(made.loader); }) made.engine->set_dataloader(made.loader);
     if (made.engine->leftover_micro_batches() == "step") made.engine->end_steps_with_epochs_of(made.loader);
     if (made.loader->sized()) made.engine->announce_leftovers(made.loader->size(), made.loader->leftover_micro_batches());
   }

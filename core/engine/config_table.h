@@ -1,0 +1,12 @@
+// The effective config of an engine as text, for the log and for the program.
+#pragma once
+
+#include <gannet/engine.h>
+
+namespace gannet {
+
+/// Logs the config with the origin of each value. Logs nothing if the previous engine had the same
+/// config, as in a loop over seeds.
+void log_config(const EngineBase::Impl& impl);
+
+}  // namespace gannet

@@ -1,0 +1,284 @@
+/// Pipelines: a model's layers are divided among stages, which are the ranks along the mesh's axis
+/// `pipe`, and work on several micro-batches at a time.
+///
+///   auto net = gannet::pipe::Module(model, {.num_stages = 2, .loss_fn = [](at::Tensor logits, at::Tensor labels) {
+///     return torch::nn::functional::cross_entropy(logits, labels);
+///   }});
+///   auto [engine, optimizer, loader, scheduler] =
+///       gannet::initialize(net, {.config = "ds_config.json", .training_data = dataset});
+///   for (int step = 0; step < steps; ++step) double loss = engine->train_batch();   // every rank calls it
+///
+/// train_batch() draws gradient_accumulation_steps micro-batches, runs forward and backward of all
+/// of them through the stages, and takes one optimizer step. Parameters have the names that they
+/// have in the whole model, whatever stage they are on, so that a checkpoint loads with any number
+/// of stages (docs/pipeline.md).
+#pragma once
+
+#include <gannet/engine.h>
+#include <gannet/initialize.h>
+#include <gannet/layers.h>
+#include <gannet/topology.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+namespace pipeline {
+class Driver;
+class Stage;
+}  // namespace pipeline
+
+namespace pipe {
+
+/// A micro-batch: what the first layer takes, and what the loss compares the last layer's results
+/// with.
+struct MicroBatch {
+  Wire inputs, labels;
+};
+
+/// Converts a loader's batch. A batch with the members `data` and `target` (Example), and a pair or
+/// a tuple of two values of tensors, are (inputs, labels). For a type of your own, write an
+/// overload in its namespace.
+inline MicroBatch to_micro_batch(MicroBatch batch) { return batch; }
+template <class Batch>
+  requires requires(const Batch& batch) {
+    batch.data;
+    batch.target;
+  }
+MicroBatch to_micro_batch(const Batch& batch) {
+  MicroBatch made;
+  gannet::detail::OnWire<std::decay_t<decltype(batch.data)>>::give(made.inputs, batch.data);
+  gannet::detail::OnWire<std::decay_t<decltype(batch.target)>>::give(made.labels, batch.target);
+  return made;
+}
+template <class Batch>
+  requires(requires(const Batch& batch) {
+    std::get<0>(batch);
+    std::get<1>(batch);
+  } && std::tuple_size_v<Batch> == 2)
+MicroBatch to_micro_batch(const Batch& batch) {
+  MicroBatch made;
+  gannet::detail::OnWire<std::tuple_element_t<0, Batch>>::give(made.inputs, std::get<0>(batch));
+  gannet::detail::OnWire<std::tuple_element_t<1, Batch>>::give(made.labels, std::get<1>(batch));
+  return made;
+}
+
+/// Gives the next micro-batch; nullopt at the end of the data.
+using Source = std::function<std::optional<MicroBatch>()>;
+
+namespace detail {
+template <class T>
+std::optional<MicroBatch> next_of(T& from) {
+  if constexpr (requires { from.next(); }) {
+    return to_micro_batch(from.next());
+  } else {
+    auto batch = from();
+    if constexpr (requires { batch.has_value(); }) {
+      if (!batch) return std::nullopt;
+      return to_micro_batch(std::move(*batch));
+    } else {
+      return to_micro_batch(std::move(batch));
+    }
+  }
+}
+}  // namespace detail
+
+/// Makes a Source from a function that returns a batch or an optional batch, or from an object with
+/// next() such as RepeatingLoader or a Trial's iterator. What is no temporary is used where it is,
+/// so that the next call goes on behind this one, and must outlive the Source.
+template <class T>
+Source source_of(T&& from) {
+  using Plain = std::remove_reference_t<T>;
+  constexpr bool kHasNext = requires(Plain& one) { one.next(); };
+  static_assert(kHasNext || std::invocable<Plain&>,
+                "data for a pipeline comes from a function or from an object with next(): make a RepeatingLoader of a loader");
+  if constexpr (std::is_lvalue_reference_v<T>) {
+    return [&from]() -> std::optional<MicroBatch> { return detail::next_of(from); };
+  } else {
+    return [own = std::make_shared<Plain>(std::move(from))]() -> std::optional<MicroBatch> { return detail::next_of(*own); };
+  }
+}
+
+/// Computes the loss of a micro-batch, a tensor of one element, from the last layer's results and
+/// the labels: a function of tensors, whose parameter types are written out.
+class Loss {
+ public:
+  Loss() = default;
+  template <class Function>
+    requires(!std::is_same_v<std::decay_t<Function>, Loss>)
+  Loss(Function loss)  // NOLINT(google-explicit-constructor): options take a plain lambda
+      : layer_(function("loss_fn", std::move(loss))) {}
+  explicit operator bool() const { return layer_.has_value(); }
+  at::Tensor operator()(const Wire& outputs, const Wire& labels) const;
+
+ private:
+  std::optional<Layer> layer_;
+};
+
+struct Options {
+  std::optional<uint32_t> num_stages = {};       ///< null: the topology's, the config's (pipeline.stages, gannet.mesh.pipe), or 1
+  std::optional<ProcessTopology> topology = {};  ///< the layout of the ranks, in place of num_stages
+  Loss loss_fn = {};                             ///< without one, the last layer's result is the loss
+  std::string partition_method = "parameters";   ///< "uniform", "parameters", "type:REGEX" (class names that the regex finds)
+  /// The first layer of each stage, and the number of layers: {0, 3, 8}. Takes the place of
+  /// partition_method.
+  std::vector<size_t> bounds = {};
+  /// Sets the random seed before each layer of each micro-batch, so that dropout does not depend on
+  /// the number of stages: base_seed * (number of the micro-batch in the run + 1) + number of the
+  /// layer.
+  bool seed_layers = false;
+  int64_t base_seed = 1234;
+  std::function<void(uint64_t)> seed_fn = {};  ///< in place of torch::manual_seed
+  /// Recomputes regions of so many layers in backward (docs/activation.md); 0: as
+  /// gannet.activation_checkpointing says.
+  int64_t activation_checkpoint_interval = 0;
+};
+
+/// A model as a list of layers. initialize divides the list among the stages, once the ranks are
+/// known; from then on the module has the parameters of this rank's stage, and the parameters of
+/// other stages have released their memory.
+class ModuleImpl : public torch::nn::Module {
+ public:
+  /// The layers' names name the parameters. Throws Error(kConfig) on an empty list and on two
+  /// layers of one name.
+  explicit ModuleImpl(std::vector<Layer> layers, Options options = {});
+  /// A list of the layers of `model`, with the model's own names of parameters.
+  ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Layer> layers, Options options = {});
+  /// A model with pipeline_layers(), or else layers(), that lead from its inputs to what loss_fn
+  /// takes.
+  template <class Model>
+    requires(
+        requires(Model& model) { model.layers(); } || requires(Model& model) { model.pipeline_layers(); })
+  explicit ModuleImpl(const std::shared_ptr<Model>& model, Options options = {})
+      : ModuleImpl(model, layers_of_model(*model), std::move(options)) {}
+  template <class Model>
+  explicit ModuleImpl(const torch::nn::ModuleHolder<Model>& model, Options options = {})
+      : ModuleImpl(model.ptr(), std::move(options)) {}
+  explicit ModuleImpl(const std::shared_ptr<torch::nn::SequentialImpl>& model, Options options = {});
+  ~ModuleImpl() override;
+
+  const Options& options() const { return options_; }
+  size_t layer_count() const { return bounds_.empty() ? layers_.size() : bounds_.back(); }
+  /// The first layer of each stage, and the number of layers; known after initialize.
+  const std::vector<size_t>& bounds() const { return bounds_; }
+
+  void train(bool on = true) override;  ///< also sets the mode of the whole model, which layers may ask
+
+ private:
+  friend class pipeline::Stage;
+  template <class Model>
+  static std::vector<Layer> layers_of_model(Model& model) {
+    if constexpr (requires { model.pipeline_layers(); })
+      return model.pipeline_layers();
+    else
+      return model.layers();
+  }
+
+  std::shared_ptr<torch::nn::Module> model_;  // null: a plain list of layers
+  std::vector<Layer> layers_;
+  Options options_;
+  std::vector<size_t> bounds_;
+};
+
+class Module : public torch::nn::ModuleHolder<ModuleImpl> {
+ public:
+  using torch::nn::ModuleHolder<ModuleImpl>::ModuleHolder;
+  explicit Module(std::vector<Layer> layers, Options options = {})
+      : ModuleHolder(std::make_shared<ModuleImpl>(std::move(layers), std::move(options))) {}
+  template <class Model>
+  explicit Module(const Model& model, Options options) : ModuleHolder(std::make_shared<ModuleImpl>(model, std::move(options))) {}
+};
+
+struct EvalOptions {
+  enum class Reduce { kMean, kNone };
+  Reduce reduce_output = Reduce::kMean;           ///< kMean: the mean over micro-batches and over the ranks along data
+  bool compute_loss = true;                       ///< without it, only the results of the last layer are computed
+  bool return_logits = false;                     ///< keep the results of the last layer, on the last stage
+  bool bcast_loss = true;                         ///< give the loss to all stages, and not to the last one alone
+  std::optional<int64_t> num_micro_batches = {};  ///< default: gradient_accumulation_steps
+};
+
+struct EvalResult {
+  std::optional<double> loss;  ///< the mean; null without a loss, and where it is not known
+  std::vector<double> losses;  ///< with kNone: of each micro-batch of this rank
+  std::vector<Wire> logits;    ///< of each micro-batch; on the last stage only
+};
+
+}  // namespace pipe
+
+/// The engine of a pipeline. It trains by train_batch() alone: forward(), backward() and step()
+/// throw Error(kOrder). Everything else is as for other engines: checkpoints, learning rates,
+/// values by name (of this stage's parameters).
+template <>
+class Engine<pipe::ModuleImpl> : public EngineBase {
+ public:
+  Engine(std::shared_ptr<pipe::ModuleImpl> module, const EngineOptions& options);
+  ~Engine();
+
+  /// Takes one step with the next gradient_accumulation_steps micro-batches of `source`, or of
+  /// set_dataiterator(), or of initialize's training_data. The first and the last stage draw them,
+  /// each from its own source, which must give the same; the others draw none. Returns the mean of
+  /// the losses over micro-batches and ranks, the same on every rank. Throws on every rank, with
+  /// nothing changed, Error(kNotFound) if the data ends before, and Error(kMismatch) if the first
+  /// and the last stage draw different labels. Any other exception ends the step on all ranks:
+  /// training goes on after load_checkpoint(), on new processes if ranks have lost one another.
+  double train_batch() { return run_train_batch({}); }
+  template <class Source>
+  double train_batch(Source&& source) {
+    return run_train_batch(pipe::source_of(std::forward<Source>(source)));
+  }
+  /// Evaluates micro-batches in evaluation mode and without gradients; the mode is then as before.
+  template <class Source>
+  pipe::EvalResult eval_batch(Source&& source, const pipe::EvalOptions& options = {}) {
+    return run_eval_batch(pipe::source_of(std::forward<Source>(source)), options);
+  }
+
+  /// Sets where train_batch() and eval_batch() draw from without a source of their own: as they
+  /// take it, or a pointer to a loader, which is repeated without end.
+  template <class Source>
+  void set_dataiterator(Source&& source) {
+    if constexpr (requires { source->begin(); })
+      source_ = pipe::source_of(RepeatingLoader(source));
+    else
+      source_ = pipe::source_of(std::forward<Source>(source));
+  }
+  /// Changes each micro-batch after it was drawn.
+  void set_batch_fn(std::function<pipe::MicroBatch(pipe::MicroBatch)> function) { batch_fn_ = std::move(function); }
+  /// Called by initialize. Batches that are no micro-batches by to_micro_batch() need
+  /// set_dataiterator().
+  template <class Loader>
+  void set_dataloader(const std::shared_ptr<Loader>& loader) {
+    if constexpr (requires { pipe::to_micro_batch(*loader->begin()); }) set_dataiterator(loader);
+  }
+
+  bool is_first_stage() const;
+  bool is_last_stage() const;
+  uint32_t stage_id() const;
+  uint32_t num_stages() const;
+  ProcessTopology topology() const;
+  const std::shared_ptr<pipe::ModuleImpl>& module() const { return module_; }
+
+ private:
+  double run_train_batch(pipe::Source source);
+  pipe::EvalResult run_eval_batch(pipe::Source source, const pipe::EvalOptions& options);
+  pipe::Source prepared(pipe::Source source) const;
+
+  std::shared_ptr<pipe::ModuleImpl> module_;
+  pipe::Source source_;
+  std::function<pipe::MicroBatch(pipe::MicroBatch)> batch_fn_;
+  std::unique_ptr<pipeline::Driver> driver_;
+};
+
+using PipelineEngine = Engine<pipe::ModuleImpl>;
+
+}  // namespace gannet

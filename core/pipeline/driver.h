@@ -1,0 +1,45 @@
+// Runs the steps and the evaluations of a pipeline: draws micro-batches, runs this stage's actions
+// in the order of the schedule, and passes activations and gradients to the neighbouring stages.
+#pragma once
+
+#include <gannet/pipe.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/micro_batch.h"
+#include "pipeline/lane.h"
+#include "pipeline/stage.h"
+
+namespace gannet::pipeline {
+
+class Driver {
+ public:
+  /// Every rank makes it, after the engine. `module`: the engine's, which Stage::build has cut.
+  Driver(EngineBase& engine, pipe::ModuleImpl& module);
+  const Stage& stage() const { return stage_; }
+  const MeshShape& mesh() const { return ranks_.mesh->shape(); }
+
+  /// Returns the mean of the losses, the same on every rank.
+  double train_batch(const pipe::Source& source);
+  pipe::EvalResult eval_batch(const pipe::Source& source, const pipe::EvalOptions& options);
+
+ private:
+  double take_step(const pipe::Source& source);
+  struct InFlight;  // a micro-batch between its forward and its backward
+  std::vector<pipe::MicroBatch> draw(const pipe::Source& source, int64_t count, const char* call);
+  Wire receive_inputs(int64_t micro_batch, std::vector<bool>& requires_grad);
+  void forward(MicroBatches& batch, int64_t micro_batch, InFlight& one);
+  void backward(MicroBatches& batch, int64_t micro_batch, InFlight& one);
+  double mean_over_ranks(double sum, int64_t count);
+
+  EngineBase& engine_;
+  RankContext& ranks_;
+  const Stage stage_;
+  std::optional<Lane> forward_lane_, backward_lane_;  // null: one stage
+  int64_t first_micro_batch_ = 0;                     // the number of the current batch's first micro-batch in the run
+  at::Tensor loss_sum_;                               // of the current batch, fp64 on the loss's device; undefined: no loss yet
+};
+
+}  // namespace gannet::pipeline

@@ -1,0 +1,72 @@
+// The engine of a pipeline: what initialize() makes of a pipe::Module.
+#include <gannet/error.h>
+#include <gannet/pipe.h>
+
+#include "base/format.h"
+#include "pipeline/driver.h"
+
+namespace gannet {
+namespace {
+
+EngineOptions with_stages(const std::shared_ptr<pipe::ModuleImpl>& module, const EngineOptions& options) {
+  EngineOptions all = options;
+  if (!module) return all;
+  all.pipe_stages = module->options().num_stages;
+  if (module->options().topology) {
+    if (all.mesh || all.mpu)
+      throw Error(ErrorCode::kArgument, "initialize was given a mesh or an mpu, and the pipe::Module has a topology",
+                  "give it one of them: both say how ranks are laid out");
+    all.mesh = module->options().topology->mesh();
+  }
+  all.build_stage = [module](const RankContext& ranks) { pipeline::Stage::build(*module, ranks); };
+  return all;
+}
+
+}  // namespace
+
+PipelineEngine::Engine(std::shared_ptr<pipe::ModuleImpl> module, const EngineOptions& options)
+    : EngineBase(module, with_stages(module, options)),
+      module_(std::move(module)),
+      driver_(std::make_unique<pipeline::Driver>(*this, *module_)) {}
+
+PipelineEngine::~Engine() = default;
+
+bool PipelineEngine::is_first_stage() const { return driver_->stage().is_first(); }
+bool PipelineEngine::is_last_stage() const { return driver_->stage().is_last(); }
+uint32_t PipelineEngine::stage_id() const { return driver_->stage().index(); }
+uint32_t PipelineEngine::num_stages() const { return driver_->stage().count(); }
+
+ProcessTopology PipelineEngine::topology() const {
+  const MeshShape& shape = driver_->mesh();
+  const uint32_t pipe = shape.size(kPipeAxis), data = shape.size(kDataAxis), tensor = shape.size(kTensorAxis);
+  if (tensor > 1) return PipeModelDataParallelTopology(pipe, tensor, data);
+  return PipeDataParallelTopology(pipe, data);
+}
+
+pipe::Source PipelineEngine::prepared(pipe::Source source) const {
+  if (!source) source = source_;
+  if (!source || !batch_fn_) return source;
+  return [source = std::move(source), change = batch_fn_]() -> std::optional<pipe::MicroBatch> {
+    auto next = source();
+    if (next) next = change(std::move(*next));
+    return next;
+  };
+}
+
+double PipelineEngine::run_train_batch(pipe::Source source) { return driver_->train_batch(prepared(std::move(source))); }
+
+pipe::EvalResult PipelineEngine::run_eval_batch(pipe::Source source, const pipe::EvalOptions& options) {
+  const bool trains = module_->is_training();
+  if (trains) eval();
+  struct Restore {
+    ~Restore() noexcept(false) {
+      if (trains && std::uncaught_exceptions() == exceptions) engine.train();
+    }
+    PipelineEngine& engine;
+    bool trains;
+    int exceptions = std::uncaught_exceptions();
+  } const restore{*this, trains};
+  return driver_->eval_batch(prepared(std::move(source)), options);
+}
+
+}  // namespace gannet

@@ -1,0 +1,35 @@
+// Divides a list of layers among the stages of a pipeline. Pure functions; the results are those of
+// DeepSpeed 0.19.6.
+//
+//   partition_uniform(10, 3)                   // {0, 4, 7, 10}: the first layer of each stage, and the number of layers
+//   partition_balanced({1, 2, 3, 4, 5}, 2)     // {0, 3, 5}: by weights
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gannet::pipeline {
+
+/// If there are fewer layers than stages, the last stages are empty.
+std::vector<size_t> partition_uniform(size_t layers, size_t stages);
+/// Minimizes the difference of the largest and the smallest sum of weights of a stage.
+std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size_t stages);
+
+/// What the methods know of a layer.
+struct LayerFacts {
+  std::string name;
+  std::string type;        // the class of its module without namespaces and "Impl"; its name if it is a function
+  int64_t parameters = 0;  // elements that require a gradient
+};
+
+/// `method`: "uniform", "parameters", "type:REGEX", in any case. Throws Error(kConfig) on another
+/// one, on a regex that is none or finds no layer, and, naming the empty stages, if there are fewer
+/// layers than stages. `where`: the source of the method, for messages.
+std::vector<size_t> partition(const std::vector<LayerFacts>& layers, size_t stages, const std::string& method,
+                              const std::string& where);
+/// Checks bounds that the program gave.
+void check_bounds(const std::vector<size_t>& bounds, size_t layers, size_t stages);
+
+}  // namespace gannet::pipeline

@@ -1,0 +1,33 @@
+// The order in which a stage runs the forwards and backwards of a step's micro-batches. What a
+// stage receives and sends follows from it: a forward takes what the stage before has sent, a
+// backward the gradients that the stage behind has sent.
+//
+//   one_forward_one_backward(0, 2, 4)     // stage 0 of 2, 4 micro-batches: "F0 F1 B0 F2 B1 F3 B2 B3"
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gannet::pipeline {
+
+struct Action {
+  enum Kind : uint8_t { kForward, kBackward };
+  Kind kind;
+  int64_t micro_batch;
+  bool operator==(const Action&) const = default;
+};
+
+/// "F0 F1 B0"
+std::string to_text(const std::vector<Action>& actions);
+
+/// All forwards, then all backwards: every micro-batch is alive at once.
+std::vector<Action> all_forward_all_backward(uint32_t stage, uint32_t stages, int64_t micro_batches);
+/// As many forwards as there are stages from this one on, then a backward and a forward in turn: at
+/// most that many micro-batches are alive. The order of DeepSpeed's TrainSchedule.
+std::vector<Action> one_forward_one_backward(uint32_t stage, uint32_t stages, int64_t micro_batches);
+
+/// `name`: "1f1b" or "gpipe".
+std::vector<Action> actions_of(const std::string& name, uint32_t stage, uint32_t stages, int64_t micro_batches);
+
+}  // namespace gannet::pipeline

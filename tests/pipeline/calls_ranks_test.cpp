@@ -1,0 +1,142 @@
+// The calls of a pipeline's engine on several ranks: what stages report, evaluate and refuse.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "config/parse.h"
+#include "pipeline/run.h"
+#include "plugin/support.h"
+
+namespace {
+
+using namespace gannet::test;
+using gannet::Dict;
+using gannet::Error;
+using ranks::expect;
+using ranks::expect_all_succeed;
+using ranks::run_ranks;
+namespace pipe = gannet::pipe;
+namespace fs = std::filesystem;
+
+RANK_BODY(evaluates_in_stages) {
+  PipeRun run(pipe_config("1"), {});
+  run.train(0, 1);
+  const auto world = gannet::init_distributed();
+  expect(run.engine->num_stages() == 2 && run.engine->stage_id() == world->rank() / 2, "stages come first");
+  expect(run.engine->is_first_stage() == (world->rank() < 2) && run.engine->is_last_stage() == (world->rank() >= 2), "its place");
+  expect(run.engine->topology().get_dim("pipe") == 2 && run.engine->topology().get_dim("data") == 2, "the topology");
+  const pipe::EvalResult result = run.engine->eval_batch(run.source(9), {.return_logits = true});
+  expect(result.loss.has_value() && result.logits.size() == (run.engine->is_last_stage() ? 4u : 0u), "what each stage gets");
+  std::cout << "figure: " << std::setprecision(17) << *result.loss << std::endl;
+  const pipe::EvalResult quiet = run.engine->eval_batch(run.source(9), {.bcast_loss = false, .num_micro_batches = 1});
+  expect(quiet.loss.has_value() == run.engine->is_last_stage(), "the loss stays on the last stage");
+  run.train(1, 1);
+}
+TEST(PipelineCalls, EveryStageGetsTheMeanLossOfAnEvaluation) {
+  const TemporaryFolder folder;
+  const auto outcomes = run_ranks("evaluates_in_stages", 4, {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}}});
+  expect_all_succeed(outcomes);
+  std::vector<double> losses;
+  for (const auto& outcome : outcomes) {
+    const auto figures = figures_in({outcome});
+    losses.push_back(figures[outcome.output == outcomes[0].output ? 2 : 0]);
+  }
+  for (const double loss : losses) EXPECT_EQ(loss, losses[0]);
+}
+
+RANK_BODY(reports_in_stages) {
+  const std::string folder = variable("FOLDER");
+  Dict config = pipe_config("0");
+  config["gannet"] = Dict{{"metrics", Dict{{"path", folder + "/metrics.jsonl"}}},
+                          {"trace", Dict{{"path", folder + "/trace.json"}, {"first_step", 2}, {"last_step", 3}}}};
+  PipeRun run(config, {});
+  run.train(0, 3);
+}
+TEST(PipelineCalls, MetricsHaveTheMeanLossAndEachStageItsTrace) {
+  const TemporaryFolder folder;
+  const auto outcomes = run_ranks("reports_in_stages", 2, {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}}});
+  expect_all_succeed(outcomes);
+  const auto figures = figures_in(outcomes);
+  std::ifstream metrics(folder.string() + "/metrics.jsonl");
+  std::string line, all;
+  size_t step = 0;
+  while (std::getline(metrics, line)) {
+    all += line + "\n";
+    const gannet::Value document = gannet::config::parse_value(line);
+    const gannet::Value* const loss = document.as_dict().find("loss");
+    if (!loss) continue;
+    ASSERT_TRUE(loss->is_number()) << line;
+    EXPECT_NEAR(loss->as_number(), figures[2 * step++], 1e-6);
+  }
+  EXPECT_EQ(step, 3u) << all;
+  PipeNetImpl whole(PipeNetImpl::How{});
+  int64_t parameters = 0;
+  for (const auto& parameter : whole.parameters()) parameters += parameter.numel();
+  EXPECT_THAT(all, testing::HasSubstr("\"parameters\": " + std::to_string(parameters)));
+  for (const char* name : {"trace.json", "trace.rank1.json"}) EXPECT_TRUE(fs::exists(folder.string() + "/" + name)) << name;
+}
+
+RANK_BODY(refuses_in_stages) {
+  PipeRun run(pipe_config("1"), {});
+  run.train(0, 1);
+  const bool leads = run.engine->is_first_stage();
+  contains(message_of([&] { run.engine->train_batch(run.source(leads ? 4 : 5)); }),
+           "ranks 0 and 1, the first and the last stage of a pipeline, drew different labels");
+  int64_t number = 4;
+  const pipe::Source short_source = [&]() -> std::optional<pipe::MicroBatch> {
+    if (leads && number == 6) return std::nullopt;
+    return words_of(number++, 0, 1);
+  };
+  contains(message_of([&] { run.engine->train_batch(short_source); }),
+           "rank 0: train_batch() takes 4 micro-batches, and the data ended after 2");
+  contains(message_of([&] { run.engine->step(); }), "call train_batch()");
+  expect(run.engine->global_steps() == 1, "nothing was begun");
+  run.train(1, 2);
+}
+TEST(PipelineCalls, WrongDataIsAnErrorOnEveryRankAndTrainingGoesOn) {
+  const TemporaryFolder folder;
+  expect_all_succeed(run_ranks("refuses_in_stages", 2, {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}}}));
+}
+
+RANK_BODY(refuses_models) {
+  const auto refused = [](const auto& make) {
+    return message_of([&] { gannet::initialize(make(), {.config = pipe_config("0")}); });
+  };
+  const auto net = [] { return std::make_shared<PipeNetImpl>(PipeNetImpl::How{.blocks = 1}); };
+  contains(refused([&] { return pipe::Module(net(), {.num_stages = 3}); }), "pipe::Module's num_stages");
+  contains(refused([&] { return pipe::Module(net(), {.num_stages = 2, .partition_method = "type:conv"}); }), "finds no layer");
+  contains(refused([&] {
+             auto whole = net();
+             const auto both = gannet::function("twice", {whole->blocks[0]}, [](const at::Tensor& x) { return x; });
+             return pipe::Module(std::make_shared<pipe::ModuleImpl>(
+                 whole,
+                 std::vector<gannet::Layer>{
+                     both, gannet::layer_of("words", whole->words), gannet::layer_of("norm", whole->norm),
+                     gannet::function("again", {whole->blocks[0], whole->head.ptr()}, [](const at::Tensor& x) { return x; })},
+                 pipe::Options{.num_stages = 2, .partition_method = "uniform"}));
+           }),
+           "both use the module 'h.0', and are on the pipeline stages 0 and 1");
+}
+TEST(PipelineCalls, WrongModelsAreRefusedOnEveryRank) { expect_all_succeed(run_ranks("refuses_models", 2)); }
+
+// The config's section makes the mesh and divides the layers.
+RANK_BODY(takes_the_configs_section) {
+  Dict config = pipe_config("0");
+  config["pipeline"] =
+      Dict{{"stages", 2}, {"partition", "type:block"}, {"seed_layers", true}, {"activation_checkpoint_interval", 1}};
+  const auto net = std::make_shared<PipeNetImpl>(PipeNetImpl::How{});
+  const auto engine = gannet::initialize(pipe::Module(net, {.loss_fn = next_word_loss}), {.config = config}).engine;
+  expect(engine->num_stages() == 2, "stages");
+  expect(engine->module()->bounds() == std::vector<size_t>{0, 3, 7}, "the cut");
+  expect(net->words->weight.numel() == (engine->is_first_stage() ? 13 * 16 : 0), "another stage's parameters are released");
+}
+TEST(PipelineCalls, TheConfigsSectionActs) {
+  const auto outcomes = run_ranks("takes_the_configs_section", 2);
+  expect_all_succeed(outcomes);
+  EXPECT_THAT(outcomes[0].output, testing::Not(testing::HasSubstr("no effect")));
+  EXPECT_THAT(outcomes[0].output, testing::HasSubstr("stage 1: ranks 1; 4 layers, 'h.2' to 'head'"));
+}
+
+}  // namespace

@@ -1,0 +1,86 @@
+// A stage that dies, stops or throws in the middle of a step: the others say so within seconds, and
+// the newest checkpoint loads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "pipeline/run.h"
+#include "plugin/support.h"
+
+namespace {
+
+using namespace gannet::test;
+using ranks::run_ranks;
+using testing::HasSubstr;
+
+// FAULT of the rank VICTIM in the second step: "forward", "backward" (killed there), "send" (killed
+// between its forward and the next), "stop", "throw".
+RANK_BODY(a_stage_fails) {
+  gannet::Dict config = pipe_config("1");
+  config["gannet"] = gannet::Dict{{"deadline_seconds", 5}};
+  PipeRun run(config, {.net = {.blocks = 3}});
+  const std::string folder = variable("FOLDER") + "/saved", fault = variable("FAULT");
+  if (fault == "load") {
+    run.engine->load_checkpoint(folder);
+    run.train(1, 1);
+    return;
+  }
+  run.train(0, 1);
+  run.engine->save_checkpoint(folder);
+  if (std::to_string(gannet::init_distributed()->rank()) == variable("VICTIM")) {
+    auto calls = std::make_shared<int>(0);
+    for (const auto& block : run.net->blocks)
+      block->on_call = [calls, fault] {
+        if (++*calls < 2 || fault == "backward") return;
+        if (fault == "stop") raise(SIGSTOP);
+        if (fault == "throw") throw std::runtime_error("a layer fails");
+        raise(SIGKILL);
+      };
+    if (fault == "backward")
+      for (const at::Tensor& parameter : run.engine->module()->parameters())
+        parameter.register_hook([](const at::Tensor&) { raise(SIGKILL); });
+  }
+  try {
+    run.train(1, 1);
+  } catch (const std::exception& error) {
+    std::cout << "ended: " << error.what() << std::endl;
+    return;
+  }
+  throw std::runtime_error("the step went through");
+}
+
+struct Fault {
+  const char* fault;
+  uint32_t victim;
+  const char* expected;
+};
+
+void play(const Fault& fault) {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"PIPE", "3"}, {"FOLDER", folder.string()}};
+  ranks::Options options{.environment = environment, .limit = std::chrono::seconds(90)};
+  options.environment.insert({{"FAULT", fault.fault}, {"VICTIM", std::to_string(fault.victim)}});
+  if (fault.fault == std::string("stop")) options.stuck = {fault.victim};
+  const auto outcomes = run_ranks("a_stage_fails", 3, options);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    if (rank == fault.victim && fault.fault != std::string("throw")) continue;
+    EXPECT_EQ(outcomes[rank].status, 0) << outcomes[rank].output;
+    EXPECT_THAT(outcomes[rank].output, HasSubstr("ended: ")) << fault.fault << ", rank " << rank;
+    if (rank != fault.victim) EXPECT_THAT(outcomes[rank].output, HasSubstr(fault.expected)) << fault.fault << ", rank " << rank;
+  }
+  options = {.environment = environment};
+  options.environment.insert({"FAULT", "load"});
+  ranks::expect_all_succeed(run_ranks("a_stage_fails", 3, options));
+}
+
+TEST(PipelineFaults, AKilledStageIsNamedByTheOthers) {
+  play({"forward", 1, "rank 1"});
+  play({"backward", 2, "rank 2"});
+}
+TEST(PipelineFaults, AnExceptionInALayerEndsTheStepOfEveryStage) { play({"throw", 1, "a layer fails"}); }
+TEST(PipelineFaults, AStoppedStageIsNamedWithinTheDeadline) { play({"stop", 1, "rank 1"}); }
+
+}  // namespace

@@ -1,0 +1,75 @@
+// How layers are divided among stages, and in which order a stage works. The expected numbers are
+// those of DeepSpeed 0.19.6 (partition_uniform, partition_balanced, TrainSchedule).
+#include "pipeline/partition.h"
+
+#include <gannet/error.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pipeline/schedule.h"
+
+namespace gannet::pipeline {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Partition, UniformIsDeepSpeeds) {
+  EXPECT_THAT(partition_uniform(10, 3), ElementsAre(0, 4, 7, 10));
+  EXPECT_THAT(partition_uniform(8, 4), ElementsAre(0, 2, 4, 6, 8));
+  EXPECT_THAT(partition_uniform(5, 10), ElementsAre(0, 1, 2, 3, 4, 5, 5, 5, 5, 5, 5));
+  EXPECT_THAT(partition_uniform(3, 1), ElementsAre(0, 3));
+}
+
+TEST(Partition, BalancedIsDeepSpeedsToTheLastTie) {
+  EXPECT_THAT(partition_balanced({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 8), ElementsAre(0, 2, 4, 5, 6, 7, 8, 9, 10));
+  EXPECT_THAT(partition_balanced({1, 2, 3, 4, 5}, 2), ElementsAre(0, 3, 5));
+  EXPECT_THAT(partition_balanced({0, 1, 2, 3, 3, 3}, 4), ElementsAre(0, 3, 4, 5, 6));
+  EXPECT_THAT(partition_balanced({0, 7, 0, 7, 7, 7, 0}, 2), ElementsAre(0, 4, 7));
+  EXPECT_THAT(partition_balanced({5, 1, 1, 1, 1, 1}, 3), ElementsAre(0, 1, 4, 6));
+  EXPECT_THAT(partition_balanced({100, 1, 1, 1, 1, 100}, 4), ElementsAre(0, 1, 3, 5, 6));
+  EXPECT_THAT(partition_balanced({0, 1, 1, 1, 1, 0}, 2), ElementsAre(0, 3, 6));
+}
+
+std::string refused(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(Partition, ByTypeCountsTheLayersThatTheRegexFinds) {
+  const std::vector<LayerFacts> layers = {{"words", "Embedding", 100}, {"h.0", "Block", 10}, {"h.1", "Block", 10},
+                                          {"h.2", "Block", 10},        {"h.3", "Block", 10}, {"head", "Linear", 100}};
+  EXPECT_THAT(partition(layers, 2, "type:bloc", "here"), ElementsAre(0, 3, 6));
+  EXPECT_THAT(partition(layers, 2, "Type:^BLOCK$|linear", "here"), ElementsAre(0, 4, 6));
+  EXPECT_THAT(partition(layers, 4, "parameters", "here"), ElementsAre(0, 1, 3, 5, 6));
+  EXPECT_THAT(partition(layers, 4, "Uniform", "here"), ElementsAre(0, 2, 4, 5, 6));
+  EXPECT_THAT(refused([&] { partition(layers, 2, "type:conv", "ds_config.json:3"); }),
+              testing::AllOf(HasSubstr("ds_config.json:3: 'type:conv' finds no layer"), HasSubstr("Embedding, Block, Linear")));
+  EXPECT_THAT(refused([&] { partition(layers, 2, "type:(", "here"); }), HasSubstr("no regular expression"));
+  EXPECT_THAT(refused([&] { partition(layers, 2, "profile", "here"); }), HasSubstr("no way to divide layers named 'profile'"));
+  EXPECT_THAT(refused([&] { partition(layers, 8, "uniform", "here"); }),
+              HasSubstr("the model has 6 layers, and the pipeline 8 stages: stages 6 to 7 would be empty"));
+}
+
+TEST(Partition, BoundsOfTheProgramAreChecked) {
+  check_bounds({0, 2, 6}, 6, 2);
+  EXPECT_THAT(refused([] { check_bounds({0, 6}, 6, 2); }), HasSubstr("2 stages take 3 numbers"));
+  EXPECT_THAT(refused([] { check_bounds({0, 2, 5}, 6, 2); }), HasSubstr("must lead from 0 to 6"));
+  EXPECT_THAT(refused([] { check_bounds({0, 0, 6}, 6, 2); }), HasSubstr("stage 0 would be empty"));
+}
+
+TEST(Schedule, OneForwardOneBackwardIsDeepSpeedsTrainSchedule) {
+  EXPECT_EQ(to_text(one_forward_one_backward(0, 2, 3)), "F0 F1 B0 F2 B1 B2");
+  EXPECT_EQ(to_text(one_forward_one_backward(1, 2, 3)), "F0 B0 F1 B1 F2 B2");
+  EXPECT_EQ(to_text(one_forward_one_backward(0, 4, 2)), "F0 F1 B0 B1");
+  EXPECT_EQ(to_text(one_forward_one_backward(1, 4, 5)), "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
+  EXPECT_EQ(to_text(all_forward_all_backward(1, 4, 3)), "F0 F1 F2 B0 B1 B2");
+}
+
+}  // namespace
+}  // namespace gannet::pipeline

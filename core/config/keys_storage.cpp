@@ -54,8 +54,8 @@ constexpr Key kRows[] = {
      "DeepSpeed does not use it either; write intra_op_parallelism"},
 
     {"pipeline", kSection, "{}", kActive, "", "pipeline parallelism (docs/pipeline.md)"},
-    row("pipeline/stages", entry<&Settings::pipeline>, kAny, "\"auto\"", "",
-        "ranks along the mesh's axis pipe; auto: as the program or gannet.mesh.pipe says"),
+    row("pipeline/stages", member<&Settings::pipeline_stages>, kInt, "null", ">=1",
+        "ranks along the mesh's axis pipe; null or auto: as the program or gannet.mesh.pipe says"),
     row("pipeline/partition", entry<&Settings::pipeline>, kString, "\"best\"", "",
         "how layers are dealt to stages: uniform, parameters, type:REGEX; best: as the program says"),
     row("pipeline/seed_layers", entry<&Settings::pipeline>, kBool, "false", "", "a random seed for each layer"),

@@ -154,7 +154,8 @@ struct SettingsMembers {
   std::string comm_host;  // the Comm plugin for the host's numbers and texts
   MeshDegrees mesh;
   std::string pipe_schedule;
-  Dict pipeline;  // the section of a pipeline: stages, partition, seed_layers, activation_checkpoint_interval
+  std::optional<int64_t> pipeline_stages;
+  Dict pipeline;                             // the section pipeline: partition, seed_layers, activation_checkpoint_interval
   std::vector<std::string> plugins_allowed;  // files or folders, "plugins": {"allow": [...]}
   std::vector<std::string> plugin_paths;     // files or folders, "plugins": {"path": [...]}
   std::string plugins_trusted;               // a list of hashes; "": none; "true": the user's own list (plugin/trust.h)

@@ -57,8 +57,7 @@ MeshShape wanted_mesh(const RankContext& context, const config::Document& docume
   add(in_config, kDataAxis, degrees_in_config.data, "/gannet/mesh/data");
   add(in_config, kTensorAxis, degrees_in_config.tensor, "/gannet/mesh/tensor");
   add(in_config, kExpertAxis, degrees_in_config.expert, "/gannet/mesh/expert");
-  if (const Value* stages = document.find("/pipeline/stages"); stages && stages->is_int())  // DeepSpeed's own is a text, "auto"
-    add(elsewhere, kPipeAxis, stages->as_int(), "/pipeline/stages");
+  add(elsewhere, kPipeAxis, context.settings().pipeline_stages, "/pipeline/stages");
   if (options.pipe_stages) elsewhere.push_back({kPipeAxis, *options.pipe_stages, "pipe::Module's num_stages"});
 
   if (options.mesh && options.mpu)

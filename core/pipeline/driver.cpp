@@ -41,6 +41,14 @@ uint64_t hash_of(const Wire& tensors) {
   return std::hash<std::string>()(bytes);
 }
 
+// A source may fill the same tensors again for the next micro-batch, and a layer may change its
+// input in place: what the source still holds is copied.
+void keep(Wire& tensors) {
+  for (at::Tensor& tensor : tensors)
+    if (tensor.defined() && (tensor.use_count() > 1 || !tensor.has_storage() || tensor.storage().use_count() > 1))
+      tensor = tensor.detach().clone();
+}
+
 }  // namespace
 
 struct Driver::InFlight {
@@ -67,7 +75,7 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
 std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t count, const char* call) {
   std::vector<pipe::MicroBatch> drawn;
   const std::string mine = outcome([&] {
-    if (!stage_.is_first() && !stage_.is_last()) return std::string();
+    if (!stage_.is_first() && !stage_.is_last()) return formatted("{}", count);
     if (!source)
       throw Error(ErrorCode::kArgument, formatted("{}() was given no data", call),
                   "pass it a source, call set_dataiterator(), or give initialize training_data");
@@ -78,12 +86,21 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
         throw Error(ErrorCode::kNotFound,
                     formatted("{}() takes {} micro-batches, and the data ended after {}", call, count, drawn.size()),
                     "use a source without end, such as RepeatingLoader, or end the loop before");
+      keep(next->inputs);
+      keep(next->labels);
       hash = std::rotl(hash, 5) ^ hash_of(next->labels);
       drawn.push_back(std::move(*next));
     }
-    return formatted("{}", hash);
+    return formatted("{} {}", count, hash);
   });
   const std::vector<std::string> all = results_of(ranks_.world_group->gather_texts(mine));
+  const auto count_of = [](const std::string& text) { return text.substr(0, text.find(' ')); };
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (count_of(all[rank]) != count_of(all[0]))
+      throw Error(
+          ErrorCode::kMismatch,
+          formatted("{}(): rank {} takes {} micro-batches, and rank 0 {}", call, rank, count_of(all[rank]), count_of(all[0])),
+          "call set_train_batch_size() with the same number on every rank");
   for (const std::vector<uint32_t>& stages : ranks_.mesh->shape().groups(kPipeAxis))
     if (all[stages.front()] != all[stages.back()])
       throw Error(ErrorCode::kMismatch,
@@ -170,19 +187,28 @@ double Driver::mean_over_ranks(double sum, int64_t count) {
   return mean / ranks_.comm->size();
 }
 
-double Driver::train_batch(const pipe::Source& source) {
+// Runs `body`, and tells the other ranks why it failed. If all of them throw, as they do for what
+// they agree on, none is disturbed.
+template <class Body>
+auto Driver::told_to_others(const char* call, const Body& body) {
   try {
-    return take_step(source);
+    return body();
   } catch (const std::exception& error) {
-    // The other ranks get the text. If all of them throw, as they do for what they agree on, none
-    // is disturbed.
-    ranks_.process_group->report_failure("train_batch()", error.what());
+    ranks_.process_group->report_failure(call, error.what());
     throw;
   }
 }
 
-double Driver::take_step(const pipe::Source& source) {
+double Driver::train_batch(const pipe::Source& source) {
   MicroBatches batch(engine_);
+  return told_to_others("train_batch()", [&] { return take_step(batch, source); });
+}
+
+pipe::EvalResult Driver::eval_batch(const pipe::Source& source, const pipe::EvalOptions& options) {
+  return told_to_others("eval_batch()", [&] { return evaluate(source, options); });
+}
+
+double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   batch.agree();
   // One call of all stages around the step: a stage that is late, dead or elsewhere is named
   // although no other rank has its part of the model.
@@ -211,7 +237,7 @@ double Driver::take_step(const pipe::Source& source) {
   return mean_over_ranks(loss_sum_.defined() ? loss_sum_.item<double>() : 0, count);
 }
 
-pipe::EvalResult Driver::eval_batch(const pipe::Source& source, const pipe::EvalOptions& options) {
+pipe::EvalResult Driver::evaluate(const pipe::Source& source, const pipe::EvalOptions& options) {
   const int64_t count = options.num_micro_batches.value_or(engine_.gradient_accumulation_steps());
   if (count < 1)
     throw Error(ErrorCode::kArgument, formatted("eval_batch() was asked for {} micro-batches", count), "ask for 1 at least");

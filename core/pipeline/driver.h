@@ -26,7 +26,10 @@ class Driver {
   pipe::EvalResult eval_batch(const pipe::Source& source, const pipe::EvalOptions& options);
 
  private:
-  double take_step(const pipe::Source& source);
+  template <class Body>
+  auto told_to_others(const char* call, const Body& body);
+  double take_step(MicroBatches& batch, const pipe::Source& source);
+  pipe::EvalResult evaluate(const pipe::Source& source, const pipe::EvalOptions& options);
   struct InFlight;  // a micro-batch between its forward and its backward
   std::vector<pipe::MicroBatch> draw(const pipe::Source& source, int64_t count, const char* call);
   Wire receive_inputs(int64_t micro_batch, std::vector<bool>& requires_grad);

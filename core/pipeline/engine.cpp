@@ -2,7 +2,8 @@
 #include <gannet/error.h>
 #include <gannet/pipe.h>
 
-#include "base/format.h"
+#include <exception>
+
 #include "pipeline/driver.h"
 
 namespace gannet {
@@ -27,7 +28,13 @@ EngineOptions with_stages(const std::shared_ptr<pipe::ModuleImpl>& module, const
 PipelineEngine::Engine(std::shared_ptr<pipe::ModuleImpl> module, const EngineOptions& options)
     : EngineBase(module, with_stages(module, options)),
       module_(std::move(module)),
-      driver_(std::make_unique<pipeline::Driver>(*this, *module_)) {}
+      driver_(std::make_unique<pipeline::Driver>(*this, *module_)) {
+  if (leftover_micro_batches() == "step")
+    throw Error(
+        ErrorCode::kUnsupported,
+        "gannet.leftover_micro_batches is \"step\": stages of a pipeline take the same number of micro-batches in every step",
+        "write \"carry\" or \"drop\"");
+}
 
 PipelineEngine::~Engine() = default;
 
@@ -58,15 +65,18 @@ double PipelineEngine::run_train_batch(pipe::Source source) { return driver_->tr
 pipe::EvalResult PipelineEngine::run_eval_batch(pipe::Source source, const pipe::EvalOptions& options) {
   const bool trains = module_->is_training();
   if (trains) eval();
-  struct Restore {
-    ~Restore() noexcept(false) {
-      if (trains && std::uncaught_exceptions() == exceptions) engine.train();
+  try {
+    pipe::EvalResult result = driver_->eval_batch(prepared(std::move(source)), options);
+    if (trains) train();
+    return result;
+  } catch (...) {
+    const std::exception_ptr failed = std::current_exception();
+    try {
+      if (trains) train();
+    } catch (const Error&) {  // the ranks have lost one another, and the first error says why
     }
-    PipelineEngine& engine;
-    bool trains;
-    int exceptions = std::uncaught_exceptions();
-  } const restore{*this, trains};
-  return driver_->eval_batch(prepared(std::move(source)), options);
+    std::rethrow_exception(failed);
+  }
 }
 
 }  // namespace gannet

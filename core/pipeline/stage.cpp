@@ -37,8 +37,9 @@ class ModuleNames {
           throw wrong_model(
               formatted("layer '{}' uses a module that is not in the model, or is the model itself", printable(layer.name())),
               "register each of its modules in the model, and list those that the layer uses");
-        if (!model) add(module, i == 0 ? layer.name() : formatted("{}.{}", layer.name(), i));
+        if (!model) add(module, i == 0 ? layer.name() : formatted("{}_{}", layer.name(), i));
       }
+    if (!model) refuse_names_within_others(layers);
   }
   const std::string& of(const Module& module) const { return names_.at(&module); }
 
@@ -47,6 +48,16 @@ class ModuleNames {
     if (!names_.emplace(module.get(), name).second) return;
     for (const auto& entry : module->named_modules("", /*include_self=*/false))
       names_.emplace(entry.value().get(), formatted("{}.{}", name, entry.key()));
+  }
+  // Layers named "h" and "h.0" would put the second one's module into the first one's.
+  void refuse_names_within_others(const std::vector<Layer>& layers) const {
+    for (const Layer& outer : layers)
+      for (const Layer& layer : layers)
+        if (!outer.modules().empty() && !layer.modules().empty() && layer.name().starts_with(outer.name() + ".") &&
+            names_.at(layer.module().get()) == layer.name())
+          throw wrong_model(
+              formatted("layer '{}' has a name inside that of layer '{}'", printable(layer.name()), printable(outer.name())),
+              "name the layers so that no name begins with another one and a dot");
   }
   std::map<const Module*, std::string> names_;
 };
@@ -127,6 +138,15 @@ std::map<const void*, UsedTensor> used_tensors(const std::vector<Layer>& layers,
   return all;
 }
 
+// A buffer that a layer changes, as batch norm does, would differ between the stages.
+void refuse_shared_buffers(const std::map<const void*, UsedTensor>& used) {
+  for (const auto& [address, one] : used)
+    if (!one.is_parameter && one.stages.size() > 1)
+      throw wrong_model(formatted("layers on the pipeline stages {} and {} both use the buffer '{}'", *one.stages.begin(),
+                                  *one.stages.rbegin(), one.name),
+                        "give each its own, or put both layers on one stage with pipe::Options::bounds");
+}
+
 // Every tensor of the model must be in the list, since initialize sees this stage's layers alone.
 void refuse_unused_tensors(const Module& model, const std::map<const void*, UsedTensor>& used) {
   for (const auto& tensors : {model.named_parameters(), model.named_buffers()})
@@ -154,13 +174,13 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> own_modules(const s
                                                                          const std::vector<size_t>& bounds, uint32_t stage,
                                                                          const ModuleNames& names) {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> own;
-  std::set<std::string> known;
+  std::set<const Module*> known, inner;  // of this stage, and what is inside one of them
   for (size_t l = bounds[stage]; l < bounds[stage + 1]; ++l)
-    for (const auto& module : layers[l].modules())
-      if (const std::string& name = names.of(*module); known.insert(name).second) own.emplace_back(name, module);
-  std::erase_if(own, [&](const auto& one) {
-    return std::any_of(known.begin(), known.end(), [&](const std::string& name) { return one.first.starts_with(name + "."); });
-  });
+    for (const auto& module : layers[l].modules()) {
+      if (known.insert(module.get()).second) own.emplace_back(names.of(*module), module);
+      for (const auto& one : module->modules(/*include_self=*/false)) inner.insert(one.get());
+    }
+  std::erase_if(own, [&](const auto& one) { return inner.contains(one.second.get()); });
   return own;
 }
 
@@ -203,6 +223,7 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
                     "use fewer stages, another method, or pipe::Options::bounds");
   }
   refuse_shared_blocks(layers, bounds, names);
+  refuse_shared_buffers(used_tensors(layers, bounds, names));
   const auto used = used_tensors(layers, bounds, names);
   if (module.model_) refuse_unused_tensors(*module.model_, used);
   const auto own = own_modules(layers, bounds, own_stage, names);

@@ -146,7 +146,8 @@ struct Options {
 
 /// A model as a list of layers. initialize divides the list among the stages, once the ranks are
 /// known; from then on the module has the parameters of this rank's stage, and the parameters of
-/// other stages have released their memory.
+/// other stages have released their memory. Before that it has no parameters: freeze and convert
+/// those of the model itself.
 class ModuleImpl : public torch::nn::Module {
  public:
   /// The layers' names name the parameters. Throws Error(kConfig) on an empty list and on two
@@ -231,12 +232,13 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   /// the losses over micro-batches and ranks, the same on every rank. Throws on every rank, with
   /// nothing changed, Error(kNotFound) if the data ends before, and Error(kMismatch) if the first
   /// and the last stage draw different labels. Any other exception ends the step on all ranks:
-  /// training goes on after load_checkpoint(), on new processes if ranks have lost one another.
+  /// start the ranks again and load the newest checkpoint.
   double train_batch() { return run_train_batch({}); }
   template <class Source>
   double train_batch(Source&& source) {
     return run_train_batch(pipe::source_of(std::forward<Source>(source)));
   }
+  pipe::EvalResult eval_batch() { return run_eval_batch({}, {}); }
   /// Evaluates micro-batches in evaluation mode and without gradients; the mode is then as before.
   template <class Source>
   pipe::EvalResult eval_batch(Source&& source, const pipe::EvalOptions& options = {}) {

@@ -236,5 +236,54 @@ TEST(PipeModule, ANonFiniteLossIsAnErrorAfterWhichTrainingGoesOn) {
   EXPECT_EQ(engine->global_steps(), 1);
 }
 
+TEST(PipeModule, EveryModuleOfAListIsTrained) {
+  torch::manual_seed(1);
+  const torch::nn::Linear a(4, 4), b(4, 4);
+  const auto both =
+      function("out", {a.ptr(), b.ptr()}, [a, b](const at::Tensor& x) { return torch::nn::Linear(b)(torch::nn::Linear(a)(x)); });
+  const auto engine =
+      initialize(pipe::Module(std::vector<Layer>{both},
+                              {.loss_fn = [](const at::Tensor& y, const at::Tensor& t) { return torch::mse_loss(y, t); }}),
+                 {.config = config_with({})})
+          .engine;
+  EXPECT_THAT(engine->parameter_names(), testing::UnorderedElementsAre("out.weight", "out.bias", "out_1.weight", "out_1.bias"));
+  EXPECT_THAT(message_of([] {
+                const std::vector<Layer> layers{layer_of("body", torch::nn::Linear(4, 4)),
+                                                layer_of("body.first", torch::nn::Linear(4, 4))};
+                initialize(pipe::Module(layers, kOne), {.config = kConfig});
+              }),
+              HasSubstr("layer 'body.first' has a name inside that of layer 'body'"));
+}
+
+TEST(PipeModule, ASourceMayFillTheSameTensorsAgain) {
+  std::vector<double> losses;
+  for (const bool is_kept : {false, true}) {
+    const auto engine = initialize(pipe::Module(make_net({.dropout = 0}), kOne), {.config = kConfig}).engine;
+    int64_t number = 0;
+    pipe::MicroBatch kept = words_of(0, 0, 1);
+    losses.push_back(engine->train_batch([&] {
+      const pipe::MicroBatch next = words_of(3 * number++, 0, 1);
+      if (!is_kept) return next;
+      kept.inputs[0].copy_(next.inputs[0]);
+      kept.labels[0].copy_(next.labels[0]);
+      return kept;
+    }));
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(PipeModule, AnEvaluationThatFailsLeavesTheModeAsItWas) {
+  const auto net = make_net();
+  const auto engine = initialize(pipe::Module(net, kOne), {.config = kConfig}).engine;
+  EXPECT_THAT(message_of([&] { engine->eval_batch([]() -> std::optional<pipe::MicroBatch> { return std::nullopt; }); }),
+              HasSubstr("eval_batch() takes 3 micro-batches, and the data ended after 0"));
+  EXPECT_TRUE(net->is_training());
+  engine->train_batch(endless());
+  Dict config = kConfig;
+  config["gannet"] = Dict{{"leftover_micro_batches", "step"}};
+  EXPECT_THAT(message_of([&] { initialize(pipe::Module(make_net(), kOne), {.config = config}); }),
+              HasSubstr("\"carry\" or \"drop\""));
+}
+
 }  // namespace
 }  // namespace gannet::test

@@ -60,16 +60,17 @@ std::string written_by(const EngineBase::Impl& impl) {
                    : "";
 }
 
-void note_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
-  if (impl.host_reads_device())  // on other devices, reading the loss would make the program wait for the device
-    impl.passes.loss_was_finite &= std::isfinite(loss.item<double>());
+bool note_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
+  // On other devices, reading the loss would make the program wait for the device.
+  const bool is_finite = !impl.host_reads_device() || std::isfinite(loss.item<double>());
+  impl.passes.loss_was_finite &= is_finite;
   if (impl.reporter && !impl.passes.has_loss())
     impl.reporter->add_loss(loss, options.scale_wrt_gas ? 1.0 : static_cast<double>(impl.micro_batches_of_step()));
+  return is_finite;
 }
 
 void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
-  note_loss(impl, loss, options);
-  if (impl.passes.loss_was_finite || impl.skip_policy.skips) return;
+  if (note_loss(impl, loss, options) || impl.skip_policy.skips) return;
   const std::string what = formatted("the loss of step {} is {}", impl.progress.global_steps + 1, loss.item<double>());
   if (impl.reporter) impl.reporter->error(impl.progress.global_steps + 1, what);
   // Parameters that are not finite come from an earlier update, the program or a file, and not from

@@ -26,10 +26,10 @@ void run_backward(EngineBase::Impl& impl, const torch::autograd::edge_list& root
                   const BackwardPass& pass);
 
 void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char* call);
-/// Reads the loss, and gives it to the monitors. note_loss() leaves a loss that is not finite to
-/// the check of the gradients, for which ranks of other pipeline stages are there as well;
-/// take_loss() throws at once.
-void note_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options);
+/// Reads the loss, and gives it to the monitors. note_loss() returns whether the loss is finite, as
+/// far as the host can read it, and leaves the rest to the check of the gradients, where ranks of
+/// other pipeline stages are as well; take_loss() throws at once.
+bool note_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options);
 void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options);
 double seed(const EngineBase::Impl& impl, const BackwardOptions& options);
 bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options);

@@ -67,7 +67,7 @@ class MicroBatches {
   /// engine's buffers. These are averaged over the ranks along the data axis at the last
   /// micro-batch of a step or, if gradients are sharded, at every micro-batch. Without roots, the
   /// micro-batch has no gradients on this rank.
-  void backward(int64_t micro_batch, const std::vector<Root>& roots, bool retain_graph = false);
+  void backward(int64_t micro_batch, const std::vector<Root>& roots);
   /// Called directly after each backward; the micro-batches may end in any order.
   StepResult end_micro_batch();
 

@@ -29,8 +29,10 @@ HostGroup& reporting_ranks(const EngineBase::Impl& impl) {
 int64_t count_parameters(const EngineBase::Impl& impl) {
   double count = 0;
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})
-    for (const Range& range : *ranges)
+    for (const Range& range : *ranges) {
+      if (range.is_counted_elsewhere) continue;  // another stage holds the tensor as well
       for (const auto& parameter : range.parameters) count += static_cast<double>(parameter.numel);
+    }
   if (ProcessGroup* const stages = impl.mesh->pipe()) stages->links().host.all_reduce(&count, 1);
   return static_cast<int64_t>(count);
 }

@@ -67,7 +67,6 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "initialize");
   forward_lane_.emplace(ranks_, "forward");
   backward_lane_.emplace(ranks_, "backward");
-  ranks_.world_group->barrier();
 }
 
 // Draws all micro-batches of a batch before the first one runs. If the data ends, or if the first

@@ -85,7 +85,6 @@ void Lane::send(uint32_t stage, int64_t micro_batch, const Wire& tensors) {
     refuse_layout(tensor);
     if (!tensor.defined() || tensor.numel() == 0) continue;
     messages.push_back({stage, tensor.detach().to(ranks_.device).resolve_conj().resolve_neg().contiguous()});
-    bytes_sent_ += messages.back().tensor.nbytes();
   }
   sent->header = header_of(micro_batch, tensors);
   std::vector<HostGroup::SentBytes> parts{{stage, sent->header.data(), kFirst * sizeof(int64_t)}};

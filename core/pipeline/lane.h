@@ -36,8 +36,6 @@ class Lane {
   Wire receive(uint32_t stage, int64_t micro_batch, std::vector<bool>& requires_grad);
   /// Waits until everything was sent.
   void finish();
-  /// The bytes of tensors that were sent so far.
-  uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:
   struct Sent {
@@ -51,7 +49,6 @@ class Lane {
   CommGroup group_;
   DeviceComm device_;
   std::deque<std::unique_ptr<Sent>> in_flight_;
-  uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace gannet::pipeline

@@ -86,14 +86,12 @@ std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers) {
   return all;
 }
 
-// What the config's section says, if it says more than its default.
-std::string method_of(const pipe::Options& options, const Dict& section, std::string& where) {
-  where = "pipe::Options::partition_method";
+// The partition method, and the place that gives it, for messages.
+std::pair<std::string, std::string> method_of(const pipe::Options& options, const Dict& section) {
+  if (options.partition_method) return {*options.partition_method, "pipe::Options::partition_method"};
   const Value* const partition = section.find("partition");
-  if (!partition || partition->as_string() == "best" || options.partition_method != pipe::Options().partition_method)
-    return options.partition_method;
-  where = "/pipeline/partition";
-  return partition->as_string();
+  if (partition && partition->as_string() != "best") return {partition->as_string(), "/pipeline/partition"};
+  return {"parameters", "the default partition method"};
 }
 
 uint32_t stage_of(const std::vector<size_t>& bounds, size_t layer) {
@@ -214,8 +212,7 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
   if (!bounds.empty()) {
     check_bounds(bounds, layers.size(), stages);
   } else {
-    std::string where;
-    const std::string method = method_of(module.options_, ranks.settings().pipeline, where);
+    const auto [method, where] = method_of(module.options_, ranks.settings().pipeline);
     bounds = partition(facts_of(layers), stages, method, where);
     for (size_t stage = 0; stage < stages; ++stage)
       if (bounds[stage] == bounds[stage + 1])
@@ -223,8 +220,8 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
                     "use fewer stages, another method, or pipe::Options::bounds");
   }
   refuse_shared_blocks(layers, bounds, names);
-  refuse_shared_buffers(used_tensors(layers, bounds, names));
   const auto used = used_tensors(layers, bounds, names);
+  refuse_shared_buffers(used);
   if (module.model_) refuse_unused_tensors(*module.model_, used);
   const auto own = own_modules(layers, bounds, own_stage, names);
   if (mesh.is_first()) log_stages(layers, bounds, mesh);
@@ -257,11 +254,6 @@ Stage::Stage(pipe::ModuleImpl& module, const RankContext& ranks)
   if (const Value* interval = section.find("activation_checkpoint_interval"); interval && interval_ == 0)
     interval_ = interval->as_int();
   module.layers_.clear();  // the functions of other stages' layers may hold memory
-}
-
-std::string Stage::text() const {
-  return layers_.size() == 1 ? formatted("layer '{}'", layers_[0].name())
-                             : formatted("layers '{}' to '{}'", layers_.front().name(), layers_.back().name());
 }
 
 // The layers with the seed of each one set before it runs, also when it is recomputed.

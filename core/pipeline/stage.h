@@ -25,8 +25,6 @@ class Stage {
   bool is_last() const { return index_ + 1 == stages_; }
   uint32_t index() const { return index_; }
   uint32_t count() const { return stages_; }
-  /// "layers 'h.0' to 'h.3'"
-  std::string text() const;
 
   /// Runs this stage's layers. `micro_batch`: the number of the micro-batch in the run.
   Wire run(const Wire& inputs, int64_t micro_batch) const;

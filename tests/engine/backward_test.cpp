@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "models.h"
 
 namespace gannet::test {
@@ -80,6 +82,16 @@ TEST(RunBackward, IsUnderBackwardOfALoss) {
     EXPECT_TRUE(engine->step().applied);
   }
   EXPECT_TRUE(torch::equal(flat_parameters(*one), flat_parameters(*two)));
+}
+
+// The program catches the error and trains on: the next loss is judged by itself.
+TEST(ScaledLoss, AFiniteOneTrainsAfterOneThatIsNotFinite) {
+  const auto net = make_net();
+  const auto engine = initialize(net, {.config = config_with({})}).engine;
+  const auto [x, y] = make_batch(0, 4);
+  EXPECT_THROW(engine->scale(engine->forward(x, y) * std::numeric_limits<double>::infinity()).backward(), Error);
+  engine->scale(engine->forward(x, y)).backward();
+  EXPECT_TRUE(engine->step().applied);
 }
 
 TEST(RunBackward, AGradientForEachOutput) {

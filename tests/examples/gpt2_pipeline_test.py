@@ -1,4 +1,4 @@
-"""`gpt2 --pipeline`: stages train as one process does, with either schedule, and their checkpoint goes on without a pipeline.
+"""`gpt2 --pipeline`: stages train as one process does, with either schedule; their checkpoint resumes without a pipeline.
 
     python3 gpt2_pipeline_test.py GANNET GPT2
 """

@@ -51,7 +51,7 @@ RANK_BODY(reports_in_stages) {
   Dict config = pipe_config("0");
   config["gannet"] = Dict{{"metrics", Dict{{"path", folder + "/metrics.jsonl"}}},
                           {"trace", Dict{{"path", folder + "/trace.json"}, {"first_step", 2}, {"last_step", 3}}}};
-  PipeRun run(config, {});
+  PipeRun run(config, {.net = {.is_tied = true}});
   run.train(0, 3);
 }
 TEST(PipelineCalls, MetricsHaveTheMeanLossAndEachStageItsTrace) {
@@ -71,7 +71,7 @@ TEST(PipelineCalls, MetricsHaveTheMeanLossAndEachStageItsTrace) {
     EXPECT_NEAR(loss->as_number(), figures[2 * step++], 1e-6);
   }
   EXPECT_EQ(step, 3u) << all;
-  PipeNetImpl whole(PipeNetImpl::How{});
+  PipeNetImpl whole(PipeNetImpl::How{.is_tied = true});
   int64_t parameters = 0;
   for (const auto& parameter : whole.parameters()) parameters += parameter.numel();
   EXPECT_THAT(all, testing::HasSubstr("\"parameters\": " + std::to_string(parameters)));

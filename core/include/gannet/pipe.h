@@ -94,8 +94,9 @@ std::optional<MicroBatch> next_of(T& from) {
 }  // namespace detail
 
 /// Makes a Source from a function that returns a batch or an optional batch, or from an object with
-/// next() such as RepeatingLoader or a Trial's iterator. What is no temporary is used where it is,
-/// so that the next call goes on behind this one, and must outlive the Source.
+/// next() such as RepeatingLoader or a Trial's iterator. An lvalue is
+/// captured by reference, so that the next call continues where this one ended; it must outlive the
+/// Source.
 template <class T>
 Source source_of(T&& from) {
   using Plain = std::remove_reference_t<T>;
@@ -129,7 +130,9 @@ struct Options {
   std::optional<uint32_t> num_stages = {};       ///< null: the topology's, the config's (pipeline.stages, gannet.mesh.pipe), or 1
   std::optional<ProcessTopology> topology = {};  ///< the layout of the ranks, in place of num_stages
   Loss loss_fn = {};                             ///< without one, the last layer's result is the loss
-  std::string partition_method = "parameters";   ///< "uniform", "parameters", "type:REGEX" (class names that the regex finds)
+  /// "uniform", "parameters" or "type:REGEX" (class names that the regex finds); null: the config's
+  /// pipeline.partition, or "parameters".
+  std::optional<std::string> partition_method = {};
   /// The first layer of each stage, and the number of layers: {0, 3, 8}. Takes the place of
   /// partition_method.
   std::vector<size_t> bounds = {};
@@ -139,7 +142,7 @@ struct Options {
   bool seed_layers = false;
   int64_t base_seed = 1234;
   std::function<void(uint64_t)> seed_fn = {};  ///< in place of torch::manual_seed
-  /// Recomputes regions of so many layers in backward (docs/activation.md); 0: as
+  /// The number of layers in a region of activation checkpointing (docs/activation.md); 0: as
   /// gannet.activation_checkpointing says.
   int64_t activation_checkpoint_interval = 0;
 };
@@ -238,8 +241,8 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   double train_batch(Source&& source) {
     return run_train_batch(pipe::source_of(std::forward<Source>(source)));
   }
+  /// Evaluates micro-batches in evaluation mode and without gradients, and restores the mode.
   pipe::EvalResult eval_batch() { return run_eval_batch({}, {}); }
-  /// Evaluates micro-batches in evaluation mode and without gradients; the mode is then as before.
   template <class Source>
   pipe::EvalResult eval_batch(Source&& source, const pipe::EvalOptions& options = {}) {
     return run_eval_batch(pipe::source_of(std::forward<Source>(source)), options);

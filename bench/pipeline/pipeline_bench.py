@@ -1,0 +1,145 @@
+"""Tokens per second and memory of a pipeline of GPT-2: examples/gpt2 --pipeline beside DeepSpeed's PipelineModule.
+
+    python3 bench/pipeline/pipeline_bench.py --peer-python VENV/bin/python --work DIR [--build build] [--rounds 7]
+    python3 bench/pipeline/pipeline_bench.py ... --layers 4 --width 256 --heads 4 --vocabulary 8192 --steps 4 --rounds 3
+
+VENV is that of bench/parity. The default is GPT-2 124M in fp32: 2 stages, 8 micro-batches of 4 x 256 tokens, one thread a rank,
+the same weights, tokens and config. Each round runs both, one after the other; a run's figure is that of its median step
+after the first two. Peak memory is each rank's largest resident set (VmHWM). The last line is JSON with the median of the
+rounds' ratios last.
+"""
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+root = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(root / "bench"))
+from figures import alternate, report  # noqa: E402
+
+MAKE_MODEL = """
+import sys, torch
+from transformers import GPT2Config, GPT2LMHeadModel
+folder, layers, width, heads, vocabulary, positions = sys.argv[1], *map(int, sys.argv[2:])
+torch.manual_seed(7)
+GPT2LMHeadModel(GPT2Config(n_layer=layers, n_embd=width, n_head=heads, vocab_size=vocabulary, n_positions=positions, resid_pdrop=0.0,
+                           embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)).save_pretrained(folder)
+"""
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def peak_mib(pid):
+    """The largest resident set so far, of this process alone; None once it has ended."""
+    try:
+        for line in open(f"/proc/{pid}/status"):
+            if line.startswith("VmHWM:"):
+                return round(int(line.split()[1]) / 1024)
+    except OSError:
+        pass
+    return None
+
+
+def run_ranks(command, ranks, log):
+    """Starts the ranks as a launcher does, and returns each one's peak resident memory in MiB.
+
+    The peaks are read while the ranks run: wait4's would include the compilers that DeepSpeed starts.
+    """
+    shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    with open(log, "w") as out:
+        children = [subprocess.Popen([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT,
+                                     env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(ranks)]
+        peaks = [0] * ranks
+        while any(child.poll() is None for child in children) and not any(child.returncode for child in children):
+            peaks = [peak_mib(child.pid) or peak for child, peak in zip(children, peaks)]
+            time.sleep(0.05)
+        for child in children:  # those that wait for a rank that failed
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+    if any(child.returncode for child in children):
+        sys.exit(f"{command[0]} failed; its output is in {log}")
+    return peaks
+
+
+def inputs(args):
+    """The folder of the model and the file of 2-byte tokens; made once."""
+    name = f"l{args.layers}-w{args.width}-h{args.heads}-v{args.vocabulary}-t{args.length}"
+    model, tokens = args.work / f"model-{name}", args.work / f"tokens-v{args.vocabulary}.bin"
+    if not (model / "model.safetensors").exists():
+        sizes = [args.layers, args.width, args.heads, args.vocabulary, args.length]
+        subprocess.run([str(word) for word in [args.peer_python, "-c", MAKE_MODEL, model, *sizes]], check=True, stderr=subprocess.DEVNULL)
+    if not tokens.exists():
+        tokens.write_bytes(b"".join((index * 7919 % args.vocabulary).to_bytes(2, "little") for index in range(200_000)))
+    return model, tokens
+
+
+def bench(args):
+    args.work.mkdir(parents=True, exist_ok=True)
+    model, tokens = inputs(args)
+    config = {"train_micro_batch_size_per_gpu": args.micro_batch, "gradient_accumulation_steps": args.micro_batches, "gradient_clipping": 1.0,
+              "steps_per_print": 1000, "zero_optimization": {"stage": args.zero},
+              "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01, "torch_adam": args.torch_adam}}}
+    tokens_a_step = args.micro_batch * args.micro_batches * args.length
+    losses, peaks = {}, {}
+
+    def tokens_per_second(name, command):
+        with tempfile.TemporaryDirectory(dir=args.work) as path:
+            file, metrics = pathlib.Path(path) / "ds_config.json", pathlib.Path(path) / "metrics.jsonl"
+            file.write_text(json.dumps(config))
+            peak = run_ranks([*command, "--pipeline", args.stages, "--model", model, "--tokens", tokens, "--token-bytes", 2, "--seq-len", args.length,
+                              "--steps", args.steps, "--threads", 1, "--deepspeed_config", file, "--metrics", metrics], args.stages, args.work / f"{name}.log")
+            steps = [json.loads(line) for line in open(metrics)]
+        losses[name] = steps[-1]["loss"]
+        peaks.setdefault(name, []).append(peak)
+        seconds = statistics.median(step["seconds"] for step in steps[2:])
+        print(f"  {name}: {seconds:.3f} s a step, peak of each rank {peak} MiB, last loss {losses[name]:.6f}", flush=True)
+        return tokens_a_step / seconds
+
+    ours = [args.build / "bin/gpt2", *(["--plain-operators"] if args.plain_operators else [])]
+    theirs = [args.peer_python, root / "bench/parity/pipe_peer.py"]
+    figures = alternate({"gannet_tokens_s": lambda: tokens_per_second("gannet", ours),
+                         "deepspeed_tokens_s": lambda: tokens_per_second("deepspeed", theirs)}, args.rounds)
+    if abs(losses["gannet"] - losses["deepspeed"]) > 1e-4 * losses["deepspeed"]:
+        sys.exit(f"the last losses differ: {losses}")
+    report("pipeline_gpt2", figures, "gannet_tokens_s", "deepspeed_tokens_s", layers=args.layers, width=args.width, vocabulary=args.vocabulary,
+           stages=args.stages, micro_batches=args.micro_batches, tokens_a_micro_batch=args.micro_batch * args.length, zero=args.zero,
+           **{f"{name}_peak_mib": [statistics.median(one[rank] for one in peaks[name]) for rank in range(args.stages)] for name in peaks})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer-python", required=True)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=5, help="of a run; the first two do not count")
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--zero", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--vocabulary", type=int, default=50257)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--micro-batch", type=int, default=4, help="samples")
+    parser.add_argument("--micro-batches", type=int, default=8)
+    parser.add_argument("--torch-adam", action="store_true", help="DeepSpeed with torch.optim.AdamW in place of its own")
+    parser.add_argument("--plain-operators", action="store_true", help="gpt2 with the operators that the peer has")
+    args = parser.parse_args()
+    if args.steps < 3:
+        parser.error("--steps: 3 at least")
+    bench(args)
+
+
+if __name__ == "__main__":
+    main()

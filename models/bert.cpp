@@ -40,21 +40,33 @@ BertConfig BertConfig::from(const ModelConfig& json) {
 
 BertImpl::BertImpl(const BertConfig& config)
     : config_(config), body_(register_module("bert", std::make_shared<BertBody>(config, /*has_pooler=*/false))) {
-  const auto predictions = folder(*folder(*this, "cls"), "predictions");
-  const auto transform = folder(*predictions, "transform");
+  predictions_ = folder(*folder(*this, "cls"), "predictions");
+  const auto transform = folder(*predictions_, "transform");
   transform_ =
       transform->register_module("dense", linear(config.hidden_size, config.hidden_size, true, config.initializer_range));
   transform_norm_ = transform->register_module("LayerNorm", layer_norm(config.hidden_size, config.layer_norm_eps));
-  bias_ = predictions->register_parameter("bias",
-                                          at::zeros({config.vocab_size}, at::TensorOptions().dtype(c10::get_default_dtype())));
+  bias_ = predictions_->register_parameter("bias",
+                                           at::zeros({config.vocab_size}, at::TensorOptions().dtype(c10::get_default_dtype())));
 }
 
 std::vector<Layer> BertImpl::layers() { return body_->layers(); }
 
-Tensor BertImpl::logits(const Tensor& tokens, const MaybeTensor& mask, const MaybeTensor& token_types) {
-  const Tensor x = body_->forward(tokens, mask, token_types);
+Tensor BertImpl::head(const Tensor& x) {
   const Tensor turned = transform_norm_->forward(activated(config_.hidden_act, transform_->forward(x)));
-  return at::linear(turned, body_->word_matrix(), bias_);
+  return at::linear(turned, body_->words()->weight, bias_);
+}
+
+std::vector<Layer> BertImpl::pipeline_layers() {
+  std::vector<Layer> list = layers();
+  list.push_back(
+      gannet::function("cls.predictions", {predictions_, body_->words().ptr()}, [this](const Tensor& x) { return head(x); }));
+  return list;
+}
+
+Tensor BertImpl::pipeline_loss(const Tensor& logits, const Tensor& labels) const { return cross_entropy(logits, labels); }
+
+Tensor BertImpl::logits(const Tensor& tokens, const MaybeTensor& mask, const MaybeTensor& token_types) {
+  return head(body_->forward(tokens, mask, token_types));
 }
 
 Tensor BertImpl::forward(const Tensor& tokens, const Tensor& labels, const MaybeTensor& mask, const MaybeTensor& token_types) {

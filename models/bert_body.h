@@ -37,7 +37,8 @@ class BertBody : public torch::nn::Module {
   // Passes the first token's vector through a dense layer and tanh: [B, T, hidden_size] -> [B,
   // hidden_size].
   Tensor pooled(const Tensor& x) { return pooler_->forward(x.select(1, 0)).tanh(); }
-  const Tensor& word_matrix() const { return words_->weight; }
+  const torch::nn::Embedding& words() const { return words_; }
+  const torch::nn::Linear& pooler() const { return pooler_; }
 
  private:
   BertConfig config_;

@@ -61,9 +61,23 @@ BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertC
 
 std::vector<Layer> BertForSequenceClassificationImpl::layers() { return body_->layers(); }
 
+Tensor BertForSequenceClassificationImpl::head(const Tensor& x) {
+  return classifier_->forward(dropped(body_->pooled(x), config_.classifier_dropout, is_training()));
+}
+
+std::vector<Layer> BertForSequenceClassificationImpl::pipeline_layers() {
+  std::vector<Layer> list = layers();
+  list.push_back(
+      gannet::function("classifier", {body_->pooler().ptr(), classifier_.ptr()}, [this](const Tensor& x) { return head(x); }));
+  return list;
+}
+
+Tensor BertForSequenceClassificationImpl::pipeline_loss(const Tensor& logits, const Tensor& labels) const {
+  return loss_of_logits(logits, labels);
+}
+
 Tensor BertForSequenceClassificationImpl::logits(const Tensor& tokens, const MaybeTensor& mask, const MaybeTensor& token_types) {
-  const Tensor pooled = body_->pooled(body_->forward(tokens, mask, token_types));
-  return classifier_->forward(dropped(pooled, config_.classifier_dropout, is_training()));
+  return head(body_->forward(tokens, mask, token_types));
 }
 
 Tensor BertForSequenceClassificationImpl::forward(const Tensor& tokens, const Tensor& labels, const MaybeTensor& mask,

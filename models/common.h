@@ -36,7 +36,8 @@ std::shared_ptr<torch::nn::Module> folder(torch::nn::Module& parent, const std::
 // Keeps fp64, and converts all other types to fp32.
 Tensor widened(const Tensor& x);
 
-// Computes x / sqrt(mean(x^2) + epsilon) * weight in fp32 or fp64 (Zhang & Sennrich 2019).
+// Computes x / sqrt(mean(x^2) + epsilon) in fp32 or fp64, converts it to the dtype of x, and multiplies
+// it by the weight (Zhang & Sennrich 2019).
 class RmsNormImpl : public torch::nn::Module {
  public:
   RmsNormImpl(int64_t width, double epsilon);

@@ -157,6 +157,14 @@ std::vector<Layer> Gpt2Impl::layers() {
   return list;
 }
 
+std::vector<Layer> Gpt2Impl::pipeline_layers() {
+  std::vector<Layer> list = layers();
+  list.push_back(gannet::function("lm_head", {wte_.ptr()}, [this](const Tensor& x) { return at::matmul(x, wte_->weight.t()); }));
+  return list;
+}
+
+Tensor Gpt2Impl::pipeline_loss(const Tensor& logits, const Tensor& labels) const { return next_token_loss(logits, labels); }
+
 Tensor Gpt2Impl::logits(const Tensor& tokens, const MaybeTensor& mask) {
   return at::matmul(run_layers(layers(), tokens, mask), wte_->weight.t());
 }

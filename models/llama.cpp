@@ -262,6 +262,16 @@ std::vector<Layer> LlamaImpl::layers() {
 
 Tensor LlamaImpl::head(const Tensor& x) { return at::matmul(x, (lm_head_ ? lm_head_->weight : embed_tokens_->weight).t()); }
 
+std::vector<Layer> LlamaImpl::pipeline_layers() {
+  std::vector<Layer> list = layers();
+  std::shared_ptr<torch::nn::Module> weight = embed_tokens_.ptr();
+  if (lm_head_) weight = lm_head_.ptr();
+  list.push_back(gannet::function("lm_head", {weight}, [this](const Tensor& x) { return head(x); }));
+  return list;
+}
+
+Tensor LlamaImpl::pipeline_loss(const Tensor& logits, const Tensor& labels) const { return next_token_loss(logits, labels); }
+
 Tensor LlamaImpl::logits(const Tensor& tokens, const MaybeTensor& mask) { return head(run_layers(layers(), tokens, mask)); }
 
 Tensor LlamaImpl::forward(const Tensor& tokens, const Tensor& labels, const MaybeTensor& mask) {

@@ -45,6 +45,7 @@ class T5Attention : public torch::nn::Module {
   }
   // The bias of the last `queries` of `total` tokens against all of them: [1, heads, queries,
   // total], with a gradient.
+  std::shared_ptr<torch::nn::Module> relative() const { return relative_.ptr(); }
   Tensor relative_bias(int64_t queries, int64_t total, at::Device device) {
     const auto options = at::TensorOptions().dtype(at::kLong).device(device);
     const Tensor distance = at::arange(total, options).unsqueeze(0) - at::arange(total - queries, total, options).unsqueeze(1);
@@ -129,6 +130,8 @@ class T5Block : public torch::nn::Module {
   }
   std::pair<Tensor, Tensor> crossed(const Tensor& encoded) { return cross_attention_->keys_and_values(encoded); }
   // The bias of the first block, which serves all blocks.
+  // The module of relative_bias(), which the first block has.
+  std::shared_ptr<torch::nn::Module> relative() const { return self_attention_->relative(); }
   Tensor relative_bias(int64_t queries, int64_t total, at::Device device) {
     return self_attention_->relative_bias(queries, total, device);
   }
@@ -259,15 +262,32 @@ std::vector<Layer> T5Impl::layers() {
   const auto end = [this](const Tensor& y, const MaybeTensor&, const MaybeTensor&, const Tensor&) {
     return dropped(decoder_norm_->forward(y), config_.dropout_rate, is_training());
   };
-  std::vector<Layer> list = {gannet::function("encoder.embed_tokens", {shared_.ptr(), encoder_[0]}, begin_encoder)};
+  std::vector<Layer> list = {gannet::function("encoder.embed_tokens", {shared_.ptr(), encoder_[0]->relative()}, begin_encoder)};
   for (size_t i = 0; i < encoder_.size(); ++i)
     list.push_back(layer_of("encoder.block." + std::to_string(i), encoder_[i], encode_block));
-  list.push_back(gannet::function("decoder.embed_tokens", {shared_.ptr(), encoder_norm_, decoder_[0]}, begin_decoder));
+  list.push_back(
+      gannet::function("decoder.embed_tokens", {shared_.ptr(), encoder_norm_, decoder_[0]->relative()}, begin_decoder));
   for (size_t i = 0; i < decoder_.size(); ++i)
     list.push_back(layer_of("decoder.block." + std::to_string(i), decoder_[i], decode_block));
   list.push_back(gannet::function("decoder.final_layer_norm", {decoder_norm_}, end));
   return list;
 }
+
+std::vector<Layer> T5Impl::pipeline_layers() {
+  std::vector<Layer> list = layers();
+  const auto begin = [this, first = list[0]](const Tensor& tokens, const Tensor& labels, const MaybeTensor& mask = {}) {
+    Wire inputs{tokens, shifted(labels)};
+    if (mask) inputs.push_back(*mask);
+    return first(inputs);
+  };
+  list[0] = gannet::function(list[0].name(), list[0].modules(), begin);
+  std::shared_ptr<torch::nn::Module> weight = shared_.ptr();
+  if (lm_head_) weight = lm_head_.ptr();
+  list.push_back(gannet::function("lm_head", {weight}, [this](const Tensor& x) { return head(x); }));
+  return list;
+}
+
+Tensor T5Impl::pipeline_loss(const Tensor& logits, const Tensor& labels) const { return cross_entropy(logits, labels); }
 
 Tensor T5Impl::logits(const Tensor& tokens, const Tensor& decoder_tokens, const MaybeTensor& mask) {
   return head(run_layers(layers(), tokens, decoder_tokens, mask));

@@ -1,5 +1,6 @@
 // TrialContext: registers engines and reducers, and answers the queries of a trial.
 #include <gannet/error.h>
+#include <gannet/pipe.h>
 #include <gannet/trial_context.h>
 
 #include <algorithm>
@@ -72,6 +73,7 @@ void TrialContext::add_engine(std::shared_ptr<EngineBase> engine, const std::str
       throw Error(ErrorCode::kArgument, "wrap_model_engine: two engines are called '" + folder + "'",
                   "give them names of their own");
   }
+  if (std::dynamic_pointer_cast<PipelineEngine>(engine)) accumulates_ = false;  // its train_batch() is a whole step
   engines_.push_back({folder, std::move(engine)});
 }
 
@@ -129,6 +131,10 @@ int64_t TrialContext::get_train_micro_batch_size_per_gpu() const {
 }
 int64_t TrialContext::get_num_micro_batches_per_slot() const {
   return accumulates_ ? first("get_num_micro_batches_per_slot").gradient_accumulation_steps() : 1;
+}
+int64_t TrialContext::micro_batches_in_batch() const {
+  const auto* const pipeline = dynamic_cast<const PipelineEngine*>(&first("train_batch"));
+  return pipeline ? pipeline->gradient_accumulation_steps() : get_num_micro_batches_per_slot();
 }
 int64_t TrialContext::get_global_batch_size() const { return first("get_global_batch_size").train_batch_size(); }
 

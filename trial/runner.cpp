@@ -179,7 +179,7 @@ int64_t TrialRunner::calls_of(int64_t batch) const {
 int64_t TrialRunner::epochs_after(int64_t batches) const {
   if (settings_.epoch_length > 0) return batches / settings_.epoch_length;
   if (!micro_batches_) return 0;
-  const int64_t whole = context_.get_num_micro_batches_per_slot();
+  const int64_t whole = context_.micro_batches_in_batch();
   if (ends_steps_with_epochs_) return batches / ((*micro_batches_ + whole - 1) / whole);
   return batches * whole / *micro_batches_;
 }
@@ -193,7 +193,7 @@ std::optional<double> TrialRunner::epochs_shown() const {
 // Number of batches that cover the first `length.count` epochs.
 int64_t TrialRunner::batches_in(const TrialLength& length) const {
   if (length.unit == TrialLength::Unit::kBatches) return length.count;
-  const int64_t whole = context_.get_num_micro_batches_per_slot();
+  const int64_t whole = context_.micro_batches_in_batch();
   const bool is_cut = settings_.epoch_length == 0 && !ends_steps_with_epochs_;  // an epoch need not be a whole number of batches
   const int64_t each = settings_.epoch_length > 0 ? settings_.epoch_length
                        : is_cut                   ? *micro_batches_

@@ -106,8 +106,9 @@ constexpr Key kRows[] = {
     row("gannet/mesh/expert", member<&Settings::mesh, &MeshDegrees::expert>, kInt, "null", ">=1",
         "ranks, of those along data, that share the experts out; null: 1"),
     {"gannet/pipeline", kSection, "{}", kActive, "", "how a pipeline works (docs/pipeline.md)"},
-    row("gannet/pipeline/schedule", member<&Settings::pipe_schedule>, kChoice, "\"1f1b\"", "1f1b|gpipe",
-        "order of forwards and backwards: 1f1b keeps as many micro-batches as stages alive, gpipe all of a step"),
+    row("gannet/pipeline/schedule", member<&Settings::pipe_schedule>, kChoice, "\"1f1b\"", "1f1b|gpipe|interleaved",
+        "order of forwards and backwards: 1f1b keeps as many micro-batches as stages alive, gpipe all of a step; interleaved has "
+        "chunks of layers on each stage, which wait less"),
     row("gannet/leftover_micro_batches", member<&Settings::leftover_micro_batches>, kChoice, "\"carry\"", "carry|drop|step",
         "micro-batches at an epoch's end that fill no step: kept for the next epoch, dropped, or a step of their own"),
     // There is no range, since any integer may be a seed.

@@ -104,7 +104,7 @@ void MicroBatches::forward(int64_t micro_batch, const std::function<void()>& bod
 
 torch::autograd::Edge MicroBatches::edge_of(const at::Tensor& output) { return torch::autograd::impl::gradient_edge(output); }
 
-void MicroBatches::backward(int64_t micro_batch, const std::vector<Root>& roots) {
+void MicroBatches::backward(int64_t micro_batch, const std::vector<Root>& roots, bool is_last) {
   EngineBase::Impl& impl = engine_.impl();
   {
     const OwnCall own(impl);
@@ -119,7 +119,7 @@ void MicroBatches::backward(int64_t micro_batch, const std::vector<Root>& roots)
   }
   try {
     Timers::Scope timed(impl.timers, TimedPhase::kBackward);
-    run_backward(impl, edges, std::move(gradients), {.reduce = reduces(impl, {})});
+    run_backward(impl, edges, std::move(gradients), {.reduce = reduces(impl, {}) && (is_last || impl.store.shards_gradients())});
   } catch (...) {
     impl.restart_step();
     rethrow_of_operators(impl, *impl.module, "backward");

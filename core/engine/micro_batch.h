@@ -67,8 +67,10 @@ class MicroBatches {
   /// engine's buffers. These are averaged over the ranks along the data axis at the last
   /// micro-batch of a step or, if gradients are sharded, at every micro-batch. Without roots, the
   /// micro-batch has no gradients on this rank.
-  void backward(int64_t micro_batch, const std::vector<Root>& roots);
-  /// Called directly after each backward; the micro-batches may end in any order.
+  /// A driver that has several backwards in a micro-batch sets `is_last` for the last one of the step
+  /// alone.
+  void backward(int64_t micro_batch, const std::vector<Root>& roots, bool is_last = true);
+  /// Called count() times in a step, directly after a backward; micro-batches may end in any order.
   StepResult end_micro_batch();
 
   /// Checks that all ranks along the data axis agree on the step (learning rates, what the program

@@ -42,11 +42,15 @@ uint64_t hash_of(const Wire& tensors) {
 }
 
 // A source may fill the same tensors again for the next micro-batch, and a layer may change its
-// input in place: what the source still holds is copied.
-void keep(Wire& tensors) {
-  for (at::Tensor& tensor : tensors)
-    if (tensor.defined() && (tensor.use_count() > 1 || !tensor.has_storage() || tensor.storage().use_count() > 1))
+// input in place: what the source still holds is copied. Batches of the host move to the device.
+void take_over(Wire& tensors, at::Device device) {
+  for (at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (tensor.device() != device)
+      tensor = tensor.detach().to(device);
+    else if (tensor.use_count() > 1 || !tensor.has_storage() || tensor.storage().use_count() > 1)
       tensor = tensor.detach().clone();
+  }
 }
 
 }  // namespace
@@ -61,9 +65,9 @@ struct Driver::InFlight {
 };
 
 Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
-    : engine_(engine), ranks_(context_of(engine)), stage_(module, ranks_) {
+    : engine_(engine), ranks_(context_of(engine)), chunks_(Stage::chunks_of(module, ranks_)) {
   train_by_driver_alone(engine);
-  if (stage_.count() == 1) return;
+  if (first_chunk().count() == 1) return;
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "initialize");
   forward_lane_.emplace(ranks_, "forward");
   backward_lane_.emplace(ranks_, "backward");
@@ -74,7 +78,7 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
 std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t count, const char* call) {
   std::vector<pipe::MicroBatch> drawn;
   const std::string mine = outcome([&] {
-    if (!stage_.is_first() && !stage_.is_last()) return formatted("{}", count);
+    if (!first_chunk().is_first() && !last_chunk().is_last()) return formatted("{}", count);
     if (!source)
       throw Error(ErrorCode::kArgument, formatted("{}() was given no data", call),
                   "pass it a source, call set_dataiterator(), or give initialize training_data");
@@ -85,9 +89,11 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
         throw Error(ErrorCode::kNotFound,
                     formatted("{}() takes {} micro-batches, and the data ended after {}", call, count, drawn.size()),
                     "use a source without end, such as RepeatingLoader, or end the loop before");
-      keep(next->inputs);
-      keep(next->labels);
       hash = std::rotl(hash, 5) ^ hash_of(next->labels);
+      if (!first_chunk().is_first()) next->inputs.clear();
+      if (!last_chunk().is_last()) next->labels.clear();
+      take_over(next->inputs, ranks_.device);
+      take_over(next->labels, ranks_.device);
       drawn.push_back(std::move(*next));
     }
     return formatted("{} {}", count, hash);
@@ -109,17 +115,35 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
   return drawn;
 }
 
-Wire Driver::receive_inputs(int64_t micro_batch, std::vector<bool>& requires_grad) {
+// `what`: "F" for activations, "B" for gradients. A message has the number of its micro-batch and of
+// the part of the layers that receives it.
+Wire Driver::receive(Lane& lane, uint32_t from, const char* what, const Stage& chunk, int64_t micro_batch,
+                     std::vector<bool>& requires_grad) {
   const Timers::Scope timed(ranks_.timers, TimedPhase::kPipe);
-  return forward_lane_->receive(stage_.index() - 1, micro_batch, requires_grad);
+  try {
+    return lane.receive(from, micro_batch * chunk.parts() + chunk.part(), requires_grad);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                formatted("{} (stage {} was waiting for {} of micro-batch {} from stage {})", error.message(), chunk.index(),
+                          what, micro_batch, from),
+                error.next_step());
+  }
 }
 
-void Driver::forward(MicroBatches& batch, int64_t micro_batch, InFlight& one) {
+Wire Driver::receive_inputs(const Stage& chunk, int64_t micro_batch, std::vector<bool>& requires_grad) {
+  return receive(*forward_lane_, chunk.stage_before(), "F", chunk, micro_batch, requires_grad);
+}
+
+void Driver::send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& outputs) {
+  forward_lane_->send(chunk.stage_behind(), micro_batch * chunk.parts() + chunk.part() + 1, outputs);
+}
+
+void Driver::forward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one) {
   Wire inputs;
-  if (stage_.is_first()) {
+  if (chunk.is_first()) {
     inputs = std::move(one.drawn.inputs);
   } else {
-    inputs = receive_inputs(micro_batch, one.input_needs_gradient);
+    inputs = receive_inputs(chunk, micro_batch, one.input_needs_gradient);
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!one.input_needs_gradient[i]) continue;
       if (!one.inputs) one.inputs = std::make_shared<InputGradients>();
@@ -128,11 +152,11 @@ void Driver::forward(MicroBatches& batch, int64_t micro_batch, InFlight& one) {
   }
   Wire outputs;
   batch.forward(micro_batch, [&] {
-    outputs = stage_.run(inputs, first_micro_batch_ + micro_batch);
+    outputs = chunk.run(inputs, first_micro_batch_ + micro_batch);
     inputs.clear();
-    if (stage_.is_last()) outputs = {stage_.loss(outputs, one.drawn.labels)};
+    if (chunk.is_last()) outputs = {chunk.loss(outputs, one.drawn.labels)};
   });
-  if (stage_.is_last()) {
+  if (chunk.is_last()) {
     const at::Tensor& loss = outputs[0];
     if (!loss.requires_grad())
       throw Error(ErrorCode::kArgument, "the loss of the pipeline does not depend on any parameter that requires a gradient",
@@ -143,7 +167,7 @@ void Driver::forward(MicroBatches& batch, int64_t micro_batch, InFlight& one) {
     const at::Tensor value = loss.detach().to(at::kDouble).reshape({});
     loss_sum_ = loss_sum_.defined() ? loss_sum_ + value : value;
   } else {
-    forward_lane_->send(stage_.index() + 1, micro_batch, outputs);
+    send_outputs(chunk, micro_batch, outputs);
   }
   for (const at::Tensor& output : outputs) {
     const bool has_gradient = output.defined() && output.requires_grad();
@@ -152,22 +176,18 @@ void Driver::forward(MicroBatches& batch, int64_t micro_batch, InFlight& one) {
   }
 }
 
-void Driver::backward(MicroBatches& batch, int64_t micro_batch, InFlight& one) {
+void Driver::backward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one, bool is_last) {
   std::vector<MicroBatches::Root> roots;
-  if (stage_.is_last()) {
+  if (chunk.is_last()) {
     roots.push_back({one.outputs[0], one.loss_gradient});
   } else if (std::find(one.output_has_gradient.begin(), one.output_has_gradient.end(), true) != one.output_has_gradient.end()) {
-    Wire gradients;
-    {
-      const Timers::Scope timed(ranks_.timers, TimedPhase::kPipe);
-      std::vector<bool> unused;
-      gradients = backward_lane_->receive(stage_.index() + 1, micro_batch, unused);
-    }
+    std::vector<bool> unused;
+    Wire gradients = receive(*backward_lane_, chunk.stage_behind(), "B", chunk, micro_batch, unused);
     for (size_t o = 0; o < one.outputs.size(); ++o)
       if (one.output_has_gradient[o] && gradients[o].defined()) roots.push_back({std::move(one.outputs[o]), gradients[o]});
   }
   one.outputs.clear();
-  batch.backward(micro_batch, roots);
+  batch.backward(micro_batch, roots, is_last);
   if (!one.inputs) return;
   Wire gradients(one.input_needs_gradient.size());
   size_t next = 0;  // inputs without gradients are none of the node's
@@ -176,12 +196,12 @@ void Driver::backward(MicroBatches& batch, int64_t micro_batch, InFlight& one) {
       if (next < one.inputs->of_inputs.size()) gradients[i] = one.inputs->of_inputs[next];
       ++next;
     }
-  backward_lane_->send(stage_.index() - 1, micro_batch, gradients);
+  backward_lane_->send(chunk.stage_before(), micro_batch * chunk.parts() + chunk.part() - 1, gradients);
 }
 
 double Driver::mean_over_ranks(double sum, int64_t count) {
   // Ranks along the tensor axis have the same loss.
-  double mean = stage_.is_last() && ranks_.mesh->is_first_replica() ? sum / static_cast<double>(count) : 0;
+  double mean = last_chunk().is_last() && ranks_.mesh->is_first_replica() ? sum / static_cast<double>(count) : 0;
   ranks_.world_group->all_reduce(&mean, 1);
   return mean / ranks_.comm->size();
 }
@@ -215,18 +235,26 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
                                                          control::Watch::Call::kAtOnce);
   const int64_t count = batch.count();
   std::vector<pipe::MicroBatch> drawn = draw(source, count, "train_batch");
-  std::vector<InFlight> in_flight(static_cast<size_t>(count));
-  for (size_t i = 0; i < drawn.size(); ++i) in_flight[i].drawn = std::move(drawn[i]);
+  std::vector<std::vector<InFlight>> in_flight(chunks_.size());  // [chunks][micro-batches]
+  for (auto& one : in_flight) one.resize(static_cast<size_t>(count));
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    in_flight.front()[i].drawn.inputs = std::move(drawn[i].inputs);
+    in_flight.back()[i].drawn.labels = std::move(drawn[i].labels);
+  }
   loss_sum_.reset();
   first_micro_batch_ = engine_.micro_steps();
-  for (const Action& action : actions_of(ranks_.settings().pipe_schedule, stage_.index(), stage_.count(), count)) {
-    InFlight& one = in_flight[static_cast<size_t>(action.micro_batch)];
+  int64_t backwards = 0;
+  const int64_t chunks = std::ssize(chunks_);
+  for (const Action& action : actions_of(ranks_.settings().pipe_schedule, first_chunk().index(), first_chunk().count(),
+                                         static_cast<uint32_t>(chunks), count)) {
+    const Stage& chunk = chunks_[action.chunk];
+    InFlight& one = in_flight[action.chunk][static_cast<size_t>(action.micro_batch)];
     if (action.kind == Action::kForward) {
-      forward(batch, action.micro_batch, one);
+      forward(batch, chunk, action.micro_batch, one);
     } else {
-      backward(batch, action.micro_batch, one);
+      backward(batch, chunk, action.micro_batch, one, ++backwards == chunks * count);
       one = {};
-      batch.end_micro_batch();
+      if (backwards % chunks == 0) batch.end_micro_batch();
     }
   }
   if (forward_lane_) {
@@ -246,28 +274,30 @@ pipe::EvalResult Driver::evaluate(const pipe::Source& source, const pipe::EvalOp
   const at::NoGradGuard no_grad;
   pipe::EvalResult result;
   double sum = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    std::vector<bool> unused;
-    Wire inputs = stage_.is_first() ? std::move(drawn[static_cast<size_t>(i)].inputs) : receive_inputs(i, unused), outputs;
-    at::Tensor loss;
-    evaluate_forward(engine_, [&] {
-      outputs = stage_.run(inputs, i);
-      if (stage_.is_last() && options.compute_loss) loss = stage_.loss(outputs, drawn[static_cast<size_t>(i)].labels);
-    });
-    if (!stage_.is_last()) {
-      forward_lane_->send(stage_.index() + 1, i, outputs);
-      continue;
+  for (const Stage& chunk : chunks_)
+    for (int64_t i = 0; i < count; ++i) {
+      std::vector<bool> unused;
+      Wire inputs = chunk.is_first() ? std::move(drawn[static_cast<size_t>(i)].inputs) : receive_inputs(chunk, i, unused),
+           outputs;
+      at::Tensor loss;
+      evaluate_forward(engine_, [&] {
+        outputs = chunk.run(inputs, i);
+        if (chunk.is_last() && options.compute_loss) loss = chunk.loss(outputs, drawn[static_cast<size_t>(i)].labels);
+      });
+      if (!chunk.is_last()) {
+        send_outputs(chunk, i, outputs);
+        continue;
+      }
+      if (loss.defined()) {
+        result.losses.push_back(loss.item<double>());
+        sum += result.losses.back();
+      }
+      if (options.return_logits) result.logits.push_back(std::move(outputs));
     }
-    if (loss.defined()) {
-      result.losses.push_back(loss.item<double>());
-      sum += result.losses.back();
-    }
-    if (options.return_logits) result.logits.push_back(std::move(outputs));
-  }
   if (forward_lane_) forward_lane_->finish();
   if (!options.compute_loss || options.reduce_output == pipe::EvalOptions::Reduce::kNone) return result;
   const double mean = mean_over_ranks(sum, count);
-  if (options.bcast_loss || stage_.is_last()) result.loss = mean;
+  if (options.bcast_loss || last_chunk().is_last()) result.loss = mean;
   result.losses.clear();
   return result;
 }

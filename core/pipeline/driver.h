@@ -18,7 +18,8 @@ class Driver {
  public:
   /// Every rank makes it, after the engine. `module`: the engine's, which Stage::build has cut.
   Driver(EngineBase& engine, pipe::ModuleImpl& module);
-  const Stage& stage() const { return stage_; }
+  const Stage& first_chunk() const { return chunks_.front(); }
+  const Stage& last_chunk() const { return chunks_.back(); }
   const MeshShape& mesh() const { return ranks_.mesh->shape(); }
 
   /// Returns the mean of the losses, the same on every rank.
@@ -32,14 +33,17 @@ class Driver {
   pipe::EvalResult evaluate(const pipe::Source& source, const pipe::EvalOptions& options);
   struct InFlight;  // a micro-batch between its forward and its backward
   std::vector<pipe::MicroBatch> draw(const pipe::Source& source, int64_t count, const char* call);
-  Wire receive_inputs(int64_t micro_batch, std::vector<bool>& requires_grad);
-  void forward(MicroBatches& batch, int64_t micro_batch, InFlight& one);
-  void backward(MicroBatches& batch, int64_t micro_batch, InFlight& one);
+  Wire receive_inputs(const Stage& chunk, int64_t micro_batch, std::vector<bool>& requires_grad);
+  void send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& outputs);
+  Wire receive(Lane& lane, uint32_t from, const char* what, const Stage& chunk, int64_t micro_batch,
+               std::vector<bool>& requires_grad);
+  void forward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one);
+  void backward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one, bool is_last);
   double mean_over_ranks(double sum, int64_t count);
 
   EngineBase& engine_;
   RankContext& ranks_;
-  const Stage stage_;
+  const std::vector<Stage> chunks_;                   // in the order of the layers
   std::optional<Lane> forward_lane_, backward_lane_;  // null: one stage
   int64_t first_micro_batch_ = 0;                     // the number of the current batch's first micro-batch in the run
   at::Tensor loss_sum_;                               // of the current batch, fp64 on the loss's device; undefined: no loss yet

@@ -38,10 +38,10 @@ PipelineEngine::Engine(std::shared_ptr<pipe::ModuleImpl> module, const EngineOpt
 
 PipelineEngine::~Engine() = default;
 
-bool PipelineEngine::is_first_stage() const { return driver_->stage().is_first(); }
-bool PipelineEngine::is_last_stage() const { return driver_->stage().is_last(); }
-uint32_t PipelineEngine::stage_id() const { return driver_->stage().index(); }
-uint32_t PipelineEngine::num_stages() const { return driver_->stage().count(); }
+bool PipelineEngine::is_first_stage() const { return driver_->first_chunk().is_first(); }
+bool PipelineEngine::is_last_stage() const { return driver_->last_chunk().is_last(); }
+uint32_t PipelineEngine::stage_id() const { return driver_->first_chunk().index(); }
+uint32_t PipelineEngine::num_stages() const { return driver_->first_chunk().count(); }
 
 ProcessTopology PipelineEngine::topology() const {
   const MeshShape& shape = driver_->mesh();

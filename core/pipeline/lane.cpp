@@ -20,8 +20,8 @@ constexpr size_t kFirst = 64;
 
 constexpr int64_t kDefined = 1, kRequiresGrad = 2;  // flags of a tensor in a header
 
-std::vector<int64_t> header_of(int64_t micro_batch, const Wire& tensors) {
-  std::vector<int64_t> header{0, micro_batch, static_cast<int64_t>(tensors.size())};
+std::vector<int64_t> header_of(int64_t number, const Wire& tensors) {
+  std::vector<int64_t> header{0, number, static_cast<int64_t>(tensors.size())};
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) {
       header.push_back(0);
@@ -73,7 +73,7 @@ Lane::Lane(const RankContext& ranks, const std::string& name)
   group_.start(collective::barrier(), nullptr).wait();
 }
 
-void Lane::send(uint32_t stage, int64_t micro_batch, const Wire& tensors) {
+void Lane::send(uint32_t stage, int64_t number, const Wire& tensors) {
   while (!in_flight_.empty() && in_flight_.front()->is_over()) {
     in_flight_.front()->header_work.wait();
     in_flight_.front()->tensors_work.wait();
@@ -86,7 +86,7 @@ void Lane::send(uint32_t stage, int64_t micro_batch, const Wire& tensors) {
     if (!tensor.defined() || tensor.numel() == 0) continue;
     messages.push_back({stage, tensor.detach().to(ranks_.device).resolve_conj().resolve_neg().contiguous()});
   }
-  sent->header = header_of(micro_batch, tensors);
+  sent->header = header_of(number, tensors);
   std::vector<HostGroup::SentBytes> parts{{stage, sent->header.data(), kFirst * sizeof(int64_t)}};
   if (const size_t rest = sent->header.size() - kFirst; rest > 0)
     parts.push_back({stage, sent->header.data() + kFirst, rest * sizeof(int64_t)});
@@ -95,14 +95,14 @@ void Lane::send(uint32_t stage, int64_t micro_batch, const Wire& tensors) {
   in_flight_.push_back(std::move(sent));
 }
 
-Wire Lane::receive(uint32_t stage, int64_t micro_batch, std::vector<bool>& requires_grad) {
+Wire Lane::receive(uint32_t stage, int64_t number, std::vector<bool>& requires_grad) {
   std::vector<int64_t> header(kFirst);
   host_.start_exchange({}, {{stage, header.data(), kFirst * sizeof(int64_t)}}).wait();
   if (const size_t rest = static_cast<size_t>(header[0]) > kFirst ? static_cast<size_t>(header[0]) - kFirst : 0; rest > 0) {
     header.resize(static_cast<size_t>(header[0]));
     host_.start_exchange({}, {{stage, header.data() + kFirst, rest * sizeof(int64_t)}}).wait();
   }
-  GANNET_CHECK(header[1] == micro_batch, "stages run the same schedule");
+  GANNET_CHECK(header[1] == number, "stages run the same schedule");
   Wire tensors = tensors_for(header, ranks_.device, requires_grad);
   std::vector<DeviceComm::ReceivedTensor> messages;
   for (const at::Tensor& tensor : tensors)

@@ -4,8 +4,8 @@
 // device's Comm.
 //
 //   Lane forward(ranks, "forward");                    // every stage makes it
-//   forward.send(stage + 1, micro_batch, activations); // returns at once; holds the memory until it was sent
-//   Wire wire = forward.receive(stage - 1, micro_batch);
+//   forward.send(stage + 1, number, activations);      // returns at once; holds the memory until it was sent
+//   Wire wire = forward.receive(stage - 1, number);    // a number that both stages give the message
 //
 // A lane for each direction: in a lane, a send that waits for its receiver would hold up what comes
 // from the other side.
@@ -30,10 +30,10 @@ class Lane {
   Lane(const RankContext& ranks, const std::string& name);
 
   /// Undefined tensors pass as such.
-  void send(uint32_t stage, int64_t micro_batch, const Wire& tensors);
-  /// Waits for the next message from a stage, which must be of this micro-batch. `requires_grad`
+  void send(uint32_t stage, int64_t number, const Wire& tensors);
+  /// Waits for the next message from a stage, which must have this number. `requires_grad`
   /// gets a flag for each tensor: whether it required a gradient where it was sent.
-  Wire receive(uint32_t stage, int64_t micro_batch, std::vector<bool>& requires_grad);
+  Wire receive(uint32_t stage, int64_t number, std::vector<bool>& requires_grad);
   /// Waits until everything was sent.
   void finish();
 

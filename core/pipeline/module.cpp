@@ -1,4 +1,6 @@
+#include <c10/util/Type.h>
 #include <gannet/error.h>
+#include <gannet/lazy.h>
 #include <gannet/pipe.h>
 #include <torch/nn/modules/container/sequential.h>
 
@@ -7,7 +9,20 @@
 #include "base/format.h"
 #include "base/text.h"
 
+namespace gannet {
+
+torch::nn::Module& detail::LazyModule::require_built() const {
+  if (!built_)
+    throw Error(ErrorCode::kOrder,
+                formatted("a Lazy module of the class {} is not built on this rank", c10::demangle(type_.name())),
+                "give its layers to a pipe::Module: gannet::initialize builds it on the ranks of its stage");
+  return *built_;
+}
+
+}  // namespace gannet
+
 namespace gannet::pipe {
+
 at::Tensor Loss::operator()(const Wire& outputs, const Wire& labels) const {
   Wire all = outputs;
   all.insert(all.end(), labels.begin(), labels.end());
@@ -38,6 +53,12 @@ ModuleImpl::ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Lay
   if (options_.num_stages && *options_.num_stages == 0)
     throw Error(ErrorCode::kConfig, "pipe::Options asks for 0 stages", "1 stage is the whole model on every rank");
   std::set<std::string> names;
+  for (const Layer& layer : layers_)
+    for (const auto& module : layer.modules())
+      if (model_ && dynamic_cast<const gannet::detail::LazyModule*>(module.get()))
+        throw Error(ErrorCode::kConfig,
+                    formatted("layer '{}' has a Lazy module, which is not in the model", printable(layer.name())),
+                    "give the pipe::Module the list of layers alone, or build the module in the model's constructor");
   for (const Layer& layer : layers_)
     if (!names.insert(layer.name()).second)
       throw Error(ErrorCode::kConfig, formatted("two layers of a pipe::Module have the name '{}'", printable(layer.name())),

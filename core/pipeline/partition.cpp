@@ -71,6 +71,8 @@ std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size
   return bounds;
 }
 
+bool is_by_parameters(const std::string& method) { return lower(method) == "parameters"; }
+
 std::vector<size_t> partition(const std::vector<LayerFacts>& layers, size_t stages, const std::string& method,
                               const std::string& where) {
   if (layers.size() < stages)

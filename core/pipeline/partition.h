@@ -24,6 +24,8 @@ struct LayerFacts {
   int64_t parameters = 0;  // elements that require a gradient
 };
 
+/// Whether the method needs the layers' parameters.
+bool is_by_parameters(const std::string& method);
 /// `method`: "uniform", "parameters", "type:REGEX", in any case. Throws Error(kConfig) on another
 /// one, on a regex that is none or finds no layer, and, naming the empty stages, if there are fewer
 /// layers than stages. `where`: the source of the method, for messages.

@@ -15,10 +15,11 @@ struct Action {
   enum Kind : uint8_t { kForward, kBackward };
   Kind kind;
   int64_t micro_batch;
+  uint32_t chunk = 0;  // of the stage's own chunks of layers
   bool operator==(const Action&) const = default;
 };
 
-/// "F0 F1 B0"
+/// "F0 F1 B0"; with several chunks "F0.0 F0.1 B0.1": micro-batch, chunk.
 std::string to_text(const std::vector<Action>& actions);
 
 /// All forwards, then all backwards: every micro-batch is alive at once.
@@ -27,7 +28,15 @@ std::vector<Action> all_forward_all_backward(uint32_t stage, uint32_t stages, in
 /// most that many micro-batches are alive. The order of DeepSpeed's TrainSchedule.
 std::vector<Action> one_forward_one_backward(uint32_t stage, uint32_t stages, int64_t micro_batches);
 
-/// `name`: "1f1b" or "gpipe".
-std::vector<Action> actions_of(const std::string& name, uint32_t stage, uint32_t stages, int64_t micro_batches);
+/// Each stage has several chunks of layers: chunk c of stage s follows that of the stage before it,
+/// and the first stage's follows the last stage's chunk c - 1. Micro-batches go through a chunk in
+/// groups of as many as there are stages, so that a stage waits for 1/chunks of the time that
+/// one_forward_one_backward waits (Narayanan et al. 2021, "Efficient Large-Scale Language Model
+/// Training on GPU Clusters Using Megatron-LM"). Throws Error(kConfig) unless `micro_batches` is a
+/// multiple of `stages`.
+std::vector<Action> interleaved(uint32_t stage, uint32_t stages, uint32_t chunks, int64_t micro_batches);
+
+/// `name`: "1f1b", "gpipe" or "interleaved", which alone has more than one chunk.
+std::vector<Action> actions_of(const std::string& name, uint32_t stage, uint32_t stages, uint32_t chunks, int64_t micro_batches);
 
 }  // namespace gannet::pipeline

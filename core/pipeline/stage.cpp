@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
-#include <c10/util/Type.h>
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -11,11 +10,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <typeinfo>
 
 #include "base/format.h"
 #include "base/text.h"
 #include "mesh/groups.h"
+#include "pipeline/layer_facts.h"
 
 namespace gannet::pipeline {
 namespace {
@@ -62,30 +61,6 @@ class ModuleNames {
   std::map<const Module*, std::string> names_;
 };
 
-std::string type_of(const Layer& layer) {
-  if (layer.modules().size() != 1) return layer.name();
-  const Module& module = *layer.module();
-  std::string type = c10::demangle(typeid(module).name());
-  type = type.substr(0, type.find('<'));
-  if (const size_t colon = type.rfind(':'); colon != std::string::npos) type = type.substr(colon + 1);
-  if (type.ends_with("Impl") && type.size() > 4) type.resize(type.size() - 4);
-  return type;
-}
-
-std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers) {
-  std::vector<LayerFacts> all;
-  for (const Layer& layer : layers) {
-    LayerFacts facts{layer.name(), type_of(layer), 0};
-    std::set<const void*> seen;
-    for (const auto& module : layer.modules())
-      for (const at::Tensor& parameter : module->parameters())
-        if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second)
-          facts.parameters += parameter.numel();
-    all.push_back(std::move(facts));
-  }
-  return all;
-}
-
 // The partition method, and the place that gives it, for messages.
 std::pair<std::string, std::string> method_of(const pipe::Options& options, const Dict& section) {
   if (options.partition_method) return {*options.partition_method, "pipe::Options::partition_method"};
@@ -94,8 +69,31 @@ std::pair<std::string, std::string> method_of(const pipe::Options& options, cons
   return {"parameters", "the default partition method"};
 }
 
-uint32_t stage_of(const std::vector<size_t>& bounds, size_t layer) {
-  return static_cast<uint32_t>(std::upper_bound(bounds.begin(), bounds.end(), layer) - bounds.begin() - 1);
+// How the list of layers is divided: part p of the list is chunk p / stages of stage p % stages.
+struct Cut {
+  std::vector<size_t> bounds;  // [parts + 1]
+  uint32_t stages = 1;
+
+  uint32_t stage_of(size_t layer) const {
+    return static_cast<uint32_t>(std::upper_bound(bounds.begin(), bounds.end(), layer) - bounds.begin() - 1) % stages;
+  }
+  std::vector<size_t> layers_of(uint32_t stage) const {
+    std::vector<size_t> layers;
+    for (size_t l = 0; l < bounds.back(); ++l)
+      if (stage_of(l) == stage) layers.push_back(l);
+    return layers;
+  }
+};
+
+// The engine of a stage needs a parameter to train; where all are frozen, nothing is trained.
+void refuse_untrained_stages(const std::vector<int64_t>& trained, const std::vector<Layer>& layers, const Cut& cut) {
+  const auto none = std::find(trained.begin(), trained.end(), 0);
+  if (none == trained.end() || std::count(trained.begin(), trained.end(), 0) == std::ssize(trained)) return;
+  const auto stage = static_cast<uint32_t>(none - trained.begin());
+  const std::vector<size_t> own = cut.layers_of(stage);
+  throw wrong_model(formatted("stage {} of the pipeline, layers '{}' to '{}', has no parameter that requires a gradient", stage,
+                              printable(layers[own.front()].name()), printable(layers[own.back()].name())),
+                    "give it a layer that is trained, with the partition method \"parameters\" or with pipe::Options::bounds");
 }
 
 // A tensor of the model, and the stages that use it.
@@ -108,22 +106,21 @@ struct UsedTensor {
 
 // A module that two stages use must have no modules of its own: one stage might use a part of it
 // alone, and the parameters of the rest would have gradients on the other stages only.
-void refuse_shared_blocks(const std::vector<Layer>& layers, const std::vector<size_t>& bounds, const ModuleNames& names) {
+void refuse_shared_blocks(const std::vector<Layer>& layers, const Cut& cut, const ModuleNames& names) {
   std::map<const Module*, size_t> first;  // the first layer that uses each module
   for (size_t l = 0; l < layers.size(); ++l)
     for (const auto& module : layers[l].modules()) {
       const size_t other = first.emplace(module.get(), l).first->second;
-      if (stage_of(bounds, other) == stage_of(bounds, l) || module->children().empty()) continue;
+      if (cut.stage_of(other) == cut.stage_of(l) || module->children().empty()) continue;
       throw wrong_model(
           formatted("layers '{}' and '{}' both use the module '{}', and are on the pipeline stages {} and {}",
-                    printable(layers[other].name()), printable(layers[l].name()), names.of(*module), stage_of(bounds, other),
-                    stage_of(bounds, l)),
+                    printable(layers[other].name()), printable(layers[l].name()), names.of(*module), cut.stage_of(other),
+                    cut.stage_of(l)),
           "name in each layer the innermost modules that it uses, or put both layers on one stage with pipe::Options::bounds");
     }
 }
 
-std::map<const void*, UsedTensor> used_tensors(const std::vector<Layer>& layers, const std::vector<size_t>& bounds,
-                                               const ModuleNames& names) {
+std::map<const void*, UsedTensor> used_tensors(const std::vector<Layer>& layers, const Cut& cut, const ModuleNames& names) {
   std::map<const void*, UsedTensor> all;
   for (size_t l = 0; l < layers.size(); ++l)
     for (const auto& module : layers[l].modules())
@@ -131,7 +128,7 @@ std::map<const void*, UsedTensor> used_tensors(const std::vector<Layer>& layers,
         for (const auto& entry : is_parameter ? module->named_parameters() : module->named_buffers()) {
           UsedTensor& used = all[entry.value().unsafeGetTensorImpl()];
           if (used.name.empty()) used = {formatted("{}.{}", names.of(*module), entry.key()), entry.value(), is_parameter, {}};
-          used.stages.insert(stage_of(bounds, l));
+          used.stages.insert(cut.stage_of(l));
         }
   return all;
 }
@@ -169,11 +166,11 @@ void register_at(Module& root, const std::string& name, const std::shared_ptr<Mo
 
 // The modules of this stage, in the order of the layers, without those that are inside another one.
 std::vector<std::pair<std::string, std::shared_ptr<Module>>> own_modules(const std::vector<Layer>& layers,
-                                                                         const std::vector<size_t>& bounds, uint32_t stage,
+                                                                         const std::vector<size_t>& own_layers,
                                                                          const ModuleNames& names) {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> own;
   std::set<const Module*> known, inner;  // of this stage, and what is inside one of them
-  for (size_t l = bounds[stage]; l < bounds[stage + 1]; ++l)
+  for (const size_t l : own_layers)
     for (const auto& module : layers[l].modules()) {
       if (known.insert(module.get()).second) own.emplace_back(names.of(*module), module);
       for (const auto& one : module->modules(/*include_self=*/false)) inner.insert(one.get());
@@ -182,20 +179,35 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> own_modules(const s
   return own;
 }
 
-void log_stages(const std::vector<Layer>& layers, const std::vector<size_t>& bounds, const MeshGroups& mesh) {
-  const std::vector<LayerFacts> facts = facts_of(layers);
+void log_stages(const std::vector<Layer>& layers, const Cut& cut, const std::vector<int64_t>& trained, const MeshGroups& mesh) {
   std::string table;
   const auto by_stage = mesh.shape().groups(kPipeAxis);  // [the other coordinates][stages]
-  for (size_t stage = 0; stage + 1 < bounds.size(); ++stage) {
-    int64_t parameters = 0;
-    for (size_t l = bounds[stage]; l < bounds[stage + 1]; ++l) parameters += facts[l].parameters;
-    std::vector<std::string> ranks;
+  for (uint32_t stage = 0; stage < cut.stages; ++stage) {
+    std::vector<std::string> ranks, chunks;
     for (const auto& group : by_stage) ranks.push_back(formatted("{}", mesh.has_pipe_stages() ? group[stage] : group[0]));
+    for (size_t part = stage; part + 1 < cut.bounds.size(); part += cut.stages)
+      chunks.push_back(formatted("{} layers, '{}' to '{}'", cut.bounds[part + 1] - cut.bounds[part],
+                                 layers[cut.bounds[part]].name(), layers[cut.bounds[part + 1] - 1].name()));
     table +=
-        formatted("\n  stage {}: ranks {}; {} layers, '{}' to '{}'; {} parameters", stage, join(ranks, ", "),
-                  bounds[stage + 1] - bounds[stage], facts[bounds[stage]].name, facts[bounds[stage + 1] - 1].name, parameters);
+        formatted("\n  stage {}: ranks {}; {}; {} parameters", stage, join(ranks, ", "), join(chunks, " and "), trained[stage]);
   }
-  log_info(formatted("pipeline of {} stages:{}", bounds.size() - 1, table));
+  log_info(formatted("pipeline of {} stages:{}", cut.stages, table));
+}
+
+uint32_t chunks_wanted(const pipe::Options& options, const std::string& schedule, uint32_t stages) {
+  if (schedule == "interleaved") {
+    const uint32_t chunks = options.chunks.value_or(2);
+    if (chunks < 2)
+      throw Error(ErrorCode::kConfig,
+                  formatted("the schedule interleaved needs 2 chunks at least, and pipe::Options asks for {}", chunks),
+                  "leave chunks out, or choose the schedule 1f1b");
+    return stages == 1 ? 1 : chunks;
+  }
+  if (options.chunks.value_or(1) != 1)
+    throw Error(ErrorCode::kConfig,
+                formatted("pipe::Options asks for {} chunks, and the schedule {} has one", *options.chunks, schedule),
+                R"(write "gannet": {"pipeline": {"schedule": "interleaved"}} in the config)");
+  return 1;
 }
 
 }  // namespace
@@ -205,26 +217,34 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
     throw Error(ErrorCode::kOrder, "a pipe::Module was given to a second engine: the first one has divided its layers",
                 "make a pipe::Module for each engine");
   const MeshGroups& mesh = *ranks.mesh;
-  const uint32_t stages = mesh.pipe_stages(), own_stage = mesh.pipe_stage();
-  const std::vector<Layer>& layers = module.layers_;
-  const ModuleNames names(module.model_, layers);
-  std::vector<size_t> bounds = module.options_.bounds;
-  if (!bounds.empty()) {
-    check_bounds(bounds, layers.size(), stages);
+  const uint32_t own_stage = mesh.pipe_stage();
+  Cut cut{module.options_.bounds, mesh.pipe_stages()};
+  const size_t parts = cut.stages * chunks_wanted(module.options_, ranks.settings().pipe_schedule, cut.stages);
+  if (!cut.bounds.empty()) {
+    check_bounds(cut.bounds, module.layers_.size(), parts);
   } else {
     const auto [method, where] = method_of(module.options_, ranks.settings().pipeline);
-    bounds = partition(facts_of(layers), stages, method, where);
-    for (size_t stage = 0; stage < stages; ++stage)
-      if (bounds[stage] == bounds[stage + 1])
-        throw Error(ErrorCode::kConfig, formatted("{}: '{}' leaves stage {} without layers", where, method, stage),
-                    "use fewer stages, another method, or pipe::Options::bounds");
+    cut.bounds = partition(facts_of(module.layers_, /*counts=*/is_by_parameters(method)), parts, method, where);
+    for (size_t part = 0; part < parts; ++part)
+      if (cut.bounds[part] == cut.bounds[part + 1])
+        throw Error(
+            ErrorCode::kConfig,
+            formatted("{}: '{}' leaves {} {} without layers", where, method, parts > cut.stages ? "chunk" : "stage", part),
+            "use fewer stages, another method, or pipe::Options::bounds");
   }
-  refuse_shared_blocks(layers, bounds, names);
-  const auto used = used_tensors(layers, bounds, names);
+  const std::vector<size_t> own_layers = cut.layers_of(own_stage);
+  const std::vector<Layer> layers = with_built_modules(module.layers_, own_layers, module.options_);
+  std::vector<Layer> built;
+  for (const size_t l : own_layers) built.push_back(layers[l]);
+  const auto trained = trained_by_stage(built, mesh);
+  refuse_untrained_stages(trained, layers, cut);
+  const ModuleNames names(module.model_, layers);
+  refuse_shared_blocks(layers, cut, names);
+  const auto used = used_tensors(layers, cut, names);
   refuse_shared_buffers(used);
   if (module.model_) refuse_unused_tensors(*module.model_, used);
-  const auto own = own_modules(layers, bounds, own_stage, names);
-  if (mesh.is_first()) log_stages(layers, bounds, mesh);
+  const auto own = own_modules(layers, own_layers, names);
+  if (mesh.is_first()) log_stages(layers, cut, trained, mesh);
 
   // From here on the module is changed.
   for (const auto& [name, child] : own) register_at(module, name, child);
@@ -236,24 +256,33 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
       declare_tied(one.tensor, one.name);
     }
   }
-  module.bounds_ = std::move(bounds);
+  module.layers_ = layers;
+  module.bounds_ = std::move(cut.bounds);
 }
 
-Stage::Stage(pipe::ModuleImpl& module, const RankContext& ranks)
+Stage::Stage(pipe::ModuleImpl& module, const RankContext& ranks, uint32_t chunk)
     : options_(module.options_),
-      index_(ranks.mesh->pipe_stage()),
       stages_(ranks.mesh->pipe_stages()),
+      part_(chunk * stages_ + ranks.mesh->pipe_stage()),
+      parts_(static_cast<uint32_t>(module.bounds_.size() - 1)),
       data_rank_(ranks.comm->rank()),
-      first_layer_(module.bounds_[index_]),
+      first_layer_(module.bounds_[part_]),
       layers_(module.layers_.begin() + static_cast<std::ptrdiff_t>(first_layer_),
-              module.layers_.begin() + static_cast<std::ptrdiff_t>(module.bounds_[index_ + 1])),
+              module.layers_.begin() + static_cast<std::ptrdiff_t>(module.bounds_[part_ + 1])),
       seeds_layers_(options_.seed_layers),
       interval_(options_.activation_checkpoint_interval) {
   const Dict& section = ranks.settings().pipeline;
   if (const Value* seeds = section.find("seed_layers"); seeds && seeds->as_bool()) seeds_layers_ = true;
   if (const Value* interval = section.find("activation_checkpoint_interval"); interval && interval_ == 0)
     interval_ = interval->as_int();
+}
+
+std::vector<Stage> Stage::chunks_of(pipe::ModuleImpl& module, const RankContext& ranks) {
+  std::vector<Stage> chunks;
+  const auto parts = static_cast<uint32_t>(module.bounds_.size() - 1);
+  for (uint32_t chunk = 0; chunk < parts / ranks.mesh->pipe_stages(); ++chunk) chunks.push_back(Stage(module, ranks, chunk));
   module.layers_.clear();  // the functions of other stages' layers may hold memory
+  return chunks;
 }
 
 // The layers with the seed of each one set before it runs, also when it is recomputed.

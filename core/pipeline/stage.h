@@ -1,5 +1,5 @@
-// This rank's part of a pipe::Module: cuts the list of layers, registers the modules of its own
-// layers under the whole model's names, declares what other stages use as well, and runs its
+// A chunk of this rank's layers in a pipe::Module: cuts the list of layers, registers the modules of
+// its own layers under the whole model's names, declares what other stages use as well, and runs its
 // layers.
 #pragma once
 
@@ -20,25 +20,32 @@ class Stage {
   /// Error(kConfig) before anything is changed.
   static void build(pipe::ModuleImpl& module, const RankContext& ranks);
 
-  Stage(pipe::ModuleImpl& module, const RankContext& ranks);
-  bool is_first() const { return index_ == 0; }
-  bool is_last() const { return index_ + 1 == stages_; }
-  uint32_t index() const { return index_; }
+  /// This rank's chunks of layers, in the order of the layers: one, unless the schedule is
+  /// interleaved.
+  static std::vector<Stage> chunks_of(pipe::ModuleImpl& module, const RankContext& ranks);
+  bool is_first() const { return part_ == 0; }          // whether it takes the inputs of the model
+  bool is_last() const { return part_ + 1 == parts_; }  // whether it computes the loss
+  uint32_t index() const { return part_ % stages_; }    // of the stage
   uint32_t count() const { return stages_; }
+  uint32_t part() const { return part_; }  // of the list of layers, from the first one on
+  uint32_t parts() const { return parts_; }
+  uint32_t stage_before() const { return (part_ + stages_ - 1) % stages_; }
+  uint32_t stage_behind() const { return (part_ + 1) % stages_; }
 
-  /// Runs this stage's layers. `micro_batch`: the number of the micro-batch in the run.
+  /// Runs this chunk's layers. `micro_batch`: the number of the micro-batch in the run.
   Wire run(const Wire& inputs, int64_t micro_batch) const;
   /// The loss of the last stage's results. Throws Error(kArgument) if it is not one element.
   at::Tensor loss(const Wire& outputs, const Wire& labels) const;
 
  private:
+  Stage(pipe::ModuleImpl& module, const RankContext& ranks, uint32_t chunk);
   std::vector<Layer> seeded(int64_t micro_batch) const;
 
   const pipe::Options& options_;
-  uint32_t index_, stages_;
+  uint32_t stages_, part_, parts_;  // part: of the list of layers, chunk * stages + stage
   uint32_t data_rank_;
   size_t first_layer_;
-  std::vector<Layer> layers_;  // of this stage
+  std::vector<Layer> layers_;  // of this chunk
   bool seeds_layers_;
   int64_t interval_;  // layers in a region of activation checkpointing; 0: run_layers decides
 };

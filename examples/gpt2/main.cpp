@@ -108,9 +108,13 @@ void load(gannet::EngineBase& engine, const Options& options) {
   if (options.resume) engine.load_checkpoint(options.save_checkpoint, {.if_present = true});
 }
 
-void introduce(const gannet::EngineBase& engine, const torch::nn::Module& model, const Tokens& text, const Options& options) {
-  int64_t parameters = 0;
-  for (const auto& parameter : model.parameters()) parameters += parameter.numel();
+int64_t count_parameters(const torch::nn::Module& model) {
+  int64_t count = 0;
+  for (const auto& parameter : model.parameters()) count += parameter.numel();
+  return count;
+}
+
+void introduce(const gannet::EngineBase& engine, int64_t parameters, const Tokens& text, const Options& options) {
   const uint32_t processes = engine.process_group()->size();
   std::cout << engine.plugin_table() << '\n'
             << parameters << " parameters, " << text.size() << " tokens from " << text.source() << ", " << processes << " process"
@@ -182,27 +186,23 @@ void check_folders(const Options& options, const torch::nn::Module& model) {
 }
 
 // Trains in stages that pass activations and gradients to one another.
-int run_pipeline(const Options& options, const Gpt& model, const Tokens& training, const Tokens& held_out, const Tokens& text) {
-  if (!options.save_model.empty())
-    throw gannet::Error(gannet::ErrorCode::kUnsupported,
-                        "--save-model with --pipeline: each stage has the weights of its own layers",
-                        "give --save-checkpoint, and write the weights with: gannet checkpoint export");
-  const auto loss = [model](const at::Tensor& hidden, const at::Tensor& targets) {
-    return Gpt(model)->pipeline_loss(hidden, targets);
-  };
+int run_pipeline(const Options& options, const LoadedModel& loaded, const Tokens& training, const Tokens& held_out,
+                 const Tokens& text) {
+  const Gpt& model = loaded.model;
+  const GptOptions architecture = model->options();
+  const int64_t parameters = count_parameters(*model);
   const gannet::pipe::Module stages(
-      model,
-      {.num_stages = options.pipeline, .loss_fn = loss, .seed_layers = true, .base_seed = static_cast<int64_t>(options.seed)});
+      model, {.num_stages = options.pipeline, .seed_layers = true, .base_seed = static_cast<int64_t>(options.seed)});
   const auto engine = gannet::initialize(stages, {.config = options.config.config, .overwrite = options.config.overrides}).engine;
   const bool first_rank = engine->process_group()->rank() == 0;
-  if (first_rank) introduce(*engine, *stages, text, options);
+  if (first_rank) introduce(*engine, parameters, text, options);
   load(*engine, options);
   const int64_t batch = engine->train_micro_batch_size_per_gpu(), ranks = engine->world_size();
   // Micro-batches from sample `first` on, of which ranks along data take turns.
   const auto samples_from = [&](const Tokens& tokens, int64_t first) {
     return [&, first = first + engine->rank() * batch]() mutable {
       const Batch samples = tokens.batch(std::exchange(first, first + ranks * batch), batch, options.sequence_length);
-      return gannet::pipe::MicroBatch{{samples.inputs.to(engine->device())}, {samples.targets.to(engine->device())}};
+      return gannet::pipe::MicroBatch{{samples.inputs}, {samples.targets}};
     };
   };
   const auto step = [&](int64_t seen, StepReport& report) { report.loss = engine->train_batch(samples_from(training, seen)); };
@@ -211,6 +211,13 @@ int run_pipeline(const Options& options, const Gpt& model, const Tokens& trainin
     const int64_t rounds = std::max<int64_t>(1, held_out.size() / (options.sequence_length * batch * ranks));
     const auto result = engine->eval_batch(samples_from(held_out, 0), {.num_micro_batches = rounds});
     if (first_rank) show_validation(*result.loss, text);
+  }
+  if (!options.save_model.empty()) {
+    engine->save_fp32_model(options.save_model);
+    if (first_rank) {
+      save_config(options.save_model, architecture, loaded.config_json);
+      std::cout << "saved the model to " << options.save_model << std::endl;
+    }
   }
   return 0;
 }
@@ -236,12 +243,12 @@ int run(const Options& options) {
   text.check(architecture.vocabulary);
   const auto [training, held_out] = text.split(options.validation_fraction);
 
-  if (options.pipeline > 1) return run_pipeline(options, loaded.model, training, held_out, text);
+  if (options.pipeline > 1) return run_pipeline(options, loaded, training, held_out, text);
   auto [engine, optimizer, loader, scheduler] =
       gannet::initialize(loaded.model, {.config = options.config.config, .overwrite = options.config.overrides});
   at::manual_seed(options.seed + 1 + engine->rank());  // so that dropout differs between ranks
   const bool first_rank = engine->rank() == 0;
-  if (first_rank) introduce(*engine, *loaded.model, text, options);
+  if (first_rank) introduce(*engine, count_parameters(*loaded.model), text, options);
   load(*engine, options);
   const auto step = [&, &engine = *engine, &training = training](int64_t seen, StepReport& report) {
     take_step(engine, training, options.sequence_length, seen, report);

@@ -135,7 +135,25 @@ void copy_into(GptImpl& model, const Tensors& tensors, const std::string& folder
   for (auto& item : model.named_parameters()) item.value().copy_(tensors.at(item.key()));
 }
 
-void write_config(const std::filesystem::path& path, const GptOptions& options, const std::string& config_json) {
+}  // namespace
+
+LoadedModel load_model(const std::string& folder, bool plain_operators) {
+  const auto path = std::filesystem::path(folder) / "config.json";
+  const Json config = read_json(path);
+  LoadedModel loaded;
+  GptOptions options = parse_options(config, path.string());
+  options.plain_operators = plain_operators;
+  loaded.model = Gpt(options);
+  loaded.config_json = config.dump();
+  copy_into(*loaded.model, with_current_names(read_tensors(folder)), folder);
+  return loaded;
+}
+
+void save_config(const std::string& folder, const GptOptions& options, const std::string& config_json) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code) throw Error(ErrorCode::kIo, "cannot create the folder " + folder + ": " + code.message());
+  const auto path = std::filesystem::path(folder) / "config.json";
   Json config = config_json.empty() ? Json::object() : Json::parse(config_json);
   config["architectures"] = {"GPT2LMHeadModel"};
   config["model_type"] = "gpt2";
@@ -163,34 +181,16 @@ void write_config(const std::filesystem::path& path, const GptOptions& options, 
   std::ofstream out(temporary, std::ios::binary);
   out << config.dump(2) << '\n';
   out.close();
-  std::error_code code;
   if (out) std::filesystem::rename(temporary, path, code);
   if (!out || code) throw Error(ErrorCode::kIo, "cannot write " + path.string() + (code ? ": " + code.message() : ""));
 }
 
-}  // namespace
-
-LoadedModel load_model(const std::string& folder, bool plain_operators) {
-  const auto path = std::filesystem::path(folder) / "config.json";
-  const Json config = read_json(path);
-  LoadedModel loaded;
-  GptOptions options = parse_options(config, path.string());
-  options.plain_operators = plain_operators;
-  loaded.model = Gpt(options);
-  loaded.config_json = config.dump();
-  copy_into(*loaded.model, with_current_names(read_tensors(folder)), folder);
-  return loaded;
-}
-
 void save_model(const std::string& folder, const GptOptions& options, const std::string& config_json,
                 const gannet::NamedTensors& parameters) {
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (code) throw Error(ErrorCode::kIo, "cannot create the folder " + folder + ": " + code.message());
+  save_config(folder, options, config_json);
   gannet::NamedTensors tensors;
   for (const auto& [name, tensor] : parameters) tensors.emplace_back(name, tensor.detach().to(at::kFloat));
   gannet::save_safetensors((std::filesystem::path(folder) / "model.safetensors").string(), tensors, {{"format", "pt"}});
-  write_config(std::filesystem::path(folder) / "config.json", options, config_json);
 }
 
 }  // namespace gpt2

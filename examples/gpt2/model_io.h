@@ -20,8 +20,9 @@ struct LoadedModel {
 /// first differences if the tensors do not match the config.
 LoadedModel load_model(const std::string& folder, bool plain_operators = false);
 
-/// Writes config.json and model.safetensors (fp32). `config_json` is what load_model returned, or
-/// "" for a new model.
+/// Writes config.json. `config_json` is what load_model returned, or "" for a new model.
+void save_config(const std::string& folder, const GptOptions& options, const std::string& config_json);
+/// Writes config.json and model.safetensors (fp32).
 void save_model(const std::string& folder, const GptOptions& options, const std::string& config_json,
                 const gannet::NamedTensors& parameters);
 

@@ -151,10 +151,15 @@ RANK_BODY(stages_have_parameters_of_their_own) {
   engine->backward(engine->forward(x, y));
   engine->step();
   if (engine->rank() == 0) std::cout << "figure: " << std::hexfloat << *engine->get_global_grad_norm() << std::endl;
-  if (is_mesh)
-    contains(message_of([&] { engine->save_fp32_model("nowhere"); }), "holds one whole model, and each of 2 stages has a part");
+  if (!is_mesh) return;
+  engine->save_fp32_model(variable("FOLDER"), "whole.safetensors");
+  const auto whole = gannet::load_safetensors(variable("FOLDER") + "/whole.safetensors");
+  const auto own = engine->fp32_parameters();
+  same(whole.size(), 2 * own.size(), "tensors of both stages");
+  for (const auto& [name, tensor] : own) expect(whole.contains(name) && whole.at(name).equal(tensor), name);
 }
-TEST(Mesh, TheNormIsThatOfAllStages) {
+TEST(Mesh, TheNormAndTheSavedModelAreThoseOfAllStages) {
+  const TemporaryFolder folder;
   double squares = 0;
   const auto norm_of = [](const std::vector<ranks::Outcome>& outcomes) {
     expect_all_succeed(outcomes);
@@ -164,7 +169,8 @@ TEST(Mesh, TheNormIsThatOfAllStages) {
     const double norm = norm_of(run_ranks("stages_have_parameters_of_their_own", 2, {.environment = {{"ONLY", stage}}}));
     squares += norm * norm;
   }
-  const double whole = norm_of(run_ranks("stages_have_parameters_of_their_own", 4, {.environment = {{"PIPE", "2"}}}));
+  const double whole =
+      norm_of(run_ranks("stages_have_parameters_of_their_own", 4, {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}}}));
   EXPECT_NEAR(whole, std::sqrt(squares), 1e-12 * whole);
 }
 

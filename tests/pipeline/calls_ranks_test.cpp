@@ -1,4 +1,5 @@
 // The calls of a pipeline's engine on several ranks: what stages report, evaluate and refuse.
+#include <gannet/lazy.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -120,6 +121,66 @@ RANK_BODY(refuses_models) {
            "both use the module 'h.0', and are on the pipeline stages 0 and 1");
 }
 TEST(PipelineCalls, WrongModelsAreRefusedOnEveryRank) { expect_all_succeed(run_ranks("refuses_models", 2)); }
+
+// A parameter without dimensions and one without elements on every stage.
+struct ScaledImpl : torch::nn::Module {
+  ScaledImpl() {
+    linear = register_module("linear", torch::nn::Linear(4, 4));
+    scale = register_parameter("scale", torch::ones({}));
+    none = register_parameter("none", torch::zeros({0, 3}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::tanh(linear(x)) * scale + none.sum(); }
+  torch::nn::Linear linear{nullptr};
+  at::Tensor scale, none;
+};
+std::vector<gannet::Layer> scaled_layers() {
+  std::vector<gannet::Layer> layers;
+  for (int i = 0; i < 3; ++i) layers.push_back(gannet::layer<ScaledImpl>("layer" + std::to_string(i)));
+  return layers;
+}
+RANK_BODY(saves_scalars) {
+  const std::string folder = variable("FOLDER");
+  const auto loss = [](const at::Tensor& y, const at::Tensor& target) { return torch::mse_loss(y, target); };
+  const auto source = [number = 0]() mutable {
+    const at::Tensor x = torch::sin(torch::arange(4, torch::kFloat) + number++).view({1, 4});
+    return pipe::MicroBatch{{x}, {x.flip(1)}};
+  };
+  for (const std::string zero : {"0", "1", "2", "3"}) {
+    const auto make = [&](const std::vector<gannet::Layer>& layers) {
+      return gannet::initialize(
+                 pipe::Module(layers, {.num_stages = stages_wanted(), .loss_fn = loss, .partition_method = "uniform"}),
+                 {.config = pipe_config(zero)})
+          .engine;
+    };
+    const auto layers = scaled_layers();
+    const auto engine = make(layers);
+    auto data = source;
+    for (int step = 0; step < 2; ++step) engine->train_batch(data);
+    engine->save_checkpoint(folder + "/" + zero);
+    engine->save_fp32_model(folder + "/" + zero, "trained.safetensors", /*exclude_frozen_parameters=*/true);
+    if (gannet::init_distributed()->rank() == 0)
+      expect(gannet::load_safetensors(folder + "/" + zero + "/trained.safetensors").size() == 3u * 4,
+             "empty parameters are trained");
+    const auto other = make(scaled_layers());
+    other->load_checkpoint(folder + "/" + zero);
+    auto again = data;
+    expect(engine->train_batch(data) == other->train_batch(again) && engine->train_batch(data) == other->train_batch(again),
+           "it continues at ZeRO " + zero);
+    try {
+      make(layers);
+      expect(false, "a list is of one engine");
+    } catch (const Error& error) {
+      expect(std::string(error.what()).find("belongs to the engine of another pipe::Module") != std::string::npos, error.what());
+    }
+  }
+}
+TEST(PipelineCalls, ParametersWithoutDimensionsAndElementsAreSaved) {
+  for (const char* stages : {"1", "2", "3"}) {
+    const TemporaryFolder folder;
+    expect_all_succeed(
+        run_ranks("saves_scalars", std::stoi(stages), {.environment = {{"PIPE", stages}, {"FOLDER", folder.string()}}}));
+  }
+}
 
 // The config's section makes the mesh and divides the layers.
 RANK_BODY(takes_the_configs_section) {

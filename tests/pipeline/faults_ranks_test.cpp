@@ -70,6 +70,9 @@ void play(const Fault& fault) {
     EXPECT_EQ(outcomes[rank].status, 0) << outcomes[rank].output;
     EXPECT_THAT(outcomes[rank].output, HasSubstr("ended: ")) << fault.fault << ", rank " << rank;
     if (rank != fault.victim) EXPECT_THAT(outcomes[rank].output, HasSubstr(fault.expected)) << fault.fault << ", rank " << rank;
+    if (fault.fault == std::string("stop") && rank != fault.victim)
+      EXPECT_THAT(outcomes[rank].output, HasSubstr(rank == 0 ? "stage 0 was waiting for B of micro-batch 0 from stage 1"
+                                                             : "stage 2 was waiting for F of micro-batch 0 from stage 1"));
   }
   options = {.environment = environment};
   options.environment.insert({"FAULT", "load"});

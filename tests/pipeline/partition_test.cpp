@@ -69,6 +69,8 @@ TEST(Schedule, OneForwardOneBackwardIsDeepSpeedsTrainSchedule) {
   EXPECT_EQ(to_text(one_forward_one_backward(0, 4, 2)), "F0 F1 B0 B1");
   EXPECT_EQ(to_text(one_forward_one_backward(1, 4, 5)), "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
   EXPECT_EQ(to_text(all_forward_all_backward(1, 4, 3)), "F0 F1 F2 B0 B1 B2");
+  EXPECT_EQ(to_text(interleaved(0, 2, 2, 2)), "F0.0 F1.0 F0.1 F1.1 B0.1 B1.1 B0.0 B1.0");
+  EXPECT_EQ(to_text(interleaved(1, 2, 2, 4)), "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
 }
 
 }  // namespace

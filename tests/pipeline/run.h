@@ -1,4 +1,5 @@
-// A pipeline of the tests on this rank, of as many stages as the variable PIPE says.
+// A pipeline of the tests on this rank, of as many stages as the variable PIPE says. With
+// GANNET_TEST_ACCELERATOR the tests run on a device: `cuda`, `checked`.
 #pragma once
 
 #include <iomanip>
@@ -27,6 +28,7 @@ inline Dict pipe_config(const std::string& zero = "0", double clipping = 0, cons
   }
   config["zero_optimization"] = section;
   if (dtype != "fp32") config[dtype] = Dict{{"enabled", true}};
+  if (const std::string type = variable("GANNET_TEST_ACCELERATOR"); !type.empty()) config["accelerator"] = Dict{{"type", type}};
   if (!variable("SCHEDULE").empty()) config["gannet"] = Dict{{"pipeline", Dict{{"schedule", variable("SCHEDULE")}}}};
   return config;
 }

@@ -10,7 +10,7 @@
 #include <iostream>
 #include <thread>
 
-#include "small_trial.h"
+#include "staged_trial.h"
 
 int main(int argc, char** argv) {
   const auto at = [](const char* name) { return std::getenv(name) ? std::atoll(std::getenv(name)) : -1; };
@@ -44,6 +44,11 @@ int main(int argc, char** argv) {
     words.insert(words.end(), {const_cast<char*>("--epoch_length"), length.data()});
   argc = static_cast<int>(words.size());
   argv = words.data();
+  if (std::getenv("TRIAL_STAGED")) {
+    gannet::Dict hparams{{"deepspeed_config", trial_test::small_config(2, 3)}};
+    const int code = gannet::run_trial<trial_test::StagedTrial>(argc, argv, {.hparams = hparams});
+    return testing::Test::HasFailure() ? 99 : code;
+  }
   if (std::getenv("TRIAL_FAIL_AT")) {  // the program catches the error of one rank, which lives on for a minute
     const auto settings = gannet::parse_trial_settings(argc, argv, {.hparams = trial_test::small_hparams()});
     try {

@@ -34,6 +34,21 @@ std::map<std::string, std::string> end_of(const Folder& folder, int64_t batches)
   return files;
 }
 
+// Without clipping the stages have the bits of one rank, and so has the record.
+TEST(TrialOnRanks, ATrialOfAPipelineIsThatOfOneRankAndResumes) {
+  const std::string arguments = "--max_length '4 epochs' --report_period 2 --checkpoint_period 3 ";
+  Folder whole("whole"), stages("stages");
+  const Outcome one = run(whole, 1, arguments, "TRIAL_STAGED=1");
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  const Outcome killed = run(stages, 2, arguments, "TRIAL_STAGED=1 TRIAL_KILL_AT=5");
+  EXPECT_NE(killed.exit_code, 0);
+  const Outcome two = run(stages, 2, arguments, "TRIAL_STAGED=1");
+  ASSERT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_THAT(two.output, testing::HasSubstr("resumed out after batch 4"));
+  EXPECT_THAT(two.output, testing::HasSubstr("after batch 8")) << "4 epochs of 6 micro-batches, 3 of them in a batch";
+  EXPECT_EQ(text_of(stages.path / "out/trial.jsonl"), text_of(whole.path / "out/trial.jsonl"));
+}
+
 const std::string kWhole =
     "--max_length 17 --validation_period 5 --checkpoint_period 3 --report_period 4 --hparam nets=2 --hparam samples=14 "
     "--set gradient_accumulation_steps=2 ";

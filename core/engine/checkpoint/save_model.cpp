@@ -12,6 +12,7 @@
 #include "engine/agreement.h"
 #include "engine/checkpoint/not_finite.h"
 #include "engine/checkpoint/rank_states.h"
+#include "engine/checkpoint/stage_tensors.h"
 #include "engine/checkpoint/state_entries.h"
 #include "engine/gate.h"
 #include "engine/impl.h"
@@ -57,9 +58,14 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
     for (const auto& range : impl.store.frozen())
       for (const auto& parameter : range.parameters)
         if (!parameter.is_moved) tensors.emplace_back(parameter.name, impl.store.whole_value(parameter, keeps));
+  const auto parameters = impl.module->named_parameters();
+  const auto is_empty_and_trained = [&](const StateEntry& kept) {  // the ranges have none without elements
+    const at::Tensor* const parameter = parameters.find(kept.name);
+    return parameter && parameter->numel() == 0 && parameter->requires_grad();
+  };
   for (const StateEntry& kept : state_entries(impl))
     if (kept.kind == StateEntry::Kind::kBuffer ||
-        (kept.kind == StateEntry::Kind::kFrozen && kept.whole.defined() && !exclude_frozen))
+        (kept.kind == StateEntry::Kind::kFrozen && kept.whole.defined() && (!exclude_frozen || is_empty_and_trained(kept))))
       tensors.emplace_back(kept.name, kept.whole);
 }
 
@@ -80,23 +86,21 @@ void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
 void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::string& folder, const std::string& filename,
                 bool exclude_frozen, bool masters) {
   const char* const name = masters ? "save_fp32_model" : "save_16bit_model";
-  if (impl.mesh->has_pipe_stages())
-    throw Error(ErrorCode::kUnsupported,
-                formatted("{} holds one whole model, and each of {} stages has a part of it", name, impl.mesh->pipe_stages()),
-                "save_checkpoint() has all stages; `gannet checkpoint export` makes one file of it");
   if (!files::is_pt_name(filename) && !filename.ends_with(".safetensors"))
     throw Error(ErrorCode::kArgument, formatted("the model's file '{}' does not say what it is by its name", filename),
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
   auto call = impl.process_group->world()->enter(*impl.world_group, name, impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
-  // The ranks along the tensor or expert axis from the rank that writes, which assemble split
-  // tensors.
+  // The ranks along the tensor or expert axis from the stage's first rank, which assemble split
+  // tensors for it.
+  const uint32_t first_of_stage = first_rank_of_stage(*impl.mesh);
+  const bool is_first_of_stage = impl.mesh->world().rank() == first_of_stage;
   std::vector<HostGroup*> beside;
   for (HostGroup* ranks : {impl.tensor_group, impl.expert_group})
     if (ranks && !impl.splits.empty() &&
-        std::count(ranks->ranks().begin(), ranks->ranks().end(), impl.world_group->ranks()[0]) > 0)
+        std::count(ranks->ranks().begin(), ranks->ranks().end(), impl.world_group->ranks()[first_of_stage]) > 0)
       beside.push_back(ranks);
-  const bool keeps = impl.is_first() || !beside.empty();
+  const bool keeps = is_first_of_stage || !beside.empty();
   NamedTensors tensors;
   if (masters)
     tensors = engine.fp32_parameters();  // gathers every rank's part if parameters are sharded
@@ -109,7 +113,8 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
                                                            : impl.store.whole_value(range.parameters[p], keeps));
       }
   add_untrained(impl, tensors, exclude_frozen, keeps);
-  for (HostGroup* ranks : beside) assemble(impl, *ranks, tensors, impl.is_first());
+  for (HostGroup* ranks : beside) assemble(impl, *ranks, tensors, is_first_of_stage);
+  if (is_first_of_stage) gather_stages(*impl.mesh, tensors);
   std::string problem;
   if (impl.is_first()) {
     std::map<std::string, uint64_t> wrong;
@@ -128,10 +133,10 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
         save_safetensors(formatted("{}/{}", folder, filename), tensors, {{"format", "pt"}});
     } catch (const Error& error) {
       problem = error.what();
-      if (impl.comm->size() == 1) throw;
+      if (impl.world_group->size() == 1) throw;
     }
   }
-  if (impl.comm->size() > 1) {
+  if (impl.world_group->size() > 1) {
     const auto problems = impl.world_group->gather_texts(problem);
     if (!problems[0].empty()) throw Error(ErrorCode::kIo, formatted("rank 0 could not save the model: {}", problems[0]));
   }

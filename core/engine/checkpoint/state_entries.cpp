@@ -175,8 +175,10 @@ void add_state(const Range& range, const Group& group, size_t s, const Differenc
   }
 }
 
-void add_states(const EngineBase::Impl& impl, const DifferenceTest& differs, std::vector<StateEntry>& all) {
-  std::unordered_set<std::string> given;  // the states of groups that have been added
+// Returns the names of the states of groups.
+std::unordered_set<std::string> add_states(const EngineBase::Impl& impl, const DifferenceTest& differs,
+                                           std::vector<StateEntry>& all) {
+  std::unordered_set<std::string> of_groups;
   for (const auto& range : impl.store.ranges()) {
     const Group& group = impl.groups[range.group];
     if (!group.optimizer) continue;
@@ -185,21 +187,21 @@ void add_states(const EngineBase::Impl& impl, const DifferenceTest& differs, std
       if (specs[s].is_of_rank()) continue;           // handled in rank_states.cpp
       if (specs[s].extent == GANNET_STATE_SCALAR) {  // a state of the group, which its first range adds
         const std::string name = formatted("{}/@{}", specs[s].name, range.group);
-        if (given.insert(name).second) all.push_back(whole_of(EntryKind::kState, name, group.group_states[s].view({})));
+        if (of_groups.insert(name).second) all.push_back(whole_of(EntryKind::kState, name, group.group_states[s].view({})));
       } else {
         add_state(range, group, s, differs, all);
       }
     }
   }
+  return of_groups;
 }
 
 // Pipeline stages have different tensors, except for tied ones, which the first of their stages
 // gives. An optimizer's scalar states of a group are the same on all stages.
-void mark_stages(const EngineBase::Impl& impl, std::vector<StateEntry>& all) {
+void mark_stages(const EngineBase::Impl& impl, const std::unordered_set<std::string>& of_groups, std::vector<StateEntry>& all) {
   if (impl.mesh->has_pipe_stages())
     for (StateEntry& entry : all)
-      if (entry.kind != EntryKind::kState || !entry.shape.empty() || !entry.whole.defined())
-        entry.differs_along.push_back(kPipeAxis);
+      if (entry.kind != EntryKind::kState || !of_groups.contains(entry.name)) entry.differs_along.push_back(kPipeAxis);
   if (!impl.ties) return;
   for (StateEntry& entry : all)
     if (const Tie* const tie = entry.kind != EntryKind::kBuffer ? impl.ties->find(parameter_of(entry)) : nullptr) {
@@ -219,8 +221,7 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const Differ
   refuse_late_declarations(impl);
   std::vector<StateEntry> all;
   add_values(impl, all);
-  add_states(impl, differs, all);
-  mark_stages(impl, all);
+  mark_stages(impl, add_states(impl, differs, all), all);
   return all;
 }
 

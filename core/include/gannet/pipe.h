@@ -129,13 +129,16 @@ class Loss {
 struct Options {
   std::optional<uint32_t> num_stages = {};       ///< null: the topology's, the config's (pipeline.stages, gannet.mesh.pipe), or 1
   std::optional<ProcessTopology> topology = {};  ///< the layout of the ranks, in place of num_stages
-  Loss loss_fn = {};                             ///< without one, the last layer's result is the loss
+  Loss loss_fn = {};                             ///< default: the model's pipeline_loss(), or the last layer's result
   /// "uniform", "parameters" or "type:REGEX" (class names that the regex finds); null: the config's
   /// pipeline.partition, or "parameters".
   std::optional<std::string> partition_method = {};
   /// The first layer of each stage, and the number of layers: {0, 3, 8}. Takes the place of
-  /// partition_method.
+  /// partition_method. With several chunks, of each chunk in the order of the layers.
   std::vector<size_t> bounds = {};
+  /// The number of chunks of layers on each stage, with the config's
+  /// `gannet.pipeline.schedule: "interleaved"` alone; null: 2 with that schedule, 1 with others.
+  std::optional<uint32_t> chunks = {};
   /// Sets the random seed before each layer of each micro-batch, so that dropout does not depend on
   /// the number of stages: base_seed * (number of the micro-batch in the run + 1) + number of the
   /// layer.
@@ -149,8 +152,8 @@ struct Options {
 
 /// A model as a list of layers. initialize divides the list among the stages, once the ranks are
 /// known; from then on the module has the parameters of this rank's stage, and the parameters of
-/// other stages have released their memory. Before that it has no parameters: freeze and convert
-/// those of the model itself.
+/// other stages have released their memory, or were never built (gannet/lazy.h). Before that it has
+/// no parameters: freeze and convert those of the model itself.
 class ModuleImpl : public torch::nn::Module {
  public:
   /// The layers' names name the parameters. Throws Error(kConfig) on an empty list and on two
@@ -159,12 +162,13 @@ class ModuleImpl : public torch::nn::Module {
   /// A list of the layers of `model`, with the model's own names of parameters.
   ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Layer> layers, Options options = {});
   /// A model with pipeline_layers(), or else layers(), that lead from its inputs to what loss_fn
-  /// takes.
+  /// takes; if it has pipeline_loss(outputs, labels), that is the default of loss_fn. The models of
+  /// gannet/models have both.
   template <class Model>
     requires(
         requires(Model& model) { model.layers(); } || requires(Model& model) { model.pipeline_layers(); })
   explicit ModuleImpl(const std::shared_ptr<Model>& model, Options options = {})
-      : ModuleImpl(model, layers_of_model(*model), std::move(options)) {}
+      : ModuleImpl(model, layers_of_model(*model), with_loss_of(model, std::move(options))) {}
   template <class Model>
   explicit ModuleImpl(const torch::nn::ModuleHolder<Model>& model, Options options = {})
       : ModuleImpl(model.ptr(), std::move(options)) {}
@@ -173,7 +177,8 @@ class ModuleImpl : public torch::nn::Module {
 
   const Options& options() const { return options_; }
   size_t layer_count() const { return bounds_.empty() ? layers_.size() : bounds_.back(); }
-  /// The first layer of each stage, and the number of layers; known after initialize.
+  /// The first layer of each stage (of each chunk, in the order of the layers), and the number of
+  /// layers; known after initialize.
   const std::vector<size_t>& bounds() const { return bounds_; }
 
   void train(bool on = true) override;  ///< also sets the mode of the whole model, which layers may ask
@@ -186,6 +191,15 @@ class ModuleImpl : public torch::nn::Module {
       return model.pipeline_layers();
     else
       return model.layers();
+  }
+  template <class Model>
+  static Options with_loss_of(const std::shared_ptr<Model>& model, Options options) {
+    if constexpr (requires(const at::Tensor& one) { model->pipeline_loss(one, one); })
+      if (!options.loss_fn)
+        options.loss_fn = [model](const at::Tensor& outputs, const at::Tensor& labels) {
+          return model->pipeline_loss(outputs, labels);
+        };
+    return options;
   }
 
   std::shared_ptr<torch::nn::Module> model_;  // null: a plain list of layers

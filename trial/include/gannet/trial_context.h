@@ -62,7 +62,8 @@ class TrialContext {
   // ---- engines
   /// Registers an engine and returns it. The first one determines the number of micro-batches in a
   /// batch and the device of the batches. `name` is the engine's folder in checkpoints; the default
-  /// is "engine", then "engine_1" ...
+  /// is "engine", then "engine_1" ... With a PipelineEngine, train_batch is called once per batch,
+  /// as after disable_auto_grad_accumulation(): engine->train_batch(iterator) is a whole step.
   template <class Model>
   std::shared_ptr<Engine<Model>> wrap_model_engine(std::shared_ptr<Engine<Model>> engine, const std::string& name = "") {
     add_engine(engine, name);
@@ -133,6 +134,7 @@ class TrialContext {
 
  private:
   friend class TrialRunner;
+  int64_t micro_batches_in_batch() const;  // the micro-batches that a batch draws, in one call of train_batch or in several
   struct Wrapped {
     std::string name;
     std::shared_ptr<EngineBase> engine;

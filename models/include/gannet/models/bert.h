@@ -65,12 +65,19 @@ class BertImpl : public torch::nn::Module {
   /// All layers except the head; they map (tokens), (tokens, mask) or (tokens, mask, token_types)
   /// to [B, T, hidden_size].
   std::vector<Layer> layers();
+  /// For a pipeline (gannet/pipe.h): all layers, from (tokens), (tokens, mask) or (tokens, mask,
+  /// token_types) to the logits, and their loss.
+  std::vector<Layer> pipeline_layers();
+  at::Tensor pipeline_loss(const at::Tensor& logits, const at::Tensor& labels) const;
   PretrainedNames pretrained_names() const;
   const BertConfig& config() const { return config_; }
 
  private:
+  at::Tensor head(const at::Tensor& x);
+
   BertConfig config_;
   std::shared_ptr<BertBody> body_;
+  std::shared_ptr<torch::nn::Module> predictions_;  // the head's modules
   torch::nn::Linear transform_{nullptr};
   torch::nn::LayerNorm transform_norm_{nullptr};
   at::Tensor bias_;  // shape [vocab_size]

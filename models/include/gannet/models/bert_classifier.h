@@ -42,10 +42,16 @@ class BertForSequenceClassificationImpl : public torch::nn::Module {
   at::Tensor loss_of_logits(const at::Tensor& logits, const at::Tensor& labels) const;
   /// All layers except the pooler and the head, as in Bert.
   std::vector<Layer> layers();
+  /// For a pipeline (gannet/pipe.h): all layers, from (tokens), (tokens, mask) or (tokens, mask,
+  /// token_types) to the logits, and their loss.
+  std::vector<Layer> pipeline_layers();
+  at::Tensor pipeline_loss(const at::Tensor& logits, const at::Tensor& labels) const;
   PretrainedNames pretrained_names() const;
   const BertConfig& config() const { return config_; }
 
  private:
+  at::Tensor head(const at::Tensor& x);
+
   BertConfig config_;
   std::shared_ptr<BertBody> body_;
   torch::nn::Linear classifier_{nullptr};

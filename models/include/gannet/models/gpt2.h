@@ -62,6 +62,10 @@ class Gpt2Impl : public torch::nn::Module {
   at::Tensor next_logits(const GenerationInput& input, KvCache& cache);
   /// All layers except the output layer; they map (tokens) or (tokens, mask) to [B, T, n_embd].
   std::vector<Layer> layers();
+  /// For a pipeline (gannet/pipe.h): all layers, from (tokens) or (tokens, mask) to the logits, and
+  /// their loss.
+  std::vector<Layer> pipeline_layers();
+  at::Tensor pipeline_loss(const at::Tensor& logits, const at::Tensor& labels) const;
   int64_t positions() const { return config_.n_positions; }
   PretrainedNames pretrained_names() const;
   const Gpt2Config& config() const { return config_; }

@@ -81,6 +81,10 @@ class LlamaImpl : public torch::nn::Module {
   /// All layers except the output layer; they map (tokens) or (tokens, mask) to [B, T,
   /// hidden_size].
   std::vector<Layer> layers();
+  /// For a pipeline (gannet/pipe.h): all layers, from (tokens) or (tokens, mask) to the logits, and
+  /// their loss.
+  std::vector<Layer> pipeline_layers();
+  at::Tensor pipeline_loss(const at::Tensor& logits, const at::Tensor& labels) const;
   int64_t positions() const { return config_.max_position_embeddings; }
   PretrainedNames pretrained_names() const;
   const LlamaConfig& config() const { return config_; }

@@ -70,7 +70,9 @@ void TrainerBase::log(Dict values, const Dict& times) {
     if (value.is_number()) {
       line += (line.empty() ? "" : ", ") + name + " " + short_number(value.as_number());
       // The names that Hugging Face gives them in TensorBoard.
-      const std::string shown = name.starts_with("eval_") ? "eval/" + name.substr(5) : "train/" + name;
+      const std::string shown = name.starts_with("eval_")   ? "eval/" + name.substr(5)
+                                : name.starts_with("test_") ? "test/" + name.substr(5)
+                                                            : "train/" + name;
       engine_->record(shown, value.as_number());
     }
   if (is_first()) {

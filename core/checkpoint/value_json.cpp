@@ -6,7 +6,7 @@
 namespace gannet::checkpoint {
 namespace {
 
-constexpr int kMaxDepth = 256;  // limit of nesting, because conversion recurses
+constexpr int kMaxDepth = 256;  // nesting limit, as in parse_json(), because the conversion recurses
 constexpr const char* kNumber = "$number";
 
 }  // namespace

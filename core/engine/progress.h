@@ -56,7 +56,7 @@ class Progress {
   void check_step(bool is_pending, const char* call = "step") const;
 
   // ---- transitions
-  void end_forward();  // called for training; a second forward before backward belongs to the same micro-batch
+  void end_forward();  // called only in training; a second forward before backward belongs to the same micro-batch
   void begin_backward();
   void end_backward();
   void end_micro_batch();  // between two boundaries

@@ -148,7 +148,7 @@ class Reducer {
     bool is_foreign = false;                                  // another backward's gradient was added to `.grad`
     bool is_cleared = false;                                  // the program cleared it after the last backward
     uint32_t arrivals = 0;                                    // number of gradients that have arrived in this backward
-    uint32_t expected = 1;                                    // the largest number in one backward so far
+    uint32_t expected = 1;                                    // the most gradients that any one backward has delivered so far
     torch::autograd::PostAccumulateGradHook* hook = nullptr;  // owned by the parameter
     GradientMark mark = {};                                   // the mark to put in `.grad`
     const void* shown = nullptr;                              // TensorImpl that `.grad` had after the last backward

@@ -12,7 +12,6 @@
 #include <hwy/foreach_target.h>
 
 #include "nn/lanes-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace gannet::nn::HWY_NAMESPACE {

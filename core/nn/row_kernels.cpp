@@ -11,7 +11,6 @@
 #include <hwy/foreach_target.h>
 
 #include "nn/lanes-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace gannet::nn::HWY_NAMESPACE {

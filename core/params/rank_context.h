@@ -73,7 +73,8 @@ struct RankContext {
   /// True if the host can read device memory (a loss, a sum) without waiting for the work that
   /// writes it.
   bool host_reads_device() const { return computes_on_host(); }
-  /// Precision of the parameters, the loss and autocast, as configured for this device.
+  /// The dtypes of the parameters and of autocast, and the loss scaling, as configured for this
+  /// device.
   config::Precision precision() const { return config::precision_of(settings(), computes_on_host()); }
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }

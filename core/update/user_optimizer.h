@@ -1,7 +1,7 @@
 // A torch::optim::Optimizer with a rule that the engine does not know. It steps the fp32 masters at
 // stage 0 and owns its state. LibTorch's element-wise optimizers are in torch_optimizer.h.
 //
-//   UserOptimizer user(optimizer);                // throws Error(kUnsupported) if it needs a closure
+//   UserOptimizer user(optimizer);                // throws Error(kUnsupported) for torch::optim::LBFGS, which needs a closure
 //   user.adopt(ranges, groups);                   // it now holds the masters
 //   user.update(factor, ranges, groups, reducer, ranks);
 //   user.give_back(ranges);                       // returns to the module's parameters, with its current states

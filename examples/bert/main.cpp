@@ -117,6 +117,10 @@ int train(int64_t steps, const std::string& config) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  if (count > 1 && std::atoll(arguments[1]) < 1) {
+    std::cout << "usage: bert [steps, default 600] [ds_config.json]\n";
+    return arguments[1] == std::string("--help") ? 0 : 2;
+  }
   try {
     return train(count > 1 ? std::atoll(arguments[1]) : 600, count > 2 ? arguments[2] : BERT_SOURCE_DIR "/ds_config.json");
   } catch (const gannet::Error& error) {

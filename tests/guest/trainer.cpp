@@ -100,11 +100,8 @@ at::Device device() { return opened; }
 bool is_on_cpu() { return accelerator() == "cpu"; }
 
 void move_to_device(torch::nn::Module& module) {
-  if (opened.type() != at::kPrivateUse1) {
-    module.to(opened);
-    return;
-  }
-  // LibTorch's set_data(), and with it Module::to(), refuses such a device.
+  // LibTorch's set_data(), and with it Module::to(), refuses PrivateUse1 and leaves the members of a CSR tensor on the host
+  // (2.11).
   for (const auto& tensors : {module.parameters(), module.buffers()})
     for (const at::Tensor& tensor : tensors)
       if (tensor.defined()) gannet::move_leaf(tensor, tensor.detach().to(opened));

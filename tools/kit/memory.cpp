@@ -130,12 +130,12 @@ bool Buffer::is_intact(std::string* where) const {
   const auto differs = [](unsigned char byte) { return byte != kCanary; };
   const auto behind = std::find_if(data + bytes_, last, differs);
   if (behind != last) {
-    if (where) *where = std::to_string(behind - (data + bytes_)) + " bytes behind its end";
+    if (where) *where = std::to_string(behind - (data + bytes_)) + " bytes after its end";
     return false;
   }
   const auto before = std::find_if(first, data, differs);
   if (before == data) return true;
-  if (where) *where = std::to_string(data - before) + " bytes before its begin";
+  if (where) *where = std::to_string(data - before) + " bytes before its beginning";
   return false;
 }
 

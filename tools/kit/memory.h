@@ -14,9 +14,9 @@ namespace gannet::kit {
 
 class Buffer {
  public:
-  // The buffer is aligned to 64 bytes and zeroed. `tight`: it ends at the end of its memory, so
-  // that an access after its last 64 bytes faults; otherwise there is room after it, so that checks
-  // of other things do not fail because of such an access.
+  // The buffer is zeroed and aligned to 64 bytes. `tight`: its size, rounded up to 64 bytes, ends at
+  // an inaccessible page, so that a longer access faults. Otherwise at least 64 more bytes follow,
+  // for checks that must not fail because of such an access.
   Buffer() = default;
   Buffer(size_t bytes, const std::string& name, bool tight = false);
   ~Buffer();

@@ -1,5 +1,5 @@
-// One start of all ranks, from the first fork until none of their processes runs. `gannet run`
-// makes one, and another after each failure that allows a restart.
+// One attempt to run the program: starts all ranks and waits until every process has ended.
+// `gannet run` makes a new attempt after each failure that allows a restart.
 #pragma once
 
 #include <chrono>

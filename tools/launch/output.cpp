@@ -14,7 +14,8 @@
 namespace gannet::launch {
 namespace {
 
-// Bytes that a terminal or a pipe with room takes without waiting: PIPE_BUF is 4096.
+// Writes up to this size are made directly: a terminal, or a pipe that poll() reports as writable,
+// accepts them without blocking. It is below PIPE_BUF, 4096.
 constexpr size_t kSmall = 256;
 constexpr size_t kPart = 64 * 1024;
 

@@ -214,7 +214,7 @@ class RepeatingLoader {
    private:
     RepeatingLoader* loader_;
   };
-  /// Continues at next()'s position: `for (auto& batch : endless) if (enough) break;`
+  /// Resumes after the last element that next() or an iterator returned: `for (auto& batch : endless) if (enough) break;`
   Iterator begin() {
     next();
     return Iterator(this);

@@ -48,9 +48,10 @@ class Error : public std::runtime_error {
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
   const std::string& next_step() const noexcept { return next_step_; }
-  /// A process exit code for this kind of failure: 2 for a user's mistake, 3 for an environment's
-  /// fault, 70 for a defect of Gannet, 71 for a fault of a plugin, 85 (kStoppedExitCode) after a
-  /// signal that asked the process to stop.
+  /// A process exit code for this kind of failure: 2 for a mistake in the config or the program; 3
+  /// if the same program may succeed when run again or elsewhere (memory, files, the device, a rank
+  /// that was lost, values that are not finite); 70 for a defect of Gannet; 71 for a fault of a
+  /// plugin; 85 (kStoppedExitCode) after a signal that asked the process to stop.
   int exit_code() const noexcept;
 
  private:

@@ -173,11 +173,6 @@ CollectiveTrial::CollectiveTrial(uint32_t rank, uint32_t size, const RequestedCo
   }
 }
 
-bool CollectiveTrial::is_untouched() const {
-  const auto* bytes = recv_.as<const unsigned char>();
-  return std::all_of(bytes, bytes + recv_.bytes(), [](unsigned char byte) { return byte == kUnwritten; });
-}
-
 void CollectiveTrial::check_sent() const {
   if (wanted_.in_place) return;
   for (uint64_t i = 0; i < sent_; ++i)

@@ -43,7 +43,6 @@ class CollectiveTrial {
   void* sent() const { return const_cast<void*>(args_.send); }
   void check() const;
   // Whether recv is still unwritten, while the collective is not over; check() finds wrong writes.
-  bool is_untouched() const;
 
  private:
   void fill(void* buffer, uint32_t of_rank, uint64_t begin, uint64_t count) const;

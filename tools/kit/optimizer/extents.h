@@ -20,7 +20,8 @@ gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master);
 CutPart values_in(const CutPart& part, const Optimizer::State& state);
 Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel, bool tight);
 
-// The square of a tensor, given by its index in the group; an empty buffer if it has none.
+// The square matrices of a state for one tensor, given by its index in the group; an empty buffer if
+// the tensor has none.
 Buffer new_square(const Optimizer::State& state, const Optimizer& optimizer, uint64_t tensor, gannet_dtype dtype, bool tight);
 
 // The sums of one group on one rank: [tensors][sums].

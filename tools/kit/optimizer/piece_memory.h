@@ -20,10 +20,12 @@ struct PieceMemory {
 
   const CutPiece* cut;  // must outlive this object
   Buffer param, grad, out;
-  Buffer second;                // the second gradient, if the optimizer takes one
-  std::vector<Buffer> states;   // the cut states
-  std::vector<Buffer> squares;  // [parts][states], empty if a tensor has none; no entries if no state is a square
-  // Calls visit(tensor, state, square) for all existing squares.
+  Buffer second;               // the second gradient, if the optimizer takes one
+  std::vector<Buffer> states;  // the cut states
+  // The square matrices: [parts][states]; an empty buffer where a tensor has none, no entries if no
+  // state consists of square matrices.
+  std::vector<Buffer> squares;
+  // Calls visit(tensor, state, matrices) for each buffer that is not empty.
   template <class Visit>
   void for_squares(const Visit& visit) const {
     for (size_t i = 0; i < squares.size(); ++i)

@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "base/outcome.h"
+#include "base/text.h"
 #include "control/world.h"
 #include "pipeline/schedule.h"
 
@@ -26,13 +27,13 @@ class InputGradients : public torch::autograd::Node {
     of_inputs = std::move(gradients);
     return {};
   }
-  torch::autograd::variable_list of_inputs;  // empty before the backward, and if it does not get here
+  torch::autograd::variable_list of_inputs;  // empty until backward reaches this node
 };
 
 uint64_t hash_of(const Wire& tensors) {
   std::string bytes;
   for (const at::Tensor& tensor : tensors) {
-    bytes += tensor.defined() ? formatted("{}{}", tensor.sizes().size(), tensor.numel()) : std::string("-");
+    bytes += tensor.defined() ? shape_text(tensor.sizes()) : std::string("-");
     if (!tensor.defined() || tensor.numel() == 0 || tensor.layout() != at::kStrided) continue;
     if (!tensor.is_cpu()) continue;  // reading a device would make the host wait for it
     const at::Tensor whole = tensor.detach().contiguous();
@@ -131,11 +132,11 @@ Wire Driver::receive(Lane& lane, uint32_t from, const char* what, const Stage& c
 }
 
 Wire Driver::receive_inputs(const Stage& chunk, int64_t micro_batch, std::vector<bool>& requires_grad) {
-  return receive(*forward_lane_, chunk.stage_before(), "F", chunk, micro_batch, requires_grad);
+  return receive(*forward_lane_, chunk.previous_stage(), "F", chunk, micro_batch, requires_grad);
 }
 
 void Driver::send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& outputs) {
-  forward_lane_->send(chunk.stage_behind(), micro_batch * chunk.parts() + chunk.part() + 1, outputs);
+  forward_lane_->send(chunk.next_stage(), micro_batch * chunk.parts() + chunk.part() + 1, outputs);
 }
 
 void Driver::forward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one) {
@@ -182,7 +183,7 @@ void Driver::backward(MicroBatches& batch, const Stage& chunk, int64_t micro_bat
     roots.push_back({one.outputs[0], one.loss_gradient});
   } else if (std::find(one.output_has_gradient.begin(), one.output_has_gradient.end(), true) != one.output_has_gradient.end()) {
     std::vector<bool> unused;
-    Wire gradients = receive(*backward_lane_, chunk.stage_behind(), "B", chunk, micro_batch, unused);
+    Wire gradients = receive(*backward_lane_, chunk.next_stage(), "B", chunk, micro_batch, unused);
     for (size_t o = 0; o < one.outputs.size(); ++o)
       if (one.output_has_gradient[o] && gradients[o].defined()) roots.push_back({std::move(one.outputs[o]), gradients[o]});
   }
@@ -190,13 +191,13 @@ void Driver::backward(MicroBatches& batch, const Stage& chunk, int64_t micro_bat
   batch.backward(micro_batch, roots, is_last);
   if (!one.inputs) return;
   Wire gradients(one.input_needs_gradient.size());
-  size_t next = 0;  // inputs without gradients are none of the node's
+  size_t next = 0;  // the node has slots only for inputs that need gradients
   for (size_t i = 0; i < gradients.size(); ++i)
     if (one.input_needs_gradient[i]) {
       if (next < one.inputs->of_inputs.size()) gradients[i] = one.inputs->of_inputs[next];
       ++next;
     }
-  backward_lane_->send(chunk.stage_before(), micro_batch * chunk.parts() + chunk.part() - 1, gradients);
+  backward_lane_->send(chunk.previous_stage(), micro_batch * chunk.parts() + chunk.part() - 1, gradients);
 }
 
 double Driver::mean_over_ranks(double sum, int64_t count) {
@@ -206,8 +207,8 @@ double Driver::mean_over_ranks(double sum, int64_t count) {
   return mean / ranks_.comm->size();
 }
 
-// Runs `body`, and tells the other ranks why it failed. If all of them throw, as they do for what
-// they agree on, none is disturbed.
+// Runs `body`, and reports its failure to the other ranks. An error that every rank throws, such as
+// one that they have agreed on, does not disturb them.
 template <class Body>
 auto Driver::told_to_others(const char* call, const Body& body) {
   try {
@@ -229,8 +230,7 @@ pipe::EvalResult Driver::eval_batch(const pipe::Source& source, const pipe::Eval
 
 double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   batch.agree();
-  // One call of all stages around the step: a stage that is late, dead or elsewhere is named
-  // although no other rank has its part of the model.
+  // One watched call of all stages spans the step, so that a late or dead stage is reported by name.
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "train_batch", engine_.global_steps() + 1, "",
                                                          control::Watch::Call::kAtOnce);
   const int64_t count = batch.count();

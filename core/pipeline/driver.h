@@ -16,7 +16,7 @@ namespace gannet::pipeline {
 
 class Driver {
  public:
-  /// Every rank makes it, after the engine. `module`: the engine's, which Stage::build has cut.
+  /// Constructed on every rank, after the engine. `module`: already divided by Stage::build.
   Driver(EngineBase& engine, pipe::ModuleImpl& module);
   const Stage& first_chunk() const { return chunks_.front(); }
   const Stage& last_chunk() const { return chunks_.back(); }

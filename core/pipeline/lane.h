@@ -7,8 +7,7 @@
 //   forward.send(stage + 1, number, activations);      // returns at once; holds the memory until it was sent
 //   Wire wire = forward.receive(stage - 1, number);    // a number that both stages give the message
 //
-// A lane for each direction: in a lane, a send that waits for its receiver would hold up what comes
-// from the other side.
+// There is a lane for each direction, so that a blocked send cannot delay messages in the other one.
 #pragma once
 
 #include <gannet/wire.h>

@@ -19,7 +19,8 @@
 namespace gannet::pipeline {
 namespace {
 
-// Modules draw their initial values; the program's random numbers continue as if none was built.
+// Restores the default CPU generator, so that building modules does not advance the program's random
+// numbers.
 class KeptGenerator {
  public:
   KeptGenerator() : generator_(at::detail::getDefaultCPUGenerator()), state_(generator_.get_state()) {}
@@ -51,7 +52,7 @@ std::string type_of(const Layer& layer) {
   return type;
 }
 
-// The elements that are trained of modules, each tensor once.
+// The number of trainable elements, each tensor counted once.
 int64_t trained_elements(const Layer::Modules& modules) {
   int64_t count = 0;
   std::set<const void*> seen;
@@ -67,7 +68,7 @@ auto building(const Layer& layer, const detail::LazyModule& module, const Body& 
   try {
     return body();
   } catch (const std::exception& error) {
-    const std::string what = error.what();  // LibTorch's have a stack behind the first line
+    const std::string what = error.what();  // LibTorch appends a stack trace after the first line
     throw Error(ErrorCode::kArgument,
                 formatted("the constructor of {}, a Lazy module of layer '{}', threw: {}", c10::demangle(module.type().name()),
                           printable(layer.name()), what.substr(0, what.find('\n'))),
@@ -132,6 +133,12 @@ std::vector<Layer> with_built_modules(const std::vector<Layer>& layers, const st
                      [layer = layers[l]](const Wire& wire) { return layer(wire); });
   }
   return all;
+}
+
+void release_built_modules(const std::vector<Layer>& layers) {
+  for (const Layer& layer : layers)
+    for (const auto& module : layer.modules())
+      if (auto* const built = lazy(module)) built->release();
 }
 
 std::vector<int64_t> trained_by_stage(const std::vector<Layer>& own, const MeshGroups& mesh) {

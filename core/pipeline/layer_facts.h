@@ -16,13 +16,17 @@ namespace gannet::pipeline {
 /// `counts`: also the parameters. A lazy module is built for that, and dropped.
 std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers, bool counts);
 
-/// Builds the lazy modules of the layers that are this rank's own, each with a seed of its own, so
-/// that its values do not depend on the number of stages. Returns all layers, with built modules in
-/// place of lazy ones, and without those that this rank does not build.
+/// Builds the lazy modules of the layers `own`, seeded by base_seed plus the number of the first layer
+/// that uses them, whatever the number of stages. Returns all layers, with built modules in place of
+/// lazy ones; lazy modules that this rank does not build are omitted. Throws Error(kOrder) if one was
+/// built before, and Error(kArgument) if a constructor throws.
 std::vector<Layer> with_built_modules(const std::vector<Layer>& layers, const std::vector<size_t>& own,
                                       const pipe::Options& options);
 
-/// The trained elements of each stage. Every rank calls it, with the layers of its stage, built.
+/// Unbuilds them, after an error.
+void release_built_modules(const std::vector<Layer>& layers);
+
+/// The number of trainable elements of each stage. Every rank calls it, with the layers of its stage, built.
 std::vector<int64_t> trained_by_stage(const std::vector<Layer>& own, const MeshGroups& mesh);
 
 }  // namespace gannet::pipeline

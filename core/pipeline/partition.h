@@ -14,7 +14,8 @@ namespace gannet::pipeline {
 
 /// If there are fewer layers than stages, the last stages are empty.
 std::vector<size_t> partition_uniform(size_t layers, size_t stages);
-/// Minimizes the difference of the largest and the smallest sum of weights of a stage.
+/// DeepSpeed's dynamic program: approximately minimizes the largest minus the smallest sum of weights
+/// of a stage (not always the optimum).
 std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size_t stages);
 
 /// What the methods know of a layer.
@@ -26,12 +27,12 @@ struct LayerFacts {
 
 /// Whether the method needs the layers' parameters.
 bool is_by_parameters(const std::string& method);
-/// `method`: "uniform", "parameters", "type:REGEX", in any case. Throws Error(kConfig) on another
-/// one, on a regex that is none or finds no layer, and, naming the empty stages, if there are fewer
-/// layers than stages. `where`: the source of the method, for messages.
+/// `method`, in upper or lower case: "uniform", "parameters", "type:REGEX". Throws Error(kConfig) for
+/// an unknown method, an invalid regex, one that matches no layer, and fewer layers than stages, with
+/// the empty stages. `where`: the source of the method, for messages.
 std::vector<size_t> partition(const std::vector<LayerFacts>& layers, size_t stages, const std::string& method,
                               const std::string& where);
-/// Checks bounds that the program gave.
+/// Validates pipe::Options::bounds; throws Error(kConfig).
 void check_bounds(const std::vector<size_t>& bounds, size_t layers, size_t stages);
 
 }  // namespace gannet::pipeline

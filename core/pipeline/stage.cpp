@@ -234,17 +234,24 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
   }
   const std::vector<size_t> own_layers = cut.layers_of(own_stage);
   const std::vector<Layer> layers = with_built_modules(module.layers_, own_layers, module.options_);
-  std::vector<Layer> built;
-  for (const size_t l : own_layers) built.push_back(layers[l]);
-  const auto trained = trained_by_stage(built, mesh);
-  refuse_untrained_stages(trained, layers, cut);
-  const ModuleNames names(module.model_, layers);
-  refuse_shared_blocks(layers, cut, names);
-  const auto used = used_tensors(layers, cut, names);
-  refuse_shared_buffers(used);
-  if (module.model_) refuse_unused_tensors(*module.model_, used);
-  const auto own = own_modules(layers, own_layers, names);
-  if (mesh.is_first()) log_stages(layers, cut, trained, mesh);
+  std::map<const void*, UsedTensor> used;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> own;
+  try {
+    std::vector<Layer> built;
+    for (const size_t l : own_layers) built.push_back(layers[l]);
+    const auto trained = trained_by_stage(built, mesh);
+    refuse_untrained_stages(trained, layers, cut);
+    const ModuleNames names(module.model_, layers);
+    refuse_shared_blocks(layers, cut, names);
+    used = used_tensors(layers, cut, names);
+    refuse_shared_buffers(used);
+    if (module.model_) refuse_unused_tensors(*module.model_, used);
+    own = own_modules(layers, own_layers, names);
+    if (mesh.is_first()) log_stages(layers, cut, trained, mesh);
+  } catch (...) {
+    release_built_modules(module.layers_);
+    throw;
+  }
 
   // From here on the module is changed.
   for (const auto& [name, child] : own) register_at(module, name, child);

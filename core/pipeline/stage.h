@@ -17,7 +17,7 @@ namespace gannet::pipeline {
 class Stage {
  public:
   /// Called once the mesh is known, on every rank, with the same list of layers. Throws
-  /// Error(kConfig) before anything is changed.
+  /// Error(kConfig), kOrder or kArgument with the module unchanged.
   static void build(pipe::ModuleImpl& module, const RankContext& ranks);
 
   /// This rank's chunks of layers, in the order of the layers: one, unless the schedule is
@@ -29,10 +29,11 @@ class Stage {
   uint32_t count() const { return stages_; }
   uint32_t part() const { return part_; }  // of the list of layers, from the first one on
   uint32_t parts() const { return parts_; }
-  uint32_t stage_before() const { return (part_ + stages_ - 1) % stages_; }
-  uint32_t stage_behind() const { return (part_ + 1) % stages_; }
+  uint32_t previous_stage() const { return (part_ + stages_ - 1) % stages_; }
+  uint32_t next_stage() const { return (part_ + 1) % stages_; }
 
-  /// Runs this chunk's layers. `micro_batch`: the number of the micro-batch in the run.
+  /// Runs this chunk's layers. `micro_batch`: its number in the run; in an evaluation, in
+  /// the call.
   Wire run(const Wire& inputs, int64_t micro_batch) const;
   /// The loss of the last stage's results. Throws Error(kArgument) if it is not one element.
   at::Tensor loss(const Wire& outputs, const Wire& labels) const;

@@ -1,4 +1,5 @@
 // What a pipe::Module is made of, and what its engine refuses, in a pipeline of one stage.
+#include <gannet/lazy.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -283,6 +284,22 @@ TEST(PipeModule, AnEvaluationThatFailsLeavesTheModeAsItWas) {
   config["gannet"] = Dict{{"leftover_micro_batches", "step"}};
   EXPECT_THAT(message_of([&] { initialize(pipe::Module(make_net(), kOne), {.config = config}); }),
               HasSubstr("\"carry\" or \"drop\""));
+}
+
+TEST(PipeModule, LazyModulesOfARefusedListCanBeUsedAgain) {
+  const Lazy<torch::nn::Linear> first(4, 4), second(4, 4);
+  const auto make = [&](const std::string& name) {
+    const auto loss = [](const at::Tensor& y, const at::Tensor& target) { return torch::mse_loss(y, target); };
+    return initialize(pipe::Module({layer_of("h", first), layer_of(name, second)}, {.num_stages = 1, .loss_fn = loss}),
+                      {.config = kConfig})
+        .engine;
+  };
+  EXPECT_THAT(message_of([&] { make("h.0"); }), HasSubstr("has a name inside that of layer 'h'"));
+  EXPECT_FALSE(first.is_built());
+  EXPECT_THAT(message_of([&] { first->weight.numel(); }), HasSubstr("is not built on this rank"));
+  const auto engine = make("g");
+  EXPECT_EQ(engine->parameter_names().size(), 4u);
+  EXPECT_THAT(message_of([&] { make("f"); }), HasSubstr("belongs to the engine of another pipe::Module"));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 namespace gannet {
 
-/// The rank that holds this stage's tensors for gather_stages: the one with the coordinates of the
-/// first rank along all other axes. Without stages, the first rank.
+/// The rank that holds this stage's tensors for gather_stages: the one at coordinate 0 on every axis
+/// but pipe. Without stages, the first rank.
 uint32_t first_rank_of_stage(const MeshGroups& mesh);
 
 /// Appends the tensors of the other stages to those of the first one. The ranks of first_rank_of_stage

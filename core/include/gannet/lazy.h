@@ -38,6 +38,7 @@ class LazyModule : public torch::nn::Module {
   const std::shared_ptr<torch::nn::Module>& built() const { return built_; }  // null: not built
   torch::nn::Module& require_built() const;                                   // throws Error(kOrder)
   void build() { built_ = make_(); }
+  void release() { built_.reset(); }
 
  private:
   const std::type_info& type_;

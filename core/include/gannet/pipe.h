@@ -73,7 +73,7 @@ MicroBatch to_micro_batch(const Batch& batch) {
   return made;
 }
 
-/// Gives the next micro-batch; nullopt at the end of the data.
+/// Returns the next micro-batch, or nullopt at the end of the data.
 using Source = std::function<std::optional<MicroBatch>()>;
 
 namespace detail {
@@ -130,7 +130,7 @@ struct Options {
   std::optional<uint32_t> num_stages = {};       ///< null: the topology's, the config's (pipeline.stages, gannet.mesh.pipe), or 1
   std::optional<ProcessTopology> topology = {};  ///< the layout of the ranks, in place of num_stages
   Loss loss_fn = {};                             ///< default: the model's pipeline_loss(), or the last layer's result
-  /// "uniform", "parameters" or "type:REGEX" (class names that the regex finds); null: the config's
+  /// "uniform", "parameters" or "type:REGEX" (layers whose class name matches); null: the config's
   /// pipeline.partition, or "parameters".
   std::optional<std::string> partition_method = {};
   /// The first layer of each stage, and the number of layers: {0, 3, 8}. Takes the place of
@@ -141,7 +141,7 @@ struct Options {
   std::optional<uint32_t> chunks = {};
   /// Sets the random seed before each layer of each micro-batch, so that dropout does not depend on
   /// the number of stages: base_seed * (number of the micro-batch in the run + 1) + number of the
-  /// layer.
+  /// layer + a constant times the rank along data.
   bool seed_layers = false;
   int64_t base_seed = 1234;
   std::function<void(uint64_t)> seed_fn = {};  ///< in place of torch::manual_seed
@@ -159,10 +159,10 @@ class ModuleImpl : public torch::nn::Module {
   /// The layers' names name the parameters. Throws Error(kConfig) on an empty list and on two
   /// layers of one name.
   explicit ModuleImpl(std::vector<Layer> layers, Options options = {});
-  /// A list of the layers of `model`, with the model's own names of parameters.
+  /// A list of the layers of `model`, which keeps the model's parameter names.
   ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Layer> layers, Options options = {});
-  /// A model with pipeline_layers(), or else layers(), that lead from its inputs to what loss_fn
-  /// takes; if it has pipeline_loss(outputs, labels), that is the default of loss_fn. The models of
+  /// A model with pipeline_layers() (preferred) or layers(), which map its inputs to what loss_fn
+  /// takes. If it has pipeline_loss(outputs, labels), that is the default of loss_fn. The models of
   /// gannet/models have both.
   template <class Model>
     requires(
@@ -228,7 +228,7 @@ struct EvalOptions {
 
 struct EvalResult {
   std::optional<double> loss;  ///< the mean; null without a loss, and where it is not known
-  std::vector<double> losses;  ///< with kNone: of each micro-batch of this rank
+  std::vector<double> losses;  ///< with kNone: of each micro-batch of this rank; on the last stage only
   std::vector<Wire> logits;    ///< of each micro-batch; on the last stage only
 };
 
@@ -245,7 +245,8 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
 
   /// Takes one step with the next gradient_accumulation_steps micro-batches of `source`, or of
   /// set_dataiterator(), or of initialize's training_data. The first and the last stage draw them,
-  /// each from its own source, which must give the same; the others draw none. Returns the mean of
+  /// each from its own source, which must give the same: labels in host memory are compared by
+  /// their values, others by their shapes. The other stages draw none. Returns the mean of
   /// the losses over micro-batches and ranks, the same on every rank. Throws on every rank, with
   /// nothing changed, Error(kNotFound) if the data ends before, and Error(kMismatch) if the first
   /// and the last stage draw different labels. Any other exception ends the step on all ranks:
@@ -262,8 +263,8 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
     return run_eval_batch(pipe::source_of(std::forward<Source>(source)), options);
   }
 
-  /// Sets where train_batch() and eval_batch() draw from without a source of their own: as they
-  /// take it, or a pointer to a loader, which is repeated without end.
+  /// Sets the default source of train_batch() and eval_batch(): anything that they accept, or a
+  /// pointer to a loader, which then repeats forever.
   template <class Source>
   void set_dataiterator(Source&& source) {
     if constexpr (requires { source->begin(); })
@@ -273,8 +274,7 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   }
   /// Changes each micro-batch after it was drawn.
   void set_batch_fn(std::function<pipe::MicroBatch(pipe::MicroBatch)> function) { batch_fn_ = std::move(function); }
-  /// Called by initialize. Batches that are no micro-batches by to_micro_batch() need
-  /// set_dataiterator().
+  /// Called by initialize. Batches that to_micro_batch() cannot convert need set_dataiterator().
   template <class Loader>
   void set_dataloader(const std::shared_ptr<Loader>& loader) {
     if constexpr (requires { pipe::to_micro_batch(*loader->begin()); }) set_dataiterator(loader);

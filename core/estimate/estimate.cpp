@@ -236,8 +236,8 @@ std::string kept_between_passes(const zero::ModelSize& model) {
                                   kept.size() * std::max(model.master_bytes, model.param_bytes), join(kept, ", "));
 }
 
-// Returns the free space of this machine, including that of the device that the request describes
-// or that was found.
+// Returns the free space by tier: host (held_bytes counted as free), device (from the request, else
+// detected), NVMe, and the folder of checkpoints.
 zero::FreeSpace room_of(const EstimateRequest& request, const MachineMemory& memory, const std::string& nvme,
                         Accelerator* accelerator) {
   zero::FreeSpace room = zero::room_of(memory);

@@ -174,7 +174,7 @@ void ParameterStore::keep_whole_tensors(size_t group) {
 }
 
 void ParameterStore::set_optimizer_reduced(size_t group) {
-  if (context_.comm->size() == 1) return;  // nothing to average: gradients are taken over without a copy
+  if (context_.comm->size() == 1) return;  // a single rank: nothing to average, so gradients are used in place
   averaging_groups_.insert(group);
   for (auto& range : ranges_)
     if (range.group == group) range.is_optimizer_reduced = true;

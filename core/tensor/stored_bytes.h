@@ -1,5 +1,5 @@
-// The bytes of a tensor that are not in addressable memory, but for example on a drive. A tensor on
-// LibTorch's "meta" device stands for it where its shape and dtype are needed.
+// Tensor data outside addressable memory, for example on an NVMe drive. A tensor on LibTorch's "meta"
+// device carries its shape and dtype.
 #pragma once
 
 #include <cstdint>

@@ -131,7 +131,7 @@ void show(const CheckpointArguments& arguments) {
   std::cout << '\n' << table.to_string();
 }
 
-// The format that a file's name implies; "" for a folder.
+// The format that the file extension implies; "" for a folder and for an unknown extension.
 std::string format_of(const std::string& out) {
   if (files::kind_of(out).is_folder) return "";
   if (out.ends_with(".safetensors")) return "safetensors";

@@ -21,8 +21,8 @@ void Session::wait(std::vector<pollfd> waiting, std::chrono::milliseconds time) 
   poll(waiting.data(), waiting.size(), static_cast<int>(time.count()));
 }
 
-// Ranks that were asked to stop, or that follow a failed one, must reach their end: a full pipe
-// would block them before the checkpoint is written. Output is then dropped if there is no room.
+// A full pipe must never block a rank that is shutting down, because a stop was forwarded or another
+// rank failed: it still has to write its checkpoint. Output that does not fit is dropped.
 bool Attempt::must_not_wait() const { return stopped_by_ != 0 || first_ || forwarded_.count(SIGUSR1) != 0; }
 
 bool Attempt::has_room(const Rank& rank, int pipe) const {

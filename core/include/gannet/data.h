@@ -38,8 +38,8 @@ struct LoaderOptions {
   int64_t batch_size = 1;  ///< samples in a micro-batch of one rank
   bool shuffle = true;
   int64_t seed = 0;
-  /// Leave out a last micro-batch that is not full, and the samples that cannot be divided equally
-  /// among the ranks.
+  /// Drops a last micro-batch that is incomplete, and the samples that do not divide evenly among the
+  /// ranks.
   bool drop_last = false;
   int64_t rank = 0, world_size = 1;
   /// Number of threads that prepare batches, each using one core; 0: the caller's thread does it. A

@@ -22,8 +22,8 @@
 
 namespace gannet::sdk {
 
-/// Mixes the bits, so that every bit of the result depends on every bit of the input: the finalizer
-/// of SplitMix64 (Steele, Lea, Flood 2014).
+/// Mixes the bits, so that every bit of the result depends on every bit of the input: one step of
+/// SplitMix64, the increment and the finalizer (Steele, Lea, Flood 2014).
 constexpr uint64_t mixed_bits(uint64_t bits) {
   bits += 0x9e3779b97f4a7c15u;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -10,7 +10,7 @@
 namespace gannet::kit {
 namespace {
 
-constexpr double kClose = 1e-6;         // relative, in the 2-norm; for runs that add up their sums in a different order
+constexpr double kClose = 1e-6;         // relative tolerance in the 2-norm, for runs that differ only in the order of summation
 constexpr uint64_t kAskedSteps = 1000;  // steps that are queried
 
 std::vector<bool> second_plan_of(const Subject& subject, const Problem& problem, bool backwards) {

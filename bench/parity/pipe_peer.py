@@ -203,7 +203,7 @@ def main():
     parser.add_argument("--partition", default="type:Block", help="PipelineModule's partition_method")
     parser.add_argument("--plain", choices=("float32", "float64"), help="a plain loop in this dtype, without DeepSpeed")
     parser.add_argument("--ranks", type=int, default=1, help="data-parallel ranks whose samples --plain trains on")
-    parser.add_argument("--clip-by-blocks", type=int, help="with --plain: clip by the norm of the embeddings and so many blocks alone")
+    parser.add_argument("--clip-by-blocks", type=int, help="with --plain: clip by the norm of the embeddings and the first N blocks only", metavar="N")
     parser.add_argument("--local_rank", type=int)
     args = parser.parse_args()
     if args.threads:

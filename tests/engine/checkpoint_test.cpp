@@ -189,7 +189,7 @@ TEST_F(Checkpoint, ACheckpointOfAnotherModelIsRefusedWithTheFirstDifferencesAndN
   EXPECT_TRUE(torch::equal(flat_parameters(*net), before));
   auto [x, y] = make_batch(0, 4);
   engine->backward(engine->forward(x, y));
-  EXPECT_TRUE(engine->step().applied) << "training goes on";
+  EXPECT_TRUE(engine->step().applied) << "training continues";
 }
 
 TEST_F(Checkpoint, StrictnessStatesAndModuleOnlyAreTheCallersChoice) {

@@ -58,7 +58,7 @@ TEST(Engine, StopsAtANanLossWithTheParametersUnharmed) {
     EXPECT_THAT(error.what(), HasSubstr("the loss of step 1 is"));
   }
   EXPECT_TRUE(torch::equal(flat_parameters(*net), before));
-  engine->backward(engine->forward(x, y));  // and the engine goes on
+  engine->backward(engine->forward(x, y));  // the engine still trains
   EXPECT_TRUE(engine->step().applied);
 }
 
@@ -183,7 +183,7 @@ TEST(Engine, LibTorchsErrorsOfMemoryAndDeviceAreOursWhereTheyLeaveACall) {
   EXPECT_THROW(engine->forward(x, y, "own"), std::out_of_range);
   engine->zero_grad();
   engine->backward(engine->forward(x, y, ""));
-  EXPECT_TRUE(engine->step().applied) << "the engine goes on";
+  EXPECT_TRUE(engine->step().applied) << "the engine still trains";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Stages, ranks along data, ZeRO stages and tiers, chosen so that each value of one meets each value
-// of every other: each trains as one rank does, and its checkpoint continues at the next ones. With
-// GANNET_TEST_FULL.
+// of every other: each trains as one rank does, and its checkpoint continues at the next ones. Three
+// of the twelve run here, all with GANNET_TEST_FULL.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -78,11 +78,11 @@ class Covering : public testing::Test {
 };
 
 TEST_F(Covering, EveryPlaceTrainsAsOneRankAndContinuesAtTheNextTwo) {
-  if (!ranks::is_full()) GTEST_SKIP() << "scripts/test.sh full";
   const Place one{1, 1, "0"};
   train(one, "whole");
   train(one, "longer", "whole");
-  const std::vector<Place> all = places();
+  std::vector<Place> all = places();
+  if (!ranks::is_full()) all = {all[4], all[6], all[10]};  // up to 4 processes, both tiers, two schedules
   double farthest = 0, farthest_after = 0;
   for (const Place& place : all) {
     train(place, place.name());

@@ -13,7 +13,7 @@
 #include "base/format.h"
 #include "base/outcome.h"
 #include "control/world.h"
-#include "pipeline/schedule.h"
+#include "pipeline/built_in.h"
 
 namespace gannet::pipeline {
 namespace {

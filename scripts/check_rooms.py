@@ -23,7 +23,7 @@ core = {
     "update": {"tensor", "config", "plugin", "interfaces", "device", "observe", "params", "grads"},
     "state": {"tensor", "interfaces", "checkpoint", "control"},
     "profiler": {"tensor", "params"},
-    "activation": {"config", "interfaces", "device", "params"},
+    "activation": {"tensor", "config", "interfaces", "device", "params"},
     "estimate": {"tensor", "config", "plugin", "interfaces", "device", "control", "params", "activation"},
     "nn": {"config"},
     "generation": set(),

@@ -12,17 +12,29 @@
 #include "activation/here.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "tensor/thread_info.h"
 
 namespace gannet::activation {
 namespace {
 
 using torch::autograd::SavedVariableHooks;
 
-constexpr int kNoBackward = -1;  // a saved tensor is read outside of any backward
+constexpr int64_t kNoBackward = -1;  // a saved tensor is read outside of any backward
 // The most backward passes for which a region keeps tensors. There is a limit because a failed
 // backward does not report its end. If a pass beyond the limit is still running, it recomputes
 // again.
 constexpr size_t kMostBackwards = 4;
+
+const BackwardInfo* two_passes() {
+  const auto* const info = dynamic_cast<const BackwardInfo*>(c10::ThreadLocalDebugInfo::get(kBackwardKind));
+  return info && info->split > 0 ? info : nullptr;
+}
+
+// The number of the graph task; of a backward in two passes, a number of both. Those are below -1.
+int64_t key_of_backward() {
+  if (const BackwardInfo* const split = two_passes()) return -1 - split->split;
+  return torch::autograd::get_current_graph_task_id();
+}
 
 struct AllPlacesFilled {};  // an exception that ends a recomputation early
 
@@ -65,7 +77,7 @@ class Region::DroppingKeeper : public Keeper {
 // Puts the tensors that the operators of a recomputation save into the places.
 class Region::FillingKeeper : public Keeper {
  public:
-  FillingKeeper(Region& region, int backward, SavedTensorPlace& wanted, const RecordReplay& replayed)
+  FillingKeeper(Region& region, int64_t backward, SavedTensorPlace& wanted, const RecordReplay& replayed)
       : region_(region), backward_(backward), wanted_(wanted), replayed_(replayed) {}
 
   std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
@@ -115,7 +127,7 @@ class Region::FillingKeeper : public Keeper {
   }
 
   Region& region_;
-  const int backward_;
+  const int64_t backward_;
   SavedTensorPlace& wanted_;
   const RecordReplay& replayed_;
   size_t count_ = 0;
@@ -147,7 +159,7 @@ void Region::run(const std::function<void()>& forward, const std::vector<at::Ten
   inputs_.keep(inputs, configuration_.get(), name());
 }
 
-void Region::recompute(int backward, SavedTensorPlace& wanted) {
+void Region::recompute(int64_t backward, SavedTensorPlace& wanted) {
   waiting_.reset();
   const std::vector<at::Tensor> inputs = inputs_.again(name());
   record_.require_unchanged(name());
@@ -177,6 +189,7 @@ void Region::recompute(int backward, SavedTensorPlace& wanted) {
   if (backward == kNoBackward || std::find(backwards_.begin(), backwards_.end(), backward) != backwards_.end()) return;
   backwards_.push_back(backward);
   if (backwards_.size() > kMostBackwards) forget(backwards_.front());
+  if (two_passes()) return;
   // Tensors that this backward never reads, because it ends elsewhere, are dropped when it ends.
   torch::autograd::Engine::get_default_engine().queue_callback([region = weak_from_this(), backward] {
     const auto self = region.lock();
@@ -186,7 +199,7 @@ void Region::recompute(int backward, SavedTensorPlace& wanted) {
   });
 }
 
-void Region::forget(int backward) {
+void Region::forget(int64_t backward) {
   std::erase(backwards_, backward);
   for (const auto& weak : places_)
     if (const auto place = weak.lock()) place->by_backward.erase(backward);
@@ -199,10 +212,11 @@ at::Tensor Region::read(SavedTensorPlace& place) {
                 formatted("a tensor that {} saved in {} for backward was changed in place afterwards: {} {}",
                           operator_text(place.saved_by), name(), c10::toString(place.dtype), shape_text(place.sizes)),
                 "use the operator that makes a new tensor (relu for relu_), and call backward before the optimizer's step");
-  const int backward = torch::autograd::get_current_graph_task_id();
+  const int64_t backward = key_of_backward();
   if (const auto found = place.by_backward.find(backward); found == place.by_backward.end() || found->second.is_read)
     recompute(backward, place);
   SavedTensorPlace::FilledTensor& filled = place.by_backward[backward];
+  if (const BackwardInfo* const split = two_passes(); split && split->is_input_pass) return filled.tensor;
   const at::Tensor tensor = std::exchange(filled.tensor, at::Tensor());
   filled.is_read = true;
   if (backward == kNoBackward) place.by_backward.erase(backward);

@@ -7,7 +7,9 @@
 // the original graph stay as they are, and read the tensors that they would have kept from their
 // places.
 //
-// Places are filled for one backward at a time, and emptied as they are read.
+// Places are filled for one backward at a time, and emptied as they are read. A backward in two
+// passes (grads/split_backward.h) recomputes in the first one, which does not empty the places: what
+// the second pass does not need is released with the nodes that saved it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,7 +45,7 @@ struct SavedTensorPlace {
     at::Tensor tensor;
     bool is_read = false;  // this backward has read it; from then on only a read of this place fills it again
   };
-  std::map<int, FilledTensor> by_backward;  // by the number of the graph task
+  std::map<int64_t, FilledTensor> by_backward;  // by key_of_backward()
 };
 
 class Region : public std::enable_shared_from_this<Region> {
@@ -58,8 +60,8 @@ class Region : public std::enable_shared_from_this<Region> {
  private:
   class DroppingKeeper;
   class FillingKeeper;
-  void recompute(int backward, SavedTensorPlace& wanted);
-  void forget(int backward);
+  void recompute(int64_t backward, SavedTensorPlace& wanted);
+  void forget(int64_t backward);
   std::string name() const;
 
   const checkpointing::Options options_;
@@ -72,8 +74,8 @@ class Region : public std::enable_shared_from_this<Region> {
   Inputs inputs_;
   std::vector<std::weak_ptr<SavedTensorPlace>> places_;  // in the order of saving; an expired one is no longer needed
   bool has_run_ = false;
-  std::deque<int> backwards_;  // backward passes that have filled places, the latest last
-  std::mutex mutex_;           // backward threads of several devices may read concurrently
+  std::deque<int64_t> backwards_;  // backward passes that have filled places, the latest last
+  std::mutex mutex_;               // backward threads of several devices may read concurrently
 };
 
 }  // namespace gannet::activation

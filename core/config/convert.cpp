@@ -65,6 +65,7 @@ std::optional<Value> to_number(const Value& value) {
 std::optional<Value> to_choice(const Key& key, const Value& value) {
   if (!value.is_string()) return std::nullopt;
   for (const std::string& choice : split(key.range, '|')) {
+    if (choice.starts_with("*") && value.as_string().ends_with(choice.substr(1))) return value;  // *.csv: a file
     if (value.as_string() == choice || (key.type == Type::kWord && lower(value.as_string()) == lower(choice)))
       return Value(choice);
   }

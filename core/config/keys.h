@@ -25,7 +25,7 @@ enum class Type {
   kBytes,  // an integer, or a size with its unit: "2GB", "512MiB"
   kNumber,
   kString,
-  kChoice,   // one of `range`, in that spelling
+  kChoice,   // one of `range`, in that spelling; "*.csv" there: a file of that name
   kWord,     // one of `range`, case-insensitive
   kDType,    // fp32, fp16, bf16, int8 in any of DeepSpeed's spellings
   kFile,     // a path; true becomes Gannet's own file ("true"), false becomes no file ("")

@@ -106,9 +106,9 @@ constexpr Key kRows[] = {
     row("gannet/mesh/expert", member<&Settings::mesh, &MeshDegrees::expert>, kInt, "null", ">=1",
         "ranks, of those along data, that share the experts out; null: 1"),
     {"gannet/pipeline", kSection, "{}", kActive, "", "how a pipeline works (docs/pipeline.md)"},
-    row("gannet/pipeline/schedule", member<&Settings::pipe_schedule>, kChoice, "\"1f1b\"", "1f1b|gpipe|interleaved",
-        "order of forwards and backwards: 1f1b keeps as many micro-batches as stages alive, gpipe all of a step; interleaved has "
-        "chunks of layers on each stage, which wait less"),
+    row("gannet/pipeline/schedule", member<&Settings::pipe_schedule>, kChoice, "\"1f1b\"",
+        "1f1b|gpipe|interleaved|zb-h1|interleaved-zb|zb-v|dualpipe-v|data-parallel|*.csv",
+        "order of forwards and backwards (docs/pipeline.md), or a file with one: the later names wait less for other stages"),
     row("gannet/leftover_micro_batches", member<&Settings::leftover_micro_batches>, kChoice, "\"carry\"", "carry|drop|step",
         "micro-batches at an epoch's end that fill no step: kept for the next epoch, dropped, or a step of their own"),
     // There is no range, since any integer may be a seed.

@@ -115,7 +115,8 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
     watch->check();  // a micro-batch in which ranks do not meet also sees a verdict
   impl.passes.running->armed = impl.store.arm();
   if (impl.passes.running->call) impl.passes.running->call->carry(*impl.reducer->mark());
-  impl.reducer->begin_backward({reduce, pass.create_graph, is_marked});
+  impl.reducer->begin_backward(
+      {.reduce = reduce, .keep_grads = pass.create_graph, .is_marked = is_marked, .inputs_alone = pass.inputs_alone});
   impl.store.begin_backward();
   impl.progress.begin_backward();
 }
@@ -198,6 +199,42 @@ void run_backward(EngineBase::Impl& impl, const torch::autograd::edge_list& root
     if (!roots.empty())
       torch::autograd::Engine::get_default_engine().execute(roots, gradients, pass.retain_graph || pass.create_graph,
                                                             pass.create_graph, /*accumulate_grad=*/true);
+  });
+}
+
+namespace {
+
+// Regions that are recomputed in the first pass keep what the second one needs (activation/region.h).
+class SplitScope {
+ public:
+  SplitScope(BackwardInfo& info, int64_t number, bool is_input_pass) : info_(info) {
+    info_.is_input_pass = is_input_pass;
+    info_.split = number;
+  }
+  ~SplitScope() { info_.split = 0; }
+  SplitScope(const SplitScope&) = delete;
+
+ private:
+  BackwardInfo& info_;
+};
+
+}  // namespace
+
+torch::autograd::variable_list run_input_pass(EngineBase::Impl& impl, const torch::autograd::edge_list& roots,
+                                              const torch::autograd::variable_list& gradients,
+                                              const torch::autograd::edge_list& inputs, SplitBackward& split) {
+  torch::autograd::variable_list of_inputs;
+  run_pass(impl, {.inputs_alone = true}, [&] {
+    const SplitScope scope(*impl.reducer->mark(), split.number(), /*is_input_pass=*/true);
+    of_inputs = split.input_pass(roots, gradients, inputs);
+  });
+  return of_inputs;
+}
+
+void run_weight_pass(EngineBase::Impl& impl, SplitBackward split, const BackwardPass& pass) {
+  run_pass(impl, pass, [&] {
+    const SplitScope scope(*impl.reducer->mark(), split.number(), /*is_input_pass=*/false);
+    split.weight_pass();
   });
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/impl.h"
+#include "grads/split_backward.h"
 
 namespace gannet {
 
@@ -13,6 +14,7 @@ struct BackwardPass {
   bool reduce = false;  // its gradients are averaged over the ranks as they arrive
   bool retain_graph = false;
   bool create_graph = false;  // the program also keeps `.grad`, with a graph
+  bool inputs_alone = false;  // no parameter gets a gradient (run_input_pass)
 };
 
 /// Adds the gradients of all trained parameters that `outputs` depend on to the engine's buffers.
@@ -24,6 +26,12 @@ void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs
 /// The same from the edges of the outputs, which do not keep the outputs' memory.
 void run_backward(EngineBase::Impl& impl, const torch::autograd::edge_list& roots, torch::autograd::variable_list gradients,
                   const BackwardPass& pass);
+
+/// The same in two passes (grads/split_backward.h). The first one returns the gradients of `inputs`.
+torch::autograd::variable_list run_input_pass(EngineBase::Impl& impl, const torch::autograd::edge_list& roots,
+                                              const torch::autograd::variable_list& gradients,
+                                              const torch::autograd::edge_list& inputs, SplitBackward& split);
+void run_weight_pass(EngineBase::Impl& impl, SplitBackward split, const BackwardPass& pass);
 
 void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char* call);
 /// Reads the loss, and gives it to the monitors. note_loss() returns whether the loss is finite, as

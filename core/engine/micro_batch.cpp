@@ -54,6 +54,20 @@ void run_forward(EngineBase::Impl& impl, const std::function<void()>& body) {
   }
 }
 
+std::pair<torch::autograd::edge_list, torch::autograd::variable_list> parts_of(const std::vector<MicroBatches::Root>& roots) {
+  std::pair<torch::autograd::edge_list, torch::autograd::variable_list> parts;
+  for (const auto& [edge, gradient] : roots) {
+    parts.first.push_back(edge);
+    parts.second.push_back(gradient);
+  }
+  return parts;
+}
+
+// `is_last`: the last pass of a step that brings gradients.
+BackwardPass pass_of(const EngineBase::Impl& impl, bool is_last) {
+  return {.reduce = reduces(impl, {}) && (is_last || impl.store.shards_gradients())};
+}
+
 }  // namespace
 
 RankContext& context_of(EngineBase& engine) { return engine.impl(); }
@@ -104,26 +118,38 @@ void MicroBatches::forward(int64_t micro_batch, const std::function<void()>& bod
 
 torch::autograd::Edge MicroBatches::edge_of(const at::Tensor& output) { return torch::autograd::impl::gradient_edge(output); }
 
-void MicroBatches::backward(int64_t micro_batch, const std::vector<Root>& roots, bool is_last) {
+// `pass` is a backward, or one of its two passes.
+void MicroBatches::run(int64_t micro_batch, const std::function<void()>& pass) {
   EngineBase::Impl& impl = engine_.impl();
   {
     const OwnCall own(impl);
     gate::require(impl, Call::kBackward);
   }
   if (impl.trace) impl.trace->at(step_ + 1, micro_batch);
-  torch::autograd::edge_list edges;
-  torch::autograd::variable_list gradients;
-  for (const auto& [edge, gradient] : roots) {
-    edges.push_back(edge);
-    gradients.push_back(gradient);
-  }
   try {
     Timers::Scope timed(impl.timers, TimedPhase::kBackward);
-    run_backward(impl, edges, std::move(gradients), {.reduce = reduces(impl, {}) && (is_last || impl.store.shards_gradients())});
+    pass();
   } catch (...) {
     impl.restart_step();
     rethrow_of_operators(impl, *impl.module, "backward");
   }
+}
+
+void MicroBatches::backward(int64_t micro_batch, const std::vector<Root>& roots, bool is_last) {
+  auto [edges, gradients] = parts_of(roots);
+  run(micro_batch, [&] { run_backward(engine_.impl(), edges, std::move(gradients), pass_of(engine_.impl(), is_last)); });
+}
+
+std::vector<at::Tensor> MicroBatches::input_pass(int64_t micro_batch, const std::vector<Root>& roots,
+                                                 const std::vector<torch::autograd::Edge>& inputs, SplitBackward& split) {
+  const auto [edges, gradients] = parts_of(roots);
+  std::vector<at::Tensor> of_inputs;
+  run(micro_batch, [&] { of_inputs = run_input_pass(engine_.impl(), edges, gradients, inputs, split); });
+  return of_inputs;
+}
+
+void MicroBatches::weight_pass(int64_t micro_batch, SplitBackward split, bool is_last) {
+  run(micro_batch, [&] { run_weight_pass(engine_.impl(), std::move(split), pass_of(engine_.impl(), is_last)); });
 }
 
 StepResult MicroBatches::end_micro_batch() {

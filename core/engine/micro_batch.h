@@ -25,6 +25,7 @@
 #include <functional>
 #include <vector>
 
+#include "grads/split_backward.h"
 #include "params/rank_context.h"
 
 namespace gannet {
@@ -70,6 +71,12 @@ class MicroBatches {
   /// A driver that has several backwards in a micro-batch sets `is_last` for the last one of the step
   /// alone.
   void backward(int64_t micro_batch, const std::vector<Root>& roots, bool is_last = true);
+  /// The same in two passes. The first one computes the gradients of `inputs`, edges at which the
+  /// graph of this stage ends, and returns them; no parameter gets a gradient. The second one does
+  /// the rest: the same object, after any number of other passes.
+  std::vector<at::Tensor> input_pass(int64_t micro_batch, const std::vector<Root>& roots,
+                                     const std::vector<torch::autograd::Edge>& inputs, SplitBackward& split);
+  void weight_pass(int64_t micro_batch, SplitBackward split, bool is_last = true);
   /// Called count() times in a step, directly after a backward; micro-batches may end in any order.
   StepResult end_micro_batch();
 
@@ -81,6 +88,8 @@ class MicroBatches {
   void abandon() noexcept;
 
  private:
+  void run(int64_t micro_batch, const std::function<void()>& pass);
+
   EngineBase& engine_;
   const int exceptions_;
   const int64_t step_;             // steps taken before this one

@@ -182,6 +182,13 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   GradientSlot& place = slots_[slot];
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
+  if (current_.inputs_alone)
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("'{}' got its gradient in the pass that computes the gradients of a stage's inputs alone: a function's "
+                  "backward runs a backward of its own",
+                  ranges_[place.range].parameters[place.parameter].name),
+        "leave use_reentrant out of checkpoint(), or choose a schedule without split backwards: gpipe, 1f1b or interleaved");
   const std::lock_guard lock(mutex_);
   Bucket& bucket = buckets_[place.bucket];
   place.has_come = true;

@@ -79,10 +79,11 @@ class Reducer {
   std::shared_ptr<BackwardMark> mark() const { return mark_; }
 
   struct BackwardSettings {
-    bool reduce = false;      // gradients are reduced over the ranks: at a boundary or, if they are sharded, always
-    bool keep_grads = false;  // create_graph: `.grad` stays with the program, a detached copy is added
-    bool is_marked = false;   // the calling thread already carries mark() (EngineBase::scale)
-    bool brings = true;       // backward produces gradients; false: it only averages those already accumulated
+    bool reduce = false;        // gradients are reduced over the ranks: at a boundary or, if they are sharded, always
+    bool keep_grads = false;    // create_graph: `.grad` stays with the program, a detached copy is added
+    bool is_marked = false;     // the calling thread already carries mark() (EngineBase::scale)
+    bool inputs_alone = false;  // computes no gradient of a parameter (grads/split_backward.h): one that comes is an error
+    bool brings = true;         // backward produces gradients; false: it only averages those already accumulated
   };
   void begin_backward(BackwardSettings backward);  // throws Error(kOrder) inside another backward of this engine
   void end_backward();                             // sends the remaining buckets; parameters without a gradient count as zeros

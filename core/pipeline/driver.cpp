@@ -10,11 +10,11 @@
 #include <functional>
 #include <string>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "base/outcome.h"
 #include "base/text.h"
 #include "control/world.h"
-#include "pipeline/schedule.h"
 
 namespace gannet::pipeline {
 namespace {
@@ -57,16 +57,21 @@ void take_over(Wire& tensors, at::Device device) {
 }  // namespace
 
 struct Driver::InFlight {
-  pipe::MicroBatch drawn;                      // on the first and the last stage
+  pipe::MicroBatch drawn;                      // of the first and the last part
+  Wire from_previous, from_next;               // activations and gradients, if that part is on this stage
   std::shared_ptr<InputGradients> inputs;      // null: the inputs need no gradients
   std::vector<bool> input_needs_gradient;      // [inputs]
   std::vector<torch::autograd::Edge> outputs;  // [outputs] the last stage's only one is the loss
   std::vector<bool> output_has_gradient;       // [outputs]
-  at::Tensor loss_gradient;                    // of the last stage
+  at::Tensor loss_gradient;                    // of the last part
+  SplitBackward split;                         // between its two passes
 };
 
+Driver::InFlight& Driver::Place::here() const { return of_chunk(chunk); }
+Driver::InFlight& Driver::Place::of_chunk(size_t other) const { return all[other][static_cast<size_t>(micro_batch)]; }
+
 Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
-    : engine_(engine), ranks_(context_of(engine)), chunks_(Stage::chunks_of(module, ranks_)) {
+    : engine_(engine), ranks_(context_of(engine)), schedule_(module.schedule_), chunks_(Stage::chunks_of(module, ranks_)) {
   train_by_driver_alone(engine);
   if (first_chunk().count() == 1) return;
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "initialize");
@@ -75,11 +80,13 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
 }
 
 // Draws all micro-batches of a batch before the first one runs. If the data ends, or if the first
-// and the last stage have different labels, every rank throws and nothing was begun.
-std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t count, const char* call) {
+// and the last stage have different labels, every rank throws and nothing was begun. `trains`: the
+// batch needs a schedule of its size.
+std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t count, const char* call, bool trains) {
   std::vector<pipe::MicroBatch> drawn;
   const std::string mine = outcome([&] {
-    if (!first_chunk().is_first() && !last_chunk().is_last()) return formatted("{}", count);
+    const uint64_t schedule = trains ? schedule_->hash_of(count) : 0;
+    if (!first_chunk().is_first() && !last_chunk().is_last()) return formatted("{} {}", count, schedule);
     if (!source)
       throw Error(ErrorCode::kArgument, formatted("{}() was given no data", call),
                   "pass it a source, call set_dataiterator(), or give initialize training_data");
@@ -97,7 +104,7 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
       take_over(next->labels, ranks_.device);
       drawn.push_back(std::move(*next));
     }
-    return formatted("{} {}", count, hash);
+    return formatted("{} {} {}", count, schedule, hash);
   });
   const std::vector<std::string> all = results_of(ranks_.world_group->gather_texts(mine));
   const auto count_of = [](const std::string& text) { return text.substr(0, text.find(' ')); };
@@ -107,11 +114,18 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
           ErrorCode::kMismatch,
           formatted("{}(): rank {} takes {} micro-batches, and rank 0 {}", call, rank, count_of(all[rank]), count_of(all[0])),
           "call set_train_batch_size() with the same number on every rank");
+  const auto schedule_of = [](const std::string& text) { return split(text, ' ')[1]; };
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (schedule_of(all[rank]) != schedule_of(all[0]))
+      throw Error(ErrorCode::kMismatch,
+                  formatted("{}(): ranks 0 and {} have different schedules for {} micro-batches", call, rank, count),
+                  "let pipe::Options::schedule give every rank the same");
+  const uint32_t first = schedule_->stage_of().front(), last = schedule_->stage_of().back();
   for (const std::vector<uint32_t>& stages : ranks_.mesh->shape().groups(kPipeAxis))
-    if (all[stages.front()] != all[stages.back()])
+    if (ranks_.mesh->has_pipe_stages() && all[stages[first]] != all[stages[last]])
       throw Error(ErrorCode::kMismatch,
                   formatted("{}(): ranks {} and {}, the first and the last stage of a pipeline, drew different labels", call,
-                            stages.front(), stages.back()),
+                            stages[first], stages[last]),
                   "give both stages the same data in the same order: a loader with the same seed and the rank along data");
   return drawn;
 }
@@ -139,12 +153,24 @@ void Driver::send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& o
   forward_lane_->send(chunk.next_stage(), micro_batch * chunk.parts() + chunk.part() + 1, outputs);
 }
 
-void Driver::forward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one) {
+// The number of this stage's chunk that a part is.
+size_t Driver::chunk_of(uint32_t part) const {
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
+    if (chunks_[chunk].part() == part) return chunk;
+  GANNET_CHECK(false, "a rank's row has its own parts");
+}
+
+void Driver::forward(MicroBatches& batch, const Place& place) {
+  const Stage& chunk = chunks_[place.chunk];
+  InFlight& one = place.here();
   Wire inputs;
   if (chunk.is_first()) {
     inputs = std::move(one.drawn.inputs);
   } else {
-    inputs = receive_inputs(chunk, micro_batch, one.input_needs_gradient);
+    if (chunk.previous_stage() == chunk.index())
+      inputs = std::move(one.from_previous);
+    else
+      inputs = receive_inputs(chunk, place.micro_batch, one.input_needs_gradient);
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!one.input_needs_gradient[i]) continue;
       if (!one.inputs) one.inputs = std::make_shared<InputGradients>();
@@ -152,11 +178,16 @@ void Driver::forward(MicroBatches& batch, const Stage& chunk, int64_t micro_batc
     }
   }
   Wire outputs;
-  batch.forward(micro_batch, [&] {
-    outputs = chunk.run(inputs, first_micro_batch_ + micro_batch);
+  batch.forward(place.micro_batch, [&] {
+    outputs = chunk.run(inputs, first_micro_batch_ + place.micro_batch);
     inputs.clear();
     if (chunk.is_last()) outputs = {chunk.loss(outputs, one.drawn.labels)};
   });
+  for (const at::Tensor& output : outputs) {
+    const bool has_gradient = output.defined() && output.requires_grad();
+    one.output_has_gradient.push_back(has_gradient);
+    one.outputs.push_back(has_gradient ? MicroBatches::edge_of(output) : torch::autograd::Edge());
+  }
   if (chunk.is_last()) {
     const at::Tensor& loss = outputs[0];
     if (!loss.requires_grad())
@@ -167,37 +198,72 @@ void Driver::forward(MicroBatches& batch, const Stage& chunk, int64_t micro_batc
     one.loss_gradient = batch.loss_gradient(loss);
     const at::Tensor value = loss.detach().to(at::kDouble).reshape({});
     loss_sum_ = loss_sum_.defined() ? loss_sum_ + value : value;
+  } else if (chunk.next_stage() == chunk.index()) {
+    InFlight& next = place.of_chunk(place.chunk + 1);
+    next.input_needs_gradient = one.output_has_gradient;
+    // detach() shares the version counter: a layer that changes its input in place after another one
+    // has saved it for backward is found, as in one list of layers.
+    for (const at::Tensor& output : outputs) next.from_previous.push_back(output.defined() ? output.detach() : output);
   } else {
-    send_outputs(chunk, micro_batch, outputs);
-  }
-  for (const at::Tensor& output : outputs) {
-    const bool has_gradient = output.defined() && output.requires_grad();
-    one.output_has_gradient.push_back(has_gradient);
-    one.outputs.push_back(has_gradient ? MicroBatches::edge_of(output) : torch::autograd::Edge());
+    send_outputs(chunk, place.micro_batch, outputs);
   }
 }
 
-void Driver::backward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one, bool is_last) {
+// Where the backward of a chunk begins, with the gradients that the next part has computed.
+std::vector<MicroBatches::Root> Driver::roots_of(const Place& place) {
+  const Stage& chunk = chunks_[place.chunk];
+  InFlight& one = place.here();
   std::vector<MicroBatches::Root> roots;
   if (chunk.is_last()) {
     roots.push_back({one.outputs[0], one.loss_gradient});
   } else if (std::find(one.output_has_gradient.begin(), one.output_has_gradient.end(), true) != one.output_has_gradient.end()) {
     std::vector<bool> unused;
-    Wire gradients = receive(*backward_lane_, chunk.next_stage(), "B", chunk, micro_batch, unused);
+    const Wire gradients = chunk.next_stage() == chunk.index()
+                               ? std::exchange(one.from_next, {})
+                               : receive(*backward_lane_, chunk.next_stage(), "B", chunk, place.micro_batch, unused);
     for (size_t o = 0; o < one.outputs.size(); ++o)
       if (one.output_has_gradient[o] && gradients[o].defined()) roots.push_back({std::move(one.outputs[o]), gradients[o]});
   }
   one.outputs.clear();
-  batch.backward(micro_batch, roots, is_last);
+  return roots;
+}
+
+// `gradients`: of the inputs.
+void Driver::pass_gradients_on(const Place& place, Wire gradients) {
+  const Stage& chunk = chunks_[place.chunk];
+  if (chunk.previous_stage() == chunk.index())
+    place.of_chunk(place.chunk - 1).from_next = std::move(gradients);
+  else
+    backward_lane_->send(chunk.previous_stage(), place.micro_batch * chunk.parts() + chunk.part() - 1, gradients);
+}
+
+void Driver::backward(MicroBatches& batch, const Place& place, bool is_last) {
+  InFlight& one = place.here();
+  batch.backward(place.micro_batch, roots_of(place), is_last);
+  if (one.inputs) {
+    Wire gradients(one.input_needs_gradient.size());
+    size_t next = 0;  // the node has slots only for inputs that need gradients
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (one.input_needs_gradient[i]) {
+        if (next < one.inputs->of_inputs.size()) gradients[i] = one.inputs->of_inputs[next];
+        ++next;
+      }
+    pass_gradients_on(place, std::move(gradients));
+  }
+}
+
+void Driver::input_pass(MicroBatches& batch, const Place& place) {
+  InFlight& one = place.here();
+  std::vector<torch::autograd::Edge> edges;
+  for (const bool needs_gradient : one.input_needs_gradient)
+    if (needs_gradient) edges.emplace_back(one.inputs, static_cast<uint32_t>(edges.size()));
+  std::vector<at::Tensor> computed = batch.input_pass(place.micro_batch, roots_of(place), edges, one.split);
   if (!one.inputs) return;
   Wire gradients(one.input_needs_gradient.size());
-  size_t next = 0;  // the node has slots only for inputs that need gradients
+  size_t next = 0;
   for (size_t i = 0; i < gradients.size(); ++i)
-    if (one.input_needs_gradient[i]) {
-      if (next < one.inputs->of_inputs.size()) gradients[i] = one.inputs->of_inputs[next];
-      ++next;
-    }
-  backward_lane_->send(chunk.previous_stage(), micro_batch * chunk.parts() + chunk.part() - 1, gradients);
+    if (one.input_needs_gradient[i]) gradients[i] = std::move(computed[next++]);
+  pass_gradients_on(place, std::move(gradients));
 }
 
 double Driver::mean_over_ranks(double sum, int64_t count) {
@@ -234,8 +300,8 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "train_batch", engine_.global_steps() + 1, "",
                                                          control::Watch::Call::kAtOnce);
   const int64_t count = batch.count();
-  std::vector<pipe::MicroBatch> drawn = draw(source, count, "train_batch");
-  std::vector<std::vector<InFlight>> in_flight(chunks_.size());  // [chunks][micro-batches]
+  std::vector<pipe::MicroBatch> drawn = draw(source, count, "train_batch", /*trains=*/true);
+  StepState in_flight(chunks_.size());
   for (auto& one : in_flight) one.resize(static_cast<size_t>(count));
   for (size_t i = 0; i < drawn.size(); ++i) {
     in_flight.front()[i].drawn.inputs = std::move(drawn[i].inputs);
@@ -243,18 +309,22 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   }
   loss_sum_.reset();
   first_micro_batch_ = engine_.micro_steps();
-  int64_t backwards = 0;
+  int64_t ended = 0;  // micro-batches of all chunks whose parameters have their gradients
   const int64_t chunks = std::ssize(chunks_);
-  for (const Action& action : actions_of(ranks_.settings().pipe_schedule, first_chunk().index(), first_chunk().count(),
-                                         static_cast<uint32_t>(chunks), count)) {
-    const Stage& chunk = chunks_[action.chunk];
-    InFlight& one = in_flight[action.chunk][static_cast<size_t>(action.micro_batch)];
+  for (const Action& action : schedule_->of(count).actions[first_chunk().index()]) {
+    const Place place{in_flight, chunk_of(action.part), action.micro_batch};
     if (action.kind == Action::kForward) {
-      forward(batch, chunk, action.micro_batch, one);
+      forward(batch, place);
+    } else if (action.kind == Action::kInput) {
+      input_pass(batch, place);
     } else {
-      backward(batch, chunk, action.micro_batch, one, ++backwards == chunks * count);
-      one = {};
-      if (backwards % chunks == 0) batch.end_micro_batch();
+      const bool is_last = ++ended == chunks * count;
+      if (action.kind == Action::kBackward)
+        backward(batch, place, is_last);
+      else
+        batch.weight_pass(action.micro_batch, std::move(place.here().split), is_last);
+      place.here() = {};
+      if (ended % chunks == 0) batch.end_micro_batch();
     }
   }
   if (forward_lane_) {
@@ -270,22 +340,32 @@ pipe::EvalResult Driver::evaluate(const pipe::Source& source, const pipe::EvalOp
     throw Error(ErrorCode::kArgument, formatted("eval_batch() was asked for {} micro-batches", count), "ask for 1 at least");
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "eval_batch", engine_.global_steps(), "",
                                                          control::Watch::Call::kAtOnce);
-  std::vector<pipe::MicroBatch> drawn = draw(source, count, "eval_batch");
+  std::vector<pipe::MicroBatch> drawn = draw(source, count, "eval_batch", /*trains=*/false);
   const at::NoGradGuard no_grad;
   pipe::EvalResult result;
   double sum = 0;
+  std::vector<Wire> from_previous(static_cast<size_t>(count));  // where the previous part is on this stage
   for (const Stage& chunk : chunks_)
     for (int64_t i = 0; i < count; ++i) {
+      const auto place = static_cast<size_t>(i);
       std::vector<bool> unused;
-      Wire inputs = chunk.is_first() ? std::move(drawn[static_cast<size_t>(i)].inputs) : receive_inputs(chunk, i, unused),
-           outputs;
+      Wire inputs, outputs;
+      if (chunk.is_first())
+        inputs = std::move(drawn[place].inputs);
+      else if (chunk.previous_stage() == chunk.index())
+        inputs = std::move(from_previous[place]);
+      else
+        inputs = receive_inputs(chunk, i, unused);
       at::Tensor loss;
       evaluate_forward(engine_, [&] {
         outputs = chunk.run(inputs, i);
-        if (chunk.is_last() && options.compute_loss) loss = chunk.loss(outputs, drawn[static_cast<size_t>(i)].labels);
+        if (chunk.is_last() && options.compute_loss) loss = chunk.loss(outputs, drawn[place].labels);
       });
       if (!chunk.is_last()) {
-        send_outputs(chunk, i, outputs);
+        if (chunk.next_stage() == chunk.index())
+          from_previous[place] = std::move(outputs);
+        else
+          send_outputs(chunk, i, outputs);
         continue;
       }
       if (loss.defined()) {

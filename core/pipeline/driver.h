@@ -1,5 +1,6 @@
 // Runs the steps and the evaluations of a pipeline: draws micro-batches, runs this stage's actions
-// in the order of the schedule, and passes activations and gradients to the neighbouring stages.
+// in the order of the schedule, and passes activations and gradients to the stages of the
+// neighbouring parts. A part on the same stage gets them without a message.
 #pragma once
 
 #include <gannet/pipe.h>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "engine/micro_batch.h"
+#include "pipeline/chosen_schedule.h"
 #include "pipeline/lane.h"
 #include "pipeline/stage.h"
 
@@ -32,17 +34,30 @@ class Driver {
   double take_step(MicroBatches& batch, const pipe::Source& source);
   pipe::EvalResult evaluate(const pipe::Source& source, const pipe::EvalOptions& options);
   struct InFlight;  // a micro-batch between its forward and its backward
-  std::vector<pipe::MicroBatch> draw(const pipe::Source& source, int64_t count, const char* call);
+  std::vector<pipe::MicroBatch> draw(const pipe::Source& source, int64_t count, const char* call, bool trains);
+  using StepState = std::vector<std::vector<InFlight>>;  // [chunks][micro-batches]
+  struct Place {                                         // of an action's micro-batch
+    StepState& all;
+    size_t chunk;
+    int64_t micro_batch;
+    InFlight& here() const;
+    InFlight& of_chunk(size_t other) const;
+  };
   Wire receive_inputs(const Stage& chunk, int64_t micro_batch, std::vector<bool>& requires_grad);
   void send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& outputs);
   Wire receive(Lane& lane, uint32_t from, const char* what, const Stage& chunk, int64_t micro_batch,
                std::vector<bool>& requires_grad);
-  void forward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one);
-  void backward(MicroBatches& batch, const Stage& chunk, int64_t micro_batch, InFlight& one, bool is_last);
+  void forward(MicroBatches& batch, const Place& place);
+  void backward(MicroBatches& batch, const Place& place, bool is_last);
+  void input_pass(MicroBatches& batch, const Place& place);
+  std::vector<MicroBatches::Root> roots_of(const Place& place);
+  void pass_gradients_on(const Place& place, Wire gradients);
+  size_t chunk_of(uint32_t part) const;
   double mean_over_ranks(double sum, int64_t count);
 
   EngineBase& engine_;
   RankContext& ranks_;
+  const std::shared_ptr<ChosenSchedule> schedule_;
   const std::vector<Stage> chunks_;                   // in the order of the layers
   std::optional<Lane> forward_lane_, backward_lane_;  // null: one stage
   int64_t first_micro_batch_ = 0;                     // the number of the current batch's first micro-batch in the run

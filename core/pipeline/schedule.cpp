@@ -1,71 +1,53 @@
 #include "pipeline/schedule.h"
 
-#include <gannet/error.h>
-
 #include <algorithm>
 
 #include "base/format.h"
 
 namespace gannet::pipeline {
-namespace {
 
-// `ahead`: the number of forwards before the first backward.
-std::vector<Action> with_forwards_ahead(int64_t ahead, int64_t micro_batches) {
-  std::vector<Action> actions;
-  for (int64_t i = 0; i < std::min(ahead, micro_batches); ++i) actions.push_back({Action::kForward, i});
-  for (int64_t i = 0; i < micro_batches; ++i) {
-    actions.push_back({Action::kBackward, i});
-    if (i + ahead < micro_batches) actions.push_back({Action::kForward, i + ahead});
-  }
-  return actions;
+int64_t Schedule::micro_batches() const {
+  int64_t count = 0;
+  for (const std::vector<Action>& row : actions)
+    for (const Action& action : row) count = std::max(count, action.micro_batch + 1);
+  return count;
 }
 
-}  // namespace
+size_t Schedule::parts_of(size_t rank) const {
+  return static_cast<size_t>(std::count(rank_of.begin(), rank_of.end(), static_cast<uint32_t>(rank)));
+}
+
+std::vector<uint32_t> loop(uint32_t ranks, uint32_t chunks) {
+  std::vector<uint32_t> rank_of;
+  for (uint32_t chunk = 0; chunk < chunks; ++chunk)
+    for (uint32_t rank = 0; rank < ranks; ++rank) rank_of.push_back(rank);
+  return rank_of;
+}
+
+std::vector<uint32_t> v_shape(uint32_t ranks) {
+  std::vector<uint32_t> rank_of = loop(ranks, 1);
+  for (uint32_t rank = ranks; rank > 0; --rank) rank_of.push_back(rank - 1);
+  return rank_of;
+}
+
+std::string to_text(const Action& action) {
+  constexpr char kLetters[] = {'F', 'B', 'I', 'W'};
+  return formatted("{}{}{}", action.part, kLetters[action.kind], action.micro_batch);
+}
 
 std::string to_text(const std::vector<Action>& actions) {
   std::string text;
-  const bool has_chunks = std::any_of(actions.begin(), actions.end(), [](const Action& action) { return action.chunk > 0; });
-  for (const Action& action : actions) {
-    text += formatted("{}{}{}", text.empty() ? "" : " ", action.kind == Action::kForward ? "F" : "B", action.micro_batch);
-    if (has_chunks) text += formatted(".{}", action.chunk);
-  }
+  for (const Action& action : actions) text += formatted("{}{}", text.empty() ? "" : " ", to_text(action));
   return text;
 }
 
-std::vector<Action> all_forward_all_backward(uint32_t, uint32_t, int64_t micro_batches) {
-  return with_forwards_ahead(micro_batches, micro_batches);
-}
-
-std::vector<Action> one_forward_one_backward(uint32_t stage, uint32_t stages, int64_t micro_batches) {
-  return with_forwards_ahead(stages - stage, micro_batches);
-}
-
-std::vector<Action> interleaved(uint32_t stage, uint32_t stages, uint32_t chunks, int64_t micro_batches) {
-  if (micro_batches % stages != 0)
-    throw Error(ErrorCode::kConfig,
-                formatted("the schedule interleaved takes micro-batches in groups of {}, the number of stages, and a step has {}",
-                          stages, micro_batches),
-                "make gradient_accumulation_steps a multiple of the number of stages, or choose the schedule 1f1b");
-  const int64_t group = stages, all = micro_batches * chunks;
-  const auto action = [&](Action::Kind kind, int64_t number) {
-    const auto chunk = static_cast<uint32_t>(number / group % chunks);
-    return Action{kind, number / (group * chunks) * group + number % group,
-                  kind == Action::kForward ? chunk : chunks - 1 - chunk};
-  };
-  const int64_t ahead = std::min<int64_t>(all, 2 * (stages - stage - 1) + (chunks - 1) * group);
-  std::vector<Action> actions;
-  for (int64_t i = 0; i < ahead; ++i) actions.push_back(action(Action::kForward, i));
-  for (int64_t i = 0; i < all; ++i) {
-    if (i + ahead < all) actions.push_back(action(Action::kForward, i + ahead));
-    actions.push_back(action(Action::kBackward, i));
+std::string to_csv(const Schedule& schedule) {
+  std::string text;
+  for (const std::vector<Action>& row : schedule.actions) {
+    for (size_t i = 0; i < row.size(); ++i) text += formatted("{}{}", i > 0 ? "," : "", to_text(row[i]));
+    text += '\n';
   }
-  return actions;
-}
-
-std::vector<Action> actions_of(const std::string& name, uint32_t stage, uint32_t stages, uint32_t chunks, int64_t micro_batches) {
-  if (chunks > 1) return interleaved(stage, stages, chunks, micro_batches);
-  if (name == "gpipe") return all_forward_all_backward(stage, stages, micro_batches);
-  return one_forward_one_backward(stage, stages, micro_batches);
+  return text;
 }
 
 }  // namespace gannet::pipeline

@@ -1,41 +1,72 @@
-// The order in which a stage runs the forwards and backwards of a step's micro-batches. What a
-// stage receives and sends follows from it: a forward takes what the previous stage has sent, a
-// backward the gradients that the next stage has sent.
+// A pipeline's schedule as data: for each rank, the order in which it runs the passes of a step's
+// micro-batches. What a rank receives and sends follows from it: a forward takes what the previous
+// part has sent, a backward the gradient that the next part has sent.
 //
-//   one_forward_one_backward(0, 2, 4)     // stage 0 of 2, 4 micro-batches: "F0 F1 B0 F2 B1 F3 B2 B3"
+//   const Schedule schedule = built_in("1f1b", {.stages = 2, .micro_batches = 2});   // built_in.h
+//   to_csv(schedule);     // "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+//   validate(schedule);   // validate.h: is every action there, in an order that cannot deadlock?
+//   simulate(schedule);   // simulate.h: start and end of each action
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gannet::pipeline {
 
+/// One pass of one micro-batch through one part of the model. A part (a virtual stage) is a run of
+/// consecutive layers; a rank holds one part, or several (chunks).
 struct Action {
-  enum Kind : uint8_t { kForward, kBackward };
+  enum Kind : uint8_t {
+    kForward,   ///< F
+    kBackward,  ///< B: gradients of inputs and of weights
+    kInput,     ///< I: gradients of inputs alone, which the previous part waits for
+    kWeight,    ///< W: gradients of weights, after I
+  };
   Kind kind;
+  uint32_t part;  // 0 to parts - 1, in the order of the layers
   int64_t micro_batch;
-  uint32_t chunk = 0;  // of the stage's own chunks of layers
   bool operator==(const Action&) const = default;
 };
 
-/// "F0 F1 B0"; with several chunks "F0.0 F0.1 B0.1": micro-batch, chunk.
+/// The actions of every rank, and which rank has which part.
+struct Schedule {
+  std::vector<std::vector<Action>> actions;  // [ranks][actions of the rank, in order]
+  std::vector<uint32_t> rank_of;             // [parts]
+
+  size_t ranks() const { return actions.size(); }
+  size_t parts() const { return rank_of.size(); }
+  /// One more than the greatest micro-batch of any action.
+  int64_t micro_batches() const;
+  /// The number of parts of a rank.
+  size_t parts_of(size_t rank) const;
+  bool operator==(const Schedule&) const = default;
+};
+
+/// Parts on ranks as a loop: part p is on rank p modulo `ranks`.
+std::vector<uint32_t> loop(uint32_t ranks, uint32_t chunks);
+/// Two parts a rank as a V: down the ranks and back up, so that rank 0 has the first and the last.
+std::vector<uint32_t> v_shape(uint32_t ranks);
+
+/// "2F0": part 2, forward, micro-batch 0. PyTorch's notation (torch.distributed.pipelining).
+std::string to_text(const Action& action);
+/// "0F0 0F1 0B0"
 std::string to_text(const std::vector<Action>& actions);
 
-/// All forwards, then all backwards: every micro-batch is in flight at once.
-std::vector<Action> all_forward_all_backward(uint32_t stage, uint32_t stages, int64_t micro_batches);
-/// As many forwards as there are stages from this one on, then a backward and a forward in turn: at
-/// most that many micro-batches are in flight. The order of DeepSpeed's TrainSchedule.
-std::vector<Action> one_forward_one_backward(uint32_t stage, uint32_t stages, int64_t micro_batches);
+/// A row for each rank, a cell for each action.
+std::string to_csv(const Schedule& schedule);
 
-/// Each stage has several chunks of layers: chunk c of stage s follows chunk c of the previous stage,
-/// and the first stage's follows the last stage's chunk c - 1. Micro-batches go through a chunk in
-/// groups of num_stages, which divides the bubble of one_forward_one_backward by `chunks` (Narayanan et al. 2021, "Efficient
-/// Large-Scale Language Model Training on GPU Clusters Using Megatron-LM"). Throws Error(kConfig) unless `micro_batches` is a
-/// multiple of `stages`.
-std::vector<Action> interleaved(uint32_t stage, uint32_t stages, uint32_t chunks, int64_t micro_batches);
-
-/// `name`: "1f1b", "gpipe" or "interleaved", which alone has more than one chunk.
-std::vector<Action> actions_of(const std::string& name, uint32_t stage, uint32_t stages, uint32_t chunks, int64_t micro_batches);
+/// Reads what to_csv() and PyTorch write: a row for each rank, in each cell an action or nothing.
+/// A rank has the parts that are in its row. PyTorch's cells for communication and sharding
+/// (SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, REDUCE_GRAD) are ignored, since sends follow
+/// from the actions, and "(0F4;7B1)OVERLAP_F_B" is read as its two actions, one after the other.
+/// `name`, for errors, is where the text is from. Throws Error(kConfig) with row and column for a
+/// cell of another form, for a part on two rows or on none, and for a row without actions. Whether
+/// the order works is for validate().
+Schedule from_csv(std::string_view text, const std::string& name);
+/// Reads such a file. Also throws Error(kNotFound) if there is none, and Error(kConfig) if it is too
+/// large for a schedule.
+Schedule read_csv(const std::string& path);
 
 }  // namespace gannet::pipeline

@@ -12,8 +12,10 @@
 #include <set>
 
 #include "base/format.h"
+#include "base/outcome.h"
 #include "base/text.h"
 #include "mesh/groups.h"
+#include "pipeline/chosen_schedule.h"
 #include "pipeline/layer_facts.h"
 
 namespace gannet::pipeline {
@@ -69,13 +71,14 @@ std::pair<std::string, std::string> method_of(const pipe::Options& options, cons
   return {"parameters", "the default partition method"};
 }
 
-// How the list of layers is divided: part p of the list is chunk p / stages of stage p % stages.
+// How the list of layers is divided into parts, and which stage has each part.
 struct Cut {
-  std::vector<size_t> bounds;  // [parts + 1]
+  std::vector<size_t> bounds;           // [parts + 1]
+  std::vector<uint32_t> stage_of_part;  // [parts]
   uint32_t stages = 1;
 
   uint32_t stage_of(size_t layer) const {
-    return static_cast<uint32_t>(std::upper_bound(bounds.begin(), bounds.end(), layer) - bounds.begin() - 1) % stages;
+    return stage_of_part[static_cast<size_t>(std::upper_bound(bounds.begin(), bounds.end(), layer) - bounds.begin() - 1)];
   }
   std::vector<size_t> layers_of(uint32_t stage) const {
     std::vector<size_t> layers;
@@ -185,29 +188,14 @@ void log_stages(const std::vector<Layer>& layers, const Cut& cut, const std::vec
   for (uint32_t stage = 0; stage < cut.stages; ++stage) {
     std::vector<std::string> ranks, chunks;
     for (const auto& group : by_stage) ranks.push_back(formatted("{}", mesh.has_pipe_stages() ? group[stage] : group[0]));
-    for (size_t part = stage; part + 1 < cut.bounds.size(); part += cut.stages)
-      chunks.push_back(formatted("{} layers, '{}' to '{}'", cut.bounds[part + 1] - cut.bounds[part],
-                                 layers[cut.bounds[part]].name(), layers[cut.bounds[part + 1] - 1].name()));
+    for (size_t part = 0; part < cut.stage_of_part.size(); ++part)
+      if (cut.stage_of_part[part] == stage)
+        chunks.push_back(formatted("{} layers, '{}' to '{}'", cut.bounds[part + 1] - cut.bounds[part],
+                                   layers[cut.bounds[part]].name(), layers[cut.bounds[part + 1] - 1].name()));
     table +=
         formatted("\n  stage {}: ranks {}; {}; {} parameters", stage, join(ranks, ", "), join(chunks, " and "), trained[stage]);
   }
   log_info(formatted("pipeline of {} stages:{}", cut.stages, table));
-}
-
-uint32_t chunks_wanted(const pipe::Options& options, const std::string& schedule, uint32_t stages) {
-  if (schedule == "interleaved") {
-    const uint32_t chunks = options.chunks.value_or(2);
-    if (chunks < 2)
-      throw Error(ErrorCode::kConfig,
-                  formatted("the schedule interleaved needs 2 chunks at least, and pipe::Options asks for {}", chunks),
-                  "leave chunks out, or choose the schedule 1f1b");
-    return stages == 1 ? 1 : chunks;
-  }
-  if (options.chunks.value_or(1) != 1)
-    throw Error(ErrorCode::kConfig,
-                formatted("pipe::Options asks for {} chunks, and the schedule {} has one", *options.chunks, schedule),
-                R"(write "gannet": {"pipeline": {"schedule": "interleaved"}} in the config)");
-  return 1;
 }
 
 }  // namespace
@@ -218,8 +206,20 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
                 "make a pipe::Module for each engine");
   const MeshGroups& mesh = *ranks.mesh;
   const uint32_t own_stage = mesh.pipe_stage();
-  Cut cut{module.options_.bounds, mesh.pipe_stages()};
-  const size_t parts = cut.stages * chunks_wanted(module.options_, ranks.settings().pipe_schedule, cut.stages);
+  std::shared_ptr<ChosenSchedule> schedule;
+  // A rank may lack the file of the schedule, and the program's may differ between ranks.
+  const auto hashes = results_of(ranks.world_group->gather_texts(outcome([&] {
+    const int64_t count = ranks.settings().accumulation_steps;
+    schedule = std::make_shared<ChosenSchedule>(ranks.settings().pipe_schedule, module.options_, mesh.pipe_stages(), count);
+    return formatted("{}", schedule->hash_of(count));
+  })));
+  const auto other = std::find_if(hashes.begin(), hashes.end(), [&](const std::string& hash) { return hash != hashes[0]; });
+  if (other != hashes.end())
+    throw Error(ErrorCode::kMismatch,
+                formatted("ranks 0 and {} have different schedules of the pipeline", other - hashes.begin()),
+                "give every rank the same file, or the same pipe::Options::schedule");
+  Cut cut{module.options_.bounds, schedule->stage_of(), mesh.pipe_stages()};
+  const size_t parts = cut.stage_of_part.size();
   if (!cut.bounds.empty()) {
     check_bounds(cut.bounds, module.layers_.size(), parts);
   } else {
@@ -265,13 +265,15 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
   }
   module.layers_ = layers;
   module.bounds_ = std::move(cut.bounds);
+  module.schedule_ = std::move(schedule);
 }
 
-Stage::Stage(pipe::ModuleImpl& module, const RankContext& ranks, uint32_t chunk)
+Stage::Stage(pipe::ModuleImpl& module, const RankContext& ranks, uint32_t part)
     : options_(module.options_),
+      stage_of_(module.schedule_->stage_of()),
       stages_(ranks.mesh->pipe_stages()),
-      part_(chunk * stages_ + ranks.mesh->pipe_stage()),
-      parts_(static_cast<uint32_t>(module.bounds_.size() - 1)),
+      part_(part),
+      parts_(static_cast<uint32_t>(stage_of_.size())),
       data_rank_(ranks.comm->rank()),
       first_layer_(module.bounds_[part_]),
       layers_(module.layers_.begin() + static_cast<std::ptrdiff_t>(first_layer_),
@@ -286,8 +288,9 @@ Stage::Stage(pipe::ModuleImpl& module, const RankContext& ranks, uint32_t chunk)
 
 std::vector<Stage> Stage::chunks_of(pipe::ModuleImpl& module, const RankContext& ranks) {
   std::vector<Stage> chunks;
-  const auto parts = static_cast<uint32_t>(module.bounds_.size() - 1);
-  for (uint32_t chunk = 0; chunk < parts / ranks.mesh->pipe_stages(); ++chunk) chunks.push_back(Stage(module, ranks, chunk));
+  const std::vector<uint32_t>& stage_of = module.schedule_->stage_of();
+  for (uint32_t part = 0; part < stage_of.size(); ++part)
+    if (stage_of[part] == ranks.mesh->pipe_stage()) chunks.push_back(Stage(module, ranks, part));
   module.layers_.clear();  // the functions of other stages' layers may hold memory
   return chunks;
 }

@@ -20,17 +20,18 @@ class Stage {
   /// Error(kConfig), kOrder or kArgument with the module unchanged.
   static void build(pipe::ModuleImpl& module, const RankContext& ranks);
 
-  /// This rank's chunks of layers, in the order of the layers: one, unless the schedule is
-  /// interleaved.
+  /// This rank's chunks of layers, in the order of the layers: one, or several, as the schedule
+  /// says.
   static std::vector<Stage> chunks_of(pipe::ModuleImpl& module, const RankContext& ranks);
   bool is_first() const { return part_ == 0; }          // whether it takes the inputs of the model
   bool is_last() const { return part_ + 1 == parts_; }  // whether it computes the loss
-  uint32_t index() const { return part_ % stages_; }    // of the stage
+  uint32_t index() const { return stage_of_[part_]; }   // of the stage
   uint32_t count() const { return stages_; }
   uint32_t part() const { return part_; }  // of the list of layers, from the first one on
   uint32_t parts() const { return parts_; }
-  uint32_t previous_stage() const { return (part_ + stages_ - 1) % stages_; }
-  uint32_t next_stage() const { return (part_ + 1) % stages_; }
+  /// The stages of the previous and of the next part: of a part that is not the first, and not the last.
+  uint32_t previous_stage() const { return stage_of_[part_ - 1]; }
+  uint32_t next_stage() const { return stage_of_[part_ + 1]; }
 
   /// Runs this chunk's layers. `micro_batch`: its number in the run; in an evaluation, in
   /// the call.
@@ -39,11 +40,12 @@ class Stage {
   at::Tensor loss(const Wire& outputs, const Wire& labels) const;
 
  private:
-  Stage(pipe::ModuleImpl& module, const RankContext& ranks, uint32_t chunk);
+  Stage(pipe::ModuleImpl& module, const RankContext& ranks, uint32_t part);
   std::vector<Layer> seeded(int64_t micro_batch) const;
 
   const pipe::Options& options_;
-  uint32_t stages_, part_, parts_;  // part: of the list of layers, chunk * stages + stage
+  std::vector<uint32_t> stage_of_;  // [parts]
+  uint32_t stages_, part_, parts_;
   uint32_t data_rank_;
   size_t first_layer_;
   std::vector<Layer> layers_;  // of this chunk

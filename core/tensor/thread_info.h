@@ -11,6 +11,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <type_traits>
@@ -39,6 +40,10 @@ constexpr Kind observer_kind() {
 /// variables are not visible.
 struct BackwardInfo : c10::DebugInfoBase, std::enable_shared_from_this<BackwardInfo> {
   std::atomic<void*> call{nullptr};  // the watch's call for this backward (control/watch.h); null: no other rank is involved
+  // The number of the backward that runs in two passes (grads/split_backward.h), in either pass; 0:
+  // an ordinary backward.
+  std::atomic<int64_t> split{0};
+  std::atomic<bool> is_input_pass{false};
 };
 
 /// The slot of the BackwardInfo that identifies the backward on this thread (Reducer::mark()).

@@ -1,12 +1,10 @@
-// How layers are divided among stages, and in which order a stage works. The expected numbers are
-// those of DeepSpeed 0.19.6 (partition_uniform, partition_balanced, TrainSchedule).
+// How layers are divided among stages. The expected numbers are those of DeepSpeed 0.19.6
+// (partition_uniform, partition_balanced).
 #include "pipeline/partition.h"
 
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "pipeline/schedule.h"
 
 namespace gannet::pipeline {
 namespace {
@@ -61,16 +59,6 @@ TEST(Partition, BoundsOfTheProgramAreChecked) {
   EXPECT_THAT(refused([] { check_bounds({0, 6}, 6, 2); }), HasSubstr("2 stages take 3 numbers"));
   EXPECT_THAT(refused([] { check_bounds({0, 2, 5}, 6, 2); }), HasSubstr("must lead from 0 to 6"));
   EXPECT_THAT(refused([] { check_bounds({0, 0, 6}, 6, 2); }), HasSubstr("stage 0 would be empty"));
-}
-
-TEST(Schedule, OneForwardOneBackwardIsDeepSpeedsTrainSchedule) {
-  EXPECT_EQ(to_text(one_forward_one_backward(0, 2, 3)), "F0 F1 B0 F2 B1 B2");
-  EXPECT_EQ(to_text(one_forward_one_backward(1, 2, 3)), "F0 B0 F1 B1 F2 B2");
-  EXPECT_EQ(to_text(one_forward_one_backward(0, 4, 2)), "F0 F1 B0 B1");
-  EXPECT_EQ(to_text(one_forward_one_backward(1, 4, 5)), "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4");
-  EXPECT_EQ(to_text(all_forward_all_backward(1, 4, 3)), "F0 F1 F2 B0 B1 B2");
-  EXPECT_EQ(to_text(interleaved(0, 2, 2, 2)), "F0.0 F1.0 F0.1 F1.1 B0.1 B1.1 B0.0 B1.0");
-  EXPECT_EQ(to_text(interleaved(1, 2, 2, 4)), "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
 }
 
 }  // namespace

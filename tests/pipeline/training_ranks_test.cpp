@@ -61,8 +61,15 @@ TEST(Pipeline, UntiedStagesHaveTheBitsOfOneRank) {
   for (const std::string dtype : {"fp32", "bf16"}) {
     const auto whole = figures_in(run("one" + dtype, 1, dtype, "1f1b", "0"));
     ASSERT_EQ(whole.size(), (dtype == "fp32" ? kPlacements.size() : 2) * static_cast<size_t>(untied_steps()) * 2);
-    for (const auto& [count, schedule, recompute] :
-         {std::tuple{2, "1f1b", "0"}, {4, "gpipe", "0"}, {3, "1f1b", "2"}, {2, "interleaved", "1"}, {4, "interleaved", "0"}}) {
+    for (const auto& [count, schedule, recompute] : {std::tuple{2, "1f1b", "0"},
+                                                     {4, "gpipe", "0"},
+                                                     {3, "1f1b", "2"},
+                                                     {2, "interleaved", "1"},
+                                                     {4, "interleaved", "0"},
+                                                     {2, "zb-h1", "0"},
+                                                     {2, "zb-v", "0"},
+                                                     {2, "dualpipe-v", "0"},
+                                                     {3, "interleaved-zb", "0"}}) {
       if (schedule == std::string("interleaved") && count == 4 && !ranks::is_full()) continue;  // 8 chunks of 11 layers
 
       if (dtype == "bf16" && count != 3 && !ranks::is_full()) continue;

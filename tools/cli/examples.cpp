@@ -42,6 +42,17 @@ Examples:
   gannet estimate --parameters 7B --ranks 8 --device-memory 80GiB --dtype bf16
 
 Exit code: 0, whether it fits or not; 2 when an argument or the config is not right.)"},
+    {"gannet pipeline show",
+     R"(The actions are F, B (a whole backward), I and W (the backwards of inputs and of weights), each written as part, kind and
+micro-batch: 2F0. Training itself runs 1f1b and gpipe. A CSV file may be one that PyTorch wrote.
+
+Examples:
+  gannet pipeline show --schedule zb-v --stages 4 --micro-batches 8
+  gannet pipeline show --schedule interleaved --stages 4 --micro-batches 8 --chunks 4 --times 1,1.2,0.8 --link 0.1
+  gannet pipeline show --schedule 1f1b --stages 4 --micro-batches 8 --svg > step.svg
+  gannet pipeline show --schedule mine.csv
+
+Exit code: 0, or 2 when the schedule or an option is not right.)"},
     {"gannet plugins list", R"(Examples:
   gannet plugins list -v
   GANNET_PLUGIN_PATH=build/lib gannet plugins list

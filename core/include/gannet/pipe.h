@@ -17,6 +17,7 @@
 #include <gannet/engine.h>
 #include <gannet/initialize.h>
 #include <gannet/layers.h>
+#include <gannet/pipe_schedule.h>
 #include <gannet/topology.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -34,6 +35,7 @@
 namespace gannet {
 
 namespace pipeline {
+class ChosenSchedule;
 class Driver;
 class Stage;
 }  // namespace pipeline
@@ -136,9 +138,11 @@ struct Options {
   /// The first layer of each stage, and the number of layers: {0, 3, 8}. Takes the place of
   /// partition_method. With several chunks, of each chunk in the order of the layers.
   std::vector<size_t> bounds = {};
-  /// The number of chunks of layers on each stage, with the config's
-  /// `gannet.pipeline.schedule: "interleaved"` alone; null: 2 with that schedule, 1 with others.
+  /// The number of chunks of layers on each stage, of the config's `gannet.pipeline.schedule`
+  /// "interleaved" or "interleaved-zb"; null: 2. Other schedules have 1, and zb-v and dualpipe-v 2.
   std::optional<uint32_t> chunks = {};
+  /// A schedule of the program, in place of the config's (gannet/pipe_schedule.h).
+  MakeSchedule schedule = {};
   /// Sets the random seed before each layer of each micro-batch, so that dropout does not depend on
   /// the number of stages: base_seed * (number of the micro-batch in the run + 1) + number of the
   /// layer + a constant times the rank along data.
@@ -184,6 +188,7 @@ class ModuleImpl : public torch::nn::Module {
   void train(bool on = true) override;  ///< also sets the mode of the whole model, which layers may ask
 
  private:
+  friend class pipeline::Driver;
   friend class pipeline::Stage;
   template <class Model>
   static std::vector<Layer> layers_of_model(Model& model) {
@@ -206,6 +211,7 @@ class ModuleImpl : public torch::nn::Module {
   std::vector<Layer> layers_;
   Options options_;
   std::vector<size_t> bounds_;
+  std::shared_ptr<pipeline::ChosenSchedule> schedule_;  // null: before initialize
 };
 
 class Module : public torch::nn::ModuleHolder<ModuleImpl> {

@@ -1,0 +1,84 @@
+#include "pipeline/chosen_schedule.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "pipeline/alive.h"
+#include "pipeline/built_in.h"
+#include "pipeline/instructions.h"
+#include "pipeline/validate.h"
+
+namespace gannet::pipeline {
+
+ChosenSchedule::ChosenSchedule(const std::string& configured, const pipe::Options& options, uint32_t stages,
+                               int64_t micro_batches)
+    : source_(formatted("gannet.pipeline.schedule: \"{}\"", printable(configured))), stages_(stages) {
+  if (options.schedule) {
+    source_ = "pipe::Options::schedule";
+    make_ = options.schedule;
+  } else if (configured.ends_with(".csv")) {
+    from_file_ = read_csv(configured);
+  } else {
+    // One stage waits for no other, and has nothing to gain from chunks or split backwards.
+    name_ = stages == 1 && configured != "gpipe" ? "data-parallel" : configured;
+    chunks_ = stages == 1 ? std::nullopt : options.chunks;
+  }
+  if (name_.empty() && options.chunks)
+    throw Error(ErrorCode::kConfig, formatted("pipe::Options asks for {} chunks, and {} has its own", *options.chunks, source_),
+                "leave chunks out");
+  stage_of_ = checked(micro_batches).schedule.rank_of;
+}
+
+Schedule ChosenSchedule::made(int64_t micro_batches) const {
+  if (from_file_) return *from_file_;
+  if (!make_) return built_in(name_, {stages_, micro_batches, chunks_});
+  Schedule schedule{{}, loop(stages_, 1)};
+  for (uint32_t stage = 0; stage < stages_; ++stage) {
+    const std::unique_ptr<pipe::PipeSchedule> one = make_(micro_batches, stages_, stage);
+    if (!one)
+      throw Error(ErrorCode::kConfig, formatted("it returned null for stage {}", stage), "return a schedule for each stage");
+    if (one->stage() != stage || one->num_stages() != stages_ || one->num_micro_batches() != micro_batches)
+      throw Error(ErrorCode::kConfig,
+                  formatted("it returned the schedule of stage {} of {} with {} micro-batches, and was asked for stage {} of {} "
+                            "with {}",
+                            one->stage(), one->num_stages(), one->num_micro_batches(), stage, stages_, micro_batches),
+                  "pass the arguments to the constructor of PipeSchedule, in their order");
+    schedule.actions.push_back(actions_of(*one));
+  }
+  return schedule;
+}
+
+const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
+  if (const auto known = checked_.find(micro_batches); known != checked_.end()) return known->second;
+  try {
+    Schedule schedule = made(micro_batches);
+    if (schedule.ranks() != stages_)
+      throw Error(ErrorCode::kConfig, formatted("it has {} rows, and the pipeline has {} stages", schedule.ranks(), stages_),
+                  "write a row for each stage");
+    validate(schedule);
+    if (schedule.micro_batches() != micro_batches)
+      throw Error(ErrorCode::kConfig,
+                  formatted("it is of {} micro-batches, and a step has {}", schedule.micro_batches(), micro_batches),
+                  "set gradient_accumulation_steps to that number, or write one for this number");
+    if (!has_backwards(schedule))
+      throw Error(ErrorCode::kConfig, "it has forwards alone", "write the backwards too, to train by it");
+    if (!stage_of_.empty() && schedule.rank_of != stage_of_)
+      throw Error(ErrorCode::kConfig, formatted("it divides the layers in another way at {} micro-batches", micro_batches),
+                  "have the same parts on each stage, whatever the number of micro-batches");
+    const uint64_t hash = std::hash<std::string>()(to_csv(schedule));
+    return checked_.emplace(micro_batches, Checked{std::move(schedule), hash}).first->second;
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kConfig, formatted("{}: {}", source_, error.message()), error.next_step());
+  }
+}
+
+const Schedule& ChosenSchedule::of(int64_t micro_batches) { return checked(micro_batches).schedule; }
+uint64_t ChosenSchedule::hash_of(int64_t micro_batches) { return checked(micro_batches).hash; }
+
+}  // namespace gannet::pipeline

@@ -188,7 +188,7 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
         formatted("'{}' got its gradient in the pass that computes the gradients of a stage's inputs alone: a function's "
                   "backward runs a backward of its own",
                   ranges_[place.range].parameters[place.parameter].name),
-        "leave use_reentrant out of checkpoint(), or choose a schedule without split backwards: gpipe, 1f1b or interleaved");
+        "choose a schedule with whole backwards: gpipe, 1f1b or interleaved");
   const std::lock_guard lock(mutex_);
   Bucket& bucket = buckets_[place.bucket];
   place.has_come = true;

@@ -26,7 +26,9 @@ RANK_BODY(evaluates_in_stages) {
   run.train(0, 1);
   const auto world = gannet::init_distributed();
   expect(run.engine->num_stages() == 2 && run.engine->stage_id() == world->rank() / 2, "stages come first");
-  expect(run.engine->is_first_stage() == (world->rank() < 2) && run.engine->is_last_stage() == (world->rank() >= 2), "its place");
+  const bool is_v = variable("SCHEDULE") == "zb-v";  // the first stage has the first and the last layers
+  expect(run.engine->is_first_stage() == (world->rank() < 2) && run.engine->is_last_stage() == (world->rank() < 2) == is_v,
+         "its place");
   expect(run.engine->topology().get_dim("pipe") == 2 && run.engine->topology().get_dim("data") == 2, "the topology");
   const pipe::EvalResult result = run.engine->eval_batch(run.source(9), {.return_logits = true});
   expect(result.loss.has_value() && result.logits.size() == (run.engine->is_last_stage() ? 4u : 0u), "what each stage gets");
@@ -37,14 +39,90 @@ RANK_BODY(evaluates_in_stages) {
 }
 TEST(PipelineCalls, EveryStageGetsTheMeanLossOfAnEvaluation) {
   const TemporaryFolder folder;
-  const auto outcomes = run_ranks("evaluates_in_stages", 4, {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}}});
-  expect_all_succeed(outcomes);
   std::vector<double> losses;
-  for (const auto& outcome : outcomes) {
-    const auto figures = figures_in({outcome});
-    losses.push_back(figures[outcome.output == outcomes[0].output ? 2 : 0]);
+  for (const char* schedule : {"1f1b", "zb-v"}) {
+    const auto outcomes = run_ranks("evaluates_in_stages", 4,
+                                    {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}, {"SCHEDULE", schedule}}});
+    expect_all_succeed(outcomes);
+    for (const auto& outcome : outcomes) {
+      const auto figures = figures_in({outcome});
+      losses.push_back(figures[outcome.output == outcomes[0].output ? 2 : 0]);
+    }
   }
   for (const double loss : losses) EXPECT_EQ(loss, losses[0]);
+}
+
+// Stage 0 runs its forwards ahead; the order of 1f1b, written by the program.
+struct OneAhead : pipe::PipeSchedule {
+  using PipeSchedule::PipeSchedule;
+  std::vector<std::vector<pipe::Instruction>> steps() const override {
+    std::vector<std::vector<pipe::Instruction>> steps;
+    const auto forward = [&](int64_t i) {
+      steps.push_back({is_first_stage() ? pipe::LoadMicroBatch(i) : pipe::RecvActivation(i), pipe::ForwardPass(i)});
+      if (!is_last_stage()) steps.back().push_back(pipe::SendActivation(i));
+    };
+    const auto backward = [&](int64_t i) {
+      steps.emplace_back();
+      if (!is_last_stage()) steps.back().push_back(pipe::RecvGrad(i));
+      steps.back().push_back(pipe::BackwardPass(i));
+      if (!is_first_stage()) steps.back().push_back(pipe::SendGrad(i));
+    };
+    if (!is_last_stage()) forward(0);
+    for (int64_t i = 0; i < num_micro_batches(); ++i) {
+      if (is_last_stage()) forward(i);
+      if (!is_last_stage() && i + 1 < num_micro_batches()) forward(i + 1);
+      backward(i);
+    }
+    return steps;
+  }
+};
+
+// The parts of a file are where it says: here stage 1 has the first part and the last, and stage 0
+// the two between.
+constexpr const char* kCsv =
+    "1F0,2F0,1F1,2F1,2B0,1I0,1F2,2F2,2B1,1W0,1B1,1F3,2F3,2B2,1B2,2B3,1B3\n"
+    "0F0,0F1,3F0,3I0,0F2,3F1,3B1,3W0,0B0,0F3,3F2,0B1,3B2,3F3,3B3,0B2,0B3\n";
+
+RANK_BODY(trains_by_other_schedules) {
+  const std::string folder = variable("FOLDER"), path = folder + "/mine.csv";
+  const auto rank = gannet::init_distributed()->rank();
+  if (rank == 0) std::ofstream(path) << kCsv;
+  gannet::init_distributed()->barrier();
+  const auto trained = [&](const std::string& configured, const pipe::MakeSchedule& make) {
+    Dict config = pipe_config("1");
+    config["gannet"] = Dict{{"pipeline", Dict{{"schedule", configured}}}};
+    const auto net = std::make_shared<PipeNetImpl>(PipeNetImpl::How{});
+    const auto engine = gannet::initialize(pipe::Module(net, {.num_stages = stages_wanted(),
+                                                              .loss_fn = next_word_loss,
+                                                              .partition_method = "uniform",
+                                                              .schedule = make,
+                                                              .seed_layers = true}),
+                                           {.config = config})
+                            .engine;
+    auto source = [number = int64_t{0}]() mutable { return std::optional(words_of(number++, 0, 1)); };
+    double loss = 0;
+    for (int step = 0; step < 3; ++step) loss = engine->train_batch(source);
+    if (configured.ends_with("csv"))
+      expect(engine->is_first_stage() == (rank == 1) && engine->is_last_stage() == (rank == 1),
+             "the parts are where the file says");
+    return loss;
+  };
+  const double expected = trained("1f1b", {});
+  expect(trained("1f1b", pipe::schedule<OneAhead>()) == expected, "a schedule of the program");
+  expect(trained(path, {}) == expected, "a file");
+  contains(message_of([&] { trained(rank == 0 ? path : folder + "/other.csv", {}); }),
+           "other.csv' is no file of a schedule that can be read");
+  contains(message_of([&] {
+             trained("1f1b", [&](int64_t micro_batches, int64_t stages, int64_t stage) -> std::unique_ptr<pipe::PipeSchedule> {
+               if (rank == 1) throw Error(gannet::ErrorCode::kArgument, "not on this rank", "");
+               return std::make_unique<OneAhead>(micro_batches, stages, stage);
+             });
+           }),
+           "not on this rank");
+}
+TEST(PipelineCalls, FilesAndProgramsGiveSchedules) {
+  const TemporaryFolder folder;
+  expect_all_succeed(run_ranks("trains_by_other_schedules", 2, {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}}}));
 }
 
 RANK_BODY(reports_in_stages) {

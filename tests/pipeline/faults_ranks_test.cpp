@@ -16,11 +16,13 @@ using namespace gannet::test;
 using ranks::run_ranks;
 using testing::HasSubstr;
 
-// FAULT of the rank VICTIM in the second step: "forward", "backward" (killed there), "send" (killed
-// between its forward and the next), "stop", "throw".
+// FAULT of the rank VICTIM in the second step: "forward", "inputs", "weights" (killed there: in a
+// whole backward or in one of its passes), "stop", "throw".
 RANK_BODY(a_stage_fails) {
   gannet::Dict config = pipe_config("1");
-  config["gannet"] = gannet::Dict{{"deadline_seconds", 5}};
+  gannet::Dict section{{"deadline_seconds", 5}};
+  if (!variable("SCHEDULE").empty()) section["pipeline"] = gannet::Dict{{"schedule", variable("SCHEDULE")}};
+  config["gannet"] = section;
   PipeRun run(config, {.net = {.blocks = 3}});
   const std::string folder = variable("FOLDER") + "/saved", fault = variable("FAULT");
   if (fault == "load") {
@@ -33,13 +35,17 @@ RANK_BODY(a_stage_fails) {
   if (std::to_string(gannet::init_distributed()->rank()) == variable("VICTIM")) {
     auto calls = std::make_shared<int>(0);
     for (const auto& block : run.net->blocks)
-      block->on_call = [calls, fault] {
-        if (++*calls < 2 || fault == "backward") return;
+      block->on_call = [calls, fault](const at::Tensor& x) {
+        if (++*calls < 2 || fault == "weights") return;
+        if (fault == "inputs") {
+          x.register_hook([](const at::Tensor&) { raise(SIGKILL); });
+          return;
+        }
         if (fault == "stop") raise(SIGSTOP);
         if (fault == "throw") throw std::runtime_error("a layer fails");
         raise(SIGKILL);
       };
-    if (fault == "backward")
+    if (fault == "weights")
       for (const at::Tensor& parameter : run.engine->module()->parameters())
         parameter.register_hook([](const at::Tensor&) { raise(SIGKILL); });
   }
@@ -56,11 +62,13 @@ struct Fault {
   const char* fault;
   uint32_t victim;
   const char* expected;
+  const char* schedule = "1f1b";
 };
 
 void play(const Fault& fault) {
   const TemporaryFolder folder;
-  const std::map<std::string, std::string> environment = {{"PIPE", "3"}, {"FOLDER", folder.string()}};
+  const std::map<std::string, std::string> environment = {
+      {"PIPE", "3"}, {"FOLDER", folder.string()}, {"SCHEDULE", fault.schedule}};
   ranks::Options options{.environment = environment, .limit = std::chrono::seconds(90)};
   options.environment.insert({{"FAULT", fault.fault}, {"VICTIM", std::to_string(fault.victim)}});
   if (fault.fault == std::string("stop")) options.stuck = {fault.victim};
@@ -81,7 +89,16 @@ void play(const Fault& fault) {
 
 TEST(PipelineFaults, AKilledStageIsNamedByTheOthers) {
   play({"forward", 1, "rank 1"});
-  play({"backward", 2, "rank 2"});
+  play({"weights", 2, "rank 2"});
+  play({"inputs", 1, "rank 1", "zb-h1"});
+  if (!ranks::is_full()) return;
+  for (const uint32_t victim : {0u, 1u, 2u})
+    for (const char* schedule : {"gpipe", "zb-h1", "zb-v"})
+      for (const char* fault : {"forward", "inputs", "weights"}) {
+        if (victim == 0 && fault == std::string("inputs")) continue;  // its layers' inputs may need no gradient
+        SCOPED_TRACE(std::string(schedule) + " " + fault + " " + std::to_string(victim));
+        play({fault, victim, victim == 0 ? "rank 0" : victim == 1 ? "rank 1" : "rank 2", schedule});
+      }
 }
 TEST(PipelineFaults, AnExceptionInALayerEndsTheStepOfEveryStage) { play({"throw", 1, "a layer fails"}); }
 TEST(PipelineFaults, AStoppedStageIsNamedWithinTheDeadline) { play({"stop", 1, "rank 1"}); }

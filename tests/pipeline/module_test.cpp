@@ -194,7 +194,7 @@ TEST(PipeModule, AnExceptionInALayerEndsTheStepUntilALoad) {
   engine->train_batch(endless());
   engine->save_checkpoint(folder);
   int calls = 0;
-  net->blocks[1]->on_call = [&] {
+  net->blocks[1]->on_call = [&](const at::Tensor&) {
     if (++calls == 2) throw std::runtime_error("a layer fails");
   };
   EXPECT_THROW(engine->train_batch(endless()), std::runtime_error);

@@ -22,12 +22,12 @@ struct PipeBlockImpl : torch::nn::Module {
   }
   // `keep` is a mask that every block passes on: a tensor that is neither floating nor trained.
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& keep) {
-    if (on_call) on_call();
+    if (on_call) on_call(x);
     const at::Tensor changed = torch::dropout(down(torch::gelu(up(norm(x)))), dropout, is_training());
     return {x + changed * keep.unsqueeze(-1).to(x.dtype()), keep};
   }
   double dropout;
-  std::function<void()> on_call;
+  std::function<void(const at::Tensor&)> on_call;
   torch::nn::LayerNorm norm{nullptr};
   torch::nn::Linear up{nullptr}, down{nullptr};
 };

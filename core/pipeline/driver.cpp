@@ -216,7 +216,7 @@ std::vector<MicroBatches::Root> Driver::roots_of(const Place& place) {
   std::vector<MicroBatches::Root> roots;
   if (chunk.is_last()) {
     roots.push_back({one.outputs[0], one.loss_gradient});
-  } else if (std::find(one.output_has_gradient.begin(), one.output_has_gradient.end(), true) != one.output_has_gradient.end()) {
+  } else {
     std::vector<bool> unused;
     const Wire gradients = chunk.next_stage() == chunk.index()
                                ? std::exchange(one.from_next, {})
@@ -228,9 +228,14 @@ std::vector<MicroBatches::Root> Driver::roots_of(const Place& place) {
   return roots;
 }
 
-// `gradients`: of the inputs.
-void Driver::pass_gradients_on(const Place& place, Wire gradients) {
+// `computed`: the gradients of the inputs that need one; none where the backward did not reach them.
+void Driver::pass_gradients_on(const Place& place, Wire computed) {
   const Stage& chunk = chunks_[place.chunk];
+  const std::vector<bool>& needs_gradient = place.here().input_needs_gradient;
+  Wire gradients(needs_gradient.size());
+  size_t next = 0;
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (needs_gradient[i] && next < computed.size()) gradients[i] = std::move(computed[next++]);
   if (chunk.previous_stage() == chunk.index())
     place.of_chunk(place.chunk - 1).from_next = std::move(gradients);
   else
@@ -240,16 +245,7 @@ void Driver::pass_gradients_on(const Place& place, Wire gradients) {
 void Driver::backward(MicroBatches& batch, const Place& place, bool is_last) {
   InFlight& one = place.here();
   batch.backward(place.micro_batch, roots_of(place), is_last);
-  if (one.inputs) {
-    Wire gradients(one.input_needs_gradient.size());
-    size_t next = 0;  // the node has slots only for inputs that need gradients
-    for (size_t i = 0; i < gradients.size(); ++i)
-      if (one.input_needs_gradient[i]) {
-        if (next < one.inputs->of_inputs.size()) gradients[i] = one.inputs->of_inputs[next];
-        ++next;
-      }
-    pass_gradients_on(place, std::move(gradients));
-  }
+  if (!chunks_[place.chunk].is_first()) pass_gradients_on(place, one.inputs ? std::move(one.inputs->of_inputs) : Wire());
 }
 
 void Driver::input_pass(MicroBatches& batch, const Place& place) {
@@ -257,13 +253,22 @@ void Driver::input_pass(MicroBatches& batch, const Place& place) {
   std::vector<torch::autograd::Edge> edges;
   for (const bool needs_gradient : one.input_needs_gradient)
     if (needs_gradient) edges.emplace_back(one.inputs, static_cast<uint32_t>(edges.size()));
-  std::vector<at::Tensor> computed = batch.input_pass(place.micro_batch, roots_of(place), edges, one.split);
-  if (!one.inputs) return;
-  Wire gradients(one.input_needs_gradient.size());
-  size_t next = 0;
-  for (size_t i = 0; i < gradients.size(); ++i)
-    if (one.input_needs_gradient[i]) gradients[i] = std::move(computed[next++]);
-  pass_gradients_on(place, std::move(gradients));
+  Wire computed = batch.input_pass(place.micro_batch, roots_of(place), edges, one.split);
+  if (!chunks_[place.chunk].is_first()) pass_gradients_on(place, std::move(computed));
+}
+
+void Driver::expect_messages(const std::vector<Action>& actions) {
+  if (!forward_lane_) return;
+  std::map<uint32_t, int64_t> activations, gradients;  // by the stage that sends them
+  for (const Action& action : actions) {
+    const Stage& chunk = chunks_[chunk_of(action.part)];
+    if (action.kind == Action::kForward && !chunk.is_first()) ++activations[chunk.previous_stage()];
+    if ((action.kind == Action::kBackward || action.kind == Action::kInput) && !chunk.is_last()) ++gradients[chunk.next_stage()];
+  }
+  activations.erase(first_chunk().index());  // within this stage there are no messages
+  gradients.erase(first_chunk().index());
+  forward_lane_->expect(activations);
+  backward_lane_->expect(gradients);
 }
 
 double Driver::mean_over_ranks(double sum, int64_t count) {
@@ -301,6 +306,8 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
                                                          control::Watch::Call::kAtOnce);
   const int64_t count = batch.count();
   std::vector<pipe::MicroBatch> drawn = draw(source, count, "train_batch", /*trains=*/true);
+  const std::vector<Action>& actions = schedule_->of(count).actions[first_chunk().index()];
+  expect_messages(actions);
   StepState in_flight(chunks_.size());
   for (auto& one : in_flight) one.resize(static_cast<size_t>(count));
   for (size_t i = 0; i < drawn.size(); ++i) {
@@ -311,7 +318,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   first_micro_batch_ = engine_.micro_steps();
   int64_t ended = 0;  // micro-batches of all chunks whose parameters have their gradients
   const int64_t chunks = std::ssize(chunks_);
-  for (const Action& action : schedule_->of(count).actions[first_chunk().index()]) {
+  for (const Action& action : actions) {
     const Place place{in_flight, chunk_of(action.part), action.micro_batch};
     if (action.kind == Action::kForward) {
       forward(batch, place);
@@ -344,6 +351,10 @@ pipe::EvalResult Driver::evaluate(const pipe::Source& source, const pipe::EvalOp
   const at::NoGradGuard no_grad;
   pipe::EvalResult result;
   double sum = 0;
+  std::vector<Action> forwards;
+  for (const Stage& chunk : chunks_)
+    for (int64_t i = 0; i < count; ++i) forwards.push_back({Action::kForward, chunk.part(), i});
+  expect_messages(forwards);
   std::vector<Wire> from_previous(static_cast<size_t>(count));  // where the previous part is on this stage
   for (const Stage& chunk : chunks_)
     for (int64_t i = 0; i < count; ++i) {

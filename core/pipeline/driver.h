@@ -51,7 +51,8 @@ class Driver {
   void backward(MicroBatches& batch, const Place& place, bool is_last);
   void input_pass(MicroBatches& batch, const Place& place);
   std::vector<MicroBatches::Root> roots_of(const Place& place);
-  void pass_gradients_on(const Place& place, Wire gradients);
+  void pass_gradients_on(const Place& place, Wire computed);
+  void expect_messages(const std::vector<Action>& actions);
   size_t chunk_of(uint32_t part) const;
   double mean_over_ranks(double sum, int64_t count);
 

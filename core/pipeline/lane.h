@@ -4,18 +4,27 @@
 // device's Comm.
 //
 //   Lane forward(ranks, "forward");                    // every stage makes it
+//   forward.expect({{stage - 1, 8}});                  // the messages until finish(), by stage
 //   forward.send(stage + 1, number, activations);      // returns at once; holds the memory until it was sent
 //   Wire wire = forward.receive(stage - 1, number);    // a number that both stages give the message
+//   forward.finish();
 //
 // There is a lane for each direction, so that a blocked send cannot delay messages in the other one.
+//
+// The receive of the next message is posted before it is wanted, so that it arrives while this stage
+// computes. (Besides, Gloo's event thread polls for as long as a message has no receive.) The sizes
+// are then not known yet: on a CPU, both sides expect those of the last two messages if these were
+// equal. A message that turns out to be another one follows one of the expected size, which is dropped.
 #pragma once
 
 #include <gannet/wire.h>
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device_comm.h"
@@ -28,6 +37,8 @@ class Lane {
  public:
   Lane(const RankContext& ranks, const std::string& name);
 
+  /// How many messages each stage sends until finish(). receive() takes them all.
+  void expect(const std::map<uint32_t, int64_t>& messages_from);
   /// Undefined tensors pass as such.
   void send(uint32_t stage, int64_t number, const Wire& tensors);
   /// Waits for the next message from a stage, which must have this number. `requires_grad`
@@ -40,14 +51,44 @@ class Lane {
   struct Sent {
     std::vector<int64_t> header;
     Work header_work;
-    DeviceWork tensors_work;
-    bool is_over() const { return header_work.is_over() && tensors_work.is_over(); }
+    DeviceWork dropped_work, tensors_work;
+    bool is_over() const { return header_work.is_over() && dropped_work.is_over() && tensors_work.is_over(); }
+    void wait() {
+      header_work.wait();
+      dropped_work.wait();
+      tensors_work.wait();
+    }
   };
+  using Layout = std::vector<int64_t>;  // flags, dtype and sizes of a message's tensors, as in its header
+  // The layouts of the messages between two stages, as both of them know them.
+  struct Past {
+    Layout last, before;
+    bool predicts() const { return !last.empty() && last == before; }
+    void add(Layout layout) {
+      before = std::move(last);
+      last = std::move(layout);
+    }
+  };
+  struct Incoming {
+    int64_t left = 0;  // messages until finish()
+    Past past;
+    std::vector<int64_t> header;  // of the next message
+    Wire predicted;
+    Work header_work;  // null: none is left
+    DeviceWork predicted_work;
+  };
+  void post_next(uint32_t stage, Incoming& from);
+  bool predicts(const Past& past) const { return ranks_.device.is_cpu() && past.predicts(); }
+  std::vector<DeviceComm::SentTensor> to_send(uint32_t stage, const Wire& tensors) const;
+  DeviceWork start_receive(uint32_t stage, const Wire& tensors);
+
   const RankContext& ranks_;
   HostGroup host_;
   CommGroup group_;
   DeviceComm device_;
   std::deque<std::unique_ptr<Sent>> in_flight_;
+  std::map<uint32_t, Past> past_sent_;    // by stage
+  std::map<uint32_t, Incoming> incoming_;  // by stage
 };
 
 }  // namespace gannet::pipeline

@@ -49,7 +49,7 @@ Messages::~Messages() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  for (auto& [route, waiter] : waiters_) waiter.changed.notify_one();
   for (auto& [route, waiter] : waiters_) waiter.thread.join();
 }
 
@@ -66,6 +66,7 @@ std::unique_ptr<Work> Messages::watch(std::vector<Message> messages, const std::
       Waiter& waiter = waiters_[message.route];
       waiter.in_flight.emplace_back(message.transfer.get(), batch);
       batch->transfers.push_back(std::move(message.transfer));
+      waiter.changed.notify_one();
       if (waiter.thread.joinable()) continue;
       const gannet::sdk::BlockSignals blocked;
       waiter.thread = std::thread([this, &waiter] {
@@ -74,7 +75,6 @@ std::unique_ptr<Work> Messages::watch(std::vector<Message> messages, const std::
       });
     }
   }
-  changed_.notify_all();
 
   class BatchWork : public Work {
    public:
@@ -102,7 +102,7 @@ void Messages::abort() {
   aborted_ = true;
   for (auto& [route, waiter] : waiters_)
     for (auto& [transfer, batch] : waiter.in_flight) transfer->abort();
-  changed_.wait(lock, [this] {
+  drained_.wait(lock, [this] {
     return std::all_of(waiters_.begin(), waiters_.end(), [](const auto& one) { return one.second.in_flight.empty(); });
   });
 }
@@ -110,7 +110,7 @@ void Messages::abort() {
 void Messages::serve(Waiter& waiter) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || !waiter.in_flight.empty(); });
+    waiter.changed.wait(lock, [&] { return stop_ || !waiter.in_flight.empty(); });
     if (waiter.in_flight.empty()) return;
     const auto [transfer, batch] = waiter.in_flight.front();
     lock.unlock();
@@ -136,7 +136,7 @@ void Messages::serve(Waiter& waiter) {
       lock.lock();
     }
     waiter.in_flight.pop_front();
-    changed_.notify_all();
+    if (aborted_) drained_.notify_all();
   }
 }
 

@@ -60,13 +60,14 @@ class Messages {
   struct Batch;
   struct Waiter {                                                        // one for each route
     std::deque<std::pair<Transfer*, std::shared_ptr<Batch>>> in_flight;  // the thread waits for the first one. Guarded by mutex_
+    std::condition_variable changed;                                     // only this thread is to wake up
     std::thread thread;
   };
   void serve(Waiter& waiter);
   void finish(Batch& batch);
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable drained_;  // a waiter of an aborted group has a transfer less
   std::map<Route, Waiter> waiters_;
   bool stop_ = false, aborted_ = false;
 };

@@ -1,0 +1,130 @@
+// Pipeline schedules by the clock: layers that sleep for each forward, input pass and weight pass,
+// trained by the pipeline's engine. Sleeping layers need no core, so that a small machine shows what
+// the order alone costs.
+//
+//   gannet run --num_procs 4 build/bench/schedule_clock [--unit-ms 40] [--micro-batches 8] [--steps 5]
+//
+// Prints for each schedule the shortest step in units, that of the simulator, and the most
+// activations that each rank kept, counted in the run. A rank's layers take one unit for each pass,
+// whatever the number of its parts. The loss is a sum and the update that of a few elements: both
+// are in the time.
+#include <ATen/ops/ones.h>
+#include <gannet/gannet.h>
+#include <gannet/pipe.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/format.h"
+#include "pipeline/built_in.h"
+#include "pipeline/simulate.h"
+
+namespace {
+
+double unit_ms = 40;
+double alive = 0, most_alive = 0;  // micro-batches of which this rank keeps activations
+
+void sleep_for(double units) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(units * unit_ms)); }
+
+// The identity times a weight, with passes that take `share` units.
+struct Sleeps : torch::autograd::Function<Sleeps> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double share) {
+    sleep_for(share);
+    alive += share;
+    most_alive = std::max(most_alive, alive);
+    context->save_for_backward({x, weight});
+    context->saved_data["share"] = share;
+    return x * weight;
+  }
+  static std::vector<at::Tensor> backward(torch::autograd::AutogradContext* context, const std::vector<at::Tensor>& gradients) {
+    const auto saved = context->get_saved_variables();
+    const double share = context->saved_data["share"].toDouble();
+    std::vector<at::Tensor> computed(3);
+    if (context->needs_input_grad(0)) {
+      sleep_for(share);
+      computed[0] = gradients[0] * saved[1];
+    }
+    if (context->needs_input_grad(1)) {
+      // The inputs of the model need no gradient: the first layer works as long as the others all the same.
+      sleep_for(saved[0].requires_grad() ? share : 2 * share);
+      alive -= share;
+      computed[1] = gradients[0] * saved[0];
+    }
+    return computed;
+  }
+};
+
+struct SleepingImpl : torch::nn::Module {
+  explicit SleepingImpl(double share) : share(share) { weight = register_parameter("weight", at::ones({4})); }
+  at::Tensor forward(const at::Tensor& x) { return Sleeps::apply(x, weight, share); }
+  double share;
+  at::Tensor weight;
+};
+
+void run(const std::string& name, uint32_t stages, int64_t micro_batches, int steps) {
+  namespace pipeline = gannet::pipeline;
+  const pipeline::Schedule schedule = pipeline::built_in(name, {stages, micro_batches, {}});
+  const size_t chunks = schedule.parts() / stages;
+  std::vector<gannet::Layer> layers;
+  std::vector<size_t> bounds{0};
+  for (size_t part = 0; part < schedule.parts(); ++part) {
+    layers.push_back(gannet::layer_of("layer" + std::to_string(part), std::make_shared<SleepingImpl>(1.0 / static_cast<double>(chunks))));
+    bounds.push_back(part + 1);
+  }
+  gannet::Dict config{{"train_micro_batch_size_per_gpu", 1},
+                      {"gradient_accumulation_steps", micro_batches},
+                      {"optimizer", gannet::Dict{{"type", "SGD"}, {"params", gannet::Dict{{"lr", 1e-6}}}}},
+                      {"steps_per_print", 1000000},
+                      {"gannet", gannet::Dict{{"pipeline", gannet::Dict{{"schedule", name}}}}}};
+  const auto engine = gannet::initialize(gannet::pipe::Module(layers, {.num_stages = stages,
+                                                                       .loss_fn = [](const at::Tensor& x) { return x.sum(); },
+                                                                       .bounds = bounds}),
+                                         {.config = config})
+                          .engine;
+  const auto world = gannet::init_distributed();
+  double best = 1e9;
+  alive = most_alive = 0;
+  for (int step = 0; step < steps; ++step) {
+    world->barrier();
+    const auto start = std::chrono::steady_clock::now();
+    engine->train_batch([] { return gannet::pipe::MicroBatch{{at::ones({4})}, {}}; });
+    best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() / unit_ms);
+  }
+  pipeline::Times times = even_times(schedule, {});
+  times.of_part[0].weight += times.of_part[0].input;  // the first part computes no gradient of its inputs
+  times.of_part[0].input = 0;
+  const pipeline::Simulated simulated = simulate(schedule, times);
+  for (uint32_t rank = 0; rank < stages; ++rank) {
+    world->barrier();
+    if (world->rank() != rank) continue;
+    if (rank == 0)
+      std::printf("%-15s %6.2f measured, %5.2f simulated, %+5.1f%%; most alive (measured/simulated):", name.c_str(), best, simulated.total,
+                  100 * (best / simulated.total - 1));
+    std::printf(" %.1f/%.1f", most_alive, simulated.peaks[rank]);
+    if (rank + 1 == stages) std::printf("\n");
+    std::fflush(stdout);
+  }
+  world->barrier();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int64_t micro_batches = 8;
+  int steps = 5;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--unit-ms") == 0) unit_ms = std::stod(argv[i + 1]);
+    if (std::strcmp(argv[i], "--micro-batches") == 0) micro_batches = std::stoll(argv[i + 1]);
+    if (std::strcmp(argv[i], "--steps") == 0) steps = std::stoi(argv[i + 1]);
+  }
+  const auto world = gannet::init_distributed();
+  if (world->rank() == 0) std::printf("%u ranks, %ld micro-batches, unit %.0f ms, shortest of %d steps\n", world->size(), micro_batches, unit_ms, steps);
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v", "dualpipe-v"})
+    run(name, world->size(), micro_batches, steps);
+}

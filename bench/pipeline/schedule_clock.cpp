@@ -34,7 +34,8 @@ void sleep_for(double units) { std::this_thread::sleep_for(std::chrono::duration
 
 // The identity times a weight, with passes that take `share` units.
 struct Sleeps : torch::autograd::Function<Sleeps> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double share) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            double share) {
     sleep_for(share);
     alive += share;
     most_alive = std::max(most_alive, alive);
@@ -74,7 +75,8 @@ void run(const std::string& name, uint32_t stages, int64_t micro_batches, int st
   std::vector<gannet::Layer> layers;
   std::vector<size_t> bounds{0};
   for (size_t part = 0; part < schedule.parts(); ++part) {
-    layers.push_back(gannet::layer_of("layer" + std::to_string(part), std::make_shared<SleepingImpl>(1.0 / static_cast<double>(chunks))));
+    layers.push_back(
+        gannet::layer_of("layer" + std::to_string(part), std::make_shared<SleepingImpl>(1.0 / static_cast<double>(chunks))));
     bounds.push_back(part + 1);
   }
   gannet::Dict config{{"train_micro_batch_size_per_gpu", 1},
@@ -82,11 +84,12 @@ void run(const std::string& name, uint32_t stages, int64_t micro_batches, int st
                       {"optimizer", gannet::Dict{{"type", "SGD"}, {"params", gannet::Dict{{"lr", 1e-6}}}}},
                       {"steps_per_print", 1000000},
                       {"gannet", gannet::Dict{{"pipeline", gannet::Dict{{"schedule", name}}}}}};
-  const auto engine = gannet::initialize(gannet::pipe::Module(layers, {.num_stages = stages,
-                                                                       .loss_fn = [](const at::Tensor& x) { return x.sum(); },
-                                                                       .bounds = bounds}),
-                                         {.config = config})
-                          .engine;
+  const auto engine =
+      gannet::initialize(
+          gannet::pipe::Module(layers,
+                               {.num_stages = stages, .loss_fn = [](const at::Tensor& x) { return x.sum(); }, .bounds = bounds}),
+          {.config = config})
+          .engine;
   const auto world = gannet::init_distributed();
   double best = 1e9;
   alive = most_alive = 0;
@@ -104,8 +107,8 @@ void run(const std::string& name, uint32_t stages, int64_t micro_batches, int st
     world->barrier();
     if (world->rank() != rank) continue;
     if (rank == 0)
-      std::printf("%-15s %6.2f measured, %5.2f simulated, %+5.1f%%; most alive (measured/simulated):", name.c_str(), best, simulated.total,
-                  100 * (best / simulated.total - 1));
+      std::printf("%-15s %6.2f measured, %5.2f simulated, %+5.1f%%; most alive (measured/simulated):", name.c_str(), best,
+                  simulated.total, 100 * (best / simulated.total - 1));
     std::printf(" %.1f/%.1f", most_alive, simulated.peaks[rank]);
     if (rank + 1 == stages) std::printf("\n");
     std::fflush(stdout);
@@ -124,7 +127,9 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--steps") == 0) steps = std::stoi(argv[i + 1]);
   }
   const auto world = gannet::init_distributed();
-  if (world->rank() == 0) std::printf("%u ranks, %ld micro-batches, unit %.0f ms, shortest of %d steps\n", world->size(), micro_batches, unit_ms, steps);
+  if (world->rank() == 0)
+    std::printf("%u ranks, %ld micro-batches, unit %.0f ms, shortest of %d steps\n", world->size(), micro_batches, unit_ms,
+                steps);
   for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v", "dualpipe-v"})
     run(name, world->size(), micro_batches, steps);
 }

@@ -107,8 +107,10 @@ constexpr Key kRows[] = {
         "ranks, of those along data, that share the experts out; null: 1"),
     {"gannet/pipeline", kSection, "{}", kActive, "", "how a pipeline works (docs/pipeline.md)"},
     row("gannet/pipeline/schedule", member<&Settings::pipe_schedule>, kChoice, "\"1f1b\"",
-        "1f1b|gpipe|interleaved|zb-h1|interleaved-zb|zb-v|dualpipe-v|data-parallel|*.csv",
-        "order of forwards and backwards (docs/pipeline.md), or a file with one: the later names wait less for other stages"),
+        "1f1b|gpipe|interleaved|zb-h1|interleaved-zb|zb-v|dualpipe-v|data-parallel|auto|*.csv",
+        "order of forwards and backwards (docs/pipeline.md), a file with one, or auto: the shortest for the times of this run"),
+    row("gannet/pipeline/memory_limit", member<&Settings::pipe_memory_limit>, kNumber, "null", ">0",
+        "with the schedule auto, the most activations that a stage keeps; a micro-batch through its layers counts 1"),
     row("gannet/leftover_micro_batches", member<&Settings::leftover_micro_batches>, kChoice, "\"carry\"", "carry|drop|step",
         "micro-batches at an epoch's end that fill no step: kept for the next epoch, dropped, or a step of their own"),
     // There is no range, since any integer may be a seed.

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -118,8 +119,8 @@ void MicroBatches::forward(int64_t micro_batch, const std::function<void()>& bod
 
 torch::autograd::Edge MicroBatches::edge_of(const at::Tensor& output) { return torch::autograd::impl::gradient_edge(output); }
 
-// `pass` is a backward, or one of its two passes.
-void MicroBatches::run(int64_t micro_batch, const std::function<void()>& pass) {
+// `pass` is a backward, or one of its two passes, which has a name of its own in the trace.
+void MicroBatches::run(int64_t micro_batch, const char* name, const std::function<void()>& pass) {
   EngineBase::Impl& impl = engine_.impl();
   {
     const OwnCall own(impl);
@@ -128,7 +129,9 @@ void MicroBatches::run(int64_t micro_batch, const std::function<void()>& pass) {
   if (impl.trace) impl.trace->at(step_ + 1, micro_batch);
   try {
     Timers::Scope timed(impl.timers, TimedPhase::kBackward);
+    const auto began = std::chrono::steady_clock::now();
     pass();
+    if (name && impl.trace && impl.trace->is_on()) impl.trace->span(name, began, std::chrono::steady_clock::now());
   } catch (...) {
     impl.restart_step();
     rethrow_of_operators(impl, *impl.module, "backward");
@@ -137,19 +140,20 @@ void MicroBatches::run(int64_t micro_batch, const std::function<void()>& pass) {
 
 void MicroBatches::backward(int64_t micro_batch, const std::vector<Root>& roots, bool is_last) {
   auto [edges, gradients] = parts_of(roots);
-  run(micro_batch, [&] { run_backward(engine_.impl(), edges, std::move(gradients), pass_of(engine_.impl(), is_last)); });
+  run(micro_batch, nullptr, [&] { run_backward(engine_.impl(), edges, std::move(gradients), pass_of(engine_.impl(), is_last)); });
 }
 
 std::vector<at::Tensor> MicroBatches::input_pass(int64_t micro_batch, const std::vector<Root>& roots,
                                                  const std::vector<torch::autograd::Edge>& inputs, SplitBackward& split) {
   const auto [edges, gradients] = parts_of(roots);
   std::vector<at::Tensor> of_inputs;
-  run(micro_batch, [&] { of_inputs = run_input_pass(engine_.impl(), edges, gradients, inputs, split); });
+  run(micro_batch, "backward of inputs", [&] { of_inputs = run_input_pass(engine_.impl(), edges, gradients, inputs, split); });
   return of_inputs;
 }
 
 void MicroBatches::weight_pass(int64_t micro_batch, SplitBackward split, bool is_last) {
-  run(micro_batch, [&] { run_weight_pass(engine_.impl(), std::move(split), pass_of(engine_.impl(), is_last)); });
+  run(micro_batch, "backward of weights",
+      [&] { run_weight_pass(engine_.impl(), std::move(split), pass_of(engine_.impl(), is_last)); });
 }
 
 StepResult MicroBatches::end_micro_batch() {

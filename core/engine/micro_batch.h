@@ -88,7 +88,7 @@ class MicroBatches {
   void abandon() noexcept;
 
  private:
-  void run(int64_t micro_batch, const std::function<void()>& pass);
+  void run(int64_t micro_batch, const char* name, const std::function<void()>& pass);
 
   EngineBase& engine_;
   const int exceptions_;

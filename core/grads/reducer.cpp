@@ -183,12 +183,11 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
   at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) return;
   if (current_.inputs_alone)
-    throw Error(
-        ErrorCode::kUnsupported,
-        formatted("'{}' got its gradient in the pass that computes the gradients of a stage's inputs alone: a function's "
-                  "backward runs a backward of its own",
-                  ranges_[place.range].parameters[place.parameter].name),
-        "choose a schedule with whole backwards: gpipe, 1f1b or interleaved");
+    throw Error(ErrorCode::kUnsupported,
+                formatted("'{}' got its gradient in the pass that computes the gradients of a stage's inputs alone: a function's "
+                          "backward runs a backward of its own",
+                          ranges_[place.range].parameters[place.parameter].name),
+                "choose a schedule with whole backwards: gpipe, 1f1b or interleaved");
   const std::lock_guard lock(mutex_);
   Bucket& bucket = buckets_[place.bucket];
   place.has_come = true;

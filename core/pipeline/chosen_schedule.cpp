@@ -16,26 +16,56 @@
 
 namespace gannet::pipeline {
 
-ChosenSchedule::ChosenSchedule(const std::string& configured, const pipe::Options& options, uint32_t stages,
-                               int64_t micro_batches)
-    : source_(formatted("gannet.pipeline.schedule: \"{}\"", printable(configured))), stages_(stages) {
+ChosenSchedule::ChosenSchedule(const Configured& config, const pipe::Options& options, uint32_t stages, int64_t micro_batches)
+    : source_(formatted("gannet.pipeline.schedule: \"{}\"", printable(config.schedule))),
+      memory_limit_(config.memory_limit),
+      stages_(stages) {
+  const std::string& configured = config.schedule;
   if (options.schedule) {
     source_ = "pipe::Options::schedule";
     make_ = options.schedule;
   } else if (configured.ends_with(".csv")) {
     from_file_ = read_csv(configured);
+  } else if (configured == "auto" && stages > 1) {
+    is_auto_ = true;
   } else {
     // One stage waits for no other, and has nothing to gain from chunks or split backwards.
     name_ = stages == 1 && configured != "gpipe" ? "data-parallel" : configured;
     chunks_ = stages == 1 ? std::nullopt : options.chunks;
   }
+  if (memory_limit_ && !is_auto_ && configured != "auto")
+    throw Error(ErrorCode::kConfig, formatted("gannet.pipeline.memory_limit is set, and {} keeps what its order needs", source_),
+                "set gannet.pipeline.schedule to \"auto\", or leave the limit out");
   if (name_.empty() && options.chunks)
     throw Error(ErrorCode::kConfig, formatted("pipe::Options asks for {} chunks, and {} has its own", *options.chunks, source_),
                 "leave chunks out");
   stage_of_ = checked(micro_batches).schedule.rank_of;
 }
 
-Schedule ChosenSchedule::made(int64_t micro_batches) const {
+// Before anything is measured, all passes of a stage are taken as equally long. The stages of the
+// parts are chosen with the first schedule, since layers do not move later.
+Found ChosenSchedule::searched(int64_t micro_batches) const {
+  if (stage_of_.empty()) return search({.stages = stages_, .micro_batches = micro_batches, .memory = memory_limit_});
+  const Schedule parts{std::vector<std::vector<Action>>(stages_), stage_of_};
+  return search_order(stage_of_, micro_batches, times_ ? *times_ : even_times(parts, {}), memory_limit_);
+}
+
+std::string ChosenSchedule::set_times(Times times, int64_t micro_batches) {
+  times_ = std::move(times);
+  checked_.clear();
+  const Found found = searched(micro_batches);
+  std::string text = formatted("pipeline schedule, chosen for the measured times: {}, {:.1f} ms a step, idle share {:.1f}%\n",
+                               found.name, 1e3 * found.simulated.total, 100 * found.simulated.idle_share);
+  for (size_t part = 0; part < times_->of_part.size(); ++part) {
+    const PassTimes& one = times_->of_part[part];
+    text += formatted("  part {} on stage {}: forward {:.2f} ms, backward of inputs {:.2f} ms, of weights {:.2f} ms\n", part,
+                      stage_of_[part], 1e3 * one.forward, 1e3 * one.input, 1e3 * one.weight);
+  }
+  return text + to_csv(found.schedule);
+}
+
+Schedule ChosenSchedule::made(int64_t micro_batches) {
+  if (is_auto_) return searched(micro_batches).schedule;
   if (from_file_) return *from_file_;
   if (!make_) return built_in(name_, {stages_, micro_batches, chunks_});
   Schedule schedule{{}, loop(stages_, 1)};

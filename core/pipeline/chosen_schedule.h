@@ -1,4 +1,5 @@
-// The schedule that a pipeline trains by: a built-in one by name, a CSV file, or one of the program.
+// The schedule that a pipeline trains by: a built-in one by name, a CSV file, one of the program, or
+// the shortest one for this run's times ("auto").
 #pragma once
 
 #include <gannet/pipe.h>
@@ -10,25 +11,36 @@
 #include <vector>
 
 #include "pipeline/schedule.h"
+#include "pipeline/search.h"
+#include "pipeline/simulate.h"
 
 namespace gannet::pipeline {
 
 class ChosenSchedule {
  public:
-  /// `configured`: gannet.pipeline.schedule. `micro_batches`: of a step, at the start. Throws
-  /// Error(kConfig) for a schedule that is wrong (validate.h) or cannot be of this size, and
-  /// Error(kNotFound) without the file.
-  ChosenSchedule(const std::string& configured, const pipe::Options& options, uint32_t stages, int64_t micro_batches);
+  struct Configured {
+    std::string schedule;                     // gannet.pipeline.schedule
+    std::optional<double> memory_limit = {};  // gannet.pipeline.memory_limit
+  };
+  /// `micro_batches`: of a step, at the start. Throws Error(kConfig) for a schedule that is wrong
+  /// (validate.h) or cannot be of this size, and Error(kNotFound) without the file.
+  ChosenSchedule(const Configured& configured, const pipe::Options& options, uint32_t stages, int64_t micro_batches);
 
   /// The stage of each part of the list of layers.
   const std::vector<uint32_t>& stage_of() const { return stage_of_; }
   /// The schedule of a step of this many micro-batches. Throws Error(kConfig) if there is none.
   const Schedule& of(int64_t micro_batches);
+  /// Whether it waits for the times of a step. Until then "auto" takes passes of equal length.
+  bool wants_times() const { return is_auto_ && !times_; }
+  /// From now on "auto" searches with these times. The parts stay where they are. Returns a sentence
+  /// with the choice for `micro_batches`.
+  std::string set_times(Times times, int64_t micro_batches);
   /// Of the actions: ranks compare it.
   uint64_t hash_of(int64_t micro_batches);
 
  private:
-  Schedule made(int64_t micro_batches) const;
+  Schedule made(int64_t micro_batches);
+  Found searched(int64_t micro_batches) const;
   struct Checked {
     Schedule schedule;
     uint64_t hash;
@@ -39,6 +51,9 @@ class ChosenSchedule {
   std::string name_;    // of a built-in one; "": another kind
   std::optional<Schedule> from_file_;
   pipe::MakeSchedule make_;  // of the program
+  bool is_auto_ = false;
+  std::optional<double> memory_limit_;
+  std::optional<Times> times_;  // that were measured
   std::optional<uint32_t> chunks_;
   uint32_t stages_;
   std::vector<uint32_t> stage_of_;

@@ -2,11 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
+#include <gannet/log.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -178,10 +180,12 @@ void Driver::forward(MicroBatches& batch, const Place& place) {
     }
   }
   Wire outputs;
-  batch.forward(place.micro_batch, [&] {
-    outputs = chunk.run(inputs, first_micro_batch_ + place.micro_batch);
-    inputs.clear();
-    if (chunk.is_last()) outputs = {chunk.loss(outputs, one.drawn.labels)};
+  measured(&PassTimes::forward, place.chunk, [&] {
+    batch.forward(place.micro_batch, [&] {
+      outputs = chunk.run(inputs, first_micro_batch_ + place.micro_batch);
+      inputs.clear();
+      if (chunk.is_last()) outputs = {chunk.loss(outputs, one.drawn.labels)};
+    });
   });
   for (const at::Tensor& output : outputs) {
     const bool has_gradient = output.defined() && output.requires_grad();
@@ -244,7 +248,8 @@ void Driver::pass_gradients_on(const Place& place, Wire computed) {
 
 void Driver::backward(MicroBatches& batch, const Place& place, bool is_last) {
   InFlight& one = place.here();
-  batch.backward(place.micro_batch, roots_of(place), is_last);
+  const std::vector<MicroBatches::Root> roots = roots_of(place);
+  measured(&PassTimes::input, place.chunk, [&] { batch.backward(place.micro_batch, roots, is_last); });
   if (!chunks_[place.chunk].is_first()) pass_gradients_on(place, one.inputs ? std::move(one.inputs->of_inputs) : Wire());
 }
 
@@ -253,8 +258,44 @@ void Driver::input_pass(MicroBatches& batch, const Place& place) {
   std::vector<torch::autograd::Edge> edges;
   for (const bool needs_gradient : one.input_needs_gradient)
     if (needs_gradient) edges.emplace_back(one.inputs, static_cast<uint32_t>(edges.size()));
-  Wire computed = batch.input_pass(place.micro_batch, roots_of(place), edges, one.split);
+  const std::vector<MicroBatches::Root> roots = roots_of(place);
+  Wire computed;
+  measured(&PassTimes::input, place.chunk, [&] { computed = batch.input_pass(place.micro_batch, roots, edges, one.split); });
   if (!chunks_[place.chunk].is_first()) pass_gradients_on(place, std::move(computed));
+}
+
+// Adds the seconds that a pass takes, without what the stage waits for.
+template <class Pass>
+void Driver::measured(double PassTimes::* of, size_t chunk, const Pass& pass) {
+  if (!is_measuring_) return pass();
+  const auto wait = [&] {
+    if (!ranks_.computes_on_host()) ranks_.accelerator->synchronize(ranks_.device_index());
+  };
+  wait();
+  const auto start = std::chrono::steady_clock::now();
+  pass();
+  wait();
+  time_sums_[chunk].*of += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Gives the schedule the times of the batch that was measured: of each part, those of its slowest rank.
+void Driver::choose_schedule(int64_t count) {
+  const size_t parts = schedule_->stage_of().size();
+  std::vector<double> seconds(3 * parts);
+  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    PassTimes mean = time_sums_[chunk];
+    if (mean.weight == 0) mean.input = mean.weight = mean.input / 2;  // whole backwards: their shares are not known
+    double* const at = &seconds[3 * chunks_[chunk].part()];
+    at[0] = mean.forward / static_cast<double>(count);
+    at[1] = mean.input / static_cast<double>(count);
+    at[2] = mean.weight / static_cast<double>(count);
+  }
+  ranks_.world_group->all_reduce(seconds.data(), seconds.size(), GANNET_MAX);
+  Times times;
+  for (size_t part = 0; part < parts; ++part)
+    times.of_part.push_back({seconds[3 * part], seconds[3 * part + 1], seconds[3 * part + 2]});
+  const std::string choice = schedule_->set_times(std::move(times), count);
+  if (ranks_.is_first()) log_info(choice);
 }
 
 void Driver::expect_messages(const std::vector<Action>& actions) {
@@ -306,7 +347,10 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
                                                          control::Watch::Call::kAtOnce);
   const int64_t count = batch.count();
   std::vector<pipe::MicroBatch> drawn = draw(source, count, "train_batch", /*trains=*/true);
-  const std::vector<Action>& actions = schedule_->of(count).actions[first_chunk().index()];
+  // The first batch of a run also allocates and compiles, so that its times are not those of others.
+  is_measuring_ = schedule_->wants_times() && has_trained_;
+  time_sums_.assign(chunks_.size(), {0, 0, 0});
+  const std::vector<Action> actions = schedule_->of(count).actions[first_chunk().index()];
   expect_messages(actions);
   StepState in_flight(chunks_.size());
   for (auto& one : in_flight) one.resize(static_cast<size_t>(count));
@@ -329,7 +373,8 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
       if (action.kind == Action::kBackward)
         backward(batch, place, is_last);
       else
-        batch.weight_pass(action.micro_batch, std::move(place.here().split), is_last);
+        measured(&PassTimes::weight, place.chunk,
+                 [&] { batch.weight_pass(action.micro_batch, std::move(place.here().split), is_last); });
       place.here() = {};
       if (ended % chunks == 0) batch.end_micro_batch();
     }
@@ -338,6 +383,8 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
     forward_lane_->finish();
     backward_lane_->finish();
   }
+  if (is_measuring_) choose_schedule(count);
+  has_trained_ = true;
   return mean_over_ranks(loss_sum_.defined() ? loss_sum_.item<double>() : 0, count);
 }
 

@@ -52,6 +52,9 @@ class Driver {
   void input_pass(MicroBatches& batch, const Place& place);
   std::vector<MicroBatches::Root> roots_of(const Place& place);
   void pass_gradients_on(const Place& place, Wire computed);
+  template <class Pass>
+  void measured(double PassTimes::* of, size_t chunk, const Pass& pass);
+  void choose_schedule(int64_t count);
   void expect_messages(const std::vector<Action>& actions);
   size_t chunk_of(uint32_t part) const;
   double mean_over_ranks(double sum, int64_t count);
@@ -62,6 +65,9 @@ class Driver {
   const std::vector<Stage> chunks_;                   // in the order of the layers
   std::optional<Lane> forward_lane_, backward_lane_;  // null: one stage
   int64_t first_micro_batch_ = 0;                     // the number of the current batch's first micro-batch in the run
+  bool has_trained_ = false;                          // a batch, in this run
+  bool is_measuring_ = false;                         // the current batch, for a schedule that wants the times of its passes
+  std::vector<PassTimes> time_sums_;                  // [chunks] seconds of the measured batch; B counts as `input`
   at::Tensor loss_sum_;                               // of the current batch, fp64 on the loss's device; undefined: no loss yet
 };
 

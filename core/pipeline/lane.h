@@ -87,7 +87,7 @@ class Lane {
   CommGroup group_;
   DeviceComm device_;
   std::deque<std::unique_ptr<Sent>> in_flight_;
-  std::map<uint32_t, Past> past_sent_;    // by stage
+  std::map<uint32_t, Past> past_sent_;     // by stage
   std::map<uint32_t, Incoming> incoming_;  // by stage
 };
 

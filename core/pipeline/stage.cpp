@@ -210,7 +210,9 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
   // A rank may lack the file of the schedule, and the program's may differ between ranks.
   const auto hashes = results_of(ranks.world_group->gather_texts(outcome([&] {
     const int64_t count = ranks.settings().accumulation_steps;
-    schedule = std::make_shared<ChosenSchedule>(ranks.settings().pipe_schedule, module.options_, mesh.pipe_stages(), count);
+    schedule = std::make_shared<ChosenSchedule>(
+        ChosenSchedule::Configured{ranks.settings().pipe_schedule, ranks.settings().pipe_memory_limit}, module.options_,
+        mesh.pipe_stages(), count);
     return formatted("{}", schedule->hash_of(count));
   })));
   const auto other = std::find_if(hashes.begin(), hashes.end(), [&](const std::string& hash) { return hash != hashes[0]; });

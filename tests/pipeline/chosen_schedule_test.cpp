@@ -37,7 +37,7 @@ std::string refusal_of(const std::function<void()>& body) {
 }
 
 std::string refusal_of(const std::string& configured, uint32_t stages, int64_t micro_batches, const pipe::Options& options = {}) {
-  return refusal_of([&] { ChosenSchedule(configured, options, stages, micro_batches); });
+  return refusal_of([&] { ChosenSchedule({configured}, options, stages, micro_batches); });
 }
 
 // DeepSpeed's TrainSchedule with its instructions and buffers.
@@ -77,24 +77,24 @@ struct TrainSchedule : pipe::PipeSchedule {
 TEST(ChosenSchedule, DeepSpeedsInstructionsAreOneForwardOneBackward) {
   for (uint32_t stages = 2; stages <= 5; ++stages)
     for (int64_t m = 1; m <= 9; ++m) {
-      ChosenSchedule chosen("gpipe", {.schedule = pipe::schedule<TrainSchedule>()}, stages, m);
+      ChosenSchedule chosen({"gpipe"}, {.schedule = pipe::schedule<TrainSchedule>()}, stages, m);
       EXPECT_EQ(to_csv(chosen.of(m)), to_csv(built_in("1f1b", {stages, m, {}}))) << stages << " stages, " << m;
     }
 }
 
 TEST(ChosenSchedule, ANameOrAFileOfTheConfigIsChecked) {
-  ChosenSchedule by_name("zb-v", {}, 2, 4);
+  ChosenSchedule by_name({"zb-v"}, {}, 2, 4);
   EXPECT_EQ(by_name.of(4), built_in("zb-v", {2, 4, {}}));
   EXPECT_EQ(by_name.of(6), built_in("zb-v", {2, 6, {}}));
   EXPECT_NE(by_name.hash_of(4), by_name.hash_of(6));
   EXPECT_EQ(by_name.stage_of(), v_shape(2));
-  EXPECT_EQ(ChosenSchedule("interleaved", {.chunks = 3}, 2, 4).stage_of().size(), 6u);
-  EXPECT_EQ(to_csv(ChosenSchedule("zb-h1", {.chunks = 2}, 1, 2).of(2)), "0F0,0B0,0F1,0B1\n")
+  EXPECT_EQ(ChosenSchedule({"interleaved"}, {.chunks = 3}, 2, 4).stage_of().size(), 6u);
+  EXPECT_EQ(to_csv(ChosenSchedule({"zb-h1"}, {.chunks = 2}, 1, 2).of(2)), "0F0,0B0,0F1,0B1\n")
       << "one stage has nothing to wait for";
 
   const std::string path = testing::TempDir() + "/mine.csv";
   std::ofstream(path) << to_csv(built_in("gpipe", {2, 3, {}}));
-  EXPECT_EQ(ChosenSchedule(path, {}, 2, 3).of(3), built_in("gpipe", {2, 3, {}}));
+  EXPECT_EQ(ChosenSchedule({path}, {}, 2, 3).of(3), built_in("gpipe", {2, 3, {}}));
   EXPECT_THAT(refusal_of(path, 2, 4), HasSubstr("mine.csv\": it is of 3 micro-batches, and a step has 4"));
   EXPECT_THAT(refusal_of(path, 3, 3), HasSubstr("it has 2 rows, and the pipeline has 3 stages"));
   EXPECT_THAT(refusal_of(path, 2, 3, {.chunks = 2}), HasSubstr("pipe::Options asks for 2 chunks, and"));
@@ -105,11 +105,29 @@ TEST(ChosenSchedule, ANameOrAFileOfTheConfigIsChecked) {
   EXPECT_THAT(refusal_of("interleaved", 4, 9), HasSubstr("\"interleaved\": schedule interleaved: 9 micro-batches"));
   EXPECT_THAT(refusal_of("dualpipe-v", 4, 7), HasSubstr("4 stages need 8 micro-batches at least"));
   try {
-    ChosenSchedule("/nowhere/mine.csv", {}, 2, 2);
+    ChosenSchedule({"/nowhere/mine.csv"}, {}, 2, 2);
     ADD_FAILURE() << "no file";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kNotFound);
   }
+}
+
+TEST(ChosenSchedule, AutoSearchesAgainWithTheTimesOfTheRun) {
+  ChosenSchedule chosen({"auto", 4}, {}, 4, 8);
+  EXPECT_TRUE(chosen.wants_times());
+  const Schedule first = chosen.of(8);
+  const Schedule parts{std::vector<std::vector<Action>>(4), chosen.stage_of()};
+  const Times times = even_times(parts, {0.1, 0.3, 0.05});
+  EXPECT_THAT(chosen.set_times(times, 8), HasSubstr("part 0 on stage 0: forward"));
+  EXPECT_FALSE(chosen.wants_times());
+  EXPECT_EQ(chosen.of(8).rank_of, first.rank_of) << "layers do not move";
+  EXPECT_LE(simulate(chosen.of(8), times).total, simulate(first, times).total);
+  for (const double peak : simulate(chosen.of(8), times).peaks) EXPECT_LE(peak, 4);
+  EXPECT_FALSE(ChosenSchedule({"auto"}, {}, 1, 8).wants_times());
+  EXPECT_THAT(refusal_of([] { ChosenSchedule({"1f1b", 4}, {}, 2, 4); }),
+              HasSubstr("memory_limit is set, and gannet.pipeline.schedule: \"1f1b\""));
+  EXPECT_THAT(refusal_of([] { ChosenSchedule({"auto", 0.2}, {}, 2, 4); }),
+              HasSubstr("no schedule keeps at most 0.2 activations"));
 }
 
 // Stage 1 of 2 with these instructions, and num_pipe_buffers() 2.

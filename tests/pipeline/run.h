@@ -12,9 +12,12 @@ namespace gannet::test {
 
 inline uint32_t stages_wanted() { return variable("PIPE").empty() ? 1 : static_cast<uint32_t>(std::stoul(variable("PIPE"))); }
 
+// Of a step. 4 stages need 8 for every schedule.
+inline int64_t micro_batches_wanted() { return variable("MICRO_BATCHES").empty() ? 4 : std::stoll(variable("MICRO_BATCHES")); }
+
 // `zero`: the stage of ZeRO, and with what is offloaded: "2", "2cpu", "3nvme".
 inline Dict pipe_config(const std::string& zero = "0", double clipping = 0, const std::string& dtype = "fp32") {
-  Dict config = config_with({{"gradient_accumulation_steps", 4}, {"gradient_clipping", clipping}});
+  Dict config = config_with({{"gradient_accumulation_steps", micro_batches_wanted()}, {"gradient_clipping", clipping}});
   config["train_micro_batch_size_per_gpu"] = 1;
   config["optimizer"] = Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}, {"eps", 1e-6}}}};
   const int64_t stage = zero[0] - '0';
@@ -53,7 +56,7 @@ struct PipeRun {
   }
   // Steps [first, first + count), with a line of figures for each, from the first rank.
   void train(int64_t first, int64_t count) {
-    const pipe::Source data = source(4 * first);
+    const pipe::Source data = source(micro_batches_wanted() * first);
     for (int64_t step = 0; step < count; ++step) {
       const double loss = engine->train_batch(data);
       ranks::expect(engine->was_step_applied(), "the step is applied");

@@ -7,12 +7,14 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/format.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "pipeline/built_in.h"
 #include "pipeline/draw.h"
+#include "pipeline/search.h"
 #include "pipeline/simulate.h"
 #include "pipeline/validate.h"
 
@@ -24,6 +26,7 @@ struct ShowArguments {
   std::optional<uint32_t> stages, chunks;
   std::optional<int64_t> micro_batches;
   double link = 0;
+  std::optional<double> memory;
   bool as_csv = false, as_svg = false;
 };
 
@@ -82,16 +85,33 @@ pipeline::Schedule schedule_of(const ShowArguments& arguments) {
   return pipeline::built_in(arguments.schedule, {stages, *arguments.micro_batches, arguments.chunks});
 }
 
+// The schedule, and a line about where it comes from if it was searched.
+std::pair<pipeline::Schedule, std::string> chosen(const ShowArguments& arguments, const pipeline::PassTimes& times) {
+  if (arguments.schedule != "auto") {
+    if (arguments.memory)
+      throw Error(ErrorCode::kArgument,
+                  formatted("--memory is for the schedule auto, and the schedule is {}", printable(arguments.schedule)),
+                  "leave it out, or search with --schedule auto");
+    return {schedule_of(arguments), ""};
+  }
+  if (!arguments.stages || !arguments.micro_batches || arguments.chunks)
+    throw Error(ErrorCode::kArgument, "schedule auto needs --stages and --micro-batches, and takes no --chunks",
+                "give the number of stages and of micro-batches, as --stages 4 --micro-batches 8");
+  pipeline::Found found =
+      pipeline::search({*arguments.stages, *arguments.micro_batches, times, arguments.link, arguments.memory});
+  return {std::move(found.schedule), formatted("schedule: {}\n", found.name)};
+}
+
 void show_step(const ShowArguments& arguments) {
-  const pipeline::Schedule schedule = schedule_of(arguments);
   const pipeline::PassTimes times = times_of(arguments.times);
+  const auto [schedule, origin] = chosen(arguments, times);
   const pipeline::Simulated step = simulate(schedule, even_times(schedule, times, arguments.link));
   if (arguments.as_csv)
     std::cout << to_csv(schedule);
   else if (arguments.as_svg)
     std::cout << draw_svg(schedule, step);
   else
-    std::cout << draw_text(schedule, step) << '\n' << summary_text(step);
+    std::cout << draw_text(schedule, step) << '\n' << origin << summary_text(step);
 }
 
 }  // namespace
@@ -104,7 +124,8 @@ void add_pipeline(CLI::App& app) {
       "show", "Draw a simulated step of a pipeline schedule, with its length, idle time and live activations on each rank.");
   command
       ->add_option("--schedule", arguments->schedule,
-                   formatted("{}, or a CSV file with a row for each rank", join(pipeline::built_in_names(), ", ")))
+                   formatted("{}, auto (the shortest for the given times), or a CSV file with a row for each rank",
+                             join(pipeline::built_in_names(), ", ")))
       ->type_name("FILE")
       ->required();
   command->add_option("--stages", arguments->stages, "ranks along the pipeline")->check(CLI::Range(1, 1 << 16));
@@ -122,6 +143,10 @@ void add_pipeline(CLI::App& app) {
   command->add_option("--link", arguments->link, "time of a message from one rank to another")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
+  command
+      ->add_option("--memory", arguments->memory,
+                   "the most activations that a rank keeps, for auto; a micro-batch through all its parts counts 1")
+      ->check(CLI::Range(0.0, 1e9));
   auto* csv =
       command->add_flag("--csv", arguments->as_csv, "print the actions as CSV, a row for each rank, as PyTorch reads them");
   command->add_flag("--svg", arguments->as_svg, "print the picture as SVG")->excludes(csv);

@@ -1,0 +1,286 @@
+#include "pipeline/search.h"
+
+#include <gannet/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <optional>
+
+#include "base/check.h"
+#include "base/format.h"
+#include "base/text.h"
+#include "pipeline/built_in.h"
+
+namespace gannet::pipeline {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// How a rank chooses its next action.
+struct Habit {
+  int64_t most_alive = 1;   // (part, micro-batch) pairs
+  bool splits = true;       // I and W, else B
+  bool alternates = false;  // after a backward, a forward comes first
+  double patience = 0;      // a weight pass begins if nothing is known to come within this share of it
+};
+
+// Makes an order by simulation: ranks take what is ready when they are free.
+class Maker {
+ public:
+  Maker(const std::vector<uint32_t>& rank_of, int64_t micro_batches, const Times& times, const Habit& habit)
+      : rank_of_(rank_of),
+        micro_batches_(micro_batches),
+        times_(times),
+        habit_(habit),
+        ranks_(1 + *std::max_element(rank_of.begin(), rank_of.end())),
+        parts_(rank_of.size()) {
+    for (uint32_t part = 0; part < rank_of.size(); ++part) {
+      ranks_[rank_of[part]].parts.push_back(part);
+      parts_[part].forward_end.reserve(static_cast<size_t>(micro_batches));
+      parts_[part].input_end.reserve(static_cast<size_t>(micro_batches));
+    }
+  }
+
+  /// Null if ranks with this habit come to wait for each other.
+  std::optional<Schedule> run() {
+    for (;;) {
+      // Who decides first decides next: what the others do later cannot change what it sees.
+      Rank* first = nullptr;
+      double at = kNever;
+      for (Rank& rank : ranks_)
+        if (const double decides = is_done(rank) ? kNever : decides_at(rank); decides < at) {
+          at = decides;
+          first = &rank;
+        }
+      if (!first) break;
+      first->free_at = at;
+      if (!act(*first)) first->free_at = next_arrival(*first);
+    }
+    for (const Rank& rank : ranks_)
+      if (!is_done(rank)) return std::nullopt;
+    Schedule schedule{{}, rank_of_};
+    for (Rank& rank : ranks_) schedule.actions.push_back(std::move(rank.actions));
+    return schedule;
+  }
+
+ private:
+  struct Rank {
+    std::vector<uint32_t> parts;
+    std::vector<Action> actions;
+    std::deque<Action> weights;  // that wait
+    double free_at = 0;
+    int64_t alive = 0, ended = 0;
+    bool was_backward = false;
+  };
+  struct Part {
+    std::vector<double> forward_end, input_end;  // [micro-batches so far]
+  };
+
+  bool is_done(const Rank& rank) const { return rank.ended == micro_batches_ * std::ssize(rank.parts); }
+
+  // When the next forward of a part can begin; kNever: it is not known yet, or there is none.
+  double forward_at(uint32_t part) const {
+    const size_t next = parts_[part].forward_end.size();
+    if (next == static_cast<size_t>(micro_batches_)) return kNever;
+    if (part == 0) return 0;
+    const auto& before = parts_[part - 1].forward_end;
+    return next < before.size() ? before[next] + link(part - 1, part) : kNever;
+  }
+  double backward_at(uint32_t part) const {
+    const size_t next = parts_[part].input_end.size();
+    if (next >= parts_[part].forward_end.size()) return kNever;
+    if (part + 1 == parts_.size()) return parts_[part].forward_end[next];
+    const auto& after = parts_[part + 1].input_end;
+    return next < after.size() ? after[next] + link(part + 1, part) : kNever;
+  }
+  double link(uint32_t from, uint32_t to) const { return rank_of_[from] == rank_of_[to] ? 0 : times_.link; }
+
+  // A forward of an early part must leave room for the rank's later parts, or its backward never comes.
+  bool has_room(const Rank& rank, size_t index) const {
+    return rank.alive + std::ssize(rank.parts) - static_cast<int64_t>(index) <= habit_.most_alive;
+  }
+
+  double next_arrival(const Rank& rank) const {
+    double next = kNever;
+    for (size_t i = 0; i < rank.parts.size(); ++i) {
+      if (const double at = backward_at(rank.parts[i]); at > rank.free_at) next = std::min(next, at);
+      if (const double at = forward_at(rank.parts[i]); at > rank.free_at && has_room(rank, i)) next = std::min(next, at);
+    }
+    return next;
+  }
+
+  // The latest of the rank's parts whose forward is ready: it is nearest to its backward.
+  const uint32_t* ready_forward(const Rank& rank) const {
+    for (size_t i = rank.parts.size(); i-- > 0;)
+      if (forward_at(rank.parts[i]) <= rank.free_at && has_room(rank, i)) return &rank.parts[i];
+    return nullptr;
+  }
+  const uint32_t* ready_backward(const Rank& rank) const {
+    const uint32_t* found = nullptr;
+    for (const uint32_t& part : rank.parts)
+      if (backward_at(part) <= rank.free_at && (!found || backward_at(part) < backward_at(*found))) found = &part;
+    return found;
+  }
+
+  double decides_at(const Rank& rank) const {
+    if (!rank.weights.empty() || ready_forward(rank) || ready_backward(rank)) return rank.free_at;
+    return next_arrival(rank);
+  }
+
+  bool act(Rank& rank) {
+    const uint32_t* const forward = ready_forward(rank);
+    const uint32_t* const backward = ready_backward(rank);
+    if (backward && !(habit_.alternates && rank.was_backward && forward)) return run_backward(rank, *backward);
+    if (forward) return run_forward(rank, *forward);
+    if (rank.weights.empty()) return false;
+    const Action weight = rank.weights.front();
+    const double duration = times_.of_part[weight.part].weight;
+    if (next_arrival(rank) < rank.free_at + habit_.patience * duration) return false;
+    rank.weights.pop_front();
+    add(rank, weight, duration);
+    --rank.alive;
+    ++rank.ended;
+    return true;
+  }
+
+  double add(Rank& rank, const Action& action, double duration) {
+    rank.actions.push_back(action);
+    return rank.free_at += duration;
+  }
+  bool run_forward(Rank& rank, uint32_t part) {
+    auto& ends = parts_[part].forward_end;
+    ends.push_back(add(rank, {Action::kForward, part, std::ssize(ends)}, times_.of_part[part].forward));
+    ++rank.alive;
+    rank.was_backward = false;
+    return true;
+  }
+  bool run_backward(Rank& rank, uint32_t part) {
+    auto& ends = parts_[part].input_end;
+    const int64_t micro_batch = std::ssize(ends);
+    const PassTimes& times = times_.of_part[part];
+    rank.was_backward = true;
+    if (habit_.splits) {
+      ends.push_back(add(rank, {Action::kInput, part, micro_batch}, times.input));
+      rank.weights.push_back({Action::kWeight, part, micro_batch});
+      return true;
+    }
+    ends.push_back(add(rank, {Action::kBackward, part, micro_batch}, times.input + times.weight));
+    --rank.alive;
+    ++rank.ended;
+    return true;
+  }
+
+  const std::vector<uint32_t>& rank_of_;
+  const int64_t micro_batches_;
+  const Times& times_;
+  const Habit habit_;
+  std::vector<Rank> ranks_;
+  std::vector<Part> parts_;
+};
+
+// Keeps the best of the schedules that are offered.
+class Best {
+ public:
+  explicit Best(std::optional<double> memory) : memory_(memory) {}
+
+  void offer(const std::string& name, Schedule schedule, const Times& times) {
+    Found one{name, std::move(schedule), {}};
+    try {
+      one.simulated = simulate(one.schedule, times);
+    } catch (const Error&) {  // ranks would wait for each other, or messages cross
+      return;
+    }
+    const double peak = peak_of(one);
+    if (peak < least_) {
+      least_ = peak;
+      least_name_ = name;
+    }
+    if (memory_ && peak > *memory_ + kSame) return;
+    if (best_ && !is_better(one)) return;
+    best_ = std::move(one);
+  }
+  Found take() {
+    if (!best_)
+      throw Error(ErrorCode::kConfig,
+                  formatted("no schedule keeps at most {} activations on each rank: {} keeps {}", short_number(*memory_),
+                            least_name_, short_number(least_)),
+                  "raise the limit, or choose fewer stages");
+    return std::move(*best_);
+  }
+
+ private:
+  static constexpr double kSame = 1e-9;
+  static double peak_of(const Found& one) { return *std::max_element(one.simulated.peaks.begin(), one.simulated.peaks.end()); }
+  bool is_better(const Found& one) const {
+    const double difference = one.simulated.total - best_->simulated.total, same = kSame * best_->simulated.total;
+    if (std::abs(difference) > same) return difference < 0;
+    return peak_of(one) < peak_of(*best_) - kSame;
+  }
+
+  const std::optional<double> memory_;
+  std::optional<Found> best_;
+  double least_ = kNever;
+  std::string least_name_;
+};
+
+void offer_made_orders(Best& best, const std::vector<uint32_t>& rank_of, int64_t micro_batches, const Times& times,
+                       std::optional<double> memory) {
+  const int64_t ranks = 1 + *std::max_element(rank_of.begin(), rank_of.end());
+  const auto chunks = std::ssize(rank_of) / ranks;
+  const int64_t limit =
+      memory ? static_cast<int64_t>(std::floor(*memory * static_cast<double>(chunks) + 1e-9)) : 3 * ranks * chunks;
+  // Few sizes need every limit; a large one is simulated for a few of them.
+  constexpr int64_t kMostActions = 4'000'000;
+  const int64_t actions = 3 * micro_batches * std::ssize(rank_of) * 12;
+  const int64_t step = std::max<int64_t>(1, (limit - chunks + 1) * actions / kMostActions);
+  for (int64_t most = std::min(limit, micro_batches * chunks); most >= chunks; most -= step)
+    for (const bool splits : {true, false})
+      for (const bool alternates : {false, true})
+        for (const double patience : {0.0, 0.5, 1.0}) {
+          if (!splits && patience > 0) continue;
+          if (auto schedule = Maker(rank_of, micro_batches, times, {most, splits, alternates, patience}).run())
+            best.offer("made for these times", std::move(*schedule), times);
+        }
+}
+
+// The built-in schedules of this size that train; `rank_of`: only those with their parts there.
+void offer_built_in(Best& best, uint32_t stages, int64_t micro_batches, const std::vector<uint32_t>* rank_of,
+                    const std::function<Times(const Schedule&)>& times_of) {
+  for (const std::string& name : built_in_names()) {
+    if (name == "inference" || (name == "data-parallel" && stages > 1)) continue;
+    try {
+      Schedule schedule = built_in(name, {stages, micro_batches, std::nullopt});
+      if (rank_of && schedule.rank_of != *rank_of) continue;
+      const Times times = times_of(schedule);
+      best.offer(name, std::move(schedule), times);
+    } catch (const Error&) {  // it does not exist in this size
+    }
+  }
+}
+
+}  // namespace
+
+Found search(const Wanted& wanted) {
+  Best best(wanted.memory);
+  const auto times_of = [&](const Schedule& schedule) { return even_times(schedule, wanted.times, wanted.link); };
+  offer_built_in(best, wanted.stages, wanted.micro_batches, nullptr, times_of);
+  for (const std::vector<uint32_t>& rank_of : {loop(wanted.stages, 1), loop(wanted.stages, 2), v_shape(wanted.stages)}) {
+    const Times times = times_of({std::vector<std::vector<Action>>(wanted.stages), rank_of});
+    offer_made_orders(best, rank_of, wanted.micro_batches, times, wanted.memory);
+  }
+  return best.take();
+}
+
+Found search_order(const std::vector<uint32_t>& rank_of, int64_t micro_batches, const Times& times,
+                   std::optional<double> memory) {
+  Best best(memory);
+  const uint32_t stages = 1 + *std::max_element(rank_of.begin(), rank_of.end());
+  offer_built_in(best, stages, micro_batches, &rank_of, [&](const Schedule&) { return times; });
+  offer_made_orders(best, rank_of, micro_batches, times, memory);
+  return best.take();
+}
+
+}  // namespace gannet::pipeline

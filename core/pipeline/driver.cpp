@@ -73,7 +73,11 @@ Driver::InFlight& Driver::Place::here() const { return of_chunk(chunk); }
 Driver::InFlight& Driver::Place::of_chunk(size_t other) const { return all[other][static_cast<size_t>(micro_batch)]; }
 
 Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
-    : engine_(engine), ranks_(context_of(engine)), schedule_(module.schedule_), chunks_(Stage::chunks_of(module, ranks_)) {
+    : engine_(engine),
+      module_(module),
+      ranks_(context_of(engine)),
+      schedule_(module.schedule_),
+      chunks_(Stage::chunks_of(module, ranks_)) {
   train_by_driver_alone(engine);
   if (first_chunk().count() == 1) return;
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "initialize");

@@ -12,6 +12,7 @@
 #include "engine/micro_batch.h"
 #include "pipeline/chosen_schedule.h"
 #include "pipeline/lane.h"
+#include "pipeline/layer_files.h"
 #include "pipeline/stage.h"
 
 namespace gannet::pipeline {
@@ -23,6 +24,8 @@ class Driver {
   const Stage& first_chunk() const { return chunks_.front(); }
   const Stage& last_chunk() const { return chunks_.back(); }
   const MeshShape& mesh() const { return ranks_.mesh->shape(); }
+  /// The weights of this stage's layers.
+  LayerFiles layer_files() { return LayerFiles(engine_, ranks_, module_, chunks_); }
 
   /// Returns the mean of the losses, the same on every rank.
   double train_batch(const pipe::Source& source);
@@ -60,6 +63,7 @@ class Driver {
   double mean_over_ranks(double sum, int64_t count);
 
   EngineBase& engine_;
+  const pipe::ModuleImpl& module_;
   RankContext& ranks_;
   const std::shared_ptr<ChosenSchedule> schedule_;
   const std::vector<Stage> chunks_;                   // in the order of the layers

@@ -50,6 +50,16 @@ ProcessTopology PipelineEngine::topology() const {
   return PipeDataParallelTopology(pipe, data);
 }
 
+std::string PipelineEngine::ckpt_layer_path(const std::string& folder, size_t local_layer) const {
+  return driver_->layer_files().path_of(folder, local_layer);
+}
+void PipelineEngine::save_state_dict(const std::string& folder) { driver_->layer_files().save(folder); }
+void PipelineEngine::load_state_dir(const std::string& folder, bool strict) { driver_->layer_files().load(folder, strict); }
+NamedTensors PipelineEngine::module_state_dict() { return driver_->layer_files().state_dict(); }
+void PipelineEngine::load_module_state_dict(const NamedTensors& state, bool strict) {
+  driver_->layer_files().load_state_dict(state, strict);
+}
+
 pipe::Source PipelineEngine::prepared(pipe::Source source) const {
   if (!source) source = source_;
   if (!source || !batch_fn_) return source;

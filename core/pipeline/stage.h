@@ -29,6 +29,9 @@ class Stage {
   uint32_t count() const { return stages_; }
   uint32_t part() const { return part_; }  // of the list of layers, from the first one on
   uint32_t parts() const { return parts_; }
+  size_t first_layer() const { return first_layer_; }  // its number in the whole model
+  const std::vector<Layer>& layers() const { return layers_; }
+  const std::vector<uint32_t>& stage_of() const { return stage_of_; }  // [parts]
   /// The stages of the previous and of the next part: of a part that is not the first, and not the last.
   uint32_t previous_stage() const { return stage_of_[part_ - 1]; }
   uint32_t next_stage() const { return stage_of_[part_ + 1]; }

@@ -295,7 +295,8 @@ TEST_F(DeepSpeedTest, RefusesWhatItDoesNotImportByName) {
   const struct {
     const char *file, *text;
   } kCases[] = {
-      {"layer_03-model_states.pt", "a pipeline's layers"},
+      {"layer_03-model_01-model_states.pt", "tensor parallelism (layer_03-model_01-model_states.pt)"},
+      {"layer_03-slice_00-model_states.pt", "a pipeline whose topology has axes besides pipe, data and model"},
       {"layer_0_expert_2_mp_rank_00_model_states.pt", "a mixture of experts"},
       {"expp_rank_1_mp_rank_00_optim_states.pt", "a mixture of experts"},
       {"mp_rank_01_model_states.pt", "tensor parallelism (mp_rank_01_model_states.pt)"},

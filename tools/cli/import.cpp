@@ -61,10 +61,10 @@ void import_checkpoint(const ImportArguments& arguments) {
 
 void add_import(CLI::App& checkpoint) {
   auto arguments = std::make_shared<ImportArguments>();
-  auto* command =
-      checkpoint.add_subcommand("import",
-                                "Convert a DeepSpeed checkpoint (ZeRO stages 0 to 3, any number of ranks), or weights in PyTorch "
-                                "or safetensors files, to a Gannet checkpoint");
+  auto* command = checkpoint.add_subcommand(
+      "import",
+      "Convert a DeepSpeed checkpoint (ZeRO stages 0 to 3, pipelines, any number of ranks), or weights in PyTorch "
+      "or safetensors files, to a Gannet checkpoint");
   command
       ->add_option("from", arguments->from,
                    "the folder given to DeepSpeed's save_checkpoint; or weights: a file with a state dict (.pt, .pth, .bin), a "

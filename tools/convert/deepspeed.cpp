@@ -37,6 +37,9 @@ std::vector<checkpoint::Slice> slices_of(const DeepSpeedFolder& folder, const De
                   "choose other names");
     return name;
   };
+  if (!folder.stages.empty())
+    receipt.taken.push_back(formatted("a pipeline of {}, {} with tensors", count_text(folder.stages.size(), "stage"),
+                                      count_text(folder.layers.size(), "layer")));
   int64_t numel = 0;
   for (const auto& tensor : state.trained) {
     const std::string name = renamed(tensor);

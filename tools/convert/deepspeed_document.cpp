@@ -60,7 +60,9 @@ std::string precision_of(const files::Node& model) {
         enabled && enabled->is(files::Object::Kind::kBool) && enabled->boolean())
       return section == std::string("fp16") ? "fp16" : "bf16";
   if (model.find("ds_config")) return "fp32";
-  for (const auto& [name, node] : model.at("module").entries())
+  const auto module = model.find("module");
+  if (!module) return "fp32";  // a pipeline's, whose files always have ds_config
+  for (const auto& [name, node] : module->entries())
     if (node.is_tensor() && c10::isFloatingType(node.tensor().dtype))
       return node.tensor().dtype == c10::kHalf ? "fp16" : node.tensor().dtype == c10::kBFloat16 ? "bf16" : "fp32";
   return "fp32";
@@ -228,6 +230,7 @@ Dict document_of(const DeepSpeedFolder& folder, const DeepSpeedState& state, Dee
   if (steps > checkpoint::kMostCount / accumulation_steps)
     checkpoint::checked_count(INT64_MAX, formatted("{}global_steps times gradient_accumulation_steps", place_of(model)));
   Dict imported{{"from", "DeepSpeed"}, {"stage", state.stage}, {"ranks", static_cast<int64_t>(state.ranks)}};
+  if (!folder.stages.empty()) imported["pipeline_stages"] = static_cast<int64_t>(folder.stages.size());
   if (const auto version = model.find("ds_version"); version && version->is(files::Object::Kind::kString))
     imported["version"] = version->text();
   std::string fault;

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 const std::regex kModelFile(R"(mp_rank_(\d+)_model_states\.pt)");
 const std::regex kShardedModelFile(R"(zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt)");
 const std::regex kOptimizerFile(R"((bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_?optim_states\.pt)");
-const std::regex kLayerFile(R"(layer_\d+-.*model_states\.pt)");
+const std::regex kLayerFile(R"(layer_(\d+)(?:-model_(\d+))?-model_states\.pt)");
+const std::regex kOtherLayerFile(R"(layer_\d+-.*model_states\.pt)");  // of a topology with axes of its own
 const std::regex kExpertFile(R"(.*expert_\d+_mp_rank_\d+_model_states\.pt|expp_rank_.*)");
 
 bool is_there(const fs::path& path) { return files::kind_of(path.string()).exists; }
@@ -33,7 +34,7 @@ bool holds_files(const fs::path& folder) {
   const auto names = names_in(folder);
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return std::regex_match(name, kModelFile) || std::regex_match(name, kShardedModelFile) ||
-           std::regex_match(name, kOptimizerFile) || std::regex_match(name, kLayerFile);
+           std::regex_match(name, kOptimizerFile) || std::regex_match(name, kOtherLayerFile);
   });
 }
 
@@ -99,43 +100,75 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
 // Files by rank, in order; a gap is reported as the missing file.
 using FilesByRank = std::map<int64_t, std::string>;
 
-struct FolderFiles {
+// The files of one model-parallel rank: of the only one, or of a stage of a pipeline.
+struct ModelRankFiles {
   std::string model;                  // the only file of the model at stages 0 to 2
   FilesByRank models, optimizers[2];  // [1]: with the prefix bf16_
 };
 
+struct FolderFiles {
+  std::map<int64_t, ModelRankFiles> by_model_rank;
+  std::map<int64_t, std::string> layers;
+};
+
+int64_t number_in(const fs::path& path, const std::string& name, const std::string& digits, const char* of_what) {
+  if (digits.size() > 6) throw Error(ErrorCode::kCorrupt, formatted("{}: no such {}", (path / name).string(), of_what));
+  return std::stoll(digits);
+}
+
+[[noreturn]] void refuse_tensor_parallelism(const fs::path& path, const std::string& name) {
+  refuse(path, formatted("tensor parallelism ({})", name), "let DeepSpeed write it without model parallelism");
+}
+
+void add_layer(const fs::path& path, const std::string& name, const std::smatch& match, FolderFiles& files) {
+  if (match[2].matched && match.str(2).find_first_not_of('0') != std::string::npos) refuse_tensor_parallelism(path, name);
+  const auto [place, is_new] = files.layers.emplace(number_in(path, name, match[1], "layer"), name);
+  if (!is_new)
+    throw Error(ErrorCode::kMismatch,
+                formatted("{}: two files of layer {}, {} and {}", path.string(), place->first, place->second, name),
+                "remove the one that is left from another run");
+}
+
 FolderFiles sort_out(const fs::path& path, bool weights_only) {
   FolderFiles files;
-  const char* kWhole = "let DeepSpeed write it from one pipeline stage without model parallelism";
   if (is_folder(path / "zero") && !names_in(path / "zero").empty())
     refuse(path, "a universal checkpoint (it has a folder 'zero')", "import the folder that ds_to_universal.py was given");
   if (!weights_only && is_folder(path / "offloaded_tensors"))
     refuse(path, "its optimizer states are copies of swap files (offloaded_tensors), which are not imported",
            "save with offload_optimizer on the cpu, or import with --weights-only");
   std::smatch match;
+  std::string of_another_model_rank;
   for (const std::string& name : names_in(path)) {
     if (std::regex_match(name, kExpertFile))
       refuse(path, formatted("a mixture of experts ({})", name), "experts are not imported");
-    if (std::regex_match(name, kLayerFile))
-      refuse(path, formatted("a pipeline's layers in files of their own ({})", name), kWhole);
+    if (std::regex_match(name, match, kLayerFile)) {
+      add_layer(path, name, match, files);
+      continue;
+    }
+    if (std::regex_match(name, kOtherLayerFile))
+      refuse(path, formatted("a pipeline whose topology has axes besides pipe, data and model ({})", name),
+             "let DeepSpeed write it with a PipeDataParallelTopology");
     const bool is_optimizer = std::regex_match(name, match, kOptimizerFile);
     const bool is_bf16 = is_optimizer && match[1].matched;
     const bool is_sharded_model = !is_optimizer && std::regex_match(name, match, kShardedModelFile);
     if (!is_optimizer && !is_sharded_model && !std::regex_match(name, match, kModelFile)) continue;
-    const std::string model_rank = match[match.size() - 1];
-    if (model_rank.find_first_not_of('0') != model_rank.npos) refuse(path, formatted("tensor parallelism ({})", name), kWhole);
+    const int64_t model_rank = number_in(path, name, match[match.size() - 1], "rank");
+    if (model_rank != 0 && of_another_model_rank.empty()) of_another_model_rank = name;
+    ModelRankFiles& its = files.by_model_rank[model_rank];
     if (!is_optimizer && !is_sharded_model) {
-      files.model = name;
+      its.model = name;
       continue;
     }
-    const std::string rank = match[is_optimizer ? 2 : 1];
-    if (rank.size() > 6) throw Error(ErrorCode::kCorrupt, formatted("{}: no such rank", (path / name).string()));
-    auto& places = is_optimizer ? files.optimizers[is_bf16] : files.models;
-    if (!places.emplace(std::stoll(rank), name).second)
-      throw Error(ErrorCode::kMismatch,
-                  formatted("{}: two files of rank {}, {} and {}", path.string(), rank, places[std::stoll(rank)], name),
+    const int64_t rank = number_in(path, name, match[is_optimizer ? 2 : 1], "rank");
+    auto& places = is_optimizer ? its.optimizers[is_bf16] : its.models;
+    if (!places.emplace(rank, name).second)
+      throw Error(ErrorCode::kMismatch, formatted("{}: two files of rank {}, {} and {}", path.string(), rank, places[rank], name),
                   "remove the one that is left from another run");
   }
+  if (files.layers.empty() && !of_another_model_rank.empty())
+    refuse(
+        path, formatted("tensor parallelism ({}), or a pipeline without its files of layers", of_another_model_rank),
+        "let DeepSpeed write it without tensor parallelism; of a pipeline, copy layer_00-model_states.pt and all others as well");
   return files;
 }
 
@@ -181,6 +214,105 @@ int64_t partition_count(const files::Node& optimizer) {
   return counts[0].integer();
 }
 
+DeepSpeedFolder open_model_rank(const fs::path& path, const ModelRankFiles& files, int64_t model_rank) {
+  if (!files.optimizers[0].empty() && !files.optimizers[1].empty())
+    throw Error(ErrorCode::kMismatch,
+                formatted("{}: optimizer files of a bf16 run ({}) and of another ({})", path.string(),
+                          files.optimizers[1].begin()->second, files.optimizers[0].begin()->second),
+                "remove those that are left from the other run");
+  if (!files.model.empty() && !files.models.empty())
+    throw Error(ErrorCode::kMismatch,
+                formatted("{}: the model of stage 3 ({}) and of another stage ({})", path.string(), files.models.begin()->second,
+                          files.model),
+                "remove the files that are left from the other run");
+  DeepSpeedFolder folder{path.string(), files::last_name(path.string()), {}, {}, {}, {}};
+  folder.models = open_all(path, files.model.empty() ? files.models : FilesByRank{{0, files.model}});
+  if (folder.models.empty())
+    throw Error(ErrorCode::kNotFound,
+                formatted("{}: there is no file of the model (mp_rank_{:02}_model_states.pt{})", path.string(), model_rank,
+                          model_rank == 0 ? ", or zero_pp_rank_0_mp_rank_00_model_states.pt at stage 3" : ""),
+                "copy every rank's files into one folder");
+  folder.optimizers = open_all(path, files.optimizers[files.optimizers[0].empty()]);
+  return folder;
+}
+
+// Checks the files of one model-parallel rank against what they say of themselves.
+void check_model(const fs::path& path, const DeepSpeedFolder& folder, bool is_pipeline) {
+  const files::Node& model = folder.models[0];
+  if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
+    for (const auto& [name, degree] : dimensions->entries())
+      if (degree.integer() > 1 && !(is_pipeline && name == "pp_degree"))
+        refuse(path, formatted("{} is {}", name, degree.integer()),
+               name == "pp_degree" ? "copy the pipeline's files of layers (layer_00-model_states.pt ...) into the folder"
+                                   : "let DeepSpeed write it without tensor parallelism");
+  if (model.find("num_experts") && !model.at("num_experts").items().empty())
+    refuse(path, "a mixture of experts (num_experts in its model file)", "experts are not imported");
+  if (!is_pipeline && !model.find("module"))
+    throw Error(ErrorCode::kCorrupt, formatted("{}: there is no 'module' in it", model.file()->path()),
+                "was it written by DeepSpeed's save_checkpoint?");
+  const bool has_shapes = model.find("param_shapes").has_value();
+  if (has_shapes && folder.optimizers.empty()) {
+    std::string name = files::last_name(model.file()->path());  // mp_rank_00_model_states.pt
+    name = formatted("zero_pp_rank_0_{}_optim_states.pt",
+                     name.substr(name.find("mp_rank_"), name.find("_model_states") - name.find("mp_rank_")));
+    throw Error(ErrorCode::kNotFound, formatted("{}: the ranks' optimizer files ({} ...) are missing", path.string(), name),
+                "copy every rank's files into one folder");
+  }
+  if (folder.optimizers.empty()) return;
+  check_count(path, folder.optimizers, partition_count(folder.optimizers[0]), "partition_count", "optimizer");
+  for (const files::Node& one : folder.optimizers)
+    if (partition_count(one) != partition_count(folder.optimizers[0]))
+      throw Error(ErrorCode::kMismatch,
+                  formatted("{}: partition_count is {}, rank 0's {}", one.file()->path(), partition_count(one),
+                            partition_count(folder.optimizers[0])),
+                  "are the files of one save?");
+  if (const auto ranks = model.find("dp_world_size"))
+    check_count(path, folder.optimizers, ranks->integer(), "dp_world_size", "optimizer");
+  if (files::last_name(model.file()->path()).starts_with("zero_"))
+    check_count(path, folder.models, static_cast<int64_t>(folder.optimizers.size()), "partition_count", "model");
+}
+
+// The number of stages that a stage's file counts; 0: it does not say.
+int64_t stages_counted(const files::Node& model) {
+  if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
+    if (const auto degree = dimensions->find("pp_degree")) return degree->integer();
+  const auto ranks = model.find("mp_world_size");  // pipe times model
+  return ranks ? ranks->integer() : 0;
+}
+
+DeepSpeedFolder open_pipeline(const fs::path& path, const FolderFiles& files) {
+  std::vector<DeepSpeedFolder> stages;
+  for (const auto& [model_rank, its] : files.by_model_rank) {
+    const auto stage = static_cast<int64_t>(stages.size());
+    if (!its.models.empty())
+      refuse(path, formatted("a pipeline with files of ZeRO stage 3 ({})", its.models.begin()->second),
+             "DeepSpeed's pipelines have stages 0 and 1: remove the files that are left from another run");
+    if (model_rank != stage) open_model_rank(path, {}, stage);  // throws: the file of this stage is missing
+    stages.push_back(open_model_rank(path, its, stage));
+    check_model(path, stages.back(), /*is_pipeline=*/true);
+    if (stages.back().optimizers.size() != stages[0].optimizers.size())
+      throw Error(ErrorCode::kMismatch,
+                  formatted("{}: stage {} of the pipeline has {} optimizer files, and stage 0 {}", path.string(), stage,
+                            stages.back().optimizers.size(), stages[0].optimizers.size()),
+                  "copy every rank's files of one save into one folder");
+  }
+  if (stages.empty()) open_model_rank(path, {}, 0);  // throws: there is no file of the model
+  const auto found = static_cast<int64_t>(stages.size());
+  for (const DeepSpeedFolder& stage : stages)
+    if (const int64_t counted = stages_counted(stage.models[0]); counted > found)
+      open_model_rank(path, {}, found);
+    else if (counted > 0 && counted < found)
+      throw Error(ErrorCode::kMismatch,
+                  formatted("{}: it counts {} stages of a pipeline, and there are the files of {}",
+                            stage.models[0].file()->path(), counted, found),
+                  "remove the files that are left from a run with more stages");
+  DeepSpeedFolder folder = stages[0];
+  folder.stages = std::move(stages);
+  for (const auto& [number, name] : files.layers)
+    folder.layers.push_back({number, files::Node(std::make_shared<files::PtFile>(files::PtFile::open((path / name).string())))});
+  return folder;
+}
+
 }  // namespace
 
 bool is_deepspeed_folder(const std::string& dir) {
@@ -193,57 +325,13 @@ bool is_deepspeed_folder(const std::string& dir) {
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only) {
   const fs::path path = choose(dir, tag);
   const FolderFiles files = sort_out(path, weights_only);
-  if (!files.optimizers[0].empty() && !files.optimizers[1].empty())
-    throw Error(ErrorCode::kMismatch,
-                formatted("{}: optimizer files of a bf16 run ({}) and of another ({})", path.string(),
-                          files.optimizers[1].begin()->second, files.optimizers[0].begin()->second),
-                "remove those that are left from the other run");
-  if (!files.model.empty() && !files.models.empty())
-    throw Error(ErrorCode::kMismatch,
-                formatted("{}: the model of stage 3 ({}) and of another stage ({})", path.string(), files.models.begin()->second,
-                          files.model),
-                "remove the files that are left from the other run");
-  DeepSpeedFolder folder{path.string(), files::last_name(path.string()), {}, {}};
-  folder.models = open_all(path, files.model.empty() ? files.models : FilesByRank{{0, files.model}});
-  if (folder.models.empty())
-    throw Error(ErrorCode::kNotFound,
-                formatted("{}: there is no file of the model (mp_rank_00_model_states.pt, or "
-                          "zero_pp_rank_0_mp_rank_00_model_states.pt at stage 3)",
-                          path.string()),
-                "copy every rank's files into one folder");
-  folder.optimizers = open_all(path, files.optimizers[files.optimizers[0].empty()]);
-
-  const files::Node& model = folder.models[0];
-  if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
-    for (const auto& [name, degree] : dimensions->entries())
-      if (degree.integer() > 1)
-        refuse(path, formatted("{} is {}", name, degree.integer()),
-               "let DeepSpeed write it without pipeline and tensor parallelism");
-  if (model.find("num_experts") && !model.at("num_experts").items().empty())
-    refuse(path, "a mixture of experts (num_experts in its model file)", "experts are not imported");
-  if (!model.find("module"))
-    throw Error(ErrorCode::kCorrupt, formatted("{}: there is no 'module' in it", model.file()->path()),
-                "was it written by DeepSpeed's save_checkpoint?");
-  const bool has_shapes = model.find("param_shapes").has_value();
-  if (has_shapes && folder.optimizers.empty())
-    throw Error(
-        ErrorCode::kNotFound,
-        formatted("{}: the ranks' optimizer files (zero_pp_rank_0_mp_rank_00_optim_states.pt ...) are missing", path.string()),
-        "copy every rank's files into one folder");
-  if (!folder.optimizers.empty()) {
-    check_count(path, folder.optimizers, partition_count(folder.optimizers[0]), "partition_count", "optimizer");
-    for (const files::Node& one : folder.optimizers)
-      if (partition_count(one) != partition_count(folder.optimizers[0]))
-        throw Error(ErrorCode::kMismatch,
-                    formatted("{}: partition_count is {}, rank 0's {}", one.file()->path(), partition_count(one),
-                              partition_count(folder.optimizers[0])),
-                    "are the files of one save?");
-    if (const auto ranks = model.find("dp_world_size"))
-      check_count(path, folder.optimizers, ranks->integer(), "dp_world_size", "optimizer");
-    if (files.model.empty())
-      check_count(path, folder.models, static_cast<int64_t>(folder.optimizers.size()), "partition_count", "model");
+  if (files.layers.empty()) {
+    const auto found = files.by_model_rank.find(0);
+    DeepSpeedFolder folder = open_model_rank(path, found == files.by_model_rank.end() ? ModelRankFiles() : found->second, 0);
+    check_model(path, folder, /*is_pipeline=*/false);
+    return folder;
   }
-  return folder;
+  return open_pipeline(path, files);
 }
 
 }  // namespace gannet::convert

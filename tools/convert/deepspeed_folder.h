@@ -5,8 +5,15 @@
 //   <dir>/<tag>/mp_rank_00_model_states.pt                           stages 0 to 2
 //   <dir>/<tag>/zero_pp_rank_<R>_mp_rank_00_model_states.pt          stage 3, one per rank
 //   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, one per rank
+//
+// A pipeline has the model's tensors in files of its layers, numbered in the whole model, and the
+// files of its stage P in place of mp_rank_00; functions have no file:
+//   <dir>/<tag>/layer_<L>[-model_00]-model_states.pt                 one per layer
+//   <dir>/<tag>/mp_rank_<P>_model_states.pt                          one per stage; its "module" is None
+//   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_<P>_optim_states.pt  ZeRO stage 1, one per rank and stage
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,11 +21,19 @@
 
 namespace gannet::convert {
 
+struct DeepSpeedLayer {
+  int64_t number;       // in the whole model
+  files::Node tensors;  // by their names within the layer
+};
+
 struct DeepSpeedFolder {
   std::string path;  // <dir>/<tag>
   std::string tag;
   std::vector<files::Node> models;      // one; at stage 3 one per rank
   std::vector<files::Node> optimizers;  // by rank; none at stage 0
+  // Of a pipeline; `models` and `optimizers` are then those of its first stage.
+  std::vector<DeepSpeedFolder> stages;  // each with its own models and optimizers; empty: no pipeline
+  std::vector<DeepSpeedLayer> layers;   // in ascending order
 };
 
 // Whether `dir`, or the folder that its `latest` names, has files with these names.
@@ -26,7 +41,7 @@ bool is_deepspeed_folder(const std::string& dir);
 
 // Reads the files' pickles, no tensors. `tag` "": the tag in `latest`. Throws Error(kNotFound) if a
 // folder or a rank's file is missing, Error(kMismatch) if the ranks counted in the files differ
-// from the files present, Error(kUnsupported) for pipelines, experts, tensor parallelism, universal
+// from the files present, Error(kUnsupported) for experts, tensor parallelism, universal
 // checkpoints and states on a drive, Error(kCorrupt) for unreadable files. `weights_only`: ignores
 // states on a drive.
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only = false);

@@ -30,6 +30,32 @@ std::vector<NamedShape> shapes_of(const files::Node& group) {
   return shapes;
 }
 
+// A pipeline in bf16 with ZeRO off has no param_shapes. Its optimizers record where each parameter
+// lies in their partitions, which gives the order and the sizes, but not the shapes: each is one row
+// until sort_out_pipeline finds it in a layer's file.
+std::vector<std::vector<NamedShape>> rows_of_partitions(const DeepSpeedFolder& folder) {
+  std::vector<std::vector<NamedShape>> groups;
+  for (const files::Node& optimizer : folder.optimizers) {
+    const auto mappings = optimizer.at("optimizer_state_dict").at("param_slice_mappings").items();
+    groups.resize(std::max(groups.size(), mappings.size()));
+    for (size_t g = 0; g < mappings.size(); ++g) {
+      std::vector<std::pair<int64_t, NamedShape>> found;
+      for (const auto& [name, place] : mappings[g].entries())
+        found.push_back({place.at("start").integer(), {name, {}, place.at("numel").integer()}});
+      std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (auto& [start, row] : found) {
+        if (groups[g].empty() || groups[g].back().name != row.name)
+          groups[g].push_back(std::move(row));
+        else if (__builtin_add_overflow(groups[g].back().numel, row.numel, &groups[g].back().numel))
+          mappings[g].refuse("sizes that fit into memory");
+      }
+    }
+  }
+  for (auto& group : groups)
+    for (NamedShape& row : group) row.sizes = {row.numel};
+  return groups;
+}
+
 [[noreturn]] void differ(const files::Node& place, const std::string& what) {
   throw Error(ErrorCode::kMismatch, formatted("{}: {}", place.file()->path(), what), "are the files of one save, and whole?");
 }
@@ -76,8 +102,12 @@ void check_places(const files::Node& optimizer, size_t group, const std::vector<
 }
 
 void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedState& state) {
-  const files::Node all_shapes = folder.models[0].at("param_shapes");
-  const auto shape_groups = all_shapes.items();
+  const bool has_shapes = state.has_shapes = folder.models[0].find("param_shapes").has_value();
+  std::vector<std::vector<NamedShape>> shape_groups;
+  if (has_shapes)
+    for (const files::Node& group : folder.models[0].at("param_shapes").items()) shape_groups.push_back(shapes_of(group));
+  else
+    shape_groups = rows_of_partitions(folder);
   const auto ranks = static_cast<int64_t>(folder.optimizers.size()), alignment = 2 * ranks;
   std::vector<std::vector<files::Node>> partitions;  // [rank][group]
   std::vector<OptimizerStates> optimizers;
@@ -93,7 +123,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
   state.groups = optimizers[0].groups();
 
   for (size_t g = 0; g < shape_groups.size(); ++g) {
-    const std::vector<NamedShape> shapes = shapes_of(shape_groups[g]);
+    const std::vector<NamedShape>& shapes = shape_groups[g];
     std::vector<std::map<std::string, files::Node>> tensors(ranks);
     std::set<std::string> names;
     for (int64_t r = 0; r < ranks && !weights_only; ++r) {
@@ -118,7 +148,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
     }
     int64_t total = 0;
     for (const NamedShape& shape : shapes)
-      if (__builtin_add_overflow(total, shape.numel, &total)) shape_groups[g].refuse("shapes that fit into memory");
+      if (__builtin_add_overflow(total, shape.numel, &total)) folder.models[0].refuse("shapes that fit into memory");
     if (const int64_t there = flat.masters.numel(); there < total || there >= total + alignment)
       differ(partitions[0][g],
              formatted("the parameters of group {} have {} elements by param_shapes, and the partitions of {}{}{}", g, total,

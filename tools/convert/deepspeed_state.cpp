@@ -1,5 +1,8 @@
 #include "convert/deepspeed_state.h"
 
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
 #include <limits>
 
 #include "base/format.h"
@@ -77,6 +80,7 @@ void add_rest(const DeepSpeedFolder& folder, DeepSpeedState& state, std::set<std
 }  // namespace
 
 DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
+  if (!folder.stages.empty()) return sort_out_pipeline(folder, weights_only);
   DeepSpeedState state;
   const files::Node& model = folder.models[0];
   if (const auto ranks = model.find("dp_world_size"))
@@ -116,6 +120,17 @@ int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape) {
     if (__builtin_mul_overflow(numel, size, &numel) || numel > std::numeric_limits<int64_t>::max() / 16)
       place.refuse("a shape that fits into memory");
   return numel;
+}
+
+bool have_equal_values(const files::StoredPieces& one, const files::StoredPieces& other, c10::ScalarType dtype) {
+  const int64_t numel = files::numel_of(one);
+  if (files::numel_of(other) != numel) return false;
+  constexpr int64_t kChunk = 1 << 20;
+  for (int64_t done = 0; done < numel; done += kChunk) {
+    const int64_t count = std::min(kChunk, numel - done);
+    if (!files::read(one, done, count, dtype).equal(files::read(other, done, count, dtype))) return false;
+  }
+  return true;
 }
 
 c10::ScalarType master_dtype(c10::ScalarType saved) { return saved == c10::kDouble ? c10::kDouble : c10::kFloat; }

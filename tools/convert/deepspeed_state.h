@@ -29,6 +29,7 @@ struct DeepSpeedState {
   std::set<double> steps;                                    // the step counts in all of the optimizer's states
   std::vector<std::string> notes;                            // what was left out, and why
   bool has_states = false;
+  bool has_shapes = true;        // false: the trained parameters are flat, for no file has their shapes
   bool frozen_excluded = false;  // the files have none: the save left them out, or, at stages 0 and 1, there were none
 };
 
@@ -46,7 +47,29 @@ void add_sharded(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedStat
 // a tied one.
 void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state);
 
+// The same for a pipeline, whose names are "<layer>.<name>", or "tied_modules.<key>.<name>"
+// (deepspeed_pipeline.cpp).
+DeepSpeedState sort_out_pipeline(const DeepSpeedFolder& folder, bool weights_only);
+// ZeRO off: one state for each stage (deepspeed_pipeline_whole.cpp). The optimizers number their
+// parameters, so the layers of each stage are found by the number and the shapes of its states. A
+// module that several stages hold has the name of its first layer on each of them.
+std::vector<DeepSpeedState> pipeline_without_zero(const DeepSpeedFolder& folder, bool weights_only);
+
 // ---- shared by the functions above
+
+using NamedNode = std::pair<std::string, files::Node>;
+
+// The optimizer's parameters at stage 0 are not these candidates in their order; `ambiguous`: they
+// are, in more than one way.
+struct NoAssignment : Error {
+  NoAssignment(const files::Node& optimizer, bool is_ambiguous);
+  bool ambiguous;
+};
+
+// Finds the candidates that the optimizer of stage 0 trains, and their states.
+void add_numbered(const files::Node& optimizer, const std::vector<NamedNode>& candidates, DeepSpeedState& state);
+// Whether two pieces of files have the same values, in `dtype`.
+bool have_equal_values(const files::StoredPieces& one, const files::StoredPieces& other, c10::ScalarType dtype);
 
 // The number of elements of a shape; throws Error(kCorrupt) if it is more than any memory holds.
 int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape);

@@ -17,8 +17,6 @@
 namespace gannet::convert {
 namespace {
 
-using NamedNode = std::pair<std::string, files::Node>;
-
 std::vector<NamedNode> candidates_of(const files::Node& model, const std::set<std::string>& untrained) {
   std::vector<NamedNode> candidates;
   for (auto& [name, node] : model.at("module").entries())
@@ -27,25 +25,10 @@ std::vector<NamedNode> candidates_of(const files::Node& model, const std::set<st
   return candidates;
 }
 
-[[noreturn]] void refuse_assignment(const files::Node& optimizer, const Assignment& assignment) {
-  const std::string path = optimizer.file()->path();
-  if (assignment.ambiguous)
-    throw Error(ErrorCode::kUnsupported,
-                formatted("{}: stage 0 stores the optimizer's parameters by number only, and more than one of the model's "
-                          "parameters matches a number",
-                          path),
-                "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out");
-  throw Error(
-      ErrorCode::kMismatch,
-      formatted("{}: the optimizer's parameters are not the model's: their sizes or values do not match in the model's order",
-                path),
-      "--weights-only leaves the optimizer's states out");
-}
-
 std::vector<int> groups_of(const files::Node& optimizer, const std::vector<int64_t>& sizes, const std::vector<int64_t>& ends,
                            const std::function<bool(size_t, int64_t, size_t)>& fits) {
   Assignment assignment = assign(sizes, ends, fits);
-  if (!assignment.groups) refuse_assignment(optimizer, assignment);
+  if (!assignment.groups) throw NoAssignment(optimizer, assignment.ambiguous);
   return *assignment.groups;
 }
 
@@ -164,6 +147,32 @@ void add_by_value(const files::Node& optimizer, const std::vector<NamedNode>& ca
 
 }  // namespace
 
+NoAssignment::NoAssignment(const files::Node& optimizer, bool is_ambiguous)
+    : Error(
+          is_ambiguous
+              ? Error(ErrorCode::kUnsupported,
+                      formatted("{}: stage 0 stores the optimizer's parameters by number only, and more than one of the model's "
+                                "parameters matches a number",
+                                optimizer.file()->path()),
+                      "let DeepSpeed load it and save it at stage 1, which keeps names; --weights-only leaves the states out")
+              : Error(ErrorCode::kMismatch,
+                      formatted("{}: the optimizer's parameters are not the model's: their sizes or values do not match in the "
+                                "model's order",
+                                optimizer.file()->path()),
+                      "--weights-only leaves the optimizer's states out")),
+      ambiguous(is_ambiguous) {}
+
+void add_numbered(const files::Node& optimizer, const std::vector<NamedNode>& candidates, DeepSpeedState& state) {
+  if (optimizer.find("cur_scale")) state.scaler = {optimizer};
+  if (optimizer.find("fp32_groups_flat") || optimizer.find("fp32_groups")) {
+    add_by_value(optimizer, candidates, state);
+    state.groups = optimizer.at("optimizer_state_dict").at("param_groups").items();
+  } else {
+    add_by_number(optimizer, candidates, state);
+    state.groups = optimizer.at("param_groups").items();
+  }
+}
+
 void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<std::string>& untrained, DeepSpeedState& state) {
   const files::Node& model = folder.models[0];
   const auto candidates = candidates_of(model, untrained);
@@ -174,14 +183,7 @@ void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<
     if (!optimizer) state.notes.push_back("optimizer states: the save had no optimizer");
     return;
   }
-  if (optimizer->find("cur_scale")) state.scaler = {*optimizer};
-  if (optimizer->find("fp32_groups_flat") || optimizer->find("fp32_groups")) {
-    add_by_value(*optimizer, candidates, state);
-    state.groups = optimizer->at("optimizer_state_dict").at("param_groups").items();
-  } else {
-    add_by_number(*optimizer, candidates, state);
-    state.groups = optimizer->at("param_groups").items();
-  }
+  add_numbered(*optimizer, candidates, state);
 }
 
 }  // namespace gannet::convert

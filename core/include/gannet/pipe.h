@@ -18,6 +18,7 @@
 #include <gannet/initialize.h>
 #include <gannet/layers.h>
 #include <gannet/pipe_schedule.h>
+#include <gannet/safetensors.h>
 #include <gannet/topology.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -285,6 +286,37 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   void set_dataloader(const std::shared_ptr<Loader>& loader) {
     if constexpr (requires { pipe::to_micro_batch(*loader->begin()); }) set_dataiterator(loader);
   }
+
+  /// Saves the weights as one file for each layer, `folder`/layer_<number>-model_states.safetensors,
+  /// with the layer's number in the whole model. The files load with any number of stages, and a
+  /// layer's tensors have their names in the whole model:
+  ///   engine->save_state_dict("layers");
+  ///   std::map<std::string, at::Tensor> block = load_safetensors("layers/layer_03-model_states.safetensors");
+  /// The files have parameters and buffers in the dtypes of training; masters, optimizer states and
+  /// counters are in save_checkpoint() alone. They are written by the first rank along data of each
+  /// stage, at every ZeRO stage; a layer without tensors has no file, and a tied tensor is in the file
+  /// of each of its layers. Throws on every rank: Error(kIo) if a file cannot be written, and
+  /// Error(kUnsupported) if ranks have different experts. Each file is written whole or not at all;
+  /// after an error some may be new and others old, which load_state_dir() refuses.
+  void save_state_dict(const std::string& folder);
+  /// Loads what save_state_dict() has saved, into parameters, masters and buffers; optimizer states
+  /// stay as they are. Every rank reads the files of its own layers. Without `strict`, names may be
+  /// missing on either side. Throws on every rank, with nothing changed: Error(kNotFound) without a
+  /// layer's file, Error(kCorrupt) for a damaged one, and Error(kMismatch) for other names or shapes,
+  /// another number of layers, files of different steps, and a tied tensor with two values.
+  void load_state_dir(const std::string& folder, bool strict = true);
+  /// The file of this stage's layer `local_layer`, counted from 0. With several ranks along `tensor`
+  /// each has its own, layer_<number>-model_<rank>-model_states.safetensors. Throws Error(kArgument)
+  /// if the stage has no such layer.
+  std::string ckpt_layer_path(const std::string& folder, size_t local_layer) const;
+  /// This stage's parameters and buffers by their names in the whole model: whole copies in host
+  /// memory, on every rank of the stage. All ranks of all stages call it. (DeepSpeed's writes files
+  /// and returns None.)
+  NamedTensors module_state_dict();
+  /// Sets parameters, masters and buffers to the values of a module_state_dict(), which all ranks of
+  /// the stage give alike. All ranks of all stages call it. `strict` and errors are those of
+  /// load_state_dir().
+  void load_module_state_dict(const NamedTensors& state, bool strict = true);
 
   bool is_first_stage() const;
   bool is_last_stage() const;

@@ -44,8 +44,8 @@ class Maker {
     }
   }
 
-  /// Null if ranks with this habit come to wait for each other.
-  std::optional<Schedule> run() {
+  /// Whether it made an order; false if ranks with this habit come to wait for each other.
+  bool run() {
     for (;;) {
       // Who decides first decides next: what the others do later cannot change what it sees.
       Rank* first = nullptr;
@@ -60,9 +60,18 @@ class Maker {
       if (!act(*first)) first->free_at = next_arrival(*first);
     }
     for (const Rank& rank : ranks_)
-      if (!is_done(rank)) return std::nullopt;
+      if (!is_done(rank)) return false;
+    return true;
+  }
+  /// The end of the step as it was made. Ranks that follow the order may be earlier.
+  double total() const {
+    double total = 0;
+    for (const Rank& rank : ranks_) total = std::max(total, rank.free_at);
+    return total;
+  }
+  Schedule schedule() const {
     Schedule schedule{{}, rank_of_};
-    for (Rank& rank : ranks_) schedule.actions.push_back(std::move(rank.actions));
+    for (const Rank& rank : ranks_) schedule.actions.push_back(rank.actions);
     return schedule;
   }
 
@@ -202,6 +211,8 @@ class Best {
     if (best_ && !is_better(one)) return;
     best_ = std::move(one);
   }
+  /// Whether a step of this length would be shorter than the best so far, or as long.
+  bool may_be(double total) const { return !best_ || total <= best_->simulated.total * (1 + kSame); }
   Found take() {
     if (!best_)
       throw Error(ErrorCode::kConfig,
@@ -233,7 +244,7 @@ void offer_made_orders(Best& best, const std::vector<uint32_t>& rank_of, int64_t
   const int64_t limit =
       memory ? static_cast<int64_t>(std::floor(*memory * static_cast<double>(chunks) + 1e-9)) : 3 * ranks * chunks;
   // Few sizes need every limit; a large one is simulated for a few of them.
-  constexpr int64_t kMostActions = 4'000'000;
+  constexpr int64_t kMostActions = 2'000'000;
   const int64_t actions = 3 * micro_batches * std::ssize(rank_of) * 12;
   const int64_t step = std::max<int64_t>(1, (limit - chunks + 1) * actions / kMostActions);
   for (int64_t most = std::min(limit, micro_batches * chunks); most >= chunks; most -= step)
@@ -241,8 +252,8 @@ void offer_made_orders(Best& best, const std::vector<uint32_t>& rank_of, int64_t
       for (const bool alternates : {false, true})
         for (const double patience : {0.0, 0.5, 1.0}) {
           if (!splits && patience > 0) continue;
-          if (auto schedule = Maker(rank_of, micro_batches, times, {most, splits, alternates, patience}).run())
-            best.offer("made for these times", std::move(*schedule), times);
+          Maker maker(rank_of, micro_batches, times, {most, splits, alternates, patience});
+          if (maker.run() && best.may_be(maker.total())) best.offer("made for these times", maker.schedule(), times);
         }
 }
 

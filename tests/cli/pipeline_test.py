@@ -1,4 +1,5 @@
 """gannet pipeline show: the picture of a schedule, its numbers, and what it says to a wrong one."""
+import re
 import unittest
 import xml.etree.ElementTree
 
@@ -38,6 +39,15 @@ class Pipeline(Case):
         self.assertEqual(self.show("--schedule", "mine.csv", "--csv"), csv)
         self.assertEqual(self.show("--schedule", "mine.csv", *SIZE), self.show("--schedule", "zb-v", *SIZE))
 
+    def test_auto_finds_the_shortest_within_the_memory(self):
+        for more, longest, most in ((), 25.5, 9), (("--memory", "2"), 99, 2), (("--times", "1,1.4,0.6", "--link", "0.1"), 99, 9):
+            with self.subTest(more):
+                text = self.show("--schedule", "auto", *SIZE, *more)
+                self.assertIn("\nschedule: ", text)
+                self.assertLessEqual(float(re.search(r"total ([\d.]+),", text)[1]), longest)
+                for line in text.splitlines()[-4:]:
+                    self.assertLessEqual(float(line.split()[-1]), most)
+
     def test_svg_is_well_formed(self):
         page = xml.etree.ElementTree.fromstring(self.show("--schedule", "zb-h1", *SIZE, "--svg"))
         self.assertEqual(len(page.findall("{http://www.w3.org/2000/svg}g")), 4 * 8 * 3)
@@ -55,6 +65,9 @@ class Pipeline(Case):
                 ("--schedule 1f1b --stages 2 --micro-batches 2 --link x", "--link is 'x', and must be a number from 0"),
                 ("--schedule cell.csv", "cell.csv: row 2, column 2: '1X0' is no action of a schedule"),
                 ("--schedule short.csv", "short.csv: rank 1, 1 positions: 1B0 is missing"),
+                ("--schedule auto --stages 4 --micro-batches 8 --memory 0.2", "no schedule keeps at most 0.2 activations on each rank"),
+                ("--schedule zb-v --stages 4 --micro-batches 8 --memory 2", "--memory is for the schedule auto"),
+                ("--schedule auto --stages 4", "schedule auto needs --stages and --micro-batches"),
                 ("--schedule cell.csv --csv --svg", "--csv excludes --svg")):
             with self.subTest(arguments):
                 text = self.show(*arguments.split(), code=2)

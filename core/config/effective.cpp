@@ -12,9 +12,15 @@ namespace gannet::config {
 
 bool is_auto(const Value& value) { return value.is_string() && value.as_string() == "auto"; }
 
+bool is_filled_in(const Key& key, const Value& value) {
+  if (!is_auto(value)) return false;
+  const std::vector<std::string> choices = split(key.range, '|');
+  return key.type != Type::kChoice || std::find(choices.begin(), choices.end(), "auto") == choices.end();
+}
+
 const Value& value_of(const Document& document, const Key& key) {
   const Value* given = document.find(formatted("/{}", key.path));
-  if (given && !given->is_null() && !is_auto(*given)) return *given;
+  if (given && !given->is_null() && !is_filled_in(key, *given)) return *given;
   const OwnSections* const own = document.gannet_sections();
   return own && own->find(key.path) == &key ? own->default_of(key) : default_of(key);
 }
@@ -53,7 +59,7 @@ void EffectiveValues::add(const Key& key) {
       const auto& members = element.as_dict().entries();  // keys have a position, list elements do not
       lines_.push_back({at, element, document_.origin_of(members.empty() ? at : pointer(at, members.front().first)).to_string()});
     }
-  } else if (is_set && is_auto(*given)) {
+  } else if (is_set && is_filled_in(key, *given)) {
     if (path == "/optimizer/type" || path == "/scheduler/type") unresolved_.push_back(path);
     lines_.push_back({path, value, formatted("auto at {}: the default", document_.origin_of(path).to_string())});
   } else {
@@ -90,7 +96,7 @@ std::string EffectiveValues::defaults_for_auto() const {
     const Value* given = document_.find(path);
     // Leaves out batch sizes, which are computed, and keys whose default is "auto", where "auto"
     // has a meaning of its own.
-    if (!given || !is_auto(*given) || is_auto(default_of(*key)) || path == kTrain || path == kMicro) continue;
+    if (!given || !is_filled_in(*key, *given) || is_auto(default_of(*key)) || path == kTrain || path == kMicro) continue;
     if (path == kAccumulation && given_batch(document_).train && given_batch(document_).micro) continue;
     const EffectiveValue* line = line_of(path);
     if (is_unresolved(path) || (path == kAccumulation && line->value.is_null())) continue;

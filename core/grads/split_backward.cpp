@@ -1,5 +1,6 @@
 #include "grads/split_backward.h"
 
+#include <gannet/error.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -8,6 +9,8 @@
 #include <atomic>
 #include <unordered_map>
 #include <utility>
+
+#include "base/format.h"
 
 namespace gannet {
 namespace {
@@ -61,24 +64,45 @@ class NodesToInputs {
   std::vector<Visited> stack_;
 };
 
+struct RecordedGradients {
+  variable_list gradients;
+  std::vector<uint32_t> versions;  // [gradients] when they came
+};
+
 // Keeps the gradients that come to a node, as the hooks of its tensors leave them.
 class GradientRecorder : public torch::autograd::FunctionPreHook {
  public:
-  explicit GradientRecorder(std::shared_ptr<variable_list> into) : into_(std::move(into)) {}
+  explicit GradientRecorder(std::shared_ptr<RecordedGradients> into) : into_(std::move(into)) {}
   variable_list operator()(const variable_list& gradients) override {
-    *into_ = gradients;
+    into_->gradients = gradients;
+    for (const at::Tensor& gradient : gradients)
+      into_->versions.push_back(gradient.defined() ? gradient.unsafeGetTensorImpl()->version_counter().current_version() : 0);
     return gradients;
   }
 
  private:
-  const std::shared_ptr<variable_list> into_;
+  const std::shared_ptr<RecordedGradients> into_;
 };
 
 // A node with edges towards inputs and others towards parameters alone.
 struct Fork {
   std::shared_ptr<Node> node;
-  std::shared_ptr<variable_list> gradients = std::make_shared<variable_list>();  // that come to it
+  std::shared_ptr<RecordedGradients> recorded = std::make_shared<RecordedGradients>();  // that came to it
 };
+
+// The second pass computes with the gradients of the first one.
+void require_unchanged(const Fork& fork) {
+  for (size_t k = 0; k < fork.recorded->gradients.size(); ++k) {
+    const at::Tensor& gradient = fork.recorded->gradients[k];
+    if (!gradient.defined() || gradient.unsafeGetTensorImpl()->version_counter().current_version() == fork.recorded->versions[k])
+      continue;
+    throw Error(ErrorCode::kUnsupported,
+                formatted("the backward of {} changed the gradient that came to it in place, and a schedule with split backwards "
+                          "runs it once for its inputs and once for its weights",
+                          fork.node->name()),
+                "let it make a new tensor, or choose a schedule with whole backwards: gpipe, 1f1b or interleaved");
+  }
+}
 
 // The second pass starts at the fork with gradients to which hooks were applied.
 void remove_tensor_hooks(Node& node) {
@@ -129,7 +153,7 @@ variable_list SplitBackward::input_pass(const edge_list& roots, const variable_l
       continue;
     }
     forks.push_back({node->getptr()});
-    node->add_tensor_pre_hook(std::make_unique<GradientRecorder>(forks.back().gradients));
+    node->add_tensor_pre_hook(std::make_unique<GradientRecorder>(forks.back().recorded));
   }
   variable_list of_inputs(inputs.size());
   // Operators compute no gradient that this pass does not ask for, so that those of parameters wait.
@@ -137,12 +161,14 @@ variable_list SplitBackward::input_pass(const edge_list& roots, const variable_l
     of_inputs = Engine::get_default_engine().execute(first, of_first, /*keep_graph=*/true, /*create_graph=*/false,
                                                      /*accumulate_grad=*/false, inputs);
   for (const Fork& fork : forks) {
+    require_unchanged(fork);
     remove_tensor_hooks(*fork.node);
     // Each fork is a root of the second pass. Its edges to the others would count their gradients twice.
     for (Edge& edge : fork.node->next_edges())
       if (to_inputs.leads(edge)) edge = Edge();
-    for (uint32_t k = 0; k < fork.gradients->size(); ++k)
-      if ((*fork.gradients)[k].defined()) add(Edge(fork.node, k), (*fork.gradients)[k]);
+    const variable_list& gradients = fork.recorded->gradients;
+    for (uint32_t k = 0; k < gradients.size(); ++k)
+      if (gradients[k].defined()) add(Edge(fork.node, k), gradients[k]);
   }
   // Cutting the edges frees nothing: a saved tensor holds the node that made it.
   for (const auto& node : others) node->release_variables();

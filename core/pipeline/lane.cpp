@@ -85,6 +85,15 @@ Lane::Lane(const RankContext& ranks, const std::string& name)
   group_.start(collective::barrier(), nullptr).wait();
 }
 
+Lane::~Lane() {
+  if (std::none_of(incoming_.begin(), incoming_.end(), [](const auto& one) { return one.second.left > 0; })) return;
+  try {
+    ranks_.device_comm->abort();
+    host_.comm().abort();
+  } catch (const Error&) {  // the works report what is lost
+  }
+}
+
 std::vector<DeviceComm::SentTensor> Lane::to_send(uint32_t stage, const Wire& tensors) const {
   std::vector<DeviceComm::SentTensor> messages;
   for (const at::Tensor& tensor : tensors)

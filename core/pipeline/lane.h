@@ -36,6 +36,8 @@ namespace gannet::pipeline {
 class Lane {
  public:
   Lane(const RankContext& ranks, const std::string& name);
+  ~Lane();  // after a step that failed in the middle, aborts the Comms: what was expected never comes
+  Lane(const Lane&) = delete;
 
   /// How many messages each stage sends until finish(). receive() takes them all.
   void expect(const std::map<uint32_t, int64_t>& messages_from);

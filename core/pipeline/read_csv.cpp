@@ -83,6 +83,7 @@ void read_cell(const CellPlace& place, std::string_view cell, std::vector<Action
 }  // namespace
 
 Schedule from_csv(std::string_view text, const std::string& name) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark, as spreadsheets write it
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   if (text.empty())
     throw Error(ErrorCode::kConfig, formatted("{}: the file of a schedule has no rows", name), "write a row for each rank");

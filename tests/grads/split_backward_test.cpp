@@ -2,6 +2,7 @@
 // of it.
 #include "grads/split_backward.h"
 
+#include <gannet/error.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
@@ -295,6 +296,32 @@ TEST(SplitBackward, HooksOfTensorsRunOnce) {
   EXPECT_EQ(runs, 2) << "once for each of the two backwards";
   ASSERT_EQ(retained.size(), 2u);
   EXPECT_TRUE(retained[0].grad().equal(retained[1].grad()));
+}
+
+struct ChangesItsGradient : torch::autograd::Function<ChangesItsGradient> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return 2 * x * weight;
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
+    const auto saved = context->get_saved_variables();
+    gradients[0].mul_(2);
+    return {gradients[0] * saved[1], gradients[0] * saved[0]};
+  }
+};
+
+TEST(SplitBackward, AGradientThatIsChangedInPlaceIsAnError) {
+  const Tensor x = random({4}).requires_grad_(true), weight = random({4}).requires_grad_(true);
+  const Tensor output = ChangesItsGradient::apply(x, weight);
+  SplitBackward split;
+  try {
+    split.input_pass({torch::autograd::impl::gradient_edge(output)}, {torch::ones({4})},
+                     {torch::autograd::impl::gradient_edge(x)});
+    ADD_FAILURE() << "it was allowed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(error.what(), testing::HasSubstr("changed the gradient that came to it in place"));
+  }
 }
 
 TEST(SplitBackward, TheFirstPassReleasesWhatTheSecondDoesNotNeed) {

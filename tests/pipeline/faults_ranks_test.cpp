@@ -100,6 +100,32 @@ TEST(PipelineFaults, AKilledStageIsNamedByTheOthers) {
         play({fault, victim, victim == 0 ? "rank 0" : victim == 1 ? "rank 1" : "rank 2", schedule});
       }
 }
+// Every stage fails by itself, with messages on the way to it: none of them waits for those.
+RANK_BODY(all_stages_fail) {
+  gannet::Dict config = pipe_config("0");
+  config["gannet"] = gannet::Dict{{"deadline_seconds", 5}, {"pipeline", gannet::Dict{{"schedule", "zb-v"}}}};
+  PipeRun run(config, {.net = {.blocks = 3}});
+  run.train(0, 3);
+  for (const at::Tensor& parameter : run.engine->module()->parameters())
+    parameter.register_hook([](const at::Tensor&) { throw std::runtime_error("a hook fails"); });
+  try {
+    run.train(3, 1);
+  } catch (const std::exception& error) {
+    std::cout << "ended: " << error.what() << std::endl;
+    return;
+  }
+  throw std::runtime_error("the step went through");
+}
+TEST(PipelineFaults, StagesThatFailTogetherAllEnd) {
+  const TemporaryFolder folder;
+  const auto outcomes = run_ranks(
+      "all_stages_fail", 2, {.environment = {{"PIPE", "2"}, {"FOLDER", folder.string()}}, .limit = std::chrono::seconds(60)});
+  for (const auto& outcome : outcomes) {
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("ended: ")) << outcome.output;
+  }
+}
+
 TEST(PipelineFaults, AnExceptionInALayerEndsTheStepOfEveryStage) { play({"throw", 1, "a layer fails"}); }
 TEST(PipelineFaults, AStoppedStageIsNamedWithinTheDeadline) { play({"stop", 1, "rank 1"}); }
 

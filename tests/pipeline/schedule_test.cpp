@@ -53,6 +53,13 @@ TEST(ScheduleText, CsvOfPyTorchIsReadWithPausesAndCommunication) {
   EXPECT_EQ(to_csv(schedule), "0F0,0B0\n1F0,1I0,1W0\n");
 }
 
+TEST(ScheduleText, AByteOrderMarkIsLeftOut) {
+  EXPECT_EQ(to_csv(from_csv("\xEF\xBB\xBF"
+                            "0F0,0B0\n",
+                            "x")),
+            "0F0,0B0\n");
+}
+
 TEST(ScheduleText, PartsAreWhereTheirActionsAre) {
   EXPECT_THAT(from_csv("0F0,3F0\n1F0,2F0\n", "v").rank_of, ElementsAre(0, 1, 1, 0));
   EXPECT_THAT(from_csv("0F0,2F0\n1F0,3F0\n", "loop").rank_of, ElementsAre(0, 1, 0, 1));

@@ -56,7 +56,7 @@ pipeline::Schedule read_schedule(const ShowArguments& arguments) {
     throw Error(ErrorCode::kNotFound,
                 formatted("--schedule: '{}' is neither a schedule nor a CSV file that can be read{}", printable(path),
                           did_you_mean(path, pipeline::built_in_names())),
-                formatted("name a file, or one of {}", join(pipeline::built_in_names(), ", ")));
+                formatted("name a file, auto, or one of {}", join(pipeline::built_in_names(), ", ")));
   }
   try {
     validate(schedule);

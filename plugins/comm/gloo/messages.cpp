@@ -101,7 +101,8 @@ void Messages::abort() {
   std::unique_lock lock(mutex_);
   aborted_ = true;
   for (auto& [route, waiter] : waiters_)
-    for (auto& [transfer, batch] : waiter.in_flight) transfer->abort();
+    for (auto& [transfer, batch] : waiter.in_flight)
+      if (transfer) transfer->abort();
   drained_.wait(lock, [this] {
     return std::all_of(waiters_.begin(), waiters_.end(), [](const auto& one) { return one.second.in_flight.empty(); });
   });
@@ -130,7 +131,8 @@ void Messages::serve(Waiter& waiter) {
       for (auto& other : batch->transfers) other->abort();
     }
     if (--batch->pending == 0) {
-      batch->transfers.clear();  // Gloo releases the caller's memory here
+      waiter.in_flight.front().first = nullptr;  // abort() may come while the lock is free
+      batch->transfers.clear();                  // Gloo releases the caller's memory here
       lock.unlock();
       finish(*batch);
       lock.lock();

@@ -23,7 +23,7 @@ RANK_BODY(a_stage_fails) {
   gannet::Dict section{{"deadline_seconds", 5}};
   if (!variable("SCHEDULE").empty()) section["pipeline"] = gannet::Dict{{"schedule", variable("SCHEDULE")}};
   config["gannet"] = section;
-  PipeRun run(config, {.net = {.blocks = 3}});
+  PipeRun run(config, {.net = {.blocks = 6}});  // some on each of three stages
   const std::string folder = variable("FOLDER") + "/saved", fault = variable("FAULT");
   if (fault == "load") {
     run.engine->load_checkpoint(folder);

@@ -95,7 +95,8 @@ at::Tensor joined(std::vector<at::Tensor> parts) {
 }  // namespace
 
 at::Tensor TrainerBase::gather_rows(const at::Tensor& mine) {
-  const auto all = engine_->gather(to_bytes(mine));
+  // Of a pipeline, the last stage alone has predictions.
+  const auto all = is_pipeline() ? gather_from_all(to_bytes(mine)) : engine_->gather(to_bytes(mine));
   std::vector<at::Tensor> parts;
   for (const std::string& bytes : all) parts.push_back(from_bytes(bytes));
   return joined(std::move(parts));
@@ -158,7 +159,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
       if (batch->loss.defined() && batch->items > 0) loss += batch->loss.item<double>();
       items += batch->items;
       samples += static_cast<double>(batch->samples);
-      if (keeps && batch->predictions.defined()) {
+      if (keeps && (batch->predictions.defined() || is_pipeline())) {
         at::Tensor predicted = gather_rows(batch->predictions), wanted = gather_rows(batch->labels);
         if (wants_metrics && arguments_.batch_eval_metrics) {
           if (wanted.defined()) compute({.predictions = predicted, .label_ids = wanted});
@@ -214,7 +215,7 @@ EvalLoopOutput TrainerBase::evaluation_loop(const std::string& prefix, bool want
 // waits in a collective call. All ranks use the metrics of rank 0 to choose the best model and to
 // decide when to stop.
 void TrainerBase::agree_on_metrics(Metrics& computed, const std::exception_ptr& thrown) {
-  const auto all = engine_->gather(thrown ? "!" + exception_text(thrown) : to_bytes(computed));
+  const auto all = gather_from_all(thrown ? "!" + exception_text(thrown) : to_bytes(computed));
   if (thrown) std::rethrow_exception(thrown);
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].starts_with('!'))

@@ -17,7 +17,6 @@
 #include <limits>
 #include <utility>
 
-#include "model_errors.h"
 #include "progress_bar.h"
 
 namespace gannet {
@@ -27,53 +26,6 @@ double TrainerStep::epoch() const { return trainer_->state_.epoch; }
 std::optional<double> TrainerStep::grad_norm() const { return trainer_->engine_->get_global_grad_norm(); }
 double TrainerStep::loss() const { return trainer_->over_ranks(local_loss_.item<double>()); }
 void TrainerStep::stop() { trainer_->control_.should_training_stop = true; }
-
-// A callback's request on one rank applies to all ranks, since the actions are collective. The same
-// holds for a signal to one rank.
-void TrainerBase::agree_on_control() {
-  bool signal = arguments_.stop && arguments_.stop->requested();
-  if (engine_->world_size() > 1) {
-    bool* const flags[] = {&control_.should_log,        &control_.should_evaluate,      &control_.should_save,
-                           &control_.should_epoch_stop, &control_.should_training_stop, &signal};
-    std::vector<double> asked;
-    for (const bool* flag : flags) asked.push_back(*flag ? 1 : 0);
-    asked = engine_->mean(std::move(asked));
-    for (size_t i = 0; i < asked.size(); ++i) *flags[i] = asked[i] > 0;
-  }
-  is_stop_agreed_ = control_.should_training_stop;
-  is_signal_agreed_ = signal;
-}
-
-// Returns the number of micro-batches in this update: the maximum over the ranks, since ranks that
-// have fewer repeat one without weight. Returns 0 at the epoch's end. `total` becomes the number of
-// items in all micro-batches of all ranks.
-int64_t TrainerBase::agree_on_micro_batches(const std::vector<double>& items, double& total) {
-  total = 0;
-  for (const double count : items) total += count;
-  const int64_t mine = static_cast<int64_t>(items.size());
-  const int64_t ranks = engine_->world_size();
-  if (ranks == 1) return mine;
-  const bool wants_stop = control_.should_training_stop;  // set by the program between two updates
-  const auto means = engine_->mean({total, static_cast<double>(mine), has_micro_batch() ? 0.0 : 1.0, wants_stop ? 1.0 : 0.0});
-  total = means[0] * static_cast<double>(ranks);
-  if (means[3] > 0) {
-    is_stop_agreed_ = control_.should_training_stop = true;
-    return 0;
-  }
-  const int64_t all = std::llround(means[1] * static_cast<double>(ranks));
-  if (all == 0 || all == ranks * arguments_.gradient_accumulation_steps) return all / ranks;
-  if (means[2] > 0) {
-    if (is_first())
-      log_warning("an epoch of train_dataset ends after update " + std::to_string(state_.global_step) +
-                  ": a rank has no micro-batch left, and none that it could repeat; what the others have left of it is not used");
-    return 0;
-  }
-  int64_t most = 0;
-  for (const std::string& text : engine_->gather(std::to_string(mine))) most = std::max<int64_t>(most, std::stoll(text));
-  return most;
-}
-
-double TrainerBase::over_ranks(double local) { return engine_->mean(local) * engine_->world_size(); }
 
 // Whether the schedule depends only on the number of the update, and not on the history of the run.
 static bool is_of_position(const SchedulerHandle& schedule) {
@@ -114,6 +66,7 @@ void TrainerBase::start() {
   bar_ = std::make_unique<ProgressBar>(is_first() && !arguments_.disable_tqdm.value_or(!ProgressBar::is_terminal()),
                                        state_.max_steps);
   engine_->train();
+  list_events_without_effect();
   is_begun_ = true;
   fire(TrainerEventKind::kTrainBegin);
   if (arguments_.eval_on_start && state_.global_step == 0) evaluation_loop("eval", false);
@@ -156,7 +109,7 @@ bool TrainerBase::advance() {
   if (output_.stopped) return false;
   if (is_epoch_end_due_) end_epoch();  // the checkpoint was saved after the last update of this epoch
   while (true) {
-    if (!is_in_epoch_ || engine_->world_size() == 1) agree_on_control();
+    if (!is_in_epoch_ || engine_->world_size() == 1 || is_pipeline()) agree_on_control();
     if (is_stop_agreed_) return false;
     if (epoch_ >= state_.num_train_epochs) {
       warn_of_missing_updates();
@@ -191,30 +144,9 @@ bool TrainerBase::advance() {
     control_.should_log = control_.should_evaluate = control_.should_save = false;
     fire(TrainerEventKind::kStepBegin);
 
-    // backward() averages over ranks and by default divides by the accumulation steps. The update
-    // needs the sum over all micro-batches and ranks, divided once by the number of all items.
-    const double ranks = engine_->world_size();
-    at::Tensor local = at::zeros({}, at::TensorOptions(at::kDouble).device(engine_->device()));
     const auto rates = engine_->get_lr();
     step_.learning_rate_ = last_learning_rate_ = rates.empty() ? 0 : rates[0];
-    for (int64_t i = 0; i < count; ++i) {
-      const bool is_last = i + 1 == count;
-      micro_batches_left_ = count - i;
-      const std::string where = "update " + std::to_string(state_.global_step + 1) + ", forward of the model";
-      const at::Tensor sum = of_model(where, [&] { return measure_micro_batch(static_cast<size_t>(i)).loss; });
-      const at::Tensor share = total > 0 ? sum / total : sum * 0;
-      local += share.detach().to(at::kDouble);
-      engine_->backward(share * ranks, {.scale_wrt_gas = false});
-      if (is_last) fire(TrainerEventKind::kPreOptimizerStep);
-      const StepResult result = engine_->step();
-      if (!is_last) {
-        fire(TrainerEventKind::kSubstepEnd);
-        continue;
-      }
-      step_.applied_ = result.applied;
-      step_.reason_ = result.reason;
-      fire(TrainerEventKind::kOptimizerStep);
-    }
+    at::Tensor local = take_update(items, count, total);
     count_labels_of_update(total, count);
     if (total == 0) local.fill_(std::numeric_limits<double>::quiet_NaN());  // a mean over no labels is NaN
     step_.local_loss_ = local;

@@ -146,7 +146,7 @@ std::string TrainerBase::best_checkpoint_in(const std::string& folder) const {
     else if (found != former.string() && !fs::equivalent(found, former, ignored))
       log_info("best_model_checkpoint " + former.string() + " is now " + found);
   }
-  return engine_->gather(found)[0];
+  return gather_from_all(found)[0];
 }
 
 // Writes the files that are missing if a run was killed after it had saved its checkpoint. The
@@ -154,7 +154,7 @@ std::string TrainerBase::best_checkpoint_in(const std::string& folder) const {
 void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   std::error_code ignored;
   const bool is_whole = fs::exists(fs::path(folder) / "trainer_state.json", ignored);
-  if (engine_->gather(is_whole ? "1" : "")[0] == "1") return;
+  if (gather_from_all(is_whole ? "1" : "")[0] == "1") return;
   if (is_first())
     log_warning(folder +
                 " is a whole checkpoint, but the run ended before model.safetensors and trainer_state.json were written" +
@@ -240,7 +240,7 @@ bool TrainerBase::resume() {
   losses_since_log_ = restored_losses_.value_or(state_.global_step - last_logged_);
   restore_callbacks(saved->at("callbacks"));
   std::error_code ignored;
-  const bool is_own = engine_->gather(fs::equivalent(folder, arguments_.output_dir, ignored) ? "1" : "")[0] == "1";
+  const bool is_own = gather_from_all(fs::equivalent(folder, arguments_.output_dir, ignored) ? "1" : "")[0] == "1";
   const std::string base = is_own ? arguments_.output_dir : folder;
   state_.best_model_checkpoint = best_checkpoint_in(base);
   const bool is_for_stop = saved->at("is_for_stop").as_bool();
@@ -275,7 +275,7 @@ void TrainerBase::check_places_of_checkpoints() {
       if (is_saved_to && !fs::exists(entry.path() / "manifest.json", ignored) && !fs::is_empty(entry.path(), ignored))
         found = entry.path().string();
     }
-  found = engine_->gather(found)[0];
+  found = gather_from_all(found)[0];
   if (!found.empty())
     throw Error(ErrorCode::kArgument,
                 found + " is a folder that is not a whole checkpoint, where this run will save one: it has no manifest.json",

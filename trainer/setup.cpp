@@ -85,14 +85,6 @@ Dict given_arguments(const TrainingArguments& a, int64_t micro_batch_size) {
   return given;
 }
 
-// Number of ranks with distinct data: the world size without the pipe and tensor axes.
-int64_t data_ranks(const Config& config) {
-  int64_t ranks = expected_world_size();
-  for (const char* axis : {"gannet.mesh.pipe", "gannet.mesh.tensor"})
-    if (const Value degree = config.get(axis).value; degree.is_int()) ranks /= std::max<int64_t>(1, degree.as_int());
-  return std::max<int64_t>(1, ranks);
-}
-
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
@@ -117,16 +109,18 @@ std::optional<at::ScalarType> dtype_of_16_bits(const torch::nn::Module& module) 
   return std::nullopt;
 }
 
-std::vector<ParameterGroup> decay_groups(torch::nn::Module& module) {
+using VisitModule = std::function<void(const std::string& name, const torch::nn::Module& module)>;
+std::vector<ParameterGroup> decay_groups(const std::function<void(const VisitModule&)>& visit_modules) {
   ParameterGroup group{.overrides = {{"weight_decay", 0.0}}, .name = "no_decay"};
   size_t trained = 0;
-  for (const auto& part : module.named_modules())
-    for (const auto& parameter : part.value()->named_parameters(/*recurse=*/false)) {
+  visit_modules([&](const std::string& path, const torch::nn::Module& module) {
+    for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
       if (!parameter.value().requires_grad()) continue;
       ++trained;
-      const std::string name = part.key().empty() ? parameter.key() : part.key() + "." + parameter.key();
-      if (is_without_decay(name, part.value()->name())) group.match.push_back(name);
+      const std::string name = path.empty() ? parameter.key() : path + "." + parameter.key();
+      if (is_without_decay(name, module.name())) group.match.push_back(name);
     }
+  });
   if (group.match.empty() || group.match.size() == trained) return {};
   return {group};
 }
@@ -148,6 +142,20 @@ TrainerBase::TrainerBase(TrainingArguments arguments) : arguments_(std::move(arg
 }
 
 TrainerBase::~TrainerBase() = default;
+
+int64_t TrainerBase::pipe_stages(const Config& config) const {
+  if (const auto stages = program_degrees().pipe) return *stages;
+  for (const char* const key : {"pipeline.stages", "gannet.mesh.pipe"})
+    if (const Value stages = config.get(key).value; stages.is_int() && stages.as_int() > 0) return stages.as_int();
+  return 1;
+}
+
+// The number of ranks with data of their own.
+int64_t TrainerBase::data_ranks(const Config& config) const {
+  const Value in_config = config.get("gannet.mesh.tensor").value;
+  const int64_t tensor = program_degrees().tensor.value_or(in_config.is_int() ? in_config.as_int() : 1);
+  return std::max<int64_t>(1, expected_world_size() / pipe_stages(config) / std::max<int64_t>(1, tensor));
+}
 
 void TrainerBase::initialize() {
   at::manual_seed(static_cast<uint64_t>(arguments_.seed));
@@ -189,6 +197,10 @@ EngineBase& TrainerBase::ensure_engine() {
   const bool finds = arguments_.auto_find_batch_size && !is_inference() && has_train_dataset();
   if (finds) {
     const Config config = own_config(arguments_, /*trains=*/true);
+    if (is_pipeline() || pipe_stages(config) > 1)
+      throw Error(ErrorCode::kUnsupported,
+                  "auto_find_batch_size with a pipeline: a stage that is out of memory leaves the others waiting",
+                  "choose the size by `gannet estimate` (docs/estimate.md)");
     zero_stage_ = config.stage();
     check_batch_size_can_be_tried(zero_stage_, data_ranks(config));
   }
@@ -233,7 +245,8 @@ void TrainerBase::make_engine_for_batch() {
     made.fill("gannet.total_steps", *updates, "trainer");
   scheduled_updates_ = adds_schedule ? updates : std::nullopt;
   const bool has_decay = arguments_.weight_decay > 0 && owns_optimizer;
-  engine_ = &make_engine(made, has_decay ? decay_groups(module()) : std::vector<ParameterGroup>());
+  engine_ = &make_engine(
+      made, has_decay ? decay_groups([this](const VisitModule& visit) { visit_modules(visit); }) : std::vector<ParameterGroup>());
   if (!is_inference() && is_first())
     for (const std::string& line : arguments_without_effect(made, given)) log_info(line);
   input_dtype_ = dtype_of_16_bits(module());
@@ -254,7 +267,7 @@ void TrainerBase::make_engine_for_batch() {
         restored_losses_ = losses ? std::optional(losses->as_int()) : std::nullopt;
         loss_since_log_.fill_(saved.at("loss_since_log").as_number() * ranks / engine_->world_size());
       });
-  engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
+  if (!is_pipeline()) engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();
 }

@@ -68,9 +68,9 @@ void TrainerBase::exit_after_stop() {
 // end the program's later evaluations.
 bool TrainerBase::some_rank_evaluates(bool counts) {
   const bool has_signal = !is_begun_ && !output_.stopped && arguments_.stop && arguments_.stop->requested();
-  const auto means = engine_->mean({counts ? 1.0 : 0.0, has_signal ? 1.0 : 0.0});
-  is_evaluation_stopped_ = means[0] > 0 && means[1] > 0;
-  return means[0] > 0 && !is_evaluation_stopped_;
+  const auto sums = sum_over_all({counts ? 1.0 : 0.0, has_signal ? 1.0 : 0.0});
+  is_evaluation_stopped_ = sums[0] > 0 && sums[1] > 0;
+  return sums[0] > 0 && !is_evaluation_stopped_;
 }
 
 void TrainerBase::stop_evaluation(const std::string& done) {

@@ -6,8 +6,8 @@
 //
 // Prints for each schedule the shortest step in units, that of the simulator, and the most
 // activations that each rank kept, counted in the run. A rank's layers take one unit for each pass,
-// whatever the number of its parts. The loss is a sum and the update that of a few elements: both
-// are in the time.
+// whatever the number of its parts. A step lasts from the start of its first pass to the end of its
+// last one, on whatever ranks: the update is left out.
 #include <ATen/ops/ones.h>
 #include <gannet/gannet.h>
 #include <gannet/pipe.h>
@@ -30,13 +30,17 @@ namespace {
 double unit_ms = 40;
 double alive = 0, most_alive = 0;  // micro-batches of which this rank keeps activations
 
+using Clock = std::chrono::steady_clock;  // the same for all processes of a machine
+Clock::time_point first_begin, last_end;  // of this rank's passes in a step; zero: none yet
+
 // Wakes up early and looks at the clock: a sleep alone is 0.2 ms too long here and there.
 void sleep_for(double units) {
-  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  if (first_begin == Clock::time_point()) first_begin = begin;
   const auto until =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(units * unit_ms));
+      begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(units * unit_ms));
   std::this_thread::sleep_until(until - std::chrono::microseconds(200));
-  while (Clock::now() < until) std::this_thread::yield();
+  while ((last_end = Clock::now()) < until) std::this_thread::yield();
 }
 
 // The identity times a weight, with passes that take `share` units.
@@ -67,6 +71,20 @@ struct Sleeps : torch::autograd::Function<Sleeps> {
     return computed;
   }
 };
+
+// The seconds of a step, over all ranks.
+double length_of_step(gannet::ProcessGroup& world) {
+  const double own[] = {std::chrono::duration<double>(first_begin.time_since_epoch()).count(),
+                        std::chrono::duration<double>(last_end.time_since_epoch()).count()};
+  double begin = own[0], end = own[1];
+  for (const std::string& bytes : world.gather({reinterpret_cast<const char*>(own), sizeof own})) {
+    double other[2];
+    std::memcpy(other, bytes.data(), sizeof other);
+    begin = std::min(begin, other[0]);
+    end = std::max(end, other[1]);
+  }
+  return end - begin;
+}
 
 struct SleepingImpl : torch::nn::Module {
   explicit SleepingImpl(double share) : share(share) { weight = register_parameter("weight", at::ones({4})); }
@@ -102,9 +120,9 @@ void run(const std::string& name, uint32_t stages, int64_t micro_batches, int st
   alive = most_alive = 0;
   for (int step = 0; step < steps; ++step) {
     world->barrier();
-    const auto start = std::chrono::steady_clock::now();
+    first_begin = Clock::time_point();
     engine->train_batch([] { return gannet::pipe::MicroBatch{{at::ones({4})}, {}}; });
-    best = std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() / unit_ms);
+    best = std::min(best, 1e3 * length_of_step(*world) / unit_ms);
   }
   pipeline::Times times = even_times(schedule, {});
   times.of_part[0].weight += times.of_part[0].input;  // the first part computes no gradient of its inputs

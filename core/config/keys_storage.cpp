@@ -57,7 +57,7 @@ constexpr Key kRows[] = {
     row("pipeline/stages", member<&Settings::pipeline_stages>, kInt, "null", ">=1",
         "ranks along the mesh's axis pipe; null or auto: as the program or gannet.mesh.pipe says"),
     row("pipeline/partition", entry<&Settings::pipeline>, kString, "\"best\"", "",
-        "how layers are dealt to stages: uniform, parameters, type:REGEX; best: as the program says"),
+        "how layers are divided among stages: uniform, parameters, type:REGEX, time, memory; best: as the program says"),
     row("pipeline/seed_layers", entry<&Settings::pipeline>, kBool, "false", "", "a random seed for each layer"),
     row("pipeline/activation_checkpoint_interval", entry<&Settings::pipeline>, kInt, "0", ">=0",
         "layers in a region of activation checkpointing; 0: as the program or gannet.activation_checkpointing says"),

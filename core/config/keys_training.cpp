@@ -111,6 +111,8 @@ constexpr Key kRows[] = {
         "order of forwards and backwards (docs/pipeline.md), a file with one, or auto: the shortest for the times of this run"),
     row("gannet/pipeline/memory_limit", member<&Settings::pipe_memory_limit>, kNumber, "null", ">0",
         "with the schedule auto, the most activations that a stage keeps; a micro-batch through its layers counts 1"),
+    row("gannet/pipeline/recompute_twice", member<&Settings::pipe_recompute_twice>, kBool, "false", "",
+        "of a backward in two passes, recompute in both: else the first one keeps what it recomputed for the second"),
     row("gannet/leftover_micro_batches", member<&Settings::leftover_micro_batches>, kChoice, "\"carry\"", "carry|drop|step",
         "micro-batches at an epoch's end that fill no step: kept for the next epoch, dropped, or a step of their own"),
     // There is no range, since any integer may be a seed.

@@ -154,6 +154,7 @@ struct SettingsMembers {
   std::string comm_host;  // the Comm plugin for the host's numbers and texts
   MeshDegrees mesh;
   std::string pipe_schedule;
+  bool pipe_recompute_twice;                // in each pass of a split backward, instead of keeping what the first one recomputed
   std::optional<double> pipe_memory_limit;  // activations that a stage may keep, in micro-batches; null: no limit
   std::optional<int64_t> pipeline_stages;
   Dict pipeline;                             // the section pipeline: partition, seed_layers, activation_checkpoint_interval

@@ -45,6 +45,11 @@ void ProcessGroup::barrier() {
   links().host.barrier();
 }
 
+std::vector<std::string> ProcessGroup::gather(const std::string& bytes) {
+  auto call = world_->enter(links().host, "gather");
+  return links().host.gather_texts(bytes);
+}
+
 void ProcessGroup::report_failure(const std::string& call, const std::string& error) noexcept {
   constexpr size_t kLongest = 2'000;
   try {

@@ -204,10 +204,12 @@ void run_backward(EngineBase::Impl& impl, const torch::autograd::edge_list& root
 
 namespace {
 
-// Regions that are recomputed in the first pass keep what the second one needs (activation/region.h).
+// Regions that are recomputed in the first pass keep what the second one needs (activation/region.h),
+// unless memory matters more than time.
 class SplitScope {
  public:
-  SplitScope(BackwardInfo& info, int64_t number, bool is_input_pass) : info_(info) {
+  SplitScope(EngineBase::Impl& impl, int64_t number, bool is_input_pass) : info_(*impl.reducer->mark()) {
+    if (impl.settings().pipe_recompute_twice) return;  // two backwards
     info_.is_input_pass = is_input_pass;
     info_.split = number;
   }
@@ -225,7 +227,7 @@ torch::autograd::variable_list run_input_pass(EngineBase::Impl& impl, const torc
                                               const torch::autograd::edge_list& inputs, SplitBackward& split) {
   torch::autograd::variable_list of_inputs;
   run_pass(impl, {.inputs_alone = true}, [&] {
-    const SplitScope scope(*impl.reducer->mark(), split.number(), /*is_input_pass=*/true);
+    const SplitScope scope(impl, split.number(), /*is_input_pass=*/true);
     of_inputs = split.input_pass(roots, gradients, inputs);
   });
   return of_inputs;
@@ -233,7 +235,7 @@ torch::autograd::variable_list run_input_pass(EngineBase::Impl& impl, const torc
 
 void run_weight_pass(EngineBase::Impl& impl, SplitBackward split, const BackwardPass& pass) {
   run_pass(impl, pass, [&] {
-    const SplitScope scope(*impl.reducer->mark(), split.number(), /*is_input_pass=*/false);
+    const SplitScope scope(impl, split.number(), /*is_input_pass=*/false);
     split.weight_pass();
   });
 }

@@ -33,7 +33,8 @@ ChosenSchedule::ChosenSchedule(const Configured& config, const pipe::Options& op
     name_ = stages == 1 && configured != "gpipe" ? "data-parallel" : configured;
     chunks_ = stages == 1 ? std::nullopt : options.chunks;
   }
-  if (memory_limit_ && !is_auto_ && configured != "auto")
+  const bool is_one_stage_of_auto = stages == 1 && configured == "auto" && !options.schedule;
+  if (memory_limit_ && !is_auto_ && !is_one_stage_of_auto)
     throw Error(ErrorCode::kConfig, formatted("gannet.pipeline.memory_limit is set, and {} keeps what its order needs", source_),
                 "set gannet.pipeline.schedule to \"auto\", or leave the limit out");
   if (name_.empty() && options.chunks)
@@ -54,6 +55,7 @@ std::string ChosenSchedule::set_times(Times times, int64_t micro_batches) {
   times_ = std::move(times);
   checked_.clear();
   const Found found = searched(micro_batches);
+  keep(micro_batches, found.schedule);
   std::string text = formatted("pipeline schedule, chosen for the measured times: {}, {:.1f} ms a step, idle share {:.1f}%\n",
                                found.name, 1e3 * found.simulated.total, 100 * found.simulated.idle_share);
   for (size_t part = 0; part < times_->of_part.size(); ++part) {
@@ -64,7 +66,7 @@ std::string ChosenSchedule::set_times(Times times, int64_t micro_batches) {
   return text + to_csv(found.schedule);
 }
 
-Schedule ChosenSchedule::made(int64_t micro_batches) {
+Schedule ChosenSchedule::made(int64_t micro_batches) const {
   if (is_auto_) return searched(micro_batches).schedule;
   if (from_file_) return *from_file_;
   if (!make_) return built_in(name_, {stages_, micro_batches, chunks_});
@@ -84,6 +86,11 @@ Schedule ChosenSchedule::made(int64_t micro_batches) {
   return schedule;
 }
 
+const ChosenSchedule::Checked& ChosenSchedule::keep(int64_t micro_batches, Schedule schedule) {
+  const uint64_t hash = std::hash<std::string>()(to_csv(schedule));
+  return checked_.emplace(micro_batches, Checked{std::move(schedule), hash}).first->second;
+}
+
 const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
   if (const auto known = checked_.find(micro_batches); known != checked_.end()) return known->second;
   try {
@@ -101,8 +108,7 @@ const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
     if (!stage_of_.empty() && schedule.rank_of != stage_of_)
       throw Error(ErrorCode::kConfig, formatted("it divides the layers in another way at {} micro-batches", micro_batches),
                   "have the same parts on each stage, whatever the number of micro-batches");
-    const uint64_t hash = std::hash<std::string>()(to_csv(schedule));
-    return checked_.emplace(micro_batches, Checked{std::move(schedule), hash}).first->second;
+    return keep(micro_batches, std::move(schedule));
   } catch (const Error& error) {
     throw Error(ErrorCode::kConfig, formatted("{}: {}", source_, error.message()), error.next_step());
   }

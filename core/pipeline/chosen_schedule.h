@@ -39,13 +39,14 @@ class ChosenSchedule {
   uint64_t hash_of(int64_t micro_batches);
 
  private:
-  Schedule made(int64_t micro_batches);
+  Schedule made(int64_t micro_batches) const;
   Found searched(int64_t micro_batches) const;
   struct Checked {
     Schedule schedule;
     uint64_t hash;
   };
   const Checked& checked(int64_t micro_batches);
+  const Checked& keep(int64_t micro_batches, Schedule schedule);
 
   std::string source_;  // for messages
   std::string name_;    // of a built-in one; "": another kind

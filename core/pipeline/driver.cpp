@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -77,12 +77,15 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
       module_(module),
       ranks_(context_of(engine)),
       schedule_(module.schedule_),
-      chunks_(Stage::chunks_of(module, ranks_)) {
+      chunks_(Stage::chunks_of(module, ranks_)),
+      hop_bytes_(schedule_->stage_of().size()),
+      clock_(ranks_) {
   train_by_driver_alone(engine);
   if (first_chunk().count() == 1) return;
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "initialize");
   forward_lane_.emplace(ranks_, "forward");
   backward_lane_.emplace(ranks_, "backward");
+  if (ranks_.is_first()) log_gathers(module.trained_);
 }
 
 // Draws all micro-batches of a batch before the first one runs. If the data ends, or if the first
@@ -103,7 +106,7 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
         throw Error(ErrorCode::kNotFound,
                     formatted("{}() takes {} micro-batches, and the data ended after {}", call, count, drawn.size()),
                     "use a source without end, such as RepeatingLoader, or end the loop before");
-      hash = std::rotl(hash, 5) ^ hash_of(next->labels);
+      hash = std::rotl(hash, 5) ^ hash_of(next->labels) ^ std::hash<double>()(next->weight);
       if (!first_chunk().is_first()) next->inputs.clear();
       if (!last_chunk().is_last()) next->labels.clear();
       take_over(next->inputs, ranks_.device);
@@ -156,6 +159,10 @@ Wire Driver::receive_inputs(const Stage& chunk, int64_t micro_batch, std::vector
 }
 
 void Driver::send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& outputs) {
+  double bytes = 0;
+  for (const at::Tensor& output : outputs)
+    if (output.defined()) bytes += static_cast<double>(output.nbytes());
+  hop_bytes_[chunk.part()] = std::max(hop_bytes_[chunk.part()], bytes);
   forward_lane_->send(chunk.next_stage(), micro_batch * chunk.parts() + chunk.part() + 1, outputs);
 }
 
@@ -184,11 +191,11 @@ void Driver::forward(MicroBatches& batch, const Place& place) {
     }
   }
   Wire outputs;
-  measured(&PassTimes::forward, place.chunk, [&] {
+  clock_.measure(&PassTimes::forward, place.chunk, [&] {
     batch.forward(place.micro_batch, [&] {
       outputs = chunk.run(inputs, first_micro_batch_ + place.micro_batch);
       inputs.clear();
-      if (chunk.is_last()) outputs = {chunk.loss(outputs, one.drawn.labels)};
+      if (chunk.is_last()) outputs = {chunk.loss(outputs, one.drawn)};
     });
   });
   for (const at::Tensor& output : outputs) {
@@ -253,7 +260,7 @@ void Driver::pass_gradients_on(const Place& place, Wire computed) {
 void Driver::backward(MicroBatches& batch, const Place& place, bool is_last) {
   InFlight& one = place.here();
   const std::vector<MicroBatches::Root> roots = roots_of(place);
-  measured(&PassTimes::input, place.chunk, [&] { batch.backward(place.micro_batch, roots, is_last); });
+  clock_.measure(&PassTimes::input, place.chunk, [&] { batch.backward(place.micro_batch, roots, is_last); });
   if (!chunks_[place.chunk].is_first()) pass_gradients_on(place, one.inputs ? std::move(one.inputs->of_inputs) : Wire());
 }
 
@@ -264,42 +271,9 @@ void Driver::input_pass(MicroBatches& batch, const Place& place) {
     if (needs_gradient) edges.emplace_back(one.inputs, static_cast<uint32_t>(edges.size()));
   const std::vector<MicroBatches::Root> roots = roots_of(place);
   Wire computed;
-  measured(&PassTimes::input, place.chunk, [&] { computed = batch.input_pass(place.micro_batch, roots, edges, one.split); });
+  clock_.measure(&PassTimes::input, place.chunk,
+                 [&] { computed = batch.input_pass(place.micro_batch, roots, edges, one.split); });
   if (!chunks_[place.chunk].is_first()) pass_gradients_on(place, std::move(computed));
-}
-
-// Adds the seconds that a pass takes, without what the stage waits for.
-template <class Pass>
-void Driver::measured(double PassTimes::* of, size_t chunk, const Pass& pass) {
-  if (!is_measuring_) return pass();
-  const auto wait = [&] {
-    if (!ranks_.computes_on_host()) ranks_.accelerator->synchronize(ranks_.device_index());
-  };
-  wait();
-  const auto start = std::chrono::steady_clock::now();
-  pass();
-  wait();
-  time_sums_[chunk].*of += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Gives the schedule the times of the batch that was measured: of each part, those of its slowest rank.
-void Driver::choose_schedule(int64_t count) {
-  const size_t parts = schedule_->stage_of().size();
-  std::vector<double> seconds(3 * parts);
-  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    PassTimes mean = time_sums_[chunk];
-    if (mean.weight == 0) mean.input = mean.weight = mean.input / 2;  // whole backwards: their shares are not known
-    double* const at = &seconds[3 * chunks_[chunk].part()];
-    at[0] = mean.forward / static_cast<double>(count);
-    at[1] = mean.input / static_cast<double>(count);
-    at[2] = mean.weight / static_cast<double>(count);
-  }
-  ranks_.world_group->all_reduce(seconds.data(), seconds.size(), GANNET_MAX);
-  Times times;
-  for (size_t part = 0; part < parts; ++part)
-    times.of_part.push_back({seconds[3 * part], seconds[3 * part + 1], seconds[3 * part + 2]});
-  const std::string choice = schedule_->set_times(std::move(times), count);
-  if (ranks_.is_first()) log_info(choice);
 }
 
 void Driver::expect_messages(const std::vector<Action>& actions) {
@@ -314,6 +288,14 @@ void Driver::expect_messages(const std::vector<Action>& actions) {
   gradients.erase(first_chunk().index());
   forward_lane_->expect(activations);
   backward_lane_->expect(gradients);
+}
+
+// Gives the schedule the times of the batch that was measured.
+void Driver::choose_schedule(int64_t count) {
+  std::vector<uint32_t> own_parts;
+  for (const Stage& chunk : chunks_) own_parts.push_back(chunk.part());
+  const std::string choice = schedule_->set_times(clock_.times(own_parts, schedule_->stage_of().size(), count), count);
+  if (ranks_.is_first()) log_info(choice);
 }
 
 double Driver::mean_over_ranks(double sum, int64_t count) {
@@ -352,8 +334,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   const int64_t count = batch.count();
   std::vector<pipe::MicroBatch> drawn = draw(source, count, "train_batch", /*trains=*/true);
   // The first batch of a run also allocates and compiles, so that its times are not those of others.
-  is_measuring_ = schedule_->wants_times() && has_trained_;
-  time_sums_.assign(chunks_.size(), {0, 0, 0});
+  clock_.begin(schedule_->wants_times() && has_trained_, chunks_.size());
   const std::vector<Action> actions = schedule_->of(count).actions[first_chunk().index()];
   expect_messages(actions);
   StepState in_flight(chunks_.size());
@@ -361,6 +342,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   for (size_t i = 0; i < drawn.size(); ++i) {
     in_flight.front()[i].drawn.inputs = std::move(drawn[i].inputs);
     in_flight.back()[i].drawn.labels = std::move(drawn[i].labels);
+    in_flight.back()[i].drawn.weight = drawn[i].weight;
   }
   loss_sum_.reset();
   first_micro_batch_ = engine_.micro_steps();
@@ -377,71 +359,19 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
       if (action.kind == Action::kBackward)
         backward(batch, place, is_last);
       else
-        measured(&PassTimes::weight, place.chunk,
-                 [&] { batch.weight_pass(action.micro_batch, std::move(place.here().split), is_last); });
+        clock_.measure(&PassTimes::weight, place.chunk,
+                       [&] { batch.weight_pass(action.micro_batch, std::move(place.here().split), is_last); });
       place.here() = {};
-      if (ended % chunks == 0) batch.end_micro_batch();
+      if (ended % chunks == 0) last_step_ = batch.end_micro_batch();
     }
   }
   if (forward_lane_) {
     forward_lane_->finish();
     backward_lane_->finish();
   }
-  if (is_measuring_) choose_schedule(count);
-  has_trained_ = true;
+  if (clock_.measures()) choose_schedule(count);
+  if (!std::exchange(has_trained_, true)) log_hops();
   return mean_over_ranks(loss_sum_.defined() ? loss_sum_.item<double>() : 0, count);
-}
-
-pipe::EvalResult Driver::evaluate(const pipe::Source& source, const pipe::EvalOptions& options) {
-  const int64_t count = options.num_micro_batches.value_or(engine_.gradient_accumulation_steps());
-  if (count < 1)
-    throw Error(ErrorCode::kArgument, formatted("eval_batch() was asked for {} micro-batches", count), "ask for 1 at least");
-  const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "eval_batch", engine_.global_steps(), "",
-                                                         control::Watch::Call::kAtOnce);
-  std::vector<pipe::MicroBatch> drawn = draw(source, count, "eval_batch", /*trains=*/false);
-  const at::NoGradGuard no_grad;
-  pipe::EvalResult result;
-  double sum = 0;
-  std::vector<Action> forwards;
-  for (const Stage& chunk : chunks_)
-    for (int64_t i = 0; i < count; ++i) forwards.push_back({Action::kForward, chunk.part(), i});
-  expect_messages(forwards);
-  std::vector<Wire> from_previous(static_cast<size_t>(count));  // where the previous part is on this stage
-  for (const Stage& chunk : chunks_)
-    for (int64_t i = 0; i < count; ++i) {
-      const auto place = static_cast<size_t>(i);
-      std::vector<bool> unused;
-      Wire inputs, outputs;
-      if (chunk.is_first())
-        inputs = std::move(drawn[place].inputs);
-      else if (chunk.previous_stage() == chunk.index())
-        inputs = std::move(from_previous[place]);
-      else
-        inputs = receive_inputs(chunk, i, unused);
-      at::Tensor loss;
-      evaluate_forward(engine_, [&] {
-        outputs = chunk.run(inputs, i);
-        if (chunk.is_last() && options.compute_loss) loss = chunk.loss(outputs, drawn[place].labels);
-      });
-      if (!chunk.is_last()) {
-        if (chunk.next_stage() == chunk.index())
-          from_previous[place] = std::move(outputs);
-        else
-          send_outputs(chunk, i, outputs);
-        continue;
-      }
-      if (loss.defined()) {
-        result.losses.push_back(loss.item<double>());
-        sum += result.losses.back();
-      }
-      if (options.return_logits) result.logits.push_back(std::move(outputs));
-    }
-  if (forward_lane_) forward_lane_->finish();
-  if (!options.compute_loss || options.reduce_output == pipe::EvalOptions::Reduce::kNone) return result;
-  const double mean = mean_over_ranks(sum, count);
-  if (options.bcast_loss || last_chunk().is_last()) result.loss = mean;
-  result.losses.clear();
-  return result;
 }
 
 }  // namespace gannet::pipeline

@@ -13,6 +13,7 @@
 #include "pipeline/chosen_schedule.h"
 #include "pipeline/lane.h"
 #include "pipeline/layer_files.h"
+#include "pipeline/pass_clock.h"
 #include "pipeline/stage.h"
 
 namespace gannet::pipeline {
@@ -30,6 +31,8 @@ class Driver {
   /// Returns the mean of the losses, the same on every rank.
   double train_batch(const pipe::Source& source);
   pipe::EvalResult eval_batch(const pipe::Source& source, const pipe::EvalOptions& options);
+  /// Of train_batch().
+  const StepResult& last_step() const { return last_step_; }
 
  private:
   template <class Body>
@@ -55,12 +58,13 @@ class Driver {
   void input_pass(MicroBatches& batch, const Place& place);
   std::vector<MicroBatches::Root> roots_of(const Place& place);
   void pass_gradients_on(const Place& place, Wire computed);
-  template <class Pass>
-  void measured(double PassTimes::* of, size_t chunk, const Pass& pass);
   void choose_schedule(int64_t count);
   void expect_messages(const std::vector<Action>& actions);
   size_t chunk_of(uint32_t part) const;
   double mean_over_ranks(double sum, int64_t count);
+  void log_gathers(const std::vector<int64_t>& trained) const;
+  void log_hops();
+  std::vector<double> of_last_stage(const std::vector<double>& losses, int64_t count);
 
   EngineBase& engine_;
   const pipe::ModuleImpl& module_;
@@ -70,9 +74,10 @@ class Driver {
   std::optional<Lane> forward_lane_, backward_lane_;  // null: one stage
   int64_t first_micro_batch_ = 0;                     // the number of the current batch's first micro-batch in the run
   bool has_trained_ = false;                          // a batch, in this run
-  bool is_measuring_ = false;                         // the current batch, for a schedule that wants the times of its passes
-  std::vector<PassTimes> time_sums_;                  // [chunks] seconds of the measured batch; B counts as `input`
-  at::Tensor loss_sum_;                               // of the current batch, fp64 on the loss's device; undefined: no loss yet
+  std::vector<double> hop_bytes_;                     // [parts] of the largest activations that this rank sent on
+  PassClock clock_;
+  StepResult last_step_;
+  at::Tensor loss_sum_;  // of the current batch, fp64 on the loss's device; undefined: no loss yet
 };
 
 }  // namespace gannet::pipeline

@@ -38,6 +38,7 @@ PipelineEngine::Engine(std::shared_ptr<pipe::ModuleImpl> module, const EngineOpt
 
 PipelineEngine::~Engine() = default;
 
+const StepResult& PipelineEngine::last_step() const { return driver_->last_step(); }
 bool PipelineEngine::is_first_stage() const { return driver_->first_chunk().is_first(); }
 bool PipelineEngine::is_last_stage() const { return driver_->last_chunk().is_last(); }
 uint32_t PipelineEngine::stage_id() const { return driver_->first_chunk().index(); }

@@ -4,7 +4,6 @@
 #include <gannet/error.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -15,9 +14,9 @@ namespace gannet::pipeline {
 namespace {
 
 // The first message of a header has this many numbers; what a longer header has beyond them follows
-// in a second one. Both begin with the number of all of them, the message's number, whether the
-// receiver's prediction was right, and the number of tensors. The layout follows.
-constexpr size_t kFirst = 64, kPrefix = 4;
+// in a second one. A header begins with kPrefix numbers: of how many it consists, the message's
+// number, and whether the receiver's prediction was right. The layout follows.
+constexpr size_t kFirst = 64, kPrefix = 3;
 
 constexpr int64_t kDefined = 1, kRequiresGrad = 2;  // flags of a tensor in a layout
 
@@ -36,7 +35,7 @@ std::vector<int64_t> layout_of(const Wire& tensors) {
 }
 
 std::vector<int64_t> header_of(int64_t number, bool is_as_predicted, const std::vector<int64_t>& layout) {
-  std::vector<int64_t> header{static_cast<int64_t>(kPrefix - 1 + layout.size()), number, is_as_predicted ? 1 : 0};
+  std::vector<int64_t> header{static_cast<int64_t>(kPrefix + layout.size()), number, is_as_predicted ? 1 : 0};
   header.insert(header.end(), layout.begin(), layout.end());
   header.resize(std::max(header.size(), kFirst));
   return header;
@@ -160,7 +159,7 @@ Wire Lane::receive(uint32_t stage, int64_t number, std::vector<bool>& requires_g
     host_.start_exchange({}, {{stage, header.data() + kFirst, (all - kFirst) * sizeof(int64_t)}}).wait();
   }
   GANNET_CHECK(header[1] == number, "stages run the same schedule");
-  Layout layout(header.begin() + kPrefix - 1, header.begin() + static_cast<std::ptrdiff_t>(all));
+  Layout layout(header.begin() + kPrefix, header.begin() + static_cast<std::ptrdiff_t>(all));
   Wire tensors;
   if (predicts(from.past)) {
     from.predicted_work.wait();

@@ -1,13 +1,11 @@
 #include "pipeline/layer_facts.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Type.h>
 #include <gannet/error.h>
 #include <gannet/lazy.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <mutex>
 #include <set>
 #include <string>
 #include <typeinfo>
@@ -15,27 +13,10 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/world.h"
+#include "pipeline/kept_generators.h"
 
 namespace gannet::pipeline {
 namespace {
-
-// Restores the default CPU generator, so that building modules does not advance the program's random
-// numbers.
-class KeptGenerator {
- public:
-  KeptGenerator() : generator_(at::detail::getDefaultCPUGenerator()), state_(generator_.get_state()) {}
-  ~KeptGenerator() { generator_.set_state(state_); }
-  KeptGenerator(const KeptGenerator&) = delete;
-  KeptGenerator& operator=(const KeptGenerator&) = delete;
-  void seed(uint64_t seed) {  // at::manual_seed would seed the generators of devices, too
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    generator_.set_current_seed(seed);
-  }
-
- private:
-  at::Generator generator_;
-  at::Tensor state_;
-};
 
 detail::LazyModule* lazy(const std::shared_ptr<torch::nn::Module>& module) {
   return dynamic_cast<detail::LazyModule*>(module.get());
@@ -82,8 +63,23 @@ bool uses(const Layer& layer, const std::shared_ptr<torch::nn::Module>& module) 
 
 }  // namespace
 
+std::string module_name(const Layer& layer, size_t i) { return i == 0 ? layer.name() : formatted("{}_{}", layer.name(), i); }
+
+void visit_modules(const std::vector<Layer>& layers,
+                   const std::function<void(const std::string& name, const torch::nn::Module& module)>& visit) {
+  const KeptGenerators kept;
+  std::set<const void*> seen;
+  for (const Layer& layer : layers)
+    for (size_t i = 0; i < layer.modules().size(); ++i) {
+      std::shared_ptr<torch::nn::Module> module = layer.modules()[i];
+      if (!seen.insert(module.get()).second) continue;
+      if (auto* const unbuilt = lazy(module)) module = building(layer, *unbuilt, [&] { return unbuilt->make(); });
+      for (const auto& entry : module->named_modules(module_name(layer, i))) visit(entry.key(), *entry.value());
+    }
+}
+
 std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers, bool counts) {
-  const KeptGenerator kept;
+  const KeptGenerators kept;
   std::vector<LayerFacts> all;
   for (const Layer& layer : layers) {
     LayerFacts facts{layer.name(), type_of(layer), 0};
@@ -100,7 +96,7 @@ std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers, bool counts) 
 
 std::vector<Layer> with_built_modules(const std::vector<Layer>& layers, const std::vector<size_t>& own,
                                       const pipe::Options& options) {
-  KeptGenerator kept;
+  KeptGenerators kept;
   const auto is_own = [&](const std::shared_ptr<torch::nn::Module>& module) {
     return std::any_of(own.begin(), own.end(), [&](size_t layer) { return uses(layers[layer], module); });
   };
@@ -121,7 +117,7 @@ std::vector<Layer> with_built_modules(const std::vector<Layer>& layers, const st
         if (options.seed_fn)
           options.seed_fn(seed);
         else
-          kept.seed(seed);
+          kept.seed_cpu(seed);
         building(layers[l], *unbuilt, [&] { unbuilt->build(); });
       }
       if (!unbuilt)

@@ -6,12 +6,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "mesh/groups.h"
 #include "pipeline/partition.h"
 
 namespace gannet::pipeline {
+
+/// The name in the whole model of a layer's module `i`, where the model is a list of layers.
+std::string module_name(const Layer& layer, size_t i);
+
+/// Calls `visit` with every module of a list of layers and its name. A lazy module is built for it, and
+/// dropped.
+void visit_modules(const std::vector<Layer>& layers,
+                   const std::function<void(const std::string& name, const torch::nn::Module& module)>& visit);
 
 /// `counts`: also the parameters. A lazy module is built for that, and dropped.
 std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers, bool counts);

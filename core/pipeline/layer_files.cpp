@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
-#include <gannet/zero.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -153,6 +152,15 @@ std::vector<std::string> LayerFiles::agreed(const char* call, const std::string&
   return results_of(ranks_.world_group->gather_texts(outcome));
 }
 
+// The parameters of a layer of this stage as whole tensors; a rank that has no such layer takes part.
+zero::GatheredParameters LayerFiles::whole_layer(const std::vector<LayerTensors>& own, size_t round) {
+  std::vector<at::Tensor> parameters;
+  if (round < own.size())
+    for (const NamedTensor& one : own[round].tensors)
+      if (one.is_parameter) parameters.push_back(one.tensor);
+  return zero::GatheredParameters(engine_, std::move(parameters));
+}
+
 void LayerFiles::save(const std::string& folder) {
   refuse_experts("save_state_dict");
   const std::vector<LayerTensors> own = layers();
@@ -163,11 +171,7 @@ void LayerFiles::save(const std::string& folder) {
     if (failure) throw Error(ErrorCode::kIo, formatted("cannot make the folder '{}': {}", folder, failure.message()));
   });
   for (size_t round = 0; round < rounds(); ++round) {
-    std::vector<at::Tensor> parameters;
-    if (round < own.size())
-      for (const NamedTensor& one : own[round].tensors)
-        if (one.is_parameter) parameters.push_back(one.tensor);
-    const zero::GatheredParameters whole(engine_, std::move(parameters));
+    const zero::GatheredParameters whole = whole_layer(own, round);
     if (!writes || round >= own.size() || own[round].tensors.empty() || error_in(mine)) continue;
     NamedTensors tensors;
     for (const NamedTensor& one : own[round].tensors) tensors.emplace_back(one.name, one.tensor.detach());
@@ -238,11 +242,7 @@ NamedTensors LayerFiles::state_dict() {
   NamedTensors state;
   std::map<std::string, bool> known;
   for (size_t round = 0; round < rounds(); ++round) {
-    std::vector<at::Tensor> parameters;
-    if (round < own.size())
-      for (const NamedTensor& one : own[round].tensors)
-        if (one.is_parameter) parameters.push_back(one.tensor);
-    const zero::GatheredParameters whole(engine_, std::move(parameters));
+    const zero::GatheredParameters whole = whole_layer(own, round);
     if (round >= own.size()) continue;
     for (const NamedTensor& one : own[round].tensors)
       if (known.emplace(one.name, true).second)

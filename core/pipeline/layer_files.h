@@ -5,6 +5,7 @@
 
 #include <gannet/pipe.h>
 #include <gannet/safetensors.h>
+#include <gannet/zero.h>
 
 #include <cstddef>
 #include <map>
@@ -42,6 +43,7 @@ class LayerFiles {
 
   std::vector<LayerTensors> layers() const;
   size_t rounds() const;
+  zero::GatheredParameters whole_layer(const std::vector<LayerTensors>& own, size_t round);
   void refuse_experts(const char* call) const;
   std::vector<std::string> agreed(const char* call, const std::string& outcome);
   Values read(const LayerTensors& layer, size_t local_layer, const std::string& folder, bool strict, std::string& step) const;

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "pipeline/layer_facts.h"
 
 namespace gannet {
 
@@ -66,6 +67,14 @@ ModuleImpl::ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Lay
 }
 
 ModuleImpl::~ModuleImpl() = default;
+
+void ModuleImpl::visit_modules(const std::function<void(const std::string&, const torch::nn::Module&)>& visit) const {
+  if (!bounds_.empty())
+    throw Error(ErrorCode::kOrder, "visit_modules() after initialize, which has divided the layers among the stages",
+                "call it before, or walk the modules of this stage: named_modules()");
+  if (!model_) return pipeline::visit_modules(layers_, visit);
+  for (const auto& entry : model_->named_modules()) visit(entry.key(), *entry.value());
+}
 
 void ModuleImpl::train(bool on) {
   torch::nn::Module::train(on);

@@ -71,15 +71,46 @@ std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size
   return bounds;
 }
 
+// Dynamic programming as above.
+std::vector<size_t> partition_bottleneck(size_t layers, size_t stages,
+                                         const std::function<double(size_t, size_t, size_t)>& cost) {
+  struct Cell {
+    double largest = std::numeric_limits<double>::infinity(), squares = 0;
+    size_t begin = 0;  // the first layer of the last stage
+    bool operator<(const Cell& other) const {
+      return largest != other.largest ? largest < other.largest : squares < other.squares;
+    }
+  };
+  std::vector<std::vector<Cell>> cells(layers + 1, std::vector<Cell>(stages + 1));
+  cells[0][0] = {0, 0, 0};
+  for (size_t j = 1; j <= stages; ++j)
+    for (size_t i = j; i <= layers - (stages - j); ++i)
+      for (size_t k = j - 1; k < i; ++k) {
+        const Cell& before = cells[k][j - 1];
+        const double own = cost(j - 1, k, i);
+        if (const Cell cell{std::max(before.largest, own), before.squares + own * own, k}; cell < cells[i][j]) cells[i][j] = cell;
+      }
+  std::vector<size_t> bounds{layers};
+  for (size_t j = stages; j > 0; --j) bounds.push_back(cells[bounds.back()][j].begin);
+  std::reverse(bounds.begin(), bounds.end());
+  return bounds;
+}
+
 bool is_by_parameters(const std::string& method) { return lower(method) == "parameters"; }
+bool is_by_time(const std::string& method) { return lower(method) == "time"; }
+bool is_by_memory(const std::string& method) { return lower(method) == "memory"; }
+
+void check_layers(size_t layers, size_t stages) {
+  if (layers >= stages) return;
+  throw Error(ErrorCode::kConfig,
+              formatted("the model has {} layer{}, and the pipeline {} stages: stages {} to {} would be empty", layers,
+                        layers == 1 ? "" : "s", stages, layers, stages - 1),
+              "use fewer stages, or divide the model into more layers");
+}
 
 std::vector<size_t> partition(const std::vector<LayerFacts>& layers, size_t stages, const std::string& method,
                               const std::string& where) {
-  if (layers.size() < stages)
-    throw Error(ErrorCode::kConfig,
-                formatted("the model has {} layer{}, and the pipeline {} stages: stages {} to {} would be empty", layers.size(),
-                          layers.size() == 1 ? "" : "s", stages, layers.size(), stages - 1),
-                "use fewer stages, or divide the model into more layers");
+  check_layers(layers.size(), stages);
   const std::string wanted = lower(method);
   if (wanted == "uniform") return partition_uniform(layers.size(), stages);
   std::vector<int64_t> weights;
@@ -89,7 +120,7 @@ std::vector<size_t> partition(const std::vector<LayerFacts>& layers, size_t stag
     weights = weights_by_type(layers, method.substr(5), where);
   } else {
     throw Error(ErrorCode::kConfig, formatted("{}: there is no way to divide layers named '{}'", where, method),
-                "write uniform, parameters or type:REGEX, or give pipe::Options::bounds");
+                "write uniform, parameters, type:REGEX, time or memory, or give pipe::Options::bounds");
   }
   return partition_balanced(weights, stages);
 }

@@ -1,5 +1,5 @@
-// Divides a list of layers among the stages of a pipeline. Pure functions; the results are those of
-// DeepSpeed 0.19.6.
+// Divides a list of layers among the stages of a pipeline. Pure functions; the results of the methods
+// that DeepSpeed 0.19.6 has are its own.
 //
 //   partition_uniform(10, 3)                   // {0, 4, 7, 10}: the first layer of each stage, and the number of layers
 //   partition_balanced({1, 2, 3, 4, 5}, 2)     // {0, 3, 5}: by weights
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ std::vector<size_t> partition_uniform(size_t layers, size_t stages);
 /// of a stage (not always the optimum).
 std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size_t stages);
 
+/// Minimizes the largest cost of a stage, and then the sum of their squares. `cost(stage, begin, end)`:
+/// of the layers [begin, end) on that stage; it grows with the layers. At least as many layers as stages.
+std::vector<size_t> partition_bottleneck(size_t layers, size_t stages,
+                                         const std::function<double(size_t stage, size_t begin, size_t end)>& cost);
+
 /// What the methods know of a layer.
 struct LayerFacts {
   std::string name;
@@ -27,6 +33,10 @@ struct LayerFacts {
 
 /// Whether the method needs the layers' parameters.
 bool is_by_parameters(const std::string& method);
+bool is_by_time(const std::string& method);
+bool is_by_memory(const std::string& method);
+/// Throws Error(kConfig) if there are fewer layers than stages, with the empty stages.
+void check_layers(size_t layers, size_t stages);
 /// `method`, in upper or lower case: "uniform", "parameters", "type:REGEX". Throws Error(kConfig) for
 /// an unknown method, an invalid regex, one that matches no layer, and fewer layers than stages, with
 /// the empty stages. `where`: the source of the method, for messages.

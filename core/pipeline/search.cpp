@@ -9,7 +9,6 @@
 #include <limits>
 #include <optional>
 
-#include "base/check.h"
 #include "base/format.h"
 #include "base/text.h"
 #include "pipeline/built_in.h"
@@ -257,18 +256,25 @@ void offer_made_orders(Best& best, const std::vector<uint32_t>& rank_of, int64_t
         }
 }
 
+// Null: there is none of this size.
+std::optional<Schedule> built_in_of(const std::string& name, const ScheduleSize& size) {
+  try {
+    return built_in(name, size);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kArgument) throw;
+    return std::nullopt;
+  }
+}
+
 // The built-in schedules of this size that train; `rank_of`: only those with their parts there.
 void offer_built_in(Best& best, uint32_t stages, int64_t micro_batches, const std::vector<uint32_t>* rank_of,
                     const std::function<Times(const Schedule&)>& times_of) {
   for (const std::string& name : built_in_names()) {
     if (name == "inference" || (name == "data-parallel" && stages > 1)) continue;
-    try {
-      Schedule schedule = built_in(name, {stages, micro_batches, std::nullopt});
-      if (rank_of && schedule.rank_of != *rank_of) continue;
-      const Times times = times_of(schedule);
-      best.offer(name, std::move(schedule), times);
-    } catch (const Error&) {  // it does not exist in this size
-    }
+    std::optional<Schedule> schedule = built_in_of(name, {stages, micro_batches, std::nullopt});
+    if (!schedule || (rank_of && schedule->rank_of != *rank_of)) continue;
+    const Times times = times_of(*schedule);
+    best.offer(name, std::move(*schedule), times);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "pipeline/stage.h"
 
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>
@@ -14,8 +15,10 @@
 #include "base/format.h"
 #include "base/outcome.h"
 #include "base/text.h"
+#include "control/network.h"
 #include "mesh/groups.h"
 #include "pipeline/chosen_schedule.h"
+#include "pipeline/division.h"
 #include "pipeline/layer_facts.h"
 
 namespace gannet::pipeline {
@@ -38,7 +41,7 @@ class ModuleNames {
           throw wrong_model(
               formatted("layer '{}' uses a module that is not in the model, or is the model itself", printable(layer.name())),
               "register each of its modules in the model, and list those that the layer uses");
-        if (!model) add(module, i == 0 ? layer.name() : formatted("{}_{}", layer.name(), i));
+        if (!model) add(module, module_name(layer, i));
       }
     if (!model) refuse_names_within_others(layers);
   }
@@ -63,33 +66,8 @@ class ModuleNames {
   std::map<const Module*, std::string> names_;
 };
 
-// The partition method, and the place that gives it, for messages.
-std::pair<std::string, std::string> method_of(const pipe::Options& options, const Dict& section) {
-  if (options.partition_method) return {*options.partition_method, "pipe::Options::partition_method"};
-  const Value* const partition = section.find("partition");
-  if (partition && partition->as_string() != "best") return {partition->as_string(), "/pipeline/partition"};
-  return {"parameters", "the default partition method"};
-}
-
-// How the list of layers is divided into parts, and which stage has each part.
-struct Cut {
-  std::vector<size_t> bounds;           // [parts + 1]
-  std::vector<uint32_t> stage_of_part;  // [parts]
-  uint32_t stages = 1;
-
-  uint32_t stage_of(size_t layer) const {
-    return stage_of_part[static_cast<size_t>(std::upper_bound(bounds.begin(), bounds.end(), layer) - bounds.begin() - 1)];
-  }
-  std::vector<size_t> layers_of(uint32_t stage) const {
-    std::vector<size_t> layers;
-    for (size_t l = 0; l < bounds.back(); ++l)
-      if (stage_of(l) == stage) layers.push_back(l);
-    return layers;
-  }
-};
-
 // The engine of a stage needs a parameter to train; where all are frozen, nothing is trained.
-void refuse_untrained_stages(const std::vector<int64_t>& trained, const std::vector<Layer>& layers, const Cut& cut) {
+void refuse_untrained_stages(const std::vector<int64_t>& trained, const std::vector<Layer>& layers, const Division& cut) {
   const auto none = std::find(trained.begin(), trained.end(), 0);
   if (none == trained.end() || std::count(trained.begin(), trained.end(), 0) == std::ssize(trained)) return;
   const auto stage = static_cast<uint32_t>(none - trained.begin());
@@ -109,7 +87,7 @@ struct UsedTensor {
 
 // A module that two stages use must have no modules of its own: one stage might use a part of it
 // alone, and the parameters of the rest would have gradients on the other stages only.
-void refuse_shared_blocks(const std::vector<Layer>& layers, const Cut& cut, const ModuleNames& names) {
+void refuse_shared_blocks(const std::vector<Layer>& layers, const Division& cut, const ModuleNames& names) {
   std::map<const Module*, size_t> first;  // the first layer that uses each module
   for (size_t l = 0; l < layers.size(); ++l)
     for (const auto& module : layers[l].modules()) {
@@ -123,7 +101,7 @@ void refuse_shared_blocks(const std::vector<Layer>& layers, const Cut& cut, cons
     }
 }
 
-std::map<const void*, UsedTensor> used_tensors(const std::vector<Layer>& layers, const Cut& cut, const ModuleNames& names) {
+std::map<const void*, UsedTensor> used_tensors(const std::vector<Layer>& layers, const Division& cut, const ModuleNames& names) {
   std::map<const void*, UsedTensor> all;
   for (size_t l = 0; l < layers.size(); ++l)
     for (const auto& module : layers[l].modules())
@@ -182,12 +160,24 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> own_modules(const s
   return own;
 }
 
-void log_stages(const std::vector<Layer>& layers, const Cut& cut, const std::vector<int64_t>& trained, const MeshGroups& mesh) {
+// The host of each rank; empty on one machine.
+std::vector<std::string> host_names(HostGroup& world) {
+  std::vector<std::string> machines = world.gather_texts(control::machine_identity());
+  if (std::set<std::string>(machines.begin(), machines.end()).size() == 1) return {};
+  for (std::string& machine : machines) machine = printable(machine.substr(0, machine.find(' ')));
+  return machines;
+}
+
+void log_stages(const std::vector<Layer>& layers, const Division& cut, const std::vector<int64_t>& trained,
+                const std::vector<std::string>& hosts, const MeshGroups& mesh) {
   std::string table;
   const auto by_stage = mesh.shape().groups(kPipeAxis);  // [the other coordinates][stages]
   for (uint32_t stage = 0; stage < cut.stages; ++stage) {
     std::vector<std::string> ranks, chunks;
-    for (const auto& group : by_stage) ranks.push_back(formatted("{}", mesh.has_pipe_stages() ? group[stage] : group[0]));
+    for (const auto& group : by_stage) {
+      const uint32_t rank = mesh.has_pipe_stages() ? group[stage] : group[0];
+      ranks.push_back(hosts.empty() ? formatted("{}", rank) : formatted("{} ({})", rank, hosts[rank]));
+    }
     for (size_t part = 0; part < cut.stage_of_part.size(); ++part)
       if (cut.stage_of_part[part] == stage)
         chunks.push_back(formatted("{} layers, '{}' to '{}'", cut.bounds[part + 1] - cut.bounds[part],
@@ -220,28 +210,17 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
     throw Error(ErrorCode::kMismatch,
                 formatted("ranks 0 and {} have different schedules of the pipeline", other - hashes.begin()),
                 "give every rank the same file, or the same pipe::Options::schedule");
-  Cut cut{module.options_.bounds, schedule->stage_of(), mesh.pipe_stages()};
-  const size_t parts = cut.stage_of_part.size();
-  if (!cut.bounds.empty()) {
-    check_bounds(cut.bounds, module.layers_.size(), parts);
-  } else {
-    const auto [method, where] = method_of(module.options_, ranks.settings().pipeline);
-    cut.bounds = partition(facts_of(module.layers_, /*counts=*/is_by_parameters(method)), parts, method, where);
-    for (size_t part = 0; part < parts; ++part)
-      if (cut.bounds[part] == cut.bounds[part + 1])
-        throw Error(
-            ErrorCode::kConfig,
-            formatted("{}: '{}' leaves {} {} without layers", where, method, parts > cut.stages ? "chunk" : "stage", part),
-            "use fewer stages, another method, or pipe::Options::bounds");
-  }
+  Division cut = divided(module.layers_, module.options_, ranks, *schedule);
   const std::vector<size_t> own_layers = cut.layers_of(own_stage);
   const std::vector<Layer> layers = with_built_modules(module.layers_, own_layers, module.options_);
+  std::vector<int64_t> trained;
   std::map<const void*, UsedTensor> used;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> own;
+  const std::vector<std::string> hosts = host_names(*ranks.world_group);
   try {
     std::vector<Layer> built;
     for (const size_t l : own_layers) built.push_back(layers[l]);
-    const auto trained = trained_by_stage(built, mesh);
+    trained = trained_by_stage(built, mesh);
     refuse_untrained_stages(trained, layers, cut);
     const ModuleNames names(module.model_, layers);
     refuse_shared_blocks(layers, cut, names);
@@ -249,7 +228,7 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
     refuse_shared_buffers(used);
     if (module.model_) refuse_unused_tensors(*module.model_, used);
     own = own_modules(layers, own_layers, names);
-    if (mesh.is_first()) log_stages(layers, cut, trained, mesh);
+    if (mesh.is_first()) log_stages(layers, cut, trained, hosts, mesh);
   } catch (...) {
     release_built_modules(module.layers_);
     throw;
@@ -267,6 +246,7 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
   }
   module.layers_ = layers;
   module.bounds_ = std::move(cut.bounds);
+  module.trained_ = std::move(trained);
   module.schedule_ = std::move(schedule);
 }
 
@@ -346,19 +326,21 @@ Wire Stage::run(const Wire& inputs, int64_t micro_batch) const {
   return detail::run_layers(blocks, inputs);
 }
 
-at::Tensor Stage::loss(const Wire& outputs, const Wire& labels) const {
+at::Tensor Stage::loss(const Wire& outputs, const pipe::MicroBatch& micro_batch) const {
   if (!options_.loss_fn && outputs.size() != 1)
     throw Error(ErrorCode::kArgument,
                 formatted("the last layer of the pipeline gave {} tensors, and there is no loss_fn to make a loss of them",
                           outputs.size()),
                 "give pipe::Options a loss_fn");
-  at::Tensor loss = options_.loss_fn ? options_.loss_fn(outputs, labels) : outputs[0];
+  at::Tensor loss = options_.loss_fn ? options_.loss_fn(outputs, micro_batch.labels) : outputs[0];
   if (!loss.defined() || loss.numel() != 1)
     throw Error(ErrorCode::kArgument,
                 formatted("the loss of a pipeline is a tensor of one element, found {}",
                           loss.defined() ? shape_text(loss.sizes()) : std::string("an undefined one")),
                 "let loss_fn reduce it, for example with .mean()");
-  return loss;
+  if (micro_batch.weight == 1) return loss;
+  const bool has_16_bits = loss.scalar_type() == at::kHalf || loss.scalar_type() == at::kBFloat16;
+  return (has_16_bits ? loss.to(at::kFloat) : loss) * micro_batch.weight;  // 16 bits would lose digits
 }
 
 }  // namespace gannet::pipeline

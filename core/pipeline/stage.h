@@ -39,8 +39,9 @@ class Stage {
   /// Runs this chunk's layers. `micro_batch`: its number in the run; in an evaluation, in
   /// the call.
   Wire run(const Wire& inputs, int64_t micro_batch) const;
-  /// The loss of the last stage's results. Throws Error(kArgument) if it is not one element.
-  at::Tensor loss(const Wire& outputs, const Wire& labels) const;
+  /// The loss of the last stage's results, times the micro-batch's weight. Throws Error(kArgument) if
+  /// it is not one element.
+  at::Tensor loss(const Wire& outputs, const pipe::MicroBatch& micro_batch) const;
 
  private:
   Stage(pipe::ModuleImpl& module, const RankContext& ranks, uint32_t part);

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "config/parse.h"
 #include "pipeline/run.h"
@@ -35,6 +37,10 @@ RANK_BODY(evaluates_in_stages) {
   std::cout << "figure: " << std::setprecision(17) << *result.loss << std::endl;
   const pipe::EvalResult quiet = run.engine->eval_batch(run.source(9), {.bcast_loss = false, .num_micro_batches = 1});
   expect(quiet.loss.has_value() == run.engine->is_last_stage(), "the loss stays on the last stage");
+  // The losses of this rank's micro-batches, on every stage.
+  const pipe::EvalResult each = run.engine->eval_batch(run.source(9), {.reduce_output = pipe::EvalOptions::Reduce::kNone});
+  const double mean = run.engine->mean(std::accumulate(each.losses.begin(), each.losses.end(), 0.0) / 4);
+  expect(each.losses.size() == 4 && std::abs(mean - *result.loss) < 1e-12, "each loss");
   run.train(1, 1);
 }
 TEST(PipelineCalls, EveryStageGetsTheMeanLossOfAnEvaluation) {

@@ -126,6 +126,8 @@ TEST(ChosenSchedule, AutoSearchesAgainWithTheTimesOfTheRun) {
   EXPECT_FALSE(ChosenSchedule({"auto"}, {}, 1, 8).wants_times());
   EXPECT_THAT(refusal_of([] { ChosenSchedule({"1f1b", 4}, {}, 2, 4); }),
               HasSubstr("memory_limit is set, and gannet.pipeline.schedule: \"1f1b\""));
+  EXPECT_THAT(refusal_of([] { ChosenSchedule({"auto", 4}, {.schedule = pipe::schedule<TrainSchedule>()}, 2, 4); }),
+              HasSubstr("memory_limit is set, and pipe::Options::schedule"));
   EXPECT_THAT(refusal_of([] { ChosenSchedule({"auto", 0.2}, {}, 2, 4); }),
               HasSubstr("no schedule keeps at most 0.2 activations"));
 }

@@ -77,6 +77,61 @@ TEST(PipeModule, EvaluatesAsTheModelDoes) {
   EXPECT_FALSE(engine->eval_batch(endless(7), {.compute_loss = false}).loss);
 }
 
+// The loss of a batch is then that of all its labels, whatever the micro-batches have.
+TEST(PipeModule, WeightsMakeMicroBatchesCountByTheirLabels) {
+  const auto net = make_net({.dropout = 0}), plain = make_net({.dropout = 0});
+  const auto engine = initialize(pipe::Module(net, kOne), {.config = kConfig}).engine;
+  const auto loop = initialize(plain, {.config = kConfig}).engine;
+  for (int64_t step = 0; step < 3; ++step) {
+    double labels = 0;
+    for (int64_t i = 0; i < 3; ++i) labels += static_cast<double>(words_of(4 * step + 2 * i, 0, 1).labels[0].numel());
+    auto weighted = [&, i = int64_t{0}]() mutable {
+      pipe::MicroBatch batch = words_of(4 * step + 2 * i++, 0, 1);
+      batch.weight = static_cast<double>(batch.labels[0].numel()) * 3 / labels;
+      return std::optional(std::move(batch));
+    };
+    const double loss = engine->train_batch(weighted);
+    EXPECT_TRUE(engine->last_step().applied);
+    at::Tensor sum = torch::zeros({});
+    for (int64_t i = 0; i < 3; ++i) {
+      const pipe::MicroBatch batch = words_of(4 * step + 2 * i, 0, 1);
+      const at::Tensor logits = loop->forward(batch.inputs[0]);
+      const at::Tensor share =
+          torch::nn::functional::cross_entropy(logits.flatten(0, 1), batch.labels[0].flatten(),
+                                               torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)) /
+          labels;
+      sum += share.detach();
+      loop->backward(share, {.scale_wrt_gas = false});
+      loop->step();
+    }
+    EXPECT_NEAR(loss, sum.item<double>(), 1e-6);
+  }
+  EXPECT_LT((flat_parameters(*net) - flat_parameters(*plain)).norm().item<double>(), 1e-5);
+  const pipe::EvalResult each =
+      engine->eval_batch([] { return pipe::MicroBatch{words_of(0, 0, 1).inputs, words_of(0, 0, 1).labels, 2}; },
+                         {.reduce_output = pipe::EvalOptions::Reduce::kNone});
+  EXPECT_DOUBLE_EQ(each.losses.at(0), 2 * engine->eval_batch(endless(0), {.num_micro_batches = 1}).loss.value());
+}
+
+TEST(PipeModule, AMicroBatchOfWeightZeroCountsForNothing) {
+  const auto net = make_net({.dropout = 0}), plain = make_net({.dropout = 0});
+  Dict config = kConfig;
+  config["gradient_accumulation_steps"] = 2;
+  const auto engine = initialize(pipe::Module(net, kOne), {.config = config}).engine;
+  const auto loop = initialize(plain, {.config = kConfig, .overwrite = {{"gradient_accumulation_steps", 1}}}).engine;
+  int64_t calls = 0;
+  engine->train_batch([&] {
+    pipe::MicroBatch batch = words_of(calls, 0, 1);
+    batch.weight = calls++ == 0 ? 2 : 0;
+    return std::optional(std::move(batch));
+  });
+  EXPECT_TRUE(engine->last_step().applied);
+  const pipe::MicroBatch batch = words_of(0, 0, 1);
+  loop->backward(next_word_loss(loop->forward(batch.inputs[0]), batch.labels[0]));
+  loop->step();
+  EXPECT_LT((flat_parameters(*net) - flat_parameters(*plain)).norm().item<double>(), 1e-5);
+}
+
 TEST(PipeModule, ASequentialIsAListOfLayers) {
   torch::manual_seed(1);
   const torch::nn::Sequential net(torch::nn::Linear(4, 6), torch::nn::Tanh(), torch::nn::Linear(6, 1));

@@ -6,6 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+#include <random>
+
 namespace gannet::pipeline {
 namespace {
 
@@ -52,6 +56,41 @@ TEST(Partition, ByTypeCountsTheLayersThatTheRegexFinds) {
   EXPECT_THAT(refused([&] { partition(layers, 2, "profile", "here"); }), HasSubstr("no way to divide layers named 'profile'"));
   EXPECT_THAT(refused([&] { partition(layers, 8, "uniform", "here"); }),
               HasSubstr("the model has 6 layers, and the pipeline 8 stages: stages 6 to 7 would be empty"));
+}
+
+// All divisions, tried one by one.
+double least_bottleneck(const std::vector<double>& weights, size_t stages, size_t begin = 0) {
+  if (stages == 0) return begin == weights.size() ? 0 : INFINITY;
+  double least = INFINITY, sum = 0;
+  for (size_t end = begin + 1; end <= weights.size(); ++end) {
+    sum += weights[end - 1];
+    least = std::min(least, std::max(sum, least_bottleneck(weights, stages - 1, end)));
+  }
+  return least;
+}
+
+TEST(Partition, TheBottleneckIsTheLeastThereIs) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<double> weights(1 + random() % 9);
+    for (double& weight : weights) weight = static_cast<double>(random() % 100);
+    const size_t stages = 1 + random() % weights.size();
+    const auto cost = [&](size_t, size_t begin, size_t end) {
+      return std::accumulate(weights.begin() + static_cast<std::ptrdiff_t>(begin),
+                             weights.begin() + static_cast<std::ptrdiff_t>(end), 0.0);
+    };
+    const std::vector<size_t> bounds = partition_bottleneck(weights.size(), stages, cost);
+    ASSERT_EQ(bounds.size(), stages + 1);
+    double largest = 0;
+    for (size_t stage = 0; stage < stages; ++stage) {
+      ASSERT_LT(bounds[stage], bounds[stage + 1]) << "no stage is empty";
+      largest = std::max(largest, cost(stage, bounds[stage], bounds[stage + 1]));
+    }
+    EXPECT_EQ(largest, least_bottleneck(weights, stages));
+  }
+  // The first stage keeps twice the activations of the second one.
+  const auto uneven = [](size_t stage, size_t begin, size_t end) { return static_cast<double>((2 - stage) * (end - begin)); };
+  EXPECT_THAT(partition_bottleneck(6, 2, uneven), ElementsAre(0, 2, 6));
 }
 
 TEST(Partition, BoundsOfTheProgramAreChecked) {

@@ -6,13 +6,16 @@
 //   N: that rank's metric throws. --fail_at N: the last rank's callback throws before the update after N; the program catches it
 //   and lives on for a minute, or with --again trains with another Trainer. --metrics_by_rank: each rank's metric is another.
 //   --evaluate: evaluates and does not train;
-//   --term_in_evaluation N: the last rank gets SIGTERM in batch N of it.
+//   --term_in_evaluation N: the last rank gets SIGTERM in batch N of it. --pipe N: stages of a pipeline; --schedule NAME;
+//   --as_module 1: a pipe::Module of lazy layers, whose weights are others.
 // Rank 0 writes the parameters and the losses as fp64; --kill_at ends the process by SIGKILL after that update, --term_at sends
 // itself SIGTERM on the last rank only.
+#include <gannet/lazy.h>
 #include <sys/resource.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -67,9 +70,52 @@ struct LimitedImpl : trainer_test::TokensImpl {
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) {
     return torch::cross_entropy_loss(logits(tokens).flatten(0, 1), targets.flatten());
   }
+  std::vector<gannet::Layer> layers() {
+    const auto normalized = [this](const at::Tensor& x) { return torch::gelu(norm(x)); };
+    return {gannet::layer_of("embedding", embedding), gannet::function("norm", {norm.ptr()}, normalized),
+            gannet::layer_of("out", out)};
+  }
   int64_t limit = 1000;
   bool is_heavy = false;
 };
+
+// The same layers, built on their stages.
+gannet::pipe::Module lazy_module() {
+  using trainer_test::kClasses;
+  return gannet::pipe::Module({gannet::layer<torch::nn::Embedding>("embedding", kClasses, 12),
+                               gannet::layer<torch::nn::LayerNorm>("norm", torch::nn::LayerNormOptions({12})),
+                               gannet::layer<torch::nn::Linear>("out", 12, kClasses)},
+                              {.loss_fn = [](const at::Tensor& logits, const at::Tensor& labels) {
+                                return torch::cross_entropy_loss(logits.flatten(0, 1), labels.flatten());
+                              }});
+}
+
+// The values of all stages, in the order of their names.
+std::vector<double> values_of(gannet::EngineBase& engine) {
+  std::string mine;  // for each tensor its name, a zero byte, the number of its elements and these
+  for (const auto& [name, value] : engine.fp32_parameters()) {
+    const at::Tensor whole = value.to(torch::kDouble).contiguous();
+    const int64_t elements = whole.numel();
+    if (engine.rank() != 0) continue;
+    mine += name + '\0';
+    mine.append(reinterpret_cast<const char*>(&elements), sizeof elements);
+    mine.append(static_cast<const char*>(whole.const_data_ptr()), whole.nbytes());
+  }
+  std::map<std::string, std::vector<double>> all;
+  for (const std::string& bytes : engine.process_group()->gather(mine))
+    for (size_t at = 0; at < bytes.size();) {
+      std::vector<double>& values = all[bytes.c_str() + at];
+      at = bytes.find('\0', at) + 1;
+      int64_t elements = 0;
+      std::memcpy(&elements, bytes.data() + at, sizeof elements);
+      values.resize(static_cast<size_t>(elements));
+      std::memcpy(values.data(), bytes.data() + at + sizeof elements, values.size() * sizeof(double));
+      at += sizeof elements + values.size() * sizeof(double);
+    }
+  std::vector<double> numbers;
+  for (const auto& [name, values] : all) numbers.insert(numbers.end(), values.begin(), values.end());
+  return numbers;
+}
 
 // The process may take so much memory beyond what it has.
 void limit_memory(int64_t megabytes) {
@@ -100,45 +146,33 @@ struct Stream {
   Iterator end() const { return {samples.data() + samples.size()}; }
 };
 
-int run(int argc, char** argv) {
-  auto arguments = gannet::parse_training_arguments(
-      argc, argv,
-      {.leave = {"--out", "--stage", "--samples", "--kill_at", "--term_at", "--patience", "--ask_at", "--stop_at", "--uneven",
-                 "--throw_on", "--limit", "--memory_mb", "--fail_at", "--again", "--metrics_by_rank", "--evaluate",
-                 "--term_in_evaluation"}});
-  std::map<std::string, std::string> own;
-  for (int i = 1; i + 1 < argc; i += 2) own[argv[i]] = argv[i + 1];
-  const auto number = [&](const char* name, int64_t fallback) -> int64_t {
-    return own.count(name) ? std::stoll(own[name]) : fallback;
-  };
-  arguments.deepspeed = gannet::Dict{{"zero_optimization", gannet::Dict{{"stage", number("--stage", 0)}}}};
-  auto world = gannet::init_distributed({.timeout_seconds = 120});
+// The program's own options.
+struct Own {
+  std::map<std::string, std::string> given;
+  bool has(const char* name) const { return given.contains(name); }
+  int64_t number(const char* name, int64_t fallback) const { return has(name) ? std::stoll(given.at(name)) : fallback; }
+};
 
-  std::vector<gannet::TrainerCallback> callbacks = {
-      Die{number("--kill_at", -1), number("--term_at", -1), world->rank() + 1 == world->size()}};
-  if (own.count("--patience")) callbacks.push_back(gannet::EarlyStopping{.patience = number("--patience", 1)});
+// Keeps the engine that the events name.
+struct KeepEngine {
+  gannet::EngineBase** engine;
+  void on_train_begin(const gannet::TrainerEvent& event) const { *engine = event.engine; }
+};
+
+template <class Model>
+int train(const Model& model, const gannet::TrainingArguments& arguments, const Own& own, const gannet::Dataset<>& samples,
+          std::vector<gannet::TrainerCallback> callbacks) {
+  const auto world = gannet::init_distributed();
   const bool is_last = world->rank() + 1 == world->size();
-  callbacks.push_back(Ask{is_last ? number("--ask_at", -1) : -1});
-  callbacks.push_back(Fail{is_last ? number("--fail_at", -1) : -1});
-  callbacks.push_back(TermInEvaluation{is_last ? number("--term_in_evaluation", -1) : -1});
-  torch::manual_seed(3);
-  auto model = std::make_shared<LimitedImpl>();
-  if (is_last) model->limit = number("--limit", 1000);
-  model->is_heavy = own.count("--memory_mb") > 0;
-  gannet::Dataset<> train(trainer_test::make_samples(number("--samples", 40)));
-  if (own.count("--uneven")) {
-    // Rank 0 has the first samples, the last rank those behind them.
-    const int64_t all = number("--samples", 40), last = number("--uneven", 0);
-    train = gannet::Dataset<>(
-        Stream{is_last ? trainer_test::make_samples(last, all - last) : trainer_test::make_samples(all - last)});
-  }
+  gannet::EngineBase* engine = nullptr;
+  callbacks.push_back(KeepEngine{&engine});
   gannet::TrainerBase* trained = nullptr;
   gannet::Trainer trainer(model, arguments,
-                          {.train_dataset = train,
+                          {.train_dataset = samples,
                            .eval_dataset = trainer_test::make_samples(13, 100),
                            .compute_metrics = [&](const gannet::EvalPrediction& p) -> gannet::Metrics {
-                             if (number("--throw_on", -1) == world->rank()) throw std::runtime_error("no such metric");
-                             if (own.count("--metrics_by_rank")) {  // the best is after update 1 on rank 0, and 3 on rank 1
+                             if (own.number("--throw_on", -1) == world->rank()) throw std::runtime_error("no such metric");
+                             if (own.has("--metrics_by_rank")) {  // the best is after update 1 on rank 0, and 3 on rank 1
                                const int64_t step = trained->state().global_step;
                                const double best = step == 1 + 2 * world->rank() ? 10 : 1.0 / static_cast<double>(step);
                                return {{"accuracy", best}};
@@ -147,20 +181,20 @@ int run(int argc, char** argv) {
                            },
                            .callbacks = callbacks});
   trained = &trainer;
-  if (is_last && model->is_heavy) limit_memory(number("--memory_mb", 0));
-  if (own.count("--evaluate")) {
+  if (is_last && own.has("--memory_mb")) limit_memory(own.number("--memory_mb", 0));
+  if (own.has("--evaluate")) {
     trainer.evaluate();
     trainer.predict();
     return 0;
   }
   std::vector<double> numbers;
-  if (own.count("--fail_at")) {
+  if (own.has("--fail_at")) {
     try {
       trainer.train();
     } catch (const std::runtime_error& error) {
       std::cerr << "caught: " << error.what() << std::endl;
-      if (own.count("--again")) {  // with another engine, at once
-        gannet::Trainer second(std::make_shared<LimitedImpl>(), arguments, {.train_dataset = train});
+      if (own.has("--again")) {  // with another engine, at once
+        gannet::Trainer second(std::make_shared<LimitedImpl>(), arguments, {.train_dataset = samples});
         second.train();
       }
       if (is_last) std::this_thread::sleep_for(std::chrono::minutes(1));
@@ -170,20 +204,71 @@ int run(int argc, char** argv) {
   for (auto& step : trainer.steps()) {
     numbers.push_back(step.loss());
     numbers.push_back(step.grad_norm().value_or(-1));
-    if (is_last && step.global_step() == number("--stop_at", -1)) step.stop();
+    if (is_last && step.global_step() == own.number("--stop_at", -1)) step.stop();
   }
-  if (own.count("--metrics_by_rank")) std::cerr << "best: " << trainer.state().best_model_checkpoint << std::endl;
+  if (own.has("--metrics_by_rank")) std::cerr << "best: " << trainer.state().best_model_checkpoint << std::endl;
   if (arguments.do_eval)
     for (const auto& [name, value] : trainer.evaluate()) numbers.push_back(value);
-  for (const auto& [name, value] : trainer.engine().fp32_parameters()) {
-    const at::Tensor whole = value.to(torch::kDouble).contiguous();
-    numbers.insert(numbers.end(), whole.data_ptr<double>(), whole.data_ptr<double>() + whole.numel());
-  }
+  const std::vector<double> values = values_of(*engine);
+  numbers.insert(numbers.end(), values.begin(), values.end());
   trainer.save_state();
   if (world->rank() == 0)
-    std::ofstream(own["--out"], std::ios::binary)
+    std::ofstream(own.given.at("--out"), std::ios::binary)
         .write(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
   return 0;
+}
+
+int run(int argc, char** argv) {
+  auto arguments = gannet::parse_training_arguments(argc, argv,
+                                                    {.leave = {"--out",
+                                                               "--stage",
+                                                               "--samples",
+                                                               "--kill_at",
+                                                               "--term_at",
+                                                               "--patience",
+                                                               "--ask_at",
+                                                               "--stop_at",
+                                                               "--uneven",
+                                                               "--throw_on",
+                                                               "--limit",
+                                                               "--memory_mb",
+                                                               "--fail_at",
+                                                               "--again",
+                                                               "--metrics_by_rank",
+                                                               "--evaluate",
+                                                               "--term_in_evaluation",
+                                                               "--pipe",
+                                                               "--schedule",
+                                                               "--as_module"}});
+  Own own;
+  for (int i = 1; i + 1 < argc; i += 2) own.given[argv[i]] = argv[i + 1];
+  const auto number = [&](const char* name, int64_t fallback) { return own.number(name, fallback); };
+  gannet::Dict config{{"zero_optimization", gannet::Dict{{"stage", number("--stage", 0)}}}};
+  if (own.has("--pipe")) config["pipeline"] = gannet::Dict{{"stages", number("--pipe", 1)}};
+  if (own.has("--schedule")) config["gannet"] = gannet::Dict{{"pipeline", gannet::Dict{{"schedule", own.given["--schedule"]}}}};
+  arguments.deepspeed = config;
+  auto world = gannet::init_distributed({.timeout_seconds = 120});
+
+  std::vector<gannet::TrainerCallback> callbacks = {
+      Die{number("--kill_at", -1), number("--term_at", -1), world->rank() + 1 == world->size()}};
+  if (own.has("--patience")) callbacks.push_back(gannet::EarlyStopping{.patience = number("--patience", 1)});
+  const bool is_last = world->rank() + 1 == world->size();
+  callbacks.push_back(Ask{is_last ? number("--ask_at", -1) : -1});
+  callbacks.push_back(Fail{is_last ? number("--fail_at", -1) : -1});
+  callbacks.push_back(TermInEvaluation{is_last ? number("--term_in_evaluation", -1) : -1});
+  torch::manual_seed(3);
+  auto model = std::make_shared<LimitedImpl>();
+  if (is_last) model->limit = number("--limit", 1000);
+  model->is_heavy = own.has("--memory_mb");
+  gannet::Dataset<> samples(trainer_test::make_samples(number("--samples", 40)));
+  if (own.has("--uneven")) {
+    // Rank 0 has the first samples, the last rank those behind them.
+    const int64_t all = number("--samples", 40), last = number("--uneven", 0);
+    samples = gannet::Dataset<>(
+        Stream{is_last ? trainer_test::make_samples(last, all - last) : trainer_test::make_samples(all - last)});
+  }
+  if (own.has("--as_module")) return train(lazy_module(), arguments, own, samples, callbacks);
+  return train(model, arguments, own, samples, callbacks);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launched.h"
+#include "program_runs.h"
 
 namespace {
 
@@ -20,35 +21,10 @@ namespace fs = std::filesystem;
 
 using launched::Folder;
 using launched::text_of;
-
-struct Outcome : launched::Outcome {
-  std::vector<double> numbers;  // losses and norms of the updates, then the parameters
-};
-
-Outcome run(const Folder& folder, int ranks, const std::string& arguments) {
-  const fs::path out = folder.path / "out.bin";
-  fs::remove(out);
-  Outcome outcome{
-      launched::run(folder.path, ranks, "trainer_program",
-                    "--out out.bin --output_dir run --save_strategy no --train_sampling_strategy sequential " + arguments),
-      {}};
-  const std::string bytes = text_of(out);
-  const auto* first = reinterpret_cast<const double*>(bytes.data());
-  outcome.numbers.assign(first, first + bytes.size() / sizeof(double));
-  return outcome;
-}
-
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size() || a.empty()) return INFINITY;
-  double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i])));
-  return most;
-}
-
-std::string batch(int micro_batch, int accumulation) {
-  return "--per_device_train_batch_size " + std::to_string(micro_batch) + " --gradient_accumulation_steps " +
-         std::to_string(accumulation) + " ";
-}
+using trainer_test::batch;
+using trainer_test::largest_difference;
+using trainer_test::Outcome;
+using trainer_test::run;
 
 TEST(TrainerOnRanks, AnUpdateDoesNotDependOnHowItsBatchWasCut) {
   for (const std::string& smoothing : {std::string("0"), std::string("0.1")}) {

@@ -51,6 +51,9 @@ class ProcessGroup {
   uint32_t local_rank() const;     ///< rank on this machine; it selects the device
   std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
   void barrier();
+  /// Returns the bytes of every rank, by rank; their sizes may differ. Every rank of the group calls
+  /// it. EngineBase::gather() does the same along data alone.
+  std::vector<std::string> gather(const std::string& bytes);
   /// Reports to the group that this rank has left `call`, such as "train()", by an exception with
   /// the text `error`, which the program may catch. A rank that then waits for this one, or makes
   /// its next collective call without having left as well, gets Error(kPeerLost) with this rank and

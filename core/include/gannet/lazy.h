@@ -15,6 +15,7 @@
 #pragma once
 
 #include <gannet/layers.h>
+#include <gannet/module_of.h>
 #include <torch/nn/module.h>
 
 #include <functional>
@@ -46,15 +47,6 @@ class LazyModule : public torch::nn::Module {
   std::shared_ptr<torch::nn::Module> built_;
 };
 
-// The class of a module, or of the one in a holder.
-template <class Module>
-auto impl_of() {
-  if constexpr (requires { typename Module::ContainedType; })
-    return std::type_identity<typename Module::ContainedType>();
-  else
-    return std::type_identity<Module>();
-}
-
 }  // namespace detail
 
 /// A module that initialize builds: a module's class or its holder, and copies of the arguments of
@@ -63,7 +55,7 @@ auto impl_of() {
 template <class Module>
 class Lazy {
  public:
-  using Impl = typename decltype(detail::impl_of<Module>())::type;
+  using Impl = typename detail::ModuleOf<Module>::type;
   template <class... Arguments>
     requires(std::is_constructible_v<Impl, const Arguments&...>)
   explicit Lazy(Arguments... arguments)

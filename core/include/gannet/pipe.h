@@ -47,6 +47,10 @@ namespace pipe {
 /// with.
 struct MicroBatch {
   Wire inputs, labels;
+  /// The loss is multiplied by it, for its gradient and in the mean that train_batch() and
+  /// eval_batch() return. So that micro-batches with different numbers of labels count by label:
+  /// labels of this micro-batch * micro-batches * ranks along data / labels of the whole batch.
+  double weight = 1;
 };
 
 /// Converts a loader's batch. A batch with the members `data` and `target` (Example), and a pair or
@@ -133,9 +137,12 @@ struct Options {
   std::optional<uint32_t> num_stages = {};       ///< null: the topology's, the config's (pipeline.stages, gannet.mesh.pipe), or 1
   std::optional<ProcessTopology> topology = {};  ///< the layout of the ranks, in place of num_stages
   Loss loss_fn = {};                             ///< default: the model's pipeline_loss(), or the last layer's result
-  /// "uniform", "parameters" or "type:REGEX" (layers whose class name matches); null: the config's
-  /// pipeline.partition, or "parameters".
+  /// "uniform", "parameters" or "type:REGEX" (layers whose class name matches); "time" or "memory",
+  /// which measure `sample`; null: the config's pipeline.partition, or "parameters".
   std::optional<std::string> partition_method = {};
+  /// A micro-batch of the usual size. Rank 0 runs each layer with it, one at a time, for the partition
+  /// methods "time" (the slowest stage is as fast as it can be) and "memory" (the largest is as small).
+  std::optional<MicroBatch> sample = {};
   /// The first layer of each stage, and the number of layers: {0, 3, 8}. Takes the place of
   /// partition_method. With several chunks, of each chunk in the order of the layers.
   std::vector<size_t> bounds = {};
@@ -181,6 +188,9 @@ class ModuleImpl : public torch::nn::Module {
   ~ModuleImpl() override;
 
   const Options& options() const { return options_; }
+  /// Calls `visit` with every module of all stages and its name in the whole model, in order. Before
+  /// initialize; Lazy modules are built for it one by one, and dropped.
+  void visit_modules(const std::function<void(const std::string& name, const torch::nn::Module& module)>& visit) const;
   size_t layer_count() const { return bounds_.empty() ? layers_.size() : bounds_.back(); }
   /// The first layer of each stage (of each chunk, in the order of the layers), and the number of
   /// layers; known after initialize.
@@ -212,6 +222,7 @@ class ModuleImpl : public torch::nn::Module {
   std::vector<Layer> layers_;
   Options options_;
   std::vector<size_t> bounds_;
+  std::vector<int64_t> trained_;                        // elements of each stage
   std::shared_ptr<pipeline::ChosenSchedule> schedule_;  // null: before initialize
 };
 
@@ -229,13 +240,13 @@ struct EvalOptions {
   Reduce reduce_output = Reduce::kMean;           ///< kMean: the mean over micro-batches and over the ranks along data
   bool compute_loss = true;                       ///< without it, only the results of the last layer are computed
   bool return_logits = false;                     ///< keep the results of the last layer, on the last stage
-  bool bcast_loss = true;                         ///< give the loss to all stages, and not to the last one alone
+  bool bcast_loss = true;                         ///< give the losses to all stages, and not to the last one alone
   std::optional<int64_t> num_micro_batches = {};  ///< default: gradient_accumulation_steps
 };
 
 struct EvalResult {
   std::optional<double> loss;  ///< the mean; null without a loss, and where it is not known
-  std::vector<double> losses;  ///< with kNone: of each micro-batch of this rank; on the last stage only
+  std::vector<double> losses;  ///< with kNone: of each micro-batch of this rank
   std::vector<Wire> logits;    ///< of each micro-batch; on the last stage only
 };
 
@@ -263,6 +274,8 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   double train_batch(Source&& source) {
     return run_train_batch(pipe::source_of(std::forward<Source>(source)));
   }
+  /// What the last train_batch() did: `applied` is false for a skipped step, and `reason` says why.
+  const StepResult& last_step() const;
   /// Evaluates micro-batches in evaluation mode and without gradients, and restores the mode.
   pipe::EvalResult eval_batch() { return run_eval_batch({}, {}); }
   template <class Source>

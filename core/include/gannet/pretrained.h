@@ -21,6 +21,7 @@
 #include <gannet/config.h>
 #include <gannet/mesh.h>
 #include <gannet/model_config.h>
+#include <gannet/module_of.h>
 #include <gannet/mpu.h>
 #include <gannet/zero.h>
 
@@ -110,17 +111,6 @@ class Weights {
 // Logs one line if the folder's generation_config.json would change generated texts, since
 // generate() uses only the options that the program passes.
 void tell_generation_config(const std::string& folder, const PretrainedOptions& options);
-
-// The module type inside a TORCH_MODULE holder; for any other type, that type itself.
-template <class Model>
-struct ModuleOf {
-  using type = Model;
-};
-template <class Holder>
-  requires requires { typename Holder::ContainedType; }
-struct ModuleOf<Holder> {
-  using type = typename Holder::ContainedType;
-};
 
 }  // namespace detail
 

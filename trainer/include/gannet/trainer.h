@@ -19,19 +19,27 @@
 ///   },
 ///   .count_items = [](const Batch& batch) { return batch.y.size(0); },  // the number of items
 ///
+/// A model with layers() trains as a pipeline where the config asks for stages (pipeline.stages), and
+/// so does a pipe::Module (gannet/pipe.h).
+///
 /// Every rank constructs the Trainer and makes the same calls. See docs/trainer.md.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <gannet/gannet.h>
 #include <gannet/trainer_base.h>
 #include <gannet/trainer_loss.h>
 #include <gannet/trainer_parts.h>
+#include <gannet/trainer_pipeline.h>
 #include <torch/data/example.h>  // Example, the default sample type
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -43,7 +51,10 @@ class Trainer : public TrainerBase {
   template <class M>
   Trainer(M model, TrainingArguments arguments, TrainerParts<Model, Batch> parts)
       : TrainerBase(std::move(arguments)), model_(detail::module_pointer(std::move(model))), parts_(std::move(parts)) {
-    if constexpr (!detail::HasDataAndTarget<Batch>) {
+    if constexpr (detail::is_pipe_module<Model>()) {
+      if (parts_.compute_loss) detail::fail_with_pipeline_loss();
+      if (arguments_.label_smoothing_factor > 0) detail::fail_with_smoothing();
+    } else if constexpr (!detail::HasDataAndTarget<Batch>) {
       if (!parts_.compute_loss) detail::fail_without_loss();
     } else if constexpr (!detail::HasLogits<Model, Batch> && !detail::ForwardsBoth<Model, Batch> &&
                          !detail::ForwardsData<Model, Batch>) {
@@ -59,10 +70,17 @@ class Trainer : public TrainerBase {
   }
 
   /// Returns the engine, which has the schedule of the training. It is created on first use, by
-  /// train, steps, evaluate, predict, save_model or this function.
+  /// train, steps, evaluate, predict, save_model or this function. Of a model that trains as a
+  /// pipeline, pipeline_engine() is the engine; the other one of the two throws Error(kOrder).
   Engine<Model>& engine() {
     ensure_engine();
+    if (!typed_engine_) detail::fail_with_pipeline_engine(true);
     return *typed_engine_;
+  }
+  PipelineEngine& pipeline_engine() {
+    ensure_engine();
+    if (!pipeline_engine_) detail::fail_with_pipeline_engine(false);
+    return *pipeline_engine_;
   }
   const std::shared_ptr<Model>& model() const { return model_; }
   /// Replaces the data set of evaluate() and predict(), for example by a test set.
@@ -91,15 +109,52 @@ class Trainer : public TrainerBase {
       options.optimizer = parts_.optimizer;
       options.lr_scheduler = parts_.lr_scheduler;
     }
-    typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
+    if constexpr (detail::is_pipe_module<Model>()) {
+      pipe_module_ = model_;
+      pipeline_engine_ = typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
+    } else if constexpr (detail::HasLayers<Model>) {
+      if (pipe_stages(config) == 1) {
+        typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
+      } else {
+        if (parts_.compute_loss) detail::fail_with_pipeline_loss();
+        pipe_module_ =
+            std::make_shared<pipe::ModuleImpl>(model_, detail::pipeline_options(model_, arguments().label_smoothing_factor));
+        pipeline_engine_ = gannet::initialize<Batch>(pipe_module_, std::move(options)).engine;
+      }
+    } else {
+      // With a loss of its own, a program may divide the model among stages itself.
+      if (pipe_stages(config) > 1 && !parts_.compute_loss) detail::fail_without_layers();
+      typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
+    }
+    if (pipeline_engine_) return *pipeline_engine_;
     return *typed_engine_;
   }
-  torch::nn::Module& module() override { return *model_; }
+  torch::nn::Module& module() override {
+    if (pipe_module_) return *pipe_module_;
+    return *model_;
+  }
+  void visit_modules(const std::function<void(const std::string&, const torch::nn::Module&)>& visit) const override {
+    if constexpr (detail::is_pipe_module<Model>())
+      model_->visit_modules(visit);
+    else
+      for (const auto& entry : model_->named_modules()) visit(entry.key(), *entry.value());
+  }
+  bool is_pipeline() const override { return detail::is_pipe_module<Model>() || pipeline_engine_; }
+  ProgramDegrees program_degrees() const override {
+    if constexpr (detail::is_pipe_module<Model>()) {
+      const pipe::Options& options = model_->options();
+      if (options.topology) return {options.topology->get_dim("pipe"), std::max<int64_t>(1, options.topology->get_dim("model"))};
+      if (options.num_stages) return {*options.num_stages, std::nullopt};
+    }
+    return {};
+  }
   bool is_inference() const override { return parts_.inference; }
   void release_engine() override {
     iterator_.reset();
     loader_.reset();
     typed_engine_.reset();
+    pipeline_engine_.reset();
+    if constexpr (!detail::is_pipe_module<Model>()) pipe_module_.reset();
   }
 
   bool has_train_dataset() const override { return static_cast<bool>(parts_.train_dataset); }
@@ -143,7 +198,7 @@ class Trainer : public TrainerBase {
     if (!loader_) {  // a second train() keeps it: checkpoints record the position in this loader
       loader_ =
           parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
-      typed_engine_->add_loader("training_data", loader_);
+      engine_->add_loader("training_data", loader_);
     }
     return {loader_->sized() ? std::optional(loader_->size()) : std::nullopt};
   }
@@ -181,6 +236,21 @@ class Trainer : public TrainerBase {
     return measure(index < counted_ ? batches_[index] : batches_.back(), false, index < counted_);
   }
 
+  double train_pipeline(const std::vector<double>& weights, StepResult& result) override {
+    size_t next = 0;
+    const double loss = pipeline_engine_->train_batch([&]() -> std::optional<pipe::MicroBatch> {
+      const size_t i = next++;
+      const Batch& batch = i < counted_ ? batches_[i] : batches_.back();
+      pipe::MicroBatch made = detail::micro_batch_of<Model>(batch, weights[i], input_dtype_);
+      if constexpr (detail::HasDataAndTarget<Batch>)
+        if (!batch.target.defined()) detail::fail_without_labels();
+      made.weight = weights[i];
+      return made;
+    });
+    result = pipeline_engine_->last_step();
+    return loss;
+  }
+
   std::optional<int64_t> eval_samples() const override { return detail::samples_given(parts_.eval_dataset); }
   bool has_metrics() const override { return static_cast<bool>(parts_.compute_metrics); }
   Metrics compute_metrics(const EvalPrediction& prediction) override { return parts_.compute_metrics(prediction); }
@@ -212,15 +282,13 @@ class Trainer : public TrainerBase {
     eval_iterator_.reset();
   }
   std::optional<EvalBatch> evaluate_batch() override {
-    if (!is_eval_over_) {
-      if (!eval_iterator_)
-        eval_iterator_.emplace(eval_loader_->begin());
-      else
-        ++*eval_iterator_;
-      is_eval_over_ = *eval_iterator_ == eval_loader_->end();
-      if (!is_eval_over_) spare_ = std::make_shared<Batch>(std::move(**eval_iterator_));
+    if (pipeline_engine_) {
+      if (group_.empty() && !evaluate_group()) return std::nullopt;
+      EvalBatch batch = std::move(group_.front());
+      group_.pop_front();
+      return batch;
     }
-    const bool counts = !is_eval_over_;
+    const bool counts = read_eval_batch();
     if (!some_rank_evaluates(counts)) {
       end_evaluation();
       return std::nullopt;
@@ -230,25 +298,97 @@ class Trainer : public TrainerBase {
     EvalBatch batch;
     if (counts) {
       batch.items = items_of(*spare_);
-      batch.samples = samples_in(*spare_);
-      if (samples_left_) *samples_left_ -= batch.samples;
+      batch.samples = count_samples_of(*spare_);
       batch.loss = measured.loss;
     }
-    batch.predictions = measured.predictions;
-    batch.labels = measured.labels;
-    if (!counts && batch.predictions.defined()) {  // keep the shape, with no rows
-      batch.predictions = batch.predictions.narrow(0, 0, 0);
-      if (batch.labels.defined()) batch.labels = batch.labels.narrow(0, 0, 0);
-    }
+    keep_predictions(batch, measured, counts);
     return batch;
   }
   void end_evaluation() override {
     eval_iterator_.reset();
     eval_loader_.reset();
     spare_.reset();
+    group_.clear();
   }
 
  private:
+  // Reads the next batch of an evaluation into spare_. Returns false at the end of this rank's share;
+  // spare_ is then the last one.
+  bool read_eval_batch() {
+    if (is_eval_over_) return false;
+    if (!eval_iterator_)
+      eval_iterator_.emplace(eval_loader_->begin());
+    else
+      ++*eval_iterator_;
+    is_eval_over_ = *eval_iterator_ == eval_loader_->end();
+    if (!is_eval_over_) spare_ = std::make_shared<Batch>(std::move(**eval_iterator_));
+    return !is_eval_over_;
+  }
+  int64_t count_samples_of(const Batch& batch) {
+    const int64_t samples = samples_in(batch);
+    if (samples_left_) *samples_left_ -= samples;
+    return samples;
+  }
+  // Those of a batch that does not count keep the shape, with no rows.
+  static void keep_predictions(EvalBatch& batch, const Measured& measured, bool counts) {
+    batch.predictions = measured.predictions;
+    batch.labels = measured.labels;
+    if (counts || !batch.predictions.defined()) return;
+    batch.predictions = batch.predictions.narrow(0, 0, 0);
+    if (batch.labels.defined()) batch.labels = batch.labels.narrow(0, 0, 0);
+  }
+  // The stages of a pipeline work on several batches at a time. Returns false at the end.
+  bool evaluate_group() {
+    std::vector<std::shared_ptr<Batch>> batches;
+    std::vector<int64_t> samples;
+    while (batches.size() < 2 * pipeline_engine_->num_stages() && read_eval_batch()) {
+      batches.push_back(spare_);
+      samples.push_back(count_samples_of(*spare_));
+    }
+    const size_t counted = batches.size();
+    if (!some_rank_evaluates(counted > 0)) {
+      end_evaluation();
+      return false;
+    }
+    if (!spare_) detail::fail_without("eval_dataset", "evaluate");
+    size_t most = counted;
+    for (const std::string& other : engine_->gather(std::to_string(counted))) most = std::max<size_t>(most, std::stoull(other));
+    batches.resize(most, spare_);
+
+    std::vector<double> items;
+    std::vector<at::Tensor> labels;
+    size_t next = 0, labelled = 0;
+    for (const auto& batch : batches) {
+      items.push_back(items.size() < counted ? items_of(*batch) : 0);
+      if constexpr (detail::HasDataAndTarget<Batch>) labels.push_back(batch->target);
+      if (!detail::HasDataAndTarget<Batch> || labels.back().defined()) ++labelled;
+    }
+    if (labelled != 0 && labelled != most) detail::fail_with_some_labels();
+    const auto source = [&]() -> std::optional<pipe::MicroBatch> {
+      pipe::MicroBatch made = detail::micro_batch_of<Model>(*batches[next], items[next], input_dtype_);
+      if (!detail::HasDataAndTarget<Batch>) labels.push_back(made.labels.empty() ? at::Tensor() : made.labels[0]);
+      made.weight = items[next++];
+      return made;
+    };
+    const pipe::EvalResult result = pipeline_engine_->eval_batch(source, {.reduce_output = pipe::EvalOptions::Reduce::kNone,
+                                                                          .compute_loss = labelled > 0,
+                                                                          .return_logits = with_predictions_,
+                                                                          .num_micro_batches = static_cast<int64_t>(most)});
+    for (size_t i = 0; i < most; ++i) {
+      EvalBatch batch;
+      const bool counts = i < counted;
+      if (counts) {
+        batch.items = items[i];
+        batch.samples = samples[i];
+        if (labelled > 0) batch.loss = at::scalar_tensor(result.losses[i], at::kDouble);
+      }
+      // One rank of the last stage has the predictions of its samples.
+      if (!result.logits.empty() && detail::is_first_of_replicas(*pipeline_engine_))
+        keep_predictions(batch, kept({{}, result.logits[i].at(0), labels[i]}, true), counts);
+      group_.push_back(std::move(batch));
+    }
+    return true;
+  }
   Dataset<Batch> train_data() const {
     if (!arguments().max_train_samples) return parts_.train_dataset;
     return Dataset<Batch>(detail::first_samples(parts_.train_dataset.source(), *arguments().max_train_samples));
@@ -358,7 +498,9 @@ class Trainer : public TrainerBase {
 
   std::shared_ptr<Model> model_;
   TrainerParts<Model, Batch> parts_;
-  std::shared_ptr<Engine<Model>> typed_engine_;
+  std::shared_ptr<Engine<Model>> typed_engine_;      // null: the model trains as a pipeline
+  std::shared_ptr<pipe::ModuleImpl> pipe_module_;    // null: no pipeline
+  std::shared_ptr<PipelineEngine> pipeline_engine_;  // null: no pipeline
   std::shared_ptr<DataLoader<Batch>> loader_, eval_loader_;
   std::optional<typename DataLoader<Batch>::Iterator> iterator_, eval_iterator_;
   bool is_first_of_epoch_ = false;
@@ -367,6 +509,7 @@ class Trainer : public TrainerBase {
   std::optional<int64_t> samples_left_;  // samples left in this rank's share of an evaluation
   std::shared_ptr<Batch> probe_;         // the batch that auto_find_batch_size tries
   std::shared_ptr<Batch> spare_;         // last batch of the evaluation, which a rank without data repeats
+  std::deque<EvalBatch> group_;          // evaluated by a pipeline, and not yet returned
   bool has_share_ = true, is_eval_over_ = false, with_predictions_ = false;
 };
 

@@ -149,6 +149,8 @@ class TrainerBase {
   };
   virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups) = 0;
   virtual torch::nn::Module& module() = 0;
+  // Calls `visit` with every module of the whole model and its name. Before there is an engine.
+  virtual void visit_modules(const std::function<void(const std::string&, const torch::nn::Module&)>& visit) const = 0;
   virtual bool is_inference() const = 0;
   virtual bool has_schedule() const = 0;                     // whether the program supplied one
   virtual std::optional<int64_t> train_samples() const = 0;  // nullopt for a stream, or for a loader supplied by the program
@@ -159,6 +161,15 @@ class TrainerBase {
   virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each one; fewer at the epoch's end
   virtual int64_t samples_read() const = 0;                           // samples in the micro-batches read last
   virtual bool has_micro_batch() const = 0;  // whether at least one was read, which this rank may repeat without weight
+  // A pipeline takes all micro-batches of an update in one call.
+  struct ProgramDegrees {
+    std::optional<int64_t> pipe = {}, tensor = {};
+  };
+  virtual ProgramDegrees program_degrees() const = 0;  // of the mesh, where the program sets them
+  virtual bool is_pipeline() const = 0;                // of the engine
+  // Takes a step with the micro-batches that were read; one beyond them repeats the last one, and has the weight 0. Returns the
+  // mean of the weighted losses.
+  virtual double train_pipeline(const std::vector<double>& weights, StepResult& result) = 0;
   // An index beyond the micro-batches that were read repeats one of them, with a loss of 0.
   virtual Measured measure_micro_batch(size_t index) = 0;
   // Evaluation: begin_evaluation(), then evaluate_batch() until nullopt. Every rank gets the same
@@ -185,7 +196,9 @@ class TrainerBase {
 
   void initialize();  // sets the seeds, fires on_init_end
   EngineBase& ensure_engine();
-  bool some_rank_evaluates(bool counts);  // false also if a signal ended the evaluation. Every rank calls it
+  bool some_rank_evaluates(bool counts);            // false also if a signal ended the evaluation. Every rank calls it
+  int64_t pipe_stages(const Config& config) const;  // of the program, else of the config
+  std::vector<std::string> gather_from_all(const std::string& bytes) const;  // also from other stages. Every rank calls it
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
   std::optional<at::ScalarType> input_dtype_;  // set if the parameters have 16 bits: floating-point inputs are cast to it
@@ -197,6 +210,7 @@ class TrainerBase {
   friend class TrainerStep;
   // setup.cpp
   void make_engine_for_batch();
+  int64_t data_ranks(const Config& config) const;
   void end_engine();
   // find_batch_size.cpp
   void check_batch_size_can_be_tried(int64_t stage, int64_t ranks) const;
@@ -206,6 +220,16 @@ class TrainerBase {
   void run_probe();
   void take_batch_size(int64_t samples, const std::string& start);
   Error error_after_probes(const Error& error) const;
+  // agreement.cpp: what ranks tell each other
+  std::vector<double> sum_over_all(std::vector<double> values) const;  // also over ranks of other stages
+  double over_ranks(double local);                                     // returns the sum over the ranks along data
+  int64_t agree_on_micro_batches(const std::vector<double>& items, double& total);
+  void agree_on_control();
+  // update.cpp
+  at::Tensor take_update(const std::vector<double>& items, int64_t count, double total);
+  at::Tensor take_micro_batches(int64_t count, double total);
+  void list_events_without_effect() const;
+  at::Tensor take_pipeline_step(const std::vector<double>& items, double total);
   // loop.cpp
   void start();
   bool advance();
@@ -224,9 +248,6 @@ class TrainerBase {
   void count_labels_of_update(double total, int64_t micro_batches);
   void check_labels_of_epoch(bool is_whole) const;
   void check_steps_of_best_model() const;  // flow.cpp
-  double over_ranks(double local);         // returns the sum over the ranks
-  int64_t agree_on_micro_batches(const std::vector<double>& items, double& total);
-  void agree_on_control();
   // flow.cpp: when to log, evaluate and save
   void flow_step_end();
   void flow_epoch_end();

@@ -95,6 +95,20 @@ void call_callback(C& callback, TrainerEventKind which, const TrainerEvent& even
   switch (which) { GANNET_TRAINER_EVENTS(GANNET_CALL_EVENT) }
 #undef GANNET_CALL_EVENT
 }
+
+// The events that a callback has members for, as bits.
+template <class C>
+constexpr uint32_t events_of() {
+  uint32_t events = 0;
+#define GANNET_ADD_EVENT(kind, member)                                                                                  \
+  if constexpr (                                                                                                        \
+      requires(C& callback, const TrainerEvent& event, TrainerControl& control) { callback.member(event, control); } || \
+      requires(C& callback, const TrainerEvent& event) { callback.member(event); })                                     \
+    events |= 1u << static_cast<uint32_t>(TrainerEventKind::kind);
+  GANNET_TRAINER_EVENTS(GANNET_ADD_EVENT)
+#undef GANNET_ADD_EVENT
+  return events;
+}
 #undef GANNET_TRAINER_EVENTS
 
 }  // namespace detail
@@ -108,7 +122,7 @@ class TrainerCallback {
   TrainerCallback(C callback) : TrainerCallback(std::make_shared<C>(std::move(callback))) {}
   template <class C>
     requires detail::HasSomeEvent<C>
-  TrainerCallback(std::shared_ptr<C> callback) : name_(typeid(C).name()) {
+  TrainerCallback(std::shared_ptr<C> callback) : name_(typeid(C).name()), events_(detail::events_of<C>()) {
     call_ = [callback](TrainerEventKind kind, const TrainerEvent& event, TrainerControl& control) {
       detail::call_callback(*callback, kind, event, control);
     };
@@ -122,6 +136,7 @@ class TrainerCallback {
 
   void call(TrainerEventKind kind, const TrainerEvent& event, TrainerControl& control) const { call_(kind, event, control); }
   const std::string& name() const { return name_; }
+  bool handles(TrainerEventKind kind) const { return (events_ >> static_cast<uint32_t>(kind) & 1u) != 0; }
   Value save() const { return save_ ? save_() : Value(); }
   void load(const Value& value) const {
     if (load_) load_(value);
@@ -129,6 +144,7 @@ class TrainerCallback {
 
  private:
   std::string name_;  // name of the callback's type, the key of its state in checkpoints
+  uint32_t events_;   // bits of the kinds that it handles
   std::function<void(TrainerEventKind, const TrainerEvent&, TrainerControl&)> call_;
   std::function<Value()> save_;
   std::function<void(const Value&)> load_;

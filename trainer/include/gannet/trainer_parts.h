@@ -49,7 +49,6 @@ std::optional<int64_t> hidden_size_of_model(const Model& model) {
 [[noreturn]] void fail_without(const char* dataset, const char* call);
 [[noreturn]] void fail_probing_stream();
 [[noreturn]] void fail_without_logits();
-[[noreturn]] void fail_without_decoder_labels();
 void warn_without_predictions();
 // The number of elements in all tensors of a batch.
 template <class Batch>

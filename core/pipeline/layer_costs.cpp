@@ -1,0 +1,162 @@
+#include "pipeline/layer_costs.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones_like.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gannet/error.h>
+#include <gannet/lazy.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "base/format.h"
+#include "base/outcome.h"
+#include "pipeline/kept_generators.h"
+#include "pipeline/layer_facts.h"
+
+namespace gannet::pipeline {
+namespace {
+
+// The bytes that this thread has allocated and not freed while LibTorch reports to it.
+class CountedBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*memory*/, int64_t size, size_t /*allocated*/, size_t /*reserved*/, c10::Device) override {
+    bytes += size;
+  }
+  void reportOutOfMemory(int64_t /*size*/, size_t /*allocated*/, size_t /*reserved*/, c10::Device) override {}
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t bytes = 0;
+};
+
+// Builds a layer's lazy modules and moves all of its modules to the device, for as long as it exists.
+class LayerOnDevice {
+ public:
+  LayerOnDevice(const Layer& layer, at::Device device) {
+    std::set<const void*> seen;
+    for (std::shared_ptr<torch::nn::Module> module : layer.modules()) {
+      if (!seen.insert(module.get()).second) continue;
+      if (auto* const unbuilt = dynamic_cast<detail::LazyModule*>(module.get())) {
+        unbuilt->build();
+        lazy_.push_back(unbuilt);
+        module = unbuilt->built();
+      } else {
+        for (const at::Tensor& buffer : module->buffers())
+          if (buffer.defined()) buffers_.emplace_back(buffer, buffer.detach().clone());
+      }
+      const std::vector<at::Tensor> own = module->parameters();
+      const at::Device home = own.empty() ? device : own.front().device();
+      if (home != device) {
+        module->to(device);
+        moved_.emplace_back(module, home);
+      }
+      for (const at::Tensor& parameter : module->parameters())
+        if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second) trained_.push_back(parameter);
+    }
+  }
+  ~LayerOnDevice() {
+    const at::NoGradGuard no_grad;
+    for (auto& [module, home] : moved_) module->to(home);
+    for (auto& [buffer, before] : buffers_) buffer.copy_(before);
+    for (detail::LazyModule* const module : lazy_) module->release();
+  }
+  LayerOnDevice(const LayerOnDevice&) = delete;
+  LayerOnDevice& operator=(const LayerOnDevice&) = delete;
+  const std::vector<at::Tensor>& trained() const { return trained_; }
+
+ private:
+  std::vector<detail::LazyModule*> lazy_;
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, at::Device>> moved_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // and their values
+  std::vector<at::Tensor> trained_;
+};
+
+std::chrono::steady_clock::time_point now(const RankContext& ranks) {
+  if (!ranks.computes_on_host()) ranks.accelerator->synchronize(ranks.device_index());
+  return std::chrono::steady_clock::now();
+}
+
+// Runs `forward` on `wire`, and then its backward. `wire` becomes its results.
+LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, const std::vector<at::Tensor>& trained,
+                  const RankContext& ranks) {
+  const at::AutoGradMode grad_mode(true);
+  LayerCost cost{std::numeric_limits<double>::infinity(), 0, 0};
+  for (const at::Tensor& parameter : trained) cost.parameters += parameter.numel();
+  Wire outputs;
+  for (int run = 0; run < 3; ++run) {
+    Wire inputs;
+    std::vector<at::Tensor> wanted = trained;
+    for (const at::Tensor& tensor : wire) {
+      // Not a leaf, so that the layer may change it in place.
+      inputs.push_back(tensor.defined() && tensor.requires_grad() ? tensor.detach().requires_grad_().clone() : tensor);
+      if (inputs.back().defined() && inputs.back().requires_grad()) wanted.push_back(inputs.back());
+    }
+    const auto counted = std::make_shared<CountedBytes>();
+    const auto begin = now(ranks);
+    {
+      const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, counted);
+      outputs = forward(inputs);
+    }
+    cost.kept_bytes = static_cast<double>(std::max<int64_t>(0, counted->bytes));
+    std::vector<at::Tensor> roots, gradients;
+    for (const at::Tensor& output : outputs)
+      if (output.defined() && output.requires_grad()) {
+        roots.push_back(output);
+        gradients.push_back(at::ones_like(output.detach()));
+      }
+    if (!roots.empty() && !wanted.empty())
+      torch::autograd::grad(roots, wanted, gradients, /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+    cost.seconds = std::min(cost.seconds, std::chrono::duration<double>(now(ranks) - begin).count());
+  }
+  for (at::Tensor& output : outputs)
+    if (output.defined()) output = output.detach().requires_grad_(output.requires_grad());
+  wire = std::move(outputs);
+  return cost;
+}
+
+Wire moved(Wire wire, at::Device device) {
+  for (at::Tensor& tensor : wire)
+    if (tensor.defined()) tensor = tensor.detach().to(device);
+  return wire;
+}
+
+}  // namespace
+
+std::vector<LayerCost> measured_costs(const std::vector<Layer>& layers, const pipe::Options& options, const RankContext& ranks,
+                                      const std::string& where) {
+  std::string mine;
+  if (ranks.is_first())
+    mine = outcome([&] {
+      if (!options.sample)
+        throw Error(ErrorCode::kConfig,
+                    formatted("{}: the layers are divided by a measured micro-batch, and there is none", where),
+                    "give pipe::Options a `sample`: a micro-batch as train_batch() gets it");
+      const KeptGenerators kept(ranks.device);
+      Wire wire = moved(options.sample->inputs, ranks.device);
+      const Wire labels = moved(options.sample->labels, ranks.device);
+      std::vector<LayerCost> costs;
+      for (size_t l = 0; l < layers.size(); ++l) {
+        const LayerOnDevice on_device(layers[l], ranks.device);
+        const bool is_last = l + 1 == layers.size();
+        const auto forward = [&](const Wire& inputs) {
+          Wire outputs = layers[l](inputs);
+          return is_last && options.loss_fn ? Wire{options.loss_fn(outputs, labels)} : outputs;
+        };
+        costs.push_back(cost_of(forward, wire, on_device.trained(), ranks));
+      }
+      return std::string(reinterpret_cast<const char*>(costs.data()), costs.size() * sizeof(LayerCost));
+    });
+  else
+    mine = outcome([] { return std::string(); });
+  const std::string measured = results_of(ranks.world_group->gather_texts(mine))[0];
+  std::vector<LayerCost> costs(measured.size() / sizeof(LayerCost));
+  std::memcpy(costs.data(), measured.data(), measured.size());
+  return costs;
+}
+
+}  // namespace gannet::pipeline

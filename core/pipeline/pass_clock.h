@@ -1,0 +1,40 @@
+// Measures the passes of a step on each part of the layers, for a schedule that is chosen by their times.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "params/rank_context.h"
+#include "pipeline/simulate.h"
+
+namespace gannet::pipeline {
+
+class PassClock {
+ public:
+  explicit PassClock(RankContext& ranks) : ranks_(ranks) {}
+  /// Called at the start of a step. `chunks`: on this rank.
+  void begin(bool measures, size_t chunks);
+  bool measures() const { return measures_; }
+  /// Runs a pass and adds the seconds that it takes, which do not include what it waits for outside.
+  /// A whole backward counts as `input`.
+  template <class Pass>
+  void measure(double PassTimes::* of, size_t chunk, const Pass& pass) {
+    if (!measures_) return pass();
+    const auto start = now();
+    pass();
+    sums_[chunk].*of += std::chrono::duration<double>(now() - start).count();
+  }
+  /// The times of a micro-batch: of each part of the pipeline, those of its slowest rank. Every rank
+  /// calls it. `own_parts`: the parts of this rank's chunks.
+  Times times(const std::vector<uint32_t>& own_parts, size_t parts, int64_t micro_batches) const;
+
+ private:
+  std::chrono::steady_clock::time_point now() const;  // once the device has done what was started
+
+  RankContext& ranks_;
+  bool measures_ = false;
+  std::vector<PassTimes> sums_;  // [chunks] seconds
+};
+
+}  // namespace gannet::pipeline

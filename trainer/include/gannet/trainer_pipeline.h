@@ -1,0 +1,83 @@
+/// How the Trainer trains a pipeline (docs/trainer.md, docs/pipeline.md): a pipe::Module, or a model
+/// with layers() or pipeline_layers() where the config asks for stages.
+#pragma once
+
+#include <gannet/pipe.h>
+#include <gannet/trainer_loss.h>
+
+#include <algorithm>
+#include <concepts>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace gannet::detail {
+
+template <class Model>
+constexpr bool is_pipe_module() {
+  return std::same_as<Model, pipe::ModuleImpl>;
+}
+template <class Model>
+concept HasLayers = requires(Model& model) { model.layers(); } || requires(Model& model) { model.pipeline_layers(); };
+template <class Batch>
+concept IsMicroBatch = requires(const Batch& batch) { pipe::to_micro_batch(batch); };
+
+[[noreturn]] void fail_without_decoder_labels();
+[[noreturn]] void fail_without_layers();
+[[noreturn]] void fail_without_micro_batch();
+[[noreturn]] void fail_with_pipeline_loss();
+[[noreturn]] void fail_with_smoothing();
+[[noreturn]] void fail_with_some_labels();
+[[noreturn]] void fail_with_pipeline_engine(bool is_pipeline);
+
+// Whether this rank is the first one along tensor, whose ranks have the same results.
+bool is_first_of_replicas(const PipelineEngine& engine);
+
+// A model whose decoder reads the labels, too, takes them as its second input.
+template <class Model, class Batch>
+constexpr bool reads_labels() {
+  return HasLogitsOfLabels<Model, Batch> && !HasLogits<Model, Batch> && !ForwardsData<Model, Batch>;
+}
+
+// `items`: how many of the batch's labels count. Floating-point tensors are cast to `dtype`.
+template <class Model, class Batch>
+pipe::MicroBatch micro_batch_of(const Batch& batch, double items, const std::optional<at::ScalarType>& dtype) {
+  if constexpr (IsMicroBatch<Batch>) {
+    pipe::MicroBatch made = pipe::to_micro_batch(batch);
+    if constexpr (HasDataAndTarget<const Batch>) {
+      made.labels = {usable_labels(batch.target, items > 0)};
+      if constexpr (reads_labels<Model, Batch>()) {
+        if (!batch.target.defined()) fail_without_decoder_labels();
+        made.inputs.push_back(made.labels[0]);
+      }
+    }
+    for (Wire* const tensors : {&made.inputs, &made.labels})
+      for (at::Tensor& tensor : *tensors) tensor = as_input(tensor, dtype);
+    return made;
+  } else {
+    fail_without_micro_batch();
+  }
+}
+
+// The loss of a model's logits: its own, else the cross entropy, as without a pipeline.
+template <class Model>
+pipe::Options pipeline_options(const std::shared_ptr<Model>& model, double smoothing) {
+  pipe::Options options;
+  if constexpr (requires(const at::Tensor& one) { model->pipeline_loss(one, one); })
+    if (smoothing == 0) return options;
+  options.loss_fn = [model, smoothing](const at::Tensor& outputs, const at::Tensor& labels) {
+    const at::Tensor logits = shifts_labels<Model>() ? predicting_logits(outputs) : outputs;
+    if constexpr (requires {
+                    { model->loss_of_logits(logits, labels) } -> std::convertible_to<at::Tensor>;
+                  })
+      if (smoothing == 0) return at::Tensor(model->loss_of_logits(logits, labels));
+    const at::Tensor wanted = shifts_labels<Model>() ? predicted_labels(labels) : labels;
+    return summed_loss(logits, wanted, smoothing) / std::max<int64_t>(1, count_labels(wanted));
+  };
+  return options;
+}
+
+}  // namespace gannet::detail

@@ -15,6 +15,12 @@ void fail_without_micro_batch() {
               "write gannet::pipe::MicroBatch to_micro_batch(const Batch&) in the namespace of the type (gannet/pipe.h)");
 }
 
+void fail_without_pipeline_loss() {
+  throw Error(ErrorCode::kConfig,
+              "the config asks for stages of a pipeline, and the Trainer's model computes its loss in forward(data, target)",
+              "give the model pipeline_loss(outputs, labels), the same loss of what its last layer returns (docs/pipeline.md)");
+}
+
 void fail_with_pipeline_loss() {
   throw Error(ErrorCode::kArgument, "compute_loss of a Trainer that trains a pipeline: the last stage alone computes the loss",
               "pass the Trainer a pipe::Module with that loss as pipe::Options::loss_fn, and leave compute_loss out");

@@ -267,7 +267,8 @@ void TrainerBase::make_engine_for_batch() {
         restored_losses_ = losses ? std::optional(losses->as_int()) : std::nullopt;
         loss_since_log_.fill_(saved.at("loss_since_log").as_number() * ranks / engine_->world_size());
       });
-  if (!is_pipeline()) engine_->end_steps_with_epochs([this] { return micro_batches_left_; });
+  engine_->end_steps_with_epochs(
+      [this] { return is_pipeline() ? pipeline_step_end_ - engine_->micro_steps() : micro_batches_left_; });
   if (arguments_.gradient_checkpointing.value_or(false) || arguments_.activation_checkpointing.value_or(false))
     engine_->gradient_checkpointing_enable();
 }

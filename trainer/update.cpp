@@ -16,7 +16,7 @@ namespace gannet {
 // `items`: those that count in each micro-batch of this rank; `count`: micro-batches, on every rank;
 // `total`: items of all ranks. Returns this rank's share of the loss, in fp64.
 at::Tensor TrainerBase::take_update(const std::vector<double>& items, int64_t count, double total) {
-  return is_pipeline() ? take_pipeline_step(items, total) : take_micro_batches(count, total);
+  return is_pipeline() ? take_pipeline_step(items, count, total) : take_micro_batches(count, total);
 }
 
 // backward() averages over ranks and by default divides by the accumulation steps. The update needs
@@ -56,13 +56,16 @@ void TrainerBase::list_events_without_effect() const {
                     " is not called: a pipeline runs all micro-batches of an update and its optimizer in one call");
 }
 
-// The stages of a pipeline take the same number of micro-batches in every step: the last update of
-// an epoch repeats one without weight. train_batch() returns the mean over micro-batches and ranks
-// of weight * loss, with the losses as means over their items.
-at::Tensor TrainerBase::take_pipeline_step(const std::vector<double>& items, double total) {
-  const double ranks = engine_->world_size(), micro_batches = static_cast<double>(arguments_.gradient_accumulation_steps);
-  std::vector<double> weights(static_cast<size_t>(arguments_.gradient_accumulation_steps));
-  for (size_t i = 0; i < items.size(); ++i) weights[i] = total > 0 ? items[i] * micro_batches * ranks / total : 0;
+// An epoch's last update has fewer micro-batches than others. Where the schedule cannot be that
+// short, it repeats one without weight. train_batch() returns the mean over micro-batches and ranks of
+// weight * loss, with the losses as means over their items.
+at::Tensor TrainerBase::take_pipeline_step(const std::vector<double>& items, int64_t count, double total) {
+  const int64_t micro_batches = has_pipeline_step_of(count) ? count : arguments_.gradient_accumulation_steps;
+  pipeline_step_end_ = engine_->micro_steps() + micro_batches;
+  const double ranks = engine_->world_size();
+  std::vector<double> weights(static_cast<size_t>(micro_batches));
+  for (size_t i = 0; i < items.size(); ++i)
+    weights[i] = total > 0 ? items[i] * static_cast<double>(micro_batches) * ranks / total : 0;
   StepResult result;
   const std::string where = "update " + std::to_string(state_.global_step + 1) + " of the pipeline";
   const double loss = of_model(where, [&] { return train_pipeline(weights, result); });

@@ -92,6 +92,8 @@ def bench(args):
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01, "torch_adam": args.torch_adam}}}
     if args.schedule:
         config["gannet"] = {"pipeline": {"schedule": args.schedule}}  # DeepSpeed does not read it, and has 1f1b alone
+    if args.partition:
+        config["pipeline"] = {"partition": args.partition}  # nor this: its model divides by blocks
     tokens_a_step = args.micro_batch * args.micro_batches * args.length
     losses, peaks = {}, {}
 
@@ -136,6 +138,7 @@ def main():
     parser.add_argument("--micro-batch", type=int, default=4, help="samples")
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--schedule", help="ours, in place of 1f1b")
+    parser.add_argument("--partition", help="ours, in place of parameters: time, memory ...")
     parser.add_argument("--torch-adam", action="store_true", help="DeepSpeed with torch.optim.AdamW in place of its own")
     parser.add_argument("--plain-operators", action="store_true", help="gpt2 with the operators that the peer has")
     args = parser.parse_args()

@@ -13,6 +13,7 @@
 #include "engine/ties.h"
 #include "params/broadcast.h"
 #include "params/interception.h"
+#include "params/other_stages.h"
 #include "tensor/move_leaf.h"
 
 namespace gannet {
@@ -59,7 +60,10 @@ std::vector<ParameterGroup> groups_of(const EngineBase::Impl& impl, const Engine
 
 void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options) {
   std::unordered_map<const void*, std::string> names;
-  for (const auto& entry : impl.module->named_parameters()) names.emplace(entry.value().unsafeGetTensorImpl(), entry.key());
+  for (const auto& entry : impl.module->named_parameters()) {
+    refuse_of_other_stages(entry.key(), entry.value());
+    names.emplace(entry.value().unsafeGetTensorImpl(), entry.key());
+  }
   if (names.empty())
     throw Error(ErrorCode::kArgument, "the model has no parameters",
                 "register them with register_parameter or register_module; a plain member is not seen by LibTorch");

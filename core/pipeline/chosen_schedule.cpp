@@ -114,6 +114,15 @@ const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
   }
 }
 
+bool ChosenSchedule::exists(int64_t micro_batches) {
+  try {
+    checked(micro_batches);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 const Schedule& ChosenSchedule::of(int64_t micro_batches) { return checked(micro_batches).schedule; }
 uint64_t ChosenSchedule::hash_of(int64_t micro_batches) { return checked(micro_batches).hash; }
 

@@ -122,7 +122,8 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
       throw Error(
           ErrorCode::kMismatch,
           formatted("{}(): rank {} takes {} micro-batches, and rank 0 {}", call, rank, count_of(all[rank]), count_of(all[0])),
-          "call set_train_batch_size() with the same number on every rank");
+          trains ? "call set_train_batch_size() with the same number on every rank"
+                 : "evaluate the same data on every stage, and so many micro-batches");
   const auto schedule_of = [](const std::string& text) { return split(text, ' ')[1]; };
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (schedule_of(all[rank]) != schedule_of(all[0]))
@@ -132,10 +133,12 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
   const uint32_t first = schedule_->stage_of().front(), last = schedule_->stage_of().back();
   for (const std::vector<uint32_t>& stages : ranks_.mesh->shape().groups(kPipeAxis))
     if (ranks_.mesh->has_pipe_stages() && all[stages[first]] != all[stages[last]])
-      throw Error(ErrorCode::kMismatch,
-                  formatted("{}(): ranks {} and {}, the first and the last stage of a pipeline, drew different labels", call,
-                            stages[first], stages[last]),
-                  "give both stages the same data in the same order: a loader with the same seed and the rank along data");
+      throw Error(
+          ErrorCode::kMismatch,
+          formatted("{}(): ranks {} and {}, the first and the last stage of a pipeline, drew different labels", call,
+                    stages[first], stages[last]),
+          "give both stages the same data in the same order: a loader with the same seed and the rank along data; what draws "
+          "random numbers for a batch must draw the same on both, from a generator of its own");
   return drawn;
 }
 

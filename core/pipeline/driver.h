@@ -31,6 +31,7 @@ class Driver {
   /// Returns the mean of the losses, the same on every rank.
   double train_batch(const pipe::Source& source);
   pipe::EvalResult eval_batch(const pipe::Source& source, const pipe::EvalOptions& options);
+  bool has_schedule_for(int64_t micro_batches) const { return schedule_->exists(micro_batches); }
   /// Of train_batch().
   const StepResult& last_step() const { return last_step_; }
 

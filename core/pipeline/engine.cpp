@@ -38,6 +38,7 @@ PipelineEngine::Engine(std::shared_ptr<pipe::ModuleImpl> module, const EngineOpt
 
 PipelineEngine::~Engine() = default;
 
+bool PipelineEngine::has_schedule_for(int64_t micro_batches) const { return driver_->has_schedule_for(micro_batches); }
 const StepResult& PipelineEngine::last_step() const { return driver_->last_step(); }
 bool PipelineEngine::is_first_stage() const { return driver_->first_chunk().is_first(); }
 bool PipelineEngine::is_last_stage() const { return driver_->last_chunk().is_last(); }

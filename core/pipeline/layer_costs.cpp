@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/Allocator.h>
+#include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gannet/error.h>
 #include <gannet/lazy.h>
@@ -17,6 +18,7 @@
 
 #include "base/format.h"
 #include "base/outcome.h"
+#include "base/text.h"
 #include "pipeline/kept_generators.h"
 #include "pipeline/layer_facts.h"
 
@@ -96,6 +98,7 @@ LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, c
       inputs.push_back(tensor.defined() && tensor.requires_grad() ? tensor.detach().requires_grad_().clone() : tensor);
       if (inputs.back().defined() && inputs.back().requires_grad()) wanted.push_back(inputs.back());
     }
+    outputs.clear();  // LibTorch warns of memory that was allocated before it reported
     const auto counted = std::make_shared<CountedBytes>();
     const auto begin = now(ranks);
     {
@@ -119,6 +122,27 @@ LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, c
   return cost;
 }
 
+// Runs `measure` on a layer. What it throws is a mistake of the sample or of the model.
+template <class Measure>
+void measuring(const Layer& layer, const std::string& where, const Measure& measure) {
+  const auto refuse = [&](const std::string& what, const std::string& next) {
+    throw Error(ErrorCode::kArgument,
+                formatted("{}: layer '{}', measured with pipe::Options::sample: {}", where, printable(layer.name()),
+                          what.substr(0, what.find('\n'))),
+                next);
+  };
+  try {
+    measure();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kOutOfMemory) throw;
+    refuse(error.message(), error.next_step());
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::exception& error) {
+    refuse(error.what(), "give a micro-batch as train_batch() gets it: inputs and labels of the usual shapes and dtypes");
+  }
+}
+
 Wire moved(Wire wire, at::Device device) {
   for (at::Tensor& tensor : wire)
     if (tensor.defined()) tensor = tensor.detach().to(device);
@@ -136,18 +160,22 @@ std::vector<LayerCost> measured_costs(const std::vector<Layer>& layers, const pi
         throw Error(ErrorCode::kConfig,
                     formatted("{}: the layers are divided by a measured micro-batch, and there is none", where),
                     "give pipe::Options a `sample`: a micro-batch as train_batch() gets it");
+      const Wire& inputs = options.sample->inputs;
+      if (std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& one) { return one.defined() && one.numel() == 0; }))
+        throw Error(ErrorCode::kConfig, formatted("{}: pipe::Options::sample has an input without elements", where),
+                    "give a micro-batch of the usual size");
       const KeptGenerators kept(ranks.device);
-      Wire wire = moved(options.sample->inputs, ranks.device);
+      Wire wire = moved(inputs, ranks.device);
       const Wire labels = moved(options.sample->labels, ranks.device);
       std::vector<LayerCost> costs;
       for (size_t l = 0; l < layers.size(); ++l) {
         const LayerOnDevice on_device(layers[l], ranks.device);
         const bool is_last = l + 1 == layers.size();
-        const auto forward = [&](const Wire& inputs) {
-          Wire outputs = layers[l](inputs);
+        const auto forward = [&](const Wire& given) {
+          Wire outputs = layers[l](given);
           return is_last && options.loss_fn ? Wire{options.loss_fn(outputs, labels)} : outputs;
         };
-        costs.push_back(cost_of(forward, wire, on_device.trained(), ranks));
+        measuring(layers[l], where, [&] { costs.push_back(cost_of(forward, wire, on_device.trained(), ranks)); });
       }
       return std::string(reinterpret_cast<const char*>(costs.data()), costs.size() * sizeof(LayerCost));
     });

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "params/other_stages.h"
 #include "pipeline/layer_facts.h"
 
 namespace gannet {
@@ -29,9 +30,9 @@ at::Tensor Loss::operator()(const Wire& outputs, const Wire& labels) const {
   all.insert(all.end(), labels.begin(), labels.end());
   if (!layer_->takes().has(all.size()))
     throw Error(ErrorCode::kArgument,
-                formatted("loss_fn takes {}: the last layer gave {}, and the micro-batch has {} labels",
+                formatted("the loss takes {}: the last layer gave {}, and the micro-batch has {} labels",
                           layer_->takes().to_string(), outputs.size(), labels.size()),
-                "let it take the last layer's results first, and then the labels");
+                "let loss_fn, or the model's pipeline_loss, take the last layer's results first, and then the labels");
   const Wire results = (*layer_)(all);
   return results.size() == 1 ? results[0] : at::Tensor();
 }
@@ -60,6 +61,10 @@ ModuleImpl::ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Lay
         throw Error(ErrorCode::kConfig,
                     formatted("layer '{}' has a Lazy module, which is not in the model", printable(layer.name())),
                     "give the pipe::Module the list of layers alone, or build the module in the model's constructor");
+  for (const Layer& layer : layers_)
+    for (const auto& module : layer.modules())
+      for (const auto& parameter : module->named_parameters())
+        refuse_of_other_stages(formatted("{}.{}", layer.name(), parameter.key()), parameter.value());
   for (const Layer& layer : layers_)
     if (!names.insert(layer.name()).second)
       throw Error(ErrorCode::kConfig, formatted("two layers of a pipe::Module have the name '{}'", printable(layer.name())),

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -17,6 +16,7 @@
 #include "base/text.h"
 #include "control/network.h"
 #include "mesh/groups.h"
+#include "params/other_stages.h"
 #include "pipeline/chosen_schedule.h"
 #include "pipeline/division.h"
 #include "pipeline/layer_facts.h"
@@ -237,12 +237,10 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
   // From here on the module is changed.
   for (const auto& [name, child] : own) register_at(module, name, child);
   for (const auto& [address, one] : used) {
-    if (!one.stages.contains(own_stage)) {
-      at::Tensor tensor = one.tensor;
-      tensor.set_data(at::empty({0}, tensor.options()));
-    } else if (one.is_parameter && one.stages.size() > 1) {
+    if (!one.stages.contains(own_stage))
+      leave_to_other_stages(one.tensor);
+    else if (one.is_parameter && one.stages.size() > 1)
       declare_tied(one.tensor, one.name);
-    }
   }
   module.layers_ = layers;
   module.bounds_ = std::move(cut.bounds);

@@ -185,14 +185,23 @@ void check_folders(const Options& options, const torch::nn::Module& model) {
   if (!options.save_model.empty()) gannet::check_folder(options.save_model, 4 * parameters);
 }
 
+// A micro-batch by which the partition methods "time" and "memory" measure the layers.
+gannet::pipe::MicroBatch sample_of(const Options& options, const Tokens& training) {
+  const gannet::Value size = options.config.whole_config().get("train_micro_batch_size_per_gpu").value;
+  const Batch samples = training.batch(0, size.is_int() ? size.as_int() : 1, options.sequence_length);
+  return {{samples.inputs}, {samples.targets}};
+}
+
 // Trains in stages that pass activations and gradients to one another.
 int run_pipeline(const Options& options, const LoadedModel& loaded, const Tokens& training, const Tokens& held_out,
                  const Tokens& text) {
   const Gpt& model = loaded.model;
   const GptOptions architecture = model->options();
   const int64_t parameters = count_parameters(*model);
-  const gannet::pipe::Module stages(
-      model, {.num_stages = options.pipeline, .seed_layers = true, .base_seed = static_cast<int64_t>(options.seed)});
+  const gannet::pipe::Module stages(model, {.num_stages = options.pipeline,
+                                            .sample = sample_of(options, training),
+                                            .seed_layers = true,
+                                            .base_seed = static_cast<int64_t>(options.seed)});
   const auto engine = gannet::initialize(stages, {.config = options.config.config, .overwrite = options.config.overrides}).engine;
   const bool first_rank = engine->process_group()->rank() == 0;
   if (first_rank) introduce(*engine, parameters, text, options);

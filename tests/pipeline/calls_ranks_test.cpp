@@ -222,6 +222,27 @@ std::vector<gannet::Layer> scaled_layers() {
   for (int i = 0; i < 3; ++i) layers.push_back(gannet::layer<ScaledImpl>("layer" + std::to_string(i)));
   return layers;
 }
+// Its weights are on both stages.
+RANK_BODY(takes_a_divided_model_again) {
+  const auto net = std::make_shared<PipeNetImpl>(PipeNetImpl::How{});
+  const auto stages = [&] {
+    return pipe::Module(net, {.num_stages = 2, .loss_fn = next_word_loss, .partition_method = "uniform"});
+  };
+  gannet::initialize(stages(), {.config = pipe_config("1")});
+  for (const bool is_pipeline : {true, false}) try {
+      if (is_pipeline)
+        gannet::initialize(stages(), {.config = pipe_config("1")});
+      else
+        gannet::initialize(net, {.config = pipe_config("1")});
+      expect(false, "nothing was refused");
+    } catch (const Error& error) {
+      expect(error.code() == gannet::ErrorCode::kOrder &&
+                 std::string(error.what()).find("of a model that an earlier pipeline has divided") != std::string::npos,
+             error.what());
+    }
+}
+TEST(PipelineCalls, ADividedModelIsNotTakenForAnEmptyOne) { expect_all_succeed(run_ranks("takes_a_divided_model_again", 2)); }
+
 RANK_BODY(saves_scalars) {
   const std::string folder = variable("FOLDER");
   const auto loss = [](const at::Tensor& y, const at::Tensor& target) { return torch::mse_loss(y, target); };

@@ -18,15 +18,15 @@ using ranks::run_ranks;
 namespace pipe = gannet::pipe;
 
 at::Tensor slow(torch::nn::LinearImpl& module, const at::Tensor& x) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   return module.forward(x);
 }
 
-// Keeps 16 MiB for its backward.
-at::Tensor wide(const at::Tensor& x) { return x * (x.sum() * torch::ones({1 << 22})).sigmoid().mean(); }
+// Keeps 1 MiB for its backward.
+at::Tensor wide(const at::Tensor& x) { return x * (x.sum() * torch::ones({1 << 18})).sigmoid().mean(); }
 
 struct Divided {
-  explicit Divided(const std::string& method, bool has_sample = true) {
+  explicit Divided(const std::string& method, const std::optional<at::Tensor>& inputs = torch::randn({3, 4})) {
     torch::manual_seed(5);
     std::vector<gannet::Layer> layers{gannet::layer_of("slow", lazy, slow), gannet::layer_of("norm", norm)};
     for (const char* const name : {"h2", "h3", "h4", "h5"}) layers.push_back(gannet::layer<torch::nn::Linear>(name, 4, 4));
@@ -35,7 +35,7 @@ struct Divided {
     pipe::Options options{.num_stages = 2,
                           .loss_fn = [](const at::Tensor& x, const at::Tensor& y) { return (x - y).square().mean(); },
                           .partition_method = method};
-    if (has_sample) options.sample = pipe::MicroBatch{{torch::randn({3, 4})}, {torch::randn({3, 4})}};
+    if (inputs) options.sample = pipe::MicroBatch{{*inputs}, {torch::ones({3, 4})}};
     net = pipe::Module(layers, options);
     engine = gannet::initialize(net, {.config = pipe_config("1")}).engine;
   }
@@ -65,13 +65,17 @@ RANK_BODY(divides_by_measure) {
 TEST(MeasuredPartition, FollowsTheLayersTimesAndTheBytesThatTheyKeep) { expect_all_succeed(run_ranks("divides_by_measure", 2)); }
 
 RANK_BODY(refuses_to_measure) {
-  try {
-    Divided("time", /*has_sample=*/false);
-    expect(false, "nothing was refused");
-  } catch (const Error& error) {
-    expect(std::string(error.what()).find("give pipe::Options a `sample`") != std::string::npos, error.what());
-  }
+  for (const auto& [inputs, expected] :
+       {std::pair(std::optional<at::Tensor>(), "give pipe::Options a `sample`"),
+        std::pair(std::optional(torch::ones({3, 4}, torch::kLong)), "layer 'slow', measured with pipe::Options::sample: "),
+        std::pair(std::optional(torch::ones({0, 4})), "pipe::Options::sample has an input without elements")})
+    try {
+      const Divided divided("time", inputs);
+      expect(false, "nothing was refused");
+    } catch (const Error& error) {
+      expect(std::string(error.what()).find(expected) != std::string::npos, error.what());
+    }
 }
-TEST(MeasuredPartition, NeedsASample) { expect_all_succeed(run_ranks("refuses_to_measure", 2)); }
+TEST(MeasuredPartition, NeedsASampleThatItsLayersTake) { expect_all_succeed(run_ranks("refuses_to_measure", 2)); }
 
 }  // namespace

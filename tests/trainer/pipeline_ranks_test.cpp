@@ -35,7 +35,7 @@ TEST(TrainerOnPipelines, AModelWithLayersTrainsAsWithoutStages) {
   for (const std::string smoothing : {"0 ", "0.1 "}) {
     const Outcome whole = run(folder, 1, rest + smoothing + batch(4, 2));
     expect_same(run(folder, 2, rest + smoothing + batch(2, 4) + "--pipe 2"), whole);
-    expect_same(run(folder, 2, rest + smoothing + batch(2, 4) + "--pipe 2 --schedule zb-h1 --stage 1"), whole);
+    expect_same(run(folder, 2, rest + smoothing + batch(2, 4) + "--pipe 2 --schedule zb-h1 --stage 1 --partition memory"), whole);
   }
   expect_same(run(folder, 4, rest + "0 " + batch(2, 2) + "--pipe 2 --stage 3"), run(folder, 2, rest + "0 " + batch(2, 2)));
   expect_same(run(folder, 3, rest + "0 " + batch(2, 4) + "--pipe 3"), run(folder, 1, rest + "0 " + batch(4, 2)));

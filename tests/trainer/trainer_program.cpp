@@ -7,7 +7,7 @@
 //   and lives on for a minute, or with --again trains with another Trainer. --metrics_by_rank: each rank's metric is another.
 //   --evaluate: evaluates and does not train;
 //   --term_in_evaluation N: the last rank gets SIGTERM in batch N of it. --pipe N: stages of a pipeline; --schedule NAME;
-//   --as_module 1: a pipe::Module of lazy layers, whose weights are others.
+//   --partition METHOD; --as_module 1: a pipe::Module of lazy layers, whose weights are others.
 // Rank 0 writes the parameters and the losses as fp64; --kill_at ends the process by SIGKILL after that update, --term_at sends
 // itself SIGTERM on the last rank only.
 #include <gannet/lazy.h>
@@ -74,6 +74,9 @@ struct LimitedImpl : trainer_test::TokensImpl {
     const auto normalized = [this](const at::Tensor& x) { return torch::gelu(norm(x)); };
     return {gannet::layer_of("embedding", embedding), gannet::function("norm", {norm.ptr()}, normalized),
             gannet::layer_of("out", out)};
+  }
+  at::Tensor pipeline_loss(const at::Tensor& logits, const at::Tensor& targets) const {
+    return torch::cross_entropy_loss(logits.flatten(0, 1), targets.flatten());
   }
   int64_t limit = 1000;
   bool is_heavy = false;
@@ -239,12 +242,14 @@ int run(int argc, char** argv) {
                                                                "--term_in_evaluation",
                                                                "--pipe",
                                                                "--schedule",
+                                                               "--partition",
                                                                "--as_module"}});
   Own own;
   for (int i = 1; i + 1 < argc; i += 2) own.given[argv[i]] = argv[i + 1];
   const auto number = [&](const char* name, int64_t fallback) { return own.number(name, fallback); };
   gannet::Dict config{{"zero_optimization", gannet::Dict{{"stage", number("--stage", 0)}}}};
   if (own.has("--pipe")) config["pipeline"] = gannet::Dict{{"stages", number("--pipe", 1)}};
+  if (own.has("--partition")) config["pipeline"].as_dict()["partition"] = own.given["--partition"];
   if (own.has("--schedule")) config["gannet"] = gannet::Dict{{"pipeline", gannet::Dict{{"schedule", own.given["--schedule"]}}}};
   arguments.deepspeed = config;
   auto world = gannet::init_distributed({.timeout_seconds = 120});

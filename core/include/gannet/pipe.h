@@ -48,8 +48,8 @@ namespace pipe {
 struct MicroBatch {
   Wire inputs, labels;
   /// The loss is multiplied by it, for its gradient and in the mean that train_batch() and
-  /// eval_batch() return. So that micro-batches with different numbers of labels count by label:
-  /// labels of this micro-batch * micro-batches * ranks along data / labels of the whole batch.
+  /// eval_batch() return. For micro-batches that count by their labels it is: labels of this one *
+  /// micro-batches * ranks along data / labels of the whole batch.
   double weight = 1;
 };
 
@@ -79,6 +79,12 @@ MicroBatch to_micro_batch(const Batch& batch) {
   gannet::detail::OnWire<std::tuple_element_t<1, Batch>>::give(made.labels, std::get<1>(batch));
   return made;
 }
+
+/// Whether a loader's batch can be converted, by one of these or by an overload of the program.
+template <class Batch>
+concept ConvertibleToMicroBatch = requires(const Batch& batch) {
+  { to_micro_batch(batch) } -> std::same_as<MicroBatch>;
+};
 
 /// Returns the next micro-batch, or nullopt at the end of the data.
 using Source = std::function<std::optional<MicroBatch>()>;
@@ -133,6 +139,20 @@ class Loss {
   std::optional<Layer> layer_;
 };
 
+namespace detail {
+// The loss of a model that has pipeline_loss(): a function of its tensors.
+template <class Model, class Class, class Result, class... A>
+auto loss_of(const std::shared_ptr<Model>& model, Result (Class::*loss)(A...) const) {
+  return [model, loss](A... tensors) -> at::Tensor { return (model.get()->*loss)(tensors...); };
+}
+template <class Model, class Class, class Result, class... A>
+auto loss_of(const std::shared_ptr<Model>& model, Result (Class::*loss)(A...)) {
+  return [model, loss](A... tensors) -> at::Tensor { return (model.get()->*loss)(tensors...); };
+}
+template <class Model>
+concept HasLoss = requires(const std::shared_ptr<Model>& model) { loss_of(model, &Model::pipeline_loss); };
+}  // namespace detail
+
 struct Options {
   std::optional<uint32_t> num_stages = {};       ///< null: the topology's, the config's (pipeline.stages, gannet.mesh.pipe), or 1
   std::optional<ProcessTopology> topology = {};  ///< the layout of the ranks, in place of num_stages
@@ -174,8 +194,8 @@ class ModuleImpl : public torch::nn::Module {
   /// A list of the layers of `model`, which keeps the model's parameter names.
   ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Layer> layers, Options options = {});
   /// A model with pipeline_layers() (preferred) or layers(), which map its inputs to what loss_fn
-  /// takes. If it has pipeline_loss(outputs, labels), that is the default of loss_fn. The models of
-  /// gannet/models have both.
+  /// takes. If it has pipeline_loss(outputs, labels), one function of tensors, that is the default of
+  /// loss_fn. The models of gannet/models have both.
   template <class Model>
     requires(
         requires(Model& model) { model.layers(); } || requires(Model& model) { model.pipeline_layers(); })
@@ -210,11 +230,8 @@ class ModuleImpl : public torch::nn::Module {
   }
   template <class Model>
   static Options with_loss_of(const std::shared_ptr<Model>& model, Options options) {
-    if constexpr (requires(const at::Tensor& one) { model->pipeline_loss(one, one); })
-      if (!options.loss_fn)
-        options.loss_fn = [model](const at::Tensor& outputs, const at::Tensor& labels) {
-          return model->pipeline_loss(outputs, labels);
-        };
+    if constexpr (detail::HasLoss<Model>)
+      if (!options.loss_fn) options.loss_fn = detail::loss_of(model, &Model::pipeline_loss);
     return options;
   }
 
@@ -274,6 +291,8 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   double train_batch(Source&& source) {
     return run_train_batch(pipe::source_of(std::forward<Source>(source)));
   }
+  /// Whether the schedule exists for a step of this many micro-batches. All ranks have the same answer.
+  bool has_schedule_for(int64_t micro_batches) const;
   /// What the last train_batch() did: `applied` is false for a skipped step, and `reason` says why.
   const StepResult& last_step() const;
   /// Evaluates micro-batches in evaluation mode and without gradients, and restores the mode.
@@ -297,7 +316,7 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   /// Called by initialize. Batches that to_micro_batch() cannot convert need set_dataiterator().
   template <class Loader>
   void set_dataloader(const std::shared_ptr<Loader>& loader) {
-    if constexpr (requires { pipe::to_micro_batch(*loader->begin()); }) set_dataiterator(loader);
+    if constexpr (pipe::ConvertibleToMicroBatch<std::decay_t<decltype(*loader->begin())>>) set_dataiterator(loader);
   }
 
   /// Saves the weights as one file for each layer, `folder`/layer_<number>-model_states.safetensors,

@@ -117,8 +117,9 @@ class Trainer : public TrainerBase {
         typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
       } else {
         if (parts_.compute_loss) detail::fail_with_pipeline_loss();
-        pipe_module_ =
-            std::make_shared<pipe::ModuleImpl>(model_, detail::pipeline_options(model_, arguments().label_smoothing_factor));
+        pipe::Options stages = detail::pipeline_options<Model, Batch>(model_, arguments().label_smoothing_factor);
+        stages.sample = sample_for(config);
+        pipe_module_ = std::make_shared<pipe::ModuleImpl>(model_, std::move(stages));
         pipeline_engine_ = gannet::initialize<Batch>(pipe_module_, std::move(options)).engine;
       }
     } else {
@@ -236,16 +237,15 @@ class Trainer : public TrainerBase {
     return measure(index < counted_ ? batches_[index] : batches_.back(), false, index < counted_);
   }
 
+  bool has_pipeline_step_of(int64_t micro_batches) const override { return pipeline_engine_->has_schedule_for(micro_batches); }
   double train_pipeline(const std::vector<double>& weights, StepResult& result) override {
     size_t next = 0;
     const double loss = pipeline_engine_->train_batch([&]() -> std::optional<pipe::MicroBatch> {
       const size_t i = next++;
       const Batch& batch = i < counted_ ? batches_[i] : batches_.back();
-      pipe::MicroBatch made = detail::micro_batch_of<Model>(batch, weights[i], input_dtype_);
       if constexpr (detail::HasDataAndTarget<Batch>)
         if (!batch.target.defined()) detail::fail_without_labels();
-      made.weight = weights[i];
-      return made;
+      return detail::micro_batch_of<Model>(batch, input_dtype_, weights[i] > 0, weights[i]);
     });
     result = pipeline_engine_->last_step();
     return loss;
@@ -365,9 +365,9 @@ class Trainer : public TrainerBase {
     }
     if (labelled != 0 && labelled != most) detail::fail_with_some_labels();
     const auto source = [&]() -> std::optional<pipe::MicroBatch> {
-      pipe::MicroBatch made = detail::micro_batch_of<Model>(*batches[next], items[next], input_dtype_);
+      const size_t i = next++;
+      pipe::MicroBatch made = detail::micro_batch_of<Model>(*batches[i], input_dtype_, items[i] > 0, items[i]);
       if (!detail::HasDataAndTarget<Batch>) labels.push_back(made.labels.empty() ? at::Tensor() : made.labels[0]);
-      made.weight = items[next++];
       return made;
     };
     const pipe::EvalResult result = pipeline_engine_->eval_batch(source, {.reduce_output = pipe::EvalOptions::Reduce::kNone,
@@ -385,6 +385,7 @@ class Trainer : public TrainerBase {
       // One rank of the last stage has the predictions of its samples.
       if (!result.logits.empty() && detail::is_first_of_replicas(*pipeline_engine_))
         keep_predictions(batch, kept({{}, result.logits[i].at(0), labels[i]}, true), counts);
+      if (!batch.predictions.defined()) batch.labels = at::Tensor();
       group_.push_back(std::move(batch));
     }
     return true;
@@ -393,16 +394,34 @@ class Trainer : public TrainerBase {
     if (!arguments().max_train_samples) return parts_.train_dataset;
     return Dataset<Batch>(detail::first_samples(parts_.train_dataset.source(), *arguments().max_train_samples));
   }
+  // The first micro-batch of the training, by which the config's partition method measures the layers.
+  std::optional<pipe::MicroBatch> sample_for(const Config& config) const {
+    const Value method = config.get("pipeline.partition").value;
+    if (!train_samples() || (method != Value("time") && method != Value("memory"))) return std::nullopt;
+    LoaderOptions options;
+    options.batch_size = arguments().per_device_train_batch_size;
+    options.shuffle = false;
+    options.workers = 0;
+    const auto loader = make_loader<Batch>(train_data(), parts_.data_collator, options);
+    auto first = loader->begin();
+    if (first == loader->end()) return std::nullopt;
+    const Batch batch = std::move(*first);
+    return detail::micro_batch_of<Model>(batch, std::nullopt);
+  }
   std::shared_ptr<DataLoader<Batch>> make_eval_loader(loading::Source source, const LoaderOptions& options) {
     const Dataset<Batch> data(std::move(source));
     return parts_.eval_loader ? parts_.eval_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
   }
   double items_of(const Batch& batch) const {
     if (parts_.count_items) return parts_.count_items(batch);
-    if constexpr (detail::HasDataAndTarget<const Batch>)
-      return static_cast<double>(count_labels(counted_labels(batch.target)));
-    else
-      return 1;
+    if constexpr (detail::HasDataAndTarget<const Batch>) return static_cast<double>(count_labels(counted_labels(batch.target)));
+    // Of a pipeline's other batches, the labels are what it converts them to.
+    using pipe::to_micro_batch;
+    if constexpr (!detail::HasDataAndTarget<const Batch> && pipe::ConvertibleToMicroBatch<Batch>)
+      if (is_pipeline())
+        if (const Wire labels = to_micro_batch(batch).labels; labels.size() == 1)
+          return static_cast<double>(count_labels(counted_labels(labels[0])));
+    return 1;
   }
   int64_t samples_in(const Batch& batch) const {
     if constexpr (detail::HasDataAndTarget<const Batch>) {

@@ -167,6 +167,7 @@ class TrainerBase {
   };
   virtual ProgramDegrees program_degrees() const = 0;  // of the mesh, where the program sets them
   virtual bool is_pipeline() const = 0;                // of the engine
+  virtual bool has_pipeline_step_of(int64_t micro_batches) const = 0;
   // Takes a step with the micro-batches that were read; one beyond them repeats the last one, and has the weight 0. Returns the
   // mean of the weighted losses.
   virtual double train_pipeline(const std::vector<double>& weights, StepResult& result) = 0;
@@ -229,7 +230,7 @@ class TrainerBase {
   at::Tensor take_update(const std::vector<double>& items, int64_t count, double total);
   at::Tensor take_micro_batches(int64_t count, double total);
   void list_events_without_effect() const;
-  at::Tensor take_pipeline_step(const std::vector<double>& items, double total);
+  at::Tensor take_pipeline_step(const std::vector<double>& items, int64_t count, double total);
   // loop.cpp
   void start();
   bool advance();
@@ -298,6 +299,7 @@ class TrainerBase {
   int64_t epoch_ = 0;                         // the current epoch
   int64_t micro_in_epoch_ = 0;                // micro-batches done in the current epoch
   int64_t micro_batches_left_ = 0;            // micro-batches left in the current update
+  int64_t pipeline_step_end_ = 0;             // micro_steps() of the engine at the end of the pipeline's current step
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
   bool is_epoch_end_due_ = false;         // the epoch's last update is done, and end_epoch() has not run yet
   std::string stop_checkpoint_;           // the checkpoint saved after a signal; the next regular one replaces it

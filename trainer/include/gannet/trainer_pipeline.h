@@ -22,12 +22,11 @@ constexpr bool is_pipe_module() {
 }
 template <class Model>
 concept HasLayers = requires(Model& model) { model.layers(); } || requires(Model& model) { model.pipeline_layers(); };
-template <class Batch>
-concept IsMicroBatch = requires(const Batch& batch) { pipe::to_micro_batch(batch); };
 
 [[noreturn]] void fail_without_decoder_labels();
 [[noreturn]] void fail_without_layers();
 [[noreturn]] void fail_without_micro_batch();
+[[noreturn]] void fail_without_pipeline_loss();
 [[noreturn]] void fail_with_pipeline_loss();
 [[noreturn]] void fail_with_smoothing();
 [[noreturn]] void fail_with_some_labels();
@@ -42,20 +41,23 @@ constexpr bool reads_labels() {
   return HasLogitsOfLabels<Model, Batch> && !HasLogits<Model, Batch> && !ForwardsData<Model, Batch>;
 }
 
-// `items`: how many of the batch's labels count. Floating-point tensors are cast to `dtype`.
+// The micro-batch of a batch, with its own weight times `weight`. Floating-point tensors are cast to
+// `dtype`. `some_count`: whether any of its labels does.
 template <class Model, class Batch>
-pipe::MicroBatch micro_batch_of(const Batch& batch, double items, const std::optional<at::ScalarType>& dtype) {
-  if constexpr (IsMicroBatch<Batch>) {
-    pipe::MicroBatch made = pipe::to_micro_batch(batch);
-    if constexpr (HasDataAndTarget<const Batch>) {
-      made.labels = {usable_labels(batch.target, items > 0)};
-      if constexpr (reads_labels<Model, Batch>()) {
-        if (!batch.target.defined()) fail_without_decoder_labels();
-        made.inputs.push_back(made.labels[0]);
-      }
+pipe::MicroBatch micro_batch_of(const Batch& batch, const std::optional<at::ScalarType>& dtype, bool some_count = true,
+                                double weight = 1) {
+  if constexpr (pipe::ConvertibleToMicroBatch<Batch>) {
+    using pipe::to_micro_batch;
+    pipe::MicroBatch made = to_micro_batch(batch);
+    if (HasDataAndTarget<const Batch> || (made.labels.size() == 1 && !some_count))
+      made.labels[0] = usable_labels(made.labels[0], some_count);
+    if constexpr (HasDataAndTarget<const Batch> && reads_labels<Model, Batch>()) {
+      if (!batch.target.defined()) fail_without_decoder_labels();
+      made.inputs.push_back(made.labels[0]);
     }
     for (Wire* const tensors : {&made.inputs, &made.labels})
       for (at::Tensor& tensor : *tensors) tensor = as_input(tensor, dtype);
+    made.weight *= weight;
     return made;
   } else {
     fail_without_micro_batch();
@@ -63,16 +65,20 @@ pipe::MicroBatch micro_batch_of(const Batch& batch, double items, const std::opt
 }
 
 // The loss of a model's logits: its own, else the cross entropy, as without a pipeline.
-template <class Model>
+template <class Model, class Batch>
 pipe::Options pipeline_options(const std::shared_ptr<Model>& model, double smoothing) {
   pipe::Options options;
-  if constexpr (requires(const at::Tensor& one) { model->pipeline_loss(one, one); })
+  constexpr bool kHasLossOfLogits = requires(const at::Tensor& one) {
+    { model->loss_of_logits(one, one) } -> std::convertible_to<at::Tensor>;
+  };
+  if constexpr (pipe::detail::HasLoss<Model>) {
     if (smoothing == 0) return options;
+  } else if constexpr (ForwardsBoth<Model, Batch> && !kHasLossOfLogits) {
+    if (smoothing == 0) fail_without_pipeline_loss();  // forward(data, target) computes a loss of its own
+  }
   options.loss_fn = [model, smoothing](const at::Tensor& outputs, const at::Tensor& labels) {
     const at::Tensor logits = shifts_labels<Model>() ? predicting_logits(outputs) : outputs;
-    if constexpr (requires {
-                    { model->loss_of_logits(logits, labels) } -> std::convertible_to<at::Tensor>;
-                  })
+    if constexpr (kHasLossOfLogits)
       if (smoothing == 0) return at::Tensor(model->loss_of_logits(logits, labels));
     const at::Tensor wanted = shifts_labels<Model>() ? predicted_labels(labels) : labels;
     return summed_loss(logits, wanted, smoothing) / std::max<int64_t>(1, count_labels(wanted));

@@ -129,6 +129,7 @@ void Watch::abandon(const HostGroup& group, const std::string& what) {
   if (group.size() == 1) return;
   const std::lock_guard lock(mutex_);
   sequence_of(group);
+  place_ = formatted("after it left {}", what);  // what others learn if this process ends at once
   post({"abandon", group.name(), what}, false);
   flush();
 }

@@ -238,7 +238,7 @@ TEST(PipeModule, ALossIsOneElementThatDependsOnAParameter) {
               HasSubstr("is a tensor of one element"));
   EXPECT_THAT(loss_of([](const at::Tensor& logits, const at::Tensor&) { return logits.detach().sum(); }),
               HasSubstr("does not depend on any parameter"));
-  EXPECT_THAT(loss_of([](const at::Tensor& logits) { return logits.sum(); }), HasSubstr("loss_fn takes 1 tensor"));
+  EXPECT_THAT(loss_of([](const at::Tensor& logits) { return logits.sum(); }), HasSubstr("the loss takes 1 tensor"));
   EXPECT_THAT(loss_of({}), HasSubstr("is a tensor of one element"));
 }
 

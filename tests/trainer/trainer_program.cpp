@@ -3,8 +3,9 @@
 //   --ask_at N: only the last rank's callback asks to stop, log, evaluate and save after update N; --stop_at N: only its loop
 //   calls step.stop(). --limit N: the last rank is out of memory above N samples. --memory_mb N: each sample takes 64 MiB, and
 //   the process may have N MiB beyond what it has. --uneven N: a stream of `samples` samples, on the last rank of N. --throw_on
-//   N: that rank's metric throws. --fail_at N: the last rank's callback throws before the update after N; the program catches it
-//   and lives on for a minute, or with --again trains with another Trainer. --metrics_by_rank: each rank's metric is another.
+//   N: that rank's metric throws. --fail_at N: the callback of the last rank, or of --fail_on, throws before the update after N;
+//   the program catches it and lives on for a minute, or with --again trains with another Trainer. --metrics_by_rank: each rank's
+//   metric is another.
 //   --evaluate: evaluates and does not train;
 //   --term_in_evaluation N: the last rank gets SIGTERM in batch N of it. --pipe N: stages of a pipeline; --schedule NAME;
 //   --partition METHOD; --as_module 1: a pipe::Module of lazy layers, whose weights are others.
@@ -243,6 +244,7 @@ int run(int argc, char** argv) {
                                                                "--pipe",
                                                                "--schedule",
                                                                "--partition",
+                                                               "--fail_on",
                                                                "--as_module"}});
   Own own;
   for (int i = 1; i + 1 < argc; i += 2) own.given[argv[i]] = argv[i + 1];
@@ -259,7 +261,8 @@ int run(int argc, char** argv) {
   if (own.has("--patience")) callbacks.push_back(gannet::EarlyStopping{.patience = number("--patience", 1)});
   const bool is_last = world->rank() + 1 == world->size();
   callbacks.push_back(Ask{is_last ? number("--ask_at", -1) : -1});
-  callbacks.push_back(Fail{is_last ? number("--fail_at", -1) : -1});
+  const bool fails = own.has("--fail_on") ? number("--fail_on", 0) == world->rank() : is_last;
+  callbacks.push_back(Fail{fails ? number("--fail_at", -1) : -1});
   callbacks.push_back(TermInEvaluation{is_last ? number("--term_in_evaluation", -1) : -1});
   torch::manual_seed(3);
   auto model = std::make_shared<LimitedImpl>();

@@ -279,6 +279,14 @@ TEST(TrainerOnRanks, ACallbackThatThrowsOnOneRankIsAnErrorOnAllWithinSeconds) {
 }
 
 // The same with a program that trains again on that rank: its collectives do not meet with those of the others.
+// Rank 0 gives the verdicts of the others' errors, and has told of its own before it ends.
+TEST(TrainerOnRanks, TheErrorOfARankZeroThatEndsReachesTheOthers) {
+  Folder folder("zero");
+  const Outcome failed = run(folder, 2, batch(2, 1) + "--max_steps 6 --fail_at 2 --fail_on 0");
+  EXPECT_NE(failed.exit_code, 0);
+  EXPECT_THAT(failed.output, testing::HasSubstr("after it left train() by an error: the callback's disk is full"));
+}
+
 TEST(TrainerOnRanks, ARankThatTrainsAgainAfterAnErrorOfItsOwnIsAnErrorOnAll) {
   for (const char* stage : {"0", "3"}) {
     Folder folder("again");

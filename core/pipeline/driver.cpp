@@ -85,7 +85,9 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "initialize");
   forward_lane_.emplace(ranks_, "forward");
   backward_lane_.emplace(ranks_, "backward");
-  if (ranks_.is_first()) log_gathers(module.trained_);
+  if (!ranks_.is_first()) return;
+  log_idle();
+  log_gathers(module.trained_);
 }
 
 // Draws all micro-batches of a batch before the first one runs. If the data ends, or if the first

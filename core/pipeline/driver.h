@@ -63,6 +63,7 @@ class Driver {
   void expect_messages(const std::vector<Action>& actions);
   size_t chunk_of(uint32_t part) const;
   double mean_over_ranks(double sum, int64_t count);
+  void log_idle() const;
   void log_gathers(const std::vector<int64_t>& trained) const;
   void log_hops();
   std::vector<double> of_last_stage(const std::vector<double>& losses, int64_t count);

@@ -1,4 +1,4 @@
-// The log of what a pipeline moves between ranks.
+// The log of how long stages wait, and of what they move between ranks.
 #include <gannet/log.h>
 #include <torch/nn/module.h>
 
@@ -7,8 +7,18 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "pipeline/driver.h"
+#include "pipeline/simulate.h"
 
 namespace gannet::pipeline {
+
+void Driver::log_idle() const {
+  const int64_t count = ranks_.settings().accumulation_steps;
+  const Schedule& order = schedule_->of(count);
+  const double share = simulate(order, even_times(order, {})).idle_share;
+  log_info(formatted("with {} micro-batch{} a step, stages are idle for {:.0f}% of it where their layers take equally long{}",
+                     count, count == 1 ? "" : "es", 100 * share,
+                     count < 4 * first_chunk().count() ? "; more micro-batches (gradient_accumulation_steps) leave less" : ""));
+}
 
 // ZeRO stage 3 gathers the parameters of a stage for each pass of each micro-batch, since the memory
 // is free in between. `trained`: elements of each pipeline stage.

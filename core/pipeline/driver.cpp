@@ -125,7 +125,7 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
           ErrorCode::kMismatch,
           formatted("{}(): rank {} takes {} micro-batches, and rank 0 {}", call, rank, count_of(all[rank]), count_of(all[0])),
           trains ? "call set_train_batch_size() with the same number on every rank"
-                 : "evaluate the same data on every stage, and so many micro-batches");
+                 : "evaluate the same data, in the same number of micro-batches, on every stage");
   const auto schedule_of = [](const std::string& text) { return split(text, ' ')[1]; };
   for (size_t rank = 1; rank < all.size(); ++rank)
     if (schedule_of(all[rank]) != schedule_of(all[0]))

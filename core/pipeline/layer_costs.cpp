@@ -40,12 +40,26 @@ class CountedBytes : public c10::MemoryReportingInfoBase {
 class LayerOnDevice {
  public:
   LayerOnDevice(const Layer& layer, at::Device device) {
+    try {
+      take(layer, device);
+    } catch (...) {
+      give_back();
+      throw;
+    }
+  }
+  ~LayerOnDevice() { give_back(); }
+  LayerOnDevice(const LayerOnDevice&) = delete;
+  LayerOnDevice& operator=(const LayerOnDevice&) = delete;
+  const std::vector<at::Tensor>& trained() const { return trained_; }
+
+ private:
+  void take(const Layer& layer, at::Device device) {
     std::set<const void*> seen;
     for (std::shared_ptr<torch::nn::Module> module : layer.modules()) {
       if (!seen.insert(module.get()).second) continue;
       if (auto* const unbuilt = dynamic_cast<detail::LazyModule*>(module.get())) {
-        unbuilt->build();
         lazy_.push_back(unbuilt);
+        unbuilt->build();
         module = unbuilt->built();
       } else {
         for (const at::Tensor& buffer : module->buffers())
@@ -61,17 +75,13 @@ class LayerOnDevice {
         if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second) trained_.push_back(parameter);
     }
   }
-  ~LayerOnDevice() {
+  void give_back() {
     const at::NoGradGuard no_grad;
     for (auto& [module, home] : moved_) module->to(home);
     for (auto& [buffer, before] : buffers_) buffer.copy_(before);
     for (detail::LazyModule* const module : lazy_) module->release();
   }
-  LayerOnDevice(const LayerOnDevice&) = delete;
-  LayerOnDevice& operator=(const LayerOnDevice&) = delete;
-  const std::vector<at::Tensor>& trained() const { return trained_; }
 
- private:
   std::vector<detail::LazyModule*> lazy_;
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, at::Device>> moved_;
   std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // and their values
@@ -169,13 +179,15 @@ std::vector<LayerCost> measured_costs(const std::vector<Layer>& layers, const pi
       const Wire labels = moved(options.sample->labels, ranks.device);
       std::vector<LayerCost> costs;
       for (size_t l = 0; l < layers.size(); ++l) {
-        const LayerOnDevice on_device(layers[l], ranks.device);
         const bool is_last = l + 1 == layers.size();
         const auto forward = [&](const Wire& given) {
           Wire outputs = layers[l](given);
           return is_last && options.loss_fn ? Wire{options.loss_fn(outputs, labels)} : outputs;
         };
-        measuring(layers[l], where, [&] { costs.push_back(cost_of(forward, wire, on_device.trained(), ranks)); });
+        measuring(layers[l], where, [&] {
+          const LayerOnDevice on_device(layers[l], ranks.device);
+          costs.push_back(cost_of(forward, wire, on_device.trained(), ranks));
+        });
       }
       return std::string(reinterpret_cast<const char*>(costs.data()), costs.size() * sizeof(LayerCost));
     });

@@ -33,13 +33,13 @@ double alive = 0, most_alive = 0;  // micro-batches of which this rank keeps act
 using Clock = std::chrono::steady_clock;  // the same for all processes of a machine
 Clock::time_point first_begin, last_end;  // of this rank's passes in a step; zero: none yet
 
-// Wakes up early and looks at the clock: a sleep alone is 0.2 ms too long here and there.
+// Wakes up early and looks at the clock: a sleep alone is 0.2 ms too long, and at times much more.
 void sleep_for(double units) {
   const auto begin = Clock::now();
   if (first_begin == Clock::time_point()) first_begin = begin;
   const auto until =
       begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(units * unit_ms));
-  std::this_thread::sleep_until(until - std::chrono::microseconds(200));
+  std::this_thread::sleep_until(until - std::chrono::microseconds(1000));
   while ((last_end = Clock::now()) < until) std::this_thread::yield();
 }
 

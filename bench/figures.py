@@ -30,10 +30,10 @@ def timed(command, **options):
     return time.perf_counter() - began
 
 
-def alternate(contenders, rounds):
-    """{name: callable returning a figure} -> {name: [figures]}; the first round warms up and does not count."""
+def alternate(contenders, rounds, warms_up=True):
+    """{name: callable returning a figure} -> {name: [figures]}; a round before the first one warms up and does not count."""
     figures = {name: [] for name in contenders}
-    for index in range(rounds + 1):
+    for index in range(0 if warms_up else 1, rounds + 1):
         values = {name: run() for name, run in contenders.items()}
         print("warm-up" if index == 0 else f"round {index}", *(f"{name} {value:.4f}" for name, value in values.items()), flush=True)
         if index:

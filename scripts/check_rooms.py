@@ -29,7 +29,7 @@ core = {
     "generation": set(),
 }
 core["engine"] = set(core)
-core["pipeline"] = {"engine", "config", "control", "device", "interfaces", "mesh", "params", "observe"}
+core["pipeline"] = {"engine", "config", "control", "device", "interfaces", "mesh", "params", "observe", "estimate", "tensor"}
 tools = {
     "launch": {"control"},
     "report": set(),

@@ -2,7 +2,7 @@
 # Installs what Gannet is built from: Debian packages, and the smallest LibTorch that works, into a cache that clones share.
 #
 #   scripts/setup.sh            install what is missing (idempotent; seconds when nothing is)
-#   scripts/setup.sh --tests    and what only tests and benchmarks need: other compilers and C++ libraries, a browser, and fio
+#   scripts/setup.sh --tests    and what only tests and benchmarks need: other compilers and C++ libraries, a browser, fio, Slurm, MPI and sshd
 #   scripts/setup.sh --print    print the folder of the LibTorch in use, and nothing else
 #
 # LIBTORCH_ROOT=/path/to/libtorch   use that LibTorch, download none
@@ -19,7 +19,8 @@ packages=(g++ cmake ninja-build ccache git python3 python3-pip
           libsentencepiece-dev
           libgtest-dev libgmock-dev libbenchmark-dev libjs-dygraphs)
 
-[ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev libc++-dev libc++abi-dev lld rustc fio chromium-headless-shell chrpath)
+[ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev libc++-dev libc++abi-dev lld rustc fio chromium-headless-shell chrpath
+                               iproute2 openssh-server openssh-client openmpi-bin mpich slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 

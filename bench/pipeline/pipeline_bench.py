@@ -1,12 +1,13 @@
 """Tokens per second and memory of a pipeline of GPT-2: examples/gpt2 --pipeline beside DeepSpeed's PipelineModule.
 
     python3 bench/pipeline/pipeline_bench.py --peer-python VENV/bin/python --work DIR [--build build] [--rounds 7]
+    python3 bench/pipeline/pipeline_bench.py ... --ours 1f1b --ours zb-v:time          # schedule:partition, in the same rounds
     python3 bench/pipeline/pipeline_bench.py ... --layers 4 --width 256 --heads 4 --vocabulary 8192 --steps 4 --rounds 3
 
 VENV is that of bench/parity. The default is GPT-2 124M in fp32: 2 stages, 8 micro-batches of 4 x 256 tokens, one thread a rank,
-the same weights, tokens and config. Each round runs both, one after the other; a run's figure is that of its median step
-after the first two. Peak memory is each rank's largest resident set (VmHWM). The last line is JSON with the median of the
-rounds' ratios last.
+the same weights, tokens and config. Each round runs DeepSpeed and each of ours, one after the other; a run's figure is that of
+its median step after the first two. Peak memory is each rank's largest resident set (VmHWM). The last lines are JSON with the
+median of the rounds' ratios last, one for each of ours.
 """
 import argparse
 import json
@@ -90,17 +91,13 @@ def bench(args):
     config = {"train_micro_batch_size_per_gpu": args.micro_batch, "gradient_accumulation_steps": args.micro_batches, "gradient_clipping": 1.0,
               "steps_per_print": 1000, "zero_optimization": {"stage": args.zero},
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01, "torch_adam": args.torch_adam}}}
-    if args.schedule:
-        config["gannet"] = {"pipeline": {"schedule": args.schedule}}  # DeepSpeed does not read it, and has 1f1b alone
-    if args.partition:
-        config["pipeline"] = {"partition": args.partition}  # nor this: its model divides by blocks
     tokens_a_step = args.micro_batch * args.micro_batches * args.length
     losses, peaks = {}, {}
 
-    def tokens_per_second(name, command):
+    def tokens_per_second(name, command, own=None):
         with tempfile.TemporaryDirectory(dir=args.work) as path:
             file, metrics = pathlib.Path(path) / "ds_config.json", pathlib.Path(path) / "metrics.jsonl"
-            file.write_text(json.dumps(config))
+            file.write_text(json.dumps({**config, **(own or {})}))
             peak = run_ranks([*command, "--pipeline", args.stages, "--model", model, "--tokens", tokens, "--token-bytes", 2, "--seq-len", args.length,
                               "--steps", args.steps, "--threads", 1, "--deepspeed_config", file, "--metrics", metrics], args.stages, args.work / f"{name}.log")
             steps = [json.loads(line) for line in open(metrics)]
@@ -110,15 +107,23 @@ def bench(args):
         print(f"  {name}: {seconds:.3f} s a step, peak of each rank {peak} MiB, last loss {losses[name]:.6f}", flush=True)
         return tokens_a_step / seconds
 
+    def settings_of(variant):
+        schedule, _, partition = variant.partition(":")
+        return {"gannet": {"pipeline": {"schedule": schedule}}, **({"pipeline": {"partition": partition}} if partition else {})}
+
     ours = [args.build / "bin/gpt2", *(["--plain-operators"] if args.plain_operators else [])]
-    theirs = [args.peer_python, root / "bench/parity/pipe_peer.py"]
-    figures = alternate({"gannet_tokens_s": lambda: tokens_per_second("gannet", ours),
-                         "deepspeed_tokens_s": lambda: tokens_per_second("deepspeed", theirs)}, args.rounds)
-    if abs(losses["gannet"] - losses["deepspeed"]) > 1e-4 * losses["deepspeed"]:
-        sys.exit(f"the last losses differ: {losses}")
-    report("pipeline_gpt2", figures, "gannet_tokens_s", "deepspeed_tokens_s", layers=args.layers, width=args.width, vocabulary=args.vocabulary,
-           stages=args.stages, micro_batches=args.micro_batches, tokens_a_micro_batch=args.micro_batch * args.length, zero=args.zero,
-           **{f"{name}_peak_mib": [statistics.median(one[rank] for one in peaks[name]) for rank in range(args.stages)] for name in peaks})
+    # DeepSpeed has 1f1b alone, and its model divides by blocks.
+    contenders = {"deepspeed": lambda: tokens_per_second("deepspeed", [args.peer_python, root / "bench/parity/pipe_peer.py"])}
+    for variant in args.ours:
+        contenders[variant] = lambda variant=variant: tokens_per_second(variant, ours, settings_of(variant))
+    figures = alternate(contenders, args.rounds, warms_up=False)  # the first steps of each run do
+    for variant in args.ours:
+        if abs(losses[variant] - losses["deepspeed"]) > 1e-4 * losses["deepspeed"]:
+            sys.exit(f"the last losses differ: {losses}")
+        both = {"ours": variant, "deepspeed": "deepspeed"}
+        report("pipeline_gpt2", figures, variant, "deepspeed", layers=args.layers, width=args.width, vocabulary=args.vocabulary, stages=args.stages,
+               micro_batches=args.micro_batches, tokens_a_micro_batch=args.micro_batch * args.length, zero=args.zero,
+               **{f"{name}_peak_mib": [statistics.median(one[rank] for one in peaks[of]) for rank in range(args.stages)] for name, of in both.items()})
 
 
 def main():
@@ -137,11 +142,11 @@ def main():
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--micro-batch", type=int, default=4, help="samples")
     parser.add_argument("--micro-batches", type=int, default=8)
-    parser.add_argument("--schedule", help="ours, in place of 1f1b")
-    parser.add_argument("--partition", help="ours, in place of parameters: time, memory ...")
+    parser.add_argument("--ours", action="append", metavar="SCHEDULE[:PARTITION]", help="ours to run: 1f1b unless given; :time, :memory ...")
     parser.add_argument("--torch-adam", action="store_true", help="DeepSpeed with torch.optim.AdamW in place of its own")
     parser.add_argument("--plain-operators", action="store_true", help="gpt2 with the operators that the peer has")
     args = parser.parse_args()
+    args.ours = args.ours or ["1f1b"]
     if args.steps < 3:
         parser.error("--steps: 3 at least")
     bench(args)

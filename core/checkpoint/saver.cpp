@@ -1,8 +1,10 @@
 #include <fcntl.h>
 #include <gannet/error.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -63,6 +65,26 @@ Json with_folder(const std::string& path, const std::function<Json()>& part) {
                 formatted("{}: {}, or a part of it, vanished while a checkpoint was being saved", error.message(), path),
                 "was it removed or moved, or a file system unmounted?");
   }
+}
+
+std::string this_host() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Throws if this rank is on another machine than the keeper, and does not have the folder that the keeper
+// has just made.
+void check_shared(const std::string& made, const std::string& path, uint32_t rank, const Json& keeper) {
+  std::error_code code;
+  const std::string host = this_host(), there = keeper.at("host").get<std::string>();
+  if (host == there || std::filesystem::is_directory(made, code)) return;
+  throw Error(
+      ErrorCode::kConfig,
+      formatted("rank {} on {} does not see what the rank on {} has just made in the checkpoint folder {}: the machines do "
+                "not share it",
+                rank, host, there, path),
+      "save to a folder that all machines share, or set \"checkpoint\": {\"use_node_local_storage\": true}");
 }
 
 // Adds the program's files and syncs them before the folder gets the checkpoint's name.
@@ -162,6 +184,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     folder->tell_of_others();
     staging.path = folder->stage(content.tag, manifest.bytes(keeper) + format_manifest(manifest).size());
     return Json{{"name", staging.path.substr(staging.path.rfind('/') + 1)},
+                {"host", this_host()},
                 {"saved_at", manifest.saved_at},
                 {"sequence", folder->next_sequence()}};
   });
@@ -169,8 +192,11 @@ SaveResult Saver::save(const Content& content, const Options& options) {
   manifest.saved_at = staged[0].at("saved_at");
   manifest.sequence = latest_sequence(staged);
 
-  const std::vector<Json> written =
-      together("files", [&] { return write_file(*file, formatted("{}/{}/{}", state_->path, name, rank_file_name(ranks.rank))); });
+  const std::vector<Json> written = together("files", [&] {
+    const std::string made = formatted("{}/{}", state_->path, name);
+    check_shared(made, state_->path, ranks.rank, staged[keeper]);
+    return write_file(*file, formatted("{}/{}", made, rank_file_name(ranks.rank)));
+  });
 
   together("commit", [&] {
     if (!folder) return Json();

@@ -68,8 +68,8 @@ std::string without(const Claim& claim) {
   return formatted("{} PROGRAM", command);
 }
 
-// Sets the address at which the ranks meet: the one in the environment, or, if all ranks are on one
-// machine, a port derived from the job.
+// Sets the address at which the ranks meet: the one in the environment, or else the machine of rank 0,
+// if the launcher names it or has started all ranks here, with a port derived from the job.
 void find_master(const Variables& variables, const Claim& claim, const std::function<std::string(const std::string&)>& process_of,
                  Environment& found) {
   found.job = claim.job.empty() && claim.on_one_machine ? process_of(claim.variables[0]) : claim.job;
@@ -83,6 +83,12 @@ void find_master(const Variables& variables, const Claim& claim, const std::func
   if (!claim.master_addr.empty() && !claim.master_port.empty()) {
     found.master_addr = claim.master_addr;
     found.master_port = static_cast<uint16_t>(number("PET_MASTER_PORT", claim.master_port, 65535, kHowToStart));
+    return;
+  }
+  if (!claim.first_host.empty() && !found.job.empty()) {
+    const auto* address = find(variables, "MASTER_ADDR");
+    found.master_addr = address ? *address : claim.first_host;
+    found.master_port = port ? port_number(*port) : port_of_job(found.job);
     return;
   }
   throw Error(
@@ -153,6 +159,8 @@ Environment discover(const Variables& variables, const Overrides& overrides,
     found.agent_store = true;
     if (const auto* attempt = find(variables, "TORCHELASTIC_RESTART_COUNT")) found.attempt = *attempt;
   }
+  if (const auto* restart = find(variables, "GANNET_RESTART")) found.is_restarted = *restart != "0";
+  if (const auto* run = find(variables, "GANNET_RUN_ID")) found.run = *run;
 
   const bool told = overrides.rank || overrides.world_size;
   const auto* rank = find(variables, "RANK");

@@ -27,10 +27,12 @@ struct Environment {
   std::optional<uint32_t> local_rank;  // unset: the rendezvous counts the ranks of this machine
   std::string master_addr;             // "" in a world of one
   uint16_t master_port = 0;
-  bool agent_store = false;  // torchrun's own store already serves at master_addr:master_port
-  std::string attempt;       // torchrun's restart count: keys of an earlier attempt may still be in its store
-  std::string job;           // identifies this job among others on the same port; "" if unknown
-  std::string discovered;    // where rank and world size were found, in words
+  bool agent_store = false;   // torchrun's own store already serves at master_addr:master_port
+  std::string attempt;        // torchrun's restart count: keys of an earlier attempt may still be in its store
+  bool is_restarted = false;  // by gannet run: ranks of other nodes may still be ending their former start
+  std::string run;            // gannet run's mark, the same in each start; "" without it
+  std::string job;            // identifies this job among others on the same port; "" if unknown
+  std::string discovered;     // where rank and world size were found, in words
 };
 
 struct Overrides {

@@ -22,9 +22,10 @@ struct Launcher {
   const char* rank;
   const char* size[2];  // the first one that is set is used
   const char* local_rank;
-  const char* local_size;  // number of ranks on this machine: if it equals the size, all ranks are here
-  const char* nodes;       // number of machines: if it is 1, all ranks are here
-  const char* job[2];      // together they name the job
+  const char* local_size;       // number of ranks on this machine: if it equals the size, all ranks are here
+  const char* nodes;            // number of machines: if it is 1, all ranks are here
+  const char* job[2];           // together they name the job
+  const char* hosts = nullptr;  // the machines' names, that of rank 0 first
 };
 
 // The launchers in order of precedence.
@@ -66,7 +67,8 @@ constexpr Launcher kLaunchers[] = {
      "SLURM_LOCALID",
      nullptr,
      "SLURM_STEP_NUM_NODES",
-     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+     {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+     "SLURM_STEP_NODELIST"},
 };
 
 // Launchers that do not give the number of ranks; a launcher that does takes precedence.
@@ -94,6 +96,12 @@ std::optional<Claim> claim_of(const Variables& variables, const Launcher& launch
   claim.local_rank = number_in(variables, launcher.local_rank);
   const auto here = number_in(variables, launcher.local_size), nodes = number_in(variables, launcher.nodes);
   claim.on_one_machine = (claim.size && here == claim.size) || nodes == 1u;
+  claim.is_one_a_machine = claim.size > 1u && (here == 1u || nodes == claim.size);
+  // In a heterogeneous step, and where a file says which task is where, rank 0 may be elsewhere.
+  const auto* distribution = find(variables, "SLURM_DISTRIBUTION");
+  const bool is_in_order = !find(variables, "SLURM_HET_SIZE") && !(distribution && distribution->starts_with("arbitrary"));
+  if (const auto* hosts = launcher.hosts && is_in_order ? find(variables, launcher.hosts) : nullptr)
+    claim.first_host = first_host_of(*hosts);
   for (const char* name : launcher.job)
     if (const auto* part = name ? find(variables, name) : nullptr) claim.job += formatted("{} ", *part);
   return claim;
@@ -179,6 +187,7 @@ std::vector<Claim> claims(const Variables& variables) {
     for (const Claim& other : found)
       if (other.rank == claim.rank && other.size == claim.size) {
         claim.on_one_machine |= other.on_one_machine;
+        claim.is_one_a_machine |= other.is_one_a_machine;
         if (claim.job.empty()) claim.job = other.job;
       }
   return found;
@@ -202,6 +211,12 @@ std::optional<Claim> claim_of_several(const Variables& variables) {
   return std::nullopt;
 }
 
+uint32_t tasks_without_srun(const Variables& variables) {
+  if (!find(variables, "SLURM_JOB_ID") || find(variables, "SLURM_STEP_ID")) return 0;
+  const auto tasks = number_in(variables, "SLURM_NTASKS");
+  return tasks.value_or(1) > 1 ? *tasks : 0;
+}
+
 std::string launcher_process(const std::string& variable) {
   std::string pid = std::to_string(getppid());
   for (int level = 0; level < 64 && pid != "0"; ++level) {
@@ -219,6 +234,21 @@ std::string launcher_process(const std::string& variable) {
     pid = words[1];
   }
   return "";
+}
+
+std::string first_host_of(const std::string& list) {
+  std::string host;
+  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const size_t end = list.find(']', i);
+    if (end == std::string::npos) return "";
+    host += list.substr(i + 1, list.find_first_of("-,]", i) - i - 1);
+    i = end;
+  }
+  return host;
 }
 
 uint16_t port_of_job(const std::string& job) {

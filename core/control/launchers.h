@@ -4,8 +4,8 @@
 //
 //   for (const Claim& claim : claims(variables)) claim.launcher, claim.rank, claim.size     // "Slurm", 1, 2
 //
-// control/environment.h decides whether to use a claim or to refuse it; `gannet run` refuses to be
-// one of several processes.
+// control/environment.h decides whether to use a claim or to refuse it; `gannet run` may be one of
+// several processes if there is one on each machine (launch/node.h).
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,8 @@ struct Claim {
   std::optional<uint32_t> size;          // nullopt: not given, as with PMIx and Kubernetes
   std::optional<uint32_t> local_rank;    // nullopt: not given
   bool on_one_machine = false;           // all ranks run on this machine, including rank 0
+  bool is_one_a_machine = false;         // the launcher started one process on each machine
+  std::string first_host;                // the machine of rank 0, if the launcher lists them, else ""
   std::string master_addr, master_port;  // if the launcher gives them, else ""
   std::string job;                       // the same on all ranks of a job, different for each job; "" if not given
   std::string why_not;                   // why the ranks cannot be joined although rank and size may be known; else ""
@@ -39,15 +41,22 @@ struct Claim {
 // Error(kConfig) if a value is not a number.
 std::vector<Claim> claims(const Variables& variables);
 
-// The claim of a launcher that started this process as one of several, which `gannet run` must not
-// be. RANK and WORLD_SIZE count as such a claim, too.
+// The claim of a launcher that started this process as one of several. RANK and WORLD_SIZE count as
+// such a claim, too.
 std::optional<Claim> claim_of_several(const Variables& variables);
+
+// The number of tasks that srun would start, for a process in a Slurm job that no srun started (its batch
+// script, or salloc's shell); 0 elsewhere.
+uint32_t tasks_without_srun(const Variables& variables);
 
 // Identifies the launcher process by its process id and start time. The text is the same on all
 // ranks that the launcher started on this machine, and different for each job. The launcher is the
 // nearest ancestor that does not have the variable in its environment. "" if it cannot be
 // determined.
 std::string launcher_process(const std::string& variable);
+
+// The first host of a list as Slurm writes it: "gpu03" of "gpu[03-07,9],login1".
+std::string first_host_of(const std::string& list);
 
 // A port from 20000 to 31999, derived from the job. This range is below the ephemeral ports.
 uint16_t port_of_job(const std::string& job);

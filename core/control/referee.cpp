@@ -37,7 +37,8 @@ std::string place_of(CallProgress stand, const CallSite& call) {
   return "before its first call";
 }
 
-Referee::Referee(uint32_t world_size, Rhythm rhythm, Instant now) : size_(world_size), rhythm_(rhythm), ranks_(world_size) {
+Referee::Referee(uint32_t world_size, Rhythm rhythm, Instant now, std::vector<std::string> hosts)
+    : size_(world_size), rhythm_(rhythm), hosts_(std::move(hosts)), ranks_(world_size) {
   for (Rank& rank : ranks_) rank.beat = now;
 }
 
@@ -170,7 +171,7 @@ void Referee::abandon(uint32_t rank, const std::string& group, const std::string
 Verdict Referee::verdict_of_leaving(uint32_t rank, const std::string& group) const {
   const std::string others = places(all_but({rank}));
   return {ErrorCode::kPeerLost,
-          formatted("rank {} has left {}{}", rank, ranks_[rank].visits.at(group).abandoned_what,
+          formatted("{} has left {}{}", named({rank}), ranks_[rank].visits.at(group).abandoned_what,
                     others.empty() ? "" : formatted(" ({})", others)),
           "see that rank's error; what may fail on one rank alone is caught before it ends a call that all ranks make"};
 }
@@ -194,6 +195,13 @@ void Referee::look_for_who_left(Instant now) {
         }
       }
     }
+}
+
+std::string Referee::named(const std::vector<uint32_t>& ranks) const {
+  std::vector<std::string> hosts;
+  for (const uint32_t rank : ranks)
+    if (!hosts_.empty() && std::find(hosts.begin(), hosts.end(), hosts_[rank]) == hosts.end()) hosts.push_back(hosts_[rank]);
+  return name_ranks(ranks) + (hosts.empty() ? "" : formatted(" ({})", join(hosts, ", ")));
 }
 
 std::string Referee::place(uint32_t rank) const {
@@ -281,8 +289,8 @@ void Referee::look_for_the_dead(Instant now) {
   }
   if (!settled) return;
   std::vector<std::string> parts;
-  for (const uint32_t rank : died) parts.push_back(formatted("rank {} has died {}", rank, place(rank)));
-  for (const uint32_t rank : gone) parts.push_back(formatted("rank {} has ended {}", rank, place(rank)));
+  for (const uint32_t rank : died) parts.push_back(formatted("{} has died {}", named({rank}), place(rank)));
+  for (const uint32_t rank : gone) parts.push_back(formatted("{} has ended {}", named({rank}), place(rank)));
   std::vector<uint32_t> ended = died;
   ended.insert(ended.end(), gone.begin(), gone.end());
   const std::string others = places(all_but(ended));
@@ -317,7 +325,7 @@ std::vector<Report> Referee::look(Instant now) {
         verdict_ =
             Verdict{ErrorCode::kTimeout,
                     (late.empty() ? formatted("all ranks have waited in {} for {}, and nothing arrives", place, lasted)
-                                  : formatted("{}{}{}{}waited in {} for {}, the deadline; {}{}", name_ranks(late),
+                                  : formatted("{}{}{}{}waited in {} for {}, the deadline; {}{}", named(late),
                                               late.size() == 1 ? " is late: " : " are late: ", who, have(ranks.size()), place,
                                               lasted, places(late), silence_of(late, now))),
                     late.empty() ? "look at the network between the ranks' machines"
@@ -329,7 +337,7 @@ std::vector<Report> Referee::look(Instant now) {
       reports.push_back(
           {ranks, formatted("waiting in {} ({} of {}){}", place, lasted, whole_seconds(visit.deadline),
                             late.empty() ? ": all ranks are there, and nothing arrives"
-                                         : formatted(" for {}: {}{}", name_ranks(late), places(late), silence_of(late, now)))});
+                                         : formatted(" for {}: {}{}", named(late), places(late), silence_of(late, now)))});
     }
   }
   return reports;

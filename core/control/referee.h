@@ -69,7 +69,8 @@ class Referee {
     milliseconds departure_settles{
         1'500};  // after an orderly end: ranks that do not need that rank go on, and a rank with its own error throws it
   };
-  Referee(uint32_t world_size, Rhythm rhythm, Instant now);
+  /// `hosts`: each rank's machine, for the sentences; empty: all are on one.
+  Referee(uint32_t world_size, Rhythm rhythm, Instant now, std::vector<std::string> hosts = {});
 
   void group(const std::string& name, const std::vector<uint32_t>& members);
   // `asks`: the rank starts the call only when all members have entered it (take_granted).
@@ -157,6 +158,7 @@ class Referee {
 
   Verdict disagreement(const Entry& entry, uint32_t rank, const CallSite& call, const Group& group) const;
   std::shared_ptr<const Numbers> facts_of(uint32_t rank, const CallSite& call) const;
+  std::string named(const std::vector<uint32_t>& ranks) const;  // "ranks 1, 2 (gpu04, gpu05)", the machines without their domain
   std::string place(uint32_t rank) const;
   std::string places(const std::vector<uint32_t>& ranks) const;  // "ranks 0, 2 are in ..., rank 3 is after ..."
   std::vector<uint32_t> all_but(const std::vector<uint32_t>& ranks) const;
@@ -171,6 +173,7 @@ class Referee {
 
   uint32_t size_;
   Rhythm rhythm_;
+  std::vector<std::string> hosts_;
   std::vector<Rank> ranks_;
   std::map<std::string, Group> groups_;
   std::vector<Grant> granted_;

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 #include <thread>
 
 #include "base/format.h"
 #include "base/text.h"
 #include "control/network.h"
+#include "control/thread_share.h"
 
 namespace gannet::control {
 namespace {
@@ -55,12 +57,15 @@ void wait_for_server(const Environment& environment, const Patience& patience) {
 }
 
 struct Member {
-  std::string address, machine, world_size;
+  std::string address, machine, world_size, cores;
 };
 
 Member parse_member(const std::string& text) {
-  const size_t first = text.find('\n'), second = text.find('\n', first + 1);
-  return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+  Member member;
+  std::istringstream lines(text);
+  for (std::string* const part : {&member.address, &member.machine, &member.world_size, &member.cores})
+    std::getline(lines, *part);
+  return member;
 }
 
 // The loopback address if all ranks are on one machine, else the local address towards MASTER_ADDR.
@@ -175,17 +180,26 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   Store& store = *meeting.store;
 
   const std::string self = std::to_string(environment.rank);
-  // The server adds atomically, so of two processes with the same rank, exactly one gets 1.
-  if (store.add(formatted("claimed/{}", self), 1) > 1)
+  // A rank 0 whose ranks have met already is one of the former start, and about to end.
+  if (environment.is_restarted && !serves && !environment.agent_store && store.check("met"))
+    throw Error(ErrorCode::kPeerLost, formatted("rank 0 at {} is still that of an earlier start", place(environment)));
+  // The server adds atomically, so of two processes with the same rank, exactly one gets 1. A launcher
+  // that has started its ranks again announces them a second time.
+  const std::string claim = formatted("claimed/{}", self), owner = formatted("owner/{}", self);
+  const bool is_first = store.add(claim, 1) == 1;
+  if (is_first && !environment.run.empty()) store.set(owner, environment.run);
+  const bool is_its_own = environment.is_restarted && store.check(owner) && store.get(owner) == environment.run;
+  if (!is_first && !is_its_own)
     throw Error(ErrorCode::kConfig,
                 formatted("another process has already announced itself as rank {} at {} (this is process {})", self,
                           place(environment), getpid()),
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
-  store.set(formatted("arrived/{}", self),
-            formatted("{}\n{}\n{}", address_towards(environment.master_addr), machine_identity(), environment.world_size));
+  store.set(formatted("arrived/{}", self), formatted("{}\n{}\n{}\n{}", address_towards(environment.master_addr),
+                                                     machine_identity(), environment.world_size, own_cores()));
   wait_for_ranks(store, "arrived", environment.rank, environment.world_size,
                  formatted("at the rendezvous at {}", place(environment)), patience);
 
+  if (serves) store.set("met", "");
   std::vector<Member> members;
   for (uint32_t rank = 0; rank < environment.world_size; ++rank) {
     members.push_back(parse_member(store.get(formatted("arrived/{}", rank))));
@@ -196,6 +210,13 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
                   "start all ranks with the same WORLD_SIZE");
   }
   meeting.host_address = own_address(members, environment.rank);
+  if (std::any_of(members.begin(), members.end(), [&](const Member& one) { return one.machine != members[0].machine; }))
+    for (const Member& member : members) meeting.hosts.push_back(member.machine.substr(0, member.machine.find_first_of(". ")));
+  for (const Member& member : members)
+    if (member.machine == members[environment.rank].machine) meeting.cores_of_machine.push_back(member.cores);
+  meeting.is_first_of_machine = std::none_of(members.begin(), members.begin() + environment.rank, [&](const Member& earlier) {
+    return earlier.machine == members[environment.rank].machine;
+  });
   if (environment.local_rank) {
     meeting.local_rank = *environment.local_rank;
   } else {
@@ -211,9 +232,10 @@ RendezvousResult meet(const Environment& environment, uint32_t generation, Patie
   for (;;) try {
       return meet_once(environment, generation, patience);
     } catch (const Error& error) {
-      // In a program that makes a second world, rank 0's server of the first world may still be
-      // closing on this port.
-      const bool was_the_former = generation > 0 && environment.rank != 0 && error.code() == ErrorCode::kPeerLost;
+      // In a program that makes a second world, and in the second start of ranks on several nodes, rank 0's
+      // server of the first one may still be closing on this port.
+      const bool is_second = generation > 0 || environment.is_restarted;
+      const bool was_the_former = is_second && environment.rank != 0 && error.code() == ErrorCode::kPeerLost;
       if (!was_the_former || patience.left().count() <= 0) throw;
       std::this_thread::sleep_for(milliseconds(50));
     }

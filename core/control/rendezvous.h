@@ -25,7 +25,10 @@ struct Patience {
 struct RendezvousResult {
   std::unique_ptr<Store> store;
   uint32_t local_rank = 0;
-  std::string host_address;  // the address at which other ranks reach this one; "" if unknown
+  std::string host_address;                   // the address at which other ranks reach this one; "" if unknown
+  std::vector<std::string> cores_of_machine;  // own_cores() of each rank of this machine
+  bool is_first_of_machine = true;
+  std::vector<std::string> hosts;  // each rank's machine; empty: all are on one
 };
 
 // `generation` counts the worlds that this process has made; the keys depend on it, since the store

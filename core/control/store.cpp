@@ -1,19 +1,25 @@
 #include "control/store.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Flags.h>
 #include <gannet/error.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <future>
 #include <gannet/sdk.hpp>
 #include <gannet/sdk_threads.hpp>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/format.h"
 #include "control/network.h"
+
+C10_DECLARE_int(caffe2_log_level);
 
 namespace gannet::control {
 namespace {
@@ -34,6 +40,28 @@ auto translated(const std::string& doing, Body&& body) {
     throw Error(ErrorCode::kPeerLost, formatted("{} of the ranks' store failed: {}", doing, error.what()));
   }
 }
+
+// While a store exists, c10d logs errors alone: its warnings (no reverse DNS; a connection that ended, with
+// a backtrace) say what the ranks' own errors say, or what is no fault. TORCH_CPP_LOG_LEVEL overrides it.
+class QuietC10d {
+ public:
+  QuietC10d() {
+    const std::lock_guard lock(mutex);
+    if (count++ == 0 && !std::getenv("TORCH_CPP_LOG_LEVEL"))
+      former = std::exchange(FLAGS_caffe2_log_level, std::max(FLAGS_caffe2_log_level, kErrors));
+  }
+  ~QuietC10d() {
+    const std::lock_guard lock(mutex);
+    if (--count == 0 && former) FLAGS_caffe2_log_level = *std::exchange(former, std::nullopt);
+  }
+  QuietC10d(const QuietC10d&) = delete;
+
+ private:
+  static constexpr int kErrors = 2;  // c10/util/Logging.h, whose macros have the names of others
+  static inline std::mutex mutex;
+  static inline int count = 0;
+  static inline std::optional<int> former;
+};
 
 int32_t status_of(const Error& error) {
   return error.code() == ErrorCode::kTimeout    ? GANNET_TIMEOUT
@@ -59,6 +87,7 @@ int32_t walled(gannet_error* error, Body&& body) noexcept {
 // answers, only this thread hangs. It shares ownership of the client, so both can be abandoned
 // safely.
 struct Store::Client {
+  QuietC10d quiet;
   c10::intrusive_ptr<c10d::TCPStore> tcp;
   std::string prefix;
   std::chrono::milliseconds timeout;

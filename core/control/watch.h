@@ -45,6 +45,7 @@ class Watch : public Watcher {
     std::string host;  // rank 0: its address for the others; other ranks: rank 0's address, used if rank 0 publishes none
     milliseconds deadline{600'000};
     milliseconds report_every{10'000};
+    std::vector<std::string> hosts = {};  // of rank 0: each rank's machine; empty: all are on one
   };
   // Rank 0 listens and publishes its address; the others connect. Throws Error(kUnavailable) if
   // they cannot.

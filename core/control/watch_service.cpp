@@ -56,7 +56,7 @@ Watch::Watch(Store& store, const Options& options)
     listener_ = listen_on(0);
     fcntl(listener_.get(), F_SETFL, fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
     token_ = random_token();
-    referee_.emplace(size_, kRhythm, now);
+    referee_.emplace(size_, kRhythm, now, options.hosts);
     store.set("watch", formatted("{} {} {}", token_, port_of(listener_), options.host));
   } else {
     const auto published = split(store.get("watch"), ' ');

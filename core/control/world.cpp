@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/rendezvous.h"
+#include "control/thread_share.h"
 
 namespace gannet::control {
 namespace {
@@ -119,15 +120,20 @@ World::World(const DistributedOptions& options, uint32_t generation)
   timeout_ = time_out(variables, options.timeout_seconds);
 
   rendezvous_.struct_size = sizeof(rendezvous_);
+  std::vector<std::string> hosts;
   if (size() > 1) {
     RendezvousResult meeting = meet(environment_, generation, Patience(timeout_));
     store_ = std::move(meeting.store);
     local_rank_ = meeting.local_rank;
     host_address_ = meeting.host_address;
+    hosts = std::move(meeting.hosts);
+    share_threads(meeting.cores_of_machine, meeting.is_first_of_machine);
     rendezvous_.store = store_->table();
     rendezvous_.host_address = host_address_.empty() ? nullptr : host_address_.c_str();
   } else {
     local_rank_ = environment_.local_rank.value_or(0);
+    if (const uint32_t tasks = find(variables, "RANK") ? 0 : tasks_without_srun(variables); tasks > 0)
+      log_info(formatted("one process; `srun PROGRAM` would start the {} tasks of this Slurm job as ranks", tasks));
   }
   const double deadline_seconds = options.deadline_seconds.value_or(static_cast<double>(timeout_.count()) / 1000);
   const milliseconds deadline(std::llround(deadline_seconds * 1000));
@@ -135,7 +141,8 @@ World::World(const DistributedOptions& options, uint32_t generation)
     watch_ = std::make_unique<Watch>(*store_, Watch::Options{.rank = rank(),
                                                              .size = size(),
                                                              .host = rank() == 0 ? host_address_ : environment_.master_addr,
-                                                             .deadline = deadline});
+                                                             .deadline = deadline,
+                                                             .hosts = std::move(hosts)});
     guard_ = std::shared_ptr<void>(nullptr, [store = store_.get()](void*) { store->set_guard({}); });
     store_->set_guard([watch = watch_.get()] { watch->check(); });
   }

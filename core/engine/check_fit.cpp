@@ -15,10 +15,6 @@
 namespace gannet {
 namespace {
 
-zero::Tier tier_of(const config::OffloadTarget& to) {
-  return to.device == "nvme" ? zero::Tier::kNvme : to ? zero::Tier::kCpu : zero::Tier::kNone;
-}
-
 // Returns the bytes of states that a rank keeps for each element of a range, on average. Of a
 // SERVED state, only this rank's share counts.
 uint32_t state_bytes_of(const Range& range, const Optimizer& optimizer, uint32_t ranks) {
@@ -78,7 +74,7 @@ zero::Plan plan_of(const RankContext& context, const ParameterStore& store, cons
   plan.ranks_per_host = ranks_per_host(context.world_group->size());
   plan.device_is_host = context.computes_on_host();
   const auto& sizes = context.settings().zero;
-  plan.placement = {static_cast<int>(sizes.stage), tier_of(sizes.offload_optimizer), tier_of(sizes.offload_param)};
+  plan.placement = {static_cast<int>(sizes.stage), zero::tier_of(sizes.offload_optimizer), zero::tier_of(sizes.offload_param)};
   plan.buffers.reduce_bucket_size = static_cast<uint64_t>(sizes.reduce_bucket_size);
   plan.buffers.prefetch_bucket_size = static_cast<uint64_t>(sizes.prefetch_bucket_size);
   plan.buffers.max_live_parameters = static_cast<uint64_t>(sizes.max_live_parameters);

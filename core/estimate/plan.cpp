@@ -34,6 +34,8 @@ uint64_t paged_numel(const Plan& plan, uint64_t own) {
 
 }  // namespace
 
+Tier tier_of(const config::OffloadTarget& to) { return to.device == "nvme" ? Tier::kNvme : to ? Tier::kCpu : Tier::kNone; }
+
 const char* to_string(Tier tier) { return tier == Tier::kNone ? "none" : tier == Tier::kCpu ? "cpu" : "nvme"; }
 
 bool Placement::is_legal() const {
@@ -126,6 +128,22 @@ RankBytes estimate(const Plan& plan) {
 
   bytes.checkpoint = share(checkpoint_bytes(model), ranks);
   return bytes;
+}
+
+double bytes_per_parameter(Plan plan) {
+  constexpr uint64_t kMany = 1 << 30;  // beside which shares that are rounded up do not count
+  plan.model.parameters = kMany;
+  plan.model.largest = 0;
+  plan.buffers = {.reduce_bucket_size = 0,
+                  .prefetch_bucket_size = 0,
+                  .max_live_parameters = 0,
+                  .sub_group_size = 0,
+                  .buffer_count = 0,
+                  .pin_memory = plan.buffers.pin_memory,
+                  .max_in_cpu = 0};
+  plan.activations = {};
+  const RankBytes bytes = estimate(plan);
+  return static_cast<double>(plan.device_is_host ? bytes.host : bytes.device) / kMany;
 }
 
 }  // namespace gannet::zero

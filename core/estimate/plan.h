@@ -16,10 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "config/settings.h"
+
 namespace gannet::zero {
 
 enum class Tier { kNone, kCpu, kNvme };  // of offload_optimizer and offload_param, nearest first
-const char* to_string(Tier tier);        // as in the config: "none", "cpu", "nvme"
+Tier tier_of(const config::OffloadTarget& to);
+const char* to_string(Tier tier);  // as in the config: "none", "cpu", "nvme"
 
 struct Placement {
   int stage = 0;
@@ -92,6 +95,9 @@ struct RankBytes {  // what one rank takes
   uint64_t checkpoint = 0;  // this rank's share of one checkpoint
 };
 RankBytes estimate(const Plan& plan);
+// The bytes of one more parameter in the memory where the model is trained: the device's, or the host's
+// if that is the device. `plan`: the sizes of its model and of its buffers do not matter.
+double bytes_per_parameter(Plan plan);
 uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole checkpoint: masters and states, once
 
 // The host memory of a rank while the model is built, before an engine owns it. Modules create

@@ -74,7 +74,8 @@ Schedule ChosenSchedule::made(int64_t micro_batches) const {
   for (uint32_t stage = 0; stage < stages_; ++stage) {
     const std::unique_ptr<pipe::PipeSchedule> one = make_(micro_batches, stages_, stage);
     if (!one)
-      throw Error(ErrorCode::kConfig, formatted("it returned null for stage {}", stage), "return a schedule for each stage");
+      throw Error(ErrorCode::kConfig, formatted("it returned null for stage {} and {} micro-batches", stage, micro_batches),
+                  "return a schedule for each stage, or set gradient_accumulation_steps to a number that it has one for");
     if (one->stage() != stage || one->num_stages() != stages_ || one->num_micro_batches() != micro_batches)
       throw Error(ErrorCode::kConfig,
                   formatted("it returned the schedule of stage {} of {} with {} micro-batches, and was asked for stage {} of {} "
@@ -114,7 +115,15 @@ const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
   }
 }
 
+// A file is of one size, and a built-in name refuses sizes alone: both were checked at the start. A
+// program's schedule that is wrong at this size is not missing, so that its error stays one.
 bool ChosenSchedule::exists(int64_t micro_batches) {
+  if (from_file_) return from_file_->micro_batches() == micro_batches;
+  if (make_) {
+    if (!make_(micro_batches, stages_, 0)) return false;
+    checked(micro_batches);
+    return true;
+  }
   try {
     checked(micro_batches);
     return true;

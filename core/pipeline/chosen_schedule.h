@@ -30,6 +30,7 @@ class ChosenSchedule {
   const std::vector<uint32_t>& stage_of() const { return stage_of_; }
   /// The schedule of a step of this many micro-batches. Throws Error(kConfig) if there is none.
   const Schedule& of(int64_t micro_batches);
+  /// Whether there is one. Throws Error(kConfig) for one of the program that is wrong.
   bool exists(int64_t micro_batches);
   /// Whether it waits for the times of a step. Until then "auto" takes passes of equal length.
   bool wants_times() const { return is_auto_ && !times_; }

@@ -9,6 +9,9 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "config/precision.h"
+#include "estimate/plan.h"
+#include "params/store.h"
 #include "pipeline/layer_costs.h"
 #include "pipeline/layer_facts.h"
 #include "pipeline/partition.h"
@@ -25,10 +28,23 @@ std::pair<std::string, std::string> method_of(const pipe::Options& options, cons
   return {"parameters", "the default partition method"};
 }
 
-// Bytes of a parameter with its gradient and the states of Adam, on one of the ranks along data.
-double bytes_of_parameter(int64_t zero_stage, uint32_t data_ranks) {
-  const double shares = data_ranks;
-  return 4 / (zero_stage >= 3 ? shares : 1) + 4 / (zero_stage >= 2 ? shares : 1) + 8 / (zero_stage >= 1 ? shares : 1);
+// Bytes of a parameter on each of its ranks, in the memory of the activations: with its gradient, its
+// master and the states of Adam, of what ZeRO and offload leave there.
+double bytes_of_parameter(const RankContext& ranks) {
+  const config::Settings& settings = ranks.settings();
+  const MeshShape& mesh = ranks.mesh->shape();
+  const bool is_16_bit = ranks.precision().model.has_value();
+  zero::Plan plan;
+  plan.ranks = mesh.world_size() / mesh.size(kPipeAxis) / mesh.size(kTensorAxis);
+  plan.device_is_host = ranks.computes_on_host();
+  plan.placement = {static_cast<int>(settings.zero.stage), zero::tier_of(settings.zero.offload_optimizer),
+                    zero::tier_of(settings.zero.offload_param)};
+  plan.ranks_per_host = plan.ranks;
+  plan.model.param_bytes = is_16_bit ? 2 : 4;
+  plan.model.master_bytes = is_16_bit ? 4 : 0;
+  const at::ScalarType gradients = settings.grad_accum_dtype ? scalar_type(*settings.grad_accum_dtype) : at::kFloat;
+  plan.model.grad_bytes = settings.grad_accum_dtype || !is_16_bit ? static_cast<uint32_t>(c10::elementSize(gradients)) : 2;
+  return zero::bytes_per_parameter(plan);
 }
 
 // The division by measured time, or by the memory that a part's parameters and its activations take
@@ -40,9 +56,7 @@ std::vector<size_t> measured_bounds(const std::vector<Layer>& layers, const pipe
   const std::vector<LayerCost> costs = measured_costs(layers, options, ranks, where);
   const Schedule& order = schedule.of(ranks.settings().accumulation_steps);
   const std::vector<double> alive = simulate(order, even_times(order, {})).peaks;
-  const MeshShape& mesh = ranks.mesh->shape();
-  const uint32_t data_ranks = mesh.world_size() / mesh.size(kPipeAxis) / mesh.size(kTensorAxis);
-  const double of_parameter = bytes_of_parameter(ranks.settings().zero.stage, data_ranks);
+  const double of_parameter = bytes_of_parameter(ranks);
   const bool by_time = is_by_time(method);
   const auto cost = [&](size_t part, size_t begin, size_t end) {
     double sum = 0;

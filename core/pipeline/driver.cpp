@@ -17,6 +17,7 @@
 #include "base/outcome.h"
 #include "base/text.h"
 #include "control/world.h"
+#include "pipeline/traffic.h"
 
 namespace gannet::pipeline {
 namespace {
@@ -86,8 +87,10 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
   forward_lane_.emplace(ranks_, "forward");
   backward_lane_.emplace(ranks_, "backward");
   if (!ranks_.is_first()) return;
-  log_idle();
-  log_gathers(module.trained_);
+  const int64_t count = ranks_.settings().accumulation_steps;
+  const Schedule& order = schedule_->of(count);
+  log_idle(order, count);
+  log_gathers(order, count, ranks_, module, module.trained_);
 }
 
 // Draws all micro-batches of a batch before the first one runs. If the data ends, or if the first
@@ -164,10 +167,12 @@ Wire Driver::receive_inputs(const Stage& chunk, int64_t micro_batch, std::vector
 }
 
 void Driver::send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& outputs) {
-  double bytes = 0;
-  for (const at::Tensor& output : outputs)
-    if (output.defined()) bytes += static_cast<double>(output.nbytes());
-  hop_bytes_[chunk.part()] = std::max(hop_bytes_[chunk.part()], bytes);
+  if (!has_trained_) {
+    double bytes = 0;
+    for (const at::Tensor& output : outputs)
+      if (output.defined()) bytes += static_cast<double>(output.nbytes());
+    hop_bytes_[chunk.part()] = std::max(hop_bytes_[chunk.part()], bytes);
+  }
   forward_lane_->send(chunk.next_stage(), micro_batch * chunk.parts() + chunk.part() + 1, outputs);
 }
 
@@ -375,7 +380,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
     backward_lane_->finish();
   }
   if (clock_.measures()) choose_schedule(count);
-  if (!std::exchange(has_trained_, true)) log_hops();
+  if (!std::exchange(has_trained_, true)) log_hops(std::exchange(hop_bytes_, {}), ranks_, schedule_->stage_of());
   return mean_over_ranks(loss_sum_.defined() ? loss_sum_.item<double>() : 0, count);
 }
 

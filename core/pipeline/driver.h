@@ -63,9 +63,6 @@ class Driver {
   void expect_messages(const std::vector<Action>& actions);
   size_t chunk_of(uint32_t part) const;
   double mean_over_ranks(double sum, int64_t count);
-  void log_idle() const;
-  void log_gathers(const std::vector<int64_t>& trained) const;
-  void log_hops();
   std::vector<double> of_last_stage(const std::vector<double>& losses, int64_t count);
 
   EngineBase& engine_;
@@ -76,7 +73,7 @@ class Driver {
   std::optional<Lane> forward_lane_, backward_lane_;  // null: one stage
   int64_t first_micro_batch_ = 0;                     // the number of the current batch's first micro-batch in the run
   bool has_trained_ = false;                          // a batch, in this run
-  std::vector<double> hop_bytes_;                     // [parts] of the largest activations that this rank sent on
+  std::vector<double> hop_bytes_;                     // [parts] of the largest activations that this rank sent on, until logged
   PassClock clock_;
   StepResult last_step_;
   at::Tensor loss_sum_;  // of the current batch, fp64 on the loss's device; undefined: no loss yet

@@ -24,7 +24,6 @@
 #include <iostream>
 #include <limits>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -52,14 +51,6 @@ void keep_freed_memory() {
 void give_freed_memory_back() {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 64 << 10);
-}
-
-void set_threads(int threads) {
-  const char* ranks = std::getenv("LOCAL_WORLD_SIZE");
-  if (!ranks) ranks = std::getenv("WORLD_SIZE");
-  if (threads == 0 && std::getenv("OMP_NUM_THREADS")) return;  // LibTorch has already read it
-  const int share = static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks ? std::atoi(ranks) : 1);
-  at::set_num_threads(threads > 0 ? threads : std::max(1, share));
 }
 
 LoadedModel make_model(const Options& options) {
@@ -232,7 +223,7 @@ int run_pipeline(const Options& options, const LoadedModel& loaded, const Tokens
 }
 
 int run(const Options& options) {
-  set_threads(options.threads);
+  if (options.threads > 0) at::set_num_threads(options.threads);
   LoadedModel loaded = make_model(options);
   if (options.config.estimate) {
     const char* rank = std::getenv("RANK");

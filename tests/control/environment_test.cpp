@@ -15,6 +15,7 @@ using gannet::Error;
 using gannet::ErrorCode;
 using gannet::control::claim_of_several;
 using gannet::control::discover;
+using gannet::control::tasks_without_srun;
 using gannet::control::time_out;
 using gannet::control::Variables;
 using testing::HasSubstr;
@@ -130,12 +131,32 @@ TEST(Environment, SlurmNeedsAnAddressUnlessItStartedOneTask) {
             1u);
 }
 
+TEST(Environment, AStepOnSeveralNodesMeetsOnTheFirstOfThem) {
+  const Variables step = {{"SLURM_JOB_ID", "7"},
+                          {"SLURM_STEP_ID", "0"},
+                          {"SLURM_PROCID", "3"},
+                          {"SLURM_STEP_NUM_TASKS", "4"},
+                          {"SLURM_STEP_NUM_NODES", "2"},
+                          {"SLURM_LOCALID", "1"},
+                          {"SLURM_STEP_NODELIST", "gpu[03-04]"}};
+  const auto found = discover(step, {});
+  EXPECT_EQ(found.rank, 3u);
+  EXPECT_EQ(found.master_addr, "gpu03");
+  EXPECT_EQ(found.master_port, discover(with(step, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}}), {}).master_port);
+  EXPECT_NE(found.master_port, discover(with(step, {{"SLURM_JOB_ID", "8"}}), {}).master_port);
+  EXPECT_EQ(discover(with(step, {{"MASTER_PORT", "77"}}), {}).master_port, 77);
+  EXPECT_EQ(discover(with(step, {{"MASTER_ADDR", "head"}}), {}).master_addr, "head");
+}
+
 TEST(Environment, ABatchScriptOfSlurmIsNoTask) {
   // The variables that sbatch gives its script: the job's numbers, and no step.
   const Variables script = {
       {"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_NNODES", "2"}, {"SLURM_LOCALID", "0"}};
   EXPECT_EQ(discover(script, {}).world_size, 1u);
   EXPECT_FALSE(claim_of_several(script));
+  EXPECT_EQ(tasks_without_srun(script), 8u);
+  EXPECT_EQ(tasks_without_srun(with(script, {{"SLURM_STEP_ID", "0"}})), 0u);
+  EXPECT_EQ(tasks_without_srun(with(script, {{"SLURM_NTASKS", "1"}})), 0u);
 }
 
 TEST(Environment, AStepOnOneNodeMeetsAtAPortOfItsOwn) {

@@ -39,6 +39,22 @@ TEST(Referee, SameCallsInAnyOrderOfArrivalAreFine) {
   EXPECT_FALSE(referee.verdict());
 }
 
+TEST(Referee, NamesTheMachinesOfRanksWhereThereAreSeveral) {
+  Referee referee(3, {}, kStart, {"gpu03", "gpu03", "gpu04"});
+  referee.group("world", {0, 1, 2});
+  referee.enter(0, call(1, "step", 7), false, kStart);
+  referee.wait(0, "world", kStart, 20s);
+  all_beat(referee, kStart + 10s);
+  const auto reports = referee.look(kStart + 10s);
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_THAT(reports[0].line, HasSubstr(" for ranks 1, 2 (gpu03, gpu04): "));
+  referee.end(2, false, kStart + 11s);
+  all_beat(referee, kStart + 12s);
+  EXPECT_TRUE(referee.look(kStart + 12s).empty());
+  ASSERT_TRUE(referee.verdict());
+  EXPECT_THAT(referee.verdict()->sentence, HasSubstr("rank 2 (gpu04) has died before its first call"));
+}
+
 TEST(Referee, DifferentCallsAreAMismatchThatSaysWhoIsWhere) {
   Referee referee = three();
   referee.enter(0, call(1, "step", 7), false, kStart);

@@ -2,6 +2,7 @@
 // it.
 #include <gmock/gmock.h>
 
+#include "control/environment.h"
 #include "launch/launched.h"
 
 namespace {
@@ -213,10 +214,10 @@ TEST_F(GannetRun, WrongOptionsAreOneSentenceEach) {
 
 TEST_F(GannetRun, OptionsOfDeepSpeedsLauncherAreKnownAndNotBuilt) {
   const std::pair<const char*, const char*> cases[] = {
-      {"--hostfile", "starts the ranks of one machine"},
+      {"--hostfile", "does not log in to other machines: start it on each of them"},
       {"-i", "CUDA_VISIBLE_DEVICES"},
       {"--module", "python -m MODULE"},
-      {"--num_nodes=2", "srun, mpirun or torchrun"},
+      {"--launcher", "--num_nodes N --node_rank R --master_addr HOST"},
       {"--elastic_training", "--max-restarts N"},
       {"--no_local_rank", "leave the option out"},
   };
@@ -234,13 +235,13 @@ TEST_F(GannetRun, OptionsOfDeepSpeedsLauncherAreKnownAndNotBuilt) {
 Launched below(const std::vector<std::pair<std::string, std::string>>& variables, std::vector<std::string> command) {
   return Launched([&] {
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-    return gannet::launch::run({.procs = 2, .command = std::move(command)});
+    const auto node = gannet::launch::node_of({}, gannet::control::variables_of_this_process());
+    return gannet::launch::run({.procs = 2, .node = node, .command = std::move(command)});
   });
 }
 
-TEST_F(GannetRun, OneLauncherForEachNodeIsRefused) {
-  // `srun --ntasks-per-node 1 gannet run` on two nodes: each would train separately, and overwrite
-  // the other's checkpoints.
+TEST_F(GannetRun, SeveralLaunchersOnOneMachineAreRefused) {
+  // `srun --ntasks 2 gannet run`: each would train separately, and overwrite the other's checkpoints.
   for (const char* rank : {"0", "1"}) {
     Launched run([&] {
       const std::string command = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=" + std::string(rank) +
@@ -251,8 +252,8 @@ TEST_F(GannetRun, OneLauncherForEachNodeIsRefused) {
     });
     EXPECT_EQ(run.finish(), 2);
     EXPECT_THAT(run.error(), HasSubstr(std::string("gannet: Slurm started this as rank ") + rank +
-                                       " of 2 (SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_ID), and gannet run starts the "
-                                       "ranks of one machine: each of these launchers would train by itself\n"));
+                                       " of 2 (SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_ID), and gannet run starts all "
+                                       "ranks of a machine: each of these launchers would train by itself\n"));
     EXPECT_THAT(run.error(), HasSubstr("env -u SLURM_PROCID -u SLURM_STEP_NUM_TASKS -u SLURM_STEP_ID gannet run ...)"));
   }
   EXPECT_FALSE(std::filesystem::exists(at("trained")));
@@ -268,6 +269,72 @@ TEST_F(GannetRun, OneLauncherAloneBelowAnotherIsNot) {
     Launched run = below(variables, {"sh", "-c", "echo rank $RANK of $WORLD_SIZE"});
     EXPECT_EQ(run.finish(), 0) << variables[0].first;
     EXPECT_THAT(run.output(), HasSubstr("rank 1 of 2\n"));
+  }
+}
+
+// Two launchers on this machine as the nodes of one run.
+std::vector<std::string> as_node(int index, std::vector<std::string> rest) {
+  rest.insert(rest.begin(), {"--num_nodes", "2", "--node_rank", std::to_string(index), "--master_addr=127.0.0.1", "--master_port",
+                             std::to_string(gannet::launch::free_port())});
+  return rest;
+}
+
+TEST_F(GannetRun, AsOneOfTwoNodesItsRanksAreThoseOfTheRun) {
+  Launched first(as_node(
+      0, {"--nproc_per_node", "2", "sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $CROSS_RANK/$CROSS_SIZE"}));
+  Launched second(as_node(1, {"--num_procs", "2", "sh", "-c",
+                              "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $CROSS_RANK/$CROSS_SIZE $MASTER_ADDR"}));
+  EXPECT_EQ(first.finish(), 0) << first.error();
+  EXPECT_EQ(second.finish(), 0) << second.error();
+  EXPECT_THAT(first.output(), HasSubstr("[1] 1/4 1/2 0/2\n"));
+  EXPECT_THAT(second.output(), HasSubstr("[2] 2/4 0/2 1/2 127.0.0.1\n"));
+  EXPECT_THAT(second.error(), HasSubstr("[gannet run] node 1 of 2 (--node_rank): ranks 2 to 3, which meet at 127.0.0.1:"));
+}
+
+TEST_F(GannetRun, TwoNodesStopTogetherAndOneThatLosesTheOtherNamesTheRank) {
+  const auto nodes = [&](const std::string& port) {
+    std::vector<std::unique_ptr<Launched>> both;
+    for (const char* index : {"0", "1"})
+      both.push_back(std::make_unique<Launched>(
+          std::vector<std::string>{"--num_procs", "1", "--nnodes=2", "--node_rank", index, "--no_ssh", "--master_addr",
+                                   "127.0.0.1", "--master_port", port, kStopsWhenAsked, folder_.string()}));
+    return both;
+  };
+  auto stopped = nodes(std::to_string(gannet::launch::free_port()));
+  pids_in({at("ready0"), at("ready1")});
+  kill(stopped[1]->pid(), SIGTERM);
+  for (auto& one : stopped) EXPECT_EQ(one->finish(), 85) << one->error();
+
+  std::filesystem::remove(at("ready0"));
+  std::filesystem::remove(at("ready1"));
+  auto lost = nodes(std::to_string(gannet::launch::free_port()));
+  const std::vector<pid_t> ranks = pids_in({at("ready0"), at("ready1")});
+  kill(ranks.at(1), SIGKILL);
+  EXPECT_EQ(lost[0]->finish(), 3);
+  EXPECT_EQ(lost[1]->finish(), 137);
+  EXPECT_THAT(lost[0]->error(), HasSubstr("rank 0 of 2"));
+  EXPECT_THAT(lost[0]->error(), HasSubstr("failed first on this node: it ended with exit code 3"));
+  EXPECT_THAT(lost[0]->error(), HasSubstr("rank 1 has died"));
+  EXPECT_THAT(lost[1]->error(), HasSubstr("failed first, and is the cause: it was killed by SIGKILL"));
+}
+
+TEST_F(GannetRun, TwoNodesRestartTogether) {
+  const std::string port = std::to_string(gannet::launch::free_port());
+  std::vector<std::unique_ptr<Launched>> nodes;
+  // The second node's rank dies in the first start.
+  const std::string program = "[ $RANK$GANNET_RESTART = 10 ] && (sleep 1; kill -9 $$) & exec " + kStopsWhenAsked + " " +
+                              folder_.string() + "/$GANNET_RESTART";
+  for (const char* index : {"0", "1"}) {
+    std::filesystem::create_directories(at(index));
+    nodes.push_back(std::make_unique<Launched>(std::vector<std::string>{"--num_procs", "1", "--nnodes=2", "--node_rank", index,
+                                                                        "--master_addr", "127.0.0.1", "--master_port", port,
+                                                                        "--max-restarts", "2", "sh", "-c", program}));
+  }
+  pids_in({at("1/ready0"), at("1/ready1")});
+  kill(nodes[0]->pid(), SIGTERM);
+  for (auto& one : nodes) {
+    EXPECT_EQ(one->finish(), 85) << one->error();
+    EXPECT_THAT(one->error(), HasSubstr("restart 1 of 2"));
   }
 }
 

@@ -169,5 +169,27 @@ TEST(ChosenSchedule, AScheduleOfTheProgramFitsTheQuestion) {
               HasSubstr("it returned null for stage 0"));
 }
 
+TEST(ChosenSchedule, OneThatIsMissingAtASizeIsNotOneThatIsWrongThere) {
+  ChosenSchedule built_in({"dualpipe-v"}, {}, 2, 4);
+  EXPECT_TRUE(built_in.exists(5));
+  EXPECT_FALSE(built_in.exists(3));
+  ChosenSchedule missing({"1f1b"},
+                         {.schedule =
+                              [](int64_t micro_batches, int64_t stages, int64_t stage) {
+                                return micro_batches < 4 ? nullptr
+                                                         : std::make_unique<TrainSchedule>(micro_batches, stages, stage);
+                              }},
+                         2, 4);
+  EXPECT_FALSE(missing.exists(3));
+  EXPECT_TRUE(missing.exists(5));
+  ChosenSchedule wrong({"1f1b"},
+                       {.schedule =
+                            [](int64_t micro_batches, int64_t stages, int64_t stage) {
+                              return std::make_unique<TrainSchedule>(std::max<int64_t>(4, micro_batches), stages, stage);
+                            }},
+                       2, 4);
+  EXPECT_THAT(refusal_of([&] { wrong.exists(3); }), HasSubstr("it returned the schedule of stage 0 of 2 with 4 micro-batches"));
+}
+
 }  // namespace
 }  // namespace gannet::pipeline

@@ -181,6 +181,23 @@ TEST(Estimate, IsWhatTheLayoutOfTheFlatBuffersComesTo) {
   }
 }
 
+TEST(Estimate, OneMoreParameterTakesWhatZeroAndOffloadLeaveInTheMemoryThatTrains) {
+  Plan plan{.model = {.parameters = 10, .largest = 10}, .ranks = 4, .ranks_per_host = 4};
+  const auto bytes = [&](const Placement& placement) {
+    plan.placement = placement;
+    return bytes_per_parameter(plan);
+  };
+  EXPECT_DOUBLE_EQ(bytes({}), 16);
+  EXPECT_DOUBLE_EQ(bytes({.stage = 1}), 4 + 12. / 4);
+  EXPECT_DOUBLE_EQ(bytes({.stage = 2}), 2 + 14. / 4);
+  EXPECT_DOUBLE_EQ(bytes({.stage = 3}), 16. / 4);
+  EXPECT_DOUBLE_EQ(bytes({.stage = 2, .offload_optimizer = Tier::kCpu}), 2);
+  EXPECT_DOUBLE_EQ(bytes({.stage = 3, .offload_optimizer = Tier::kNvme, .offload_param = Tier::kCpu}), 0);
+  plan.device_is_host = true;
+  EXPECT_DOUBLE_EQ(bytes({.stage = 2, .offload_optimizer = Tier::kCpu}), 2 + 14. / 4);
+  EXPECT_DOUBLE_EQ(bytes({.stage = 2, .offload_optimizer = Tier::kNvme}), 2 + 2. / 4);
+}
+
 TEST(Estimate, WithoutPinMemoryNothingIsPinned) {
   Plan plan = billion(2, {.stage = 3, .offload_optimizer = Tier::kNvme, .offload_param = Tier::kCpu});
   const uint64_t host = estimate(plan).host;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/tree.h"
+#include "control/environment.h"
 #include "launch/launch.h"
 
 namespace gannet::cli {
@@ -15,6 +16,8 @@ namespace {
 
 struct RunArguments {
   uint32_t num_gpus = 0, num_procs = 0;
+  launch::NodeOptions node;
+  bool no_ssh = false;
   launch::LaunchOptions options;
 };
 
@@ -32,6 +35,8 @@ Examples:
   gannet run --num_gpus 2 ./train --deepspeed_config ds_config.json
   gannet run --num_procs 4 --bind_cores_to_rank ./train --epochs 3
   gannet run --num_procs 2 --max-restarts 3 ./train --resume
+  srun --nodes 2 --ntasks-per-node 1 gannet run --num_procs 4 ./train      # one gannet run a machine
+  gannet run --num_procs 4 --num_nodes 2 --node_rank 1 --master_addr node0 ./train      # the same by hand, on node 1
 
 Exit code: that of the first rank that failed, 128 + N when signal N killed it; 85 when the ranks were asked to stop and
 saved; 127 when PROGRAM is not found, 126 when it cannot be executed.)";
@@ -42,16 +47,15 @@ struct ForeignOption {
   const char* next_step;
 };
 
-constexpr const char* kOneMachine =
-    "gannet run starts the ranks of one machine; on several, let srun, mpirun or torchrun start PROGRAM, one process for each "
-    "rank";
+constexpr const char* kByHand =
+    "gannet run does not log in to other machines: start it on each of them (srun and mpirun do, one a node, and it knows its "
+    "place; by hand: --num_nodes N --node_rank R --master_addr HOST)";
 constexpr const char* kLeaveItOut = "PROGRAM is always executed directly, and finds its rank in LOCAL_RANK: leave the option out";
 
 const std::vector<ForeignOption>& foreign_options() {
   static const std::vector<ForeignOption> options = {
-      {{"-H", "--hostfile", "--num_nodes", "--node_rank", "--master_addr", "--launcher", "--launcher_args", "--no_ssh",
-        "--no_ssh_check", "--ssh_port", "--venv_script", "--force_multi"},
-       kOneMachine},
+      {{"-H", "--hostfile", "--launcher", "--launcher_args", "--no_ssh_check", "--ssh_port", "--venv_script", "--force_multi"},
+       kByHand},
       {{"-i", "--include", "-e", "--exclude"}, "choose devices with CUDA_VISIBLE_DEVICES, and their number with --num_gpus"},
       {{"--elastic_training", "--min_elastic_nodes", "--max_elastic_nodes"},
        "--max-restarts N restarts all ranks after a failure; their number does not change"},
@@ -94,13 +98,27 @@ int run(CLI::App& command, RunArguments& arguments) {
     throw Error(ErrorCode::kArgument,
                 formatted("gannet run: --num_gpus {} and --num_procs {} differ", arguments.num_gpus, arguments.num_procs),
                 "one process is started for each device: give one of the two");
-  arguments.options.procs = std::max(arguments.num_gpus, arguments.num_procs);
+  arguments.options.node = launch::node_of(arguments.node, control::variables_of_this_process());
+  if (arguments.no_ssh && arguments.options.node.count == 1 && !arguments.node.count)
+    throw Error(ErrorCode::kArgument, "gannet run: --no_ssh without --num_nodes",
+                "gannet run never uses ssh: give --num_nodes N --node_rank R --master_addr HOST, or leave --no_ssh out");
+  arguments.options.procs = std::max({arguments.num_gpus, arguments.num_procs, arguments.options.node.procs.value_or(0)});
+  if (const auto& wanted = arguments.options.node.procs; wanted && *wanted != arguments.options.procs)
+    throw Error(ErrorCode::kArgument,
+                formatted("gannet run: {} ranks are asked for, and PET_NPROC_PER_NODE is {}", arguments.options.procs, *wanted),
+                "leave one of the two out");
   if (rest.empty())
     throw Error(ErrorCode::kArgument, "gannet run: no PROGRAM was named", "gannet run --num_procs N PROGRAM ARGS...");
   if (arguments.options.procs == 0) {
     arguments.options.procs = 1;
     std::cerr << "[gannet run] one rank; --num_gpus N or --num_procs N starts more\n";
   }
+  if (const launch::Node& node = arguments.options.node; node.count > 1)
+    std::cerr << formatted("[gannet run] node {} of {} ({}): rank{}, which meet at {}:{}\n", node.index, node.count, node.told_by,
+                           arguments.options.procs == 1 ? formatted(" {}", arguments.options.first_rank())
+                                                        : formatted("s {} to {}", arguments.options.first_rank(),
+                                                                    arguments.options.first_rank() + arguments.options.procs - 1),
+                           node.master_addr, node.master_port);
   arguments.options.command = rest;
   try {
     return launch::run(arguments.options);
@@ -127,12 +145,23 @@ void drop_separator(const CLI::App& app, std::vector<std::string>& arguments) {
 
 void add_run(CLI::App& app) {
   auto arguments = std::make_shared<RunArguments>();
-  auto* command = app.add_subcommand("run", "start a program as several ranks on this machine");
+  auto* command = app.add_subcommand("run", "start a program as several ranks, on this machine or as one node of several");
   command->add_option("--num_gpus,--num_accelerators", arguments->num_gpus, "ranks to start, one for each device")
       ->check(CLI::Range(1, 4096));
-  command->add_option("--num_procs", arguments->num_procs, "ranks to start")->check(CLI::Range(1, 4096));
-  command->add_option("--master_port", arguments->options.master_port, "port of the rendezvous on rank 0 (default: a free one)")
+  command->add_option("--num_procs,--nproc_per_node,--nproc-per-node", arguments->num_procs, "ranks to start on this machine")
+      ->check(CLI::Range(1, 4096));
+  command
+      ->add_option("--num_nodes,--num-nodes,--nnodes,--nnode", arguments->node.count,
+                   "machines of the run, each with a gannet run of its own (default: 1, or what srun, mpirun or Kubeflow say)")
+      ->check(CLI::Range(1, 65536));
+  command->add_option("--node_rank,--node-rank", arguments->node.rank, "the number of this machine, from 0")
+      ->check(CLI::Range(0, 65535));
+  command->add_option("--master_addr,--master-addr", arguments->node.master_addr, "the machine of node 0, where rank 0 runs");
+  command
+      ->add_option("--master_port,--master-port", arguments->node.master_port,
+                   "port of the rendezvous on rank 0 (default: a free one; on several machines one of the job, or 29500)")
       ->check(CLI::Range(1, 65535));
+  command->add_flag("--no_ssh,--no-ssh", arguments->no_ssh, "gannet run is started on each machine: what it always expects");
   command->add_flag("--bind_cores_to_rank", arguments->options.bind_cores_to_rank, "bind each rank to its own cores");
   command
       ->add_option("--max-restarts,--max_restarts", arguments->options.max_restarts,

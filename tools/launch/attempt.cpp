@@ -50,26 +50,29 @@ void Attempt::start() {
   start.file = find_program(options_.command.at(0), path ? path : "/usr/local/bin:/usr/bin:/bin");
   start.command = options_.command;
   const bool terminal = isatty(0) == 1;
+  const bool is_alone = options_.world_size() == 1;
   // A single rank inherits each stream that has no reader. A stream with a reader passes through
   // the launcher unchanged, so that the run stops when the reader ends.
-  start.prefixed = options_.procs > 1;
-  for (const int i : {0, 1}) start.piped[i] = options_.procs > 1 || session_.output.is_pipe(i + 1);
-  start.merged = options_.procs == 1 && start.piped[0] && session_.output.are_one();
+  start.prefixed = !is_alone;
+  for (const int i : {0, 1}) start.piped[i] = !is_alone || session_.output.is_pipe(i + 1);
+  start.merged = is_alone && start.piped[0] && session_.output.are_one();
   // One rank on a terminal joins the front process's group, which is the terminal's, so that the
   // rank may read from the terminal.
-  start.own_group = options_.procs > 1 || !terminal;
+  start.own_group = !is_alone || !terminal;
   start.group = getpgid(getppid());
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry; ++entry) inherited.push_back(*entry);
   const auto cores = available_cores();
-  const auto port = options_.master_port ? static_cast<uint16_t>(options_.master_port) : free_port();
+  const auto port = options_.node.master_port ? static_cast<uint16_t>(options_.node.master_port) : free_port();
   const StartValues common{port, cores.size(), restart_, session_.mark};
   if (options_.bind_cores_to_rank) core_slice(cores, options_.procs, 0);  // fails before anything runs
-  for (uint32_t rank = 0; rank < options_.procs; ++rank) {
-    start.environment = rank_environment(inherited, options_, rank, common);
-    if (options_.bind_cores_to_rank) start.cores = core_slice(cores, options_.procs, rank);
-    start.no_input = options_.procs > 1 && (rank > 0 || terminal);
-    ranks_.push_back(std::make_unique<Rank>(rank, start));
+  // On several nodes, srun copies its input to each of them, and mpirun to one.
+  const bool has_input = options_.node.count == 1 && !terminal;
+  for (uint32_t local = 0; local < options_.procs; ++local) {
+    start.environment = rank_environment(inherited, options_, local, common);
+    if (options_.bind_cores_to_rank) start.cores = core_slice(cores, options_.procs, local);
+    start.no_input = !is_alone && (local > 0 || !has_input);
+    ranks_.push_back(std::make_unique<Rank>(options_.first_rank() + local, start));
   }
 }
 
@@ -186,7 +189,7 @@ void Attempt::judge(Rank& rank) {
   }
   if (number == SIGKILL) why_killed_ = memory_.why_killed();
   if (all_ended()) return;
-  session_.output.say(formatted("rank {} of {} {}; stopping the others", rank.rank(), ranks_.size(), rank.how_it_ended()));
+  session_.output.say(formatted("{} {}; stopping the others", name_of(rank), rank.how_it_ended()));
   sent_term_ = true;
   signal_all(SIGTERM);
   set_deadline(failure_grace_, "SIGTERM");

@@ -8,7 +8,6 @@
 
 #include "base/format.h"
 #include "base/text.h"
-#include "control/environment.h"
 #include "launch/attempt.h"
 #include "launch/cause.h"
 #include "launch/guard.h"
@@ -113,28 +112,12 @@ void keep_descriptors_apart() {
   }
 }
 
-// Refuses to be one of several launchers, one for each node or rank: each would train the whole
-// model by itself, into the same checkpoint folder.
-void refuse_to_be_one_of_several() {
-  const auto claim = control::claim_of_several(control::variables_of_this_process());
-  if (!claim) return;
-  std::string command = "env";
-  for (const auto& name : claim->variables) command += formatted(" -u {}", name);
-  throw Error(ErrorCode::kConfig,
-              formatted("{}, and gannet run starts the ranks of one machine: each of these launchers would train by itself",
-                        claim->text()),
-              formatted("let that launcher start PROGRAM, one process for each rank, with MASTER_ADDR and MASTER_PORT exported; "
-                        "where each is to be a run of its own: {} gannet run ...",
-                        command));
-}
-
 }  // namespace
 
 int run(const LaunchOptions& options, std::chrono::milliseconds failure_grace) {
   if (options.command.empty())
     throw Error(ErrorCode::kArgument, "no program was named", "gannet run --num_procs N PROGRAM ARGS...");
   if (options.procs == 0) throw Error(ErrorCode::kArgument, "the number of processes is 0", "start at least one");
-  refuse_to_be_one_of_several();
   keep_descriptors_apart();
   const std::string mark = new_mark();
   return run_guarded(mark, [&](int channel) {

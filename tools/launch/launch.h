@@ -1,5 +1,5 @@
-// Starts the ranks of one machine and supervises them until the last one has ended: the body of
-// `gannet run`.
+// Starts the ranks of one machine, which may be a node of several (launch/node.h), and supervises them
+// until the last one has ended: the body of `gannet run`.
 //
 //   int code = launch::run({.procs = 2, .command = {"./train", "--deepspeed_config", "ds_config.json"}});
 //
@@ -19,8 +19,7 @@
 
 namespace gannet::launch {
 
-// Throws StartError if PROGRAM cannot be started, Error(kArgument) for options that cannot be met,
-// Error(kConfig) if another launcher started several of this one. Call it from a process without
+// Throws StartError if PROGRAM cannot be started, Error(kArgument) for options that cannot be met. Call it from a process without
 // other threads: it takes the process's signals while it runs, and forks.
 int run(const LaunchOptions& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5));
 

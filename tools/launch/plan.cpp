@@ -101,17 +101,17 @@ uint16_t free_port() {
   throw Error(ErrorCode::kUnavailable, "no free port was found on this machine", "name one with --master_port");
 }
 
-std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const LaunchOptions& options, uint32_t rank,
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const LaunchOptions& options, uint32_t local,
                                           const StartValues& start) {
   std::map<std::string, std::string> own = {
-      {"RANK", std::to_string(rank)},
-      {"LOCAL_RANK", std::to_string(rank)},
-      {"WORLD_SIZE", std::to_string(options.procs)},
+      {"RANK", std::to_string(options.first_rank() + local)},
+      {"LOCAL_RANK", std::to_string(local)},
+      {"WORLD_SIZE", std::to_string(options.world_size())},
       {"LOCAL_SIZE", std::to_string(options.procs)},
       {"LOCAL_WORLD_SIZE", std::to_string(options.procs)},
-      {"CROSS_RANK", "0"},
-      {"CROSS_SIZE", "1"},
-      {"MASTER_ADDR", "127.0.0.1"},
+      {"CROSS_RANK", std::to_string(options.node.index)},
+      {"CROSS_SIZE", std::to_string(options.node.count)},
+      {"MASTER_ADDR", options.node.master_addr},
       {"MASTER_PORT", std::to_string(start.port)},
       {"GANNET_RESTART", std::to_string(start.restart)},
       {kMarkVariable, start.mark},

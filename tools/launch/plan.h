@@ -8,17 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "launch/node.h"
+
 namespace gannet::launch {
 
 struct LaunchOptions {
-  uint32_t procs = 1;
-  uint32_t master_port = 0;  // 0: a free one is chosen
+  uint32_t procs = 1;  // on this node, and on every other one
+  Node node = {};
   bool bind_cores_to_rank = false;
   uint32_t max_restarts = 0;         // how many times all ranks are started again after a failure
   double restart_pause_seconds = 1;  // before the second restart in a row that fails at once; doubled for each one after it
   double grace_seconds = 30;         // from forwarding a stop to the ranks until SIGKILL: time to write a checkpoint
   std::vector<std::string> command;  // PROGRAM ARGS...
   std::string cgroup_root = "/sys/fs/cgroup", cgroup_membership = "/proc/self/cgroup";
+
+  uint32_t first_rank() const { return node.index * procs; }
+  uint32_t world_size() const { return node.count * procs; }
 };
 
 // A program that cannot be started, with the shell's exit codes: 127 if it was not found, 126 if it
@@ -55,8 +60,9 @@ struct StartValues {
   std::string mark;      // see launch/marked.h
 };
 
-// The environment of a rank: `inherited` ("NAME=value"), overridden by the rank's own variables.
-std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const LaunchOptions& options, uint32_t rank,
+// The environment of the rank with this number on its node: `inherited` ("NAME=value"), overridden by
+// the rank's own variables.
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited, const LaunchOptions& options, uint32_t local,
                                           const StartValues& start);
 
 }  // namespace gannet::launch

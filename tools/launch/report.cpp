@@ -2,6 +2,7 @@
 // that failed first.
 #include <gannet/stop.h>
 #include <signal.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +15,11 @@
 namespace gannet::launch {
 namespace {
 constexpr size_t kMostConsequences = 8;
+
+std::string this_host() {
+  utsname names{};
+  return uname(&names) == 0 ? names.nodename : "this machine";
+}
 }  // namespace
 
 std::string in_seconds(std::chrono::milliseconds time) {
@@ -22,7 +28,7 @@ std::string in_seconds(std::chrono::milliseconds time) {
   return text;
 }
 
-std::string Attempt::name_of(const Rank& rank) const { return formatted("rank {} of {}", rank.rank(), ranks_.size()); }
+std::string Attempt::name_of(const Rank& rank) const { return formatted("rank {} of {}", rank.rank(), options_.world_size()); }
 
 std::string Attempt::end_of(const Rank& rank) const {
   const std::string name = formatted("rank {} ", rank.rank());
@@ -59,10 +65,17 @@ std::string Attempt::consequences() const {
 }
 
 void Attempt::report_failure() const {
-  const bool one = ranks_.size() == 1;
-  std::string text =
-      formatted("{} {}{}", name_of(*first_), one ? "" : "failed first, and is the cause: it ", first_->how_it_ended());
-  for (const auto& line : meanings()) text += formatted("\n    {}", line);
+  // Exit code 3 of several nodes' ranks is the loss of another rank, as a rule one of another node.
+  const bool followed_from_elsewhere = options_.node.count > 1 && first_->exit_code() == 3;
+  const std::string where = options_.node.count > 1 ? formatted(" on {}", this_host()) : "";
+  std::string text = formatted("{}{} {}{}", name_of(*first_), where,
+                               options_.world_size() == 1 ? ""
+                               : followed_from_elsewhere  ? "failed first on this node: it "
+                                                          : "failed first, and is the cause: it ",
+                               first_->how_it_ended());
+  if (followed_from_elsewhere)
+    text += "\n    its last lines say why; if that is another rank's end, the report of that rank's node has the cause";
+  for (const auto& line : followed_from_elsewhere ? std::vector<std::string>() : meanings()) text += formatted("\n    {}", line);
   if (const auto followed = consequences(); !followed.empty()) text += formatted("\n  What followed from it: {}", followed);
   if (!first_->last_lines().empty()) text += formatted("\n  The last lines of rank {}:", first_->rank());
   for (const auto& line : first_->last_lines()) text += formatted("\n    {}", line);

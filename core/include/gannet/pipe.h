@@ -292,6 +292,7 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
     return run_train_batch(pipe::source_of(std::forward<Source>(source)));
   }
   /// Whether the schedule exists for a step of this many micro-batches. All ranks have the same answer.
+  /// Throws Error(kConfig) for a schedule of the program that is wrong at this size.
   bool has_schedule_for(int64_t micro_batches) const;
   /// What the last train_batch() did: `applied` is false for a skipped step, and `reason` says why.
   const StepResult& last_step() const;

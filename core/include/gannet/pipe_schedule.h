@@ -86,7 +86,8 @@ class PipeSchedule {
   int64_t micro_batches_, stages_, stage_id_;
 };
 
-/// Makes the schedule of a stage. Every rank calls it for every stage, and must get the same.
+/// Makes the schedule of a stage, or returns null where it has none of this many micro-batches. Every
+/// rank calls it for every stage, and must get the same.
 using MakeSchedule = std::function<std::unique_ptr<PipeSchedule>(int64_t micro_batches, int64_t stages, int64_t stage_id)>;
 
 template <class Schedule>

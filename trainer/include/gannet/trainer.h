@@ -25,11 +25,12 @@
 /// Every rank constructs the Trainer and makes the same calls. See docs/trainer.md.
 #pragma once
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <gannet/gannet.h>
 #include <gannet/trainer_base.h>
+#include <gannet/trainer_evaluation.h>
 #include <gannet/trainer_loss.h>
+#include <gannet/trainer_measuring.h>
 #include <gannet/trainer_parts.h>
 #include <gannet/trainer_pipeline.h>
 #include <torch/data/example.h>  // Example, the default sample type
@@ -256,30 +257,14 @@ class Trainer : public TrainerBase {
   Metrics compute_metrics(const EvalPrediction& prediction) override { return parts_.compute_metrics(prediction); }
   void begin_evaluation(const LoaderOptions& options, bool with_predictions) override {
     if (!parts_.eval_dataset) detail::fail_without("eval_dataset", "evaluate");
-    has_share_ = true;
     loading::Source source = parts_.eval_dataset.source();
     if (arguments().max_eval_samples) source = detail::first_samples(std::move(source), *arguments().max_eval_samples);
-    LoaderOptions own = options;
-    own.rank = 0;
-    own.world_size = 1;
-    JoinOptions<Batch> join;
-    samples_left_.reset();
-    if (const auto samples = detail::samples_of(source)) {
-      if (*samples == 0) detail::fail_without("eval_dataset", "evaluate");
-      // A rank without samples runs the first batch of the data set without counting it.
-      auto spare = make_eval_loader(detail::first_samples(source, std::min(*samples, own.batch_size)), own);
-      auto first = spare->begin();
-      join.spare = std::make_shared<Batch>(std::move(*first));
-      source = detail::share_of(std::move(source), own.batch_size, options.rank, options.world_size);
-      samples_left_ = *detail::samples_of(source);
-      has_share_ = *samples_left_ > 0;
-      if (!has_share_) source = detail::first_samples(parts_.eval_dataset.source(), 1);
-    }
-    eval_loader_ = make_eval_loader(std::move(source), own);
-    spare_ = join.spare;
-    is_eval_over_ = !has_share_;
+    const auto make = [this](loading::Source share, const LoaderOptions& of_share) {
+      const Dataset<Batch> data(std::move(share));
+      return parts_.eval_loader ? parts_.eval_loader(data, of_share) : make_loader<Batch>(data, parts_.data_collator, of_share);
+    };
+    if (!eval_share_.open(source, options, make)) detail::fail_without("eval_dataset", "evaluate");
     with_predictions_ = with_predictions;
-    eval_iterator_.reset();
   }
   std::optional<EvalBatch> evaluate_batch() override {
     if (pipeline_engine_) {
@@ -288,45 +273,35 @@ class Trainer : public TrainerBase {
       group_.pop_front();
       return batch;
     }
-    const bool counts = read_eval_batch();
+    const bool counts = eval_share_.read();
     if (!some_rank_evaluates(counts)) {
       end_evaluation();
       return std::nullopt;
     }
-    if (!spare_) detail::fail_without("eval_dataset", "evaluate");
-    Measured measured = measure(*spare_, with_predictions_, true);
+    Batch& read = last_eval_batch();
+    Measured measured = measure(read, with_predictions_, true);
     EvalBatch batch;
     if (counts) {
-      batch.items = items_of(*spare_);
-      batch.samples = count_samples_of(*spare_);
+      batch.items = items_of(read);
+      batch.samples = count_samples_of(read);
       batch.loss = measured.loss;
     }
     keep_predictions(batch, measured, counts);
     return batch;
   }
   void end_evaluation() override {
-    eval_iterator_.reset();
-    eval_loader_.reset();
-    spare_.reset();
+    eval_share_.close();
     group_.clear();
   }
 
  private:
-  // Reads the next batch of an evaluation into spare_. Returns false at the end of this rank's share;
-  // spare_ is then the last one.
-  bool read_eval_batch() {
-    if (is_eval_over_) return false;
-    if (!eval_iterator_)
-      eval_iterator_.emplace(eval_loader_->begin());
-    else
-      ++*eval_iterator_;
-    is_eval_over_ = *eval_iterator_ == eval_loader_->end();
-    if (!is_eval_over_) spare_ = std::make_shared<Batch>(std::move(**eval_iterator_));
-    return !is_eval_over_;
+  Batch& last_eval_batch() {
+    if (!eval_share_.batch()) detail::fail_without("eval_dataset", "evaluate");
+    return *eval_share_.batch();
   }
   int64_t count_samples_of(const Batch& batch) {
     const int64_t samples = samples_in(batch);
-    if (samples_left_) *samples_left_ -= samples;
+    eval_share_.count(samples);
     return samples;
   }
   // Those of a batch that does not count keep the shape, with no rows.
@@ -341,19 +316,19 @@ class Trainer : public TrainerBase {
   bool evaluate_group() {
     std::vector<std::shared_ptr<Batch>> batches;
     std::vector<int64_t> samples;
-    while (batches.size() < 2 * pipeline_engine_->num_stages() && read_eval_batch()) {
-      batches.push_back(spare_);
-      samples.push_back(count_samples_of(*spare_));
+    while (batches.size() < 2 * pipeline_engine_->num_stages() && eval_share_.read()) {
+      batches.push_back(eval_share_.batch());
+      samples.push_back(count_samples_of(*batches.back()));
     }
     const size_t counted = batches.size();
     if (!some_rank_evaluates(counted > 0)) {
       end_evaluation();
       return false;
     }
-    if (!spare_) detail::fail_without("eval_dataset", "evaluate");
+    last_eval_batch();
     size_t most = counted;
     for (const std::string& other : engine_->gather(std::to_string(counted))) most = std::max<size_t>(most, std::stoull(other));
-    batches.resize(most, spare_);
+    batches.resize(most, eval_share_.batch());
 
     std::vector<double> items;
     std::vector<at::Tensor> labels;
@@ -384,7 +359,7 @@ class Trainer : public TrainerBase {
       }
       // One rank of the last stage has the predictions of its samples.
       if (!result.logits.empty() && detail::is_first_of_replicas(*pipeline_engine_))
-        keep_predictions(batch, kept({{}, result.logits[i].at(0), labels[i]}, true), counts);
+        keep_predictions(batch, detail::kept({{}, result.logits[i].at(0), labels[i]}, true, parts_), counts);
       if (!batch.predictions.defined()) batch.labels = at::Tensor();
       group_.push_back(std::move(batch));
     }
@@ -408,19 +383,16 @@ class Trainer : public TrainerBase {
     const Batch batch = std::move(*first);
     return detail::micro_batch_of<Model>(batch, std::nullopt);
   }
-  std::shared_ptr<DataLoader<Batch>> make_eval_loader(loading::Source source, const LoaderOptions& options) {
-    const Dataset<Batch> data(std::move(source));
-    return parts_.eval_loader ? parts_.eval_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
-  }
   double items_of(const Batch& batch) const {
     if (parts_.count_items) return parts_.count_items(batch);
-    if constexpr (detail::HasDataAndTarget<const Batch>) return static_cast<double>(count_labels(counted_labels(batch.target)));
+    if constexpr (detail::HasDataAndTarget<const Batch>)
+      return static_cast<double>(count_labels(detail::labels_of_predictions<Model>(batch.target)));
     // Of a pipeline's other batches, the labels are what it converts them to.
     using pipe::to_micro_batch;
     if constexpr (!detail::HasDataAndTarget<const Batch> && pipe::ConvertibleToMicroBatch<Batch>)
       if (is_pipeline())
         if (const Wire labels = to_micro_batch(batch).labels; labels.size() == 1)
-          return static_cast<double>(count_labels(counted_labels(labels[0])));
+          return static_cast<double>(count_labels(detail::labels_of_predictions<Model>(labels[0])));
     return 1;
   }
   int64_t samples_in(const Batch& batch) const {
@@ -431,88 +403,15 @@ class Trainer : public TrainerBase {
       return batch.size(0);
     } else {
       // The sample count of a program-defined batch is unknown.
-      const int64_t full = eval_loader_ ? eval_loader_->options().batch_size : 1;
-      return samples_left_ ? std::min(full, *samples_left_) : full;
+      return eval_share_.samples_in_whole_batch();
     }
-  }
-  // Returns the labels that the model predicts.
-  at::Tensor counted_labels(const at::Tensor& labels) const {
-    if constexpr (detail::shifts_labels<Model>())
-      if (labels.defined()) return detail::predicted_labels(labels);
-    return labels;
   }
   // Measures a batch. The loss is summed over the batch's items; it is zero if the batch does not
   // count.
   Measured measure(Batch& batch, bool with_predictions, bool counts) {
-    using detail::summed;
-    const double items = counts ? items_of(batch) : 0;
-    Measured measured;
-    if (parts_.compute_loss) {
-      const detail::PatchedLabels<Batch> patched(batch, items == 0 && !with_predictions);
-      BatchLoss loss = parts_.compute_loss(*typed_engine_, batch);
-      measured.loss = summed(loss.mean, items);
-      measured.predictions = loss.predictions;
-      measured.labels = loss.labels;
-    } else if constexpr (detail::HasDataAndTarget<Batch>) {
-      measured.labels = batch.target;
-      if (!measured.labels.defined()) {
-        if (at::GradMode::is_enabled()) detail::fail_without_labels();
-        if (with_predictions) measured.predictions = logits_of(batch, {});
-        return kept(std::move(measured), with_predictions);
-      }
-      const at::Tensor labels = detail::usable_labels(batch.target, items > 0);
-      const double smoothing = arguments().label_smoothing_factor;
-      const bool needs_logits = smoothing > 0 || with_predictions;
-      if constexpr (detail::ForwardsBoth<Model, Batch>) {
-        constexpr bool kHasLogitsAlone =
-            detail::HasLogits<Model, Batch> || detail::HasLogitsOfLabels<Model, Batch> || detail::ForwardsData<Model, Batch>;
-        if (!needs_logits || !kHasLogitsAlone) {
-          auto&& data = detail::as_input(batch.data, input_dtype_);
-          const at::Tensor target = detail::as_input(labels, input_dtype_);
-          const auto [mean, logits] = detail::loss_and_logits(typed_engine_->forward(data, target));
-          measured.predictions = logits;
-          if (smoothing == 0) measured.loss = summed(mean, items);
-        }
-      }
-      if (!measured.loss.defined()) {
-        if (!measured.predictions.defined()) measured.predictions = logits_of(batch, labels);
-        at::Tensor logits = measured.predictions;
-        if constexpr (detail::shifts_labels<Model>()) logits = detail::predicting_logits(logits);
-        // A model whose loss is not the cross entropy of its logits provides loss_of_logits().
-        constexpr bool kHasLossOfLogits = requires(const Model& model, const at::Tensor& some) {
-          { model.loss_of_logits(some, some) } -> std::convertible_to<at::Tensor>;
-        };
-        if constexpr (kHasLossOfLogits)
-          if (smoothing == 0) measured.loss = summed(model_->loss_of_logits(logits, labels), items);
-        if (!measured.loss.defined()) measured.loss = summed_loss(logits, counted_labels(labels), smoothing);
-        if (items == 0) measured.loss = summed(measured.loss, 0);
-      }
-    }
-    return kept(std::move(measured), with_predictions);
-  }
-  // Keeps predictions only on request, in the form that compute_metrics gets.
-  Measured kept(Measured measured, bool with_predictions) const {
-    if (with_predictions && measured.predictions.defined()) {
-      measured.predictions = measured.predictions.detach();
-      if (parts_.preprocess_logits_for_metrics)
-        measured.predictions = parts_.preprocess_logits_for_metrics(measured.predictions, measured.labels);
-    } else {
-      measured.predictions = at::Tensor();
-    }
-    return measured;
-  }
-  at::Tensor logits_of(Batch& batch, const at::Tensor& labels) {
-    auto&& data = detail::as_input(batch.data, input_dtype_);
-    if constexpr (detail::HasLogits<Model, Batch>) {
-      return typed_engine_->call([&](Model& model) { return at::Tensor(model.logits(data)); });
-    } else if constexpr (detail::HasLogitsOfLabels<Model, Batch>) {
-      if (!labels.defined()) detail::fail_without_decoder_labels();
-      return typed_engine_->call([&](Model& model) { return at::Tensor(model.logits(data, model.shifted(labels))); });
-    } else if constexpr (detail::ForwardsData<Model, Batch>) {
-      return typed_engine_->forward(data);
-    } else {
-      detail::fail_without_loss();
-    }
+    const detail::MeasuredBatch<Model, Batch> measured{*typed_engine_, *model_, parts_, arguments().label_smoothing_factor,
+                                                       input_dtype_};
+    return detail::kept(measured.measure(batch, counts ? items_of(batch) : 0, with_predictions), with_predictions, parts_);
   }
 
   std::shared_ptr<Model> model_;
@@ -520,16 +419,15 @@ class Trainer : public TrainerBase {
   std::shared_ptr<Engine<Model>> typed_engine_;      // null: the model trains as a pipeline
   std::shared_ptr<pipe::ModuleImpl> pipe_module_;    // null: no pipeline
   std::shared_ptr<PipelineEngine> pipeline_engine_;  // null: no pipeline
-  std::shared_ptr<DataLoader<Batch>> loader_, eval_loader_;
-  std::optional<typename DataLoader<Batch>::Iterator> iterator_, eval_iterator_;
+  std::shared_ptr<DataLoader<Batch>> loader_;
+  std::optional<typename DataLoader<Batch>::Iterator> iterator_;
   bool is_first_of_epoch_ = false;
-  std::vector<Batch> batches_;           // those of the current update; if this rank got none, its last batch
-  size_t counted_ = 0;                   // number of batches_ that were read for this update
-  std::optional<int64_t> samples_left_;  // samples left in this rank's share of an evaluation
-  std::shared_ptr<Batch> probe_;         // the batch that auto_find_batch_size tries
-  std::shared_ptr<Batch> spare_;         // last batch of the evaluation, which a rank without data repeats
-  std::deque<EvalBatch> group_;          // evaluated by a pipeline, and not yet returned
-  bool has_share_ = true, is_eval_over_ = false, with_predictions_ = false;
+  std::vector<Batch> batches_;    // those of the current update; if this rank got none, its last batch
+  size_t counted_ = 0;            // number of batches_ that were read for this update
+  std::shared_ptr<Batch> probe_;  // the batch that auto_find_batch_size tries
+  detail::EvalShare<Batch> eval_share_;
+  std::deque<EvalBatch> group_;  // evaluated by a pipeline, and not yet returned
+  bool with_predictions_ = false;
 };
 
 template <class M, class Batch = Example>

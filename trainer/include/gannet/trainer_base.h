@@ -7,6 +7,7 @@
 #include <gannet/engine.h>
 #include <gannet/initialize.h>
 #include <gannet/trainer_callback.h>
+#include <gannet/trainer_loss.h>
 
 #include <chrono>
 #include <exception>
@@ -140,10 +141,7 @@ class TrainerBase {
   explicit TrainerBase(TrainingArguments arguments);
 
   // ---- implemented by the typed Trainer
-  struct Measured {                  // the result for one batch of this rank
-    at::Tensor loss;                 // summed over its items
-    at::Tensor predictions, labels;  // only if requested
-  };
+  using Measured = detail::Measured;
   struct TrainSize {
     std::optional<int64_t> micro_batches;  // number of micro-batches in an epoch, on each rank; nullopt for a stream
   };

@@ -35,6 +35,11 @@ int64_t count_labels(const at::Tensor& labels);
 
 namespace detail {
 
+struct Measured {                  // the result for one batch of this rank
+  at::Tensor loss;                 // summed over its items
+  at::Tensor predictions, labels;  // only if requested
+};
+
 // Converts labels to int64 for LibTorch's losses. If `some_count` is false, replaces -100 by class
 // 0: a mean over no labels is NaN, and so are its gradients, even when multiplied by 0.
 at::Tensor usable_labels(const at::Tensor& labels, bool some_count);
@@ -53,6 +58,10 @@ constexpr bool shifts_labels() {
 // The labels that are predicted, [batch, length - 1], and the logits that predict them.
 at::Tensor predicted_labels(const at::Tensor& labels);
 at::Tensor predicting_logits(const at::Tensor& logits);
+template <class Model>
+at::Tensor labels_of_predictions(const at::Tensor& labels) {
+  return shifts_labels<Model>() && labels.defined() ? predicted_labels(labels) : labels;
+}
 
 template <class Batch>
 concept HasDataAndTarget = requires(Batch& batch) {

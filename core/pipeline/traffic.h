@@ -1,0 +1,24 @@
+// The log of how long stages wait, and of what they move between ranks.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "params/rank_context.h"
+#include "pipeline/schedule.h"
+
+namespace gannet::pipeline {
+
+/// The idle share of a step of `micro_batches`, where all layers take equally long.
+void log_idle(const Schedule& order, int64_t micro_batches);
+/// What ZeRO stage 3 gathers in a step, beside what stage 2 would. `trained`: elements of each pipeline
+/// stage. Nothing is logged where nothing is gathered.
+void log_gathers(const Schedule& order, int64_t micro_batches, const RankContext& ranks, const torch::nn::Module& module,
+                 const std::vector<int64_t>& trained);
+/// The activations that pass between stages. `bytes`: of this rank's, of each part; every rank calls it, and
+/// rank 0 logs the largest.
+void log_hops(std::vector<double> bytes, const RankContext& ranks, const std::vector<uint32_t>& stage_of);
+
+}  // namespace gannet::pipeline

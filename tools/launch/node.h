@@ -1,0 +1,33 @@
+// Which node of a run on several machines this `gannet run` is. Each node's launcher starts its own ranks
+// and knows of no other launcher: the ranks meet, and end, stop and restart together by themselves.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "control/launchers.h"
+
+namespace gannet::launch {
+
+struct Node {
+  uint32_t index = 0, count = 1;
+  std::string master_addr = "127.0.0.1";  // the machine of node 0
+  uint32_t master_port = 0;               // 0: any free one, on one machine
+  std::optional<uint32_t> procs = {};     // that the outer launcher wants on each node
+  std::string told_by = {};               // "--node_rank", "Slurm"; "": one machine
+};
+
+struct NodeOptions {
+  std::optional<uint32_t> rank = {}, count = {};  // --node_rank, --num_nodes
+  std::string master_addr = {};
+  uint32_t master_port = 0;
+};
+
+/// From the options, else from the variables of a launcher that started one process on each machine (Slurm,
+/// MPI, Kubeflow, an indexed Kubernetes job with --num_nodes). Throws Error(kArgument) for options that do
+/// not make a node, and Error(kConfig) where a launcher started this as one of several on one machine: each
+/// would train the whole model by itself, into the same checkpoint folder.
+Node node_of(const NodeOptions& options, const control::Variables& variables);
+
+}  // namespace gannet::launch

@@ -44,9 +44,13 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
   echo "setup: installing ${missing[*]}"
   log=$(mktemp)
-  { "${root[@]}" apt-get update -qq && DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
+  { "${root[@]}" apt-get update -qq && "${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
     { tail -n 15 "$log" >&2; fail "apt-get failed (its last lines are above); without network, install these by other means: ${missing[*]}"; }
   rm -f "$log"
+  # Those of the tests are started by the tests alone, never by this machine (RUNLEVEL=1 above: nor now).
+  for daemon in openssh-server:ssh slurmctld:slurmctld slurmd:slurmd munge:munge; do
+    [[ " ${missing[*]} " != *" ${daemon%:*} "* ]] || ! command -v systemctl >/dev/null || "${root[@]}" systemctl disable --now "${daemon#*:}" >/dev/null 2>&1 || true
+  done
 fi
 
 # ---- LibTorch's CPU half, and the JSON library that knows positions --------------------------------------------------

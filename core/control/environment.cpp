@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "control/address_exchange.h"
 
 extern char** environ;
 
@@ -89,6 +90,11 @@ void find_master(const Variables& variables, const Claim& claim, const std::func
     const auto* address = find(variables, "MASTER_ADDR");
     found.master_addr = address ? *address : claim.first_host;
     found.master_port = port ? port_number(*port) : port_of_job(found.job);
+    return;
+  }
+  if (can_exchange(variables)) {
+    found.exchanges = true;
+    if (port) found.master_port = port_number(*port);
     return;
   }
   throw Error(
@@ -200,7 +206,7 @@ Environment discover(const Variables& variables, const Overrides& overrides,
     from_launchers(variables, address_known, process_of, found);
   }
 
-  if (found.world_size > 1 && found.master_port == 0)
+  if (found.world_size > 1 && found.master_port == 0 && !found.exchanges)
     throw Error(ErrorCode::kConfig,
                 formatted("MASTER_PORT is 0: {} ranks must know the port that rank 0 serves at", found.world_size),
                 "choose a free port, as 29500, the same on all ranks");

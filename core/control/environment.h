@@ -27,6 +27,7 @@ struct Environment {
   std::optional<uint32_t> local_rank;  // unset: the rendezvous counts the ranks of this machine
   std::string master_addr;             // "" in a world of one
   uint16_t master_port = 0;
+  bool exchanges = false;     // the ranks are to learn the address through their launcher (control/address_exchange.h)
   bool agent_store = false;   // torchrun's own store already serves at master_addr:master_port
   std::string attempt;        // torchrun's restart count: keys of an earlier attempt may still be in its store
   bool is_restarted = false;  // by gannet run: ranks of other nodes may still be ending their former start

@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "control/address_exchange.h"
 #include "control/rendezvous.h"
 #include "control/thread_share.h"
 
@@ -122,6 +123,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
   rendezvous_.struct_size = sizeof(rendezvous_);
   std::vector<std::string> hosts;
   if (size() > 1) {
+    if (environment_.exchanges) find_rank_zero(variables, environment_);
     RendezvousResult meeting = meet(environment_, generation, Patience(timeout_));
     store_ = std::move(meeting.store);
     local_rank_ = meeting.local_rank;

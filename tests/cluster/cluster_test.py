@@ -120,7 +120,6 @@ def main():
         cluster = Cluster(box, folder)
         one_machine = lambda program: [box.start("gannet-a", GANNET, "run", "--num_procs", 4, *program)]
         expected, _ = cluster.train(one_machine)
-        address = {"MASTER_ADDR": "gannet-a", "MASTER_PORT": 29810}
 
         def by_hand(program):
             return [box.start(host, GANNET, "run", "--num_procs", 2, "--num_nodes", 2, "--node_rank", node, "--master_addr", "gannet-a", *program)
@@ -138,8 +137,11 @@ def main():
             "srun gannet run, one a machine": lambda program: [box.start("gannet-b", "srun", "--nodes", 2, "--ntasks-per-node", 1, GANNET, "run", "--num_procs", 2, *program)],
             "gannet run by hand": by_hand,
             "gannet run in Kubeflow's pods": kubeflow,
-            "mpirun of Open MPI": lambda program: [box.start("gannet-a", "mpirun.openmpi", "--hostfile", hosts, "-np", 4, "-x", "MASTER_ADDR", "-x", "MASTER_PORT", *program, **address)],
-            "mpirun of MPICH": lambda program: [box.start("gannet-a", "mpirun.mpich", "-hosts", "gannet-a:2,gannet-b:2", "-n", 4, *program, **address)],
+            "mpirun of Open MPI": lambda program: [box.start("gannet-c", "mpirun.openmpi", "--hostfile", hosts, "-np", 4, *program)],
+            "mpirun of MPICH": lambda program: [box.start("gannet-c", "mpirun.mpich", "-hosts", "gannet-a:2,gannet-b:2", "-n", 4, *program)],
+            "mpirun of MPICH, with an address": lambda program: [box.start("gannet-a", "mpirun.mpich", "-hosts", "gannet-b:2,gannet-a:2", "-n", 4, *program, MASTER_ADDR="gannet-b", MASTER_PORT=29810)],
+            "mpirun of Open MPI, one gannet run a machine": lambda program: [box.start("gannet-a", "mpirun.openmpi", "--hostfile", hosts, "--map-by", "ppr:1:node", "-np", 2, GANNET, "run", "--num_procs", 2, *program)],
+            "mpirun of MPICH, one gannet run a machine": lambda program: [box.start("gannet-a", "mpirun.mpich", "-hosts", "gannet-a:1,gannet-b:1", "-n", 2, GANNET, "run", "--num_procs", 2, *program)],
         }
         for name, start in ways.items():
             weights, output = cluster.train(start)

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "control/address_exchange.h"
 #include "control/environment.h"
 
 namespace gannet::launch {
@@ -55,7 +56,8 @@ Node from_claim(const Claim& claim, const Variables& variables) {
   Variables one_a_node = variables;
   if (replaces_torchrun)
     for (const char* name : {"PET_NPROC_PER_NODE", "RANK", "WORLD_SIZE", "LOCAL_RANK"}) one_a_node.erase(name);
-  const control::Environment found = control::discover(one_a_node, {});
+  control::Environment found = control::discover(one_a_node, {});
+  if (found.exchanges) control::find_rank_zero(one_a_node, found);
   Node node{.index = found.rank,
             .count = found.world_size,
             .master_addr = found.master_addr,

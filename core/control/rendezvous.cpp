@@ -21,6 +21,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr const char* kSameSize =
+    "start all ranks with the same WORLD_SIZE, and gannet run with the same --num_procs and --num_nodes on every machine";
+
 // How long rank 0 stays after it has given up, so that the other ranks learn of it.
 constexpr milliseconds kKnownWithin{3'000};
 
@@ -57,14 +60,13 @@ void wait_for_server(const Environment& environment, const Patience& patience) {
 }
 
 struct Member {
-  std::string address, machine, world_size, cores;
+  std::string address, machine, cores;
 };
 
 Member parse_member(const std::string& text) {
   Member member;
   std::istringstream lines(text);
-  for (std::string* const part : {&member.address, &member.machine, &member.world_size, &member.cores})
-    std::getline(lines, *part);
+  for (std::string* const part : {&member.address, &member.machine, &member.cores}) std::getline(lines, *part);
   return member;
 }
 
@@ -143,6 +145,12 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
       }
       throw Error(ErrorCode::kTimeout, sentence, kAdvice);
     }
+    // A rank that cannot be one of this world has told why; rank 0 stays until the others have read it.
+    if (store.check(formatted("{}/refused", key))) {
+      const std::string sentence = store.get(formatted("{}/refused", key));
+      if (self == 0) std::this_thread::sleep_for(kKnownWithin / 2);
+      throw Error(ErrorCode::kMismatch, sentence, kSameSize);
+    }
     if (self != 0 && store.check(formatted("{}/given-up", key))) {
       const std::string sentence = store.get(formatted("{}/given-up", key));
       store.add(formatted("{}/know", key), 1);
@@ -183,6 +191,18 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   // A rank 0 whose ranks have met already is one of the former start, and about to end.
   if (environment.is_restarted && !serves && !environment.agent_store && store.check("met"))
     throw Error(ErrorCode::kPeerLost, formatted("rank 0 at {} is still that of an earlier start", place(environment)));
+  // Machines with different numbers of ranks: found at once, before the ranks that are too few are waited for.
+  const std::string size = std::to_string(environment.world_size);
+  if (store.add("first", 1) == 1) store.set("world", formatted("{} {}", self, size));
+  const std::vector<std::string> world = split(store.get("world"), ' ');
+  if (world.at(1) != size) {
+    const auto sentence = [&](const char* who) {
+      return formatted("rank {} was told WORLD_SIZE={}, and {} {} WORLD_SIZE={}", world[0], world[1], who, self, size);
+    };
+    store.set("arrived/refused", sentence("rank"));
+    if (serves) std::this_thread::sleep_for(kKnownWithin / 2);
+    throw Error(ErrorCode::kMismatch, sentence("this rank"), kSameSize);
+  }
   // The server adds atomically, so of two processes with the same rank, exactly one gets 1. A launcher
   // that has started its ranks again announces them a second time.
   const std::string claim = formatted("claimed/{}", self), owner = formatted("owner/{}", self);
@@ -194,21 +214,15 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
                 formatted("another process has already announced itself as rank {} at {} (this is process {})", self,
                           place(environment), getpid()),
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
-  store.set(formatted("arrived/{}", self), formatted("{}\n{}\n{}\n{}", address_towards(environment.master_addr),
-                                                     machine_identity(), environment.world_size, own_cores()));
+  store.set(formatted("arrived/{}", self),
+            formatted("{}\n{}\n{}", address_towards(environment.master_addr), machine_identity(), own_cores()));
   wait_for_ranks(store, "arrived", environment.rank, environment.world_size,
                  formatted("at the rendezvous at {}", place(environment)), patience);
 
   if (serves) store.set("met", "");
   std::vector<Member> members;
-  for (uint32_t rank = 0; rank < environment.world_size; ++rank) {
+  for (uint32_t rank = 0; rank < environment.world_size; ++rank)
     members.push_back(parse_member(store.get(formatted("arrived/{}", rank))));
-    if (members.back().world_size != std::to_string(environment.world_size))
-      throw Error(ErrorCode::kMismatch,
-                  formatted("rank {} was told WORLD_SIZE={}, and this rank {} WORLD_SIZE={}", rank, members.back().world_size,
-                            self, environment.world_size),
-                  "start all ranks with the same WORLD_SIZE");
-  }
   meeting.host_address = own_address(members, environment.rank);
   if (std::any_of(members.begin(), members.end(), [&](const Member& one) { return one.machine != members[0].machine; }))
     for (const Member& member : members) meeting.hosts.push_back(member.machine.substr(0, member.machine.find_first_of(". ")));

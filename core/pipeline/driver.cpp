@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
+#include <gannet/value.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -100,7 +101,11 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
   std::vector<pipe::MicroBatch> drawn;
   const std::string mine = outcome([&] {
     const uint64_t schedule = trains ? schedule_->hash_of(count) : 0;
-    if (!first_chunk().is_first() && !last_chunk().is_last()) return formatted("{} {}", count, schedule);
+    std::vector<std::string> rates;
+    if (trains)
+      for (const double rate : engine_.get_lr()) rates.push_back(Value(rate).to_json());
+    const std::string agreed = formatted("{} {} [{}]", count, schedule, join(rates, ","));
+    if (!first_chunk().is_first() && !last_chunk().is_last()) return agreed;
     if (!source)
       throw Error(ErrorCode::kArgument, formatted("{}() was given no data", call),
                   "pass it a source, call set_dataiterator(), or give initialize training_data");
@@ -118,33 +123,46 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
       take_over(next->labels, ranks_.device);
       drawn.push_back(std::move(*next));
     }
-    return formatted("{} {} {}", count, schedule, hash);
+    return formatted("{} {}", agreed, hash);
   });
-  const std::vector<std::string> all = results_of(ranks_.world_group->gather_texts(mine));
-  const auto count_of = [](const std::string& text) { return text.substr(0, text.find(' ')); };
-  for (size_t rank = 1; rank < all.size(); ++rank)
-    if (count_of(all[rank]) != count_of(all[0]))
-      throw Error(
-          ErrorCode::kMismatch,
-          formatted("{}(): rank {} takes {} micro-batches, and rank 0 {}", call, rank, count_of(all[rank]), count_of(all[0])),
-          trains ? "call set_train_batch_size() with the same number on every rank"
-                 : "evaluate the same data, in the same number of micro-batches, on every stage");
-  const auto schedule_of = [](const std::string& text) { return split(text, ' ')[1]; };
-  for (size_t rank = 1; rank < all.size(); ++rank)
-    if (schedule_of(all[rank]) != schedule_of(all[0]))
+  check_alike(results_of(ranks_.world_group->gather_texts(mine)), count, call, trains);
+  return drawn;
+}
+
+// `all`: of each rank, what it would train: "COUNT SCHEDULE RATES", and the hash of its labels on the
+// first and the last stage.
+void Driver::check_alike(const std::vector<std::string>& all, int64_t count, const char* call, bool trains) const {
+  std::vector<std::vector<std::string>> words;
+  for (const std::string& one : all) words.push_back(split(one, ' '));
+  const auto differ = [&](uint32_t rank, size_t word) { return words[rank][word] != words[0][word]; };
+  // A stage may have fewer groups of parameters than another one; then nothing says which are the same.
+  const auto groups = [&](uint32_t rank) { return std::count(words[rank][2].begin(), words[rank][2].end(), ','); };
+  for (uint32_t rank = 1; rank < words.size(); ++rank) {
+    if (differ(rank, 0))
+      throw Error(ErrorCode::kMismatch,
+                  formatted("{}(): rank {} takes {} micro-batches, and rank 0 {}", call, rank, words[rank][0], words[0][0]),
+                  trains ? "call set_train_batch_size() with the same number on every rank"
+                         : "evaluate the same data, in the same number of micro-batches, on every stage");
+    if (differ(rank, 1))
       throw Error(ErrorCode::kMismatch,
                   formatted("{}(): ranks 0 and {} have different schedules for {} micro-batches", call, rank, count),
                   "let pipe::Options::schedule give every rank the same");
+    if (differ(rank, 2) && groups(rank) == groups(0))
+      throw Error(
+          ErrorCode::kMismatch,
+          formatted("{}(): rank 0 has the learning rates {}, and rank {} has {}", call, words[0][2], rank, words[rank][2]),
+          "call set_lr() with the same value on every rank, stages included");
+  }
+  if (!ranks_.mesh->has_pipe_stages()) return;
   const uint32_t first = schedule_->stage_of().front(), last = schedule_->stage_of().back();
   for (const std::vector<uint32_t>& stages : ranks_.mesh->shape().groups(kPipeAxis))
-    if (ranks_.mesh->has_pipe_stages() && all[stages[first]] != all[stages[last]])
+    if (words[stages[first]].back() != words[stages[last]].back())
       throw Error(
           ErrorCode::kMismatch,
           formatted("{}(): ranks {} and {}, the first and the last stage of a pipeline, drew different labels", call,
                     stages[first], stages[last]),
           "give both stages the same data in the same order: a loader with the same seed and the rank along data; what draws "
           "random numbers for a batch must draw the same on both, from a generator of its own");
-  return drawn;
 }
 
 // `what`: "F" for activations, "B" for gradients. A message has the number of its micro-batch and of

@@ -42,6 +42,7 @@ class Driver {
   pipe::EvalResult evaluate(const pipe::Source& source, const pipe::EvalOptions& options);
   struct InFlight;  // a micro-batch between its forward and its backward
   std::vector<pipe::MicroBatch> draw(const pipe::Source& source, int64_t count, const char* call, bool trains);
+  void check_alike(const std::vector<std::string>& all, int64_t count, const char* call, bool trains) const;
   using StepState = std::vector<std::vector<InFlight>>;  // [chunks][micro-batches]
   struct Place {                                         // of an action's micro-batch
     StepState& all;

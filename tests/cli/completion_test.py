@@ -24,7 +24,7 @@ class Completion(Case):
         self.assertEqual(self.offered("gannet config ''"), ["check", "keys", "resolve"])
 
     def test_bash_is_offered_options_of_the_command_that_is_written(self):
-        self.assertEqual(self.offered("gannet run --num"), ["--num_accelerators", "--num_gpus", "--num_procs"])
+        self.assertEqual(self.offered("gannet run --num"), ["--num-nodes", "--num_accelerators", "--num_gpus", "--num_nodes", "--num_procs"])
         options = self.offered("gannet doctor --")
         self.assertLessEqual({"--config", "--report"}, set(options))
         self.assertNotIn("--num_procs", options)

@@ -76,7 +76,7 @@ class Help(Case):
         self.assertIn("Exit code: 0", text)
         text = self.gannet("run", "--help", code=0)
         self.assertIn("Usage: gannet run [OPTIONS] [--] PROGRAM ARGS...", text)
-        self.assertRegex(text, r"--num_procs N +ranks to start \(1 to 4096\)")
+        self.assertRegex(text, r"--nproc-per-node N\s+ranks to start on this machine \(1 to 4096\)")
         text = self.gannet("schedule", "--help", code=0)
         self.assertIn("Usage: gannet schedule --steps N [OPTIONS] CONFIG", text)
         self.assertEqual(self.gannet("help", "schedule", code=0), text)

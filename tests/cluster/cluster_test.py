@@ -149,6 +149,7 @@ def main():
                 fail(f"{name}: other weights than on one machine\n{output}")
             print(f"{name}: the weights of one machine", flush=True)
         folders(box, cluster)
+        unlike_nodes(box, cluster)
         faults(box, cluster)
         print(f"{time.monotonic() - began:.0f} s", flush=True)
 
@@ -167,6 +168,16 @@ def folders(box, cluster):
     if code != 0:
         fail(f"a folder on each machine: {code}\n{output}")
     print("a checkpoint folder that the machines do not share: refused, or one on each", flush=True)
+
+
+def unlike_nodes(box, cluster):
+    """Machines that were given different numbers of ranks."""
+    runs = [box.start(host, GANNET, "run", "--num_procs", node + 1, "--num_nodes", 2, "--node_rank", node, "--master_addr", "gannet-a", *cluster.program())
+            for node, host in enumerate(("gannet-a", "gannet-b"))]
+    output = "".join(finish(runs))
+    if any(run.returncode != 2 for run in runs) or "the same --num_procs and --num_nodes on every machine" not in output:
+        fail(f"machines with different numbers of ranks: {[run.returncode for run in runs]}\n{output}")
+    print("machines with different numbers of ranks: refused on both", flush=True)
 
 
 def faults(box, cluster):

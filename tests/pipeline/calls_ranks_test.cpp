@@ -177,6 +177,10 @@ RANK_BODY(refuses_in_stages) {
   contains(message_of([&] { run.engine->train_batch(short_source); }),
            "rank 0: train_batch() takes 4 micro-batches, and the data ended after 2");
   contains(message_of([&] { run.engine->step(); }), "call train_batch()");
+  if (!leads) run.engine->set_lr(5e-3);
+  contains(message_of([&] { run.engine->train_batch(run.source(4)); }),
+           "rank 0 has the learning rates [0.01], and rank 1 has [0.005]");
+  run.engine->set_lr(1e-2);
   expect(run.engine->global_steps() == 1, "nothing was begun");
   run.train(1, 2);
 }

@@ -16,7 +16,13 @@ SLOTS=${GANNET_BOX_SLOTS:-2}
 NET=${GANNET_BOX_NET:-10.77.0}
 SHARE=${GANNET_BOX_SHARE:-}  # folders below /tmp that all hosts are to see, as a build that lies there
 
-hosts() { (cd "$BOX/pid" 2>/dev/null && ls | grep '^gannet-' | grep -v gannet-switch) || true; }
+# Their names; none before `up`, which is no error.
+hosts() {
+  local file
+  for file in "$BOX"/pid/gannet-*; do
+    [ ! -e "$file" ] || [ "${file##*/}" = gannet-switch ] || echo "${file##*/}"
+  done
+}
 pid_of() { cat "$BOX/pid/$1"; }
 letter() { printf "\\x$(printf %x $((97 + $1)))"; }
 
@@ -27,10 +33,11 @@ make_host() {
     bash -c "hostname $name; $setup while :; do sleep 3600 & wait \$!; done" < /dev/null > "$BOX/log/$name" 2>&1 &
   local outer=$! inner=
   for _ in $(seq 100); do
-    inner=$(cat /proc/$outer/task/$outer/children 2>/dev/null || true)
+    inner=$(cat "/proc/$outer/task/$outer/children" 2>/dev/null) || { cat "$BOX/log/$name" >&2; echo "$name has ended at once" >&2; exit 1; }
     [ -n "$inner" ] && break
     sleep 0.02
   done
+  [ -n "$inner" ] || { echo "$name has not started in 2 s" >&2; exit 1; }
   echo ${inner%% *} > "$BOX/pid/$name"
 }
 
@@ -131,8 +138,12 @@ mend) ip_in gannet-switch link set "$2" up ;;
 off) ip_in gannet-switch link set "$2" down; kill -9 "$(pid_of "$2")"; rm "$BOX/pid/$2" ;;
 
 down)
-  for file in "$BOX"/pid/*; do [ -e "$file" ] && kill -9 "$(cat "$file")" 2>/dev/null; rm -f "$file"; done || true
-  [ -e "$BOX/munge.pid" ] && kill "$(cat "$BOX/munge.pid")" 2>/dev/null || true
+  # A process that has ended by itself is as wanted.
+  for file in "$BOX"/pid/* "$BOX/munge.pid"; do
+    [ -e "$file" ] || continue
+    ! kill -0 "$(cat "$file")" 2>/dev/null || kill -9 "$(cat "$file")"
+    rm -f "$file"
+  done
   ;;
 
 *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;

@@ -214,11 +214,8 @@ TEST_F(GannetRun, WrongOptionsAreOneSentenceEach) {
 
 TEST_F(GannetRun, OptionsOfDeepSpeedsLauncherAreKnownAndNotBuilt) {
   const std::pair<const char*, const char*> cases[] = {
-      {"--hostfile", "does not log in to other machines: start it on each of them"},
-      {"-i", "CUDA_VISIBLE_DEVICES"},
-      {"--module", "python -m MODULE"},
-      {"--launcher", "--num_nodes N --node_rank R --master_addr HOST"},
-      {"--elastic_training", "--max-restarts N"},
+      {"--venv_script", "source it here"},         {"--module", "python -m MODULE"},
+      {"--launcher_args", "docs/cluster.md"},      {"--elastic_training", "--max-restarts N"},
       {"--no_local_rank", "leave the option out"},
   };
   for (const auto& [option, next_step] : cases) {

@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/kit_commands.h"
+#include "launch/agent.h"
 
 namespace {
 
@@ -31,6 +32,16 @@ int become(const char* program, char** argv) {
                             "`gannet` looks for it in its own tree: install or copy the folders bin, lib and libexec together");
   std::cerr << "gannet: " << error.what() << '\n';
   return error.exit_code();
+}
+
+// Started by `gannet run --hostfile`, through ssh.
+int be_an_agent() {
+  try {
+    return gannet::launch::run_agent();
+  } catch (const std::exception& error) {
+    std::cerr << "gannet: " << error.what() << '\n';
+    return 1;
+  }
 }
 
 bool is_of_the_kit(int argc, char** argv) {
@@ -48,6 +59,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (is_of_the_kit(argc, argv)) return become("gannet-kit", argv);
+  if (command == "node" && argc == 2) return be_an_agent();
   if (command != "run") return become("gannet-tools", argv);
   CLI::App app("train LibTorch models from a ds_config.json", "gannet");
   gannet::cli::add_run(app);

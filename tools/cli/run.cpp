@@ -1,6 +1,8 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
@@ -9,16 +11,22 @@
 #include "cli/commands.h"
 #include "cli/tree.h"
 #include "control/environment.h"
+#include "launch/devices.h"
+#include "launch/env_file.h"
+#include "launch/head.h"
 #include "launch/launch.h"
+#include "launch/placement.h"
 
 namespace gannet::cli {
 namespace {
 
 struct RunArguments {
   uint32_t num_gpus = 0, num_procs = 0;
-  launch::NodeOptions node;
-  bool no_ssh = false;
+  launch::PlacementOptions placement;
   launch::LaunchOptions options;
+  std::vector<std::string> exports;
+  uint32_t ssh_port = 0;
+  bool is_dry = false;
 };
 
 constexpr const char* kRunFooter =
@@ -36,7 +44,8 @@ Examples:
   gannet run --num_procs 4 --bind_cores_to_rank ./train --epochs 3
   gannet run --num_procs 2 --max-restarts 3 ./train --resume
   srun --nodes 2 --ntasks-per-node 1 gannet run --num_procs 4 ./train      # one gannet run a machine
-  gannet run --num_procs 4 --num_nodes 2 --node_rank 1 --master_addr node0 ./train      # the same by hand, on node 1
+  gannet run --hostfile hosts ./train --epochs 3                           # ssh to the hosts of a file
+  gannet run --num_procs 4 --num_nodes 2 --node_rank 1 --master_addr node0 ./train      # by hand, on node 1
 
 Exit code: that of the first rank that failed, 128 + N when signal N killed it; 85 when the ranks were asked to stop and
 saved; 127 when PROGRAM is not found, 126 when it cannot be executed.)";
@@ -47,16 +56,13 @@ struct ForeignOption {
   const char* next_step;
 };
 
-constexpr const char* kByHand =
-    "gannet run does not log in to other machines: start it on each of them (srun and mpirun do, one a node, and it knows its "
-    "place; by hand: --num_nodes N --node_rank R --master_addr HOST)";
 constexpr const char* kLeaveItOut = "PROGRAM is always executed directly, and finds its rank in LOCAL_RANK: leave the option out";
 
 const std::vector<ForeignOption>& foreign_options() {
   static const std::vector<ForeignOption> options = {
-      {{"-H", "--hostfile", "--launcher", "--launcher_args", "--no_ssh_check", "--ssh_port", "--venv_script", "--force_multi"},
-       kByHand},
-      {{"-i", "--include", "-e", "--exclude"}, "choose devices with CUDA_VISIBLE_DEVICES, and their number with --num_gpus"},
+      {{"--launcher_args"}, "these are for srun or mpirun, which start gannet run themselves: docs/cluster.md"},
+      {{"--no_ssh_check", "--force_multi"}, "leave it out: every host is asked before any rank starts, however many there are"},
+      {{"--venv_script"}, "source it here: the hosts get the environment of this shell"},
       {{"--elastic_training", "--min_elastic_nodes", "--max_elastic_nodes"},
        "--max-restarts N restarts all ranks after a failure; their number does not change"},
       {{"--module"}, "name the interpreter: gannet run --num_procs N python -m MODULE"},
@@ -85,6 +91,64 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
+// The variables of the ranks: those here, with --env, and for a hostfile with .deepspeed_env.
+std::vector<std::string> environment_of(const RunArguments& arguments, bool has_hostfile, std::vector<std::string>& notes) {
+  const std::vector<std::string> here = launch::inherited_environment({});
+  launch::Exports exports;
+  const auto variables = control::variables_of_this_process();
+  const auto value = [&](const char* name) {
+    const std::string* const found = control::find(variables, name);
+    return found ? *found : std::string();
+  };
+  if (has_hostfile) exports = launch::read_env_files(value("HOME"), value("DS_ENV_FILE"), notes);
+  for (const std::string& option : arguments.exports) exports.push_back(launch::export_of(option, here));
+  return exports.empty() ? std::vector<std::string>() : launch::with_exports(here, exports);
+}
+
+launch::SshOptions ssh_options(const RunArguments& arguments) {
+  launch::SshOptions ssh{
+      .command = {}, .port = arguments.ssh_port, .gannet = std::filesystem::read_symlink("/proc/self/exe").string()};
+  if (const char* command = std::getenv("GANNET_SSH")) ssh.command = split(command, ' ');
+  return ssh;
+}
+
+void say_node(const launch::LaunchOptions& options) {
+  const launch::Node& node = options.node;
+  std::cerr << formatted("[gannet run] node {} of {} ({}): rank{}, which meet at {}:{}\n", node.index, node.count, node.told_by,
+                         options.procs == 1
+                             ? formatted(" {}", options.first_rank())
+                             : formatted("s {} to {}", options.first_rank(), options.first_rank() + options.procs - 1),
+                         node.master_addr, node.master_port);
+}
+
+int start(RunArguments& arguments) {
+  const auto& command = arguments.placement.command;
+  arguments.placement.node.master_port = arguments.options.node.master_port;
+  arguments.placement.node.master_addr = arguments.options.node.master_addr;
+  launch::Placement placement = launch::place(arguments.placement, control::variables_of_this_process(),
+                                              launch::count_devices(launch::inherited_environment({})));
+  const bool has_hostfile = !placement.hosts.empty() || !placement.node.procs_of_nodes.empty();
+  const std::string master_addr = arguments.options.node.master_addr;
+  arguments.options.environment = environment_of(arguments, has_hostfile, placement.notes);
+  arguments.options.command = command;
+  arguments.options.procs = placement.procs;
+  arguments.options.slots = placement.slots;
+  if (placement.hosts.empty()) arguments.options.node = placement.node;
+  for (const std::string& note : placement.notes) std::cerr << formatted("[gannet run] {}\n", note);
+  if (arguments.is_dry) {
+    std::cout << launch::text_of(placement, command) << std::flush;
+    return 0;
+  }
+  if (placement.hosts.empty() && placement.node.count > 1) say_node(arguments.options);
+  try {
+    if (placement.hosts.empty()) return launch::run(arguments.options);
+    return launch::run_on_hosts({placement.hosts, arguments.options, master_addr, ssh_options(arguments)});
+  } catch (const launch::StartError& error) {
+    std::cerr << "gannet: " << error.what() << '\n';
+    return error.shell_code();
+  }
+}
+
 int run(CLI::App& command, RunArguments& arguments) {
   const auto rest = command.remaining();
   if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-') {
@@ -98,34 +162,11 @@ int run(CLI::App& command, RunArguments& arguments) {
     throw Error(ErrorCode::kArgument,
                 formatted("gannet run: --num_gpus {} and --num_procs {} differ", arguments.num_gpus, arguments.num_procs),
                 "one process is started for each device: give one of the two");
-  arguments.options.node = launch::node_of(arguments.node, control::variables_of_this_process());
-  if (arguments.no_ssh && arguments.options.node.count == 1 && !arguments.node.count)
-    throw Error(ErrorCode::kArgument, "gannet run: --no_ssh without --num_nodes",
-                "gannet run never uses ssh: give --num_nodes N --node_rank R --master_addr HOST, or leave --no_ssh out");
-  arguments.options.procs = std::max({arguments.num_gpus, arguments.num_procs, arguments.options.node.procs.value_or(0)});
-  if (const auto& wanted = arguments.options.node.procs; wanted && *wanted != arguments.options.procs)
-    throw Error(ErrorCode::kArgument,
-                formatted("gannet run: {} ranks are asked for, and PET_NPROC_PER_NODE is {}", arguments.options.procs, *wanted),
-                "leave one of the two out");
   if (rest.empty())
     throw Error(ErrorCode::kArgument, "gannet run: no PROGRAM was named", "gannet run --num_procs N PROGRAM ARGS...");
-  if (arguments.options.procs == 0) {
-    arguments.options.procs = 1;
-    std::cerr << "[gannet run] one rank; --num_gpus N or --num_procs N starts more\n";
-  }
-  if (const launch::Node& node = arguments.options.node; node.count > 1)
-    std::cerr << formatted("[gannet run] node {} of {} ({}): rank{}, which meet at {}:{}\n", node.index, node.count, node.told_by,
-                           arguments.options.procs == 1 ? formatted(" {}", arguments.options.first_rank())
-                                                        : formatted("s {} to {}", arguments.options.first_rank(),
-                                                                    arguments.options.first_rank() + arguments.options.procs - 1),
-                           node.master_addr, node.master_port);
-  arguments.options.command = rest;
-  try {
-    return launch::run(arguments.options);
-  } catch (const launch::StartError& error) {
-    std::cerr << "gannet: " << error.what() << '\n';
-    return error.shell_code();
-  }
+  arguments.placement.command = rest;
+  arguments.placement.hosts.procs = std::max(arguments.num_gpus, arguments.num_procs);
+  return start(arguments);
 }
 
 }  // namespace
@@ -133,7 +174,7 @@ int run(CLI::App& command, RunArguments& arguments) {
 void drop_separator(const CLI::App& app, std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] != "run") return;
   const CLI::App* command = app.get_subcommand("run");
-  for (size_t i = 1; i < arguments.size() && arguments[i].rfind("--", 0) == 0; ++i) {
+  for (size_t i = 1; i < arguments.size() && arguments[i].rfind('-', 0) == 0; ++i) {
     if (arguments[i] == "--") {
       arguments.erase(arguments.begin() + static_cast<long>(i));
       return;
@@ -151,17 +192,34 @@ void add_run(CLI::App& app) {
   command->add_option("--num_procs,--nproc_per_node,--nproc-per-node", arguments->num_procs, "ranks to start on this machine")
       ->check(CLI::Range(1, 4096));
   command
-      ->add_option("--num_nodes,--num-nodes,--nnodes,--nnode", arguments->node.count,
-                   "machines of the run, each with a gannet run of its own (default: 1, or what srun, mpirun or Kubeflow say)")
+      ->add_option("--num_nodes,--num-nodes,--nnodes,--nnode", arguments->placement.hosts.nodes,
+                   "the first N hosts of the hostfile; or machines that each have a gannet run of their own (default: 1, or what "
+                   "srun, mpirun or Kubeflow say)")
       ->check(CLI::Range(1, 65536));
-  command->add_option("--node_rank,--node-rank", arguments->node.rank, "the number of this machine, from 0")
+  command->add_option(
+      "-H,--hostfile", arguments->placement.hosts.hostfile,
+      "start the ranks by ssh on these hosts: a line 'NAME slots=N' for each (default: /job/hostfile, if it exists)");
+  command->add_option("-i,--include", arguments->placement.hosts.include,
+                      "hosts and slots that take part: NAME@NAME:SLOT,SLOT; without a hostfile localhost:SLOT,SLOT");
+  command->add_option("-e,--exclude", arguments->placement.hosts.exclude, "hosts and slots that do not");
+  command->add_option("--node_rank,--node-rank", arguments->placement.node.rank, "the number of this machine, from 0")
       ->check(CLI::Range(0, 65535));
-  command->add_option("--master_addr,--master-addr", arguments->node.master_addr, "the machine of node 0, where rank 0 runs");
+  command->add_option("--master_addr,--master-addr", arguments->options.node.master_addr,
+                      "the machine of node 0, where rank 0 runs");
   command
-      ->add_option("--master_port,--master-port", arguments->node.master_port,
-                   "port of the rendezvous on rank 0 (default: a free one; on several machines one of the job, or 29500)")
+      ->add_option(
+          "--master_port,--master-port", arguments->options.node.master_port,
+          "port of the rendezvous on rank 0 (default: a free one; without ssh on several machines one of the job, or 29500)")
       ->check(CLI::Range(1, 65535));
-  command->add_flag("--no_ssh,--no-ssh", arguments->no_ssh, "gannet run is started on each machine: what it always expects");
+  command->add_flag("--no_ssh,--no-ssh", arguments->placement.no_ssh,
+                    "gannet run is started on each machine by hand, with --node_rank");
+  command->add_option("--ssh_port,--ssh-port", arguments->ssh_port, "port of sshd on the hosts")->check(CLI::Range(1, 65535));
+  command->add_option("--launcher", arguments->placement.launcher, "ssh; for any other one the error has the line to type");
+  command
+      ->add_option("--env", arguments->exports,
+                   "a variable for all ranks: NAME=VALUE, or NAME for the value here; may be repeated")
+      ->allow_extra_args(false);
+  command->add_flag("--dry-run,--dry_run", arguments->is_dry, "print which ranks would run where, and end");
   command->add_flag("--bind_cores_to_rank", arguments->options.bind_cores_to_rank, "bind each rank to its own cores");
   command
       ->add_option("--max-restarts,--max_restarts", arguments->options.max_restarts,

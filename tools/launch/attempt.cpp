@@ -5,14 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/format.h"
 #include "launch/cause.h"
 #include "launch/descendants.h"
 #include "launch/marked.h"
-
-extern char** environ;
 
 namespace gannet::launch {
 
@@ -46,8 +43,8 @@ AttemptOutcome Attempt::run() {
 
 void Attempt::start() {
   StartOptions start;
-  const char* path = std::getenv("PATH");
-  start.file = find_program(options_.command.at(0), path ? path : "/usr/local/bin:/usr/bin:/bin");
+  const std::vector<std::string> inherited = inherited_environment(options_);
+  start.file = find_program(options_.command.at(0), path_in(inherited));
   start.command = options_.command;
   const bool terminal = isatty(0) == 1;
   const bool is_alone = options_.world_size() == 1;
@@ -58,10 +55,8 @@ void Attempt::start() {
   start.merged = is_alone && start.piped[0] && session_.output.are_one();
   // One rank on a terminal joins the front process's group, which is the terminal's, so that the
   // rank may read from the terminal.
-  start.own_group = !is_alone || !terminal;
+  start.own_group = !is_alone || !terminal || session_.head;
   start.group = getpgid(getppid());
-  std::vector<std::string> inherited;
-  for (char** entry = environ; *entry; ++entry) inherited.push_back(*entry);
   const auto cores = available_cores();
   const auto port = options_.node.master_port ? static_cast<uint16_t>(options_.node.master_port) : free_port();
   const StartValues common{port, cores.size(), restart_, session_.mark};
@@ -71,7 +66,8 @@ void Attempt::start() {
   for (uint32_t local = 0; local < options_.procs; ++local) {
     start.environment = rank_environment(inherited, options_, local, common);
     if (options_.bind_cores_to_rank) start.cores = core_slice(cores, options_.procs, local);
-    start.no_input = !is_alone && (local > 0 || !has_input);
+    // An agent's own input is its connection to the head.
+    start.no_input = session_.head || (!is_alone && (local > 0 || !has_input));
     ranks_.push_back(std::make_unique<Rank>(options_.first_rank() + local, start));
   }
 }
@@ -101,6 +97,7 @@ std::vector<pid_t> Attempt::left_behind() const {
 }
 
 void Attempt::take_signals() {
+  if (session_.head && session_.head->take_failure()) fail_elsewhere();
   Signal signal;
   while (session_.next(signal)) {
     // A rank in the terminal's group has received it already. It may be a debugger or a shell that
@@ -114,6 +111,14 @@ void Attempt::take_signals() {
     last_forwarded_ = signal_name(signal.number);
     if (!has_it) signal_all(signal.number);
   }
+}
+
+// As if one of these ranks had failed, but the cause is another host's.
+void Attempt::fail_elsewhere() {
+  if (is_over_ || first_ || all_ended()) return;
+  failed_elsewhere_ = sent_term_ = true;
+  signal_all(SIGTERM);
+  set_deadline(failure_grace_, "SIGTERM");
 }
 
 void Attempt::stop_by(int number, const std::string& why, bool ranks_have_it) {
@@ -183,6 +188,7 @@ void Attempt::judge(Rank& rank) {
   if (code == 0 || first_) return;
   first_ = &rank;
   stop_ = stopped_by_ != 0 || code == kStoppedExitCode || forwarded_.count(number) != 0;
+  if (failed_elsewhere_) return;
   if (stop_) {
     if (!all_ended()) set_deadline(stop_grace(), formatted("the end of rank {}", rank.rank()));
     return;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/head_link.h"
 #include "launch/launch.h"
 #include "launch/memory.h"
 #include "launch/output.h"
@@ -19,7 +20,8 @@ namespace gannet::launch {
 
 // State that outlives an attempt.
 struct Session {
-  Session(std::string mark, int channel) : mark(std::move(mark)), signals(channel) {}
+  Session(std::string mark, int channel, Output::Way way = Output::Way::kPlain)
+      : mark(std::move(mark)), signals(channel), output(way) {}
   // Gets the next signal to act on. If the front process has ended, ends all descendants and this
   // process.
   bool next(Signal& signal);
@@ -28,6 +30,7 @@ struct Session {
   std::string mark;
   Signals signals;  // created before any rank starts, so that no rank's end is missed
   Output output;
+  HeadLink* head = nullptr;  // of an agent (launch/agent.h)
 };
 
 struct AttemptOutcome {
@@ -36,6 +39,9 @@ struct AttemptOutcome {
   bool was_stopped = false;     // a stop was requested, however the ranks ended
   std::string why = {};         // "rank 1 was killed by SIGKILL (Killed)"
   std::string no_restart = {};  // the reason not to restart; "": none
+  std::string report = {};      // to be told; "": nothing
+  int weight = kCode;           // of several hosts' failures, the smallest is the cause
+  enum Weight { kSignal, kCode, kHostLost, kPeerLost };
 };
 
 class Attempt {
@@ -50,6 +56,7 @@ class Attempt {
   std::vector<pid_t> left_behind() const;
   void wait();
   void take_signals();
+  void fail_elsewhere();
   void stop_by(int number, const std::string& why, bool ranks_have_it);  // why: the signal's name, or its substitute
   bool must_not_wait() const;
   bool has_room(const Rank& rank, int pipe) const;
@@ -66,7 +73,7 @@ class Attempt {
   void enforce_deadline();
   AttemptOutcome finish();
   AttemptOutcome finish_stop();
-  void report_failure() const;
+  std::string report_of_failure() const;
   std::vector<std::string> meanings() const;
   std::string consequences() const;
   std::string name_of(const Rank& rank) const;
@@ -89,6 +96,7 @@ class Attempt {
   std::set<int> forwarded_;         // signals that were forwarded to the ranks
   std::string last_forwarded_;
   std::set<const Rank*> ended_by_us_;
+  bool failed_elsewhere_ = false;  // ranks of another host have failed
   bool sent_term_ = false, sent_kill_ = false, asked_leftovers_ = false;
   bool gave_up_ = false;                       // processes that are left after SIGKILL cannot be ended
   std::optional<Clock::time_point> deadline_;  // the time at which SIGKILL is sent

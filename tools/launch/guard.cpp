@@ -53,7 +53,7 @@ void report(int channel, int kind, int code, const std::string& what, const std:
 }
 
 // Waits until the launcher has ended. Relays all signals to it.
-int wait_for(pid_t launcher, int channel, Signals& signals, SerializedFailure& failure) {
+int wait_for(pid_t launcher, int channel, int lifeline, Signals& signals, SerializedFailure& failure) {
   for (;;) {
     // Read signals first: if the launcher ends after waitpid, its SIGCHLD is still in the
     // descriptor and wakes the poll.
@@ -64,7 +64,12 @@ int wait_for(pid_t launcher, int channel, Signals& signals, SerializedFailure& f
     if (recv(channel, &failure, sizeof failure, MSG_DONTWAIT) != static_cast<ssize_t>(sizeof failure) && ended != launcher) {
       std::vector<pollfd> waiting;
       signals.add_to(waiting);
+      if (lifeline >= 0) waiting.push_back({lifeline, POLLRDHUP, 0});
       poll(waiting.data(), waiting.size(), 1'000);
+      if (lifeline >= 0 && waiting.back().revents != 0) {
+        kill(launcher, SIGCONT);
+        lifeline = -1;
+      }
     }
     if (ended == launcher || (ended < 0 && errno == ECHILD)) return status;
   }
@@ -72,7 +77,7 @@ int wait_for(pid_t launcher, int channel, Signals& signals, SerializedFailure& f
 
 }  // namespace
 
-int run_guarded(const std::string& mark, const std::function<int(int)>& launcher) {
+int run_guarded(const std::string& mark, const std::function<int(int)>& launcher, int lifeline) {
   const auto children_of_before = descendants_of(getpid(), {});  // those of a shell that became this process by exec
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
@@ -95,7 +100,7 @@ int run_guarded(const std::string& mark, const std::function<int(int)>& launcher
   }
   static SerializedFailure failure;
   failure.kind = 0;
-  const int status = wait_for(pid, ends[0], signals, failure);
+  const int status = wait_for(pid, ends[0], lifeline, signals, failure);
   if (WIFSIGNALED(status)) end_all_below(children_of_before, mark);
   close(ends[0]);
   if (failure.kind == 1) throw StartError(failure.code, failure.what, failure.next_step);

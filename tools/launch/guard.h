@@ -17,6 +17,9 @@ namespace gannet::launch {
 // Runs `launcher` in the child and returns its result; its exceptions (StartError, Error) are
 // rethrown here. The launcher gets its end of the channel, for launch/signals.h. Call this from a
 // process without other threads.
-int run_guarded(const std::string& mark, const std::function<int(int channel)>& launcher);
+//
+// `lifeline`: a descriptor whose other end closes when nobody is left who wants the launch (an agent's connection). The
+// launcher reads it, and must not sleep through its end: the front process then sends it SIGCONT.
+int run_guarded(const std::string& mark, const std::function<int(int channel)>& launcher, int lifeline = -1);
 
 }  // namespace gannet::launch

@@ -12,6 +12,7 @@
 #include "launch/cause.h"
 #include "launch/guard.h"
 #include "launch/marked.h"
+#include "launch/supervise.h"
 
 namespace gannet::launch {
 namespace {
@@ -99,8 +100,8 @@ void finish_output(Session& session, milliseconds patience) {
     session.output.say(formatted("the last {} of output were dropped: its reader has stalled", size_text(left)));
 }
 
-// Opens /dev/null in place of a closed stdout or stderr (`>&-`), whose number the next opened file
-// would get.
+}  // namespace
+
 void keep_descriptors_apart() {
   for (const int stream : {1, 2}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
@@ -112,7 +113,19 @@ void keep_descriptors_apart() {
   }
 }
 
-}  // namespace
+int supervise(const LaunchOptions& options, Session& session, const std::function<AttemptOutcome(uint32_t restart)>& attempt) {
+  RestartPause pause(options.restart_pause_seconds);
+  for (uint32_t restarts = 0;; ++restarts) {
+    const auto start = Clock::now();
+    const AttemptOutcome outcome = attempt(restarts);
+    if (!outcome.report.empty()) session.output.say(outcome.report);
+    report_dropped(session);
+    if (!may_restart(options, session, outcome, restarts) || !pause.wait(session, Clock::now() - start)) {
+      finish_output(session, outcome.code != 0 || outcome.was_stopped ? kPatience : std::chrono::hours(24 * 365));
+      return outcome.code;
+    }
+  }
+}
 
 int run(const LaunchOptions& options, std::chrono::milliseconds failure_grace) {
   if (options.command.empty())
@@ -122,16 +135,7 @@ int run(const LaunchOptions& options, std::chrono::milliseconds failure_grace) {
   const std::string mark = new_mark();
   return run_guarded(mark, [&](int channel) {
     Session session(mark, channel);
-    RestartPause pause(options.restart_pause_seconds);
-    for (uint32_t restarts = 0;; ++restarts) {
-      const auto start = Clock::now();
-      const AttemptOutcome outcome = Attempt(options, failure_grace, session, restarts).run();
-      report_dropped(session);
-      if (!may_restart(options, session, outcome, restarts) || !pause.wait(session, Clock::now() - start)) {
-        finish_output(session, outcome.code != 0 || outcome.was_stopped ? kPatience : std::chrono::hours(24 * 365));
-        return outcome.code;
-      }
-    }
+    return supervise(options, session, [&](uint32_t restart) { return Attempt(options, failure_grace, session, restart).run(); });
   });
 }
 

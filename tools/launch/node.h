@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "control/launchers.h"
 
@@ -12,10 +13,11 @@ namespace gannet::launch {
 
 struct Node {
   uint32_t index = 0, count = 1;
-  std::string master_addr = "127.0.0.1";  // the machine of node 0
-  uint32_t master_port = 0;               // 0: any free one, on one machine
-  std::optional<uint32_t> procs = {};     // that the outer launcher wants on each node
-  std::string told_by = {};               // "--node_rank", "Slurm"; "": one machine
+  std::string master_addr = "127.0.0.1";      // the machine of node 0
+  uint32_t master_port = 0;                   // 0: any free one, on one machine
+  std::optional<uint32_t> procs = {};         // that the outer launcher wants on each node
+  std::vector<uint32_t> procs_of_nodes = {};  // where a hostfile says how many ranks each node has; empty: all have as many
+  std::string told_by = {};                   // "--node_rank", "Slurm"; "": one machine
 };
 
 struct NodeOptions {

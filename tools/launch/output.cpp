@@ -21,8 +21,14 @@ constexpr size_t kPart = 64 * 1024;
 
 }  // namespace
 
-Output::Output() {
-  for (const int i : {0, 1}) open(sinks_[i], i + 1);
+Output::Output(Way way) : way_(way) {
+  open(sinks_[0], 1);
+  if (is_framed()) {
+    sinks_[1].is_the_first = true;
+    sinks_[0].queue = kGreeting;
+    return;
+  }
+  open(sinks_[1], 2);
   const Sink &out = sinks_[0], &error = sinks_[1];
   sinks_[1].is_the_first = out.way != WritingWay::kNone && out.way != WritingWay::kPlain && out.way == error.way &&
                            out.device == error.device && out.inode == error.inode;
@@ -60,10 +66,20 @@ void Output::write(int descriptor, std::string_view text) {
     dropped_ += text.size();
     return;
   }
-  to.queue.append(text);
+  if (is_framed() && !text.empty())
+    to.queue.append(framed(descriptor == 1 ? FrameKind::kOut : FrameKind::kError, text));
+  else
+    to.queue.append(text);
+}
+
+void Output::frame(FrameKind kind, std::string_view body) {
+  if (sinks_[0].way == WritingWay::kNone || sinks_[0].is_closed) return;
+  sinks_[0].queue.append(framed(kind, body));
+  flush();
 }
 
 void Output::say(const std::string& text) {
+  if (is_framed()) return frame(FrameKind::kSay, text);
   Sink& to = sink(2);
   if (to.way == WritingWay::kNone || to.is_closed) return;
   to.queue += formatted("[gannet run] {}\n", text);

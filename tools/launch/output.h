@@ -19,16 +19,21 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/frames.h"
+
 namespace gannet::launch {
 
 class Output {
  public:
-  Output();
+  enum class Way { kPlain, kFramed };  // kFramed: as launch/frames.h, both streams through stdout
+  explicit Output(Way way = Way::kPlain);
   ~Output();
   Output(const Output&) = delete;
 
   void write(int descriptor, std::string_view text);  // 1 or 2
   void say(const std::string& text);  // a line of gannet run's own on stderr; never dropped when the queue is full
+  void frame(FrameKind kind, std::string_view body);
+  bool is_framed() const { return way_ == Way::kFramed; }
   bool has_room(int descriptor) const { return sink(descriptor).pending() < kMost; }
   void drop_when_full(bool on) { drops_ = on; }
 
@@ -37,7 +42,7 @@ class Output {
   void add_to(std::vector<pollfd>& waiting) const;                              // adds the descriptors that poll() must wait for
 
   bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // a pipe or a socket: something with a reader
-  bool are_one() const { return sinks_[1].is_the_first; }                  // one file for both (`2>&1`): the order is kept
+  bool are_one() const { return sinks_[1].is_the_first && !is_framed(); }  // one file for both (`2>&1`): the order is kept
   bool lost_its_reader() const;                                            // the reader of a pipe or socket has ended
   uint64_t take_dropped();                                                 // the bytes that were dropped since the last call
 
@@ -59,6 +64,7 @@ class Output {
   static void open(Sink& sink, int descriptor);
   void flush(Sink& sink, int descriptor);
 
+  Way way_;
   Sink sinks_[2];
   bool drops_ = false;
   uint64_t dropped_ = 0;

@@ -9,7 +9,7 @@
 namespace gannet::launch {
 
 bool Session::next(Signal& signal) {
-  if (signals.next(signal)) return true;
+  if (signals.next(signal) || (head && head->next(signal))) return true;
   if (!signals.is_abandoned()) return false;
   end_all_below({}, mark);
   _exit(128 + SIGKILL);
@@ -18,7 +18,9 @@ bool Session::next(Signal& signal) {
 void Session::wait(std::vector<pollfd> waiting, std::chrono::milliseconds time) {
   signals.add_to(waiting);
   output.add_to(waiting);
+  if (head) time = head->prepare_to_wait(output, waiting, time);
   poll(waiting.data(), waiting.size(), static_cast<int>(time.count()));
+  if (head) head->take();
 }
 
 // A full pipe must never block a rank that is shutting down, because a stop was forwarded or another

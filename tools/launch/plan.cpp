@@ -10,11 +10,15 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "base/format.h"
 #include "base/text.h"
+#include "launch/devices.h"
 #include "launch/marked.h"
+
+extern char** environ;
 
 namespace gannet::launch {
 namespace {
@@ -43,6 +47,29 @@ bool can_bind(uint16_t port) {
 }
 
 }  // namespace
+
+uint32_t LaunchOptions::first_rank() const {
+  const auto& each = node.procs_of_nodes;
+  return each.empty() ? node.index * procs : std::accumulate(each.begin(), each.begin() + node.index, 0u);
+}
+
+uint32_t LaunchOptions::world_size() const {
+  const auto& each = node.procs_of_nodes;
+  return each.empty() ? node.count * procs : std::accumulate(each.begin(), each.end(), 0u);
+}
+
+std::vector<std::string> inherited_environment(const LaunchOptions& options) {
+  if (!options.environment.empty()) return options.environment;
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry; ++entry) entries.push_back(*entry);
+  return entries;
+}
+
+std::string path_in(const std::vector<std::string>& environment) {
+  for (const std::string& entry : environment)
+    if (entry.rfind("PATH=", 0) == 0) return entry.substr(5);
+  return "/usr/local/bin:/usr/bin:/bin";
+}
 
 std::string find_program(const std::string& program, const std::string& path) {
   if (program.find('/') != std::string::npos) {
@@ -121,6 +148,11 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
                                           [&](const std::string& entry) { return name_of(entry) == "OMP_NUM_THREADS"; });
   if (!threads_chosen || options.bind_cores_to_rank)
     own["OMP_NUM_THREADS"] = std::to_string(std::max<size_t>(1, start.cores / options.procs));
+
+  if (!options.slots.empty()) {
+    const std::string entry = visible_devices(options.slots, inherited);
+    own[name_of(entry)] = entry.substr(entry.find('=') + 1);
+  }
 
   std::vector<std::string> entries;
   for (const auto& entry : inherited) {

@@ -20,10 +20,12 @@ struct LaunchOptions {
   double restart_pause_seconds = 1;  // before the second restart in a row that fails at once; doubled for each one after it
   double grace_seconds = 30;         // from forwarding a stop to the ranks until SIGKILL: time to write a checkpoint
   std::vector<std::string> command;  // PROGRAM ARGS...
+  std::vector<uint32_t> slots = {};  // the devices that this node's ranks see (launch/devices.h); empty: all
+  std::vector<std::string> environment = {};  // "NAME=value", that the ranks inherit; empty: this process's
   std::string cgroup_root = "/sys/fs/cgroup", cgroup_membership = "/proc/self/cgroup";
 
-  uint32_t first_rank() const { return node.index * procs; }
-  uint32_t world_size() const { return node.count * procs; }
+  uint32_t first_rank() const;
+  uint32_t world_size() const;
 };
 
 // A program that cannot be started, with the shell's exit codes: 127 if it was not found, 126 if it
@@ -41,6 +43,10 @@ class StartError : public Error {
 // The file that `program` names: unchanged if it has a slash, else searched in `path` (PATH).
 // Throws StartError.
 std::string find_program(const std::string& program, const std::string& path);
+
+// What the ranks inherit, and its PATH.
+std::vector<std::string> inherited_environment(const LaunchOptions& options);
+std::string path_in(const std::vector<std::string>& environment);
 
 // The i-th of `procs` slices of `cores`, equal in size; leftover cores are unused. Throws
 // Error(kArgument) if there are fewer cores than ranks.

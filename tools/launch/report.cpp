@@ -64,7 +64,7 @@ std::string Attempt::consequences() const {
   return join(texts, "; ") + (more ? formatted("; and {} more ranks", more) : "");
 }
 
-void Attempt::report_failure() const {
+std::string Attempt::report_of_failure() const {
   // Exit code 3 of several nodes' ranks is the loss of another rank, as a rule one of another node.
   const bool followed_from_elsewhere = options_.node.count > 1 && first_->exit_code() == 3;
   const std::string where = options_.node.count > 1 ? formatted(" on {}", this_host()) : "";
@@ -74,20 +74,23 @@ void Attempt::report_failure() const {
                                                           : "failed first, and is the cause: it ",
                                first_->how_it_ended());
   if (followed_from_elsewhere)
-    text += "\n    its last lines say why; if that is another rank's end, the report of that rank's node has the cause";
+    text += session_.head
+                ? "\n    its last lines say why"
+                : "\n    its last lines say why; if that is another rank's end, the report of that rank's node has the cause";
   for (const auto& line : followed_from_elsewhere ? std::vector<std::string>() : meanings()) text += formatted("\n    {}", line);
   if (const auto followed = consequences(); !followed.empty()) text += formatted("\n  What followed from it: {}", followed);
   if (!first_->last_lines().empty()) text += formatted("\n  The last lines of rank {}:", first_->rank());
   for (const auto& line : first_->last_lines()) text += formatted("\n    {}", line);
-  session_.output.say(text);
+  return text;
 }
 
 AttemptOutcome Attempt::finish_stop() {
   const std::string by = last_forwarded_.empty() ? "stopped on request" : formatted("stopped by {}", last_forwarded_);
   const auto orderly = [](const Rank* rank) { return rank->exit_code() == 0 || rank->exit_code() == kStoppedExitCode; };
   if (std::all_of(ended_.begin(), ended_.end(), orderly)) {
-    session_.output.say(formatted("{} after saving (exit code {})", by, kStoppedExitCode));
-    return {.code = kStoppedExitCode};
+    AttemptOutcome outcome{.code = kStoppedExitCode};
+    outcome.report = formatted("{} after saving (exit code {})", by, kStoppedExitCode);
+    return outcome;
   }
   std::vector<std::string> texts;
   for (const Rank* rank : ended_)
@@ -98,17 +101,26 @@ AttemptOutcome Attempt::finish_stop() {
                                     ? formatted(" ended by {}, which it does not handle", signal_name(rank->signal_number()))
                                     : formatted(" {}", rank->how_it_ended())));
   const Rank* worst = *std::find_if_not(ended_.begin(), ended_.end(), orderly);
-  session_.output.say(formatted("{}, and not every rank confirmed by exit code {} that it saved: {} (exit code {})", by,
-                                kStoppedExitCode, join(texts, "; "), worst->exit_code()));
-  return {.code = worst->exit_code()};
+  AttemptOutcome outcome{.code = worst->exit_code()};
+  outcome.report = formatted("{}, and not every rank confirmed by exit code {} that it saved: {} (exit code {})", by,
+                             kStoppedExitCode, join(texts, "; "), worst->exit_code());
+  return outcome;
 }
 
 AttemptOutcome Attempt::finish() {
   if (!first_) return {};
   if (stop_) return finish_stop();
-  report_failure();
   AttemptOutcome outcome{.code = first_->exit_code(), .failed = true};
   outcome.why = formatted("rank {} {}", first_->rank(), first_->how_it_ended());
+  outcome.weight = outcome.code == 3            ? AttemptOutcome::kPeerLost
+                   : first_->killed_by_signal() ? AttemptOutcome::kSignal
+                                                : AttemptOutcome::kCode;
+  if (failed_elsewhere_) {
+    outcome.weight = AttemptOutcome::kPeerLost;
+    if (ended_by_us_.count(first_)) outcome.why = formatted("rank {} was ended by gannet run", first_->rank());
+    return outcome;
+  }
+  outcome.report = report_of_failure();
   if (stopped_by_ != 0)
     outcome.no_restart = formatted("{} came", signal_name(stopped_by_));
   else if (is_pointless_to_repeat(outcome.code))

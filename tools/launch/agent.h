@@ -1,0 +1,11 @@
+// The agent of a host: `gannet node`, which `gannet run --hostfile` starts there by ssh. It reads a plan from its
+// stdin, says whether it can start it, and starts and supervises the host's ranks when told. The same stdin is
+// its lifeline: at its end the ranks get SIGTERM, and SIGKILL after the grace period.
+#pragma once
+
+namespace gannet::launch {
+
+// The body of `gannet node`; returns its exit code, which nobody needs: all is told by frames.
+int run_agent();
+
+}  // namespace gannet::launch

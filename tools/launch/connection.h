@@ -1,0 +1,59 @@
+// The connection from `gannet run` to the agent of one host: an ssh (or, on this machine, the agent itself) with its
+// stdin, stdout and stderr.
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/frames.h"
+
+namespace gannet::launch {
+
+struct SshOptions {
+  std::vector<std::string> command = {};  // GANNET_SSH, in words; empty: ssh, with options of ours
+  uint32_t port = 0;                      // 0: ssh's own choice
+  std::string gannet;                     // this program's path, which is the same on every host
+};
+
+// The words that start an agent on a host. What the remote shell reads is one constant: all else is sent.
+std::vector<std::string> agent_command(const std::string& host, bool is_here, const SshOptions& options);
+
+// Why no agent has answered, as a sentence with a next step: from the exit code of ssh, what it wrote, and bytes that came
+// in place of an agent's.
+std::string why_no_agent(const std::string& host, const SshOptions& options, int exit_code, const std::string& errors,
+                         const std::string& foreign);
+
+// Whether a host of a hostfile is this machine: localhost, its name, or one of its addresses.
+bool is_this_machine(const std::string& host);
+
+class Connection {
+ public:
+  explicit Connection(const std::vector<std::string>& command);  // throws Error(kUnavailable)
+  ~Connection();
+  Connection(const Connection&) = delete;
+
+  void send(FrameKind kind, const std::string& body);
+  void add_to(std::vector<pollfd>& waiting, bool may_read) const;
+  void exchange(bool may_read);  // writes and reads as much as goes without waiting
+  std::optional<Frame> next() { return reader_.next(); }
+
+  bool has_greeted() const { return reader_.has_greeted(); }
+  const std::string& foreign() const { return reader_.foreign(); }
+  const std::string& errors() const { return errors_text_; }  // what ssh wrote to stderr, its end
+  bool has_ended();                                           // the process, and all that it wrote is read
+  int exit_code() const { return exit_code_; }
+  void close_input();  // the agent's lifeline
+
+ private:
+  pid_t pid_ = -1;
+  int input_ = -1, output_ = -1, errors_ = -1;
+  std::string to_send_, errors_text_;
+  FrameReader reader_;
+  int exit_code_ = -1;
+};
+
+}  // namespace gannet::launch

@@ -1,0 +1,24 @@
+// The devices of this machine, without a driver: their number, and which of them a rank shall see.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gannet::launch {
+
+// How many devices a program started here would see: the entries of CUDA_VISIBLE_DEVICES (or of
+// HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES) in `environment` ("NAME=value"), else NVIDIA's and AMD's devices
+// below `root`. 0: none, or none that can be counted this way.
+uint32_t count_devices(const std::vector<std::string>& environment, const std::string& root = "");
+
+// "CUDA_VISIBLE_DEVICES=4,6" for slots {0, 2}, where the environment shows devices 4, 5 and 6: slots count
+// what is visible. AMD's runtime reads CUDA_VISIBLE_DEVICES too. Throws Error(kArgument) for a slot that is not
+// there.
+std::string visible_devices(const std::vector<uint32_t>& slots, const std::vector<std::string>& environment,
+                            const std::string& root = "");
+
+// Whether the variable chooses devices of one machine, and so means nothing on another.
+bool chooses_devices(const std::string& name);
+
+}  // namespace gannet::launch

@@ -1,0 +1,75 @@
+// What `gannet run` and its agents on other hosts (launch/agent.h) send each other over ssh: a greeting, then
+// frames of a letter, a length and a body of any bytes.
+//
+//   write(channel, std::string(kGreeting) + framed(FrameKind::kSay, "ready"))
+//   FrameReader reader;
+//   reader.add(bytes);
+//   while (auto frame = reader.next()) ...
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gannet::launch {
+
+enum class FrameKind : char {
+  // from the head
+  kPlan = 'p',    // launch/node_plan.h
+  kGo = 'g',      // start the ranks: restart number, address, port
+  kSignal = 's',  // for the ranks: its number
+  kFail = 'f',    // ranks of another host have failed: end these
+  // from an agent
+  kReady = 'r',    // nothing stands against a start: Readiness
+  kRefused = 'n',  // a sentence
+  kOut = '1',      // whole lines of the ranks' stdout
+  kError = '2',    // and stderr
+  kSay = 't',      // a line of the agent's own
+  kOutcome = 'x',  // all ranks have ended: AttemptOutcome
+  // both
+  kBeat = 'b',  // nothing new, but still there
+};
+
+struct Frame {
+  FrameKind kind;
+  std::string body;
+};
+
+// The first bytes in both directions. Other bytes mean that something else has written: a start-up file of a shell.
+inline constexpr std::string_view kGreeting = "gannet node 1\n";
+
+std::string framed(FrameKind kind, std::string_view body);
+
+class FrameReader {
+ public:
+  void add(std::string_view bytes) { bytes_.append(bytes); }
+  std::optional<Frame> next();
+  bool has_greeted() const { return has_greeted_; }
+  // The bytes that came in place of the greeting, or of a frame; "" if all is well.
+  const std::string& foreign() const { return foreign_; }
+
+ private:
+  std::string bytes_, foreign_;
+  bool has_greeted_ = false;
+};
+
+// Texts without NUL bytes, as arguments and variables are, in one body.
+std::string packed(const std::vector<std::string>& texts);
+std::vector<std::string> unpacked(std::string_view body);
+
+// The texts of a body in turn. Throws Error(kCorrupt) past the end, and for a number that is none.
+class Unpacker {
+ public:
+  explicit Unpacker(std::string_view body) : texts_(unpacked(body)) {}
+  const std::string& text();
+  int64_t number();
+  std::vector<std::string> texts();  // a number, and so many texts
+
+ private:
+  std::vector<std::string> texts_;
+  size_t next_ = 0;
+};
+
+}  // namespace gannet::launch

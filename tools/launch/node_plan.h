@@ -1,0 +1,50 @@
+// The messages between `gannet run` and an agent, as values: what an agent is to start, whether it can, and how
+// that ended.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/attempt.h"
+#include "launch/plan.h"
+
+namespace gannet::launch {
+
+struct NodePlan {
+  std::string build;   // build_id() of the head, which the agent's must equal
+  std::string folder;  // where the ranks start
+  LaunchOptions options;
+  int64_t failure_grace_ms = 5000;
+};
+std::string packed(const NodePlan& plan);
+NodePlan node_plan_in(const std::string& body);
+
+// An agent that can start: where it can be reached if it has rank 0, and which machine it is.
+struct Readiness {
+  std::string place;  // control::own_place: its name and addresses, and a free port
+  std::string machine;
+};
+std::string packed(const Readiness& readiness);
+Readiness readiness_in(const std::string& body);
+
+struct Go {
+  uint32_t restart = 0;
+  std::string place;    // of rank 0's agent
+  std::string address;  // --master_addr; "": the one in `place` that this host reaches
+  uint32_t port = 0;
+};
+std::string packed(const Go& go);
+Go go_in(const std::string& body);
+
+std::string packed(const AttemptOutcome& outcome);
+AttemptOutcome outcome_in(const std::string& body);
+
+// Version, and a checksum of this program's file: two hosts with one id run the same launcher.
+std::string build_id();
+
+// What goes to another host of the environment here: all but what describes this machine or this login.
+std::vector<std::string> environment_to_send(const std::vector<std::string>& environment);
+// `sent` over the agent's own environment.
+std::vector<std::string> merged_environment(const std::vector<std::string>& own, const std::vector<std::string>& sent);
+
+}  // namespace gannet::launch

@@ -1,0 +1,37 @@
+// Where the ranks of a `gannet run` go: on this machine, on this one as a node of several, or on the hosts of a
+// hostfile. A value made of the options and the environment, before anything is started.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/hosts.h"
+#include "launch/node.h"
+
+namespace gannet::launch {
+
+struct PlacementOptions {
+  HostOptions hosts = {};
+  NodeOptions node = {};  // its count is that of `hosts`
+  bool no_ssh = false;
+  std::string launcher = {};  // --launcher
+  std::vector<std::string> command = {};
+  std::string default_hostfile = kDefaultHostfile;
+};
+
+struct Placement {
+  std::vector<Host> hosts = {};  // where agents are started by ssh; empty: the ranks are this launcher's own
+  Node node = {};                // else, with the number of ranks and the slots here
+  uint32_t procs = 1;
+  std::vector<uint32_t> slots = {};     // empty: not chosen
+  std::vector<std::string> notes = {};  // for the person who waits
+};
+
+// `devices`: of this machine (launch/devices.h), one rank for each unless something says otherwise. Throws
+// Error(kArgument, kConfig, kNotFound, kUnsupported).
+Placement place(const PlacementOptions& options, const control::Variables& variables, uint32_t devices);
+
+// What --dry-run prints: a line for each host with its slots and ranks.
+std::string text_of(const Placement& placement, const std::vector<std::string>& command);
+
+}  // namespace gannet::launch

@@ -63,12 +63,6 @@ void check_ranks(const Environment& found, const std::string& rank_name, const s
                 kHowToStart);
 }
 
-std::string without(const Claim& claim) {
-  std::string command = "env";
-  for (const auto& name : claim.variables) command += formatted(" -u {}", name);
-  return formatted("{} PROGRAM", command);
-}
-
 // Sets the address at which the ranks meet: the one in the environment, or else the machine of rank 0,
 // if the launcher names it or has started all ranks here, with a port derived from the job.
 void find_master(const Variables& variables, const Claim& claim, const std::function<std::string(const std::string&)>& process_of,
@@ -131,9 +125,9 @@ void from_launchers(const Variables& variables, bool address_known,
           claim.started_from_here
               ? formatted("start the processes with `gannet run --num_procs {} PROGRAM` or with torchrun; to train with one "
                           "process: {}",
-                          *claim.size, without(claim))
+                          *claim.size, claim.without("PROGRAM"))
               : formatted("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each of them; where each is to train alone: {}",
-                          without(claim)));
+                          claim.without("PROGRAM")));
   if (found.discovered.empty())
     found.discovered = all.empty() ? "RANK is not set: one process" : formatted("{}: one process", all[0].launcher);
 }
@@ -143,9 +137,9 @@ void from_launchers(const Variables& variables, bool address_known,
 void check_that_it_is_alone(const Variables& variables) {
   const auto claim = claim_of_several(variables);
   if (!claim) return;
-  throw Error(
-      ErrorCode::kConfig, formatted("RANK and WORLD_SIZE say that this process is alone, but {}", claim->text()),
-      formatted("set RANK and WORLD_SIZE for all of them, or unset both; where each is to train alone: {}", without(*claim)));
+  throw Error(ErrorCode::kConfig, formatted("RANK and WORLD_SIZE say that this process is alone, but {}", claim->text()),
+              formatted("set RANK and WORLD_SIZE for all of them, or unset both; where each is to train alone: {}",
+                        claim->without("PROGRAM")));
 }
 
 }  // namespace

@@ -170,6 +170,12 @@ std::string Claim::text() const {
                    join(variables, ", "));
 }
 
+std::string Claim::without(const char* program) const {
+  std::string command = "env";
+  for (const auto& name : variables) command += formatted(" -u {}", name);
+  return formatted("{} {}", command, program);
+}
+
 std::vector<Claim> claims(const Variables& variables) {
   std::vector<Claim> found;
   for (const Launcher& launcher : kLaunchers) {

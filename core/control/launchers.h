@@ -33,7 +33,8 @@ struct Claim {
   bool started_from_here = false;        // a launcher on this machine, in this environment, has yet to start the others
 
   bool is_one_of_several() const { return size ? *size > 1 : rank.has_value(); }
-  std::string text() const;  // "Slurm started this as rank 1 of 2 (SLURM_PROCID, SLURM_STEP_NUM_TASKS)"
+  std::string text() const;                        // "Slurm started this as rank 1 of 2 (SLURM_PROCID, SLURM_STEP_NUM_TASKS)"
+  std::string without(const char* program) const;  // "env -u SLURM_PROCID -u SLURM_STEP_NUM_TASKS PROGRAM"
 };
 
 // The claims in order of precedence: a launcher that may run inside another one (mpirun inside

@@ -123,17 +123,15 @@ void say_node(const launch::LaunchOptions& options) {
 
 int start(RunArguments& arguments) {
   const auto& command = arguments.placement.command;
-  arguments.placement.node.master_port = arguments.options.node.master_port;
-  arguments.placement.node.master_addr = arguments.options.node.master_addr;
   launch::Placement placement = launch::place(arguments.placement, control::variables_of_this_process(),
                                               launch::count_devices(launch::inherited_environment({})));
   const bool has_hostfile = !placement.hosts.empty() || !placement.node.procs_of_nodes.empty();
-  const std::string master_addr = arguments.options.node.master_addr;
   arguments.options.environment = environment_of(arguments, has_hostfile, placement.notes);
   arguments.options.command = command;
   arguments.options.procs = placement.procs;
   arguments.options.slots = placement.slots;
-  if (placement.hosts.empty()) arguments.options.node = placement.node;
+  arguments.options.node = placement.node;
+  if (!placement.hosts.empty()) arguments.options.node.master_port = arguments.placement.node.master_port;
   for (const std::string& note : placement.notes) std::cerr << formatted("[gannet run] {}\n", note);
   if (arguments.is_dry) {
     std::cout << launch::text_of(placement, command) << std::flush;
@@ -142,7 +140,8 @@ int start(RunArguments& arguments) {
   if (placement.hosts.empty() && placement.node.count > 1) say_node(arguments.options);
   try {
     if (placement.hosts.empty()) return launch::run(arguments.options);
-    return launch::run_on_hosts({placement.hosts, arguments.options, master_addr, ssh_options(arguments)});
+    return launch::run_on_hosts(
+        {placement.hosts, arguments.options, arguments.placement.node.master_addr, ssh_options(arguments)});
   } catch (const launch::StartError& error) {
     std::cerr << "gannet: " << error.what() << '\n';
     return error.shell_code();
@@ -204,11 +203,11 @@ void add_run(CLI::App& app) {
   command->add_option("-e,--exclude", arguments->placement.hosts.exclude, "hosts and slots that do not");
   command->add_option("--node_rank,--node-rank", arguments->placement.node.rank, "the number of this machine, from 0")
       ->check(CLI::Range(0, 65535));
-  command->add_option("--master_addr,--master-addr", arguments->options.node.master_addr,
+  command->add_option("--master_addr,--master-addr", arguments->placement.node.master_addr,
                       "the machine of node 0, where rank 0 runs");
   command
       ->add_option(
-          "--master_port,--master-port", arguments->options.node.master_port,
+          "--master_port,--master-port", arguments->placement.node.master_port,
           "port of the rendezvous on rank 0 (default: a free one; without ssh on several machines one of the job, or 29500)")
       ->check(CLI::Range(1, 65535));
   command->add_flag("--no_ssh,--no-ssh", arguments->placement.no_ssh,

@@ -49,7 +49,12 @@ struct Head::Node {
 };
 
 Head::Head(const HeadOptions& options, milliseconds failure_grace, Session& session)
-    : options_(options), failure_grace_(failure_grace), session_(session) {
+    : options_(options),
+      failure_grace_(failure_grace),
+      session_(session),
+      build_(build_id()),
+      folder_(this_folder()),
+      environment_(environment_to_send(inherited_environment(options.options))) {
   for (const Host& host : options.hosts) {
     nodes_.push_back(std::make_unique<Node>());
     nodes_.back()->host = host;
@@ -65,15 +70,15 @@ Head::~Head() {
 
 std::string Head::plan_for(size_t index) const {
   NodePlan plan;
-  plan.build = build_id();
-  plan.folder = this_folder();
+  plan.build = build_;
+  plan.folder = folder_;
   plan.options = options_.options;
   plan.options.procs = static_cast<uint32_t>(options_.hosts[index].slots.size());
   plan.options.slots = options_.hosts[index].slots;
   plan.options.node.index = static_cast<uint32_t>(index);
   plan.options.node.count = static_cast<uint32_t>(options_.hosts.size());
   for (const Host& host : options_.hosts) plan.options.node.procs_of_nodes.push_back(static_cast<uint32_t>(host.slots.size()));
-  plan.options.environment = environment_to_send(inherited_environment(options_.options));
+  plan.options.environment = environment_;
   plan.failure_grace_ms = failure_grace_.count();
   return packed(plan);
 }
@@ -95,6 +100,7 @@ bool Head::start_agents() {
     node.connection = std::make_unique<Connection>(agent_command(node.host.name, node.is_here, options_.ssh));
     node.connection->send(FrameKind::kPlan, plan_for(i));
     node.started = node.heard = Clock::now();
+    beat();  // many hosts take their time
   }
   const auto waits = [&](const auto& node) { return node->connection && !node->readiness && node->refusal.empty(); };
   while (std::any_of(nodes_.begin(), nodes_.end(), waits)) {
@@ -195,13 +201,16 @@ AttemptOutcome Head::run(uint32_t restart) {
   return judge();
 }
 
+void Head::beat() {
+  if (Clock::now() - beaten_ < HeadLink::kBeat) return;
+  beaten_ = Clock::now();
+  for (auto& node : nodes_)
+    if (node->connection) node->connection->send(FrameKind::kBeat, "");
+}
+
 // One turn: waits for something to happen, writes, reads, and takes what has come.
 void Head::exchange() {
-  if (Clock::now() - beaten_ >= HeadLink::kBeat) {
-    beaten_ = Clock::now();
-    for (auto& node : nodes_)
-      if (node->connection) node->connection->send(FrameKind::kBeat, "");
-  }
+  beat();
   session_.output.drop_when_full(stopped_by_ != 0 || has_failed_);
   const bool may_read = stopped_by_ || has_failed_ || (session_.output.has_room(1) && session_.output.has_room(2));
   std::vector<pollfd> waiting;

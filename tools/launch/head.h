@@ -38,6 +38,7 @@ class Head {
   bool start_agents();
   AttemptOutcome refused() const;
   void go(uint32_t restart);
+  void beat();
   void exchange();
   void take(Node& node, const Frame& frame);
   void take_signals();
@@ -55,6 +56,8 @@ class Head {
   const HeadOptions& options_;
   const std::chrono::milliseconds failure_grace_;
   Session& session_;
+  const std::string build_, folder_;
+  const std::vector<std::string> environment_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<const Node*> ended_;  // in the order of their ends
   int stopped_by_ = 0, stops_ = 0;

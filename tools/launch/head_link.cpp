@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <iostream>
 
 namespace gannet::launch {
 
@@ -50,7 +51,10 @@ void HeadLink::take() {
   if (!reader_.foreign().empty())
     throw Error(ErrorCode::kCorrupt, "gannet node reads what `gannet run` sends it over ssh, and this is something else",
                 "it is not started by hand: gannet run --hostfile FILE PROGRAM");
-  if (Clock::now() - heard_ > kSilence) lose();
+  if (!is_lost_ && Clock::now() - heard_ > kSilence) {
+    std::cerr << "gannet node: nothing has come from gannet run for " << kSilence.count() << " s\n";
+    lose();
+  }
 }
 
 bool HeadLink::next(Signal& signal) {

@@ -21,12 +21,6 @@ constexpr const char* kByHand =
     "and "
     "HOST the machine of node 0";
 
-std::string without(const Claim& claim) {
-  std::string command = "env";
-  for (const auto& name : claim.variables) command += formatted(" -u {}", name);
-  return command + " gannet run ...";
-}
-
 uint32_t number_in(const Variables& variables, const char* name, uint32_t most) {
   return control::number(name, *find(variables, name), most, "it is set by the launcher of the nodes, or exported by hand");
 }
@@ -52,7 +46,7 @@ Node from_claim(const Claim& claim, const Variables& variables) {
                           claim.text()),
                 formatted("let that launcher start PROGRAM, one process for each rank, or one gannet run on each machine (srun "
                           "--ntasks-per-node=1, mpirun --map-by ppr:1:node); where each is to be a run of its own: {}",
-                          without(claim)));
+                          claim.without("gannet run ...")));
   Variables one_a_node = variables;
   if (replaces_torchrun)
     for (const char* name : {"PET_NPROC_PER_NODE", "RANK", "WORLD_SIZE", "LOCAL_RANK"}) one_a_node.erase(name);

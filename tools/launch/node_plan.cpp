@@ -132,8 +132,12 @@ AttemptOutcome outcome_in(const std::string& body) {
 std::string build_id() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
   uint64_t sum = 14695981039346656037u;  // FNV-1a: http://www.isthe.com/chongo/tech/comp/fnv
-  for (std::istreambuf_iterator<char> byte(file), end; byte != end; ++byte)
-    sum = (sum ^ static_cast<unsigned char>(*byte)) * 1099511628211u;
+  std::array<char, 64 * 1024> part;
+  do {
+    file.read(part.data(), part.size());
+    for (std::streamsize i = 0; i < file.gcount(); ++i)
+      sum = (sum ^ static_cast<unsigned char>(part[static_cast<size_t>(i)])) * 1099511628211u;
+  } while (file);
   return formatted("{} {}", GANNET_VERSION, sum);
 }
 

@@ -3,20 +3,15 @@
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
-#include <gannet/value.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
-#include <bit>
-#include <functional>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
-#include "base/outcome.h"
-#include "base/text.h"
 #include "control/world.h"
 #include "pipeline/traffic.h"
 
@@ -61,8 +56,10 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
   train_by_driver_alone(engine);
   if (first_chunk().count() == 1) return;
   const auto call = ranks_.process_group->world()->enter(*ranks_.world_group, "initialize");
-  forward_lane_.emplace(ranks_, "forward");
-  backward_lane_.emplace(ranks_, "backward");
+  const std::vector<uint32_t>& stages = schedule_->stage_of();
+  const bool both_ways = !std::is_sorted(stages.begin(), stages.end());
+  forward_lane_.emplace(ranks_, "forward", both_ways);
+  backward_lane_.emplace(ranks_, "backward", both_ways);
   if (!ranks_.is_first()) return;
   const int64_t count = ranks_.settings().accumulation_steps;
   const Schedule& order = schedule_->of(count);

@@ -74,14 +74,19 @@ void refuse_layout(const at::Tensor& tensor) {
 
 }  // namespace
 
-Lane::Lane(const RankContext& ranks, const std::string& name)
+Lane::Way::Way(const RankContext& ranks, const HostGroup& host, const char* name)
+    : group(*ranks.device_comm, host.ranks(), formatted("{}/{}", host.name(), name)),
+      device(group, [&ranks] { return ranks.current_stream(); }, ranks.comm_memory()) {
+  group.start(collective::barrier(), nullptr).wait();
+}
+
+Lane::Lane(const RankContext& ranks, const std::string& name, bool both_ways)
     : ranks_(ranks),
       host_(ranks.process_group->world()->host_comm(), ranks.mesh->pipe()->links().host.ranks(),
-            formatted("{}/{}{}", ranks.mesh->pipe()->links().host.name(), name, ranks.number_in_group)),
-      group_(*ranks.device_comm, host_.ranks(), formatted("{}/device", host_.name())),
-      device_(group_, [&ranks] { return ranks.current_stream(); }, ranks.comm_memory()) {
+            formatted("{}/{}{}", ranks.mesh->pipe()->links().host.name(), name, ranks.number_in_group)) {
   host_.barrier();  // after it all members are connected, so that rank 0 and its store may end early
-  group_.start(collective::barrier(), nullptr).wait();
+  ways_.push_back(std::make_unique<Way>(ranks, host_, "device"));
+  if (both_ways && keeps_order()) ways_.push_back(std::make_unique<Way>(ranks, host_, "device to lower stages"));
 }
 
 Lane::~Lane() {
@@ -118,8 +123,9 @@ void Lane::send(uint32_t stage, int64_t number, const Wire& tensors) {
   sent->header_work = host_.start_exchange(parts, {});
   if (predicts(past) && !is_as_predicted)
     if (const auto dropped = to_send(stage, tensors_for(past.last, ranks_.device)); !dropped.empty())
-      sent->dropped_work = device_.exchange(dropped, {});
-  if (const auto messages = to_send(stage, tensors); !messages.empty()) sent->tensors_work = device_.exchange(messages, {});
+      sent->dropped_work = way(host_.rank(), stage).exchange(dropped, {});
+  if (const auto messages = to_send(stage, tensors); !messages.empty())
+    sent->tensors_work = way(host_.rank(), stage).exchange(messages, {});
   past.add(std::move(layout));
   in_flight_.push_back(std::move(sent));
 }
@@ -128,7 +134,7 @@ DeviceWork Lane::start_receive(uint32_t stage, const Wire& tensors) {
   std::vector<DeviceComm::ReceivedTensor> messages;
   for (const at::Tensor& tensor : tensors)
     if (tensor.defined() && tensor.numel() > 0) messages.push_back({stage, tensor});
-  return messages.empty() ? DeviceWork() : device_.exchange({}, messages);
+  return messages.empty() ? DeviceWork() : way(stage, host_.rank()).exchange({}, messages);
 }
 
 void Lane::post_next(uint32_t stage, Incoming& from) {

@@ -9,12 +9,18 @@
 //   Wire wire = forward.receive(stage - 1, number);    // a number that both stages give the message
 //   forward.finish();
 //
-// There is a lane for each direction, so that a blocked send cannot delay messages in the other one.
+// There is a lane for activations and one for gradients, so that a blocked send cannot delay messages in
+// the other one.
 //
-// The receive of the next message is posted before it is wanted, so that it arrives while this stage
+// On a host, the receive of the next message is posted before it is wanted, so that it arrives while this stage
 // computes. (Besides, Gloo's event thread polls for as long as a message has no receive.) The sizes
-// are then not known yet: on a CPU, both sides expect those of the last two messages if these were
+// are then not known yet: both sides expect those of the last two messages if these were
 // equal. A message that turns out to be another one follows one of the expected size, which is dropped.
+//
+// A device's Comm executes what a group is given in turn: a receive whose message is not on its way would
+// hold up the sends behind it, and two stages that send to each other would wait for each other's receive. So there
+// a receive is posted once its header has come, and where a lane leads both to higher and to lower stages (chunks that
+// wrap around, or a V) it has a group for each: within a group, no stage waits for one that waits for it.
 #pragma once
 
 #include <gannet/wire.h>
@@ -35,7 +41,8 @@ namespace gannet::pipeline {
 
 class Lane {
  public:
-  Lane(const RankContext& ranks, const std::string& name);
+  /// `both_ways`: to higher and to lower stages.
+  Lane(const RankContext& ranks, const std::string& name, bool both_ways);
   ~Lane();  // after a step that failed in the middle, aborts the Comms: what was expected never comes
   Lane(const Lane&) = delete;
 
@@ -80,14 +87,22 @@ class Lane {
     DeviceWork predicted_work;
   };
   void post_next(uint32_t stage, Incoming& from);
-  bool predicts(const Past& past) const { return ranks_.device.is_cpu() && past.predicts(); }
+  bool predicts(const Past& past) const { return !keeps_order() && past.predicts(); }
+  bool keeps_order() const { return ranks_.memory_is_apart || !ranks_.device.is_cpu(); }
   std::vector<DeviceComm::SentTensor> to_send(uint32_t stage, const Wire& tensors) const;
   DeviceWork start_receive(uint32_t stage, const Wire& tensors);
 
+  struct Way {
+    Way(const RankContext& ranks, const HostGroup& host, const char* name);
+    CommGroup group;
+    DeviceComm device;
+  };
+  // By the stages between which a message goes, on both of them.
+  DeviceComm& way(uint32_t from, uint32_t to) { return ways_[from < to ? 0 : ways_.size() - 1]->device; }
+
   const RankContext& ranks_;
   HostGroup host_;
-  CommGroup group_;
-  DeviceComm device_;
+  std::vector<std::unique_ptr<Way>> ways_;  // one for all messages, or those to higher stages and those to lower ones
   std::deque<std::unique_ptr<Sent>> in_flight_;
   std::map<uint32_t, Past> past_sent_;     // by stage
   std::map<uint32_t, Incoming> incoming_;  // by stage

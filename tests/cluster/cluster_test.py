@@ -50,10 +50,25 @@ def main():
             if weights != expected:
                 fail(f"{name}: other weights than on one machine\n{output}")
             print(f"{name}: the weights of one machine", flush=True)
+        guest(box, hosts)
         folders(box, cluster)
         unlike_nodes(box, cluster)
         faults(box, cluster)
         print(f"{time.monotonic() - began:.0f} s", flush=True)
+
+
+def guest(box, hosts):
+    """Two of four ranks of a program that owns MPI train, one on each machine, while the others compute."""
+    program = GPT2.parent / "mpi_guest"
+    if not program.exists():
+        print("examples/mpi_guest is not built: no MPI was found", flush=True)
+        return
+    run = box.start("gannet-a", "mpirun.openmpi", "--hostfile", hosts, "--map-by", "node", "-np", 4, program)
+    output = finish([run])[0]
+    losses = [float(line.split()[-1]) for line in output.splitlines() if line.startswith("step ")]
+    if run.returncode != 0 or len(losses) != 4 or losses[-1] > 0.5 * losses[0] or "2 trainers" not in output:
+        fail(f"examples/mpi_guest: {run.returncode}\n{output}")
+    print("a program that owns MPI and trains with half of its ranks", flush=True)
 
 
 def folders(box, cluster):

@@ -116,7 +116,7 @@ def faults(box, cluster, folder):
 
     kill = lambda host, word: [os.kill(pid, signal.SIGKILL) for pid in box.processes_on(host, word)]
     continues("a killed rank", lambda run: kill("gannet-b", "bin/gpt2"), "rank 1 of 3 on gannet-b failed first, and is the cause: it was killed by SIGKILL")
-    continues("a killed ssh", lambda run: kill_ssh("gannet-b"), "the connection to it was lost")
+    continues("a killed ssh", lambda run: kill_ssh("gannet-b"), "the connection to gannet-b (rank 1) was lost")
     ends("a killed head", lambda run: [os.kill(pid, signal.SIGKILL) for pid in box.processes_on("gannet-a", "bin/gannet") if b"\0node\0" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()], 137, "")
 
     def cut_for_a_while(run):
@@ -134,7 +134,7 @@ def faults(box, cluster, folder):
         for which, name in enumerate(("the agent's process in front", "the agent's launcher")):
             continues(f"a killed process: {name}", lambda run: os.kill(run.agent_on("gannet-b")[which], signal.SIGKILL), "gannet-b")
         # Its ranks go on, and the others; once these have ended, the head gives it up.
-        ends("a stopped launcher", lambda run: os.kill(run.agent_on("gannet-b")[1], signal.SIGSTOP), 3, "gannet-b: not reachable since 10 s", steps=60)
+        ends("a stopped launcher", lambda run: os.kill(run.agent_on("gannet-b")[1], signal.SIGSTOP), 3, "gannet-b has not answered for 10 s, and is given up: rank 1 may still run there", steps=60)
         one_stays = Run(box, cluster, hosts, name="beside", steps=60)
         other = Run(box, cluster, hosts, name="killed-beside", steps=100_000)
         wait_for_step(other.metrics, 3)

@@ -197,7 +197,7 @@ TEST_F(GannetHosts, RestartsAHostWhoseConnectionIsLost) {
   const auto ranks = pids_in({at("rank.0.0"), at("rank.1.0"), at("rank.2.0")});
   for (const pid_t pid : pids_in({at("ssh.b")})) kill(pid, SIGKILL);  // the stand-in has become the agent
   EXPECT_EQ(run.finish(), 0) << run.error();
-  EXPECT_THAT(run.error(), HasSubstr("b: the connection to it was lost"));
+  EXPECT_THAT(run.error(), HasSubstr("the connection to b (ranks 1 to 2) was lost"));
   expect_gone(ranks, 5);
 }
 
@@ -253,8 +253,58 @@ TEST_F(GannetHosts, AllThatFailAreToldAtOnceAndNothingStarts) {
 
 TEST_F(GannetHosts, AProgramThatIsNotThereIsToldBeforeAnyStart) {
   auto run = hosts({at("nothing")});
-  EXPECT_EQ(run.finish(), 3);
+  EXPECT_EQ(run.finish(), 127);
   EXPECT_THAT(run.error(), AllOf(HasSubstr("2 of 2 hosts cannot take part"), HasSubstr("there is no such file")));
+}
+
+TEST_F(GannetHosts, WhatAPersonNamesIsSentThoughItDescribesAMachine) {
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  auto run = hosts({"--env", "HOME=/x", script("p", "echo $RANK $HOME ${CUDA_VISIBLE_DEVICES-unset}. $PWD; umask")});
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(run.finish(), 0) << run.error();
+  const std::string folder = std::filesystem::current_path().string();
+  for (const char* rank : {"0", "1", "2"}) EXPECT_THAT(run.output(), HasSubstr(std::string(rank) + " /x . " + folder)) << rank;
+  auto chosen = hosts({"--env", "CUDA_VISIBLE_DEVICES=5,7", script("q", "echo $RANK:$CUDA_VISIBLE_DEVICES")});
+  EXPECT_EQ(chosen.finish(), 0) << chosen.error();
+  for (const char* line : {"0:5\n", "1:5,7\n", "2:5,7\n"}) EXPECT_THAT(chosen.output(), HasSubstr(line));
+}
+
+TEST_F(GannetHosts, AStopNamesTheRanksThatDidNotSave) {
+  auto run = hosts({script("p", "trap 'exit 8'$RANK TERM; echo $$ > " + at("rank.$RANK") + "; while :; do sleep 0.05; done")});
+  pids_in({at("rank.0"), at("rank.1"), at("rank.2")});
+  kill(run.pid(), SIGTERM);
+  run.finish();
+  for (const char* rank : {"rank 0 ended with exit code 80", "rank 1 ended with exit code 81", "rank 2 ended with exit code 82"})
+    EXPECT_THAT(run.error(), HasSubstr(rank));
+}
+
+TEST_F(GannetHosts, NohupKeepsTheRun) {
+  signal(SIGHUP, SIG_IGN);
+  auto run = hosts({script("p", "echo $$ > " + at("rank.$RANK") + "; sleep 1; echo done")});
+  signal(SIGHUP, SIG_DFL);
+  pids_in({at("rank.0"), at("rank.1"), at("rank.2")});
+  kill(run.pid(), SIGHUP);
+  EXPECT_EQ(run.finish(), 0) << run.error();
+  EXPECT_THAT(run.output(), HasSubstr("[2] done"));
+}
+
+// A machine that is down when all start again.
+TEST_F(GannetHosts, AHostThatIsAwayIsTriedAgain) {
+  auto run = hosts({"--max-restarts", "1",
+                    script("p", "echo $$ > " + at("rank.$RANK.$GANNET_RESTART") + "; [ $GANNET_RESTART = 1 ] || sleep 60")});
+  pids_in({at("rank.0.0"), at("rank.1.0"), at("rank.2.0")});
+  std::ofstream(at("broken/b")) << "echo 'ssh: connect to host b port 22: No route to host' >&2; rm " << at("broken/b")
+                                << "; exit 255\n";
+  for (const pid_t pid : pids_in({at("ssh.b")})) kill(pid, SIGKILL);
+  EXPECT_EQ(run.finish(), 0) << run.error();
+  EXPECT_THAT(run.error(), AllOf(HasSubstr("the connection to b (ranks 1 to 2) was lost"), HasSubstr("b: cannot be reached"),
+                                 HasSubstr("It is tried again for 300 s")));
+}
+
+TEST_F(GannetHosts, AnEmptyNameIsNoneThatWasLeftOut) {
+  Launched run({"--hostfile", "", "true"});
+  EXPECT_EQ(run.finish(), 2);
+  EXPECT_THAT(run.error(), HasSubstr("--hostfile has an empty value"));
 }
 
 TEST_F(GannetHosts, MuchOutputArrivesWhole) {

@@ -45,6 +45,7 @@ TEST(Hostfile, TakesTheLinesOfDeepSpeed) {
   EXPECT_EQ(parsed("w1 slots=1 max_slots=8\r\nw2 slots=1\r\n"), "w1:0 w2:0");
   EXPECT_EQ(parsed("w1 slots=0\nw2 slots=1\n"), "w1: w2:0");
   EXPECT_EQ(parsed("10.0.0.7 slots=1\n"), "10.0.0.7:0");
+  EXPECT_EQ(parsed("\xEF\xBB\xBFw1 slots=1\n"), "w1:0");
 }
 
 TEST(Hostfile, RefusesOtherLinesWithTheirNumber) {

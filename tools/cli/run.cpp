@@ -91,18 +91,28 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
-// The variables of the ranks: those here, with --env, and for a hostfile with .deepspeed_env.
-std::vector<std::string> environment_of(const RunArguments& arguments, bool has_hostfile, std::vector<std::string>& notes) {
-  const std::vector<std::string> here = launch::inherited_environment({});
-  launch::Exports exports;
+// What --env says, and for a hostfile .deepspeed_env.
+launch::Exports exports_of(const RunArguments& arguments, bool has_hostfile, std::vector<std::string>& notes) {
   const auto variables = control::variables_of_this_process();
   const auto value = [&](const char* name) {
     const std::string* const found = control::find(variables, name);
     return found ? *found : std::string();
   };
+  launch::Exports exports;
   if (has_hostfile) exports = launch::read_env_files(value("HOME"), value("DS_ENV_FILE"), notes);
-  for (const std::string& option : arguments.exports) exports.push_back(launch::export_of(option, here));
-  return exports.empty() ? std::vector<std::string>() : launch::with_exports(here, exports);
+  for (const std::string& option : arguments.exports)
+    exports.push_back(launch::export_of(option, launch::inherited_environment({})));
+  return exports;
+}
+
+// `--hostfile "$UNSET"` is not `no hostfile`.
+void refuse_empty(const CLI::App& command) {
+  for (const char* name : {"--hostfile", "--include", "--exclude", "--master_addr", "--launcher"}) {
+    const CLI::Option* option = command.get_option(name);
+    if (option->count() > 0 && option->as<std::string>().empty())
+      throw Error(ErrorCode::kArgument, formatted("gannet run: {} has an empty value", name),
+                  "is the variable set that the shell should have put there? Else leave the option out");
+  }
 }
 
 launch::SshOptions ssh_options(const RunArguments& arguments) {
@@ -126,7 +136,8 @@ int start(RunArguments& arguments) {
   launch::Placement placement = launch::place(arguments.placement, control::variables_of_this_process(),
                                               launch::count_devices(launch::inherited_environment({})));
   const bool has_hostfile = !placement.hosts.empty() || !placement.node.procs_of_nodes.empty();
-  arguments.options.environment = environment_of(arguments, has_hostfile, placement.notes);
+  const launch::Exports exports = exports_of(arguments, has_hostfile, placement.notes);
+  if (!exports.empty()) arguments.options.environment = launch::with_exports(launch::inherited_environment({}), exports);
   arguments.options.command = command;
   arguments.options.procs = placement.procs;
   arguments.options.slots = placement.slots;
@@ -141,7 +152,7 @@ int start(RunArguments& arguments) {
   try {
     if (placement.hosts.empty()) return launch::run(arguments.options);
     return launch::run_on_hosts(
-        {placement.hosts, arguments.options, arguments.placement.node.master_addr, ssh_options(arguments)});
+        {placement.hosts, arguments.options, arguments.placement.node.master_addr, ssh_options(arguments), exports});
   } catch (const launch::StartError& error) {
     std::cerr << "gannet: " << error.what() << '\n';
     return error.shell_code();
@@ -149,6 +160,7 @@ int start(RunArguments& arguments) {
 }
 
 int run(CLI::App& command, RunArguments& arguments) {
+  refuse_empty(command);
   const auto rest = command.remaining();
   if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-') {
     const std::string name = rest[0].substr(0, rest[0].find('='));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gannet/error.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -75,10 +76,13 @@ int serve(Session& session, HeadLink& head) {
   NodePlan plan = node_plan_in(frame->body);
   try {
     std::vector<std::string> own = inherited_environment({});
+    own.push_back(formatted("PWD={}", plan.folder));
     plan.options.environment = merged_environment(own, plan.options.environment);
+    umask(plan.file_mask);
     check(plan);
   } catch (const Error& error) {
-    session.output.frame(FrameKind::kRefused, error.what());
+    const auto* const of_program = dynamic_cast<const StartError*>(&error);
+    session.output.frame(FrameKind::kRefused, packed(Refusal{of_program ? of_program->shell_code() : 3, error.what()}));
     wait_for(FrameKind::kGo, session, head);
     return 1;
   }

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gannet/error.h>
-#include <netdb.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -33,11 +32,6 @@ constexpr size_t kMostReadAtOnce = 256 * 1024;
 
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-std::string last_line(const std::string& text) {
-  const auto lines = split(text, '\n');
-  return lines.empty() ? "" : printable(lines.back());
-}
-
 std::string first_line(const std::string& text) {
   return printable(std::string_view(text).substr(0, std::min<size_t>(text.find('\n'), 120)));
 }
@@ -48,6 +42,14 @@ void close_end(int& end) {
 }
 
 }  // namespace
+
+// ssh ends its lines as for a terminal.
+std::string last_line(const std::string& text) {
+  const auto lines = split(text, '\n');
+  if (lines.empty()) return "";
+  const std::string& last = lines.back();
+  return printable(last.back() == '\r' ? last.substr(0, last.size() - 1) : last);
+}
 
 std::vector<std::string> agent_command(const std::string& host, bool is_here, const SshOptions& options) {
   if (is_here && options.command.empty()) return {options.gannet, "node"};
@@ -85,24 +87,20 @@ std::string why_no_agent(const std::string& host, const SshOptions& options, int
   if (has(errors, "Permission denied")) return sentence("asks for a password", formatted("ssh-copy-id {}", host));
   if (exit_code == 127 || exit_code == 126)
     return sentence(formatted("no gannet at {}", options.gannet), "install it at the same path on every host");
-  return sentence(formatted("no agent has answered; ssh ended with exit code {}", exit_code),
-                  formatted("try: ssh {} {} --version", host, shell_word(options.gannet)));
+  const std::string ssh = options.command.empty() ? "ssh" : join(options.command, " ");
+  return sentence(formatted("no agent has answered; {} ended with exit code {}", ssh, exit_code),
+                  formatted("try: {} {} {} --version", ssh, host, shell_word(options.gannet)));
 }
 
+// Nothing is looked up: a name server that does not answer would hold up each host in turn.
 bool is_this_machine(const std::string& host) {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
+  in_addr address{};
   if (host == "localhost" || host == name.data()) return true;
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_INET;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
-  std::array<char, INET_ADDRSTRLEN> text{};
-  const auto* address = reinterpret_cast<const sockaddr_in*>(found->ai_addr);
-  inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
-  freeaddrinfo(found);
-  if (control::is_loopback(text.data())) return true;
-  const std::string place = formatted(" {} ", control::own_place(0).substr(0, control::own_place(0).rfind(':')));
-  return has(place, formatted(" {} ", text.data()).c_str());
+  if (inet_pton(AF_INET, host.c_str(), &address) != 1) return false;
+  const std::string place = control::own_place(0);
+  return control::is_loopback(host) || has(formatted(" {} ", place.substr(0, place.rfind(':'))), formatted(" {} ", host).c_str());
 }
 
 Connection::Connection(const std::vector<std::string>& command) {

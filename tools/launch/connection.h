@@ -27,7 +27,10 @@ std::vector<std::string> agent_command(const std::string& host, bool is_here, co
 std::string why_no_agent(const std::string& host, const SshOptions& options, int exit_code, const std::string& errors,
                          const std::string& foreign);
 
-// Whether a host of a hostfile is this machine: localhost, its name, or one of its addresses.
+std::string last_line(const std::string& text);  // of what ssh wrote
+
+// Whether a host of a hostfile is this machine by localhost, its name, or one of its addresses. By another name it is reached
+// by ssh, as the others are.
 bool is_this_machine(const std::string& host);
 
 class Connection {

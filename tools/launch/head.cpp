@@ -2,6 +2,7 @@
 
 #include <gannet/error.h>
 #include <gannet/stop.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kMostForAnAgent{30};
 
 constexpr std::chrono::seconds kForTheCause{2};
+constexpr std::chrono::seconds kForARestart{300};  // of a machine
 
 std::string this_folder() {
   std::array<char, PATH_MAX> folder{};
@@ -41,7 +43,10 @@ struct Head::Node {
   Host host;
   bool is_here = false;
   std::unique_ptr<Connection> connection;  // null: not there, or not any more
-  std::string refusal;                     // why it cannot take part
+  uint32_t first_rank = 0;
+  std::string refusal;  // why it cannot take part
+  int refusal_code = 3;
+  bool has_agent = false;  // the refusal is that of an agent
   std::optional<Readiness> readiness;
   std::optional<AttemptOutcome> outcome;  // of this attempt
   bool is_silent = false;
@@ -54,11 +59,14 @@ Head::Head(const HeadOptions& options, milliseconds failure_grace, Session& sess
       session_(session),
       build_(build_id()),
       folder_(this_folder()),
-      environment_(environment_to_send(inherited_environment(options.options))) {
+      environment_(with_exports(environment_to_send(inherited_environment(options.options)), options.exports)) {
+  uint32_t first = 0;
   for (const Host& host : options.hosts) {
     nodes_.push_back(std::make_unique<Node>());
     nodes_.back()->host = host;
     nodes_.back()->is_here = is_this_machine(host.name);
+    nodes_.back()->first_rank = first;
+    first += static_cast<uint32_t>(host.slots.size());
   }
 }
 
@@ -80,6 +88,8 @@ std::string Head::plan_for(size_t index) const {
   for (const Host& host : options_.hosts) plan.options.node.procs_of_nodes.push_back(static_cast<uint32_t>(host.slots.size()));
   plan.options.environment = environment_;
   plan.failure_grace_ms = failure_grace_.count();
+  plan.file_mask = umask(0);
+  umask(plan.file_mask);
   return packed(plan);
 }
 
@@ -94,9 +104,12 @@ bool Head::start_agents() {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Node& node = *nodes_[i];
     node.outcome.reset();
+    if (node.connection && node.connection->has_ended()) node.connection.reset();
     if (node.connection) continue;
     node.readiness.reset();
     node.refusal.clear();
+    node.refusal_code = 3;
+    node.has_agent = false;
     node.connection = std::make_unique<Connection>(agent_command(node.host.name, node.is_here, options_.ssh));
     node.connection->send(FrameKind::kPlan, plan_for(i));
     node.started = node.heard = Clock::now();
@@ -126,6 +139,30 @@ bool Head::start_agents() {
   return true;
 }
 
+// A host that has gone down comes back after some minutes. False if a stop came.
+bool Head::start_agents_patiently() {
+  const auto end = Clock::now() + kForARestart;
+  for (bool is_told = false;;) {
+    if (!start_agents()) return false;
+    const auto is_away = [](const auto& node) { return !node->refusal.empty() && !node->has_agent; };
+    if (std::none_of(nodes_.begin(), nodes_.end(), is_away) || Clock::now() > end) return true;
+    for (auto& node : nodes_) {
+      if (!is_away(node)) continue;
+      if (!is_told) session_.output.say(formatted("{}. It is tried again for {}", node->refusal, in_seconds(kForARestart)));
+      node->connection.reset();
+    }
+    is_told = true;
+    for (const auto next = Clock::now() + std::chrono::seconds(5); Clock::now() < next;) {
+      exchange();
+      for (Signal signal; session_.next(signal);)
+        if (Signals::is_stop(signal.number)) {
+          stopped_by_ = signal.number;
+          return false;
+        }
+    }
+  }
+}
+
 // A host that is listed by two names would have each of its devices twice.
 void Head::check_machines() {
   if (!options_.ssh.command.empty()) return;  // containers of one machine may share its network
@@ -145,6 +182,9 @@ AttemptOutcome Head::refused() const {
   for (const auto& node : nodes_)
     if (!node->refusal.empty()) sentences.push_back(node->refusal);
   AttemptOutcome outcome{.code = 3, .failed = true};
+  const int code = nodes_[0]->refusal_code;
+  if (std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& node) { return node->refusal_code == code; }))
+    outcome.code = code;
   outcome.why = formatted("{} of {} hosts cannot take part", sentences.size(), nodes_.size());
   outcome.report = formatted("{}, and no rank was started:\n    {}", outcome.why, join(sentences, "\n    "));
   outcome.no_restart = "no rank was started";
@@ -169,19 +209,13 @@ AttemptOutcome Head::run(uint32_t restart) {
   fail_at_.reset();
   ended_.clear();
   session_.output.drop_when_full(false);
-  if (!start_agents()) {
+  if (!(restart > 0 ? start_agents_patiently() : start_agents())) {
     AttemptOutcome outcome{.code = 128 + stopped_by_};
     outcome.was_stopped = true;
     outcome.report = formatted("{} came before any rank was started", signal_name(stopped_by_));
     return outcome;
   }
-  if (std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return !node->refusal.empty(); })) {
-    AttemptOutcome outcome = refused();
-    if (restart > 0) outcome.no_restart.clear();  // a host that restarts itself is back later
-    for (auto& node : nodes_)
-      if (!node->refusal.empty()) node->connection.reset();
-    return outcome;
-  }
+  if (std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return !node->refusal.empty(); })) return refused();
   go(restart);
   while (!all_over()) {
     exchange();
@@ -237,7 +271,9 @@ void Head::take(Node& node, const Frame& frame) {
       node.readiness = readiness_in(frame.body);
       break;
     case FrameKind::kRefused:
-      node.refusal = formatted("{}: {}", node.host.name, frame.body);
+      node.refusal_code = refusal_in(frame.body).code;
+      node.refusal = formatted("{}: {}", node.host.name, refusal_in(frame.body).why);
+      node.has_agent = true;
       break;
     case FrameKind::kOut:
       session_.output.write(1, frame.body);
@@ -291,11 +327,17 @@ void Head::take_signals() {
   }
 }
 
+std::string Head::ranks_text(const Node& node) {
+  const auto count = static_cast<uint32_t>(node.host.slots.size());
+  return count == 1 ? formatted("rank {}", node.first_rank)
+                    : formatted("ranks {} to {}", node.first_rank, node.first_rank + count - 1);
+}
+
 void Head::lose(Node& node, const std::string& how) {
   AttemptOutcome outcome{.code = 3, .failed = true};
   outcome.weight = AttemptOutcome::kHostLost;
   outcome.why = how;
-  outcome.report = formatted("{}: {}", node.host.name, how);
+  outcome.report = how;
   node.connection.reset();
   node.readiness.reset();
   take_outcome(node, outcome);
@@ -307,9 +349,8 @@ void Head::notice_lost(Node& node) {
     node.connection.reset();
     return;
   }
-  const std::string words =
-      node.connection->errors().empty() ? "" : formatted(" ({})", printable(split(node.connection->errors(), '\n').back()));
-  lose(node, formatted("the connection to it was lost, with exit code {}{}", node.connection->exit_code(), words));
+  const std::string words = node.connection->errors().empty() ? "" : formatted(" ({})", last_line(node.connection->errors()));
+  lose(node, formatted("the connection to {} ({}) was lost{}", node.host.name, ranks_text(node), words));
 }
 
 // A host is given up only once the others' ranks are over: until then they train, and judge by themselves.
@@ -322,7 +363,9 @@ void Head::notice_silence(Node& node) {
   });
   const bool any_is_over = nodes_.size() > 1 && std::any_of(nodes_.begin(), nodes_.end(),
                                                             [](const auto& other) { return other->outcome.has_value(); });
-  if (others_are_over && (any_is_over || stopped_by_)) lose(node, "not reachable since 10 s");
+  if (others_are_over && (any_is_over || stopped_by_))
+    lose(node,
+         formatted("{} has not answered for 10 s, and is given up: {} may still run there", node.host.name, ranks_text(node)));
 }
 
 AttemptOutcome Head::judge() const {
@@ -348,11 +391,11 @@ AttemptOutcome Head::judge() const {
   for (const Node* node : ended_) {
     const int code = node->outcome->code;
     outcome.was_stopped |= node->outcome->was_stopped;
-    if (code != 0 && (outcome.code == 0 || outcome.code == kStoppedExitCode)) {
-      outcome.report = node->outcome->report;
-      if (code != kStoppedExitCode) outcome.report = formatted("{}: {}", node->host.name, outcome.report);
-      outcome.code = code;
-    }
+    const bool is_orderly = code == 0 || code == kStoppedExitCode;
+    if (is_orderly && outcome.code == 0) outcome = *node->outcome;
+    if (is_orderly) continue;
+    if (outcome.code == 0 || outcome.code == kStoppedExitCode) outcome = {.code = code, .was_stopped = outcome.was_stopped};
+    outcome.report += formatted("{}{}: {}", outcome.report.empty() ? "" : "\n  ", node->host.name, node->outcome->report);
   }
   return outcome;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launch/connection.h"
+#include "launch/env_file.h"
 #include "launch/hostfile.h"
 #include "launch/launch.h"
 #include "launch/supervise.h"
@@ -20,6 +21,7 @@ struct HeadOptions {
   LaunchOptions options;    // for each host but for its own slots
   std::string master_addr;  // "": the address of the first host that another one reaches
   SshOptions ssh;
+  Exports exports = {};  // variables that every host gets, whatever they describe
 };
 
 // The body of `gannet run --hostfile`. Throws as run() does (launch/launch.h).
@@ -36,6 +38,7 @@ class Head {
   using Clock = std::chrono::steady_clock;
   struct Node;
   bool start_agents();
+  bool start_agents_patiently();
   AttemptOutcome refused() const;
   void go(uint32_t restart);
   void beat();
@@ -51,6 +54,7 @@ class Head {
   bool is_running(const Node& node) const;
   bool all_over() const;
   AttemptOutcome judge() const;
+  static std::string ranks_text(const Node& node);
   std::string plan_for(size_t index) const;
 
   const HeadOptions& options_;

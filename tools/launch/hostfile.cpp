@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -41,7 +42,8 @@ std::string text_of(const std::vector<uint32_t>& slots, const char* between) {
 
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& file) {
   std::vector<Host> hosts;
-  std::istringstream lines(text);
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of editors
+  std::istringstream lines(text.rfind(kByteOrderMark, 0) == 0 ? text.substr(kByteOrderMark.size()) : text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     std::istringstream words(line);

@@ -79,7 +79,8 @@ class RestartPause {
 void report_dropped(Session& session) {
   if (const uint64_t bytes = session.output.take_dropped())
     session.output.say(
-        formatted("{} of the ranks' output were dropped: nobody read it while the ranks were being ended", size_text(bytes)));
+        formatted("{} of the ranks' output were dropped: {}", size_text(bytes),
+                  session.output.has_failed() ? "it could not be written" : "nobody read it while the ranks were being ended"));
 }
 
 // After a failure or a stop, gives up on a reader that reads nothing for `patience`, since a batch

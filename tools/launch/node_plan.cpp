@@ -49,6 +49,9 @@ bool stays(const std::string& name) {
          std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
+// CUDA_VISIBLE_DEVICES= trains on processors, on every machine.
+bool hides_devices(const std::string& entry) { return entry.back() == '=' && chooses_devices(name_of(entry)); }
+
 }  // namespace
 
 std::string packed(const NodePlan& plan) {
@@ -60,7 +63,8 @@ std::string packed(const NodePlan& plan) {
                                     text(options.node.count),
                                     text(static_cast<int>(options.bind_cores_to_rank)),
                                     text(static_cast<int64_t>(options.grace_seconds * 1000)),
-                                    text(plan.failure_grace_ms)};
+                                    text(plan.failure_grace_ms),
+                                    text(plan.file_mask)};
   add(texts, texts_of(options.slots));
   add(texts, texts_of(options.node.procs_of_nodes));
   add(texts, options.command);
@@ -79,6 +83,7 @@ NodePlan node_plan_in(const std::string& body) {
   plan.options.bind_cores_to_rank = unpacker.number() != 0;
   plan.options.grace_seconds = static_cast<double>(unpacker.number()) / 1000;
   plan.failure_grace_ms = unpacker.number();
+  plan.file_mask = static_cast<uint32_t>(unpacker.number());
   plan.options.slots = numbers_in(unpacker);
   plan.options.node.procs_of_nodes = numbers_in(unpacker);
   plan.options.command = unpacker.texts();
@@ -94,6 +99,14 @@ Readiness readiness_in(const std::string& body) {
   readiness.place = unpacker.text();
   readiness.machine = unpacker.text();
   return readiness;
+}
+
+std::string packed(const Refusal& refusal) { return packed(std::vector<std::string>{text(refusal.code), refusal.why}); }
+
+Refusal refusal_in(const std::string& body) {
+  Unpacker unpacker(body);
+  const int code = static_cast<int>(unpacker.number());
+  return {code, unpacker.text()};
 }
 
 std::string packed(const Go& go) {
@@ -144,7 +157,7 @@ std::string build_id() {
 std::vector<std::string> environment_to_send(const std::vector<std::string>& environment) {
   std::vector<std::string> sent;
   std::copy_if(environment.begin(), environment.end(), std::back_inserter(sent),
-               [](const std::string& entry) { return !stays(name_of(entry)); });
+               [](const std::string& entry) { return !stays(name_of(entry)) || hides_devices(entry); });
   return sent;
 }
 

@@ -15,6 +15,7 @@ struct NodePlan {
   std::string folder;  // where the ranks start
   LaunchOptions options;
   int64_t failure_grace_ms = 5000;
+  uint32_t file_mask = 022;  // umask
 };
 std::string packed(const NodePlan& plan);
 NodePlan node_plan_in(const std::string& body);
@@ -26,6 +27,13 @@ struct Readiness {
 };
 std::string packed(const Readiness& readiness);
 Readiness readiness_in(const std::string& body);
+
+struct Refusal {
+  int code = 3;  // of the program, if that is the obstacle: 126, 127
+  std::string why;
+};
+std::string packed(const Refusal& refusal);
+Refusal refusal_in(const std::string& body);
 
 struct Go {
   uint32_t restart = 0;

@@ -44,7 +44,8 @@ class Output {
   bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // a pipe or a socket: something with a reader
   bool are_one() const { return sinks_[1].is_the_first && !is_framed(); }  // one file for both (`2>&1`): the order is kept
   bool lost_its_reader() const;                                            // the reader of a pipe or socket has ended
-  uint64_t take_dropped();                                                 // the bytes that were dropped since the last call
+  bool has_failed() const { return sinks_[0].has_failed || sinks_[1].has_failed; }  // a full disk
+  uint64_t take_dropped();  // the bytes that were dropped since the last call
 
  private:
   static constexpr size_t kMost = 1 << 20;

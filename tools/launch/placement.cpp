@@ -38,6 +38,11 @@ Placement node_of_hostfile(const PlacementOptions& options, const std::vector<Ho
   if (node.master_addr.empty() && !control::find(variables, "MASTER_ADDR")) node.master_addr = hosts[0].name;
   Placement placement;
   placement.node = node_of(node, variables);
+  if (hosts.size() > 1 && (placement.node.master_addr == "localhost" || placement.node.master_addr.rfind("127.", 0) == 0))
+    throw Error(ErrorCode::kArgument,
+                formatted("the ranks of {} hosts would meet at {}, which is another machine on each", hosts.size(),
+                          placement.node.master_addr),
+                "give the first host the name that the others know it by, in the hostfile or with --master_addr");
   for (const Host& host : hosts) placement.node.procs_of_nodes.push_back(static_cast<uint32_t>(host.slots.size()));
   placement.slots = hosts[*node.rank].slots;
   placement.procs = static_cast<uint32_t>(placement.slots.size());
@@ -60,7 +65,9 @@ Placement place(const PlacementOptions& options, const control::Variables& varia
   }
   if (!hostfile.empty() && claim && !options.node.rank)
     throw Error(ErrorCode::kConfig, formatted("{}, and a hostfile: each of these launchers would start all hosts", claim->text()),
-                "leave --hostfile out: each gannet run then starts the ranks of its own machine");
+                formatted("leave --hostfile out: each gannet run then starts the ranks of its own machine; where the variables "
+                          "are left over: {}",
+                          claim->without("gannet run ...")));
   if (!hostfile.empty() && options.no_ssh) return node_of_hostfile(options, hosts, variables);
   Placement placement;
   if (options.launcher == "pdsh")

@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr int kSteps = 40, kSamples = 64, kTag = 7;
+constexpr int kSteps = 200, kSamples = 64, kTag = 7;
 
 // What a solver would compute: here points of a sine.
 void solve(int trainer, int seed) {
@@ -65,7 +65,7 @@ void train(MPI_Comm trainers, int solver) {
     const at::Tensor loss = at::mse_loss(engine->forward(points[0]), points[1]);
     engine->backward(loss);
     engine->step();
-    if (rank == 0 && step % 10 == 9) std::printf("step %d, %d trainers: loss %.4f\n", step + 1, size, loss.item<float>());
+    if (rank == 0 && step % 50 == 49) std::printf("step %d, %d trainers: loss %.4f\n", step + 1, size, loss.item<float>());
   }
 }
 

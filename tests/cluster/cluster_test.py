@@ -10,7 +10,7 @@ import pathlib
 import tempfile
 import time
 
-from hosts import GANNET, INSIDE, Box, Cluster, enter_namespaces, fail, finish, losses_in, wait_for_step
+from hosts import GANNET, GPT2, INSIDE, Box, Cluster, enter_namespaces, fail, finish, losses_in, wait_for_step
 
 def main():
     began = time.monotonic()

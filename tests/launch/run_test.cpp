@@ -318,9 +318,10 @@ TEST_F(GannetRun, TwoNodesStopTogetherAndOneThatLosesTheOtherNamesTheRank) {
 TEST_F(GannetRun, TwoNodesRestartTogether) {
   const std::string port = std::to_string(gannet::launch::free_port());
   std::vector<std::unique_ptr<Launched>> nodes;
-  // The second node's rank dies in the first start.
-  const std::string program = "[ $RANK$GANNET_RESTART = 10 ] && (sleep 1; kill -9 $$) & exec " + kStopsWhenAsked + " " +
-                              folder_.string() + "/$GANNET_RESTART";
+  // The second node's rank dies in the first start, once both ranks have met.
+  const std::string program = "[ $RANK$GANNET_RESTART = 10 ] && (until [ -s " + at("0/ready0") + " ] && [ -s " + at("0/ready1") +
+                              " ]; do sleep 0.05; done; kill -9 $$) & exec " + kStopsWhenAsked + " " + folder_.string() +
+                              "/$GANNET_RESTART";
   for (const char* index : {"0", "1"}) {
     std::filesystem::create_directories(at(index));
     nodes.push_back(std::make_unique<Launched>(std::vector<std::string>{"--num_procs", "1", "--nnodes=2", "--node_rank", index,

@@ -4,7 +4,7 @@
     python3 examples/search/optuna_search.py FOLDER build/bin/trial --max_length "100 batches" --validation_period "20 batches"
 
 Any number of these programs, on any number of machines that share FOLDER, search together; one that was ended is started again and
-goes on with what all have found. A trial that Optuna gives up gets SIGTERM, and saves before it ends.
+continues with the results of all. A trial that Optuna prunes gets SIGTERM, and saves a checkpoint before it exits.
 """
 import json
 import pathlib

@@ -5,7 +5,7 @@
 
 namespace gannet::launch {
 
-// The body of `gannet node`; returns its exit code, which nobody needs: all is told by frames.
+// The body of `gannet node`; returns its exit code. Outcomes are reported in frames, not by this code.
 int run_agent();
 
 }  // namespace gannet::launch

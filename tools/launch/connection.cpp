@@ -55,7 +55,7 @@ std::vector<std::string> agent_command(const std::string& host, bool is_here, co
   if (is_here && options.command.empty()) return {options.gannet, "node"};
   std::vector<std::string> words = options.command;
   if (words.empty())
-    // A connection that is lost, and a person who would have to type a password, are told within 10 s.
+    // Fails within 10 s for an unreachable host or a lost connection, and at once for a password prompt.
     words = {"ssh", "-T",
              "-o",  "BatchMode=yes",
              "-o",  "ConnectTimeout=8",

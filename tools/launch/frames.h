@@ -65,7 +65,7 @@ class Unpacker {
   explicit Unpacker(std::string_view body) : texts_(unpacked(body)) {}
   const std::string& text();
   int64_t number();
-  std::vector<std::string> texts();  // a number, and so many texts
+  std::vector<std::string> texts();  // a count, then that many texts
 
  private:
   std::vector<std::string> texts_;

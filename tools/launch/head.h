@@ -66,7 +66,7 @@ class Head {
   std::vector<const Node*> ended_;  // in the order of their ends
   int stopped_by_ = 0, stops_ = 0;
   bool has_failed_ = false;
-  std::optional<Clock::time_point> fail_at_;  // when the other hosts' ranks are told to end
+  std::optional<Clock::time_point> fail_at_;  // when to end the ranks of the other hosts
   Clock::time_point beaten_ = Clock::now();
 };
 

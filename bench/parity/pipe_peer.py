@@ -130,6 +130,27 @@ class Metrics:
             self.out.flush()
 
 
+class PassTimes:
+    """The seconds of each step that this rank's forward and backward passes take; their waiting for other stages is not in them."""
+
+    def __init__(self, engine):
+        self.seconds, self.steps = {"forward": 0.0, "backward": 0.0}, []
+        kinds = {"ForwardPass": "forward", "BackwardPass": "backward"}
+        engine._INSTRUCTION_MAP = {instruction: self.timed(kinds[instruction.__name__], function) if instruction.__name__ in kinds else function
+                                   for instruction, function in engine._INSTRUCTION_MAP.items()}
+
+    def timed(self, kind, function):
+        def call(*args, **options):
+            began = time.perf_counter()
+            function(*args, **options)
+            self.seconds[kind] += time.perf_counter() - began
+        return call
+
+    def end_step(self):
+        self.steps.append(dict(self.seconds))
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
+
+
 def train_pipeline(args, model, config):
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
@@ -144,11 +165,17 @@ def train_pipeline(args, model, config):
     samples = Samples(args, engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps())
     source = samples.of_rank(engine.grid.get_data_parallel_id(), engine.grid.data_parallel_size)
     metrics = Metrics(args.metrics if dist.get_rank() == 0 else "")
+    passes = PassTimes(engine) if args.pass_times else None
     for step in range(args.steps):
         began, lr = time.perf_counter(), engine.optimizer.param_groups[0]["lr"]
         loss = float(engine.train_batch(source))
         norm = engine.get_global_grad_norm()
         metrics.write(step + 1, loss, lr, None if norm is None else float(norm), time.perf_counter() - began)
+        if passes:
+            passes.end_step()
+    if passes:
+        with open(f"{args.pass_times}.rank{dist.get_rank()}.json", "w") as file:
+            json.dump(passes.steps, file)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -204,6 +231,7 @@ def main():
     parser.add_argument("--plain", choices=("float32", "float64"), help="a plain loop in this dtype, without DeepSpeed")
     parser.add_argument("--ranks", type=int, default=1, help="data-parallel ranks whose samples --plain trains on")
     parser.add_argument("--clip-by-blocks", type=int, help="with --plain: clip by the norm of the embeddings and the first N blocks only", metavar="N")
+    parser.add_argument("--pass-times", metavar="PREFIX", help="each rank writes the seconds of its passes in each step to PREFIX.rankN.json")
     parser.add_argument("--local_rank", type=int)
     args = parser.parse_args()
     if args.threads:

@@ -6,8 +6,11 @@
 
 VENV is that of bench/parity. The default is GPT-2 124M in fp32: 2 stages, 8 micro-batches of 4 x 256 tokens, one thread a rank,
 the same weights, tokens and config. Each round runs DeepSpeed and each of ours, one after the other; a run's figure is that of
-its median step after the first two. Peak memory is each rank's largest resident set (VmHWM). The last lines are JSON with the
-median of the rounds' ratios last, one for each of ours.
+its median step after the first two. Peak memory is each rank's largest resident set (VmHWM). Beside a step stand the seconds that
+each rank spends in forward and in backward passes alone: without waiting, the update and the transport. The last lines are JSON
+with the median of the rounds' ratios last, one for each of ours; "passes" is the same ratio of the busiest ranks' passes.
+
+Without --zero 1 nothing is clipped: DeepSpeed clips each stage by that stage's own norm at ZeRO 0, so the losses would differ.
 """
 import argparse
 import json
@@ -23,6 +26,7 @@ import time
 root = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.append(str(root / "bench"))
 from figures import alternate, report  # noqa: E402
+from real_layers import passes_of  # noqa: E402
 
 MAKE_MODEL = """
 import sys, torch
@@ -85,26 +89,47 @@ def inputs(args):
     return model, tokens
 
 
+def deepspeed_passes(prefix, rank):
+    """Seconds of the forward and of the backward passes of a step; the median of the steps after the first two."""
+    steps = json.loads(pathlib.Path(f"{prefix}.rank{rank}.json").read_text())[2:]
+    return [statistics.median(step[kind] for step in steps) for kind in ("forward", "backward")]
+
+
+def gannet_passes(prefix, rank, last_step):
+    """The same, from the spans of a trace; a backward in two passes counts both."""
+    trace = pathlib.Path(f"{prefix}.rank{rank}.json" if rank else f"{prefix}.json")
+    steps = [passes_of(trace, step) for step in range(3, last_step + 1)]
+    of = lambda kinds: statistics.median(sum(end - begin for kind, begin, end in step if kind in kinds) for step in steps)
+    return [of("F"), of("BIW")]
+
+
 def bench(args):
     args.work.mkdir(parents=True, exist_ok=True)
     model, tokens = inputs(args)
-    config = {"train_micro_batch_size_per_gpu": args.micro_batch, "gradient_accumulation_steps": args.micro_batches, "gradient_clipping": 1.0,
-              "steps_per_print": 1000, "zero_optimization": {"stage": args.zero},
+    config = {"train_micro_batch_size_per_gpu": args.micro_batch, "gradient_accumulation_steps": args.micro_batches,
+              "gradient_clipping": 1.0 if args.zero else 0.0, "steps_per_print": 1000, "zero_optimization": {"stage": args.zero},
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01, "torch_adam": args.torch_adam}}}
     tokens_a_step = args.micro_batch * args.micro_batches * args.length
-    losses, peaks = {}, {}
+    losses, peaks, passes = {}, {}, {}
 
     def tokens_per_second(name, command, own=None):
         with tempfile.TemporaryDirectory(dir=args.work) as path:
             file, metrics = pathlib.Path(path) / "ds_config.json", pathlib.Path(path) / "metrics.jsonl"
+            pass_times = pathlib.Path(path) / "passes"
+            if own is None:
+                command = [*command, "--pass-times", pass_times]
+            else:
+                own["gannet"]["trace"] = {"path": str(pass_times) + ".json", "first_step": 3, "last_step": args.steps}
             file.write_text(json.dumps({**config, **(own or {})}))
             peak = run_ranks([*command, "--pipeline", args.stages, "--model", model, "--tokens", tokens, "--token-bytes", 2, "--seq-len", args.length,
                               "--steps", args.steps, "--threads", 1, "--deepspeed_config", file, "--metrics", metrics], args.stages, args.work / f"{name}.log")
             steps = [json.loads(line) for line in open(metrics)]
+            in_passes = [deepspeed_passes(pass_times, rank) if own is None else gannet_passes(pass_times, rank, args.steps) for rank in range(args.stages)]
         losses[name] = steps[-1]["loss"]
         peaks.setdefault(name, []).append(peak)
+        passes.setdefault(name, []).append(max(sum(rank) for rank in in_passes))
         seconds = statistics.median(step["seconds"] for step in steps[2:])
-        print(f"  {name}: {seconds:.3f} s a step, peak of each rank {peak} MiB, last loss {losses[name]:.6f}", flush=True)
+        print(f"  {name}: {seconds:.3f} s a step, forward and backward alone", ", ".join(f"{forward:.3f} + {backward:.3f}" for forward, backward in in_passes), f"s, peak of each rank {peak} MiB, last loss {losses[name]:.6f}", flush=True)
         return tokens_a_step / seconds
 
     def settings_of(variant):
@@ -121,8 +146,10 @@ def bench(args):
         if abs(losses[variant] - losses["deepspeed"]) > 1e-4 * losses["deepspeed"]:
             sys.exit(f"the last losses differ: {losses}")
         both = {"ours": variant, "deepspeed": "deepspeed"}
+        ratio_of_passes = statistics.median(theirs / mine for mine, theirs in zip(passes[variant], passes["deepspeed"]))
         report("pipeline_gpt2", figures, variant, "deepspeed", layers=args.layers, width=args.width, vocabulary=args.vocabulary, stages=args.stages,
                micro_batches=args.micro_batches, tokens_a_micro_batch=args.micro_batch * args.length, zero=args.zero,
+               passes=round(ratio_of_passes, 4),
                **{f"{name}_peak_mib": [statistics.median(one[rank] for one in peaks[of]) for rank in range(args.stages)] for name, of in both.items()})
 
 

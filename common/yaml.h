@@ -1,5 +1,5 @@
 // Parses YAML into a Value, from libyaml's events. Plain scalars become numbers and booleans as in
-// YAML 1.2's core schema.
+// YAML 1.2's core schema, except that 0x1F, 0o17, .inf and .nan stay text.
 #pragma once
 
 #include <gannet/value.h>
@@ -13,7 +13,7 @@ namespace gannet::common {
 /// The line number of each key, by the key's path: {"optimizer.lr", 3}.
 using YamlLines = std::map<std::string, size_t>;
 
-/// Throws Error(kArgument), which says `what` and the line. An empty text is an empty dictionary.
+/// Throws an Error(kArgument) that names `what` and the line. An empty text is an empty dictionary.
 Value parse_yaml(const std::string& text, const std::string& what, YamlLines* lines = nullptr);
 
 }  // namespace gannet::common

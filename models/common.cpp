@@ -83,7 +83,7 @@ Tensor merge_heads(const Tensor& x) { return x.transpose(1, 2).reshape({x.size(0
 
 namespace {
 
-// Returns 0 where `keep` is true, and the lowest number elsewhere; that number is finite so that a
+// Returns 0 where `keep` is true, and a very low number elsewhere; that number is finite so that a
 // row with no visible key has no NaN.
 Tensor bias_of(const Tensor& keep, at::TensorOptions options) {
   const double lowest = options.dtype() == at::kHalf ? -65504.0 : static_cast<double>(std::numeric_limits<float>::lowest()) / 2;

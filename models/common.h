@@ -61,11 +61,11 @@ Tensor dropped(const Tensor& x, double probability, bool training);
 Tensor split_heads(const Tensor& x, int64_t heads);
 Tensor merge_heads(const Tensor& x);
 
-// Returns the attention mask as a bias of the scores, [B or 1, 1, queries, total]: 0, or the lowest
+// Returns the attention mask as a bias of the scores, [B or 1, 1, queries, total]: 0, or a very low
 // number for a hidden key. The queries are the last of `total` tokens. `keep` is [B, total], false
 // for padding, or undefined. `window` is the number of last tokens that a query sees, itself
-// included; 0 means all. Returns nullopt if the mask is only causal, which attention() handles by
-// itself.
+// included; 0 means all. Returns nullopt if the mask is only causal and `queries` is 1 or `total`,
+// which attention() handles by itself.
 MaybeTensor causal_bias(int64_t queries, int64_t total, const Tensor& keep, int64_t window, at::TensorOptions options);
 // Returns the mask of the padding as a bias, [B, 1, 1, total]; nullopt if `keep` is undefined.
 MaybeTensor padding_bias(const Tensor& keep, at::TensorOptions options);
@@ -91,7 +91,7 @@ Tensor as_keep(const MaybeTensor& mask);
 // `logits` is [..., V], and `labels` is [...], integers.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 // The same with each label at its own token, as in Hugging Face: the logits at the preceding token
-// predict it.
+// predict it. Throws Error(kArgument) for fewer than 2 tokens.
 Tensor next_token_loss(const Tensor& logits, const Tensor& labels);
 
 void require_positions(const char* model, int64_t length, int64_t positions);

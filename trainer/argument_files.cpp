@@ -1,4 +1,4 @@
-// Reads arguments from a JSON or YAML file. The error for any other file names its actual type.
+// Reads arguments from a JSON or YAML file. The error for another known type, such as gzip, names it.
 #include <gannet/error.h>
 
 #include <algorithm>

@@ -20,7 +20,7 @@ struct ArgumentRange {
   bool is_open_below = false, is_open_above = false;  // whether the bound itself is excluded
   std::vector<std::string> choices = {};
   std::string otherwise = {};  // with choices: how to get a value that is not among them
-  std::string text() const;    // "above 0", "0 to 1", "steps|epoch"
+  std::string text() const;    // "above 0", "from 0, up to 1", "steps, epoch"
 };
 
 struct ArgumentRow {
@@ -64,8 +64,8 @@ std::string shown(const Value& value);
 // Returns "; did you mean 'x'?" or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& programs_own = {});
 
-// The next two are defined in argument_files.cpp. They throw Error(kNotFound), or Error(kArgument)
-// with file and line.
+// The next two are defined in argument_files.cpp. They throw Error(kArgument), with file and line if
+// the text cannot be parsed; read_file() also throws Error(kNotFound).
 Dict read_file(const std::string& path);
 Value parse_json(const std::string& text, const std::string& what);
 

@@ -95,7 +95,7 @@ at::Tensor joined(std::vector<at::Tensor> parts) {
 }  // namespace
 
 at::Tensor TrainerBase::gather_rows(const at::Tensor& mine) {
-  // Of a pipeline, the last stage alone has predictions.
+  // In a pipeline, only the last stage has predictions.
   const auto all = is_pipeline() ? gather_from_all(to_bytes(mine)) : engine_->gather(to_bytes(mine));
   std::vector<at::Tensor> parts;
   for (const std::string& bytes : all) parts.push_back(from_bytes(bytes));
@@ -241,7 +241,7 @@ EvalLoopOutput TrainerBase::evaluate_alone(const char* call, const std::string& 
 Metrics TrainerBase::evaluate(const std::string& prefix) { return evaluate_alone("evaluate()", prefix, false).metrics; }
 EvalLoopOutput TrainerBase::predict(const std::string& prefix) { return evaluate_alone("predict()", prefix, true); }
 
-// Whether this evaluation is the best so far. The first one is, unless it is NaN.
+// Whether this evaluation is the best so far; records it if so. NaN never is. Throws if the metric is missing.
 bool TrainerBase::judge(const Metrics& metrics) {
   if (arguments_.metric_for_best_model.empty()) return false;
   std::string name = arguments_.metric_for_best_model;

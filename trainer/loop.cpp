@@ -61,6 +61,7 @@ void TrainerBase::start() {
     log_warning("the learning rate was scheduled for " + std::to_string(*scheduled_updates_) + " updates, and the run has " +
                 std::to_string(state_.max_steps) + ": give max_steps");
   state_.is_world_process_zero = is_first();
+  state_.is_local_process_zero = engine_->process_group()->local_rank() == 0;
   begun_at_step_ = state_.global_step;
   began_ = std::chrono::steady_clock::now();
   bar_ = std::make_unique<ProgressBar>(is_first() && !arguments_.disable_tqdm.value_or(!ProgressBar::is_terminal()),

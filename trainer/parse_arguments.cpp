@@ -62,15 +62,16 @@ struct CommandWords {
 };
 
 void take_former(TrainingArguments& into, const FormerArgument& former, std::optional<std::string> text, CommandWords& words) {
-  if (!text && words.has_value() && !former.is_flag) text = words.all[words.at++];
+  if (!text && words.has_value()) text = words.all[words.at++];
   if (!text && !former.is_flag) throw Error(ErrorCode::kArgument, "argument " + former.name + " takes a value");
   // The type follows from the text, because these older names take either numbers or words.
   Value value = true;
   if (text) {
     ArgumentRow any;
-    any.type = "number";
+    any.type = former.is_flag ? "boolean" : "number";
     value = arguments::value_of(any, *text);
-    if (former.is_flag) value = *text != "false" && *text != "False" && *text != "0";
+    if (former.is_flag && !value.is_bool())
+      throw Error(ErrorCode::kArgument, "argument " + former.name + " takes true or false, not '" + *text + "'");
   }
   former.apply(into, value);
 }
@@ -211,7 +212,7 @@ TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOp
         mistakes.add("--arguments takes a file");
       else
         mistakes.collect([&] {
-          // The command line takes precedence, also the words before --arguments.
+          // The command line takes precedence, including the words before --arguments.
           TrainingArguments of_file;
           apply_all(of_file, arguments::read_file(*text), mistakes, *text + ": ");
           const Dict own = made.given_values();

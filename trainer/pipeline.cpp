@@ -1,4 +1,4 @@
-// What the Trainer refuses of pipelines, and what it asks of their engine.
+// The Trainer's errors about pipelines, and a query of their engine.
 #include <gannet/error.h>
 #include <gannet/trainer_pipeline.h>
 

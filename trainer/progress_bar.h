@@ -1,4 +1,4 @@
-// A progress line for training on a terminal; draws nothing elsewhere.
+// A progress line for training, on the standard error output; draws nothing unless is_shown.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ class ProgressBar {
   static bool is_terminal();  // whether the standard error output is a terminal
   ProgressBar(bool is_shown, int64_t steps) : is_shown_(is_shown), steps_(steps), began_(Clock::now()), last_(began_) {}
   void show(int64_t step);  // draws at most a few times a second
-  void clear();             // called before a line of log is printed
+  void clear();             // called before a log line is printed
   void finish();
 
  private:

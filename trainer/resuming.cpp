@@ -149,8 +149,8 @@ std::string TrainerBase::best_checkpoint_in(const std::string& folder) const {
   return gather_from_all(found)[0];
 }
 
-// Writes the files that are missing if a run was killed after it had saved its checkpoint. The
-// state that was just loaded gives the same files.
+// Writes the files that are missing if a run was killed after it had saved its checkpoint; the state
+// just loaded gives the same files. In a folder other than output_dir, it only warns.
 void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   std::error_code ignored;
   const bool is_whole = fs::exists(fs::path(folder) / "trainer_state.json", ignored);
@@ -167,7 +167,7 @@ void TrainerBase::finish_saving(const std::string& folder, bool is_own) {
   engine_->process_group()->barrier();
 }
 
-// Splits resume_from_checkpoint into a folder of checkpoints and the tag of one of them.
+// Splits resume_from_checkpoint into a folder of checkpoints and the tag of one ("last": no tag). Throws for other paths.
 std::pair<std::string, LoadOptions> TrainerBase::place_of_resume() const {
   LoadOptions load;
   load.if_present = arguments_.resume_from_checkpoint == "last";

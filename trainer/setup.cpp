@@ -32,7 +32,7 @@ bool has_own_optimizer_entry(const Config& config) {
   return names(config, "optimizer.type") && config.get("optimizer.type").origin != kOfArguments;
 }
 
-// Returns the values for keys that the config does not name. "auto" is left to fill_auto.
+// Returns values for keys that the config does not name, and those of use_cpu and report_to. fill_auto resolves "auto".
 Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   Dict added;
   const bool is_alone = a.deepspeed.is_null() || (a.deepspeed.is_dict() && a.deepspeed.as_dict().empty()) ||

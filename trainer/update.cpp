@@ -56,8 +56,8 @@ void TrainerBase::list_events_without_effect() const {
                     " is not called: a pipeline runs all micro-batches of an update and its optimizer in one call");
 }
 
-// An epoch's last update has fewer micro-batches than others. Where the schedule cannot be that
-// short, it repeats one without weight. train_batch() returns the mean over micro-batches and ranks of
+// An epoch's last update may have fewer micro-batches than others. If no schedule is that short, the
+// update repeats one without weight. train_batch() returns the mean over micro-batches and ranks of
 // weight * loss, with the losses as means over their items.
 at::Tensor TrainerBase::take_pipeline_step(const std::vector<double>& items, int64_t count, double total) {
   const int64_t micro_batches = has_pipeline_step_of(count) ? count : arguments_.gradient_accumulation_steps;

@@ -21,7 +21,7 @@ struct CollectedHparams {
   std::vector<std::string> given;  // names given on the command line
 };
 
-// Throws an Error(kArgument) that lists every unknown name, wrong type and contradiction.
+// Throws an Error(kArgument) that lists every unknown name, wrong type and contradiction; Error(kNotFound) without the file.
 CollectedHparams collect_hparams(const HparamSources& sources);
 
 }  // namespace gannet::trials

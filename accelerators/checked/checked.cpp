@@ -1,5 +1,5 @@
 // A device made of host memory that checks how it is used. Its tensors have LibTorch's device type
-// PrivateUse1, the host cannot read their addresses, and backward runs in a thread of the device.
+// PrivateUse1, the host cannot dereference their addresses, and backward runs in a thread of the device.
 // LibTorch's CPU kernels compute immediately on the caller's thread. The ordering by events, waits
 // and streams is tracked with logical clocks (clocks.h), so that a missing event is an error that
 // names both operations, whatever the timing. "auto" never selects this device.

@@ -80,9 +80,9 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 
 // ---- Copies -------------------------------------------------------------------------------------
 
-// Waits for the copy unless it is non-blocking. A non-blocking copy from pageable memory has read
-// its source by the time the call returns (the source is staged), and the host waits for a copy to
-// pageable memory. Both are CUDA's rules.
+// Waits for a copy between host and device unless it is non-blocking. A non-blocking copy from pageable
+// memory has read its source by the time the call returns (the source is staged), and the host waits for
+// a copy to pageable memory. Both are CUDA's rules.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const bool is_between = from.device().is_privateuseone() && to.device().is_privateuseone();
   const at::Tensor& there = to.device().is_privateuseone() ? to : from;

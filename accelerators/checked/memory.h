@@ -24,7 +24,7 @@ class Memory {
  public:
   static Memory& get();  // never destroyed
 
-  // Sets the size of each device's memory. 0 means as much as the host has.
+  // Sets the size of each device's memory, at most kDeviceBytes. 0 means as much as the host has.
   void set_limit(uint64_t bytes_per_device);
   uint64_t limit() const;
   uint64_t free_bytes(uint32_t device) const;
@@ -61,8 +61,8 @@ class Memory {
   void set_shape(const void* address, const std::string& shape);
   void set_name(const void* address, const std::string& name);
 
-  // pin page-locks host memory on behalf of `owner`. It throws sdk::Failure if any of the memory is
-  // already pinned, as drivers do. unpin throws if no pinned range begins at the address.
+  // pin records host memory as pinned by `owner`. It throws sdk::Failure if the range is empty or overlaps
+  // pinned memory, as drivers do. unpin throws if no pinned range begins at the address.
   enum class PinOwner { kLibTorch, kOthers };
   void pin(void* address, uint64_t bytes, PinOwner owner = PinOwner::kOthers);
   void unpin(void* address);  // counts as a write by the host

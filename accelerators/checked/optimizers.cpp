@@ -46,7 +46,7 @@ class TranslatedUpdate {
     }
     if (args.states) args.states = states_.data();
     for (uint64_t i = 0; args.squares && i < args.segment_count * args.state_count; ++i)
-      squares_.push_back(take_bytes(args.squares[i], 1, pass == UpdatePass::kUpdate));  // the first byte stands for the array
+      squares_.push_back(take_bytes(args.squares[i], 1, pass == UpdatePass::kUpdate));  // the first byte represents the array
     if (args.squares) args.squares = squares_.data();
   }
 

@@ -8,14 +8,14 @@
 
 namespace gannet::accelerators::checked {
 
-enum class UpdatePass { kUpdate, kSums, kOut };  // they write parameters and states; nothing; `out`
+enum class UpdatePass { kUpdate, kSums, kOut };  // these write parameters, states and `out`; nothing; `out`
 
 // Remembers the layout of an optimizer's states, by the address of its object, until forget_states.
 void remember_states(void* self, const gannet_optimizer_description& description);
 void forget_states(void* self);
 
-// Calls `run` with arguments translated to host addresses. The launch is recorded on the stream in
-// the arguments.
+// Calls `run` with arguments translated to host addresses. Records the launch on the arguments' stream,
+// or on the device's current stream if they have none.
 int32_t launch_update(void* self, const gannet_update_args& args, const char* optimizer, UpdatePass pass, gannet_error* error,
                       const std::function<int32_t(const gannet_update_args&)>& run);
 

@@ -28,7 +28,7 @@ c10::StreamId exchange_stream(uint32_t device, c10::StreamId id);
 c10::StreamId next_of_pool(uint32_t device);  // cycles through 1 to kPoolStreams
 constexpr c10::StreamId kPoolStreams = 32;
 
-// There is one device count per process, and one current device per thread.
+// There is one device count per process, which only grows, and one current device per thread.
 uint32_t device_count();
 void set_device_count(uint32_t count);
 uint32_t current_device();
@@ -38,7 +38,7 @@ inline c10::Device torch_device(uint32_t device) {
   return c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
 }
 
-// An event of LibTorch: stands for the work that was launched on its stream before it was recorded.
+// An event of LibTorch: the clock of the work that was launched on its stream before it was recorded.
 struct Event {
   Clock clock;
 };

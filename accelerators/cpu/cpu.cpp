@@ -6,8 +6,8 @@
 
 namespace {
 
-// Converts a line such as "MemTotal:  16384 kB" to bytes; returns 0 if the kernel does not report
-// the key.
+// Returns, in bytes, the value of the key's line, such as "MemTotal:  16384 kB"; 0 if the kernel does
+// not report the key.
 uint64_t meminfo_bytes(const std::string& key) {
   std::ifstream file("/proc/meminfo");
   std::string name, unit;

@@ -19,7 +19,7 @@ using sdk::Failure;
 
 constexpr const char* kRemedy = ", or set \"accelerator\": {\"type\": \"cpu\"} in the config";
 
-// Counts the GPUs, or says why the machine has no usable one. The driver library is checked first,
+// Counts the GPUs; throws Failure if the machine has no usable one. The driver library is checked first,
 // because without it the runtime only says that the driver version is insufficient.
 uint32_t count_devices() {
   if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
@@ -100,7 +100,7 @@ class Cuda : public sdk::AcceleratorBase {
   void unpin(void* address) { unpin_memory(address); }
 
  private:
-  // Returns 0 if the device has no context, because the query would create one, some hundred
+  // Returns 0 if the device has no context, because the query would create one, of a few hundred
   // megabytes, on every device that a rank looks at.
   static uint64_t free_bytes(uint32_t device) {
     if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) return 0;

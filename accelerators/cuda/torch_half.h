@@ -5,7 +5,7 @@ namespace gannet::accelerators {
 
 // Opens libtorch_cuda.so from the folder of libtorch_cpu.so; its kernels and its device are
 // registered when it is loaded. It is safe to call this again. Throws
-// sdk::Failure(GANNET_UNSUPPORTED) with the loader's message if the library cannot be opened.
+// sdk::Failure(GANNET_UNSUPPORTED) if the library cannot be opened, or if LibTorch then finds no CUDA device.
 void open_torch_half();
 
 }  // namespace gannet::accelerators

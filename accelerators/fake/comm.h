@@ -1,5 +1,5 @@
 // The Comm of the fake device: collectives between processes of one host. Each group has its own
-// queue, with the delays of the device's copies. Reading a result before the collective is over, or
+// queue, with delays like those of copies. Reading a result before the collective is over, or
 // changing a buffer while the collective runs, gives wrong results here as on a GPU.
 #pragma once
 

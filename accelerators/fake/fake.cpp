@@ -1,5 +1,5 @@
-// A device made of CPU memory, on which what otherwise needs a GPU can be run and tested on any
-// machine. Its queues are worker threads, its events are real, its collectives also run on queues,
+// A device made of CPU memory, to run and test on any machine code that otherwise needs a GPU.
+// Its queues are worker threads, its events are real, its collectives also run on queues,
 // and the config sets the speed and the delays of its bus. LibTorch computes on the CPU, on the
 // caller's thread. "auto" never selects this device.
 #include <unistd.h>

@@ -126,11 +126,11 @@ struct MovingMessage {
   Byte* bytes;
   uint64_t length;         // the length that this rank expects
   uint64_t announced = 0;  // the length that was transmitted
-  uint64_t done = 0;       // bytes that are done, of the transmitted length and of the message together
+  uint64_t done = 0;       // bytes transferred so far, of the length prefix and the message together
   bool is_over() const { return done == sizeof(announced) + length; }
 
-  // `move` takes where to move to or from, and the most bytes to move; it moves as many as the ring
-  // has space for, or holds.
+  // `move` takes the address to copy to or from and the largest number of bytes; it copies as many as
+  // the ring has space for, or holds, and returns their number.
   template <class Move>
   uint64_t advance(Move&& move) {
     const bool in_head = done < sizeof(announced);

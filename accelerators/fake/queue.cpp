@@ -66,7 +66,7 @@ FakeQueue::FakeQueue(const sdk::HostServices& host, std::string name, const Bus&
       name_(std::move(name)),
       bus_(bus),
       random_(static_cast<std::minstd_rand::result_type>(bus.seed * 7919 + number)) {
-  // Blocks all signals for the worker, because they are left to the program's own threads.
+  // Blocks all signals for the worker, so that the program's own threads receive them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -66,11 +66,11 @@ class FakeQueue {
   ~FakeQueue();  // waits for the queue's work
 
   void copy(void* to, const void* from, uint64_t bytes);
-  // Runs the work after a delay, like a copy. A Failure that the work throws ends the queue's work.
+  // Runs the work after a delay, like a copy. An exception that it throws ends the queue's work.
   void run_late(std::function<void()> work);
   FakeEvent record();
   void wait(const FakeEvent& event);
-  void wait_stream(void* stream);  // null stands for compute, which ran synchronously
+  void wait_stream(void* stream);  // null: compute, which has already run synchronously
 
  private:
   void give(std::function<void()> work);

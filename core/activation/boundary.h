@@ -18,7 +18,7 @@ namespace gannet::activation {
 
 class Boundary {
  public:
-  /// `configuration` may be null and must outlive this object. `what` is a string literal.
+  /// `configuration`, which may be null, and `devices` must outlive this object. `what` is a string literal.
   Boundary(const Configuration* configuration, const std::vector<c10::Device>& devices, const char* what, std::string region);
   ~Boundary();
   Boundary(const Boundary&) = delete;

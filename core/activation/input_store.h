@@ -6,8 +6,8 @@
 //   kept->start_coming();                             // if the inputs are on a drive: reads them in the background
 //   at::Tensor x = kept->values(0);                   // without a graph
 //
-// These are not moved: parameters and views of them, which their owner keeps anyway; tensors whose
-// memory is not from LibTorch's allocators; empty tensors.
+// These are not moved: parameters and their views, which their owner keeps; tensors that are empty, not plain memory or not
+// from LibTorch's allocators; with shared slices, also non-floating-point tensors and those with fewer elements than ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>

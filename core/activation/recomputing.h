@@ -67,8 +67,8 @@ class RecomputationPlanner : public std::enable_shared_from_this<RecomputationPl
   std::unordered_set<const c10::StorageImpl*> parameter_storages() const;
   void wait() const;
 
-  /// Returns the names in the lists of layers that were measured but for which no regions are
-  /// chosen yet, as text that is the same on every rank; "": none.
+  /// Returns the layer names of the lists that are measured but have no regions chosen yet, as text
+  /// that is the same on every rank; "": none.
   std::string unchosen() const;
   /// Returns the layers of all lists, in the order of the lists' first runs.
   std::vector<MeasuredLayer> measured_layers() const;

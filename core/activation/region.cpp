@@ -30,7 +30,7 @@ const BackwardInfo* two_passes() {
   return info && info->split > 0 ? info : nullptr;
 }
 
-// The number of the graph task; of a backward in two passes, a number of both. Those are below -1.
+// The number of the graph task; for a backward in two passes, a number below -1 that both passes share.
 int64_t key_of_backward() {
   if (const BackwardInfo* const split = two_passes()) return -1 - split->split;
   return torch::autograd::get_current_graph_task_id();

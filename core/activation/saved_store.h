@@ -38,8 +38,8 @@ class SavedStore : public std::enable_shared_from_this<SavedStore> {
  public:
   // Below this size, a transfer costs more than the memory is worth.
   static constexpr int64_t kSmallBytes = 64 << 10;
-  // The most tensors that may be in flight to a drive, and the most in flight back: about a third
-  // of those that a transformer block saves.
+  // The most tensors that may be in flight to a drive, and the most that a read requests in advance:
+  // about a third of those that a transformer block saves.
   static constexpr size_t kMostOnTheirWay = 4;
 
   explicit SavedStore(std::shared_ptr<Offload> tier) : tier_(std::make_shared<TierMemory>(std::move(tier), kMostOnTheirWay)) {}

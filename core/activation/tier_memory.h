@@ -86,12 +86,12 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
 
   /// Allocates `slots` slots for pieces of at most `bytes` each.
   std::shared_ptr<SlotRegion> reserve(uint64_t slots, uint64_t bytes, const std::string& name);
-  /// Does the same, but writes into a slot of a region. `keeper` is kept alive as long as the
+  /// Like write() above, but into a slot of a reserved region. `keeper` is kept alive as long as the
   /// piece.
   std::shared_ptr<TierPiece> write(const at::Tensor& flat, const std::shared_ptr<SlotRegion>& region, uint64_t slot,
                                    std::shared_ptr<void> keeper);
 
-  /// Bytes of pieces in use and of spare pieces.
+  /// Bytes of reserved regions, of pieces in use and of spare pieces.
   uint64_t bytes() const;
 
  private:

@@ -1,7 +1,7 @@
 // Records which existing tensors a region's forward read and wrote, so that a recomputation starts
 // from the same state as the forward and leaves the same state behind.
 //
-//   RegionRecorder recorder(inputs);  { const zero::ObserverScope seen(recorder.observer()); f(x); }
+//   RegionRecorder recorder(inputs);  f(x);    // observes from its construction until finish()
 //   const RegionRecord record = recorder.finish();
 //   ...
 //   record.require_unchanged("the region");    // checks tensors that the forward read

@@ -16,7 +16,7 @@
 
 namespace gannet {
 
-// A number, a boolean or a text. A text is only referred to, not owned.
+// A number, a boolean, a character or a text. A text is only referred to, not owned.
 class FormatArgument {
  public:
   enum class Kind : uint8_t { kSigned, kUnsigned, kReal, kBoolean, kLetter, kText };
@@ -50,7 +50,7 @@ class Pattern {
     for (size_t i = 0; i < text_.size(); ++i) {
       if (text_[i] != '{' && text_[i] != '}') continue;
       if (i + 1 < text_.size() && text_[i + 1] == text_[i])
-        ++i;  // {{ or }} stands for the brace itself
+        ++i;  // {{ or }} is an escaped brace
       else if (text_[i] == '{')
         ++places;
     }

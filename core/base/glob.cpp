@@ -8,7 +8,7 @@
 namespace gannet {
 
 // Matches greedily. On a mismatch, it backtracks to the last star, which then takes one more
-// character. Linear in time for patterns with one star.
+// character. The time is at most proportional to the product of the two lengths.
 bool matches_glob(std::string_view pattern, std::string_view name) {
   size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
   while (n < name.size()) {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::array kSets = {"sse4_2",      "avx",      "f16c",  "fma",     "avx2", "avx512f", "avx512bw", "avx512_bf16",
                               "avx512_fp16", "amx_bf16", "asimd", "asimdhp", "bf16", "sve",     "sve2"};
 
-// The text after the separator in the first line with the key `name`.
+// The value, without quotes, of the first line with the key `name`; "" if there is no such line.
 std::string field(const std::string& file, std::string_view name, char separator) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

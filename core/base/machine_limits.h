@@ -1,5 +1,5 @@
 // Limits of this process other than memory (machine_memory.h): resource limits, folders on disk,
-// network interfaces. They are for reports that people read; no code makes decisions by them.
+// network interfaces. They are for reports that people read; only check_folder() acts on them.
 //
 //   machine_limits().open_files;                    // 1024
 //   look_at("/local_nvme").takes_direct_io;         // true

@@ -15,10 +15,10 @@
 namespace gannet {
 
 // The number after `name` in a kernel file with lines of the form "name number" (16 for "MemTotal:
-// 16 kB").
+// 16 kB"); nullopt if there is none.
 std::optional<uint64_t> number_in(const std::string& file, const std::string& name);
 
-// The number at the start of a kernel file; nullopt if the file starts with a word ("max").
+// The number at the start of a kernel file; nullopt if it is missing or starts with a word ("max").
 std::optional<uint64_t> first_number_in(const std::string& file);
 
 // The folder of a control group (cgroup) that may contain this process.
@@ -36,7 +36,7 @@ std::vector<MemoryCgroup> memory_cgroups(const std::string& root = "/sys/fs/cgro
 
 struct CgroupMemory {
   std::optional<uint64_t> limit_bytes;  // the smallest limit of the group and its ancestors; nullopt: none has one
-  std::optional<uint64_t> free_bytes;   // left below the tightest limit; reclaimable page cache counts as free
+  std::optional<uint64_t> free_bytes;   // the least left below any of these limits; reclaimable page cache counts as free
 };
 CgroupMemory cgroup_memory(const MemoryCgroup& cgroup);
 
@@ -44,7 +44,7 @@ struct MachineMemory {
   uint64_t physical_bytes = 0;   // MemTotal
   uint64_t available_bytes = 0;  // MemAvailable: what can be used without swapping
   CgroupMemory cgroup;
-  std::optional<uint64_t> address_space_limit_bytes, address_space_free_bytes;  // RLIMIT_AS, and the rest of it that is free
+  std::optional<uint64_t> address_space_limit_bytes, address_space_free_bytes;  // RLIMIT_AS, and what is left of it
   std::optional<uint64_t> data_limit_bytes, data_free_bytes;                    // RLIMIT_DATA
 
   uint64_t host_free_bytes() const;

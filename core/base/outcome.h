@@ -20,7 +20,7 @@ std::string outcome(const std::function<std::string()>& part);
 /// Does the same for a part that has no result.
 std::string outcome_of(const std::function<void()>& part);
 /// The same, but an exception other than gannet::Error, such as one from a callback of the program,
-/// leaves this call.
+/// propagates to the caller.
 std::string outcome_of_errors(const std::function<void()>& part);
 
 /// The error in an outcome; nullopt if the outcome has a result.

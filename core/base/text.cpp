@@ -118,8 +118,8 @@ std::string shape_text(std::span<const int64_t> shape) {
 
 namespace {
 
-// Whether a name begins with `word`, and `word` ends where a word of the name ends, as
-// "train_micro_batch_size" does in "train_micro_batch_size_per_gpu".
+// Whether a name begins with `word` (at least 4 letters), which ends where a word of the name ends,
+// as "train_micro_batch_size" does in "train_micro_batch_size_per_gpu".
 bool is_beginning(std::string_view word, std::string_view name) {
   return word.size() >= 4 && name.size() > word.size() && name.starts_with(word) &&
          (name[word.size()] == '_' || name[word.size()] == '-');
@@ -159,7 +159,7 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
   for (const auto& candidate : candidates) {
     const std::string name = lower(candidate);
     const size_t distance = edit_distance(folded, name);
-    // These two cases rank after a single typo, and before every greater distance.
+    // A beginning ranks after a single typo and before a distance of 2, with which a part ties.
     if (distance > 1 && is_beginning(folded, name))
       ranked.emplace_back(2, candidate);
     else if (distance > 1 && is_part(folded, name))

@@ -27,8 +27,8 @@ std::string short_number(double number);                       // "0.00025", "1e
 std::string in_quotes(std::string_view text);                  // "'text'"
 std::string shape_text(std::span<const int64_t> shape);        // "[2, 3]"
 
-/// The Damerau-Levenshtein distance (insertions, deletions, substitutions, transpositions of
-/// neighboring letters).
+/// The optimal string alignment distance (insertions, deletions, substitutions, transpositions of
+/// neighboring letters), the restricted form of Damerau-Levenshtein.
 size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidates nearest to `word`, best first, at most `limit`. A candidate qualifies if its

@@ -22,9 +22,9 @@ void write_string(std::string& out, const std::string& text) {
   out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Does not use the JSON library: here, the shortest text that reads back as the same number is
-// 1e+05 or 3e-04; in the library it is 100000.0 or 0.0003. Metrics files and printed configs keep
-// the forms that are written here.
+// Does not use the JSON library, which writes 100000.0 and 0.0003. This writes the shortest text
+// that reads back as the same number, 1e+05 and 3e-04, a form that metrics files and printed
+// configs must keep.
 void write_number(std::string& out, double number) {
   if (!std::isfinite(number)) {  // JSON has no such numbers; DeepSpeed's reader accepts these words
     out += std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";

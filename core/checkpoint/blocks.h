@@ -23,7 +23,7 @@ inline uint64_t block_count(uint64_t bytes, uint64_t block_bytes) { return bytes
 // concurrently; may throw.
 using BlockFiller = std::function<void(uint64_t offset, uint64_t bytes, char* into)>;
 
-// Creates or overwrites `path` and returns the checksum of each block. Throws Error(kIo).
+// Creates or overwrites `path` and returns the checksum of each block. Throws Error(kIo, kNotFound), and what `fill` throws.
 std::vector<uint64_t> write_blocks(const std::string& path, uint64_t bytes, uint64_t block_bytes, const BlockFiller& fill);
 
 struct BlockFile {

@@ -25,8 +25,8 @@ std::vector<std::string> entries_of(const std::string& folder) try {
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
-// Whether a manifest.json belongs to another program, as it does if it has no "gannet". An
-// unreadable one may be a damaged manifest of ours.
+// Whether a manifest.json is another program's: a JSON text without a member "gannet". An unreadable
+// one may be a damaged manifest of ours.
 bool is_manifest_of_others(const std::string& path) try {
   const Value manifest = config::parse_value(files::read_file(path, kMaxManifestBytes));
   return !manifest.is_dict() || !manifest.as_dict().find("gannet");

@@ -87,7 +87,7 @@ class Saver {
     int64_t keep = 0;        // number of complete checkpoints of this run to keep, including the new one; 0: all
     bool continues = false;  // the folder's checkpoints are this run's; otherwise they are another's: reported and kept
   };
-  // Makes and locks the folder (on rank 0), and removes unfinished files of dead jobs. If a living
+  // Makes and locks the folder (on each keeper), and removes unfinished files of dead jobs. If a living
   // job holds the lock, throws Error(kUnavailable) naming host, pid and start time; takes over a
   // dead job's lock.
   Saver(std::string folder, Ranks ranks);
@@ -96,10 +96,10 @@ class Saver {
 
   const Neighbours& neighbours() const;
 
-  // Collective. Throws the same Error on every rank and leaves existing checkpoints untouched:
-  // Error(kIo) with the rank, path, errno and free space if a write failed, Error(kArgument) for a
-  // bad tag or slices that do not cover their tensor. An existing checkpoint with the same tag is
-  // replaced atomically.
+  // Collective. Throws the same Error on every rank and, until the commit, leaves existing checkpoints untouched:
+  // Error(kIo) with the rank, path, errno and free space if a write failed, Error(kArgument) for a bad tag or slices that
+  // do not cover their tensor, Error(kMismatch) if ranks differ in tag or mesh, Error(kConfig) if they do not share the
+  // folder. An existing checkpoint with the same tag is replaced atomically.
   SaveResult save(const Content& content, const Options& options);
 
  private:
@@ -140,9 +140,9 @@ class Opened {
   // (...); used step100".
   const std::vector<std::string>& notes() const;
 
-  // Reads the targets' elements, and verifies every block that it touches as a whole. Throws
-  // Error(kCorrupt) naming the file, the tensor and the fault; the targets' contents are then
-  // undefined.
+  // Reads the targets' elements, and verifies every block that it touches as a whole. Throws Error(kCorrupt, kIo) naming
+  // the file, the tensor and the fault (the targets' contents are then undefined), Error(kArgument) for a target that does
+  // not fit its tensor, and Error(kMismatch) if another machine has the bytes.
   void read(const std::vector<Target>& targets) const;
   // Verifies every byte of every local file against the manifest, without loading. Returns one
   // sentence per fault; empty if there is none.

@@ -26,8 +26,8 @@ struct ExportSource {
   std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and its name in `tensors`
   std::function<void(const std::vector<Target>&)> read;
 };
-// Tensors "parameter/<name>" and "buffer/0/<name>" become "<name>". If the ranks have several axes,
-// a buffer comes from the first rank "0.<axis><coordinate>" on the data axis that has it.
+// Tensors "parameter/<name>" and "buffer/0/<name>" become "<name>". If the mesh has several axes, a
+// buffer comes from the first rank "0.<axis><coordinate>" that has it.
 std::vector<ExportSource::Tensor> weights_of(const Opened& from);
 // Like weights_of, with moving averages instead of the parameters that have one. Throws
 // Error(kNotFound) if no parameter has one.
@@ -54,7 +54,7 @@ struct ExportFormat {
 const ExportFormat& safetensors_format();
 
 struct ExportOptions {
-  std::optional<c10::ScalarType> dtype = {};  // dtype of floating-point tensors; otherwise the saved one
+  std::optional<c10::ScalarType> dtype = {};  // dtype of floating-point tensors; nullopt: as saved
   uint64_t max_shard_bytes = 5'000'000'000;
   const ExportFormat& format = safetensors_format();
 };
@@ -70,7 +70,7 @@ struct ExportResult {
 // export or `folder` already holds a model, and the errors of reading and writing.
 ExportResult export_model(const ExportSource& from, const std::string& folder, const ExportOptions& options);
 ExportResult export_model(const Opened& from, const std::string& folder, const ExportOptions& options);
-// Writes a single file, whatever its size. Throws Error(kArgument) if `file` exists.
+// Writes a single file, whatever its size. Throws like export_model(), and Error(kArgument) if `file` exists.
 ExportResult export_file(const ExportSource& from, const std::string& file, const ExportOptions& options);
 
 // Parses "5GB", "500MB", "2GiB" or a number of bytes. Throws Error(kArgument).

@@ -1,4 +1,4 @@
-// Rank 0's management of the folder: staging, committing and removing checkpoints. A kill after any
+// A keeper's management of its folder: staging, committing and removing checkpoints. A kill after any
 // step loses nothing that was complete.
 #pragma once
 
@@ -15,8 +15,8 @@ class Folder {
   // Makes and locks the folder, and removes leftovers of dead jobs.
   explicit Folder(std::string path);
 
-  // Returns the folder to write into. Throws if <tag> exists and is not a checkpoint, or if `bytes`
-  // do not fit.
+  // Creates and returns the folder to write into. Throws Error(kArgument) if <tag> exists and is not a
+  // checkpoint, Error(kIo) if `bytes` do not fit.
   std::string stage(const std::string& tag, uint64_t bytes);
   void discard(const std::string& staging) noexcept;
 

@@ -152,8 +152,8 @@ std::optional<Owner> wait_for_owner(int file) {
 
 // Creates a lock file, flocked, with this process's record in it. It appears at `path` atomically,
 // so that a newcomer never finds one without a record, however long its creator is delayed. Returns
-// a closed descriptor if there is a lock file already, and nullopt on a file system without hard
-// links.
+// a closed descriptor if there is a lock file already, and nullopt if the file cannot be created or
+// linked (a file system without hard links).
 std::optional<files::Descriptor> make_whole(const std::string& folder, const std::string& path) {
   // Named like a staging folder, so that the next job removes it.
   static std::atomic<int> count{0};
@@ -257,7 +257,7 @@ void FolderLock::start_heartbeat(std::chrono::milliseconds period) {
     ::pthread_setname_np(::pthread_self(), "gannet-lock");
     std::unique_lock lock(mutex_);
     while (!ended_.wait_for(lock, period, [this] { return is_ending_; }))
-      ::futimens(file_, nullptr);  // failure means that the folder is gone, which the next save reports
+      ::futimens(file_, nullptr);  // errors are ignored; only a newcomer that cannot see this process relies on this time
   });
 }
 

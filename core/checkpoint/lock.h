@@ -27,9 +27,9 @@ struct LockTimes {
 
 class FolderLock {
  public:
-  // Throws Error(kUnavailable) naming host, process and start time if a living job holds the lock.
-  // Takes over a dead job's lock, even if one of its child processes still holds the file, or flock
-  // is unavailable.
+  // Throws Error(kUnavailable) naming host, process and start time if a living job holds the lock,
+  // and Error(kIo) if the lock file cannot be used. Takes over a dead job's lock, even if one of its
+  // child processes still holds the file, or flock is unavailable.
   explicit FolderLock(const std::string& folder, const LockTimes& times = {});
   ~FolderLock();  // removes the lock file
   FolderLock(const FolderLock&) = delete;

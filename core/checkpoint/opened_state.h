@@ -21,7 +21,7 @@ struct Opened::State {
 
 // The files of a checkpoint, for read_blocks.
 std::vector<BlockFile> block_files(const Opened::State& state);
-// Names the tensors in a block: "tensors there: 'a', 'b' and 3 more".
+// Names up to three tensors in a block: "tensors there: 'a', 'b', 'c' and 3 more".
 std::string tensors_in(const Manifest& manifest, const BlockRequest& request);
 
 }  // namespace gannet::checkpoint

@@ -15,8 +15,8 @@ namespace gannet::checkpoint {
 
 class RankFile {
  public:
-  // Throws Error(kArgument) for invalid slices: undefined, strided, outside their tensor, or with a
-  // duplicate name.
+  // Throws Error(kArgument) for invalid slices: undefined, strided, outside their tensor, of a dtype that
+  // the format lacks, or with a duplicate name; Error(kUnsupported) if the header is too large.
   explicit RankFile(const std::vector<Slice>& slices);
 
   uint64_t bytes() const { return bytes_; }

@@ -106,7 +106,7 @@ using CopiesOfBlocks = std::map<std::pair<size_t, uint64_t>, std::vector<SliceCo
       formatted("start with the ranks on the machines that they were on, or copy the machines' folders {} into one", state.tag));
 }
 
-// The bytes [begin, end) of a slice's file that a copy needs; empty if begin >= end.
+// The range of a slice's file that includes all bytes a copy needs; empty if begin >= end.
 std::pair<uint64_t, uint64_t> wanted_bytes(const SliceCopy& copy) {
   const uint64_t first = copy.slice->offset, last = first + copy.slice->numel * copy.item();
   uint64_t begin = last, end = first;

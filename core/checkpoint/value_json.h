@@ -1,5 +1,5 @@
-// Converts between a Dict of the API and JSON text without loss: NaN and infinities, which JSON
-// lacks, become {"$number": "NaN"}.
+// Converts between a Value of the API and JSON without loss: NaN and infinities, which JSON lacks,
+// become {"$number": "NaN"}.
 #pragma once
 
 #include <gannet/value.h>
@@ -14,8 +14,8 @@ using Json = nlohmann::ordered_json;
 Json to_json(const Value& value);
 Value from_json(const Json& json);  // throws nlohmann's exception on an integer beyond int64
 
-// Throws nlohmann's exception, also if lists and dictionaries are nested deeper than in any of our
-// documents.
+// Throws nlohmann's exception for a text that is not JSON, and for lists and dictionaries nested
+// more than 256 levels deep.
 Json parse_json(std::string_view text);
 
 }  // namespace gannet::checkpoint

@@ -27,7 +27,7 @@ class WeightSource {
   std::map<std::string, Info> tensors_;
 };
 
-// Opens a folder of save_checkpoint (`tag` names one of its checkpoints; "": the newest), or
+// Opens a folder of save_checkpoint (`tag` names one of its checkpoints; "": as for open()), or
 // anything that files::open_weight_files reads. Throws Error(kNotFound), Error(kCorrupt), and the
 // errors of open_weight_files.
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag);

@@ -10,7 +10,7 @@
 namespace gannet::config {
 
 // "3e-4" is a number, "true" a boolean, "null" null; text that begins with [, { or " is JSON;
-// anything else is a string. Throws Error(kArgument) if the path is missing or the JSON is
+// anything else is a string. Throws Error(kArgument) if the path or "=" is missing or the JSON is
 // malformed.
 void assign(Dict& overrides, const std::string& assignment);
 

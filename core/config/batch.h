@@ -20,9 +20,9 @@ struct Batch {
   int64_t train = 0, micro = 0, accumulation = 0;
 };
 
-// Throws Error(kConfig) with the numbers if they do not fit; `where` is the prefix of the message.
-// `rank_is_set`: whether the environment has RANK; if not, the message explains why the world size
-// is 1.
+// Throws Error(kConfig) with the numbers if they do not fit, one is below 1, or neither train nor
+// micro is given; `where` is the prefix of the message. `rank_is_set`: whether the environment has
+// RANK; if not, the message explains why the world size is 1.
 Batch complete_batch(const GivenBatch& given, int64_t world_size, const std::string& where = "", bool rank_is_set = true);
 
 // The world size at which all three batch sizes fit, or 1 if they do not determine one.

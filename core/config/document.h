@@ -12,8 +12,8 @@ namespace gannet::config {
 
 class OwnSections;
 
-// The place that a value comes from. `origin` is a file's path, "code", "command line", "default"
-// or "auto".
+// The place that a value comes from. `origin` is, for example, a file's path, "config text", "code",
+// "command line", "default" or "auto: hidden size 768".
 struct Origin {
   std::string origin;
   int line = 0;  // 1-based; 0 if the origin is not a text

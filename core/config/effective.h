@@ -29,7 +29,7 @@ class EffectiveValues {
  public:
   explicit EffectiveValues(const Document& document);
 
-  // Throws if nothing gives a value to some "auto"; the error lists all such keys.
+  // Throws Error(kConfig) if some "auto" has no value; the error lists all such keys.
   void require_no_auto() const;
   // Whether batch sizes are among the unresolved "auto"s.
   bool lacks_batch() const { return !open_batch_sizes().empty(); }

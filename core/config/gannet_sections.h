@@ -16,7 +16,7 @@ namespace gannet::config {
 
 class OwnSections {
  public:
-  // Throws Error(kArgument) if a name is one of Gannet's or DeepSpeed's, or is given twice.
+  // Throws Error(kArgument) for a name that is taken or given twice, and Error(kConfig) for a default that does not fit.
   explicit OwnSections(const std::vector<ConfigSection>& sections);
   OwnSections(const OwnSections&) = delete;
 

@@ -8,7 +8,7 @@
 
 namespace gannet::config {
 
-// `block`: "optimizer" or "scheduler". Returns "" for a name that no known library uses.
+// `block`: "optimizer" or "scheduler". For an unknown dotted name, suggests its last part; "": there is no hint.
 std::string hint_of_type(const std::string& block, const std::string& type);
 
 }  // namespace gannet::config

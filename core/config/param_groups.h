@@ -22,17 +22,17 @@ struct ParamGroup {
   Dict overrides;                  // the values that replace the optimizer's params in this group
 };
 
-/// The name of the group of the parameters that match no pattern. This group comes first.
+/// The name of the group for parameters that match no pattern. This group comes first.
 inline constexpr const char* kRestOfParameters = "default";
 
 /// `where(path)` returns "ds_config.json:5:20: " for "/optimizer/param_groups/0/match". Throws
-/// Error(kConfig) on a group without a pattern, on members of the wrong type and on two groups with
-/// one name.
+/// Error(kConfig) on a group without a pattern, on members of the wrong type, on two groups with
+/// one name, on the name "default" and on max_grad_norm.
 std::vector<ParamGroup> param_groups_of(const List& groups, const std::function<std::string(const std::string& path)>& where);
 
 Dict with_overrides(Dict params, const Dict& overrides);
 
-/// Returns the positions of a group's params, for plugin::parse_params.
+/// Returns the positions of a group's params, for plugin::parse_params. `document` and `overrides` must outlive it.
 std::function<std::string(const std::string& member)> position_in_param_group(const Document& document, size_t group,
                                                                               const Dict& overrides);
 

@@ -276,7 +276,7 @@ Tree parse_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
-  // Reads at most one byte past the limit: a pipe or a device has no size to query.
+  // Reads at most one buffer past the limit: a pipe or a device has no size to query.
   for (char buffer[65536]; text.size() <= kMaxFileBytes && (file.read(buffer, sizeof(buffer)) || file.gcount() > 0);)
     text.append(buffer, static_cast<size_t>(file.gcount()));
   if (!file.eof() || file.bad()) {

@@ -12,8 +12,8 @@ namespace gannet::config {
 // `name` with the key's line and column. Throws Error(kConfig) with a one-sentence message on any
 // other syntax error.
 Tree parse_text(const std::string& text, const std::string& name);
-// Reads and parses a file. A missing or unreadable file, a folder, and an empty or binary file each
-// have a one-sentence error of their own.
+// Reads and parses a file. A missing or unreadable file, a folder, and an empty, too large or binary
+// file each have a one-sentence error of their own.
 Tree parse_file(const std::string& path);
 
 // Parses one JSON value without comments, such as a default in the key table.

@@ -66,8 +66,8 @@ ResolvedConfig resolve_into(const Document& document, int64_t world_size, bool r
   if (const std::string taken = values.defaults_for_auto(); !taken.empty())
     result.notices.push_back(formatted("\"auto\" taken as its default: {}", taken));
   settings.wall_clock_breakdown |= settings.flops_profiler.enabled;  // as in DeepSpeed
-  check_ema(settings, document);
-  check_trace(settings, document);
+  attempt(mistakes, [&] { check_ema(settings, document); });
+  attempt(mistakes, [&] { check_trace(settings, document); });
   attempt(mistakes, [&] { check_activations(settings.activation_checkpointing, document); });
   for (size_t n = 0; n < settings.activation_checkpointing.recompute.size(); ++n)
     attempt(mistakes, [&] { check_recompute(settings.activation_checkpointing, n, document); });

@@ -194,7 +194,7 @@ struct SettingsMembers {
   int64_t seed;                        // for the loader's shuffling, and for optimizers that draw random numbers
   bool shuffle;
   int64_t data_workers;           // threads that prepare batches; 0: the caller's thread
-  int64_t max_consecutive_skips;  // more consecutive skipped steps (without a dynamic loss scale) are an error
+  int64_t max_consecutive_skips;  // limit on skips in a row; beyond it, a skip that does not lower the loss scale is an error
   bool debug_plugins;             // optimizers work on watched copies of their arrays
   int64_t total_steps;            // planned updates of the run; 0: unknown
   Ema ema;                        // the moving average of the parameters

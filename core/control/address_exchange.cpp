@@ -41,7 +41,7 @@ class Pmi1 {
     ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     space_ = value_in(ask("cmd=get_my_kvsname", "my_kvsname"), "kvsname");
   }
-  // Without it the launcher would take the end of this process for a crash.
+  // Without "finalize", the launcher would take the end of this process for a crash.
   ~Pmi1() {
     try {
       ask("cmd=finalize", "finalize_ack");
@@ -86,9 +86,9 @@ class Pmi1 {
   std::string space_;
 };
 
-// ---- PMIx, from the library that the launcher's machine has
+// ---- PMIx, through the library that is installed on this machine
 
-// As far as these calls need them: pmix_proc_t and pmix_value_t of PMIx 2 and later.
+// pmix_proc_t and pmix_value_t of PMIx 2 and later, as far as these calls need them.
 struct PmixProc {
   char name_space[256];
   uint32_t rank;
@@ -145,7 +145,7 @@ class Pmix {
     key.copy(text.data(), text.size() - 1);
     return text;
   }
-  void* library_;  // stays open: threads of it may live until the process ends
+  void* library_;  // stays open: its threads may live until the process ends
   PmixProc self_{};
 };
 
@@ -173,7 +173,7 @@ std::string exchanged(const Variables& variables, const std::optional<std::strin
   static std::mutex mutex;
   static std::string result;
   const std::lock_guard lock(mutex);
-  // A place has spaces; PMI-1 separates by them.
+  // A place contains spaces, which separate the fields of PMI-1.
   const auto swapped = [](std::string text, char from, char to) {
     std::replace(text.begin(), text.end(), from, to);
     return text;
@@ -189,7 +189,7 @@ std::string exchanged(const Variables& variables, const std::optional<std::strin
 namespace {
 
 struct Interface {
-  uint32_t address, mask;  // in the host's order
+  uint32_t address, mask;  // in host byte order
 };
 
 std::string text_of(uint32_t address) {
@@ -239,7 +239,7 @@ std::string own_place(uint16_t port) {
 std::string address_in(const std::string& place) {
   const std::vector<std::string> words = words_of(place), here = words_of(own_place(0));
   for (size_t i = 1; i < words.size(); ++i) {
-    // Bridges of containers have the same address on every machine.
+    // Skip container bridges, which have the same address on every machine.
     if (words[0] != here[0] && std::find(here.begin() + 1, here.end(), words[i]) != here.end()) continue;
     const std::optional<uint32_t> address = parsed(words[i]);
     for (const Interface& one : interfaces())

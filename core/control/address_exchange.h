@@ -1,5 +1,5 @@
-// How the processes that mpirun started on several machines learn where rank 0 is: through mpirun itself, by
-// PMIx (Open MPI, PRRTE) or PMI-1 (MPICH, Intel MPI).
+// Finds rank 0 for processes that mpirun started on several machines, by exchanging addresses through mpirun
+// itself: with PMIx (Open MPI, PRRTE) or PMI-1 (MPICH, Intel MPI).
 #pragma once
 
 #include <optional>
@@ -9,17 +9,17 @@
 
 namespace gannet::control {
 
-/// Whether the launcher of this process passes texts between its processes. Not in a program with
-/// MPICH's library, whose own MPI_Init talks to the launcher over the same connection.
+/// Whether this process's launcher passes texts between its processes: with PMIx, or with PMI-1 unless
+/// an MPI library is loaded, whose own MPI_Init talks to the launcher over the same connection.
 bool can_exchange(const Variables& variables);
-/// The text of rank 0, on every process of the launcher, which all call it. `own`: of rank 0; nullopt
-/// elsewhere. A second call in a process returns the first one's text. Throws Error(kUnavailable).
+/// Returns rank 0's text on every process of the launcher; all of them must call it. `own`: the text, on
+/// rank 0; nullopt elsewhere. Later calls return the first call's text. Throws Error(kUnavailable).
 std::string exchanged(const Variables& variables, const std::optional<std::string>& own);
 
-/// "gpu03 10.0.0.3 172.17.0.1": this machine's name and its addresses except the loopback, and ":port".
+/// "gpu03 10.0.0.3 172.17.0.1:29500": this machine's name, its IPv4 addresses except loopback, and the port.
 std::string own_place(uint16_t port);
-/// The address in a place that this machine can use: the first one of a network that this machine is in,
-/// else the first one, else the name.
+/// The address in a place that this machine can reach: the first in a network that this machine is in too,
+/// else the first, else the name.
 std::string address_in(const std::string& place);
 uint16_t port_in(const std::string& place);
 

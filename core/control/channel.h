@@ -22,8 +22,8 @@ std::vector<Message> decode(std::string& bytes);
 
 class Channel {
  public:
-  // From now on the kernel probes the peer when it is silent, so that a vanished machine is noticed
-  // within 10 s.
+  // Makes the kernel probe the peer when it is silent, so that a vanished machine is noticed within
+  // 10 s.
   explicit Channel(Socket socket);
   void send(const Message& message);  // data that the kernel does not accept now is sent by a later flush()
   void flush();

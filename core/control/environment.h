@@ -1,5 +1,5 @@
 // Determines rank, world size and master address from environment variables. discover() is a pure
-// function.
+// function, except that it calls `process_of` and looks for a loaded MPI library (can_exchange).
 //
 //   Environment found = discover(variables_of_this_process(), {});
 //   found.rank, found.world_size, found.discovered      // "RANK and WORLD_SIZE of the environment"
@@ -27,11 +27,11 @@ struct Environment {
   std::optional<uint32_t> local_rank;  // unset: the rendezvous counts the ranks of this machine
   std::string master_addr;             // "" in a world of one
   uint16_t master_port = 0;
-  bool exchanges = false;     // the ranks are to learn the address through their launcher (control/address_exchange.h)
+  bool exchanges = false;     // the ranks learn the address through their launcher (control/address_exchange.h)
   bool agent_store = false;   // torchrun's own store already serves at master_addr:master_port
   std::string attempt;        // torchrun's restart count: keys of an earlier attempt may still be in its store
-  bool is_restarted = false;  // by gannet run: ranks of other nodes may still be ending their former start
-  std::string run;            // gannet run's mark, the same in each start; "" without it
+  bool is_restarted = false;  // by gannet run: ranks of other nodes may still be running the previous attempt
+  std::string run;            // the id of the gannet run, the same in each attempt; "" without it
   std::string job;            // identifies this job among others on the same port; "" if unknown
   std::string discovered;     // where rank and world size were found, in words
 };
@@ -41,12 +41,12 @@ struct Overrides {
   std::string init_method;  // "", "env://" or "tcp://host:port"
 };
 
-// If no variable names the job, calls `process_of` (launcher_process) to identify it by the
-// launcher's process.
+// If no variable names the job and all ranks are on this machine, calls `process_of`
+// (launcher_process) to identify the job by the launcher's process.
 Environment discover(const Variables& variables, const Overrides& overrides,
                      const std::function<std::string(const std::string&)>& process_of = launcher_process);
 
-// Returns `seconds` if given, else DEEPSPEED_TIMEOUT (in minutes), else 10 minutes.
+// Returns `seconds` if given, else DEEPSPEED_TIMEOUT (in minutes), else 10 minutes. Throws Error(kArgument, kConfig).
 std::chrono::milliseconds time_out(const Variables& variables, const std::optional<double>& seconds);
 
 Variables variables_of_this_process();

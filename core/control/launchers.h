@@ -46,8 +46,8 @@ std::vector<Claim> claims(const Variables& variables);
 // such a claim, too.
 std::optional<Claim> claim_of_several(const Variables& variables);
 
-// The number of tasks that srun would start, for a process in a Slurm job that no srun started (its batch
-// script, or salloc's shell); 0 elsewhere.
+// The number of tasks, if more than one, that srun would start from this process: one of a Slurm job that srun
+// did not start (the batch script, or salloc's shell). 0 elsewhere.
 uint32_t tasks_without_srun(const Variables& variables);
 
 // Identifies the launcher process by its process id and start time. The text is the same on all

@@ -138,6 +138,17 @@ std::string address_towards(const std::string& host) {
   return "";
 }
 
+bool is_elsewhere(const std::string& host) {
+  std::string reason;
+  const Addresses addresses = resolve(host, 0, SOCK_DGRAM, reason);
+  for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
+    // Only an address of this machine can be bound; port 0 is any free one.
+    const Socket socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (socket.get() >= 0 && ::bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0) return false;
+  }
+  return addresses != nullptr;
+}
+
 bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0 || address == "::1"; }
 
 std::string machine_identity() {

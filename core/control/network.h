@@ -41,6 +41,9 @@ std::string try_to_reach(const std::string& host, uint16_t port, int millisecond
 // reached.
 std::string address_towards(const std::string& host);
 
+// Whether `host` is resolved and none of its addresses belongs to this machine.
+bool is_elsewhere(const std::string& host);
+
 bool is_loopback(const std::string& address);
 
 // A text that is the same for all processes on one machine (and in one network namespace), and

@@ -243,8 +243,8 @@ std::string Referee::silence_of(const std::vector<uint32_t>& ranks, Instant now)
                    name_ranks(silent), have(silent.size()), whole_seconds(now - last));
 }
 
-// The members that have not arrived in the call, or that have arrived but do not wait in it. Empty
-// if only the network delays the call.
+// The members that have not arrived in the call, have arrived but do not wait in it, or are silent.
+// Empty if only the network delays the call.
 std::vector<uint32_t> Referee::awaited(const std::string& group, uint64_t sequence, Instant now) const {
   std::vector<uint32_t> late;
   for (const uint32_t rank : groups_.at(group).members) {

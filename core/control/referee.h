@@ -64,10 +64,10 @@ class Referee {
  public:
   struct Rhythm {
     milliseconds report_every{10'000};
-    milliseconds silence{3'500};      // without a beat for this long, a process is not running
+    milliseconds silence{3'500};      // a process without a beat for this long does not count as running
     milliseconds death_settles{300};  // the verdict waits this long, so that ranks that die together are named together
     milliseconds departure_settles{
-        1'500};  // after an orderly end: ranks that do not need that rank go on, and a rank with its own error throws it
+        1'500};  // after an orderly end, ranks that do not need that rank continue, and a rank with its own error throws it
   };
   /// `hosts`: each rank's machine, for the sentences; empty: all are on one.
   Referee(uint32_t world_size, Rhythm rhythm, Instant now, std::vector<std::string> hosts = {});
@@ -101,7 +101,7 @@ class Referee {
     uint64_t sequence = 0;
   };
   std::vector<Grant> take_granted() { return std::exchange(granted_, {}); }
-  // Checks deadlines and the silence of ranks at the time `now`, and returns report lines for
+  // Looks for ended ranks and passed deadlines at the time `now`, and returns report lines for
   // waiting ranks. Call it about every 100 ms.
   std::vector<Report> look(Instant now);
   const std::optional<Verdict>& verdict() const { return verdict_; }
@@ -164,7 +164,7 @@ class Referee {
   std::vector<uint32_t> all_but(const std::vector<uint32_t>& ranks) const;
   std::string silence_of(const std::vector<uint32_t>& ranks, Instant now) const;
   std::vector<uint32_t> awaited(const std::string& group, uint64_t sequence, Instant now) const;
-  bool is_needed(uint32_t gone) const;  // whether some rank is in a call that rank `gone` will never complete
+  bool is_needed(uint32_t gone) const;  // whether some rank is in a call that rank `gone` has not completed, or waits in one
   void look_for_the_dead(Instant now);
   // Gives a verdict if a rank left a joint operation by an exception while another rank, which has
   // not left it, still waits for that rank.

@@ -216,8 +216,11 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
   store.set(formatted("arrived/{}", self),
             formatted("{}\n{}\n{}", address_towards(environment.master_addr), machine_identity(), own_cores()));
+  const bool is_misplaced = serves && is_elsewhere(environment.master_addr);
   wait_for_ranks(store, "arrived", environment.rank, environment.world_size,
-                 formatted("at the rendezvous at {}", place(environment)), patience);
+                 formatted("at the rendezvous at {}{}", place(environment),
+                           is_misplaced ? ", which is no address of rank 0's machine," : ""),
+                 patience);
 
   if (serves) store.set("met", "");
   std::vector<Member> members;

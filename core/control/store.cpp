@@ -41,8 +41,8 @@ auto translated(const std::string& doing, Body&& body) {
   }
 }
 
-// While a store exists, c10d logs errors alone: its warnings (no reverse DNS; a connection that ended, with
-// a backtrace) say what the ranks' own errors say, or what is no fault. TORCH_CPP_LOG_LEVEL overrides it.
+// While a store exists, c10d logs only errors: its warnings (no reverse DNS; a closed connection, with a
+// backtrace) repeat the ranks' own errors or report no fault. TORCH_CPP_LOG_LEVEL overrides this.
 class QuietC10d {
  public:
   QuietC10d() {
@@ -57,7 +57,7 @@ class QuietC10d {
   QuietC10d(const QuietC10d&) = delete;
 
  private:
-  static constexpr int kErrors = 2;  // c10/util/Logging.h, whose macros have the names of others
+  static constexpr int kErrors = 2;  // c10/util/Logging.h, whose macros collide with other libraries'
   static inline std::mutex mutex;
   static inline int count = 0;
   static inline std::optional<int> former;

@@ -1,4 +1,4 @@
-// The ranks' key-value store: a c10d TCPStore served by rank 0, with a prefix on every key.
+// The ranks' key-value store: a c10d TCPStore served by rank 0 or torchrun's agent, with a prefix on every key.
 #pragma once
 
 #include <gannet/abi.h>
@@ -30,8 +30,8 @@ class Store {
   std::string get(const std::string& key);  // waits for the key, up to the timeout
   int64_t add(const std::string& key, int64_t amount);
   bool check(const std::string& key);
-  // Returns whether all keys arrived within `timeout`. All functions throw Error(kPeerLost) if rank
-  // 0 is gone.
+  // Returns whether all keys arrived within `timeout`. All functions throw Error(kPeerLost) if the
+  // server is gone, and Error(kTimeout) if it does not answer.
   bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
   std::chrono::milliseconds timeout() const;
   // `guard` is called repeatedly while an operation waits. An exception from it ends the wait, even

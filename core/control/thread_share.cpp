@@ -14,7 +14,7 @@
 namespace gannet::control {
 namespace {
 
-// Of the cores in `cores`, those that do not share a physical core with another one.
+// The number of physical cores to which the cores in `cores` belong.
 uint32_t physical(const std::string& cores) {
   std::set<std::string> siblings;
   for (size_t core = 0; core < cores.size(); ++core) {
@@ -51,7 +51,7 @@ uint32_t share_of_threads(uint32_t all_threads, const std::string& own, const st
     share += 1. / static_cast<double>(std::count_if(of_machine.begin(), of_machine.end(), has));
   }
   if (cores == 0) return all_threads;
-  constexpr double kRounding = 1e-6;  // three thirds are one
+  constexpr double kRounding = 1e-6;  // so that three thirds count as 1
   return std::max(1u, static_cast<uint32_t>(all_threads * share / cores + kRounding));
 }
 

@@ -48,7 +48,7 @@ class Watch : public Watcher {
     std::vector<std::string> hosts = {};  // of rank 0: each rank's machine; empty: all are on one
   };
   // Rank 0 listens and publishes its address; the others connect. Throws Error(kUnavailable) if
-  // they cannot.
+  // they cannot; on rank 0, Error(kTimeout) with the ranks that did not connect.
   Watch(Store& store, const Options& options);
   ~Watch() override;
 
@@ -84,8 +84,8 @@ class Watch : public Watcher {
   // Sets the function that ends the collectives in flight. It is called shortly after a verdict, so
   // a waiting rank may see the Comm's own error first.
   void on_verdict(std::function<void()> abort);
-  // Says that this rank ends in order. Waits briefly until the other ranks have been told;
-  // afterwards the watch is over.
+  // Reports an orderly end of this rank, and waits briefly until the report is sent; rank 0 first
+  // waits for ranks inside a call that it has completed. Afterwards the watch is over.
   void goodbye() noexcept;
 
   void check() override;

@@ -24,8 +24,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr milliseconds kTick{100};  // the longest delay of events that do not wake the service thread
-constexpr uint32_t kFewRanks = 64;  // up to this many ranks receive each call of rank 0; more receive calls only with its beats
+constexpr milliseconds kTick{100};        // the longest delay of events that do not wake the service thread
+constexpr uint32_t kFewRanks = 64;        // worlds up to this size receive each call of rank 0, larger ones only with its beats
 constexpr milliseconds kLongWait{1'000};  // waits longer than this are reported to rank 0
 constexpr milliseconds kConnect{30'000};
 constexpr milliseconds kAbort{300};  // from the verdict to the abort of the collectives in flight
@@ -258,8 +258,8 @@ void Watch::as_rank_zero(const std::vector<Message>& own, Instant now) {
   std::erase_if(peers_, [](const Peer& peer) { return peer.channel.is_closed(); });
   for (const auto& grant : grants)
     if (grant.rank == 0) grant_call(grant.group, grant.sequence);
-  // Only now may this rank's threads throw and end the process, since the other ranks have been
-  // told.
+  // Only now may this rank's threads throw and end the process, since the verdict has been sent to
+  // the other ranks.
   if (says_verdict) settle(*verdict);
   for (const Report& report : reports)
     if (std::find(report.ranks.begin(), report.ranks.end(), 0u) != report.ranks.end()) log_info(report.line);

@@ -2,7 +2,7 @@
 // plugins, the Comms and the group of all ranks. Programs see it as a ProcessGroup
 // (gannet/distributed.h).
 //
-//   auto world = ProcessGroup...->world();
+//   auto world = process_group->world();
 //   world->agree("the plugins", list_of(world->registry().opened()));   // Error(kMismatch) on every rank if one differs
 //   world->links().host.all_reduce(totals, 2);
 #pragma once
@@ -69,7 +69,7 @@ class World {
   plugin::Registry& registry() { return registry_; }
   Comm& host_comm() { return *host_comm_; }
   // The first open Comm with the name comm_name(), which is the host's Comm or one that an engine
-  // opened for a device.
+  // opened for a device. Throws Error(kOrder) if there is none yet.
   Comm& comm();
   const std::string& comm_name() const { return comm_name_; }
   bool comm_is_auto() const { return comm_is_auto_; }
@@ -145,11 +145,11 @@ class World {
   Comm* host_comm_ = nullptr;  // one of comms_
   std::unique_ptr<Links> links_;
   std::unique_ptr<Watch> watch_;  // null in a world of one; destroyed before the Comms that it aborts
-  std::shared_ptr<void> guard_;   // detaches the store from the watch before that is destroyed, even if the constructor fails
+  std::shared_ptr<void> guard_;   // detaches the store before the watch is destroyed, even if the constructor fails
 };
 
-// Does the same within a group, over the Comm: compares hashes first, and the texts only if the
-// hashes differ.
+// Like World::agree(), within a group and over the Comm: compares hashes first, and the texts only
+// if the hashes differ.
 void agree(HostGroup& group, const std::string& what, const std::string& text);
 
 // The outcome of a comparison: "" if all texts are equal, else the message. texts[0] is the

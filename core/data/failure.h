@@ -11,7 +11,7 @@ std::string list_samples(Indices samples);  // "sample 3", "samples 3, 9, 12"
 std::string type_name(const std::type_info& type);
 
 // Call it in a catch block. Throws an Error "<where>: <what happened>" with the code of the current
-// exception, if that has one. The current exception is nested in it.
+// exception, or kArgument if that has none. The current exception is nested in it.
 [[noreturn]] void rethrow_with(const std::string& where);
 
 }  // namespace gannet::loading

@@ -99,7 +99,7 @@ struct Loader::State {
   DataCursor at_end;                     // the end of the last epoch that was read completely
   std::optional<DataCursor> after_held;  // the value of `cursor` if it were not held at an end
   bool in_epoch = false;                 // true from begin_epoch until the epoch's end is reached
-  bool resuming = false;                 // begin_epoch resumed in the middle of an epoch, and no batch was given since
+  bool resuming = false;                 // begin_epoch resumed in the middle of an epoch, and no batch was returned since
   int64_t given = 0;                     // number of micro-batches since begin_epoch
   EpochPartition cut;                    // how the rest of the epoch is divided
   // Written by the thread that reads the stream, and read by the program's thread.

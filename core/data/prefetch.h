@@ -65,8 +65,8 @@ class Prefetch {
   std::vector<std::thread> threads_;
   // The index of the next batch to deliver. With workers, it comes from lane taken_ %
   // lanes_.size().
-  int64_t taken_ = 0;  // the consumer's
-  bool over_ = false;  // the consumer's
+  int64_t taken_ = 0;  // used only by the consumer
+  bool over_ = false;  // used only by the consumer
 };
 
 }  // namespace gannet::loading

@@ -21,7 +21,7 @@ struct Queue::State {
   std::condition_variable room, filled;
   std::deque<Any> items;                              // a null item: the end of an epoch
   int64_t waiting = 0;                                // number of items, not counting the ends of epochs
-  int64_t first = 0, pushed = 0, taken = 0;           // numbers of samples over all epochs, including those before a seek
+  int64_t first = 0, pushed = 0, taken = 0;           // first: samples before the last seek, which the others include
   bool push_in_epoch = false, take_in_epoch = false;  // whether samples have been pushed (taken) since the last end of an epoch
   // closed: whether close() or fail() was called. reader: whether a loader is attached; had_reader:
   // whether one ever was. interrupted: whether that loader is ending.

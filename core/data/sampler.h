@@ -27,7 +27,7 @@ struct EpochPartition {
   int64_t leftover() const;           // number of micro-batches omitted because of `multiple`
   int64_t micro_batches() const { return all_micro_batches() - leftover(); }
 
-  // The samples of this rank's micro-batch `index`. After its end, the order starts again, so that
+  // The samples of this rank's micro-batch `index`. At its end, the order wraps around, so that
   // all ranks get equal numbers of samples.
   std::vector<size_t> micro_batch(const std::vector<size_t>& order, int64_t index) const;
   // The number of samples given to all ranks after `micro_batches` more micro-batches. Samples that

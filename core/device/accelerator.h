@@ -23,8 +23,8 @@ class Accelerator {
     uint32_t compute_major = 0, compute_minor = 0;
   };
 
-  // Loads the vendor part of LibTorch. Throws Error(kUnavailable) with the reason if there is no
-  // driver.
+  // Loads the vendor part of LibTorch. Throws Error(kUnavailable) with the reason if there is no driver,
+  // Error(kPluginFault) if the capability for queues and the queue functions contradict each other.
   Accelerator(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
@@ -48,7 +48,7 @@ class Accelerator {
   // name(), except for a device that is made of another device's memory.
   std::string plugin_device() const;
 
-  // `name` is for messages.
+  // `name` is for messages. Throws Error(kUnsupported) if device memory is separate and there are no queues.
   Queue make_queue(const std::string& name, uint32_t index = 0);
   // Page-locks host memory for asynchronous copies; does nothing on a device without queues. If the
   // machine refuses, warns once and leaves the memory unpinned; copies then block the host.

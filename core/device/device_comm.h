@@ -1,7 +1,7 @@
-// Collectives on device tensors, which are the core's only access to a device's Comm. A collective
-// is ordered after the work of the current stream, so it begins after the kernels that produce its
-// buffers, and it holds the tensors until it is over. A Comm for host memory can also serve a
-// device: it then moves page-locked copies of the tensors.
+// Collectives on device tensors: the core's only access to a device's Comm. A collective is ordered
+// after the work of the current stream, so it begins after the kernels that produce its buffers,
+// and it holds the tensors until it is over. A Comm for host memory can also serve a device: it
+// then works on page-locked copies of the tensors.
 //
 //   DeviceWork work = comm.all_reduce(bucket);       // begins after the stream's earlier work
 //   ...
@@ -25,8 +25,8 @@ namespace gannet {
 
 class DeviceComm;
 
-// A collective on tensors that is in flight. Its destructor waits, as that of Work does, and then
-// the results are in the tensors.
+// A collective in flight on tensors. Its destructor waits, as that of Work does; the tensors then
+// hold the results.
 class DeviceWork {
  public:
   DeviceWork() = default;
@@ -48,7 +48,7 @@ class DeviceWork {
   friend class DeviceComm;
   struct MovedTensor {
     at::Tensor tensor;
-    at::Tensor host = {};     // the host copy that is moved in place of the tensor; undefined: the tensor itself is moved
+    at::Tensor host = {};     // the host copy that the Comm works on; undefined: it works on the tensor itself
     bool is_written = false;  // whether the collective writes to it
     const at::Tensor& memory() const { return host.defined() ? host : tensor; }
   };
@@ -66,8 +66,8 @@ class DeviceComm {
  public:
   enum Memory { kOwn, kStaged };
   // `stream` returns the native handle of the stream that is current at the time of the call, or
-  // null if the device has no streams. kStaged: the Comm cannot reach the tensors' memory, so host
-  // copies of them are moved.
+  // null if the device has no streams. kStaged: the Comm cannot reach the tensors' memory, so it
+  // works on host copies of them.
   DeviceComm(CommGroup& group, std::function<void*()> stream, Memory memory = kOwn)
       : group_(group), stream_(std::move(stream)), is_staged_(memory == kStaged) {}
   ~DeviceComm();
@@ -87,8 +87,8 @@ class DeviceComm {
   DeviceWork reduce_scatter(const at::Tensor& whole, const at::Tensor& mine, gannet_reduce_op op = GANNET_SUM);
   DeviceWork all_to_all(const at::Tensor& send, const at::Tensor& receive);
 
-  // Sends and receives messages that are started together, which is the only way for two ranks to
-  // exchange messages. They are sent as bytes, so any dtype will do.
+  // Starts sends and receives together, which is the only way for two ranks to exchange messages.
+  // They are sent as bytes, so any dtype will do.
   //   comm.exchange({{.to = next, .tensor = activations}}, {{.from = next, .tensor = gradients}});
   struct SentTensor {
     uint32_t to;
@@ -105,7 +105,7 @@ class DeviceComm {
   DeviceWork::MovedTensor read(const at::Tensor& tensor) const { return moved(tensor, true, false); }
   DeviceWork::MovedTensor written(const at::Tensor& tensor) const { return moved(tensor, false, true); }
   DeviceWork::MovedTensor moved(const at::Tensor& tensor, bool is_read, bool is_written) const;
-  void* stream() const { return is_staged_ ? nullptr : stream_(); }  // the stream that orders the memory that is moved
+  void* stream() const { return is_staged_ ? nullptr : stream_(); }  // orders work on the buffers; null for host copies
   DeviceWork start(const gannet_collective_args& args, DeviceWork::HeldTensors tensors);
   void hold(DeviceWork work);
   void sweep();
@@ -114,7 +114,7 @@ class DeviceComm {
   std::function<void*()> stream_;
   const bool is_staged_;
   std::mutex mutex_;
-  std::deque<DeviceWork> held_;  // works for which only a stream waits; guarded by mutex_
+  std::deque<DeviceWork> held_;  // works that only a stream waits for; guarded by mutex_
 };
 
 }  // namespace gannet

@@ -30,8 +30,8 @@ struct HandleDeleter {
   void operator()(void* handle) const noexcept { give_back(*accelerator, "destroy", accelerator->api()->*kDestroy, handle); }
 };
 
-// Marks all work that a queue had been given when the event was recorded. An event that was never
-// recorded counts as over. It may outlive its queue, but not the accelerator.
+// Marks all work that was submitted to a queue before the event was recorded. An event that was
+// never recorded counts as over. It may outlive its queue, but not the accelerator.
 class Event {
  public:
   Event() = default;
@@ -56,8 +56,8 @@ class Queue {
   // Both buffers must stay valid and unchanged until an event recorded after the copy is over.
   void copy(void* to, const void* from, uint64_t bytes);
   Event record();
-  // Later work in this queue begins after the event (wait), or after the work that the compute
-  // stream has been given so far (wait_stream).
+  // Later work in this queue begins after the event (wait), or after the work submitted to the
+  // compute stream so far (wait_stream).
   void wait(const Event& event);
   void wait_stream(void* stream);
   // Blocks the caller until all work is done.

@@ -1,5 +1,5 @@
 // The accessors to a parameter's master, gradient and optimizer states by the parameter's name.
-// They return whole tensors or this rank's part, wherever these are stored.
+// They read or write whole tensors, or read this rank's part, wherever these are stored.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/nn/module.h>
@@ -81,7 +81,7 @@ at::Tensor agreed_value(EngineBase::Impl& impl, const FoundParameter& found, con
   return flat.to(at::kCPU);
 }
 
-// Pipeline stages own different parameters, and each asks for its own.
+// The watch compares only ranks with the same parameters: pipeline stages access different ones.
 control::Watch::Call enter(EngineBase::Impl& impl, const char* name, const std::string& parameter) {
   return control::Watch::Call(impl.process_group->world()->watch(), impl.watched_group(), name, impl.progress.global_steps,
                               parameter, control::Watch::Call::kTogether);

@@ -11,8 +11,8 @@
 
 namespace gannet {
 
-/// Builds the configuration from an engine's config; null if that does not configure regions. The
-/// tier that it opens may outlive the engine, because losses that the program holds may do so.
+/// Builds the configuration from an engine's config; null if the config has no settings for regions.
+/// The tier that it opens may outlive the engine, as losses that the program holds may.
 std::shared_ptr<const activation::Configuration> configuration_of(EngineBase::Impl& impl, const config::Document& document);
 
 /// Returns the store in which an engine's forwards keep the tensors that operators save for

@@ -1,5 +1,5 @@
-// Handles activations as the config specifies: recomputes layers, keeps the inputs of regions
-// elsewhere, and recomputes the results of single operators.
+// Handles activations as the config specifies: recomputes layers or the results of single operators,
+// and keeps the inputs of regions and the tensors that operators save elsewhere.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -105,8 +105,8 @@ void agree(const RankContext& context, const std::string& what, const std::strin
     control::agree(*context.world_group, what, text);
 }
 
-// Returns whether a setting may differ between ranks, as paths, ports, devices and the settings of
-// a rank's output may.
+// Returns whether a setting may differ between ranks: a path, a port, a device, the plugins section,
+// or a setting of a rank's output.
 bool may_differ(const std::string& path) {
   static const char* const kLast[] = {"path", "nvme_path", "output_path", "job_name", "output_file",
                                       "port", "interface", "log_level",   "level"};

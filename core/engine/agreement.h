@@ -55,21 +55,21 @@ class Agreement {
 
 /// Returns the next engine number on the ranks of a group: 0, 1, 2 ...
 uint32_t next_number_in(const std::string& group);
-/// Checks everything that must be the same on every rank for sums over ranks to be meaningful. If
-/// something differs, throws Error(kMismatch) before anything is changed.
+/// Checks everything that must be the same on every rank for sums over ranks to be meaningful. Throws Error(kMismatch) before
+/// anything is changed if something differs, and Error(kConfig) if pipeline stages use one name for different parameters.
 void agree_on_model(const RankContext& context, const ParameterStore& store);
 void agree_on_plugins(const RankContext& context);
 /// Checks what the optimizers and the scheduler declare (states, sums, capabilities): the memory,
 /// the collectives and the checkpoint of all ranks depend on it. Error(kPluginFault) names the
 /// plugin, since the config and the files are already known to be the same.
 void agree_on_descriptions(const RankContext& context, const std::vector<Group>& groups, const Schedule& schedule);
-/// `text`: the class of the program's own optimizer and the states that it keeps.
+/// `text`: the class of the program's own optimizer, its switches and the states that it keeps.
 void agree_on_program_optimizer(const RankContext& context, const std::string& text);
 /// Returns the declared splits of parameters along the tensor axis (splits.cpp) as text; "" if
 /// there are none.
 std::string declared_splits(const torch::nn::Module& module);
-/// Checks that every rank declares splits of the same parameters, and that their boxes cover each
-/// tensor exactly once. Returns this rank's splits.
+/// Throws Error(kMismatch) or Error(kConfig) unless every rank declares splits of the same parameters
+/// and their boxes cover each tensor exactly once. Returns this rank's splits.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module);
 
 /// Checks that replicated values are the same on all ranks, and that ranks along the tensor axis
@@ -78,8 +78,8 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
 /// that names the first parameter that differs; `where` and `step` complete the sentence. `ties`:
 /// parameters that stages share are also compared along the pipe axis; may be null. `frozen`: the
 /// frozen parameters, of which only those written since the last comparison are hashed.
-/// `may_differ`: selects ranges after a local step, which are left out; its answers are the same on
-/// every rank.
+/// `may_differ`: whether ranks may differ in a range after a local step; such ranges are left out.
+/// It must return the same on every rank.
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                  const std::vector<ModuleAudit::FrozenParameter>& frozen, const Ties* ties, const char* where,
                                  int64_t step, const std::function<bool(const Range&)>& may_differ);

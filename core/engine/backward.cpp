@@ -49,7 +49,7 @@ double seed(const EngineBase::Impl& impl, const BackwardOptions& options) {
   return impl.scaler.scale() / (options.scale_wrt_gas ? static_cast<double>(impl.micro_batches_of_step()) : 1.0);
 }
 
-// Names the optimizer that writes parameters in a step, for an error.
+// Names the optimizer plugin that updates the parameters, for an error.
 std::string written_by(const EngineBase::Impl& impl) {
   if (impl.progress.applied_steps == 0) return "; no update was applied yet";
   const Optimizer* optimizer = impl.groups.empty() ? nullptr : impl.groups[0].optimizer.get();
@@ -61,7 +61,7 @@ std::string written_by(const EngineBase::Impl& impl) {
 }
 
 bool note_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options) {
-  // On other devices, reading the loss would make the program wait for the device.
+  // Where the host cannot read device memory directly, reading the loss would wait for the device.
   const bool is_finite = !impl.host_reads_device() || std::isfinite(loss.item<double>());
   impl.passes.loss_was_finite &= is_finite;
   if (impl.reporter && !impl.passes.has_loss())
@@ -84,8 +84,8 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
               "look for a too large learning rate, a division by zero in the loss, or a bad sample");
 }
 
-// Returns whether this backward averages the gradients over the ranks: at a boundary, or always if
-// a rank keeps only its own gradients.
+// Returns whether this backward averages the gradients over the ranks: at a boundary, unless no_sync() or `options` prevent
+// it; always if a rank keeps only its own gradients, where `options` that prevent it cause Error(kUnsupported).
 bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
   if (impl.store.shards_gradients() && !options.allreduce_gradients)
     throw Error(ErrorCode::kUnsupported,
@@ -112,7 +112,7 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
     impl.passes.running->call.emplace(impl.process_group->world()->watch(), impl.watched_group(), "backward",
                                       impl.progress.global_steps + 1, "", begin, &impl.agreed(impl.is_boundary()));
   else if (control::Watch* const watch = impl.process_group->world()->watch())
-    watch->check();  // a micro-batch in which ranks do not meet also sees a verdict
+    watch->check();  // a verdict also ends a micro-batch in which ranks do not meet
   impl.passes.running->armed = impl.store.arm();
   if (impl.passes.running->call) impl.passes.running->call->carry(*impl.reducer->mark());
   impl.reducer->begin_backward(

@@ -23,7 +23,7 @@ struct BackwardPass {
 /// restart_step().
 void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                   const BackwardPass& pass);
-/// The same from the edges of the outputs, which do not keep the outputs' memory.
+/// The same from the outputs' edges, which do not keep the outputs' memory alive.
 void run_backward(EngineBase::Impl& impl, const torch::autograd::edge_list& roots, torch::autograd::variable_list gradients,
                   const BackwardPass& pass);
 
@@ -34,9 +34,9 @@ torch::autograd::variable_list run_input_pass(EngineBase::Impl& impl, const torc
 void run_weight_pass(EngineBase::Impl& impl, SplitBackward split, const BackwardPass& pass);
 
 void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char* call);
-/// Reads the loss, and gives it to the monitors. note_loss() returns whether the loss is finite, as
-/// far as the host can read it, and leaves the rest to the check of the gradients, where ranks of
-/// other pipeline stages are as well; take_loss() throws at once.
+/// Passes the loss to the monitors. note_loss() returns false if the host can read the loss and it is
+/// not finite; the check of the gradients, in which all pipeline stages take part, reports it later.
+/// take_loss() throws Error(kNonFinite) at once, unless the skip policy skips such steps.
 bool note_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options);
 void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOptions& options);
 double seed(const EngineBase::Impl& impl, const BackwardOptions& options);
@@ -46,7 +46,7 @@ void end_backward(EngineBase::Impl& impl);
 void give_up_backward(EngineBase::Impl& impl);
 /// Clears `.grad` of the trained parameters.
 void drop_user_gradients(EngineBase::Impl& impl);
-/// Drops the engine's gradients, and any `.grad` that a create_graph backward left to the program.
+/// Drops the engine's gradients, and any `.grad` that a create_graph backward left for the program.
 void forget_gradients(EngineBase::Impl& impl);
 
 }  // namespace gannet

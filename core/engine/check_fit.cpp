@@ -1,5 +1,5 @@
-// Checks whether the run fits: makes a plan (estimate/plan.h) of the engine's parameters and
-// config, and compares it with what the machine has.
+// Checks whether the run fits: makes a plan (estimate/plan.h) from the engine's parameters and
+// config, and compares it with the machine's free memory and disk space.
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 
 namespace gannet {
 
-/// Logs the config with the origin of each value. Logs nothing if the previous engine had the same
-/// config, as in a loop over seeds.
+/// Logs the config with the origin of each value; most defaults only with dump_state. Logs nothing
+/// if the table is the same as the previous engine's, as in a loop over seeds.
 void log_config(const EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -19,13 +19,13 @@ class Construction {
   /// Opens plugins, accelerator, ranks, mesh and settings. From here on every rank is in the call
   /// "initialize".
   void open();
-  /// Reads what the config and the program specify for the optimizer, the tiers, recomputation and
-  /// the groups.
+  /// Reads what the config and the program specify for the optimizer, recomputation and the groups,
+  /// and opens the tiers.
   void read_rules();
   /// Collects the module's parameters in groups.
   void collect(std::shared_ptr<torch::nn::Module> module);
-  /// Makes the checks that this rank can make by itself: of the optimizer, the schedule, another
-  /// owner of the parameters, and the memory.
+  /// Creates the optimizers and the scheduler, and makes the checks that need no other rank: tensors
+  /// that share memory, another owner of the parameters, and whether the run fits.
   void check();
   /// Makes the checks that the ranks can only make together.
   void agree();
@@ -50,7 +50,7 @@ void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options);
 /// (shared_memory.cpp).
 void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore& store);
 /// If the run does not fit, throws Error(kOutOfMemory) before anything is allocated, and says what
-/// would fit (check_fit.cpp).
+/// would fit; does nothing if gannet.check_memory is false (check_fit.cpp).
 void check_fit(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups);
 /// Moves the module to the device, and its parameters, in the training dtype, into the store's
 /// memory. Every rank gets rank 0's values (collect.cpp).

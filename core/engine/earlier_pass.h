@@ -15,8 +15,8 @@ void require_second_gradient(const EngineBase::Impl& impl);
 /// perhaps not intended.
 void warn_if_not_perturbed(EngineBase::Impl& impl);
 /// Restores the parameters from before perturb(), if it was called. `publishes`: also restores what
-/// the model reads; otherwise an update follows, which publishes all parameters. Every rank calls
-/// it.
+/// the model reads, as is always done if a parameter was frozen since; otherwise an update follows,
+/// which publishes the parameters. Every rank calls it.
 void restore_perturbed(EngineBase::Impl& impl, bool publishes);
 /// Throws Error(kOrder) if the program has written into parameters since perturb(): step() would
 /// drop the writes silently.

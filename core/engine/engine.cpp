@@ -1,5 +1,5 @@
-// The engine's calls other than construction (initialize.cpp) and the step at a boundary
-// (step.cpp).
+// The engine's calls that have no file of their own: batch sizes and boundaries, learning rates,
+// counters, no_sync(), means over ranks, whole parameters.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

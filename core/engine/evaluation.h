@@ -1,5 +1,5 @@
-// eval() and train() of an engine that does not evaluate with the weights that it trains, but with
-// its optimizer's evaluation weights or a moving average.
+// eval() and train() for an engine that evaluates with its optimizer's evaluation weights or a
+// moving average instead of the weights that it trains.
 #pragma once
 
 #include "engine/impl.h"
@@ -9,7 +9,7 @@ namespace gannet {
 /// Names the part of the engine that evaluates with weights that differ from those that it trains,
 /// such as "optimizer 'ScheduleFree'".
 std::string evaluating_part(const EngineBase::Impl& impl);
-/// Logs that the engine ended between eval() and train().
+/// Called when an engine ends: logs a note if its module keeps the evaluation weights.
 void log_evaluation_weights(EngineBase::Impl& impl) noexcept;
 
 }  // namespace gannet

@@ -131,8 +131,8 @@ void add_shards(const ParameterStore& store, HashesByAxis& all) {
 }
 
 // Returns the same sentence on all ranks; otherwise groups without a difference would continue to
-// train without these ranks. A difference between ranks with the same part of the model (`found`)
-// is preferred to `other`: it says more.
+// train while the others stop. A difference between ranks with the same part of the model (`found`)
+// is preferred to `other`, because it is more specific.
 std::string first_of_all(HostGroup& world, const std::string& found, const std::string& other) {
   std::string along_others;
   for (const std::string& text : world.gather_texts(formatted("{}\n{}", found, other))) {
@@ -163,7 +163,7 @@ std::string differing_parameters(RankContext& context, const ParameterStore& sto
                                      control::name_ranks(ranks), group.ranks()[0], axis, where, step);
   };
   std::string found = compare(*context.host_group, all.along_data, "");
-  // Few programs write frozen parameters; in all others, their bytes are not hashed.
+  // Few programs write frozen parameters. Those not written are hashed only after a difference.
   if (const std::string written = compare(*context.host_group, all_of(frozen, /*written_only=*/true), "");
       found.empty() && !written.empty())
     found = compare(*context.host_group, all_of(frozen, /*written_only=*/false), "");

@@ -3,8 +3,8 @@
 //
 //   const Entered entered(impl, Call::kSaveCheckpoint);   // throws the Error(kOrder) of the first state that refuses the call
 //
-// A call that is refused only in some cases first enters its thread, and checks the rest once it
-// knows its case:
+// A call that is refused only in some cases enters first, and checks the gate once it knows which
+// case applies:
 //
 //   const Calls::Entered entered(impl.calls, name_of(Call::kEval));
 //   if (weights_differ) gate::require(impl, Call::kEvalOfOtherWeights);
@@ -74,7 +74,7 @@ enum class State : uint8_t {
   kTorn,               // parameter values are undefined
   kBatchFailed,        // a driver of the engine (micro_batch.h) gave up in the middle of a step
   kBatchRuns,          // such a driver has micro-batches in flight
-  kIsPipeline,         // the engine trains by a driver alone: PipelineEngine::train_batch()
+  kIsPipeline,         // the engine trains only through a driver: PipelineEngine::train_batch()
   kTakenOver,          // the module belongs to a newer engine
   kEvaluationWeights,  // the model has weights that differ from those that are trained
   kBetweenPasses,      // an earlier pass of the step has ended (perturb(), keep_second_gradient())

@@ -1,5 +1,5 @@
-// Gathers parameters on demand: operators do so between forward and step, and a guard does at any
-// other time.
+// Gathers parameters on demand: for operators between forward and step, and at any time for a
+// zero::GatheredParameters guard.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gannet/log.h>
@@ -114,7 +114,7 @@ void GatheredParameters::State::agree() const {
 }
 
 // Returns `write_from` as a rank of `ranks`. If that rank does not hold these experts, returns the
-// rank that does, along `expert` from it.
+// rank that does and differs from it only along the expert axis.
 uint32_t GatheredParameters::State::root_in(const ReductionGroup& ranks) const {
   if (ranks.comm == impl->comm.get()) return *write_from;
   return impl->mesh->refined().coordinate(impl->mesh->shape().group(kDataAxis, impl->world_group->rank())[*write_from],

@@ -19,8 +19,8 @@ struct GroupParams {
 };
 
 /// Creates an optimizer for each of `groups`, describes the group to it, and reads its
-/// hyperparameters. In the result, [groups], nothing else is filled in. Throws if the plugin does
-/// not fit these groups, ranges and ranks.
+/// hyperparameters. In the result, [groups], only these and the names are filled in. Throws if the
+/// plugin does not fit these groups, ranges and ranks.
 std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                    const plugin::Plugin& plugin, const std::function<GroupParams(size_t group)>& params_of);
 /// The same, for optimizers that `make` creates.

@@ -47,7 +47,7 @@ struct EngineBase::Impl : RankContext {
   std::unique_ptr<Reducer> reducer;  // null: the engine does not train
   Updater updater{*this, store, groups};
   std::unique_ptr<TorchOptimizer> torch_optimizer;  // the program's own, from which the groups' optimizers are made; null: none
-  std::unique_ptr<UserOptimizer> user_optimizer;    // the program's own with any other rule; null: the groups have optimizers
+  std::unique_ptr<UserOptimizer> user_optimizer;    // the program's own with any other rule; null: none
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
@@ -66,11 +66,11 @@ struct EngineBase::Impl : RankContext {
   SaveState saving;  // the last member: destroyed first; its destructor waits for the write
   Impl();
   ~Impl();
-  std::string optimizer_name() const;     // the plugin's, "torch::optim::Adam", "user" for any other of the program's, or "none"
+  std::string optimizer_name() const;     // the plugin's, "torch::optim::Adam", "user" for the program's other classes, "none"
   int64_t micro_batches_of_step() const;  // fewer than accumulation_steps if the epoch ends with the step
   bool is_boundary() const { return progress.is_boundary(micro_batches_of_step()); }
   void audit();                              // checks what the program did to parameters and optimizer; every rank calls it
-  void take_cleared_gradients();             // called before gradients are used: takes in what the program did to `.grad`
+  void take_cleared_gradients();             // called before gradients are used: drops those that the program cleared
   control::Facts& agreed(bool is_boundary);  // what all ranks must agree on in this call
   void compare_fingerprints(const char* where);
   void restart_step() noexcept;  // after an error: drops gradients; the next micro-batch is the first of its step
@@ -82,8 +82,8 @@ struct EngineBase::Impl : RankContext {
   Dict document(const SaveOptions& options) const;
 };
 
-/// Throws Error(kArgument) for a new value of a hyperparameter that its optimizer's parameters do
-/// not allow.
+/// Throws Error(kArgument) if a new value of a hyperparameter is not finite, or is outside the
+/// optimizer's limits.
 void check_hyperparameter(const Group& group, const std::string& name, double value);
 
 }  // namespace gannet

@@ -146,7 +146,7 @@ void create_states(EngineBase::Impl& impl) {
     reduction.pre_factor = 1.0 / world;
   } else if (is_fp16_wire && impl.settings().gradient_predivide_factor == 1.0) {
     // A sum of W halves can overflow where their mean does not. Dividing by a power of two first
-    // rounds only numbers for which fp16 has no exponent. The rest of the division becomes a factor
+    // rounds only values that become subnormal in fp16. The rest of the division becomes a factor
     // in the update.
     const double power = std::exp2(std::ceil(std::log2(world)));
     reduction.pre_factor = 1.0 / power;
@@ -197,8 +197,8 @@ void refuse_cuts(const EngineBase::Impl& impl, const std::string& what) {
               "optimizer plugin (docs/plugin_authors.md)");
 }
 
-// Such an optimizer writes its states in the order of the parameters, so the states of several
-// ranks could not be combined.
+// A UserOptimizer saves its states in the order of the parameters, so the states of several ranks
+// could not be combined.
 void refuse_experts_states(const EngineBase::Impl& impl) {
   if (!impl.user_optimizer || !impl.store.has_experts()) return;
   const torch::optim::Optimizer& optimizer = impl.user_optimizer->get();

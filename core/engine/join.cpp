@@ -55,9 +55,9 @@ uint64_t value_hash(const at::Tensor& tensor) {
   return XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes());
 }
 
-// Collects the gradients that parameters got before they joined. Rank 0's values are about to be
-// sent to every rank, so throws if a rank computed a gradient with different values, which would be
-// useless.
+// Collects the gradients that parameters got before they joined. Every rank is about to get rank 0's
+// values, so a gradient that a rank computed with different values would be useless: throws
+// Error(kMismatch).
 FirstGradients first_gradients(EngineBase::Impl& impl, const ParameterStore::NamedParameters& joining) {
   FirstGradients found;
   std::string text;

@@ -119,7 +119,7 @@ void MicroBatches::forward(int64_t micro_batch, const std::function<void()>& bod
 
 torch::autograd::Edge MicroBatches::edge_of(const at::Tensor& output) { return torch::autograd::impl::gradient_edge(output); }
 
-// `pass` is a backward, or one of its two passes, which has a name of its own in the trace.
+// `pass`: a backward, or one of its two passes. `name`: of an additional span in the trace; null: none.
 void MicroBatches::run(int64_t micro_batch, const char* name, const std::function<void()>& pass) {
   EngineBase::Impl& impl = engine_.impl();
   {
@@ -159,7 +159,7 @@ void MicroBatches::weight_pass(int64_t micro_batch, SplitBackward split, bool is
 StepResult MicroBatches::end_micro_batch() {
   EngineBase::Impl& impl = engine_.impl();
   const OwnCall own(impl);
-  // At the boundary all ranks meet: what fails from there on, fails on all of them.
+  // All ranks meet at the boundary: from there on, an error is raised on all of them.
   if (impl.is_boundary()) is_in_the_middle_ = false;
   return engine_.step();
 }

@@ -51,14 +51,14 @@ class MicroBatches {
   /// count(), in the loss's dtype and on its device.
   at::Tensor loss_gradient(const at::Tensor& loss) const;
   /// Passes a loss to the monitors and to the check of losses. Called on the ranks that compute
-  /// one. A loss that is not finite is an error of the step's end, on all ranks together.
+  /// one. A loss that is not finite makes the step fail or be skipped at its end, on all ranks.
   void take_loss(const at::Tensor& loss);
 
   /// `body` runs the module's forward, or a part of it. `micro_batch`: its number in the step, for
   /// the trace.
   void forward(int64_t micro_batch, const std::function<void()>& body);
-  /// Where a backward begins: the edge of an output, which does not keep the output's memory, and
-  /// the output's gradient.
+  /// Where a backward begins: the edge of an output, which does not keep the output's memory alive,
+  /// and the output's gradient.
   struct Root {
     torch::autograd::Edge edge;
     at::Tensor gradient;
@@ -68,12 +68,12 @@ class MicroBatches {
   /// engine's buffers. These are averaged over the ranks along the data axis at the last
   /// micro-batch of a step or, if gradients are sharded, at every micro-batch. Without roots, the
   /// micro-batch has no gradients on this rank.
-  /// A driver that has several backwards in a micro-batch sets `is_last` for the last one of the step
-  /// alone.
+  /// A driver that has several backwards in a micro-batch sets `is_last` only for the last one of the
+  /// step.
   void backward(int64_t micro_batch, const std::vector<Root>& roots, bool is_last = true);
   /// The same in two passes. The first one computes the gradients of `inputs`, edges at which the
-  /// graph of this stage ends, and returns them; no parameter gets a gradient. The second one does
-  /// the rest: the same object, after any number of other passes.
+  /// graph of this stage ends, and returns them; no parameter gets a gradient. The second one
+  /// computes the rest from the same `split`, after any number of other passes.
   std::vector<at::Tensor> input_pass(int64_t micro_batch, const std::vector<Root>& roots,
                                      const std::vector<torch::autograd::Edge>& inputs, SplitBackward& split);
   void weight_pass(int64_t micro_batch, SplitBackward split, bool is_last = true);

@@ -64,7 +64,7 @@ class ModuleAudit {
   void reclaim();
   bool is_replaced(const TrainedParameter& parameter) const;                                    // is its memory new?
   at::Tensor value_in_file_dtype(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
-  /// Called before take_in() of parameters with memory that the program replaced. Throws
+  /// Called before take_in() of parameters whose memory the program replaced. Throws
   /// Error(kArgument) if another tensor of the module uses the same memory. If the memory is
   /// another parameter's place in the engine's buffers (two were exchanged), its values are copied
   /// out of it.

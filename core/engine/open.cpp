@@ -88,8 +88,8 @@ void choose_device(RankContext& context) {
 }
 
 // Returns the name of the comm plugin for the device's tensors: the one that the config or the
-// program names, or else the device's own. If that is not installed, it is the host's. A plugin
-// that serves host memory moves a copy in host memory.
+// program names, or else the device's own. With one rank, or if that is not installed, it is the
+// host's. A plugin that serves host memory moves a copy in host memory.
 std::string name_of_device_comm(const RankContext& context) {
   control::World& world = *context.process_group->world();
   const std::string wanted = context.settings().comm.type;

@@ -25,15 +25,15 @@ void refuse_joining(const EngineBase::Impl& impl, size_t group, const std::strin
 void refuse_frozen(const EngineBase::Impl& impl);
 
 /// Throws Error(kOrder) if the ranks' parameters of a group differ after a local step and the
-/// program is about to set one of them. The optimizer's next average is over how far each rank has
-/// moved from the last common values.
+/// program is about to set one of them. The optimizer will next average how far each rank has moved
+/// from the last common values.
 void refuse_write(const EngineBase::Impl& impl, const char* call, size_t group, const std::string& parameter);
 /// The same for a parameter that was written in the module; the engine's parameters then count as
 /// undefined.
 void refuse_writes_after_local_steps(EngineBase::Impl& impl);
 
-/// Called before a backward that ends a step. Sets Range::has_unreduced_gradients for the current
-/// step.
+/// Called before a backward that ends a step. Sets Range::has_unreduced_gradients for this step. Throws
+/// Error(kPluginFault) if the engine would have to average gradients after a local step.
 void plan_reduction(EngineBase::Impl& impl);
 
 /// Returns the ranks with different gradients in the current step; null if every rank has the same.

@@ -1,7 +1,7 @@
 // Records which engine of this process trains a parameter. At most one does.
 //
 //   Ownership mine(engine_id, [] { return false; });
-//   mine.check(parameters, of_module);   // Error(kOrder) names a parameter of an engine that also trains others
+//   mine.check(parameters, of_module);   // Error(kOrder) names a parameter of an engine that trains others or has begun a step
 //   mine.claim(parameters);   // an engine all of whose parameters are among these loses its module to this one
 //   mine.lost();              // "" while the parameters are this engine's
 //

@@ -1,5 +1,5 @@
 // The state of forwards and backwards between two calls of the engine. Used by the thread that
-// calls the engine, and by autograd's thread that ends the backward of a scaled loss.
+// calls the engine, and by autograd's thread that begins and ends the backward of a scaled loss.
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -54,8 +54,8 @@ struct Passes {
   };
   std::unique_ptr<RunningBackward> running;
 
-  // Set on the thread that called scale(), until its next call of the engine. LibTorch carries it
-  // into the program's own backward.
+  // Set on the thread that called scale(), until the next step(), backward() or zero_grad(). LibTorch
+  // carries it into the program's own backward.
   struct ScaleScope {
     std::unique_ptr<c10::DebugInfoGuard> marked;
     std::unique_ptr<zero::Interception> armed;
@@ -69,7 +69,7 @@ struct Passes {
 struct DriverState {
   const char* call = nullptr;  // the public call that runs the micro-batches; null: none
   int64_t failed_step = 0;     // the step in which it failed, until a load; 0: none did
-  bool is_exclusive = false;   // the program trains by the driver alone
+  bool is_exclusive = false;   // the program trains only through the driver
 };
 
 }  // namespace gannet

@@ -75,7 +75,7 @@ Profiling::Clock::time_point Profiling::now() const {
 void Profiling::begin_forward() {
   const bool is_due = impl_.reducer && impl_.passes.training && at::GradMode::is_enabled() &&
                       impl_.progress.global_steps == impl_.settings().flops_profiler.profile_step;
-  if (!is_due || is_done_) return pause();    // an evaluation
+  if (!is_due || is_done_) return pause();    // an evaluation or another step
   if (!impl_.progress.holds_micro_batch()) {  // a second forward before backward belongs to the first
     observing_.reset();
     recorder_ = std::make_shared<profiler::OperatorRecorder>(*impl_.module, impl_.computes_on_host());

@@ -12,7 +12,7 @@ namespace gannet {
 struct ProgramState {
   std::string name;
   std::function<Value()> save;                          // returns this rank's state
-  std::function<void(const std::vector<Value>&)> load;  // gets the states that the ranks saved, in the order of the ranks
+  std::function<void(const std::vector<Value>&)> load;  // gets the states that the ranks along data saved, in order
 };
 
 }  // namespace gannet

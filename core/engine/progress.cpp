@@ -39,8 +39,8 @@ void Progress::end_forward() {
   if (state_ == State::kIdle) state_ = State::kForwarded;
 }
 
-// The state is kIdle if the step was restarted after the forward, since the next backward abandons
-// one that threw.
+// The state is kIdle if an earlier backward of the micro-batch threw: the next backward abandons it,
+// which restarts the step.
 void Progress::begin_backward() {
   GANNET_CHECK(state_ != State::kBoundary && state_ != State::kUpdating);
   state_ = State::kBackward;

@@ -88,7 +88,7 @@ class Progress {
   int64_t skipped_steps = 0;      // boundaries without an update
   int64_t consecutive_skips = 0;  // the latest boundaries without an update, in a row
   int64_t global_samples = 0;     // samples on all ranks in the steps that have ended
-  int64_t caught_errors = 0;      // steps that began again because forward, backward or step threw
+  int64_t caught_errors = 0;      // errors of forward, backward and step since the last load
   // ---- results of the last boundary
   bool last_step_applied = false;
   std::optional<double> grad_norm;  // norm of the averaged, unscaled gradient before clipping; nullopt if the step was skipped

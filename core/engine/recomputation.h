@@ -6,11 +6,11 @@
 
 namespace gannet {
 
-/// Returns the planner that the config determines or, if the config does not turn recomputation on,
-/// the one that gradient_checkpointing_enable() turns on.
+/// Returns the planner with the config's settings. If these do not turn recomputation on,
+/// gradient_checkpointing_enable() may.
 std::shared_ptr<activation::RecomputationPlanner> recomputing_of(const EngineBase::Impl& impl);
-/// Called at a boundary by every rank. Chooses layers from the measurements, and warns once if
-/// nothing was recomputed.
+/// Called at a boundary by every rank. Chooses layers from the measurements, and warns once if nothing
+/// was recomputed. Throws Error(kMismatch) if ranks have measured different layers.
 void end_step_of_recomputation(EngineBase::Impl& impl);
 
 }  // namespace gannet

@@ -1,4 +1,4 @@
-// The report phase of a step: writes the log, and gives monitors their values (step_reporter.h).
+// The report phase of a step: writes the log, and passes values to the monitors (step_reporter.h).
 // Also has the calls with which a program adds to the report.
 #include "engine/report.h"
 
@@ -18,8 +18,8 @@
 namespace gannet {
 namespace {
 
-// The ranks whose losses, counts and times are combined. Stages of a pipeline report together: the
-// loss is known on the last one, and rank 0, which writes the report, is on the first.
+// The ranks whose losses and counts are combined. Stages of a pipeline report together: the loss is
+// known on the last one, and rank 0, which writes the report, is on the first.
 HostGroup& reporting_ranks(const EngineBase::Impl& impl) {
   return impl.mesh->has_pipe_stages() ? *impl.world_group : *impl.host_group;
 }

@@ -1,4 +1,4 @@
-// The report phase of a step: writes the log, and gives monitors their values (step_reporter.h).
+// The report phase of a step: writes the log, and passes values to the monitors (step_reporter.h).
 #pragma once
 
 #include <string>

@@ -2,9 +2,9 @@
 //
 // The result of scale() has one of the engine's nodes as its root. That node is the first of its
 // graph to run: it begins the engine's backward, and a callback of that graph ends it. The mark
-// that makes gradients the engine's (reducer.h) is on the thread from scale() to the end of that
-// backward, because LibTorch captures a thread's state when a backward begins, before any node
-// runs.
+// that makes gradients the engine's (reducer.h) is on the thread from scale() to the next step(),
+// backward() or zero_grad(), because LibTorch captures a thread's state when a backward begins,
+// before any node runs.
 #include <gannet/engine.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>

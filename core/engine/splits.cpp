@@ -1,4 +1,4 @@
-// Splits of parameters, which programs declare and an engine compares when it is made.
+// Splits of parameters: programs declare them, and an engine compares them across ranks.
 #include "tensor/splits.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
-// Collects what the engine gives to its monitors: losses, counts, and times of phases. At a
-// boundary, one small all-reduce combines them over all ranks, and rank 0 passes them on. Every
-// rank has a StepReporter if the config requests a monitor; otherwise no rank has one.
+// Collects what the engine gives to its monitors: losses, counts, and times of phases. At a boundary,
+// one small all-reduce combines losses and counts over all ranks; rank 0 passes them on with its own
+// times. Every rank has a StepReporter if the config requests a monitor; otherwise no rank has one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@
 
 namespace gannet {
 
-// The totals at the time when a step's lines were last written.
+// The totals at the time of the last report.
 struct ReportedTotals {
   Timers::Times micro_batch, step;  // for wall_clock_breakdown
   uint64_t bytes_sent = 0;          // by the Comm

@@ -9,8 +9,8 @@
 namespace gannet {
 namespace {
 
-// Rethrows an error from after a complete step: its report failed, or a comparison with the other
-// ranks did.
+// Rethrows an error that occurred after the step was complete: in its report, or in a comparison
+// with the other ranks.
 [[noreturn]] void rethrow_after_step(int64_t step) {
   try {
     throw;

@@ -3,7 +3,7 @@
 //
 //   StepScope scope(impl);
 //   try {
-//     scope.begin();          // every rank is in this call
+//     scope.begin();          // after watch(): every rank is in this call
 //     ... the phases ...
 //     scope.end(result);      // compares fingerprints, and writes the profile and the report
 //   } catch (...) {

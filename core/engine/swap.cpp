@@ -31,7 +31,7 @@ struct PreparedSwap {
   std::vector<Group> groups;               // optimizer, hyperparameters, group_states
   std::vector<std::vector<Array>> states;  // [ranges][states]
   std::vector<bool> starts_over;           // [groups] true if some state is new: updates are then counted from 1
-  std::vector<bool> is_unmet;              // [groups] the ranges adopt its alignment and whole tensors without a new partition
+  std::vector<bool> is_unmet;              // [groups] true if ranges adopt its alignment and whole tensors; no new partition
   Schedule::Values rates;
   SwapReceipt receipt;
 };
@@ -304,7 +304,7 @@ SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& par
   wait_for_checkpoint();  // the save reads the states
   auto call = impl.process_group->world()->enter(*impl.world_group, kCall, impl.progress.global_steps);
   const at::NoGradGuard no_grad;
-  // New parameters have joined their groups afterwards.
+  // After the audit, new parameters have joined their groups.
   if (impl.reducer && impl.progress.is_whole() && !gate::is_in(impl, gate::State::kTakenOver)) impl.audit();
   PreparedSwap made;
   std::unique_ptr<Agreement> agreement;

@@ -38,8 +38,8 @@ struct Tie {
 
 class Ties {
  public:
-  /// Returns null if the mesh has one stage, or if nothing is tied. Throws Error(kConfig) and
-  /// Error(kMismatch) on every rank if stages, or ranks of a stage, have declared different things.
+  /// Returns null if the mesh has one stage, or if nothing is tied. Throws on every rank: Error(kConfig) or Error(kMismatch)
+  /// if the declarations do not fit together, and Error(kUnsupported) with checkpoint.use_node_local_storage.
   static std::unique_ptr<Ties> agree(const EngineBase::Impl& impl);
 
   const std::deque<Tie>& all() const { return ties_; }  // sorted by name; the same on every rank
@@ -72,7 +72,7 @@ std::string declared_ties(const EngineBase::Impl& impl);
 /// Returns the name that a parameter of this rank has in checkpoints.
 std::string saved_name(const EngineBase::Impl& impl, const std::string& parameter);
 /// Returns the name that its gradient sum between two boundaries has in checkpoints. Each stage has
-/// its own sum.
+/// its own sum for a tied parameter.
 std::string saved_sum_name(const EngineBase::Impl& impl, const std::string& parameter);
 
 }  // namespace gannet

@@ -138,7 +138,7 @@ void Init::State::share(const at::Tensor& parameter) {
   if (!split || !split->is_along_expert) shards->add(parameter);
 }
 
-// Releases the last parameter's memory before memory for the next one is allocated.
+// Releases the previous parameter's memory before memory for the next one is allocated.
 void Init::State::before_making() {
   at::NoGradGuard no_grad;
   std::erase_if(begun, [&](const BegunParameter& one) {

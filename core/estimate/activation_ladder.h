@@ -1,4 +1,4 @@
-// The activations in an estimate: those that the config keeps, and the changes of the config
+// The activations in an estimate: those that the config keeps, and the changes to the config
 // ("rungs") that keep fewer, the cheapest first.
 #pragma once
 

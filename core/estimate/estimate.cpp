@@ -91,7 +91,7 @@ std::optional<DeclaredStates> declared(plugin::Registry& registry, const MemoryS
   for (size_t g = 0; g <= groups.size(); ++g) {
     const Dict overrides = g > 0 ? groups[g - 1].overrides : Dict();
     Dict params = config::with_overrides(read.settings.optimizer.params, overrides);
-    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // another program fills it in; it does not affect bytes
+    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in later, and without effect on bytes
       return one.second.is_string() && one.second.as_string() == "auto";
     });
     const auto where = config::position_in_param_group(*read.document, g > 0 ? g - 1 : 0, overrides);

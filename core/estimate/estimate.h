@@ -23,7 +23,7 @@ struct EstimateRequest {
   std::string said;                                       // the number of parameters as the user gave it
   std::string dtype;                                      // "bf16", for example; "": that of the config, else bf16
   std::shared_ptr<const config::Document> document;       // may be null or incomplete
-  std::string config_name;                                // how the text calls the config
+  std::string config_name;                                // the name of the config in the text
   uint32_t ranks = 1, ranks_per_host = 0;                 // ranks_per_host 0: all ranks
   std::string accelerator;                                // "": the config's, else the best that is usable
   std::optional<uint64_t> device_bytes;                   // free bytes per device, for a machine other than this one

@@ -21,7 +21,7 @@
 namespace gannet::zero {
 
 // Free bytes. Those that are unknown or unbounded are nullopt, and are not checked. Offload to NVMe
-// is proposed only if its free space is known.
+// is proposed only if its free space is known, or if the plan already uses NVMe.
 struct FreeSpace {
   std::optional<uint64_t> device;      // of one rank's device
   std::optional<uint64_t> host;        // shared by the ranks of the host

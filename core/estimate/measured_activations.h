@@ -20,7 +20,7 @@ namespace gannet {
 /// `forward` runs the module and returns its loss; no backward runs. The first run holds nothing
 /// that operators save, so that it needs no more memory than inference. If `recompute` names
 /// operators, `forward` runs a second time and holds the tensors that selective recomputation
-/// keeps.
+/// keeps. Throws Error(kArgument) if the loss does not depend on a trained parameter.
 activation::ActivationMeasurement measure_activations(const torch::nn::Module& module, const std::function<at::Tensor()>& forward,
                                                       const std::vector<std::string>& recompute);
 

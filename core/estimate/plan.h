@@ -67,7 +67,7 @@ struct KeptActivations {
   uint64_t gradient_bytes = 0;  // the largest parameter's gradient in backward, before accumulation; independent of the samples
   uint64_t last_bytes = 0;      // the part of `bytes` still on the device when backward reaches the model's first layers
 };
-// A change of the config that keeps fewer activations.
+// A change to the config that keeps fewer activations.
 struct ActivationChange {
   std::string keys;  // "gannet.activation_checkpointing.interval to 1"
   KeptActivations activations;
@@ -96,9 +96,9 @@ struct RankBytes {  // what one rank takes
 };
 RankBytes estimate(const Plan& plan);
 // The bytes of one more parameter in the memory where the model is trained: the device's, or the host's
-// if that is the device. `plan`: the sizes of its model and of its buffers do not matter.
+// if that is the device. Ignores the plan's numbers of elements, its buffers and its activations.
 double bytes_per_parameter(Plan plan);
-uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole checkpoint: masters and states, once
+uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole checkpoint: masters, states and averages, once
 
 // The host memory of a rank while the model is built, before an engine owns it. Modules create
 // parameters in fp32 or fp64.

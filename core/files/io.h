@@ -1,5 +1,5 @@
-// Wrappers of file calls. Every failure is an Error(kIo) with the operation, path, reason and free
-// space.
+// Wrappers of file calls. Unless noted otherwise, a failure is an Error(kIo), or Error(kNotFound) for
+// a path that does not exist, with the operation, path, reason and free space.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,11 @@ class Descriptor {
 [[noreturn]] void io_failed(const std::string& what, const std::string& path, int code);
 
 Descriptor open_file(const std::string& path, int flags);
-// Reads a regular file of at most `limit` bytes, and throws Error(kCorrupt) for any other. Never
-// waits for a FIFO's writer and never reads a device.
+// Reads a regular file of at most `limit` bytes; Error(kCorrupt) for any other, and Error(kUnsupported)
+// for a known format other than JSON, YAML or text. Never waits for a FIFO's writer or reads a device.
 std::string read_file(const std::string& path, uint64_t limit);
 bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // returns false on an error or at the end of the file
-// Switches a file that rejected direct I/O to the page cache, for all threads that write it.
+// Switches a file that rejected direct I/O to the page cache, for all threads that use it; false on an error.
 bool give_up_direct_io(int file);
 void write_at(int file, const char* from, uint64_t bytes, uint64_t offset, const std::string& path);  // continues short writes
 void write_synced(const std::string& path, std::string_view text);  // creates or overwrites the file, and syncs it

@@ -13,7 +13,7 @@
 namespace gannet::files {
 namespace {
 
-// Returns the N of "checkpoint-N"; -1 for any other name.
+// Returns the number after the prefix, as in "checkpoint-N"; -1 for any other name.
 int64_t number_after(const std::string& name, std::string_view prefix) {
   int64_t number = -1;
   if (!name.starts_with(prefix) || name.size() == prefix.size()) return -1;

@@ -5,14 +5,14 @@
 
 namespace gannet::files {
 
-// Throws Error(kUnsupported), or Error(kArgument) if the wanted folder is inside this one, for: a
-// PEFT adapter, an output folder of transformers' Trainer (the message names the newest
-// checkpoint-N), a sharded checkpoint of torch.distributed.checkpoint (FSDP), a folder of Megatron
-// or diffusers, or an accelerate state without weights. Returns for any other folder.
+// Throws Error(kUnsupported), or Error(kArgument) if the wanted folder is inside this one, for a PEFT
+// adapter, a Trainer's output folder (the message names the newest checkpoint-N) or its checkpoint
+// without weights, Hugging Face's cache, a sharded checkpoint of torch.distributed.checkpoint (FSDP),
+// a folder of Megatron or diffusers, or an accelerate state without weights. Returns for any other.
 void refuse_known_folder(const std::string& folder);
 
-// Lists the files beside the weights that no import reads: states of the optimizer, the scheduler
-// and the random-number generators, found by their usual names.
+// Lists the files beside the weights that no import reads, found by their usual names: states of the
+// optimizer, scheduler, loss scaler, random-number generators and Trainer; "" if there are none.
 std::string training_state_in(const std::string& folder);
 
 }  // namespace gannet::files

@@ -10,9 +10,9 @@ namespace gannet::files {
 // Returns "a, b, c and 12 more"; "none" for an empty list.
 std::string some_names(const std::vector<std::string>& names, size_t most = 3);
 
-// Returns the --rename option of `gannet checkpoint import` that maps at least nine in ten names of
-// the model to the file: "module.=" if the file has an extra prefix (torch's DataParallel,
-// torch.compile, a wrapper), "=model." if it lacks one, "" if no prefix fits.
+// Returns the --rename option of `gannet checkpoint import` with which nine in ten names or more
+// match: "module.=" if the file has an extra prefix (torch's DataParallel, torch.compile, a
+// wrapper), "=model." if it lacks one, "" if no prefix fits.
 std::string rename_that_fits(const std::vector<std::string>& in_file, const std::vector<std::string>& in_model);
 // Returns a sentence that suggests this option, for the beginning of an error's next step; "" if no
 // prefix fits.

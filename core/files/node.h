@@ -43,11 +43,11 @@ class Node {
   std::vector<Node> items() const;  // the items of a list or tuple, or an object's arguments
 
   bool boolean() const;
-  int64_t integer() const;  // also for an enumerator or a one-element tensor
+  int64_t integer() const;  // also for a boolean, a whole float, an enumerator or a one-element tensor
   double number() const;
   const std::string& text() const;
   const StoredTensor& tensor() const;
-  std::vector<int64_t> shape() const;  // for a torch.Size
+  std::vector<int64_t> shape() const;  // for a torch.Size or a list
 
   [[noreturn]] void refuse(const std::string& expected) const;  // throws Error(kCorrupt) with what was found and expected
 

@@ -1,6 +1,6 @@
 // The content of a pickle as inert data: numbers, strings, containers, tensors, and records of
-// known class names. Nothing in it can run. Containers may be shared, as in Python, so limit any
-// walk over them. No container contains itself: such a file is refused.
+// other classes. Nothing in it can run. Containers may be shared, as in Python, so limit any walk
+// over them. Nothing contains itself: such a list or dict is refused, and a record is cut (is_cut).
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -1,6 +1,6 @@
 // Reads a pickle as inert data. A pickle is a program for a stack machine. Only the instructions
-// that build data are supported, and "calls" reach only the classes of pickle_classes.h, none of
-// which runs any code.
+// that build data are supported, and a "call" runs no code: pickle_classes.h lists the classes whose
+// objects are built, and a call of any other class becomes a record.
 //
 //   Cursor cursor(bytes, begin, end);
 //   const Pickle pickle = unpickle(cursor, {.memory_bytes = pickle_memory(bytes.size())});
@@ -42,8 +42,8 @@ struct Pickle {
 };
 
 // Reads up to and including the instruction that ends the pickle, and leaves the cursor after it.
-// Throws Error(kCorrupt) for contents that no pickler writes, and Error(kUnsupported), with the
-// name, for unknown classes and unsupported kinds of tensors.
+// Throws Error(kCorrupt) for contents that no pickler writes, and Error(kUnsupported) for unsupported
+// instructions, protocols, storages and tensors, and beyond the limits of memory and depth.
 Pickle unpickle(Cursor& cursor, const PickleLimits& limits);
 
 }  // namespace gannet::files

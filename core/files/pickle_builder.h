@@ -18,7 +18,7 @@ namespace gannet::files {
 struct PickleObject : Object {
   std::optional<KnownClass> as_class;  // a class itself, not an object of it
   bool is_inside = false;              // held by another object: it may no longer change
-  int depth = 0;                       // depth of the objects that it holds; 0 for a leaf
+  int depth = 0;                       // levels of objects inside this one; 0 for a leaf
 };
 
 class PickleBuilder {

@@ -26,7 +26,7 @@ enum class Role {
   kTensor3,    // torch._utils._rebuild_tensor, _v2, _v3
   kParameter,  // torch._utils._rebuild_parameter, with or without a state
   kSubclass,   // torch._tensor._rebuild_from_type_v2: a tensor with attributes
-  kTyped,      // torch.jit._pickle.restore_type_tag: its first argument, tagged with its type's name; of torch::pickle_save
+  kTyped,      // torch.jit._pickle.restore_type_tag, from torch::pickle_save: its first argument, tagged with its type's name
 };
 
 struct KnownClass {

@@ -5,11 +5,11 @@
 //   const Object* weight = file.root().find("wte.weight");
 //   at::Tensor values = file.read(weight->tensor);               // contiguous, in the tensor's own shape and dtype
 //
-// A pickle is a program for Python. This reader knows the few instructions that build data and the
-// few classes that PyTorch and DeepSpeed put into checkpoints. For anything else it throws
-// Error(kUnsupported) naming the class and the file. Sizes are checked against the file's size
-// before they are used; Error(kCorrupt) if they do not fit. Only the pickle and the requested
-// tensor are allocated.
+// A pickle is a program for Python. This reader knows the few instructions that build data, and
+// throws Error(kUnsupported) for any other. It builds tensors and Python's containers; an object of
+// another class becomes an inert record of its class and arguments. Sizes are checked against the
+// file's size before they are used; Error(kCorrupt) if they do not fit. Only the pickle and the
+// requested tensor are allocated.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -33,10 +33,10 @@ class PtWriter {
   // Creates or overwrites the file. Throws Error(kArgument) for duplicate keys, Error(kUnsupported)
   // for dtypes that PyTorch's files do not have, Error(kIo) if writing fails.
   PtWriter(std::string path, std::vector<PtEntry> entries);
-  // Writes the next entry that is not same_as another. The tensor may have any strides and be on
-  // any device.
+  // Writes the next entry that is not same_as another. The tensor may have any strides and be on any
+  // device. Throws Error(kArgument) if its dtype or shape differs, Error(kOrder) if no entry is left.
   void write(const at::Tensor& tensor);
-  void finish();  // writes the archive's directory and syncs
+  void finish();  // writes the archive's directory and syncs; throws Error(kOrder) if a tensor is missing
 
  private:
   struct ZipRecord {

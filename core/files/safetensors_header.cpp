@@ -130,7 +130,7 @@ Header parse_header(std::string_view json, uint64_t data_bytes, const std::strin
   }
   std::sort(header.entries.begin(), header.entries.end(),
             [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
-  // The format requires that tensors have no overlaps and gaps: an overlap would be one tensor
+  // The format requires that tensors have no overlaps or gaps: an overlap would be one tensor
   // under two names, and a gap could hide anything.
   uint64_t covered = 0;
   for (const Entry& entry : header.entries) {

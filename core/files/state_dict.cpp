@@ -20,7 +20,7 @@ bool holds_tensors(const Object& object) {
   return false;
 }
 
-// Whether the object is of TorchScript, which LibTorch's torch::save writes too. Its attributes are
+// Whether this is a TorchScript object, which LibTorch's torch::save writes too. Its attributes are
 // parameters, buffers and modules, by name.
 bool is_script(const Object& object) { return object.kind == Object::Kind::kRecord && object.text.starts_with("__torch__"); }
 
@@ -81,8 +81,8 @@ class StateDictCollector {
     ++all_.not_tensors;
   }
 
-  // "layers.0.weight": the names of the modules on the path, then the parameter's. One module may
-  // be reachable under many names, and a file of a few bytes can name it a million times.
+  // Adds a module's tensors under names like "layers.0.weight": the modules on the path, then the
+  // parameter. Limits the attributes, because a tiny file can name a shared module a million times.
   void add_script(const std::string& prefix, const Object& module) {
     constexpr size_t kMostAttributes = 1'000'000;
     for (const auto& [key, value] : module.entries) {

@@ -29,9 +29,9 @@ struct StateDict {
 // Whether the extension is .pt, .pth or .bin, as torch.save's files have.
 bool is_pt_name(const std::string& path);
 
-// Adds one file's tensors to `all`: those of the first of its entries "module", "model",
-// "state_dict" and "model_state_dict" that is a dict of tensors, else those of the root. Throws
-// Error(kArgument) with the keys found if there are none, and what PtFile throws.
+// Adds one file's tensors to `all`: those of the first of its entries "module", "model", "state_dict" and
+// "model_state_dict" that is a dict of tensors, else those of the root. Throws Error(kArgument) with the keys found if
+// there are none, Error(kUnsupported) for an object without weights or a sparse tensor, and what PtFile throws.
 void add_state_dict(const std::string& file, StateDict& all);
 
 }  // namespace gannet::files

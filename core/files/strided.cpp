@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kBufferBytes = 64 << 20;
 
-// Elements are moved but never interpreted, so any type of the same size will do that can be copied
-// with strides.
+// Elements are moved but never interpreted, so any type of the same size that can be copied with
+// strides will do.
 c10::ScalarType carrier(size_t bytes) {
   switch (bytes) {
     case 1:
@@ -47,8 +47,8 @@ class StridedReader {
   }
 
  private:
-  // Copies elements [begin, end) of the dimensions from `dimension` on, counted from `offset`, to
-  // `to`: part of the first row, whole rows, and part of the last row.
+  // Copies elements [begin, end) of the dimensions from `dimension` inwards, whose element 0 is at
+  // `offset`, to `to`: part of the first row, whole rows, and part of the last row.
   void range(const StoredTensor& tensor, size_t dimension, int64_t offset, int64_t begin, int64_t end, char* to) {
     if (begin == end) return;
     if (dimension == tensor.sizes.size()) return read_(to, element_, offset * element_);

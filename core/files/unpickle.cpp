@@ -54,7 +54,7 @@ class Unpickler {
     marks_.pop_back();
     return mark;
   }
-  // Adds the values from index `begin` on to `into`.
+  // Moves the values at index `begin` and above into `into`.
   void take_items(PickleObject& into, size_t begin) {
     for (size_t i = begin; i < stack_.size(); ++i) make_.add_item(into, *stack_[i]);
     stack_.resize(begin);
@@ -177,8 +177,8 @@ class Unpickler {
     push(made);
   }
 
-  // Sets an object's state: a dict of attributes, or a pair of such dicts. Objects of other kinds
-  // (a tensor, a dict) are complete without a state.
+  // Sets a record's state: a dict of attributes, a pair of such dicts, or another value, which is
+  // added as an item. The state of a tensor or dict is dropped; objects of other kinds have none.
   void set_state(PickleObject& object, PickleObject& state) {
     if (object.as_class) make_.corrupt(formatted("the class {} is changed", shown(object.text)));
     if (object.kind == Object::Kind::kTensor || object.kind == Object::Kind::kDict) return;

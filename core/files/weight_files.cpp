@@ -63,8 +63,8 @@ ModelFileLayout of_index(const std::string& folder, const std::string& index) {
   return layout;
 }
 
-// Finds a complete set of shards without an index. Throws Error(kNotFound) if one of them is
-// missing.
+// Finds a complete set of shards without an index; nullopt if there is none, or several. Throws
+// Error(kNotFound) if a shard is missing, Error(kCorrupt) if a shard's number exceeds the count.
 std::optional<ModelFileLayout> of_shards(const std::string& folder) {
   std::map<std::pair<std::string, std::string>, std::set<int>> sets;  // the shards found, by stem and "-of-00003.bin"
   std::smatch match;

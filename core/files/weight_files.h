@@ -41,8 +41,8 @@ bool is_weights_folder(const std::string& folder);
 // The format is decided by content, not by name. A folder may have model.safetensors or
 // pytorch_model.bin, or the shards that its index lists, or a complete set of shards
 // <name>-00001-of-0000N without an index. Throws Error(kArgument) for one shard of several and for
-// a folder without weights, Error(kCorrupt) if index and shards differ, and the errors of reading
-// the files.
+// a folder without weights, Error(kNotFound) for a missing shard, Error(kCorrupt) if index and
+// shards differ, and the errors of reading the files and of refuse_known_folder().
 WeightFiles open_weight_files(const std::string& path);
 
 // A tensor of the file, with its stored and its target dtype.

@@ -8,8 +8,8 @@
 
 namespace gannet::files {
 
-// Maps each shard to the tensors it should have. Throws Error(kCorrupt) if the index is damaged or
-// lists a shard outside of the folder.
+// Maps each shard to the tensors it should have. Throws Error(kConfig) if the index is not JSON, and
+// Error(kCorrupt) if it has no weight map or lists a shard outside of the folder.
 std::map<std::string, std::vector<std::string>> files_of_index(const std::string& path);
 
 }  // namespace gannet::files

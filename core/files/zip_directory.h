@@ -35,8 +35,8 @@ class ZipDirectory {
 
 // Throws Error(kUnsupported) for an entry that is compressed.
 void require_stored(const Bytes& bytes, const ZipEntry& entry);
-// Throws Error(kCorrupt) if the content's CRC-32 differs from the directory's.
+// Throws like require_stored(), and Error(kCorrupt) if the content's CRC-32 differs from the directory's.
 void check_crc(const Bytes& bytes, const ZipEntry& entry);
-std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit);  // checks the CRC-32
+std::string read_entry(const Bytes& bytes, const ZipEntry& entry, uint64_t limit);  // checks the limit and the CRC-32
 
 }  // namespace gannet::files

@@ -36,8 +36,8 @@ class GenerationRows {
   at::Tensor logits();  // logits after the last token of each row: [rows, vocabulary] fp32 on the CPU
   void append(const std::vector<int64_t>& tokens);
   void reorder(const std::vector<int64_t>& rows);  // makes row i a copy of the former row rows[i]
-  // For each row, without padding: the tokens before its text (an encoder-decoder's first token),
-  // and the text.
+  // For each row, without padding: the tokens before its text (the prompt, or an encoder-decoder's
+  // first token), and the text.
   const TokenLists& seen() const { return seen_; }
   size_t prompt_length(size_t row) const { return prompt_lengths_[row]; }
 
@@ -128,8 +128,8 @@ bool stops(const GenerateOptions& options, int64_t token) {
   return std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end();
 }
 
-// Returns `values` [rows, vocabulary] with the adjustments of the options. The adjustments are made
-// in a copy, because the rows of the model's tensor may share memory.
+// Returns `values` [rows, vocabulary] with the adjustments of the options, made in a copy because the
+// rows of the model's tensor may share memory. Throws Error(kArgument) if they ban all tokens of a prompt.
 at::Tensor adjusted(const at::Tensor& values, const generation::Adjustment& adjust, const GenerationRows& rows,
                     const std::vector<bool>& has_ended, int64_t rows_of_prompt) {
   if (!adjust.is_needed()) return values;

@@ -47,8 +47,8 @@ GradientKind kind_of(const Range& range) {
 }
 using Squares = std::array<double, kKinds>;
 
-// Returns the sum over all ranks, which is the same on every rank. `bad`: the number of ranks with
-// an infinite or NaN element, which is summed in the same way.
+// Returns the sum over all ranks, which is the same on every rank. `bad`: 1 if this rank has an
+// infinite or NaN element, else 0; it is replaced by its sum over all ranks.
 double total_of(const Squares& squares, const std::deque<Range>& ranges, const NormRanks& ranks, double* bad = nullptr) {
   double totals[] = {squares[kShared], bad ? *bad : 0, squares[kBoxes]};
   if (ranks.own) {
@@ -90,7 +90,7 @@ double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
 }
 
 // Copies all sums at once, so that the host waits once. Returns whether the gradients on the device
-// are finite, judging by the sums; finite fp64 gradients may overflow them (norm_of_large).
+// are finite, judging by the sums or, as fp64 squares may overflow (norm_of_large), by the elements.
 bool add_from_device(const std::array<at::Tensor, kKinds>& on_device, const std::deque<Range>& ranges, Squares& squares) {
   std::vector<at::Tensor> sums;
   std::vector<size_t> kinds;

@@ -46,12 +46,12 @@ struct NormRanks {
 GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& ranks, double scale);
 
 /// Clipping is a factor for the update, not another pass over the gradients. Returns `factor`,
-/// divided by norm / `limit` if the norm exceeds it. `limit` 0: no clipping.
+/// divided by (norm + 1e-6) / `limit` if that exceeds 1. `limit` 0: no clipping.
 double clip_factor(double norm, double limit, double factor);
 
 /// Names the first element that is not finite, in parameter order: "the gradient of 'h.0.weight' is
-/// nan at element 3". `gather` is collective: it collects one text from each rank that has
-/// different gradients. All ranks return the same text.
+/// nan at element 3". If there is none, says that the norm is too large. `gather` is collective: it
+/// collects one text from each rank that has different gradients. All ranks return the same text.
 std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather);
 

@@ -33,7 +33,7 @@ HWY_INLINE hn::Vec<DoubleTag> widen(const hwy::bfloat16_t* from) {
   return hn::PromoteTo(DoubleTag(), hn::PromoteTo(FloatTag(), hn::LoadU(hn::Rebind<hwy::bfloat16_t, DoubleTag>(), from)));
 }
 // Returns |x|, which has the same square as x. Works on the bits, because Highway's own conversion
-// yields no infinity on CPUs whose conversion has none. The product adjusts the exponent bias
+// yields no infinity on CPUs where it is emulated. The product adjusts the exponent bias
 // exactly, including subnormal numbers.
 HWY_INLINE hn::Vec<DoubleTag> widen(const hwy::float16_t* from) {
   const auto half =

@@ -27,11 +27,11 @@ struct NormResult {
 
 inline constexpr uint64_t kNormBlock = 65536;  // elements
 
-// `data`: [count] elements of fp32, fp64, fp16 or bf16; they are those of the whole buffer from
-// `offset` on.
+// `data`: [count] elements of fp32, fp64, fp16 or bf16, which begin at element `offset` of the whole
+// buffer.
 NormResult sum_of_squares(const void* data, gannet_dtype dtype, uint64_t count, uint64_t offset, NormResult so_far = {});
 
-// Returns the index of the first infinite or NaN element.
+// Returns the index of the first infinite or NaN element; nullopt if there is none.
 std::optional<uint64_t> first_non_finite(const void* data, gannet_dtype dtype, uint64_t count);
 
 }  // namespace gannet

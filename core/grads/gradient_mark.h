@@ -18,13 +18,13 @@ class GradientMark {
   /// Makes a new tensor at the first call, after the parameter's dtype has changed, and after
   /// the program has replaced the tensor's memory.
   const at::Tensor& of(const at::Tensor& parameter, const std::string& name);
-  /// Whether `grad` is the mark, or the detach() of it that zero_grad(false) stores before it
-  /// fails.
+  /// Whether `grad` has the mark's storage: it is the mark, or its detach(), which zero_grad(false)
+  /// stores before it throws.
   bool is(const at::Tensor& grad) const;
 
  private:
   at::Tensor tensor_;
-  c10::intrusive_ptr<c10::StorageImpl> storage_;  // tensor_'s own; `.grad` is that tensor, whose storage set_data() can replace
+  c10::intrusive_ptr<c10::StorageImpl> storage_;  // made with tensor_; set_data() on `.grad`, the same tensor, can replace it
 };
 
 /// Whether every element is zero.

@@ -1,8 +1,8 @@
 /// The loss scale for fp16 training, dynamic or static.
 ///
 /// The scale doubles after `window` clean steps, and halves on an overflow once `hysteresis` is
-/// used up. This is a value type: copy it, compare it, put its state in a checkpoint. It follows
-/// DynamicLossScaler of DeepSpeed 0.19, and is the same at every ZeRO stage.
+/// used up, down to `min_scale`. This is a value type: copy it, compare it, put its state in a
+/// checkpoint. It follows DynamicLossScaler of DeepSpeed 0.19, and is the same at every ZeRO stage.
 ///
 ///   LossScaler scaler({.initial_scale_power = 16});
 ///   double loss_scale = scaler.scale();              // factor for this step's gradients

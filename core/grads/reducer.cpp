@@ -228,7 +228,7 @@ void Reducer::hold(Bucket& bucket, size_t slot, const at::Tensor& gradient) {
     const bool adds = parameter.held.defined();
     if (!adds) parameter.held = ranges_[bucket.range].flat_grad(parameter);
     const HostGradients::Ticket ticket = options_.host->take(parameter.held, gradient, adds);
-    if (current_.keep_grads) options_.host->wait(ticket);  // the program may write to it
+    if (current_.keep_grads) options_.host->wait(ticket);  // the program may write to `gradient`
     return;
   }
   if (parameter.held.defined()) return add_or_copy(parameter.held, gradient, /*adds=*/true);
@@ -266,8 +266,8 @@ void Reducer::adopt_sums() {
   reduced_ = true;
 }
 
-// Returns tensors taken over from autograd to the stream that backward ran on. The update may have
-// read them on another stream.
+// Releases the held gradients. Tensors taken over from autograd belong to backward's stream. The
+// update may have read them on the current stream, which is therefore recorded.
 void Reducer::let_go_of_held() {
   std::optional<c10::Stream> here;
   for (auto& range : ranges_)

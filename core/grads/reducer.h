@@ -56,7 +56,7 @@ class Reducer {
   struct Options {
     int64_t bucket_numel = 0;  // elements per bucket if parameters are sharded; otherwise the layout decides
     std::optional<at::ScalarType> communication_dtype;  // gradients are cast to it for the collective, and back afterwards
-    double pre_factor = 1.0;                            // applied to gradients before the all-reduce (prescale, predivide)
+    double pre_factor = 1.0;                            // applied to gradients before they are summed (prescale, predivide)
     bool sums_gradients = false;                        // the step's gradient is the sum over the ranks, not their mean
     double post_factor = 1.0;       // applied afterwards without a pass: it is folded into the norm and the update
     HostGradients* host = nullptr;  // keeps gradients in host memory; null: device memory
@@ -70,7 +70,7 @@ class Reducer {
   // backward passes, whether or not gradients are held.
   void add_range(size_t range);
   // Installs this engine's hook on every parameter that has no hook. Returns the name of the first
-  // parameter that has another engine's hook.
+  // parameter that has another engine's hook, or "".
   std::string restore_hooks();
 
   // The mark that threads carry while this engine's backward runs on them. The scope of
@@ -82,7 +82,7 @@ class Reducer {
     bool reduce = false;        // gradients are reduced over the ranks: at a boundary or, if they are sharded, always
     bool keep_grads = false;    // create_graph: `.grad` stays with the program, a detached copy is added
     bool is_marked = false;     // the calling thread already carries mark() (EngineBase::scale)
-    bool inputs_alone = false;  // computes no gradient of a parameter (grads/split_backward.h): one that comes is an error
+    bool inputs_alone = false;  // computes no parameter's gradient (grads/split_backward.h): if one arrives, it is an error
     bool brings = true;         // backward produces gradients; false: it only averages those already accumulated
   };
   void begin_backward(BackwardSettings backward);  // throws Error(kOrder) inside another backward of this engine
@@ -96,9 +96,9 @@ class Reducer {
   // gradients can be added.
   void unreduce();
   void wait_for_sums();  // brings the gradients so far into a form that can be saved, with nothing in flight
-  // The factor that converts the buffers to this step's gradient: the average over ranks if they
-  // were summed, else 1. It is the same for all ranges, because the buffers already include the
-  // ratio of a range's own divisor.
+  // The factor that converts the buffers to this step's gradient: Options::post_factor if they were
+  // summed over the ranks, else 1. It is the same for all ranges, because the buffers already
+  // include each range's gradient_ratio.
   double mean_factor() const { return reduced_ ? options_.post_factor : 1.0; }
   // The factor for a rank's gradients in ranges with Range::has_unreduced_gradients, where nothing
   // was summed.
@@ -228,8 +228,8 @@ class Reducer {
   std::shared_ptr<BackwardMark> mark_ = std::make_shared<BackwardMark>();
   int graph_task_ = -1;  // id of a backward started by the program that counts as this engine's (EngineBase::scale)
   std::optional<c10::DebugInfoGuard> marked_;             // set from begin_backward to end_backward, on the calling thread
-  std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // [slot] other sources' `.grad`, set aside during our backward
-  std::map<size_t, at::Tensor> late_;                     // [bucket] gradients that came after it was sent, [numel] grad_dtype
+  std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // (slot, `.grad` of other sources), set aside in our backward
+  std::map<size_t, at::Tensor> late_;                     // by bucket: gradients that came after its send, [numel] grad_dtype
   uint64_t late_buckets_ = 0, cleared_hash_ = 0;
   int64_t taken_over_bytes_ = 0, last_taken_over_bytes_ = 0;  // subtracted from the host memory meter
   bool holds_buckets_ = false;                                // this backward sends its buckets at its end

@@ -94,7 +94,7 @@ void Reducer::send(Bucket& bucket) {
   }
   const zero::Shard& shard = bucket.shard;
   // The first sum of a step is received in place. Later sums, and sums in another dtype or for the
-  // host, are received in the bucket and added from there.
+  // host, are received in the bucket, and added or copied from there.
   const bool is_direct = accumulates && !bucket.has_sum && !is_cast && !options_.host;
   at::Tensor into = is_direct ? range.grad_of(shard) : part.narrow(0, range.ranks.comm->rank() * shard.numel, shard.numel);
   bucket.arriving = is_direct || (!is_cast && !accumulates) ? at::Tensor() : into;

@@ -23,8 +23,8 @@ struct SkipPolicy {
   /// element.
   void check_may_skip(int64_t step, const std::string& why) const;
   /// Returns the text for the log. `consecutive`: number of consecutive skipped steps, including
-  /// this one. Throws the scaler's error if its scale cannot be reduced further; does not change
-  /// the scaler.
+  /// this one. Throws Error(kNonFinite) if it exceeds max_consecutive and the scale is not reduced,
+  /// or the scaler's error if the scale is already at its minimum; does not change the scaler.
   std::string reason(int64_t step, const std::string& why, int64_t consecutive, const LossScaler& scaler) const;
 };
 

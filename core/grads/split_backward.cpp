@@ -30,7 +30,7 @@ class NodesToInputs {
     for (const Edge& root : roots) walk(root.function.get());
   }
   bool leads(const Edge& edge) const { return edge.function && leads_.at(edge.function.get()); }
-  /// Without the nodes of the inputs themselves.
+  /// Excludes the nodes of the inputs themselves.
   const std::vector<Node*>& nodes() const { return nodes_; }
 
  private:
@@ -66,10 +66,10 @@ class NodesToInputs {
 
 struct RecordedGradients {
   variable_list gradients;
-  std::vector<uint32_t> versions;  // [gradients] when they came
+  std::vector<uint32_t> versions;  // [gradients] their version counters on arrival
 };
 
-// Keeps the gradients that come to a node, as the hooks of its tensors leave them.
+// Records the gradients that arrive at a node, after the hooks of its tensors.
 class GradientRecorder : public torch::autograd::FunctionPreHook {
  public:
   explicit GradientRecorder(std::shared_ptr<RecordedGradients> into) : into_(std::move(into)) {}
@@ -84,13 +84,13 @@ class GradientRecorder : public torch::autograd::FunctionPreHook {
   const std::shared_ptr<RecordedGradients> into_;
 };
 
-// A node with edges towards inputs and others towards parameters alone.
+// A node with edges that lead to inputs and edges that lead only to parameters.
 struct Fork {
   std::shared_ptr<Node> node;
-  std::shared_ptr<RecordedGradients> recorded = std::make_shared<RecordedGradients>();  // that came to it
+  std::shared_ptr<RecordedGradients> recorded = std::make_shared<RecordedGradients>();  // the gradients that arrived at it
 };
 
-// The second pass computes with the gradients of the first one.
+// The second pass reuses the first one's gradients. Throws Error(kUnsupported) if one has changed.
 void require_unchanged(const Fork& fork) {
   for (size_t k = 0; k < fork.recorded->gradients.size(); ++k) {
     const at::Tensor& gradient = fork.recorded->gradients[k];
@@ -104,7 +104,7 @@ void require_unchanged(const Fork& fork) {
   }
 }
 
-// The second pass starts at the fork with gradients to which hooks were applied.
+// The second pass starts at the fork, with gradients to which these hooks were already applied.
 void remove_tensor_hooks(Node& node) {
   node.tensor_pre_hooks().clear();
   std::vector<size_t> retained;
@@ -145,7 +145,7 @@ variable_list SplitBackward::input_pass(const edge_list& roots, const variable_l
     of_first.push_back(of_roots[i]);
   }
   std::vector<Fork> forks;
-  std::vector<std::shared_ptr<Node>> others;  // whose saved tensors no parameter's gradient needs
+  std::vector<std::shared_ptr<Node>> others;  // nodes whose saved tensors no parameter's gradient needs
   for (Node* node : to_inputs.nodes()) {
     const edge_list& edges = node->next_edges();
     if (std::all_of(edges.begin(), edges.end(), [&](const Edge& edge) { return !edge.function || to_inputs.leads(edge); })) {
@@ -156,14 +156,14 @@ variable_list SplitBackward::input_pass(const edge_list& roots, const variable_l
     node->add_tensor_pre_hook(std::make_unique<GradientRecorder>(forks.back().recorded));
   }
   variable_list of_inputs(inputs.size());
-  // Operators compute no gradient that this pass does not ask for, so that those of parameters wait.
+  // Operators compute only the gradients that this pass requests, and so none of parameters.
   if (!first.empty())
     of_inputs = Engine::get_default_engine().execute(first, of_first, /*keep_graph=*/true, /*create_graph=*/false,
                                                      /*accumulate_grad=*/false, inputs);
   for (const Fork& fork : forks) {
     require_unchanged(fork);
     remove_tensor_hooks(*fork.node);
-    // Each fork is a root of the second pass. Its edges to the others would count their gradients twice.
+    // Each fork is a root of the second pass. Edges from fork to fork would count gradients twice.
     for (Edge& edge : fork.node->next_edges())
       if (to_inputs.leads(edge)) edge = Edge();
     const variable_list& gradients = fork.recorded->gradients;

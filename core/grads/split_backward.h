@@ -27,10 +27,10 @@ namespace gannet {
 
 class SplitBackward {
  public:
-  /// The first pass: runs backward from `roots`, with their gradients, to `inputs` alone. Returns
-  /// the gradients of the inputs; an undefined one has none. Afterwards the graph serves
-  /// weight_pass() alone. Hooks of tensors run once, in the pass that reaches the tensor first.
-  /// Hooks of nodes (Node::add_pre_hook) between inputs and parameters run in both passes.
+  /// The first pass: runs backward from `roots`, with their gradients, to `inputs` only. Returns the
+  /// inputs' gradients; undefined: none. Then only weight_pass() may use the graph. Tensor hooks run
+  /// once, in the first pass to reach them; a node's (Node::add_pre_hook) run in both if it leads to
+  /// inputs and parameters. Throws Error(kUnsupported) if a node changes its gradient in place.
   std::vector<at::Tensor> input_pass(const torch::autograd::edge_list& roots, const std::vector<at::Tensor>& of_roots,
                                      const torch::autograd::edge_list& inputs);
   /// The second pass: computes the gradients of the parameters, and releases the graph.

@@ -92,7 +92,7 @@ bool Work::is_over() const {
 }
 
 void Work::block(void* stream) {
-  if (!stream) return wait();  // for as long as the watch allows, not the plugin
+  if (!stream) return wait();  // waits as long as the watch allows, not as long as the plugin does
   if (!handle_) return;
   explained(*comm_,
             [&] { interfaces::call(comm_->plugin(), {"work_block"}, comm_->api()->work_block, comm_->self(), handle_, stream); });

@@ -60,7 +60,7 @@ class Work {
   Work& operator=(Work&& other) noexcept;
   ~Work();
   bool pending() const { return handle_ != nullptr; }
-  // Blocks the host. Throws Error(kTimeout) or Error(kPeerLost), or the watch's verdict; May be
+  // Blocks the host. Throws Error(kTimeout) or Error(kPeerLost), or the watch's verdict. May be
   // called when nothing is pending.
   void wait();
   // Whether the collective is over, so that wait() would return at once.

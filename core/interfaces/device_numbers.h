@@ -1,4 +1,4 @@
-// The numbers of a call in the form in which an optimizer with TAKES_DEVICE_NUMBERS gets them
+// The numbers of a call, in the form that an optimizer with TAKES_DEVICE_NUMBERS reads
 // (gannet_update_args::device_numbers).
 //
 //   const std::vector<double> numbers = numbers_of(args);   // to be copied to the memory that holds the arrays

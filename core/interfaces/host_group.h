@@ -20,7 +20,7 @@ namespace gannet {
 
 class HostGroup {
  public:
-  // Every member must construct the group, as with CommGroup. The Comm must serve host memory.
+  // Every member must construct the group, as with CommGroup. Throws Error(kConfig) unless the Comm serves host memory.
   HostGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::string& name);
 
   uint32_t rank() const { return group_.rank(); }
@@ -36,9 +36,9 @@ class HostGroup {
   std::vector<std::string> gather_texts(const std::string& mine);
   void barrier();
 
-  // Messages of bytes between ranks of the group, which are started together. The buffers must stay
-  // valid until the work is over. Messages from one rank to another arrive in the order in which
-  // they were sent.
+  // Starts byte messages between ranks of the group together. The buffers must stay valid until
+  // the work is over. Messages from one rank to another arrive in the order in which they were
+  // sent.
   struct SentBytes {
     uint32_t to;
     const void* data;

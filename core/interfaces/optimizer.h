@@ -71,8 +71,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
 
   const plugin::Plugin& plugin() const { return plugin_; }
-  // Must be called first, and again whenever parameters are added, which come after the existing
-  // ones.
+  // Must be called first, and again whenever parameters are added, behind the existing ones. Throws
+  // Error(kPluginFault) if the plugin's description is invalid, or has changed since the last call.
   void describe(const Context& context);
   // The plugin's description as text with one item per line. It must be the same on every rank.
   std::string description() const;
@@ -100,8 +100,8 @@ class Optimizer {
   // sum over rows or columns. Both are for all tensors that were described so far.
   uint64_t group_numel(const State& state) const;
   uint64_t line_count(const Sum& sum) const { return sum.scope == GANNET_SUM_OF_ROW ? rows_ : columns_; }
-  // Whether the optimizer has states or sums that depend on a tensor's shape, which a range of a
-  // tensor does not have.
+  // Whether the optimizer has states or sums by rows, columns, blocks or matrices of a tensor,
+  // which a rank with only a part of the tensor (tensor parallelism) cannot compute.
   bool needs_lines() const;
   // The dynamic params: their names ("lr", "betas[0]" ...), their values in the config, and their
   // roles.
@@ -112,7 +112,7 @@ class Optimizer {
   // Who averages the gradients of this step (gannet_step_args::step). Without
   // owns_grad_reduction(), it is always the host.
   gannet_gradient_reduction reduction(uint64_t step) const;
-  // Whether it is not the host. Then every rank's update() gets the rank's own, unreduced gradient.
+  // Whether the host does not average them. Then every rank's update() gets the rank's own, unreduced gradient.
   bool reduces_gradients(uint64_t step) const { return reduction(step) != GANNET_REDUCED_BY_HOST; }
   // Throws Error(kUnsupported) with the plugin's name and the three dtypes if the plugin does not
   // support them.

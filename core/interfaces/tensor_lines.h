@@ -10,7 +10,7 @@ namespace gannet {
 
 struct TensorLines {
   uint64_t columns = 1, matrix_rows = 1;     // numbers in each matrix
-  uint64_t first_row = 0, first_column = 0;  // numbers of the first ones in the group
+  uint64_t first_row = 0, first_column = 0;  // indices of the tensor's first row and column in the group
   uint64_t row_count = 0, column_count = 0;  // totals of the tensor
 
   // The rows and columns of the tensor that follows the one of `before`.

@@ -16,7 +16,7 @@ namespace gannet::nn {
 namespace {
 
 // The size of a tile. Its scores (256 KiB of fp32) stay in the second-level cache. kKeys is a
-// multiple of the 64 columns for which dropout makes its words together.
+// multiple of 64, the number of columns whose dropout words are computed together.
 constexpr int64_t kQueries = 128, kKeys = 512;
 
 template <class T>
@@ -31,7 +31,7 @@ struct AttentionShape {
         width(qkv.size(1) / 3),
         head_width(width / heads),
         scale(T(1) / std::sqrt(static_cast<T>(head_width))) {}
-  // Offset of word `row` in a head's queries (part 0), keys (1) or values (2).
+  // Offset of token `row` in a head's queries (part 0), keys (1) or values (2).
   int64_t place(int64_t item, int64_t part, int64_t row) const {
     return (item / heads * length + row) * 3 * width + part * width + item % heads * head_width;
   }
@@ -113,7 +113,7 @@ void forward_tiles(const AttentionShape<T>& shape, const T* qkv, const at::Tenso
                  matrix(qkv + shape.place(item, 2, key), keys, shape.head_width, from_word), key > 0);
       }
       for (int64_t row = 0; row < queries; ++row) {
-        // A word that may attend to nothing has output 0 and passes no gradient, since exp(x - inf)
+        // A token that may attend to nothing has output 0 and passes no gradient, since exp(x - inf)
         // is 0.
         const bool is_masked = sum[row] == 0;
         lse[item * shape.length + query + row] =

@@ -1,4 +1,4 @@
-// Self-attention of a micro-batch in tiles, without ever allocating a words-by-words array. The
+// Self-attention of a micro-batch in tiles, without ever allocating a tokens-by-tokens array. The
 // method is FlashAttention (Dao et al. 2022): a tile's softmax is corrected when a later tile has a
 // larger maximum, and backward recomputes the probabilities from `lse`.
 #pragma once

@@ -1,5 +1,5 @@
-// CPU kernels of the transformer layer, for everything between its matrix products. Rows are words
-// of a micro-batch, columns are features of a word. Results do not depend on the number of threads,
+// CPU kernels of the transformer layer, for everything between its matrix products. Rows are the
+// tokens of a micro-batch, columns are their features. Results do not depend on the number of threads,
 // because sums over rows use fixed chunks of rows. T is float or double.
 #pragma once
 

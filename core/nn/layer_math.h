@@ -21,7 +21,7 @@ struct LayerWeights {
 };
 LayerWeights weights_of(const std::array<at::Tensor, kParameters>& parameters, at::ScalarType dtype);
 
-// The tensors that backward reads besides input, output and parameters. Rows are the N words of the
+// The tensors that backward reads besides input, output and parameters. Rows are the N tokens of the
 // micro-batch; they have width H, or I in the intermediate part.
 struct LayerActivations {
   AttentionResult attended;

@@ -72,7 +72,7 @@ struct CallHolder : torch::CustomClassHolder {
   explicit CallHolder(const LayerCall& call) : call(call) {}
   LayerCall call;
 };
-struct Mask {  // to autograd, an argument of the node that is not a tensor, so that it gets no gradient
+struct Mask {  // hides the tensor from autograd, so that it gets no gradient
   at::Tensor tensor;
 };
 

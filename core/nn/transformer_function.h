@@ -39,7 +39,7 @@ struct LayerCall {
   }
 };
 
-/// `x` is [batch, words, width]. `mask` is additive and four-dimensional, or undefined.
+/// `x` is [batch, tokens, width]. `mask` is additive and four-dimensional, or undefined.
 at::Tensor run_layer(const LayerCall& call, const at::Tensor& x, const at::Tensor& mask,
                      const std::array<at::Tensor, kParameters>& parameters);
 

@@ -63,7 +63,7 @@ at::Tensor dropped(const at::Tensor& value, const Dropout& dropout) {
   return at::where(kept, value.mul(dropout.scale()), at::zeros({}, value.options()));
 }
 
-// `q`, `k` and `v` are [batch, heads, words, width of a head].
+// `q`, `k` and `v` are [batch, heads, tokens, width of a head].
 at::Tensor attended(const LayerCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const at::Tensor& mask) {
   const at::Tensor added = mask.defined() ? mask.to(q.scalar_type()) : mask;
@@ -71,7 +71,7 @@ at::Tensor attended(const LayerCall& call, const at::Tensor& q, const at::Tensor
   if (!dropout.is_on()) return at::scaled_dot_product_attention(q, k, v, added.defined() ? std::optional(added) : std::nullopt);
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).mul(1 / std::sqrt(static_cast<double>(q.size(-1))));
   if (!added.defined()) return at::matmul(dropped(at::softmax(scores, -1), dropout), v);
-  // A word that may attend to nothing has output 0 and passes no gradient. Without this, its
+  // A token that may attend to nothing has output 0 and passes no gradient. Without this, its
   // softmax over only -inf would be NaN.
   const at::Tensor sees_nothing = added.eq(-std::numeric_limits<double>::infinity()).all(-1, /*keepdim=*/true);
   scores = scores.add(added).masked_fill(sees_nothing, 0);

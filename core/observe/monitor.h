@@ -40,7 +40,7 @@ struct Run {
 
 // One step. The values are those of rank 0, unless noted otherwise.
 struct Step {
-  int64_t step = 0, samples = 0;  // numbers of those done, including this step
+  int64_t step = 0, samples = 0;  // completed so far, including this step
   std::optional<double> loss;     // mean over micro-batches and ranks
   std::vector<double> lr;         // the learning rate of each group in this step
   std::vector<double> next_lr;    // the learning rate of each group, for the next step
@@ -99,7 +99,7 @@ class Monitor {
 bool is_wanted(const config::Settings& settings);
 
 // The scalars of a step that the monitors plot, such as ("Train/Samples/lr", 0.001). The tags are
-// DeepSpeed's, and some others of the same form.
+// DeepSpeed's and others of the same form; a name that contains a '/' is the tag itself.
 std::vector<std::pair<std::string, double>> scalars_of(const Step& step);
 
 // A size for people to read: "1.2 GB".

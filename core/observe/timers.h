@@ -22,7 +22,7 @@ enum class TimedPhase : uint8_t {
   kForward,
   kEvaluate,  // a forward that is not part of a step
   kBackward,
-  kReduce,  // the wait until gradients are summed over ranks, as far as backward does not hide it
+  kReduce,  // the part of the wait for gradients summed over ranks that backward does not hide
   kStep,    // step() at an accumulation boundary; contains the next five phases
   kCheck,   // the gradient norm and the overflow check
   kUpdate,

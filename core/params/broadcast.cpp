@@ -14,7 +14,7 @@ namespace {
 // Sends the sizes of the indices and values, then their contents.
 void broadcast_sparse(const ReductionGroup& ranks, const at::Tensor& tensor, uint32_t root) {
   const at::NoGradGuard no_grad;
-  const auto part = [&](const at::Tensor& mine) {  // has the root's shape: ranks may differ in their number of elements
+  const auto part = [&](const at::Tensor& mine) {  // the result has the root's shape: ranks may differ in numel
     int64_t sizes[8] = {};
     for (int64_t d = 0; d < mine.dim(); ++d) sizes[d] = mine.size(d);
     ranks.host->broadcast(sizes, sizeof sizes, root);

@@ -1,4 +1,4 @@
-// Copies one rank's tensor to every rank bit for bit, for any dtype and layout.
+// Copies one rank's tensor to every rank bit for bit, for any dtype and any dense or sparse layout.
 #pragma once
 
 #include <ATen/core/Tensor.h>

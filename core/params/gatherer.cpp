@@ -137,7 +137,7 @@ std::string Gatherer::name_of(int64_t mark) const {
 }
 
 // Every gather is preceded by an exchange of marks. The ranks that are still running check
-// themselves that their marks agree, so this rank follows the first one that it finds.
+// themselves that their marks agree, so this rank follows the first mark that it finds.
 void Gatherer::answer() {
   std::vector<int64_t> marks(comm_->size());
   for (;;) {

@@ -38,7 +38,7 @@ class Gatherer : public zero::ParameterSource {
   // For a rank that has finished: contributes its shards to the other ranks' gathers until every
   // rank has finished.
   void answer();
-  // Marks a point that all ranks must reach together. Throws an error that names a rank that does
+  // Marks a point that all ranks must reach together. Throws Error(kMismatch) about a rank that does
   // something else instead, such as a gather.
   void meet(const char* where);
 

@@ -44,7 +44,7 @@ Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_
 namespace {
 
 // Splits [first, last) into runs of at most `most` elements. Returns the first tensor of each run,
-// or nothing if more than `ranks` runs are needed.
+// or nothing if a tensor is larger or more than `ranks` runs are needed.
 std::vector<size_t> runs_of(const std::vector<int64_t>& padded, size_t first, size_t last, int64_t most, uint32_t ranks) {
   std::vector<size_t> begins;
   int64_t numel = 0;

@@ -215,8 +215,8 @@ void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& wh
   if (range.has_master_copy()) range.set_master(part, mine);
 }
 
-// Frees the bytes of the module's parameter, whose values are in `whole`. A small parameter stays
-// whole on every rank.
+// Frees the bytes of the module's parameter, whose values are in `whole`. A small or complex
+// parameter stays whole on every rank.
 void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = context_.settings().zero;

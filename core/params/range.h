@@ -60,7 +60,7 @@ struct TrainedParameter {
   // If parameters are sharded: the index in the residency (params/residency.h) or, for a small
   // parameter, the padded persistent copy.
   std::optional<size_t> resident;
-  at::Tensor persistent;  // [its bucket's numel]
+  at::Tensor persistent;  // [its bucket's numel], or [numel] if the range keeps whole tensors
 };
 
 // The data of a range that ZeRO shards; this rank then has only a shard of it instead of the whole.
@@ -101,7 +101,7 @@ struct Range {
   // stages at a boundary (engine/ties.h).
   std::string tie;
   bool is_counted_elsewhere = false;  // the first of those stages counts it in the norm
-  double gradient_ratio = 1;          // number of ranks along data, divided by the divisor of the gradient sum
+  double gradient_ratio = 1;          // extra factor on gradients before they are summed; 1 if no divisor is declared
   bool keeps_whole_tensors = false;   // required by its optimizer: no shard and no page ends inside a tensor
   int64_t alignment = 1;              // required by its optimizer: segments begin at multiples of it in their tensor
   // The optimizer may average gradients itself over several ranks. Every bucket is then a piece of
@@ -112,7 +112,7 @@ struct Range {
   std::vector<zero::Shard> shards;  // this rank's, one per bucket (per tensor if parameters are sharded); unsharded: one shard,
                                     // or one per bucket if the optimizer averages
   std::vector<zero::TensorPart> parts;  // the parts of tensors that are in `shards`
-  // The stretches that the optimizer updates, one per call. Each is a shard, so that it can be sent
+  // The stretches that an update is cut into (pieces.h). Each is a shard, so that it can be sent
   // while the next one is updated, or a run of shards if parameters are sharded.
   std::vector<zero::Shard> sub_groups;
   int64_t numel = 0;        // elements of the flat buffers, including padding
@@ -124,7 +124,7 @@ struct Range {
   at::Tensor grad;  // [numel] grad_dtype, or [shard_numel] if gradients are sharded; undefined while all of them are taken over
   // The masters that the program's writes have displaced since the last step, kept in the masters'
   // tier, and the parameters that they belong to. A program that swaps an average in and out writes
-  // back the rounding of the masters and expects the masters themselves.
+  // rounded masters back, and expects the exact masters to return.
   Array displaced;
   std::vector<char> has_displaced;  // [parameters], or empty
   std::vector<Array> states;        // as declared: PER_ELEMENT [shard_numel], PER_BLOCK [shard_numel / block]; others undefined
@@ -187,13 +187,13 @@ struct Range {
   void set_param(const zero::Shard& shard, const at::Tensor& values) const { param.set(param_place(shard), values); }
   int64_t param_place(const zero::Shard& shard) const { return is_gathered_on_demand_ ? shard.own : shard.offset; }
   int64_t master_place(const zero::Shard& shard) const { return has_master_copy() ? shard.own : param_place(shard); }
-  // A whole parameter's slice of `grad`. Requires unsharded gradients.
+  // A whole parameter's slice of `grad`, which is allocated at first use. Requires unsharded gradients.
   at::Tensor flat_grad(const TrainedParameter& parameter) {
     if (!grad.defined()) grad = allocate_flat(numel, grad_dtype, parameter.tensor.device());
     return slice(grad, parameter);
   }
-  // Converts the elements of a parameter, or of a part of it, to the values that a state cut along
-  // elements has for them: where they begin and how many there are.
+  // Converts a part of a parameter from elements to the values of a state that is cut along
+  // elements: where they begin, and how many there are.
   static zero::TensorPart values_in(const zero::TensorPart& part, const Optimizer::State& state) {
     const auto block = static_cast<int64_t>(state.block);
     return {part.tensor, part.begin / block, part.offset / block, part.own / block,
@@ -216,7 +216,7 @@ struct Range {
   // True if each tensor is its own bucket, cut into one shard per rank. Otherwise a bucket has
   // several tensors, or a shard has whole tensors.
   bool cuts_each_tensor() const { return shards_parameters() && !keeps_whole_tensors; }
-  // Whether one rank owns each tensor.
+  // Whether each tensor is owned by one rank.
   bool has_owners() const { return is_sharded() && keeps_whole_tensors; }
   uint32_t owner_of(size_t parameter) const {
     size_t bucket = 0;

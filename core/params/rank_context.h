@@ -3,7 +3,7 @@
 // hold references and are destroyed before it.
 //
 // Everything here is set once, at construction, and only read afterwards, except the batch sizes in
-// `resolved`.
+// `resolved`, and `param_tier`, which the store resets if it holds nothing.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -23,8 +23,8 @@ struct ReduceBucket {
   std::vector<std::pair<int64_t, int64_t>> gaps;  // (at, numel) of each stretch of padding
 };
 
-// If parameters are sharded, each one is cut into one shard per rank, and up to `numel` elements of
-// them form a bucket:
+// If each parameter is cut into one shard per rank (Range::cuts_each_tensor), up to `numel` elements
+// of parameters form a bucket:
 //
 //   bucket of t0, t1 on 2 ranks    | t0 part 0 | t1 part 0 | t0 part 1 | t1 part 1 |    one reduce-scatter for both
 //

@@ -37,7 +37,7 @@ class ParameterSource {
   // Takes new values: `read` fills in the elements that this rank has. The parameter is not in use
   // meanwhile. Returns false if the source does not support this.
   virtual bool write(size_t, ReadElements) { return false; }
-  virtual void released(size_t) {}                   // called when the parameter belongs to another source
+  virtual void released(size_t) {}                   // called once the parameter belongs to another owner
   virtual void drop(size_t parameter) noexcept = 0;  // cancels a pending gather; returns once it is no longer in flight
 };
 
@@ -51,7 +51,7 @@ class Residency {
   enum class Pass { kForward, kBackward, kEvaluation };
 
   Residency(ParameterSource& source, Limits limits);
-  ~Residency();  // a module that outlives its engine keeps its parameters' shapes, and a read names the parameter
+  ~Residency();  // a module that outlives its engine keeps its parameters' shapes; a read throws an error with the name
   Residency(const Residency&) = delete;
 
   // `where` completes the error text of a read outside an operator: "parameter 'x' " + where.

@@ -64,14 +64,14 @@ class ParameterStore {
   /// Adds to the range of its group, dtype and placement. After place() this is a new range, since
   /// placed ranges do not change.
   void add(size_t group, const TrainedParameter& parameter);
-  /// Large untrained parameters are sharded as well: a base model under adapters takes most of its
+  /// Large untrained parameters are sharded as well: a base model under adapters takes most of the
   /// memory.
   void add_frozen(const torch::nn::Module& module, const std::function<bool(const void* identity)>& is_trained);
   /// For an optimizer that needs whole tensors: cuts the group's ranges, among ranks and into
   /// pages, at tensor borders. Call before place().
   void keep_whole_tensors(size_t group);
-  /// Aligns the group's ranges to multiples of `alignment` elements in their tensor, or of the
-  /// largest value of any call. Call before place().
+  /// Aligns the group's ranges to multiples of `alignment` elements in their tensor. The largest
+  /// value of all calls applies. Call before place().
   void align_ranges(size_t group, int64_t alignment);
   /// For an optimizer that may average gradients itself: with several ranks, every bucket divides
   /// equally among them. Call before place().
@@ -92,8 +92,8 @@ class ParameterStore {
   /// every rank has all of them.
   bool is_sharded() const { return !ranges_.empty() && ranges_[0].is_sharded(); }
   bool has_experts() const;      // whether any parameter is split along the expert axis
-  int64_t bucket_numel() const;  // elements of the largest bucket of gradients
-  int64_t page_numel() const;    // elements of an array on a tier that are in memory at once
+  int64_t bucket_numel() const;  // limit for a bucket of gradients, in elements; a larger tensor gets its own
+  int64_t page_numel() const;    // elements of a page, the unit in which arrays on a tier are in memory
 
   // ---- memory (place.cpp)
   /// Allocates every range that has no memory yet, copies rank 0's values to every rank, and frees
@@ -178,7 +178,7 @@ class ParameterStore {
   /// Drops the masters that keep_written() and take_in() have displaced, because a step has updated
   /// the current ones.
   void forget_displaced();
-  /// Stores values that the program put into the module in the parameter in use, and in this rank's
+  /// Stores values that the program put into the module: in the parameter in use, and in this rank's
   /// part of its master. `is_replaced`: the tensor's memory is no longer the engine's.
   /// `is_in_full`: the values have more digits than the parameter's dtype, so every element
   /// replaces its master. Otherwise only elements that differ from their master's rounding do.
@@ -235,7 +235,7 @@ class ParameterStore {
   std::vector<DeviceWork> publishing_;
 };
 
-/// The dtype that parameters are trained in: fp16 or bf16 if configured, else as the program made
+/// The dtype that parameters are trained in: fp16 or bf16 if configured; nullopt: as the program made
 /// them.
 std::optional<at::ScalarType> training_dtype(const config::Settings& settings);
 at::ScalarType scalar_type(config::DType type);

@@ -1,4 +1,4 @@
-// How many activations a rank keeps. An activation is a part's of one micro-batch; it is kept from
+// How many activations a rank keeps. An activation is what one part keeps for one micro-batch, from
 // F to B or W.
 #pragma once
 
@@ -8,9 +8,9 @@ namespace gannet::pipeline {
 
 /// Whether any action is a backward. Without one, forwards keep nothing.
 bool has_backwards(const Schedule& schedule);
-/// The change by one action of the number that its rank keeps: 1, 0 or -1.
+/// By how much an action changes the number of activations on its rank: 1, 0 or -1.
 int64_t change_of_alive(const Action& action);
-/// The most that a rank keeps at once.
+/// The most activations that a rank keeps at once; 0 for a schedule without backwards.
 int64_t most_alive(const Schedule& schedule, size_t rank);
 
 }  // namespace gannet::pipeline

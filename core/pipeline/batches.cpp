@@ -1,4 +1,4 @@
-// How a stage takes the micro-batches of a batch from the program, and sees that all ranks would train the same.
+// Draws the micro-batches of a batch from the program, and checks that all ranks would train the same.
 #include <gannet/error.h>
 #include <gannet/value.h>
 
@@ -32,7 +32,7 @@ uint64_t hash_of(const Wire& tensors) {
 }
 
 // A source may fill the same tensors again for the next micro-batch, and a layer may change its
-// input in place: what the source still holds is copied. Batches of the host move to the device.
+// input in place: tensors that the source still holds are copied. Host tensors move to the device.
 void take_over(Wire& tensors, at::Device device) {
   for (at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
@@ -45,9 +45,9 @@ void take_over(Wire& tensors, at::Device device) {
 
 }  // namespace
 
-// Draws all micro-batches of a batch before the first one runs. If the data ends, or if the first
-// and the last stage have different labels, every rank throws and nothing was begun. `trains`: the
-// batch needs a schedule of its size.
+// Draws all micro-batches of a batch before the first one runs. If data is missing, or if the ranks
+// differ in what check_alike() compares, every rank throws before anything runs. `trains`: the batch
+// needs a schedule of its size.
 std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t count, const char* call, bool trains) {
   std::vector<pipe::MicroBatch> drawn;
   const std::string mine = outcome([&] {
@@ -80,13 +80,13 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
   return drawn;
 }
 
-// `all`: of each rank, what it would train: "COUNT SCHEDULE RATES", and the hash of its labels on the
-// first and the last stage.
+// `all`: what each rank would train: "COUNT SCHEDULE RATES", followed on the first and the last stage
+// by the hash of its labels and weights.
 void Driver::check_alike(const std::vector<std::string>& all, int64_t count, const char* call, bool trains) const {
   std::vector<std::vector<std::string>> words;
   for (const std::string& one : all) words.push_back(split(one, ' '));
   const auto differ = [&](uint32_t rank, size_t word) { return words[rank][word] != words[0][word]; };
-  // A stage may have fewer groups of parameters than another one; then nothing says which are the same.
+  // Stages may have different numbers of parameter groups; then it is unknown which ones correspond.
   const auto groups = [&](uint32_t rank) { return std::count(words[rank][2].begin(), words[rank][2].end(), ','); };
   for (uint32_t rank = 1; rank < words.size(); ++rank) {
     if (differ(rank, 0))

@@ -36,8 +36,8 @@ struct Rounds {
   }
 };
 
-// Whole backwards, and two forwards ahead for each rank behind: a forward and a backward of the
-// next rank pass between.
+// Whole backwards. The warm-up has two forwards for each later rank, since the next rank runs a
+// forward and a backward in between.
 std::vector<Action> interleaved_row(uint32_t rank, const Rounds& rounds, int64_t passes) {
   const int64_t warmup = std::min(passes, (rounds.chunks - 1) * rounds.round + 2 * int64_t{rounds.stages - 1 - rank});
   Row row;
@@ -49,8 +49,8 @@ std::vector<Action> interleaved_row(uint32_t rank, const Rounds& rounds, int64_t
   return row.below(passes);
 }
 
-// Input passes in the place of backwards; weight passes `rank` passes later. One forward ahead for
-// each rank behind is enough, since the next rank puts a weight pass between.
+// Input passes in place of backwards; weight passes `rank` passes later. One warm-up forward for
+// each later rank is enough, since the next rank runs a weight pass in between.
 std::vector<Action> zero_bubble_row(uint32_t rank, const Rounds& rounds, int64_t passes) {
   const int64_t warmup = std::min(passes, (rounds.chunks - 1) * rounds.round + int64_t{rounds.stages - 1 - rank});
   Row row;
@@ -75,7 +75,7 @@ std::vector<Action> forwards_alone(uint32_t stage, int64_t micro_batches) {
 }
 
 uint32_t chunks_of(const std::string& name, const ScheduleSize& size) {
-  constexpr int64_t kMostPasses = 1 << 22;  // so that a slip of the finger does not fill the memory
+  constexpr int64_t kMostPasses = 1 << 22;  // so that a typo does not exhaust the memory
   const bool has_choice = name == "interleaved" || name == "interleaved-zb";
   const uint32_t fixed = name == "zb-v" || name == "dualpipe-v" ? 2 : 1;
   const uint32_t chunks = size.chunks.value_or(has_choice ? 2 : fixed);

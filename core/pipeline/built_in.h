@@ -1,4 +1,4 @@
-// The schedules that Gannet has by name.
+// Gannet's built-in schedules, by name.
 //
 //   const Schedule schedule = built_in("zb-v", {.stages = 4, .micro_batches = 8});
 #pragma once
@@ -14,7 +14,7 @@ namespace gannet::pipeline {
 struct ScheduleSize {
   uint32_t stages = 1;             // ranks along the pipeline, p
   int64_t micro_batches = 1;       // m
-  std::optional<uint32_t> chunks;  // parts a rank; null: 2 for interleaved and interleaved-zb, which alone have a choice
+  std::optional<uint32_t> chunks;  // parts a rank; null: the default; only interleaved and interleaved-zb (2) have a choice
 };
 
 /// The names, in the order of this table (F, I, W: the times of a rank's passes; B = I + W):
@@ -33,9 +33,9 @@ struct ScheduleSize {
 /// data-parallel  | forward and backward in turn; 1 stage
 const std::vector<std::string>& built_in_names();
 
-/// A built-in schedule. Throws Error(kArgument) for another name, for a size below 1 or above
-/// 2^22 forwards in all, and where the schedule cannot be of this size: interleaved ones need micro-batches
-/// that fall into equal rounds of at least p (or one round), dualpipe-v needs m >= 2p.
+/// A built-in schedule. Throws Error(kArgument) for an unknown name, for a size below 1 or above 2^22 forwards in all,
+/// and for a size that the schedule cannot have: a wrong number of chunks or stages, micro-batches that interleaved ones
+/// cannot divide into equal rounds of at least p (or one round), and m < 2p for dualpipe-v.
 Schedule built_in(const std::string& name, const ScheduleSize& size);
 
 }  // namespace gannet::pipeline

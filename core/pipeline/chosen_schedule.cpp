@@ -43,8 +43,8 @@ ChosenSchedule::ChosenSchedule(const Configured& config, const pipe::Options& op
   stage_of_ = checked(micro_batches).schedule.rank_of;
 }
 
-// Before anything is measured, all passes of a stage are taken as equally long. The stages of the
-// parts are chosen with the first schedule, since layers do not move later.
+// Until times are measured, all passes of a stage are assumed to take equally long. The first
+// schedule also fixes the stage of each part, since layers do not move later.
 Found ChosenSchedule::searched(int64_t micro_batches) const {
   if (stage_of_.empty()) return search({.stages = stages_, .micro_batches = micro_batches, .memory = memory_limit_});
   const Schedule parts{std::vector<std::vector<Action>>(stages_), stage_of_};
@@ -115,8 +115,8 @@ const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
   }
 }
 
-// A file is of one size, and a built-in name refuses sizes alone: both were checked at the start. A
-// program's schedule that is wrong at this size is not missing, so that its error stays one.
+// A file has one size, and a built-in schedule can only fail for its size: both were checked at the
+// start. A program's schedule that is invalid at this size exists, so its error is thrown.
 bool ChosenSchedule::exists(int64_t micro_batches) {
   if (from_file_) return from_file_->micro_batches() == micro_batches;
   if (make_) {

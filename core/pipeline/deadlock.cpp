@@ -69,7 +69,7 @@ class Rendezvous {
     return moved;
   }
 
-  // Passes the messages at the head of a lane whose receiver has the same one at its head.
+  // Delivers messages at the head of a lane while the receiver has the same message at its head.
   bool deliver(const LaneKey& key, std::deque<Message>& lane) {
     bool moved = false;
     while (!lane.empty()) {
@@ -103,7 +103,7 @@ class Rendezvous {
   }
 
   [[noreturn]] void report(size_t rank) const {
-    std::vector<size_t> path;  // from a rank that stands still, until one is met again
+    std::vector<size_t> path;  // from a blocked rank, until a rank repeats
     while (std::find(path.begin(), path.end(), rank) == path.end() && !is_done(rank)) {
       path.push_back(rank);
       rank = awaited_by(rank).first;

@@ -28,8 +28,8 @@ std::pair<std::string, std::string> method_of(const pipe::Options& options, cons
   return {"parameters", "the default partition method"};
 }
 
-// Bytes of a parameter on each of its ranks, in the memory of the activations: with its gradient, its
-// master and the states of Adam, of what ZeRO and offload leave there.
+// Bytes that a parameter takes on each of its ranks, in the memory of the activations, together with
+// its gradient, its master and Adam's states, as far as ZeRO and offload leave them there.
 double bytes_of_parameter(const RankContext& ranks) {
   const config::Settings& settings = ranks.settings();
   const MeshShape& mesh = ranks.mesh->shape();
@@ -47,8 +47,8 @@ double bytes_of_parameter(const RankContext& ranks) {
   return zero::bytes_per_parameter(plan);
 }
 
-// The division by measured time, or by the memory that a part's parameters and its activations take
-// together: those of as many micro-batches as the schedule keeps there.
+// Divides by measured time, or by the memory that a part's parameters take together with its
+// activations for as many micro-batches as the schedule keeps there.
 std::vector<size_t> measured_bounds(const std::vector<Layer>& layers, const pipe::Options& options, const RankContext& ranks,
                                     ChosenSchedule& schedule, const std::string& method, const std::string& where) {
   const size_t parts = schedule.stage_of().size();

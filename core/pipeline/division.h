@@ -30,7 +30,7 @@ struct Division {
 };
 
 /// Divides the layers by pipe::Options::bounds, or by the partition method of the program or the config.
-/// Every rank calls it. Throws Error(kConfig), with an empty stage named, and what a measured layer throws.
+/// Every rank calls it. Throws Error(kConfig) for an invalid division, naming an empty stage, and as measured_costs() does.
 Division divided(const std::vector<Layer>& layers, const pipe::Options& options, const RankContext& ranks,
                  ChosenSchedule& schedule);
 

@@ -67,7 +67,7 @@ Driver::Driver(EngineBase& engine, pipe::ModuleImpl& module)
   log_gathers(order, count, ranks_, module, module.trained_);
 }
 
-// `what`: "F" for activations, "B" for gradients. A message has the number of its micro-batch and of
+// `what`: "F" for activations, "B" for gradients. The number of a message encodes its micro-batch and
 // the part of the layers that receives it.
 Wire Driver::receive(Lane& lane, uint32_t from, const char* what, const Stage& chunk, int64_t micro_batch,
                      std::vector<bool>& requires_grad) {
@@ -96,7 +96,7 @@ void Driver::send_outputs(const Stage& chunk, int64_t micro_batch, const Wire& o
   forward_lane_->send(chunk.next_stage(), micro_batch * chunk.parts() + chunk.part() + 1, outputs);
 }
 
-// The number of this stage's chunk that a part is.
+// The index of a part among this stage's chunks.
 size_t Driver::chunk_of(uint32_t part) const {
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk)
     if (chunks_[chunk].part() == part) return chunk;
@@ -146,15 +146,15 @@ void Driver::forward(MicroBatches& batch, const Place& place) {
   } else if (chunk.next_stage() == chunk.index()) {
     InFlight& next = place.of_chunk(place.chunk + 1);
     next.input_needs_gradient = one.output_has_gradient;
-    // detach() shares the version counter: a layer that changes its input in place after another one
-    // has saved it for backward is found, as in one list of layers.
+    // detach() shares the version counter, so a layer that changes its input in place after another
+    // layer has saved it for backward is detected, as in one list of layers.
     for (const at::Tensor& output : outputs) next.from_previous.push_back(output.defined() ? output.detach() : output);
   } else {
     send_outputs(chunk, place.micro_batch, outputs);
   }
 }
 
-// Where the backward of a chunk begins, with the gradients that the next part has computed.
+// The roots of a chunk's backward: the outputs with the next part's gradients, or the loss on the last part.
 std::vector<MicroBatches::Root> Driver::roots_of(const Place& place) {
   const Stage& chunk = chunks_[place.chunk];
   InFlight& one = place.here();
@@ -173,7 +173,7 @@ std::vector<MicroBatches::Root> Driver::roots_of(const Place& place) {
   return roots;
 }
 
-// `computed`: the gradients of the inputs that need one; none where the backward did not reach them.
+// `computed`: the gradients of the inputs that need one; empty if the backward did not reach them.
 void Driver::pass_gradients_on(const Place& place, Wire computed) {
   const Stage& chunk = chunks_[place.chunk];
   const std::vector<bool>& needs_gradient = place.here().input_needs_gradient;
@@ -235,8 +235,8 @@ double Driver::mean_over_ranks(double sum, int64_t count) {
   return mean / ranks_.comm->size();
 }
 
-// Runs `body`, and reports its failure to the other ranks. An error that every rank throws, such as
-// one that they have agreed on, does not disturb them.
+// Runs `body`, and reports its failure to the other ranks. If every rank throws, as after an agreed
+// error, the report has no effect on them.
 template <class Body>
 auto Driver::told_to_others(const char* call, const Body& body) {
   try {
@@ -263,7 +263,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
                                                          control::Watch::Call::kAtOnce);
   const int64_t count = batch.count();
   std::vector<pipe::MicroBatch> drawn = draw(source, count, "train_batch", /*trains=*/true);
-  // The first batch of a run also allocates and compiles, so that its times are not those of others.
+  // The first batch of a run also allocates and compiles, so its times are not representative.
   clock_.begin(schedule_->wants_times() && has_trained_, chunks_.size());
   const std::vector<Action> actions = schedule_->of(count).actions[first_chunk().index()];
   expect_messages(actions);
@@ -276,7 +276,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   }
   loss_sum_.reset();
   first_micro_batch_ = engine_.micro_steps();
-  int64_t ended = 0;  // micro-batches of all chunks whose parameters have their gradients
+  int64_t ended = 0;  // (chunk, micro-batch) pairs whose backward has ended
   const int64_t chunks = std::ssize(chunks_);
   for (const Action& action : actions) {
     const Place place{in_flight, chunk_of(action.part), action.micro_batch};

@@ -74,7 +74,7 @@ class Driver {
   std::optional<Lane> forward_lane_, backward_lane_;  // null: one stage
   int64_t first_micro_batch_ = 0;                     // the number of the current batch's first micro-batch in the run
   bool has_trained_ = false;                          // a batch, in this run
-  std::vector<double> hop_bytes_;                     // [parts] of the largest activations that this rank sent on, until logged
+  std::vector<double> hop_bytes_;                     // [parts] the largest activations that this rank sent, until logged
   PassClock clock_;
   StepResult last_step_;
   at::Tensor loss_sum_;  // of the current batch, fp64 on the loss's device; undefined: no loss yet

@@ -1,4 +1,4 @@
-// What the actions of a schedule give to each other: which action needs the result of which, and
+// The data flow between the actions of a schedule: which action needs the result of which, and
 // which results travel from rank to rank.
 #pragma once
 
@@ -31,8 +31,8 @@ struct ResultHash {
 Result result_of(const Action& action);
 /// "the activations of part 1, micro-batch 3"
 std::string to_text(const Result& result);
-/// The results that must be there before the action runs, in the order in which the pipeline
-/// computes them; one of another rank, if any, is the last.
+/// The results that the action needs before it can run, in the order in which the pipeline computes
+/// them; the one that another rank computes, if any, is last.
 std::vector<Result> needs_of(const Schedule& schedule, const Action& action);
 
 /// A result that goes to another rank.
@@ -48,7 +48,7 @@ std::optional<Message> received_by(const Schedule& schedule, const Action& actio
 struct Position {
   size_t rank, index;
 };
-/// The action that computes each result. Of a wrong schedule with one result twice, the first.
+/// The action that computes each result; the first one if an invalid schedule computes it twice.
 std::unordered_map<Result, Position, ResultHash> producers(const Schedule& schedule);
 
 }  // namespace gannet::pipeline

@@ -13,9 +13,9 @@
 namespace gannet::pipeline {
 namespace {
 
-// The first message of a header has this many numbers; what a longer header has beyond them follows
-// in a second one. A header begins with kPrefix numbers: of how many it consists, the message's
-// number, and whether the receiver's prediction was right. The layout follows.
+// The first message of a header has kFirst numbers; the rest of a longer header follows in a second
+// message. A header begins with kPrefix numbers: its length, the message's number, and whether the
+// receiver's prediction was right. The layout follows.
 constexpr size_t kFirst = 64, kPrefix = 3;
 
 constexpr int64_t kDefined = 1, kRequiresGrad = 2;  // flags of a tensor in a layout

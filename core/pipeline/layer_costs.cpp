@@ -108,7 +108,7 @@ LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, c
       inputs.push_back(tensor.defined() && tensor.requires_grad() ? tensor.detach().requires_grad_().clone() : tensor);
       if (inputs.back().defined() && inputs.back().requires_grad()) wanted.push_back(inputs.back());
     }
-    outputs.clear();  // LibTorch warns of memory that was allocated before it reported
+    outputs.clear();  // LibTorch warns if memory is freed that was allocated before the reports began
     const auto counted = std::make_shared<CountedBytes>();
     const auto begin = now(ranks);
     {
@@ -132,7 +132,7 @@ LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, c
   return cost;
 }
 
-// Runs `measure` on a layer. What it throws is a mistake of the sample or of the model.
+// Runs `measure` on a layer. Except for lack of memory, its errors are the sample's or the model's mistake.
 template <class Measure>
 void measuring(const Layer& layer, const std::string& where, const Measure& measure) {
   const auto refuse = [&](const std::string& what, const std::string& next) {

@@ -20,7 +20,7 @@ struct LayerCost {
 /// Runs the layers one after another on rank 0, the last one with the loss, each three times: the
 /// shortest counts. A lazy module is built for its layer alone, and dropped. Parameters, buffers and
 /// random numbers are as before. Every rank calls it, and gets the same costs. `where`: the source of the
-/// method, for messages. Throws Error(kConfig) without pipe::Options::sample, and what a layer throws.
+/// method, for messages. Throws Error(kConfig) without a usable pipe::Options::sample, and Error(kArgument) if a layer throws.
 std::vector<LayerCost> measured_costs(const std::vector<Layer>& layers, const pipe::Options& options, const RankContext& ranks,
                                       const std::string& where);
 

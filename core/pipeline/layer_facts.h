@@ -1,5 +1,5 @@
-// What the partition and the log of a pipeline need to know of its layers, and the building of those
-// that are built on their stage alone.
+// What the partition and the log of a pipeline need to know about its layers, and the building of
+// lazy modules, which exist only on the stages that use them.
 #pragma once
 
 #include <gannet/pipe.h>
@@ -15,15 +15,15 @@
 
 namespace gannet::pipeline {
 
-/// The name in the whole model of a layer's module `i`, where the model is a list of layers.
+/// The name of a layer's module `i` in the whole model, if the model is a list of layers.
 std::string module_name(const Layer& layer, size_t i);
 
-/// Calls `visit` with every module of a list of layers and its name. A lazy module is built for it, and
-/// dropped.
+/// Calls `visit` with every module of a list of layers and its name. A lazy module is built for the call,
+/// and dropped. Throws Error(kArgument) if a constructor throws.
 void visit_modules(const std::vector<Layer>& layers,
                    const std::function<void(const std::string& name, const torch::nn::Module& module)>& visit);
 
-/// `counts`: also the parameters. A lazy module is built for that, and dropped.
+/// `counts`: also the parameters. A lazy module is built for that, and dropped; Error(kArgument) if its constructor throws.
 std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers, bool counts);
 
 /// Builds the lazy modules of the layers `own`, seeded by base_seed plus the number of the first layer

@@ -55,7 +55,7 @@ std::string text_of(const std::string& step, const std::vector<TensorNote>& note
   return text;
 }
 
-// A tensor that several layers or ranks have is one tensor, and has one value.
+// Throws unless all ranks read files of one step, and layers and ranks that share a tensor have the same values for it.
 void compare(const std::string& call, const std::vector<std::string>& texts) {
   std::map<std::pair<uint64_t, std::string>, TensorNote> first;
   std::string step;
@@ -139,20 +139,20 @@ std::string LayerFiles::path_of(const std::string& folder, size_t local_layer) c
               "layers are counted from 0 within the stage");
 }
 
-// Ranks along data have different experts, and a layer's file is of one rank.
+// Ranks along data have different experts, and only one of these ranks writes a layer's file.
 void LayerFiles::refuse_experts(const char* call) const {
   if (ranks_.expert_group)
     throw Error(ErrorCode::kUnsupported, formatted("{}(): ranks along data have different experts", call),
                 "use save_checkpoint(), which has those of all ranks");
 }
 
-// Exchanges what the ranks have to say: all results, or the first error on every rank.
+// Exchanges the ranks' outcomes. Returns all results, or throws the first error on every rank.
 std::vector<std::string> LayerFiles::agreed(const char* call, const std::string& outcome) {
   const auto entered = ranks_.process_group->world()->enter(*ranks_.world_group, call, engine_.global_steps());
   return results_of(ranks_.world_group->gather_texts(outcome));
 }
 
-// The parameters of a layer of this stage as whole tensors; a rank that has no such layer takes part.
+// The parameters of a layer of this stage, gathered; a rank without such a layer takes part, too.
 zero::GatheredParameters LayerFiles::whole_layer(const std::vector<LayerTensors>& own, size_t round) {
   std::vector<at::Tensor> parameters;
   if (round < own.size())
@@ -296,7 +296,7 @@ void LayerFiles::set_values(const char* call, const std::vector<LayerTensors>& o
       return text_of(step, notes);
     });
   compare(call, agreed(call, mine));
-  // The shapes of sharded parameters are known while they are whole.
+  // The shapes of sharded parameters are known only while they are gathered.
   mine = outcome_of([] {});
   for (const bool writes : {false, true}) {
     for (size_t round = 0; round < rounds(); ++round) {

@@ -1,6 +1,6 @@
-// The weights of a stage's layers: as values by name, and as one file for each layer. A layer's
-// tensors have the names that they have in the whole model, and its file the layer's number there,
-// so that neither depends on the number of stages.
+// The weights of a stage's layers: as values by name, and as one file for each layer. Tensors keep
+// their names in the whole model, and files are named by the layer's number there, so that neither
+// depends on the number of stages.
 #pragma once
 
 #include <gannet/pipe.h>

@@ -1,5 +1,5 @@
-// Divides a list of layers among the stages of a pipeline. Pure functions; the results of the methods
-// that DeepSpeed 0.19.6 has are its own.
+// Divides a list of layers among the stages of a pipeline. Pure functions; methods that DeepSpeed
+// 0.19.6 also has give the same results.
 //
 //   partition_uniform(10, 3)                   // {0, 4, 7, 10}: the first layer of each stage, and the number of layers
 //   partition_balanced({1, 2, 3, 4, 5}, 2)     // {0, 3, 5}: by weights
@@ -19,15 +19,15 @@ std::vector<size_t> partition_uniform(size_t layers, size_t stages);
 /// of a stage (not always the optimum).
 std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size_t stages);
 
-/// Minimizes the largest cost of a stage, and then the sum of their squares. `cost(stage, begin, end)`:
-/// of the layers [begin, end) on that stage; it grows with the layers. At least as many layers as stages.
+/// Minimizes the largest cost of a stage, and then the sum of the squared costs. `cost(stage, begin, end)` is that
+/// of the layers [begin, end) on that stage, and grows with the layers. Needs at least as many layers as stages.
 std::vector<size_t> partition_bottleneck(size_t layers, size_t stages,
                                          const std::function<double(size_t stage, size_t begin, size_t end)>& cost);
 
 /// What the methods know of a layer.
 struct LayerFacts {
   std::string name;
-  std::string type;        // the class of its module without namespaces and "Impl"; its name if it is a function
+  std::string type;        // the class of its module without namespaces and "Impl"; `name` if it has no module, or several
   int64_t parameters = 0;  // elements that require a gradient
 };
 
@@ -35,7 +35,7 @@ struct LayerFacts {
 bool is_by_parameters(const std::string& method);
 bool is_by_time(const std::string& method);
 bool is_by_memory(const std::string& method);
-/// Throws Error(kConfig) if there are fewer layers than stages, with the empty stages.
+/// Throws Error(kConfig) if there are fewer layers than stages, naming the empty stages.
 void check_layers(size_t layers, size_t stages);
 /// `method`, in upper or lower case: "uniform", "parameters", "type:REGEX". Throws Error(kConfig) for
 /// an unknown method, an invalid regex, one that matches no layer, and fewer layers than stages, with

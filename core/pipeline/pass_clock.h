@@ -16,7 +16,7 @@ class PassClock {
   /// Called at the start of a step. `chunks`: on this rank.
   void begin(bool measures, size_t chunks);
   bool measures() const { return measures_; }
-  /// Runs a pass and adds the seconds that it takes, which do not include what it waits for outside.
+  /// Runs a pass and adds its duration in seconds, without the waits before and after the pass.
   /// A whole backward counts as `input`.
   template <class Pass>
   void measure(double PassTimes::* of, size_t chunk, const Pass& pass) {
@@ -25,12 +25,12 @@ class PassClock {
     pass();
     sums_[chunk].*of += std::chrono::duration<double>(now() - start).count();
   }
-  /// The times of a micro-batch: of each part of the pipeline, those of its slowest rank. Every rank
-  /// calls it. `own_parts`: the parts of this rank's chunks.
+  /// The times of a micro-batch: for each part of the pipeline, those of its slowest rank, with a whole backward
+  /// halved between input and weight. Every rank calls it. `own_parts`: the parts of this rank's chunks.
   Times times(const std::vector<uint32_t>& own_parts, size_t parts, int64_t micro_batches) const;
 
  private:
-  std::chrono::steady_clock::time_point now() const;  // once the device has done what was started
+  std::chrono::steady_clock::time_point now() const;  // after waiting for the device
 
   RankContext& ranks_;
   bool measures_ = false;

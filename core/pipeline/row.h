@@ -1,5 +1,5 @@
-// A rank's row of a schedule while it is written: each kind of action counts its micro-batches by
-// itself, part by part.
+// A rank's row of a schedule under construction: forwards and backwards (B or I) each count their
+// micro-batches, part by part.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace gannet::pipeline {
 
 class Row {
  public:
-  /// The next forward, input or whole backward pass of a part.
+  /// Appends the next forward, input or whole backward pass of a part.
   void forward(uint32_t part) { add(Action::kForward, part, next_[part].forwards++); }
   void backward(uint32_t part) { add(Action::kBackward, part, next_[part].backwards++); }
   void input(uint32_t part) {
@@ -22,13 +22,13 @@ class Row {
     add(Action::kInput, part, micro_batch);
     waiting_.push_back({Action::kWeight, part, micro_batch});
   }
-  /// The weight pass that has waited longest; nothing if none waits.
+  /// Appends the weight pass that has waited longest, if any.
   void weight() {
     if (waiting_.empty()) return;
     actions_.push_back(waiting_.front());
     waiting_.pop_front();
   }
-  /// The one of a part that has waited longest.
+  /// Appends the weight pass of a part that has waited longest, if any.
   void weight(uint32_t part) {
     for (auto one = waiting_.begin(); one != waiting_.end(); ++one)
       if (one->part == part) {

@@ -62,11 +62,11 @@ std::string to_csv(const Schedule& schedule);
 /// (SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, REDUCE_GRAD) are ignored, since sends follow
 /// from the actions, and "(0F4;7B1)OVERLAP_F_B" is read as its two actions, one after the other.
 /// `name`, for errors, is where the text is from. Throws Error(kConfig) with row and column for a
-/// cell of another form, for a part on two rows or on none, and for a row without actions. Whether
-/// the order works is for validate().
+/// cell of another form, for a part on two rows or on none, and for a row or a text without actions.
+/// validate() checks whether the order works.
 Schedule from_csv(std::string_view text, const std::string& name);
-/// Reads such a file. Also throws Error(kNotFound) if there is none, and Error(kConfig) if it is too
-/// large for a schedule.
+/// Reads such a file. Also throws Error(kNotFound) if it cannot be read, and Error(kConfig) if it is
+/// too large for a schedule (64 MiB).
 Schedule read_csv(const std::string& path);
 
 }  // namespace gannet::pipeline

@@ -23,7 +23,7 @@ struct Habit {
   int64_t most_alive = 1;   // (part, micro-batch) pairs
   bool splits = true;       // I and W, else B
   bool alternates = false;  // after a backward, a forward comes first
-  double patience = 0;      // a weight pass begins if nothing is known to come within this share of it
+  double patience = 0;      // a weight pass begins if nothing is known to arrive within this share of its time
 };
 
 // Makes an order by simulation: ranks take what is ready when they are free.
@@ -43,10 +43,10 @@ class Maker {
     }
   }
 
-  /// Whether it made an order; false if ranks with this habit come to wait for each other.
+  /// Returns whether it made an order; false if ranks with this habit deadlock.
   bool run() {
     for (;;) {
-      // Who decides first decides next: what the others do later cannot change what it sees.
+      // The rank that can decide earliest is next: later actions of the others cannot change what it sees.
       Rank* first = nullptr;
       double at = kNever;
       for (Rank& rank : ranks_)
@@ -62,7 +62,7 @@ class Maker {
       if (!is_done(rank)) return false;
     return true;
   }
-  /// The end of the step as it was made. Ranks that follow the order may be earlier.
+  /// The end of the step as it was made. Ranks that follow the order may finish earlier.
   double total() const {
     double total = 0;
     for (const Rank& rank : ranks_) total = std::max(total, rank.free_at);
@@ -78,7 +78,7 @@ class Maker {
   struct Rank {
     std::vector<uint32_t> parts;
     std::vector<Action> actions;
-    std::deque<Action> weights;  // that wait
+    std::deque<Action> weights;  // weight passes that wait
     double free_at = 0;
     int64_t alive = 0, ended = 0;
     bool was_backward = false;
@@ -198,7 +198,7 @@ class Best {
     Found one{name, std::move(schedule), {}};
     try {
       one.simulated = simulate(one.schedule, times);
-    } catch (const Error&) {  // ranks would wait for each other, or messages cross
+    } catch (const Error&) {  // ranks would deadlock, or messages cross
       return;
     }
     const double peak = peak_of(one);
@@ -242,7 +242,7 @@ void offer_made_orders(Best& best, const std::vector<uint32_t>& rank_of, int64_t
   const auto chunks = std::ssize(rank_of) / ranks;
   const int64_t limit =
       memory ? static_cast<int64_t>(std::floor(*memory * static_cast<double>(chunks) + 1e-9)) : 3 * ranks * chunks;
-  // Few sizes need every limit; a large one is simulated for a few of them.
+  // A small step is simulated for every limit, a large one for only a few of them.
   constexpr int64_t kMostActions = 2'000'000;
   const int64_t actions = 3 * micro_batches * std::ssize(rank_of) * 12;
   const int64_t step = std::max<int64_t>(1, (limit - chunks + 1) * actions / kMostActions);
@@ -256,7 +256,7 @@ void offer_made_orders(Best& best, const std::vector<uint32_t>& rank_of, int64_t
         }
 }
 
-// Null: there is none of this size.
+// Null: the schedule cannot have this size.
 std::optional<Schedule> built_in_of(const std::string& name, const ScheduleSize& size) {
   try {
     return built_in(name, size);
@@ -266,7 +266,7 @@ std::optional<Schedule> built_in_of(const std::string& name, const ScheduleSize&
   }
 }
 
-// The built-in schedules of this size that train; `rank_of`: only those with their parts there.
+// Offers the built-in schedules of this size that train; `rank_of`: only those with this placement of parts; null: all.
 void offer_built_in(Best& best, uint32_t stages, int64_t micro_batches, const std::vector<uint32_t>* rank_of,
                     const std::function<Times(const Schedule&)>& times_of) {
   for (const std::string& name : built_in_names()) {

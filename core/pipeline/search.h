@@ -29,16 +29,16 @@ struct Found {
 };
 
 /// The shortest step. Of two that are equally long, the one that keeps less, and of those the first
-/// of built_in_names(). Throws Error(kConfig) if no schedule keeps as little as `memory`, with the
-/// least that one keeps.
+/// of built_in_names(). Throws Error(kConfig) if no schedule keeps as little as `memory`, naming the
+/// one that keeps the least.
 ///
-/// Orders are made by simulating ranks that take, whenever they are free, a backward that has come,
+/// Orders are made by simulating ranks that take, whenever they are free, a backward that is ready,
 /// else a forward if the memory allows it, else a weight pass: for several limits of memory, for
-/// whole and split backwards, and for parts as a loop and as a V. None is longer than the best
-/// built-in one, since those are among the choices. It is not proven to be the shortest of all.
+/// whole and split backwards, and for parts as a loop and as a V. The result is never longer than the
+/// best built-in one, since those are among the choices. It is not proven to be the shortest of all.
 Found search(const Wanted& wanted);
 
-/// The same where the parts are already on their ranks, with times of their own.
+/// The same for parts that are already on their ranks, each with its own times.
 Found search_order(const std::vector<uint32_t>& rank_of, int64_t micro_batches, const Times& times, std::optional<double> memory);
 
 }  // namespace gannet::pipeline

@@ -35,7 +35,7 @@ void check_times(const Schedule& schedule, const Times& times) {
   check("a link", times.link);
 }
 
-// When the inputs of an action are there; a negative number if they are not computed yet.
+// When the inputs of an action are available; -1 if they are not computed yet.
 double ready_at(const Schedule& schedule, const Times& times, size_t rank, const Action& action,
                 const std::unordered_map<Result, double, ResultHash>& ended) {
   double ready = 0;

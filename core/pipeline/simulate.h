@@ -39,7 +39,7 @@ struct Simulated {
 };
 
 /// Every action starts as soon as the one before it on its rank has ended and its inputs are there;
-/// links have no limit of messages at once. Calls validate() first and throws as it does;
+/// links carry any number of messages at once. Calls validate() first and throws as it does;
 /// Error(kArgument) for a time that is negative or not finite.
 Simulated simulate(const Schedule& schedule, const Times& times);
 

@@ -66,7 +66,7 @@ class ModuleNames {
   std::map<const Module*, std::string> names_;
 };
 
-// The engine of a stage needs a parameter to train; where all are frozen, nothing is trained.
+// A stage's engine needs a parameter to train, unless all stages are frozen and nothing is trained.
 void refuse_untrained_stages(const std::vector<int64_t>& trained, const std::vector<Layer>& layers, const Division& cut) {
   const auto none = std::find(trained.begin(), trained.end(), 0);
   if (none == trained.end() || std::count(trained.begin(), trained.end(), 0) == std::ssize(trained)) return;
@@ -145,7 +145,7 @@ void register_at(Module& root, const std::string& name, const std::shared_ptr<Mo
   at->register_module(name.substr(begin), module);
 }
 
-// The modules of this stage, in the order of the layers, without those that are inside another one.
+// The modules of this stage, in the order of the layers, without those inside another module.
 std::vector<std::pair<std::string, std::shared_ptr<Module>>> own_modules(const std::vector<Layer>& layers,
                                                                          const std::vector<size_t>& own_layers,
                                                                          const ModuleNames& names) {
@@ -280,7 +280,7 @@ std::vector<Layer> Stage::seeded(int64_t micro_batch) const {
   std::vector<Layer> layers;
   for (size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
-    // Ranks along data have the same layers and numbers of micro-batches, and need other masks.
+    // Ranks along data have the same layers and micro-batch numbers, but need different dropout masks.
     const uint64_t seed = static_cast<uint64_t>(options_.base_seed) * static_cast<uint64_t>(micro_batch + 1) + first_layer_ + l +
                           data_rank_ * 0x9E3779B97F4A7C15ull;
     layers.emplace_back(layer.name(), layer.modules(), layer.takes(),

@@ -1,6 +1,6 @@
 // A chunk of this rank's layers in a pipe::Module: cuts the list of layers, registers the modules of
-// its own layers under the whole model's names, declares what other stages use as well, and runs its
-// layers.
+// its own layers under the whole model's names, declares the tensors that other stages use, too, and
+// runs its layers.
 #pragma once
 
 #include <gannet/pipe.h>
@@ -17,7 +17,7 @@ namespace gannet::pipeline {
 class Stage {
  public:
   /// Called once the mesh is known, on every rank, with the same list of layers. Throws
-  /// Error(kConfig), kOrder or kArgument with the module unchanged.
+  /// Error(kConfig), kOrder, kArgument, kMismatch or kNotFound with the module unchanged.
   static void build(pipe::ModuleImpl& module, const RankContext& ranks);
 
   /// This rank's chunks of layers, in the order of the layers: one, or several, as the schedule
@@ -27,12 +27,12 @@ class Stage {
   bool is_last() const { return part_ + 1 == parts_; }  // whether it computes the loss
   uint32_t index() const { return stage_of_[part_]; }   // of the stage
   uint32_t count() const { return stages_; }
-  uint32_t part() const { return part_; }  // of the list of layers, from the first one on
+  uint32_t part() const { return part_; }  // its number in the order of the layers, from 0
   uint32_t parts() const { return parts_; }
   size_t first_layer() const { return first_layer_; }  // its number in the whole model
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<uint32_t>& stage_of() const { return stage_of_; }  // [parts]
-  /// The stages of the previous and of the next part: of a part that is not the first, and not the last.
+  /// The stage of the previous part (call it on all but the first) and of the next part (all but the last).
   uint32_t previous_stage() const { return stage_of_[part_ - 1]; }
   uint32_t next_stage() const { return stage_of_[part_ + 1]; }
 
@@ -40,7 +40,7 @@ class Stage {
   /// the call.
   Wire run(const Wire& inputs, int64_t micro_batch) const;
   /// The loss of the last stage's results, times the micro-batch's weight. Throws Error(kArgument) if
-  /// it is not one element.
+  /// it is not one element, or if there is no loss_fn and not exactly one result.
   at::Tensor loss(const Wire& outputs, const pipe::MicroBatch& micro_batch) const;
 
  private:

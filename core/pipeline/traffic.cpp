@@ -19,7 +19,7 @@ void log_idle(const Schedule& order, int64_t count) {
       count < 4 * static_cast<int64_t>(order.ranks()) ? "; more micro-batches (gradient_accumulation_steps) leave less" : ""));
 }
 
-// The parameters of a stage are gathered for each pass of each micro-batch, since the memory is free
+// The parameters of a stage are gathered for each pass of each micro-batch, since they are released
 // in between.
 void log_gathers(const Schedule& order, int64_t count, const RankContext& ranks, const torch::nn::Module& module,
                  const std::vector<int64_t>& trained) {

@@ -13,11 +13,11 @@ namespace gannet::pipeline {
 
 /// The idle share of a step of `micro_batches`, where all layers take equally long.
 void log_idle(const Schedule& order, int64_t micro_batches);
-/// What ZeRO stage 3 gathers in a step, beside what stage 2 would. `trained`: elements of each pipeline
-/// stage. Nothing is logged where nothing is gathered.
+/// What ZeRO stage 3 gathers in a step, compared with stage 2. `trained`: elements of each pipeline
+/// stage. Nothing is logged if nothing is gathered.
 void log_gathers(const Schedule& order, int64_t micro_batches, const RankContext& ranks, const torch::nn::Module& module,
                  const std::vector<int64_t>& trained);
-/// The activations that pass between stages. `bytes`: of this rank's, of each part; every rank calls it, and
+/// The activations that pass between stages. `bytes`: what this rank sent, for each part; every rank calls it, and
 /// rank 0 logs the largest.
 void log_hops(std::vector<double> bytes, const RankContext& ranks, const std::vector<uint32_t>& stage_of);
 

@@ -22,8 +22,8 @@ Parts parts_on(uint32_t rank, uint32_t ranks) { return {rank, 2 * ranks - 1 - ra
 std::vector<Action> zb_v_row(uint32_t rank, uint32_t ranks, int64_t micro_batches) {
   const auto [down, up] = parts_on(rank, ranks);
   const uint32_t below = ranks - rank;  // ranks from this one on
-  // The order is that of at least 2p - 1 micro-batches; of fewer, the actions of the others are left
-  // out, which leaves the order of what remains intact.
+  // The order is made for at least 2p - 1 micro-batches; if there are fewer, the actions of the surplus
+  // ones are left out, which keeps the order of the rest.
   const int64_t count = std::max<int64_t>(micro_batches, 2 * int64_t{ranks} - 1);
   Row row;
   const auto turn = [&row](uint32_t part) {

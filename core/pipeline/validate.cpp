@@ -45,7 +45,7 @@ void check_parts(const Schedule& schedule) {
   });
 }
 
-// Which backward of each (part, micro-batch) there is.
+// The backward, B or I, that each (part, micro-batch) has.
 using Backwards = std::unordered_map<Result, Action::Kind, ResultHash>;
 
 Backwards check_once(const Schedule& schedule) {

@@ -1,5 +1,5 @@
 // Checks that a schedule trains: that it computes everything once, and that ranks that follow it
-// never wait for each other.
+// never deadlock.
 //
 //   validate(from_csv(text, "mine.csv"));   // throws for the first action that is wrong
 #pragma once
@@ -11,7 +11,7 @@
 namespace gannet::pipeline {
 
 /// Throws Error(kConfig) with rank, position in the rank's row (from 1), action and reason:
-///   1. every action is of a part of its own rank;
+///   1. every part is on a rank of the schedule, and every action is of a part of its own rank;
 ///   2. no action is there twice, and a part's backward of a micro-batch is B, or I and W;
 ///   3. what an action needs of its own rank comes before it: F before B and I, I before W, and the
 ///      neighbouring part where the same rank has it;

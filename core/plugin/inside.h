@@ -9,7 +9,7 @@
 //     ends has not succeeded);
 //   - `gannet run` reports _exit() and fatal signals; it reads the mark from shared memory
 //     (call_record.h);
-//   - an Error of the call names its origin (where()).
+//   - an Error of the call names its origin (place()).
 // When the mark ends, the rounding mode, the handling of denormals and the traps are restored; if
 // the plugin changed them, one warning names it. A mark costs some tens of nanoseconds and
 // allocates nothing.
@@ -40,7 +40,7 @@ class PluginCallMark {
   // Marks the opening of a file, whose plugins are not known yet. `file` must outlive the mark.
   explicit PluginCallMark(const char* file);
   // Marks a worker thread as inside the caller's call: the thread runs a part of a loop that the
-  // plugin runs on the host's threads.
+  // plugin runs on the host's threads. A null caller marks nothing.
   explicit PluginCallMark(const PluginCallMark* caller);
   ~PluginCallMark();
   PluginCallMark(const PluginCallMark&) = delete;
@@ -81,10 +81,10 @@ class HostEnvironmentScope {
   const FloatEnvironment before_;
 };
 
-// From now on, prints the mark if a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) kills the
-// process inside a plugin, and then lets the signal take its course. A library should not take over
-// signals, so this is opt-in ("debug_plugins") and concerns only signals without a handler; `gannet
-// run` reports the same without it.
+// Installs handlers that print the mark if a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) kills
+// the process inside a plugin, and then raise the signal with its default action. A library should
+// not take over signals, so this is opt-in ("debug_plugins") and leaves signals with a handler alone;
+// `gannet run` reports the same without it.
 void tell_fatal_signals();
 
 }  // namespace gannet::plugin

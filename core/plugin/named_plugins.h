@@ -16,11 +16,11 @@ namespace gannet {
 // [...], "trusted": ...}.
 plugin::Registry::Options plugin_places(const config::Settings& settings);
 
-// Returns the positions of a block's params, for plugin::parse_params.
+// Returns a function that gives the position of each param of a block, for plugin::parse_params.
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block);
 
-// The plugin named by a block's `type` (or by `key`). If there is no plugin of that name, the error
-// gives the position of the type.
+// The plugin named by a block's `type` (or by `key`). An error, such as that there is no plugin of
+// that name, begins with the position of the type.
 const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
                               const config::Document& document, const std::string& block, const char* key = "type");
 

@@ -22,13 +22,13 @@ struct TrustedFile {
 class TrustList {
  public:
   // `trusted` is the config's value: "true" for the user's own list, else a path. Throws
-  // Error(kPlugin) if the list is missing, has an invalid line, or may be written by every user of
-  // the machine.
+  // Error(kPlugin) if the list is missing, is not a regular file, has an invalid line, or may be
+  // written by every user of the machine; Error(kIo) if it cannot be read.
   static TrustList read(const std::string& trusted);
   // Does the same, but returns an empty list if there is no such file yet.
   static TrustList read_or_empty(const std::string& trusted);
   // Like read_or_empty, for a list that is to be changed and written. Other commands that change
-  // the list wait until this object is destroyed. Throws Error(kIo).
+  // the list wait until this object is destroyed. Also throws Error(kIo) if it cannot be locked.
   static TrustList read_to_change(const std::string& trusted);
   // Writes the list to a new file, which then replaces the old one: either all is written or
   // nothing. Throws Error(kIo).
@@ -56,7 +56,7 @@ class TrustList {
 // Error(kPlugin) if neither is known.
 std::string own_trust_list();
 
-// An in-memory copy of a file that cannot be changed, not even by this process. So the bytes that
+// An in-memory copy of a file. Nobody can change the copy, not even this process, so the bytes that
 // are opened are the bytes that were hashed.
 //
 //   SealedCopy copy("lion.so");

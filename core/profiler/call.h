@@ -39,8 +39,8 @@ class Call {
   bool is(const char* argument) const;  // a bool argument
   const Shape& first() const;           // the first given tensor
   const Shape& result() const;          // the first result
-  // The number of elements that an elementwise operator works on: those of its result or, if an
-  // argument is sparse, of that argument.
+  // The number of elements that an elementwise operator works on: those of a sparse argument, else of
+  // the result, else of the first given tensor.
   int64_t elements() const;
 
  private:

@@ -1,4 +1,4 @@
-// Rules of operators with a fixed number of operations per element, and of operators that compute
+// Rules for operators with a fixed number of operations per element, and for operators that compute
 // nothing.
 #include "base/format.h"
 #include "profiler/rules.h"

@@ -1,4 +1,4 @@
-// Rules of operators that multiply and add. A result of `numel` elements, each the sum of `depth`
+// Rules for operators that multiply and add. A result of `numel` elements, each the sum of `depth`
 // products, takes numel * depth multiply-adds.
 #include "base/format.h"
 #include "profiler/rules.h"

@@ -67,7 +67,7 @@ class OperatorRecorder : public zero::Observer {
   // Event::op is an index into these three: the operator's name, its rule (or null), and whether
   // its result is a copy of its argument.
   std::vector<std::string> names_;
-  std::vector<const Rule*> rules_;  // by name
+  std::vector<const Rule*> rules_;  // null: no rule
   std::vector<bool> is_copy_;
   std::unordered_map<std::string, size_t> index_;
   std::vector<Event> events_;

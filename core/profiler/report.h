@@ -1,5 +1,5 @@
 // Formats a profile as text in the form that DeepSpeed's users know: a summary, the top modules per
-// depth, then every module.
+// depth, then every module, the operators and the memory.
 #pragma once
 
 #include <gannet/profile.h>

@@ -32,7 +32,7 @@ struct Rule {
 using Rules = std::unordered_map<std::string, Rule>;
 const Rule* find_rule(const std::string& name);  // "aten::add_" uses the rule of "aten::add"
 
-// These functions add the rules of one subject each.
+// Each function adds the rules of one group of operators.
 void add_product_rules(Rules& rules);   // matrix products, convolutions, attention, recurrent layers
 void add_element_rules(Rules& rules);   // normalization, activations, softmax, pooling, sums, losses, arithmetic
 void add_movement_rules(Rules& rules);  // views, copies, look-ups, random numbers, comparisons: 0 operations

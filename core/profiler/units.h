@@ -1,4 +1,4 @@
-// Formats numbers for people: "12.4 G", "124.44 M", "3.2 ms", "1.5 GiB".
+// Formats numbers for people: "12.40 G", "124.44 M", "3.20 ms", "1.50 GiB".
 #pragma once
 
 #include <cmath>

@@ -31,7 +31,7 @@ class CheckpointWriter {
   // Copies the slices' elements into memory of this object, and points the slices to it. Later
   // snapshots reuse the memory.
   void snapshot(std::vector<checkpoint::Slice>& slices);
-  void start(std::function<void()> write);  // runs `write` on a thread with all signals blocked
+  void start(std::function<void()> write);  // runs `write` on a thread with signals blocked, except faults
   void wait();                              // waits for `write` to end, and throws its exception once
 
  private:

@@ -29,7 +29,7 @@ class Comparison {
     bool has_user_optimizer = false;
     const MeshShape& mesh;             // the mesh of the loading ranks
     std::string other_optimizer = "";  // non-empty: the error text for states of a different optimizer
-    bool reads_user_states = false;    // reads states serialized by the program's own optimizer, if they have no entries
+    bool reads_user_states = false;    // states without entries are read from those that the program's own optimizer serialized
   };
   Comparison(const checkpoint::Opened& found, const SavedNames& names, const Rules& rules);
 
@@ -43,7 +43,7 @@ class Comparison {
   // ---- after finish()
   const std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>>& wanted() const { return wanted_; }
   const std::vector<std::string>& notes() const { return notes_; }
-  int64_t parameters = 0, buffers = 0, states = 0;  // the numbers loaded, over all ranks
+  int64_t parameters = 0, buffers = 0, states = 0;  // the numbers of tensors loaded, over all ranks
 
  private:
   void find_unexpected(const std::set<std::string>& expected_by_all);

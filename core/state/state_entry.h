@@ -2,7 +2,7 @@
 //
 //   parameter/<name>            masters (fp32, fp64), or the frozen parameter itself
 //   average/<name>              the moving average of the masters (gannet.ema)
-//   state/<state>/<name>        a parameter's optimizer state; that of a group of parameters: state/<state>/@<group>.<dtype>
+//   state/<state>/<name>        a parameter's optimizer state; for a parameter group: state/<state>/@<group>.<dtype>
 //   rank_state/<rank>/...       optimizer states that differ between ranks
 //                               (engine/checkpoint/rank_states.h)
 //   rank_parameter/<rank>/<name>  masters that differ between ranks, after a local step;
@@ -17,8 +17,8 @@
 //                               optimizer/user/pipe0.tensor1
 //   client/<name>               belongs to the program
 //
-// <rank> stands for a rank's coordinates in the mesh: "3" is the fourth along the data axis;
-// "3.tensor1" if other axes have several ranks.
+// <rank> gives a rank's coordinates in the mesh: "3" is the fourth along the data axis; "3.tensor1"
+// if other axes have several ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -62,7 +62,7 @@ std::string parameter_of(const StateEntry& entry);
 // The trained parameters among the entries, by name.
 std::unordered_map<std::string, const StateEntry*> trained_entries(const std::vector<StateEntry>& entries);
 
-// The form in which names contain the rank.
+// The text of <rank> in the names above.
 std::string rank_name(const MeshShape& mesh, uint32_t rank);
 
 // The name under which a checkpoint stores this rank's entry. `rank` is its rank_name.

@@ -10,11 +10,11 @@
 namespace gannet {
 namespace {
 
-constexpr int64_t kShort = 1024;             // elements: up to here, a plain loop ends before LibTorch's would begin
-constexpr uint64_t kGrainBytes = 256 << 10;  // the share of one thread in a long copy
+constexpr int64_t kShort = 1024;             // elements: up to this size, a plain loop ends before LibTorch's would begin
+constexpr uint64_t kGrainBytes = 256 << 10;  // the smallest part of a long copy for one thread
 
 // Uses the host's parallel loop only if there is enough work for several threads; for less, the
-// call does not pay.
+// call costs more than it saves.
 template <class Body>
 void in_parallel(int64_t numel, size_t element_bytes, const Body& body) {
   const uint64_t grain = kGrainBytes / element_bytes;

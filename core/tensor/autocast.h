@@ -14,7 +14,7 @@ namespace gannet {
 
 class Autocast {
  public:
-  /// `caches_casts`: a parameter that several operators read is cast once, and its copy lives until the end of the scope.
+  /// `caches_casts`: a parameter that several operators read is cast once, and its copy lives until the outermost scope ends.
   Autocast(at::DeviceType device, at::ScalarType dtype, bool caches_casts);
   ~Autocast();
   Autocast(const Autocast&) = delete;

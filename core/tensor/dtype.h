@@ -1,4 +1,4 @@
-// Converts between LibTorch's dtypes and those of the plugin ABI.
+// Converts between LibTorch's dtypes and the plugin ABI's. to_dtype() throws Error(kUnsupported) for one that the ABI lacks.
 #pragma once
 
 #include <c10/core/ScalarType.h>

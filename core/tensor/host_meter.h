@@ -27,8 +27,8 @@ class HostMeter {
   void begin();
   int64_t peak() const;
   int64_t live() const { return live_; }
-  /// Excludes `bytes` allocated bytes from the count, because they have become gradients. If
-  /// negative, counts them again.
+  /// Excludes `bytes` allocated bytes from the count, because they have become gradients. A negative
+  /// number counts them again.
   void set_aside(int64_t bytes);
 
   void given(int64_t bytes);

@@ -1,8 +1,8 @@
 // Stores the splits and ties that programs have declared (gannet/split.h), by parameter.
 //
-//   remember_split(weight, {{6, 4}, Split{{{{0, 0}, {3, 4}}}}});
+//   remember_split(weight, std::make_shared<DeclaredSplit>(DeclaredSplit{{6, 4}, Split{{{{0, 0}, {3, 4}}}}}));
 //   const auto split = split_of(weight);              // null: the parameter is whole
-//   copy_boxes(*split, whole, local);                 // the rank's boxes of a whole tensor
+//   copy_from_whole(*split, whole, local);            // the rank's boxes of a whole tensor
 //
 // There is one table per process, under a lock. The entry of a destroyed parameter is removed at
 // the next declaration.

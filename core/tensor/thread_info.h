@@ -36,11 +36,11 @@ constexpr Kind observer_kind() {
     return Kind(&kObserverName);
 }
 
-/// The data that a backward takes along to autograd's threads, where the caller's thread-local
+/// The data that a backward carries to autograd's threads, where the caller's thread-local
 /// variables are not visible.
 struct BackwardInfo : c10::DebugInfoBase, std::enable_shared_from_this<BackwardInfo> {
   std::atomic<void*> call{nullptr};  // the watch's call for this backward (control/watch.h); null: no other rank is involved
-  // The number of the backward that runs in two passes (grads/split_backward.h), in either pass; 0:
+  // In either pass of a two-pass backward (grads/split_backward.h), the number of that backward; 0:
   // an ordinary backward.
   std::atomic<int64_t> split{0};
   std::atomic<bool> is_input_pass{false};

@@ -13,8 +13,8 @@ inline uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-/// The storage, for comparison by identity. is_alias_of() would ask for the address, which a
-/// parameter whose bytes were taken does not have.
+/// The storage, for comparison by identity; null if there is none. is_alias_of() would ask for the
+/// address, which a parameter whose bytes were taken does not have.
 inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
 }

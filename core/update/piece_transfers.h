@@ -26,7 +26,7 @@ class PieceTransfers {
         stream_(stream) {}
 
   bool is_to_host() const { return host_ != nullptr; }
-  /// Call for the pieces in order, for each before its use(). Has no effect past the last piece.
+  /// Call for the pieces in order, before each piece's use(). Has no effect past the last piece.
   void fetch(size_t piece) {
     if (!host_ || piece >= pieces_.size()) return;
     host_->fetch(piece, gradients_on_host_ ? at::Tensor() : pieces_[piece].grad,

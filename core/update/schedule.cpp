@@ -85,8 +85,8 @@ Schedule::Values Schedule::at(int64_t position, const std::vector<Group>& groups
       value[GANNET_ROLE_LEARNING_RATE] = function_(position);
     else
       value = plugin_->at(static_cast<uint64_t>(position), static_cast<uint32_t>(g), groups[g].base, state);
-    // A negative rate would ascend instead of descend. Usually, a linear schedule was continued
-    // past its end.
+    // A negative rate would ascend instead of descend. The usual cause is a linear schedule
+    // that continued past its end.
     if (const auto& lr = value[GANNET_ROLE_LEARNING_RATE]; lr && !(std::isfinite(*lr) && *lr >= 0))
       throw Error(ErrorCode::kArgument,
                   formatted("the {}learning rate at position {} is {}",

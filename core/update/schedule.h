@@ -54,7 +54,7 @@ class Schedule {
   /// those of the engine's groups. set() writes them to the engine's groups.
   Values now(const std::vector<Group>& groups) const { return at(position, groups, state); }
   void set(const Values& values) { apply(values); }
-  void step(std::optional<double> metric = {});  // advances the schedule by one; for the program to call
+  void step(std::optional<double> metric = {});  // for the program: advances by one; throws Error(kArgument) on a wrong metric
   void jump(int64_t to);                         // throws Error(kUnsupported) for a schedule with state
   void apply();                                  // writes the rates at the current position to the groups
 

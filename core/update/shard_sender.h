@@ -1,4 +1,4 @@
-// Sends a range's shards in order to the ranks that need them, each while the next one is updated.
+// All-gathers a range's shards in order, each while the next one is updated.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class ShardSender {
   ShardSender(ParameterStore& store, Range& range, const std::vector<Piece>& pieces, bool waits_for_all)
       : store_(store), range_(range), pieces_(pieces), waits_for_all_(waits_for_all) {}
 
-  /// `piece` and all pieces before it have their new values.
+  /// Call when `piece` and all pieces before it have their new values.
   void piece_is_done(size_t piece) {
     if (waits_for_all_) return;
     const bool ends_shard = piece + 1 == pieces_.size() || pieces_[piece + 1].sub_group != pieces_[piece].sub_group;

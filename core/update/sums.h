@@ -30,7 +30,7 @@ class Sums {
   const double* data() const { return values_.data(); }
   /// The identity values of the sums, [rows][width].
   std::vector<double> identity_values(size_t rows) const;
-  /// Adds the sums over a part of a tensor, [width].
+  /// Combines the round's sums over a part of a tensor, [width], with those so far.
   void add(size_t tensor, uint32_t round, const double* part);
   /// gannet_update_args::lines, to which the optimizer adds its sums over rows and columns; null if
   /// it requests none.

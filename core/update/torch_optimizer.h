@@ -33,13 +33,13 @@ class TorchOptimizer {
   /// `is_offloaded`: states are on a tier and end with the engine.
   void set_offloaded(bool is_offloaded) { is_offloaded_ = is_offloaded; }
   std::unique_ptr<Optimizer> make_rule(size_t group, c10::Device device);
-  /// Describes what the ranks must agree on before the first step, in addition to the numbers: the
-  /// object's class, and the switches of each group.
+  /// Describes what ranks must agree on before the first step, in addition to the numbers: the class
+  /// and, for each group, its switches, the first value of its states, and the kept states' names.
   std::string text() const;
 
   // ---- called with the audit of parameters, and after a load
-  /// Takes over numbers and states. Throws Error(kUnsupported) or Error(kOrder) for changes that
-  /// the engine cannot follow.
+  /// Takes over numbers and states. For changes that the engine cannot follow, throws an Error:
+  /// kUnsupported, kOrder, kMismatch (a missing state) or kArgument (a state of another size).
   void follow(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps);
   /// The engine's number wins if the engine, a schedule or a load changed it since the last
   /// exchange; otherwise, the program's number wins.

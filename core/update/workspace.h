@@ -16,7 +16,7 @@ class Workspace {
  public:
   // Returns at least `bytes` on the device, aligned to 64 bytes, with unspecified contents; null
   // for 0 bytes. Invalidates the memory that an earlier call returned. `asks`: the optimizer's
-  // plugin, which an out-of-memory error names.
+  // plugin, which the error for a failed allocation names.
   void* of(uint64_t bytes, at::Device device, const plugin::Plugin& asks) {
     if (bytes == 0) return nullptr;
     const auto numel = static_cast<int64_t>((bytes + 63) / 64 * 64);

@@ -1,13 +1,13 @@
 // Trains a small BERT of transformer layers (gannet/nn/transformer_layer.h) on the quickstart's
-// text. As in the gpt2 example, each byte is a word.
+// text. As in the gpt2 example, each byte is a token.
 //
 //   bert [steps] [ds_config.json]
 //   gannet run --num_procs 2 bert 600
 //
-// Of 100 words, 15 are targets: 12 are replaced by the mask, 1 or 2 by a different word, and the
-// rest stay as they are (Devlin et al. 2018). At the end the program prints a line of held-out text
-// with its gaps filled. 600 steps teach the model little more than word frequencies; using the
-// context of a gap takes many more steps.
+// Of 100 tokens, 15 are targets: 12 are replaced by the mask, 1 or 2 by a random token, and the rest
+// stay as they are (Devlin et al. 2018). At the end the program prints a line of held-out text with
+// its gaps filled. 600 steps teach the model little more than token frequencies; using the context
+// of a gap takes many more steps.
 #include <gannet/gannet.h>
 #include <gannet/nn/transformer_layer.h>
 #include <torch/torch.h>
@@ -80,7 +80,7 @@ int train(int64_t steps, const std::string& config) {
   torch::manual_seed(1);
   auto engine = gannet::initialize(std::make_shared<BertImpl>(), {.config = config}).engine;
   const int64_t batch = engine->train_micro_batch_size_per_gpu(), ranks = engine->world_size(), rank = engine->rank();
-  torch::manual_seed(100 + rank);  // each rank masks and drops different words
+  torch::manual_seed(100 + rank);  // each rank masks and drops different tokens
 
   double sum = 0;
   for (int64_t step = 0; step < steps; ++step) {

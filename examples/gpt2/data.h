@@ -3,8 +3,8 @@
 //   auto [train, validation] = gpt2::Tokens::from_file("tokens.bin", 2).split(0.1);
 //   auto batch = train.batch(first_sample, 8, 128);   // inputs and targets, [8, 128] int64
 //
-// Sample i is the tokens [i T, i T + T], one more than T: the inputs, and the targets, which are
-// the inputs shifted by one. Positions wrap around at the end of the text.
+// Sample i is the T + 1 tokens from i T to i T + T: the first T are the inputs, the last T are the
+// targets. Positions wrap around at the end of the text.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,8 +23,8 @@ struct Batch {
 
 class Tokens {
  public:
-  /// `token_bytes` is 1 or 2 (little-endian). Throws gannet::Error if the file is missing or empty,
-  /// or its size is not a multiple of `token_bytes`.
+  /// `token_bytes` is 1 or 2 (little-endian). Throws gannet::Error if the file is missing, has fewer
+  /// than 2 tokens, or has a size that is not a multiple of `token_bytes`.
   static Tokens from_file(const std::string& path, int token_bytes);
   /// Reads Debian's common licence texts, or this repository's documents if there are none, with
   /// one byte per token.
@@ -34,7 +34,7 @@ class Tokens {
   const std::string& source() const { return source_; }
   int64_t operator[](int64_t position) const;
   /// Splits off the last `fraction` of the tokens. Returns the tokens before it, and then that
-  /// fraction.
+  /// fraction. Throws Error(kArgument) if the fraction is above 0, but holds fewer than 2 tokens.
   std::pair<Tokens, Tokens> split(double fraction) const;
   Batch batch(int64_t first_sample, int64_t samples, int64_t length) const;
 

@@ -1,6 +1,6 @@
 // Trains a GPT-2 from a ds_config.json.
 //
-//   gpt2                                                              a small one from scratch, on text of this machine
+//   gpt2                                                              a small one from scratch, on text from this machine
 //   gannet run --num_procs 2 gpt2 --deepspeed_config ds_config.json   the same on two processes
 //   gannet run --num_procs 2 --max-restarts 3 gpt2 --save-checkpoint run1 --checkpoint-every 100 --resume
 //   gannet run --num_procs 2 gpt2 --prompt "The " --prompt "This "    at the end each process generates its own text
@@ -38,16 +38,16 @@ namespace gpt2 {
 namespace {
 
 // Every step allocates and frees tens of megabytes of activations. By default, the C library
-// returns each block to the system, and the next block is zeroed again page by page. Keeping the
-// memory fragments the heap, which costs a large model about a fifth more memory.
+// returns each block to the system, and the next block is zeroed again page by page. Retaining freed
+// memory fragments the heap: a large model then takes about a fifth more.
 void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
 // Gives every larger block its own pages, which return to the system when the block is freed. By
-// default the C library raises this size threshold, and blocks that were freed between used ones
-// stay with the process.
+// default the C library raises its size threshold for this, and blocks that were freed between used
+// ones stay with the process.
 void give_freed_memory_back() {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 64 << 10);
@@ -167,7 +167,7 @@ void show_text(gannet::Engine<GptImpl>& engine, const Options& options) {
   }
 }
 
-// Reports a folder that cannot be written to now, rather than at the first checkpoint.
+// Reports now, rather than at the first checkpoint, a folder that cannot be written to.
 void check_folders(const Options& options, const torch::nn::Module& model) {
   uint64_t parameters = 0;
   for (const auto& parameter : model.parameters()) parameters += static_cast<uint64_t>(parameter.numel());
@@ -198,7 +198,7 @@ int run_pipeline(const Options& options, const LoadedModel& loaded, const Tokens
   if (first_rank) introduce(*engine, parameters, text, options);
   load(*engine, options);
   const int64_t batch = engine->train_micro_batch_size_per_gpu(), ranks = engine->world_size();
-  // Micro-batches from sample `first` on, of which ranks along data take turns.
+  // Micro-batches from sample `first` on, dealt out in turn to the ranks along data.
   const auto samples_from = [&](const Tokens& tokens, int64_t first) {
     return [&, first = first + engine->rank() * batch]() mutable {
       const Batch samples = tokens.batch(std::exchange(first, first + ranks * batch), batch, options.sequence_length);

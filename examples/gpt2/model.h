@@ -116,7 +116,7 @@ class GptImpl : public torch::nn::Module {
  public:
   /// Initializes the weights as Hugging Face does: normal with initializer_range, divided by sqrt(2
   /// layers) for the residual projections; the biases are zero. Uses LibTorch's default generator.
-  /// Throws gannet::Error(kArgument) for impossible sizes.
+  /// Throws gannet::Error: kArgument for impossible sizes, kUnsupported for another activation.
   explicit GptImpl(const GptOptions& options);
 
   /// Returns the mean cross entropy over all B*T targets, in fp32.

@@ -35,8 +35,8 @@ class Operators {
   at::Tensor causal_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
                               double scale) const;
 
-  /// Returns the rows of `weight` for `tokens`. On a CPU the gradient is sparse, so it is added in
-  /// place to head_loss's dense gradient.
+  /// Returns the rows of `weight` for `tokens`. On a CPU, unless `plain`, the gradient is sparse, so it
+  /// is added in place to head_loss's dense gradient.
   at::Tensor lookup(const at::Tensor& weight, const at::Tensor& tokens) const;
 
  private:

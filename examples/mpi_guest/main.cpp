@@ -30,7 +30,7 @@ void solve(int trainer, int seed) {
   }
 }
 
-// Trainer 0 chooses where the trainers meet; MPI tells the others.
+// Trainer 0 chooses where the trainers meet, and broadcasts the address by MPI.
 std::string meeting_point(MPI_Comm trainers) {
   std::array<char, 300> address{};
   int rank = 0;
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   } catch (const gannet::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     code = error.exit_code();
-    MPI_Abort(MPI_COMM_WORLD, code);  // the solvers wait for nobody
+    MPI_Abort(MPI_COMM_WORLD, code);  // otherwise the solvers would wait forever
   }
   MPI_Comm_free(&mine);
   MPI_Finalize();

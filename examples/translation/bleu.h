@@ -15,9 +15,9 @@ enum class BleuTokens {
 };
 
 /// The n-gram matches are clipped by the reference's count and summed over all texts before the
-/// division. The k-th order without a match counts as 1 / 2^k matches; if no order has a match, the
-/// score is 0. If the texts are shorter than the references, the score is multiplied by exp(1 -
-/// references / texts), in tokens. Throws Error(kArgument) if the numbers of texts differ.
+/// division. The k-th order without a match counts as 1 / 2^k matches; if no order has a match, or no
+/// text has 4 tokens, the score is 0. If the texts are shorter than the references, the score is
+/// multiplied by exp(1 - references / texts), in tokens. Throws Error(kArgument) if the numbers of texts differ.
 double bleu(const std::vector<std::string>& texts, const std::vector<std::string>& references,
             BleuTokens tokens = BleuTokens::k13a);
 

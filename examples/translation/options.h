@@ -3,7 +3,7 @@
 //
 //   translation::Options options;
 //   auto arguments = gannet::parse_training_arguments(argc, argv, {.leave = translation::option_names()});
-//   options = translation::parse_options(argc, argv);              // parses the remaining arguments
+//   options = translation::parse_options(argc, argv, arguments);   // parses the remaining arguments
 #pragma once
 
 #include <gannet/training_arguments.h>

@@ -1,4 +1,4 @@
-// A trial in which a small GPT-2 learns from text of this machine. The library provides the rest:
+// A trial in which a small GPT-2 learns from text on this machine. The library provides the rest:
 // the loop, metrics over the ranks, checkpoints, resuming, and handling of SIGTERM.
 //
 //   trial --hparam lr=1e-3

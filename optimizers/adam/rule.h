@@ -6,7 +6,7 @@
 // corrected rather than the moments, and the decay is rounded into the parameter first.
 //   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;  p <- p - lr decay p;  p <- p - lr/bc1 m / (sqrt(v) / sqrt(bc2) + eps)
 // DeepSpeed's CUDA kernel uses a different order, with two more products. Here all devices use one
-// order, so offloading does not change a bit.
+// order, so results with and without offload are bitwise equal.
 template <class T>
 struct AdamRule {
   static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};

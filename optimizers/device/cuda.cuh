@@ -4,8 +4,8 @@
 //
 //   typename Device::Work work(device_, args);                  // one call of the host, on args.stream and args.param's device
 //   double* totals = work.template memory<double>(kTotals, n);  // device memory, undefined until the call writes it
-//   work.run(kernel, blocks);                                   // is queued; team.h describes kernels
-//   work.each(rule, args);                                      // is queued; an element-wise rule over a range
+//   work.run(kernel, blocks);                                   // queues a kernel (team.h)
+//   work.each(rule, args);                                      // queues an element-wise rule over a range
 //   work.to_host(results, totals, n);                           // waits for all of the above
 //
 // The memory grows to the largest request and is kept until the object is destroyed. Each call

@@ -14,8 +14,8 @@ constexpr size_t kWidth = hn::MaxLanes(Wide());
 constexpr size_t kVectors = kSums / kWidth;
 
 // The vectors of elements are full vectors for floats too, since their roots and divisions take
-// most of the time. Adds the squares of one vector to the sums from `into` on, which are two
-// vectors of sums for floats and one for doubles.
+// most of the time. add_squares() adds the squares of one vector to the sums at `into`: two vectors of
+// sums for floats (one on HWY_SCALAR), one for doubles.
 #if HWY_TARGET == HWY_SCALAR
 template <class T>
 using Elements = hn::Rebind<T, Wide>;

@@ -1,4 +1,4 @@
-// LAMB's two passes over elements [begin, end) of the range in args, which are all of one tensor.
+// LAMB's two passes over elements [begin, end) of the range in args, which all belong to one tensor.
 // They run on the calling thread with the widest SIMD of this CPU.
 #pragma once
 

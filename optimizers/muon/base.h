@@ -58,7 +58,7 @@ class MuonBase : public sdk::OptimizerBase {
   MuonStep muon_step_of(const gannet_update_args& args, const Matrices& matrices) const {
     return {args.hyper[0] * config_.muon_per_lr, args.hyper[1], args.hyper[2], matrices.scale, config_.nesterov};
   }
-  // Whether Adam trains the part; a part that Muon trains must be a whole tensor.
+  // Whether Adam trains the part. Throws GANNET_INTERNAL if Muon trains it and it is not a whole tensor.
   bool is_adams(const gannet_segment& part) const {
     if (is_adam_.at(part.tensor_index)) return true;
     if (part.numel != part.tensor_numel)

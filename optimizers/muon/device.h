@@ -17,7 +17,7 @@ namespace device {
 #include "optimizers/adam/rule.h"
 #include "optimizers/muon/rule.h"
 
-// Computes the sum of squares of every kBlock elements of x, in double.
+// Computes the sum of squares of each block of kBlock elements of x, in double.
 struct SquaresKernel {
   static constexpr unsigned kThreads = 256;
   static constexpr uint64_t kBlock = sdk::kGrain;

@@ -8,8 +8,8 @@
 
 namespace gannet::rules {
 
-// args.param receives the direction, and args.states[0] is the momentum. For 16-bit and fp32
-// gradients.
+// args.param receives the direction, and args.states[0] is the momentum. Gradients are fp32 or 16-bit,
+// or fp64 for fp64 masters.
 void muon_direction_cpu(const MuonStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 // Updates the tensors that Adam trains, by the rule of the optimizer AdamW.
 void adam_cpu(const AdamStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);

@@ -1,4 +1,4 @@
-// Orthogonalizes a matrix: returns the nearest matrix in direction whose singular values are all
+// Orthogonalizes a matrix: returns one with the same singular vectors, whose singular values are all
 // near 1. Runs five steps (by default) of the quintic Newton-Schulz iteration, X <- a X + (b A + c
 // A^2) X with A = X X^T (Jordan et al. 2024, Muon), in fp32.
 //

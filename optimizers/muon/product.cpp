@@ -27,9 +27,9 @@ constexpr uint64_t kTileRows = 12;
 #else
 constexpr uint64_t kTileRows = 6;
 #endif
-// The block sizes. That of the depth lets a panel of b (at most 32 KiB) stay in the first-level
-// cache; that of the rows lets a block of a (96 KiB) stay in the second level; that of the columns
-// lets a block of b (4 MiB) stay in the last level.
+// The block sizes. kDepth lets a panel of b (at most 32 KiB) stay in the first-level cache, kRows lets
+// a block of a (96 KiB) stay in the second-level cache, and kColumns lets a block of b (4 MiB) stay in
+// the last-level cache.
 constexpr uint64_t kDepth = kProductDepth, kRows = 96, kStrip = 512, kColumns = 4096;
 static_assert(kRows % kTileRows == 0 && kStrip % kTileColumns == 0 && kColumns % kStrip == 0);
 
@@ -114,7 +114,7 @@ void tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, uint64_t dep
       finish_row(finish, sums[r][0], sums[r][1], base ? base + r * finish.stride : nullptr, c + r * finish.stride);
     return;
   }
-  // At the edges, the tile goes through full rows in memory, with the same instructions.
+  // At the edges, the same instructions finish the tile in a buffer of full rows.
   float all[kTileRows][kTileColumns];
 #pragma GCC unroll 12
   for (uint64_t r = 0; r < kTileRows; ++r) {

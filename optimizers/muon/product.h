@@ -3,8 +3,8 @@
 //   Multiplier multiply(host);
 //   multiply({.rows = n, .columns = m, .depth = n, .a = row_major(q, n), .b = row_major(x, m), .c = y});      // y = q x
 //
-// Each element is a sum over the depth in a fixed order, made by fused multiply-adds, in blocks of
-// a fixed size. The result depends neither on the number of threads nor on the SIMD width.
+// Each element is a sum over the depth in a fixed order, in blocks of a fixed size. The result does not
+// depend on the number of threads, nor on the SIMD width if the target has fused multiply-add.
 #pragma once
 
 #include <gannet/sdk.hpp>

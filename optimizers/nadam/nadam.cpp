@@ -28,7 +28,7 @@ struct NAdam {
     const double lr = s("lr"), beta1 = s("betas", 0), t = static_cast<double>(s.count());
     const bool decoupled = s.flag("decoupled_weight_decay");
     const auto mu = [&](double step) { return beta1 * (1 - 0.5 * std::pow(0.96, step * s("momentum_decay"))); };
-    // Below 1e-18 the product no longer changes its difference from 1.
+    // Once the product is below 1e-18, 1 - product no longer changes.
     double product = 1;
     for (double step = 1; step <= t && product > 1e-18; ++step) product *= mu(step);
     keep = decoupled ? static_cast<T>(1 - lr * s("weight_decay")) : 1;

@@ -9,7 +9,7 @@
 
 namespace gannet::rules {
 
-// The inputs from which the momentum after this step's gradient, which a rank sends, is computed.
+// The inputs of the momentum that a rank sends: its momentum before the step and the step's gradient.
 struct MomentumInputs {
   const float* momentum;
   const void* gradient;
@@ -18,7 +18,7 @@ struct MomentumInputs {
   float gradient_scale;
 };
 
-// Computes error[i] <- beta momentum[i] + (1 - beta) gradient[i] + error[i] for [begin, end).
+// Computes error[i] <- beta momentum[i] + (1 - beta) gradient_scale gradient[i] + error[i] for [begin, end).
 // Returns the sum of the squares of the result in double. The sum does not depend on the SIMD
 // width, except for rounding on targets without fused multiply-add.
 double add_error_cpu(const MomentumInputs& from, float* error, uint64_t begin, uint64_t end);
@@ -28,8 +28,8 @@ double add_error_cpu(const MomentumInputs& from, float* error, uint64_t begin, u
 // 1.
 void compress_cpu(float* values, uint64_t count, float scale, uint8_t* bits);
 
-// The server's step: error[i] <- (1 / ranks) sum over r of scales[r] * sign of bit i of bits + r *
-// stride, + error[i]. Returns the sum of squares as above.
+// The server's step: error[i] <- error[i] + (1 / ranks) * (sum over r of scales[r] * sign(r, i)), where
+// bit i of rank r's bits, at bits + r * stride, gives sign(r, i). Returns the sum of squares as above.
 double average_cpu(const uint8_t* bits, uint64_t stride, const float* scales, uint32_t ranks, float* error, uint64_t count);
 
 // Computes values[count] <- scale * sign.

@@ -91,8 +91,8 @@ class OneBitLamb : public OneBitBase {
       });
   }
 
-  // Stores the results of the tensors that were updated. update() only reads states that are
-  // replicated on all ranks.
+  // Stores the per-tensor states of the tensors that were updated. These states are replicated on all
+  // ranks, so update() only reads them.
   void end_step(const gannet_step_args& args) {
     for (uint64_t t = 0; t < args.tensor_count; ++t) {
       if (!next_[t].is_set) continue;

@@ -90,7 +90,7 @@ class ZeroOneAdam : public OneBitBase {
     if (plan_.averages_updates(step_)) average_updates(args);
   }
 
-  // Returns the parameters, or during a run of local steps the common parameters.
+  // Copies to `out` the parameters, or during a run of local steps the common parameters.
   void evaluate(const gannet_update_args& args) {
     const bool is_under_way = *static_cast<const double*>(args.states[kLrSum]) > 0;
     copy(args, is_under_way ? state(args, kCommon) : static_cast<const float*>(args.param), static_cast<float*>(args.out));

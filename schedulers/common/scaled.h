@@ -1,5 +1,5 @@
 // The shared base of transformers' schedules. The learning rate is a factor times the group's own
-// rate; the factor is a function of the number of updates applied, with a linear warm-up from 0.
+// rate; the factor is a function of the number of updates applied, with a warm-up (by default linear from 0).
 // (DeepSpeed's schedules are in schedule.h.)
 #pragma once
 
@@ -52,7 +52,7 @@ class Scaled : public sdk::SchedulerBase {
   double progress(const gannet_schedule_query& query, int64_t i) const {
     return static_cast<double>(i - warmup_) / static_cast<double>(std::max<int64_t>(1, total(query) - warmup_));
   }
-  // Returns the length in the param, or else that of the run; 0 if neither is known.
+  // Returns the length that the param gives, or else that of the run; 0 if neither is known.
   static int64_t total_of(int64_t param, const gannet_schedule_query& query) {
     return param > 0 ? param : static_cast<int64_t>(sdk::total_steps(query));
   }

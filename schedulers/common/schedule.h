@@ -1,7 +1,7 @@
 // The shared base of DeepSpeed's schedules. The values are those that DeepSpeed's scheduler objects
-// set in the optimizer, as a pure function of the number of updates applied. Index 0 stands for the
-// value set at construction, and index j >= 1 for the value set by the j-th scheduler step, whose
-// last_batch_iteration is i = j - 1.
+// set in the optimizer, as a pure function of the number of updates applied. Index 0 is the value set
+// at construction, and index j >= 1 is the value set by the j-th scheduler step, whose
+// last_batch_iteration is i = j - 1 in a new schedule.
 #pragma once
 
 #include <cstdint>

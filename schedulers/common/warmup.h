@@ -1,8 +1,8 @@
 // The warm-up curve, which rises from 0 to 1 over warmup_num_steps, logarithmically or linearly.
 //
 // DeepSpeed sets the first rate at construction and again at the first step, so the first two
-// updates use it. Without repeat_first_step every update has its own rate, as in transformers,
-// where the warm-up may also last for only 0 or 1 updates.
+// updates use it. Without repeat_first_step every update has its own rate, as in transformers, and a
+// linear warm-up may also last for only 0 or 1 updates.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// WarmupLR: lr_i = min + (max - min) warmup(i), then constant. The first two updates run at the minimum: index 0 is set at
-// construction, index 1 has i = 0.
+// WarmupLR: lr_i = min + (max - min) warmup(i), then constant. With repeat_first_step, updates 0 and 1 both run at the
+// minimum: index 0 is set at construction, index 1 has i = 0.
 #include "schedulers/common/warmup.h"
 
 namespace gannet::schedulers {

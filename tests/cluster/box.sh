@@ -94,7 +94,7 @@ SlurmctldHost=gannet-a
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$BOX/munge.socket
+AuthInfo=socket=$BOX/munge.socket,cred_expire=5
 CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/pgid

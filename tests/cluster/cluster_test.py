@@ -31,15 +31,32 @@ def main():
             return [box.start(host, GANNET, "run", *program, PET_NNODES=2, PET_NODE_RANK=node, PET_NPROC_PER_NODE=2, PET_MASTER_ADDR="gannet-a", PET_MASTER_PORT=29811)
                     for node, host in enumerate(("gannet-a", "gannet-b"))]
 
+        def at_home_a_loopback(program):  # as Debian writes /etc/hosts
+            names = (folder / "box/hosts").read_text()
+            (folder / "hosts_at_home").write_text("127.0.1.1 gannet-a\n" + names)
+            finish([box.start("gannet-a", "mount", "--bind", folder / "hosts_at_home", "/etc/hosts")])
+            processes = by_hand(program)
+            finish(processes)
+            finish([box.start("gannet-a", "umount", "/etc/hosts")])
+            return processes
+
+        def pods(program):  # one process in each, with the variables of Kubeflow's PyTorchJob
+            return [box.start(f"gannet-{'ab'[rank % 2]}", *program, RANK=rank, WORLD_SIZE=4, MASTER_ADDR="gannet-a", MASTER_PORT=29814, PET_NNODES=4, PET_NODE_RANK=rank, PET_NPROC_PER_NODE="auto")
+                    for rank in range(4)]
+
         hosts = folder / "hosts"
         hosts.write_text("gannet-a slots=2\ngannet-b slots=2\n")
         ways = {
             "srun PROGRAM, 4 tasks on 2 machines": lambda program: [box.start("gannet-a", "srun", "--nodes", 2, "--ntasks", 4, *program)],
             "srun PROGRAM, 4 tasks on 3 machines": lambda program: [box.start("gannet-c", "srun", "--nodes", 3, "--ntasks", 4, "--overcommit", *program)],
             "srun gannet run, one a machine": lambda program: [box.start("gannet-b", "srun", "--nodes", 2, "--ntasks-per-node", 1, GANNET, "run", "--num_procs", 2, *program)],
+            "srun PROGRAM, with an address, ranks dealt out in turn": lambda program: [box.start("gannet-b", "srun", "--nodes", 2, "--ntasks", 4, "--distribution", "cyclic", *program, MASTER_ADDR="gannet-a", MASTER_PORT=29812)],
             "gannet run by hand": by_hand,
+            "gannet run by hand, a name that is a loopback address at home": at_home_a_loopback,
+            "pods with a process each": pods,
             "gannet run in Kubeflow's pods": kubeflow,
             "mpirun of Open MPI": lambda program: [box.start("gannet-c", "mpirun.openmpi", "--hostfile", hosts, "-np", 4, *program)],
+            "mpirun of Open MPI, with an address": lambda program: [box.start("gannet-c", "mpirun.openmpi", "--hostfile", hosts, "-np", 4, "-x", "MASTER_ADDR", "-x", "MASTER_PORT", *program, MASTER_ADDR="gannet-a", MASTER_PORT=29813)],
             "mpirun of MPICH": lambda program: [box.start("gannet-c", "mpirun.mpich", "-hosts", "gannet-a:2,gannet-b:2", "-n", 4, *program)],
             "mpirun of MPICH, with an address": lambda program: [box.start("gannet-a", "mpirun.mpich", "-hosts", "gannet-b:2,gannet-a:2", "-n", 4, *program, MASTER_ADDR="gannet-b", MASTER_PORT=29810)],
             "mpirun of Open MPI, one gannet run a machine": lambda program: [box.start("gannet-a", "mpirun.openmpi", "--hostfile", hosts, "--map-by", "ppr:1:node", "-np", 2, GANNET, "run", "--num_procs", 2, *program)],
@@ -84,7 +101,10 @@ def folders(box, cluster):
     output, code = save("--set", "checkpoint.use_node_local_storage=true")
     if code != 0:
         fail(f"a folder on each machine: {code}\n{output}")
-    print("a checkpoint folder that the machines do not share: refused, or one on each", flush=True)
+    output, code = save("--set", "checkpoint.use_node_local_storage=true", "--resume")
+    if code != 0 or "global_step1" not in output:
+        fail(f"resuming from a folder on each machine: {code}\n{output}")
+    print("a checkpoint folder that the machines do not share: refused, or one on each, which a run resumes from", flush=True)
 
 
 def unlike_nodes(box, cluster):

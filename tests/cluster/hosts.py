@@ -40,9 +40,10 @@ def enter_namespaces():
 
 
 class Box:
-    def __init__(self, folder):
+    def __init__(self, folder, also=()):
+        """`also`: further files that all hosts are to see, wherever they lie."""
         self.folder, self.started = folder, 0
-        shared = {str(pathlib.Path(*path.resolve().parts[:3])) for path in (GANNET, GPT2, HERE, folder) if path.resolve().parts[1] == "tmp"}
+        shared = {str(pathlib.Path(*path.resolve().parts[:3])) for path in (GANNET, GPT2, HERE, folder, *map(pathlib.Path, also)) if path.resolve().parts[1] == "tmp"}
         self.environment = {**{name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "SLURM_"))}, "LD_PRELOAD": "",
                             "GANNET_BOX": str(folder / "box"), "GANNET_BOX_SHARE": " ".join(sorted(shared))}
 

@@ -133,8 +133,8 @@ def faults(box, cluster, folder):
     if FULL:
         for which, name in enumerate(("the agent's process in front", "the agent's launcher")):
             continues(f"a killed process: {name}", lambda run: os.kill(run.agent_on("gannet-b")[which], signal.SIGKILL), "gannet-b")
-        # Its ranks go on, and the others; once these have ended, the head gives it up.
-        ends("a stopped launcher", lambda run: os.kill(run.agent_on("gannet-b")[1], signal.SIGSTOP), 3, "gannet-b has not answered for 10 s, and is given up: rank 1 may still run there", steps=60)
+        # Its ranks go on, and the others; once these have ended, the head waits no longer.
+        ends("a stopped launcher", lambda run: os.kill(run.agent_on("gannet-b")[1], signal.SIGSTOP), 3, "gannet-b has not answered for 10 s and is no longer waited for: rank 1 may still run there", steps=60)
         one_stays = Run(box, cluster, hosts, name="beside", steps=60)
         other = Run(box, cluster, hosts, name="killed-beside", steps=100_000)
         wait_for_step(other.metrics, 3)

@@ -141,6 +141,18 @@ TEST(Rendezvous, SaysWhoItWaitsForWhileItWaits) {
   EXPECT_THAT(outcomes[0].output, HasSubstr("(2 s of 2.5 s)"));
 }
 
+// As where --node_rank 0 is given to another machine than the one that --master_addr names.
+TEST(Rendezvous, AnAddressOfAnotherMachineIsSaidWhileRankZeroWaits) {
+  const auto outcome = ranks::run_one("impatient", {{"RANK", "0"},
+                                                    {"WORLD_SIZE", "2"},
+                                                    {"LOCAL_RANK", "0"},
+                                                    {"MASTER_ADDR", "192.0.2.1"},  // of documentation: RFC 5737
+                                                    {"MASTER_PORT", std::to_string(ranks::free_port())}});
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.output, HasSubstr("waiting for rank 1 of 2 at the rendezvous at 192.0.2.1:"));
+  EXPECT_THAT(outcome.output, HasSubstr(", which is no address of rank 0's machine,"));
+}
+
 TEST(Rendezvous, APortInUseIsNamedWithWhatToDo) {
   const int port = ranks::free_port();
   const auto taken = gannet::control::listen_on(static_cast<uint16_t>(port));

@@ -1,8 +1,10 @@
 // `gannet run --hostfile`: agents that a stand-in for ssh starts on this machine, and what their loss brings. The real ssh
 // is in tests/cluster.
+
 #include <gannet/error.h>
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "launch/connection.h"
@@ -113,6 +115,7 @@ TEST(WhyNoAgent, IsASentenceWithANextStep) {
       why(255, "No ED25519 host key is known for b and you have requested strict checking.\r\nHost key verification failed.\r\n"),
       HasSubstr("its host key is not known"));
   EXPECT_THAT(why(127, "bash: line 1: /opt/gannet: No such file or directory\n"), HasSubstr("b: no gannet at /opt/gannet"));
+  EXPECT_THAT(why(126, "bash: line 1: /opt/gannet: Permission denied\n"), HasSubstr("b: no gannet at /opt/gannet"));
   EXPECT_THAT(why(-1, "", "Welcome!\nnews"), HasSubstr("its shell writes 'Welcome!' before gannet starts"));
   EXPECT_THAT(why(9, "something odd\n"), HasSubstr("ssh ended with exit code 9 (something odd)"));
 }
@@ -288,7 +291,7 @@ TEST_F(GannetHosts, NohupKeepsTheRun) {
   EXPECT_THAT(run.output(), HasSubstr("[2] done"));
 }
 
-// A machine that is down when all start again.
+// A host that is down at a restart is retried.
 TEST_F(GannetHosts, AHostThatIsAwayIsTriedAgain) {
   auto run = hosts({"--max-restarts", "1",
                     script("p", "echo $$ > " + at("rank.$RANK.$GANNET_RESTART") + "; [ $GANNET_RESTART = 1 ] || sleep 60")});
@@ -301,10 +304,39 @@ TEST_F(GannetHosts, AHostThatIsAwayIsTriedAgain) {
                                  HasSubstr("It is tried again for 300 s")));
 }
 
+// sshd closes connections at random beyond its MaxStartups.
+TEST_F(GannetHosts, AConnectionThatSshdClosesIsTriedAgain) {
+  std::ofstream(at("broken/b")) << "echo 'kex_exchange_identification: Connection closed by remote host' >&2; rm "
+                                << at("broken/b") << "; exit 255\n";
+  auto run = hosts({script("p", "echo $RANK")});
+  EXPECT_EQ(run.finish(), 0) << run.error();
+  EXPECT_THAT(run.output(), AllOf(HasSubstr("[0] 0"), HasSubstr("[2] 2")));
+}
+
+TEST_F(GannetHosts, AProgramThatCannotBeExecutedIsNotStartedAgain) {
+  std::ofstream(at("p")) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(at("p"), std::filesystem::perms::owner_all);
+  auto run = hosts({"--max-restarts", "3", at("p")});
+  EXPECT_EQ(run.finish(), 127) << run.error();
+  EXPECT_THAT(run.error(), AllOf(HasSubstr("the interpreter or loader that it names is not"),
+                                 HasSubstr("no restart: a program that ends with exit code 127 would do so again")));
+}
+
+// The last pause, 16 s, is longer than an agent waits for a sign of its head.
+TEST_F(GannetHosts, APauseBeforeARestartKeepsTheAgents) {
+  if (!std::getenv("GANNET_TEST_FULL")) GTEST_SKIP() << "takes 31 s: GANNET_TEST_FULL=1";
+  auto run = hosts({"--max-restarts", "6", script("p", "[ $GANNET_RESTART = 6 ] || exit 1")});
+  EXPECT_EQ(run.finish(), 0) << run.error();
+  EXPECT_THAT(run.error(), AllOf(HasSubstr("waiting 16 s first"), Not(HasSubstr("lost"))));
+}
+
 TEST_F(GannetHosts, AnEmptyNameIsNoneThatWasLeftOut) {
   Launched run({"--hostfile", "", "true"});
   EXPECT_EQ(run.finish(), 2);
   EXPECT_THAT(run.error(), HasSubstr("--hostfile has an empty value"));
+  Launched equals({"--master_addr=", "false", "true"});  // without it, the parser would take `false` for the value
+  EXPECT_EQ(equals.finish(), 2);
+  EXPECT_THAT(equals.error(), HasSubstr("--master_addr has an empty value"));
 }
 
 TEST_F(GannetHosts, MuchOutputArrivesWhole) {

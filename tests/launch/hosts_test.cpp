@@ -84,6 +84,13 @@ TEST(Filters, ChooseAsDocumented) {
   EXPECT_EQ(filter(two, "", "worker-0:0,1@worker-1:3"), "worker-0:2,3 worker-1:0,1,2");
 }
 
+TEST(Filters, KnowNamesWithSeparators) {
+  const std::string hosts = "me@a slots=2\nfe80::1 slots=2\nme slots=1\n";
+  EXPECT_EQ(filter(hosts, "me@a", ""), "me@a:0,1");
+  EXPECT_EQ(filter(hosts, "fe80::1:1@me@a:0@me", ""), "me@a:0 fe80::1:1 me:0");
+  EXPECT_EQ(filter(hosts, "", "fe80::1@me"), "me@a:0,1");
+}
+
 TEST(Filters, RefuseWhatIsNotThere) {
   const std::string two = "worker-0 slots=4\nworker-1 slots=4\n";
   for (const bool includes : {true, false}) {
@@ -288,6 +295,8 @@ TEST_F(Placements, OnTheHostsOfAFile) {
   options_.no_ssh = true;
   EXPECT_THAT(placed(), HasSubstr("this machine, node 1 of 2: ranks 1 to 2, slots 0, 1; they meet at a:29500"));
   options_.node.rank = 0;
+  std::ofstream(folder_ / "hosts") << "me@a slots=1\nb slots=2\n";  // for ssh; the ranks meet at a
+  EXPECT_THAT(placed(), HasSubstr("they meet at a:29500"));
   options_.node.master_addr = "x";
   options_.node.master_port = 7;
   EXPECT_THAT(placed(), HasSubstr("this machine, node 0 of 2: rank 0, slot 0; they meet at x:7"));
@@ -307,6 +316,13 @@ TEST_F(Placements, TheFileOfDeepSpeed) {
   EXPECT_EQ(placed(), "a  rank 0, slot 0\n");
   options_.hosts.nodes.reset();
   EXPECT_THAT(placed(kSlurmNode), HasSubstr("this machine, node 1 of 2: rank 1; they meet at n3:"));
+}
+
+TEST_F(Placements, SayWhichHostsTakeNoPart) {
+  options_.hosts.hostfile = (folder_ / "some").string();
+  std::ofstream(options_.hosts.hostfile) << "a slots=1\nb slots=0\n";
+  EXPECT_EQ(placed(), "a  rank 0, slot 0\n");
+  EXPECT_THAT(place(options_, {}, 0).notes, ElementsAre("b has slots=0 in " + options_.hosts.hostfile + ", and takes no part"));
 }
 
 TEST_F(Placements, RefuseWhatContradictsItself) {

@@ -181,7 +181,7 @@ TEST_F(GannetRunStop, ASecondSignalKillsAtOnce) {
   pids_in({at("ready0"), at("ready1")});
   const auto start = Clock::now();
   kill(run.pid(), SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
   kill(run.pid(), SIGTERM);
   EXPECT_EQ(run.finish(), 128 + SIGKILL);
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(25));

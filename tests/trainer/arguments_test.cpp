@@ -106,6 +106,9 @@ TEST(Arguments, OlderSpellingsWork) {
   const auto apex = parse({"--fp16", "--fp16_backend", "apex", "--fp16_opt_level", "O2"});
   EXPECT_EQ(apex.fp16_backend, "apex");
   EXPECT_EQ(apex.fp16_opt_level, "O2");
+  EXPECT_FALSE(parse({"--no_cuda", "False"}).use_cpu);
+  EXPECT_TRUE(parse({"--no_cuda", "true", "--seed", "3"}).use_cpu);
+  EXPECT_THAT(mistakes({"--no_cuda", "maybe"}), HasSubstr("argument no_cuda takes true or false, not 'maybe'"));
   EXPECT_THAT(mistakes({"--fp16_backend", "appex"}), HasSubstr("argument fp16_backend is appex"));
   EXPECT_THAT(mistakes({"--fp16_opt_level", "O4"}), HasSubstr("argument fp16_opt_level is O4"));
 }

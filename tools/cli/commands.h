@@ -19,7 +19,7 @@ void add_plugins(CLI::App& app);                                     // plugins 
 void add_report(CLI::App& app);                                      // report: a page or a summary of a metrics file
 void add_run(CLI::App& app);                                         // run: starts ranks
 // Removes the optional `--` between the options of run and PROGRAM: the parser would end the
-// command there.
+// command there. Throws for an option with nothing after its "=".
 void drop_separator(const CLI::App& app, std::vector<std::string>& arguments);
 void add_shell(CLI::App& app);     // completion, help
 void add_schedule(CLI::App& app);  // schedule: a schedule as CSV

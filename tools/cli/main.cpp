@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   gannet::cli::add_bench(app);
   gannet::cli::add_doctor(app);
   gannet::cli::add_shell(app);
-  app.footer(kMainFooter);  // set now: a command copies the current footer when it is created
+  app.footer(kMainFooter);  // set last, because a command copies the current footer when it is created
   gannet::cli::use_our_help(app);
   return gannet::cli::parse_and_run(app, argc, argv);
 }

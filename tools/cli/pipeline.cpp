@@ -85,7 +85,7 @@ pipeline::Schedule schedule_of(const ShowArguments& arguments) {
   return pipeline::built_in(arguments.schedule, {stages, *arguments.micro_batches, arguments.chunks});
 }
 
-// The schedule, and a line about where it comes from if it was searched.
+// The schedule, and, if it was found by search, a line with its name.
 std::pair<pipeline::Schedule, std::string> chosen(const ShowArguments& arguments, const pipeline::PassTimes& times) {
   if (arguments.schedule != "auto") {
     if (arguments.memory)

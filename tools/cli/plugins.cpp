@@ -1,5 +1,5 @@
 // gannet plugins list [-v]: the files that the loader finds, and its verdict on each. `info` is in
-// plugin_info.cpp, `check` and `new` in kit_commands.cpp.
+// plugin_info.cpp; `check`, `new` and `trust` are in kit_commands.cpp.
 #include <gannet/error.h>
 
 #include <chrono>

@@ -91,7 +91,7 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
-// What --env says, and for a hostfile .deepspeed_env.
+// The variables of --env and, with a hostfile, those of .deepspeed_env.
 launch::Exports exports_of(const RunArguments& arguments, bool has_hostfile, std::vector<std::string>& notes) {
   const auto variables = control::variables_of_this_process();
   const auto value = [&](const char* name) {
@@ -105,13 +105,16 @@ launch::Exports exports_of(const RunArguments& arguments, bool has_hostfile, std
   return exports;
 }
 
-// `--hostfile "$UNSET"` is not `no hostfile`.
+// `--hostfile "$UNSET"` must not count as no hostfile.
+[[noreturn]] void refuse_empty_value(const std::string& name) {
+  throw Error(ErrorCode::kArgument, formatted("gannet run: {} has an empty value", name),
+              "is the variable set that the shell should have put there? Else leave the option out");
+}
+
 void refuse_empty(const CLI::App& command) {
   for (const char* name : {"--hostfile", "--include", "--exclude", "--master_addr", "--launcher"}) {
     const CLI::Option* option = command.get_option(name);
-    if (option->count() > 0 && option->as<std::string>().empty())
-      throw Error(ErrorCode::kArgument, formatted("gannet run: {} has an empty value", name),
-                  "is the variable set that the shell should have put there? Else leave the option out");
+    if (option->count() > 0 && option->as<std::string>().empty()) refuse_empty_value(name);
   }
 }
 
@@ -190,6 +193,9 @@ void drop_separator(const CLI::App& app, std::vector<std::string>& arguments) {
       arguments.erase(arguments.begin() + static_cast<long>(i));
       return;
     }
+    // The parser would take the next word, which may be PROGRAM, for the value.
+    if (arguments[i].size() > 3 && arguments[i].back() == '=')
+      refuse_empty_value(arguments[i].substr(0, arguments[i].size() - 1));
     const CLI::Option* option = command->get_option_no_throw(arguments[i]);
     if (option && option->get_items_expected_max() > 0) ++i;  // skip its value; a value after "=" is part of the same argument
   }

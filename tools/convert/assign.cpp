@@ -16,7 +16,7 @@ struct FillState {
   std::vector<int> choices;  // groups that this candidate can go to, or kLeftOver
   int ways = 0;              // number of ways to fill all groups from here: 0, 1, or 2 for more
 };
-using FillLayer = std::map<GroupFills, FillState>;  // possible fills before one candidate
+using FillLayer = std::map<GroupFills, FillState>;  // the fills reachable before a candidate
 
 GroupFills after(GroupFills places, int group, int64_t size) {
   if (group != kLeftOver) places[static_cast<size_t>(group)] += size;

@@ -29,8 +29,8 @@ struct DeepSpeedReceipt {
   std::string to_string() const;
 };
 
-// Throws the errors of open_deepspeed and sort_out (deepspeed_folder.h, deepspeed_state.h) and of
-// checkpoint::Saver. On an error nothing is left in `out`.
+// Throws the errors of open_deepspeed and sort_out (deepspeed_folder.h, deepspeed_state.h) and of checkpoint::Saver, and
+// Error(kArgument) if the tag exists in `out` or a renaming is wrong. On an error nothing is left in `out`.
 DeepSpeedReceipt import_deepspeed(const std::string& dir, const std::string& out, const DeepSpeedOptions& options);
 
 }  // namespace gannet::convert

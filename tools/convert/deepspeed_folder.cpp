@@ -236,7 +236,7 @@ DeepSpeedFolder open_model_rank(const fs::path& path, const ModelRankFiles& file
   return folder;
 }
 
-// Checks the files of one model-parallel rank against what they say of themselves.
+// Checks the files of one model-parallel rank against the counts recorded in them.
 void check_model(const fs::path& path, const DeepSpeedFolder& folder, bool is_pipeline) {
   const files::Node& model = folder.models[0];
   if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
@@ -272,7 +272,7 @@ void check_model(const fs::path& path, const DeepSpeedFolder& folder, bool is_pi
     check_count(path, folder.models, static_cast<int64_t>(folder.optimizers.size()), "partition_count", "model");
 }
 
-// The number of stages that a stage's file counts; 0: it does not say.
+// The number of stages recorded in a stage's file; 0: not recorded.
 int64_t stages_counted(const files::Node& model) {
   if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
     if (const auto degree = dimensions->find("pp_degree")) return degree->integer();

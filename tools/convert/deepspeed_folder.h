@@ -6,8 +6,8 @@
 //   <dir>/<tag>/zero_pp_rank_<R>_mp_rank_00_model_states.pt          stage 3, one per rank
 //   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, one per rank
 //
-// A pipeline has the model's tensors in files of its layers, numbered in the whole model, and the
-// files of its stage P in place of mp_rank_00; functions have no file:
+// A pipeline has the model's tensors in files of its layers, numbered in the whole model, and mp_rank_<P>
+// for its stage P in place of mp_rank_00; layers that are functions have no file:
 //   <dir>/<tag>/layer_<L>[-model_00]-model_states.pt                 one per layer
 //   <dir>/<tag>/mp_rank_<P>_model_states.pt                          one per stage; its "module" is None
 //   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_<P>_optim_states.pt  ZeRO stage 1, one per rank and stage
@@ -31,16 +31,16 @@ struct DeepSpeedFolder {
   std::string tag;
   std::vector<files::Node> models;      // one; at stage 3 one per rank
   std::vector<files::Node> optimizers;  // by rank; none at stage 0
-  // Of a pipeline; `models` and `optimizers` are then those of its first stage.
+  // Only for a pipeline; `models` and `optimizers` are then those of its first stage.
   std::vector<DeepSpeedFolder> stages;  // each with its own models and optimizers; empty: no pipeline
   std::vector<DeepSpeedLayer> layers;   // in ascending order
 };
 
-// Whether `dir`, or the folder that its `latest` names, has files with these names.
+// Whether `dir`, the folder that its `latest` names, or without a valid `latest` any folder in it, has files with these names.
 bool is_deepspeed_folder(const std::string& dir);
 
-// Reads the files' pickles, no tensors. `tag` "": the tag in `latest`. Throws Error(kNotFound) if a
-// folder or a rank's file is missing, Error(kMismatch) if the ranks counted in the files differ
+// Reads the files' pickles, no tensors. `tag` "": the tag in `latest`. Throws Error(kArgument) for an invalid tag,
+// Error(kNotFound) if a folder or a rank's file is missing, Error(kMismatch) if the ranks counted in the files differ
 // from the files present, Error(kUnsupported) for experts, tensor parallelism, universal
 // checkpoints and states on a drive, Error(kCorrupt) for unreadable files. `weights_only`: ignores
 // states on a drive.

@@ -3,8 +3,8 @@
 //
 // A layer's file has names within the layer ("weight"). In the whole model they are "3.weight", for
 // layer 3, or "tied_modules.<key>.weight" for a layer of a TiedLayerSpec. At ZeRO stage 1 the
-// stages' param_shapes have these names. Which layers are tied is written nowhere: it is a layer of
-// whose own name nothing is known, and whose tensors are those of a tied module.
+// stages' param_shapes have these names. Which layers are tied is not recorded: a layer counts as tied if
+// no known parameter or buffer has its own prefix, and its tensors equal those of a tied module.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -65,7 +65,7 @@ void find_shapes(const DeepSpeedFolder& folder, DeepSpeedState& state) {
   }
 }
 
-// The stages' parameters, each name once: the stages of a tied module have the same one.
+// The stages' parameters, each name once: stages that share a tied module use the same name for it.
 DeepSpeedState merged(std::vector<DeepSpeedState> stages) {
   DeepSpeedState all;
   all.stage = stages[0].stage;
@@ -121,7 +121,7 @@ class LayerNames {
   }
 
  private:
-  // Whether the layer's tensor is the parameter, which the model has in its own dtype.
+  // Whether the layer's tensor equals the parameter, rounded to the model's dtype.
   static bool has(const DeepSpeedLayer& layer, const std::string& name, const ImportedTensor& parameter) {
     const auto found = layer.tensors.find(name);
     return found && found->is_tensor() && found->tensor().sizes == parameter.shape &&
@@ -193,7 +193,7 @@ DeepSpeedState sort_out_pipeline(const DeepSpeedFolder& folder, bool weights_onl
   if (!state.has_shapes) find_shapes(folder, state);
   check_layers(folder, state);
   add_untrained(folder, buffer_names(folder), state);
-  state.frozen_excluded = state.frozen.empty();  // neither stage 0 nor stage 1 says
+  state.frozen_excluded = state.frozen.empty();  // not recorded at stages 0 and 1
   return state;
 }
 

@@ -1,8 +1,8 @@
 // A pipeline with ZeRO off. Each stage's optimizer numbers its parameters: first those of its tied
 // modules, then those of its layers in order. Neither the layers of a stage nor its tied modules are
-// written anywhere. Both follow from the numbers and the shapes of the optimizers' states (in fp16,
-// from the values of their masters): all divisions of the layers among the stages are tried that
-// have the right number of parameters on each stage.
+// recorded. Both follow from the numbers and the shapes of the optimizers' states (in fp16, from the
+// values of their masters): the search tries every division of the layers among the stages that gives
+// each stage the right number of parameters.
 //
 // A tied module whose layer has a function of its own, such as an output layer, has no file on that
 // stage, but is one of its optimizer's parameters. Its states there are those of the other stage.
@@ -37,7 +37,7 @@ int64_t places_of(const std::vector<NamedNode>& parameters, bool by_value) {
 
 bool is_by_value(const files::Node& optimizer) { return optimizer.find("fp32_groups_flat") || optimizer.find("fp32_groups"); }
 
-// The number of an optimizer's parameters; of those that are found by value, of their elements.
+// The number of an optimizer's parameters, or of their elements if they are matched by value.
 int64_t places_in(const files::Node& optimizer) {
   int64_t numel = 0;
   if (const auto flat = optimizer.find("fp32_groups_flat")) {
@@ -104,7 +104,7 @@ class Division {
       wanted_.push_back(places_in(*optimizer));
       by_value_.push_back(is_by_value(*optimizer));
     }
-    // First those without frozen parameters: with them there are far more divisions.
+    // First try the divisions without frozen parameters: with them there are far more.
     for (const bool may_leave_out : {false, true}) {
       may_leave_out_ = may_leave_out;
       try_tied(kNone);
@@ -145,7 +145,7 @@ class Division {
       state.aliases.emplace_back(layers_[layer][i].first, layers_[first][i].first);
   }
 
-  // Tries all divisions in which layer `tied`, and those whose values are equal to its, are of one
+  // Tries all divisions in which layer `tied` and the layers with equal tensors are instances of one
   // tied module.
   void try_tied(size_t tied) {
     tied_ = tied;
@@ -218,7 +218,7 @@ class Division {
     return true;
   }
 
-  // Divisions that give every parameter the same states are one: layers without tensors are on
+  // Divisions that give every parameter the same states count as one: layers without tensors may be on
   // either side of a boundary.
   void keep() {
     if (!is_really_tied()) return;

@@ -68,7 +68,7 @@ struct FlatStates {
   std::map<std::string, files::ConcatenatedTensors> states;
   c10::ScalarType dtype = c10::kFloat;
 
-  // `numel`: the size of the buffer, including the padding of the states.
+  // `numel`: the number of elements of `master`; a missing state counts as that many zeros.
   void add(const files::Node& master, const std::map<std::string, files::Node>& tensors, const std::set<std::string>& names,
            int64_t numel) {
     dtype = master_dtype(floating(master).dtype);

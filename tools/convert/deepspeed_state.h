@@ -29,12 +29,12 @@ struct DeepSpeedState {
   std::set<double> steps;                                    // the step counts in all of the optimizer's states
   std::vector<std::string> notes;                            // what was left out, and why
   bool has_states = false;
-  bool has_shapes = true;        // false: the trained parameters are flat, for no file has their shapes
+  bool has_shapes = true;        // false: the trained parameters are flat, because param_shapes is missing
   bool frozen_excluded = false;  // the files have none: the save left them out, or, at stages 0 and 1, there were none
 };
 
-// Throws Error(kMismatch) if sizes disagree, and, unless `weights_only`, Error(kUnsupported) for
-// optimizer states with sizes other than the parameters'.
+// Throws Error(kMismatch) if sizes disagree, kCorrupt if a name occurs twice, kNotFound if a layer's file is missing, and,
+// unless `weights_only`, kUnsupported for optimizer states with sizes other than the parameters'.
 DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only);
 
 // The note for users about `frozen_excluded`.
@@ -66,7 +66,7 @@ struct NoAssignment : Error {
   bool ambiguous;
 };
 
-// Finds the candidates that the optimizer of stage 0 trains, and their states.
+// Finds the candidates that the optimizer of stage 0 trains, and their states. Throws NoAssignment.
 void add_numbered(const files::Node& optimizer, const std::vector<NamedNode>& candidates, DeepSpeedState& state);
 // Whether two pieces of files have the same values, in `dtype`.
 bool have_equal_values(const files::StoredPieces& one, const files::StoredPieces& other, c10::ScalarType dtype);

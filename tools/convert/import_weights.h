@@ -27,7 +27,7 @@ struct WeightsReceipt {
 };
 
 // `from`: a path that open_weight_files reads. Throws the errors of open_weight_files and
-// checkpoint::Saver.
+// checkpoint::Saver, and Error(kArgument) if the tag exists in `out` or a renaming is wrong.
 WeightsReceipt import_weights(const std::string& from, const std::string& out, const WeightsImport& options);
 
 }  // namespace gannet::convert

@@ -1,4 +1,4 @@
-// Writes an imported checkpoint. On failure it removes the folders that it created.
+// Writes an imported checkpoint. On failure it removes `out` if it created it and it is empty.
 #pragma once
 
 #include <filesystem>

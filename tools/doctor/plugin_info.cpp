@@ -96,7 +96,7 @@ std::string info_of(const Plugin& found) {
   return out.str();
 }
 
-// A path begins with /, ./ or ../, ends with .so, or has a slash and is not a "kind/name". A bare
+// A path has a slash, and begins with /, ./ or ../, ends with .so, or is not a "kind/name". A bare
 // name is never looked up in the current folder.
 bool is_path(const std::string& text) {
   const size_t slash = text.find('/');
@@ -134,7 +134,7 @@ std::vector<const Plugin*> look_up(Registry& registry, const std::string& text) 
   return found;
 }
 
-// Also runs in a child process: a file with code that ends the process must not end this one
+// Runs in a child process: a file with code that ends the process must not end this one
 // silently.
 std::string info(const std::string& text, bool as_json) {
   Registry registry({});

@@ -51,7 +51,7 @@ List masters_of(const Optimizer& optimizer) {
 }
 
 Value description_of(const Plugin& plugin) {
-  constexpr const char* kExtents[] = {"", "element", "tensor", "group", "row", "column", "block"};
+  constexpr const char* kExtents[] = {"", "element", "tensor", "group", "row", "column", "block", "row square", "column square"};
   constexpr const char* kScopes[] = {"", "tensor", "group", "model", "row", "column"};
   try {
     const Host host;

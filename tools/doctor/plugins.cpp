@@ -66,7 +66,7 @@ class PluginInspection {
     return false;
   }
 
-  // An optimizer for a device is as usable as the device: the engine asks for it only if its
+  // A plugin for a device is as usable as the device: the engine asks for it only if its
   // accelerator was opened.
   void tell_devices_that_are_not_here() {
     for (FoundPlugin& found : diagnosis_.plugins) {

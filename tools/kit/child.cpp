@@ -61,7 +61,7 @@ std::string start_of(int file) {
 }
 
 // True if the answer is complete. Reads up to kEnd, not to the end of the pipe, which a process
-// started by the body holds open.
+// started by the body may keep open.
 bool read_answer(int from, std::string& text, Clock::time_point until, bool& is_late) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();

@@ -18,8 +18,8 @@ struct ChildAnswer {
   double seconds = 0;
 };
 
-// Call it while this process has one thread. Processes that the body has started are killed with
-// it.
+// Call it while this process has one thread. Processes that the body has started are killed with it.
+// Throws Error(kUnavailable) if no child process can be started.
 ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::seconds limit);
 
 // In the child: the text that it has printed so far.

@@ -20,7 +20,7 @@ bool has_child() {
   return ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-// A Comm or a tier may have threads; an update rule and a schedule use the host's.
+// A Comm, a tier or an accelerator may have threads; an optimizer and a scheduler use the host's.
 bool may_have_threads(gannet_kind kind) { return kind != GANNET_KIND_OPTIMIZER && kind != GANNET_KIND_SCHEDULER; }
 
 // A missing device or driver is not a failure.

@@ -8,8 +8,8 @@
 
 namespace gannet::kit {
 
-// Reasons by check name. Throws Error(kArgument) if there is no such file, a reason is missing, or
-// a name is not in `known`.
+// Reasons by check name. Throws Error(kNotFound) if the file cannot be read, and Error(kArgument) if a
+// reason is missing or a name is not in `known`.
 std::map<std::string, std::string> read_exclusions(const std::string& path, const std::vector<std::string>& known);
 
 }  // namespace gannet::kit

@@ -27,8 +27,8 @@ HeldResources held() {
   return {info.uordblks + info.hblkhd, entries_in("/proc/self/fd"), entries_in("/proc/self/task"), mappings};
 }
 
-// What has grown in `times` runs of the body; "" if nothing has. Memory counts only if it has grown
-// by the size of the smallest object in each run, beyond what the allocator keeps for itself.
+// What has grown in `times` runs of the body; "" if nothing has. Memory counts only if it has grown by
+// more than 4 bytes per run, less than any object takes, plus 1 KiB for the allocator itself.
 std::string growth_of(const HeldResources& before, const HeldResources& now, size_t times) {
   const auto told = [](size_t then, size_t count, const char* what) {
     return formatted("{} {}, and {} before", count, what, then);

@@ -121,7 +121,7 @@ void write(const fs::path& path, const std::string& text) {
 }
 
 // " -DCMAKE_PREFIX_PATH=/opt/gannet" if this program is part of an installed SDK, "" if CMake finds
-// the SDK by itself.
+// the SDK by itself, and otherwise the option with a placeholder.
 std::string prefix_option() {
   std::error_code failed;
   const fs::path self = fs::read_symlink("/proc/self/exe", failed);

@@ -1,6 +1,6 @@
 // Where a check is, in memory shared with its parent, so that a crash or a hang can be reported.
 //
-//   place().config = "3 ranks, pages of 64 elements";       // at the start of a part of a check
+//   set_config("3 ranks, pages of 64 elements");              // at the start of a part of a check
 //   const CallScope call("update", step, "tensor 'odd'");     // around each call of the plugin
 #pragma once
 
@@ -19,7 +19,7 @@ struct CheckPlace {
   char fault[240];   // written by the handler of a bad access: "wrote to the gradient of ..."
 };
 
-// The place of the calling thread. Until share_places() it is in memory of this process only.
+// The place of the calling thread. Until take_places() it is in memory of this process only.
 CheckPlace& place();
 // The threads of a simulated run have their own places: 0 is the check's, the others count from 1.
 void use_place(size_t number);
@@ -34,7 +34,7 @@ class CallScope {
   CallScope(const CallScope&) = delete;
 };
 
-// "config: 2 ranks; in update, step 17, tensor 'odd'"
+// For example "3 ranks, pages of 64 elements, in update, step 17, tensor 'odd'".
 std::string text_of(const CheckPlace& place);
 
 constexpr size_t kPlaces = 8;

@@ -42,8 +42,8 @@ namespace {
 constexpr const char* kHandshake = "handshake";
 constexpr int kLongest = 3600;
 
-// The file at `path`, which may be opened here, with what can be learned about it without running
-// its code.
+// The plugin file at `path`, as far as it can be known without running its code. Throws
+// Error(kNotFound) if there is no such file.
 plugin::Candidate candidate_of(const std::string& path) {
   std::error_code failed;
   const auto real = std::filesystem::canonical(path, failed);
@@ -121,7 +121,7 @@ struct CheckPlan {
   Dict params, reference_params;
 };
 
-// The child's verdict on a check: "" if it passed, otherwise a dictionary as JSON.
+// The child's verdict on a check, a JSON dictionary: "{}" if it passed, otherwise the failure or the reason for skipping.
 std::string verdict_of(const CheckPlan& plan, const ReportedPlugin& known, const Check& check) {
   const auto failed = [](const CheckFailure& failure) {
     return Value(Dict{{"found", failure.found},

@@ -14,6 +14,7 @@
 #include "control/address_exchange.h"
 #include "control/network.h"
 #include "launch/attempt.h"
+#include "launch/cause.h"
 #include "launch/devices.h"
 #include "launch/guard.h"
 #include "launch/marked.h"
@@ -26,18 +27,18 @@ namespace {
 // The next frame of this kind; null at the end of the connection.
 std::optional<Frame> wait_for(FrameKind kind, Session& session, HeadLink& head) {
   for (;;) {
-    for (Signal signal; session.next(signal);) {  // nothing runs that it could stop; the end of the connection is seen below
-    }
-    head.take_failure();
+    // First: what came after `go` is for its ranks.
     while (auto frame = head.next_frame())
       if (frame->kind == kind) return frame;
+    for (Signal signal; session.next(signal);) {  // no rank is running; the end of the connection is noticed below
+    }
     if (head.is_lost()) return std::nullopt;
     session.wait({}, std::chrono::seconds(1));
     session.output.flush();
   }
 }
 
-// Whatever would stop the ranks from being started, before any rank of any host is.
+// Checks what could keep the ranks from starting, before any host starts one.
 void check(const NodePlan& plan) {
   if (const std::string own = build_id(); own != plan.build)
     throw Error(ErrorCode::kMismatch, formatted("its Gannet is another build ({}, not {})", own, plan.build),
@@ -66,6 +67,7 @@ AttemptOutcome attempt(NodePlan& plan, const Go& go, Session& session) {
     failure.report = error.what();
   }
   failure.why = "its ranks could not be started";
+  failure.no_restart = reason_not_to_repeat(failure.code);
   return failure;
 }
 
@@ -89,6 +91,7 @@ int serve(Session& session, HeadLink& head) {
   session.output.frame(FrameKind::kReady, packed(readiness()));
   while (const auto go = wait_for(FrameKind::kGo, session, head)) {
     const AttemptOutcome outcome = attempt(plan, go_in(go->body), session);
+    report_dropped(session);
     session.output.frame(FrameKind::kOutcome, packed(outcome));
     session.output.frame(FrameKind::kReady, packed(readiness()));  // another port, for a restart
   }

@@ -1,5 +1,5 @@
 // The agent of a host: `gannet node`, which `gannet run --hostfile` starts there by ssh. It reads a plan from its
-// stdin, says whether it can start it, and starts and supervises the host's ranks when told. The same stdin is
+// stdin, reports whether it can start it, and on `go` starts and supervises the host's ranks. The same stdin is
 // its lifeline: at its end the ranks get SIGTERM, and SIGKILL after the grace period.
 #pragma once
 

@@ -103,6 +103,11 @@ void Attempt::take_signals() {
     // A rank in the terminal's group has received it already. It may be a debugger or a shell that
     // continues to run.
     const bool has_it = signal.is_from_terminal && ranks_.size() == 1 && ranks_[0]->target() > 0;
+    if (signal.implied) {
+      stop_implied(signal.implied == Signal::kHeadLost ? "the end of the connection to gannet run"
+                                                       : "the end of its output's reader");
+      continue;
+    }
     if (Signals::is_stop(signal.number)) {
       stop_by(signal.number, signal_name(signal.number), has_it);
       continue;
@@ -113,34 +118,38 @@ void Attempt::take_signals() {
   }
 }
 
-// As if one of these ranks had failed, but the cause is another host's.
+// Ends these ranks as after a failure; the cause is on another host. Ranks that are saving keep their time.
 void Attempt::fail_elsewhere() {
-  if (is_over_ || first_ || all_ended()) return;
+  if (is_over_ || first_ || all_ended() || stopped_by_ != 0) return;
   failed_elsewhere_ = sent_term_ = true;
   signal_all(SIGTERM);
   set_deadline(failure_grace_, "SIGTERM");
 }
 
 void Attempt::stop_by(int number, const std::string& why, bool ranks_have_it) {
-  if (stopped_by_ != 0 && !stopped_by_reader_) {
+  if (stopped_by_ != 0 && !stop_was_implied_) {
     session_.output.say(formatted("{} again: killing the ranks", signal_name(number)));
     sent_kill_ = true;
     signal_all(SIGKILL);
     return;
   }
   stopped_by_ = number;
-  stopped_by_reader_ = why != signal_name(number);
+  stop_was_implied_ = why != signal_name(number);
   last_forwarded_ = why;
   if (is_over_) return;
-  if (ranks_.size() > 1 || stopped_by_reader_)
-    session_.output.say(formatted("{}{} is forwarded to {}{}{} to end{}", stopped_by_reader_ ? formatted("{}: ", why) : "",
+  if (ranks_.size() > 1 || stop_was_implied_)
+    session_.output.say(formatted("{}{} is forwarded to {}{}{} to end{}", stop_was_implied_ ? formatted("{}: ", why) : "",
                                   signal_name(number), ranks_.size(),
                                   ranks_.size() > 1 ? " ranks, which have " : " rank, which has ", in_seconds(stop_grace()),
-                                  stopped_by_reader_ ? "" : "; send it again to kill them"));
+                                  stop_was_implied_ ? "" : "; send it again to kill them"));
   forwarded_.insert(number);
   if (ranks_have_it) return;
   set_deadline(stop_grace(), signal_name(number));
   signal_all(number);
+}
+
+void Attempt::stop_implied(const std::string& why) {
+  if (stopped_by_ == 0 && !first_) stop_by(SIGTERM, why, false);
 }
 
 void Attempt::signal_all(int number) {
@@ -211,6 +220,18 @@ void Attempt::set_deadline(milliseconds after, const std::string& what_they_igno
   patience_ = after;
 }
 
+// A process that waits inside the kernel ends once that returns, and one of another user cannot be signalled: neither can
+// be reaped, so this waits on, and says for what.
+void Attempt::say_who_survives() {
+  for (const auto& rank : ranks_)
+    if (!rank->ended())
+      session_.output.say(formatted("rank {} (process {}) has not ended {} s after SIGKILL; {}, and gannet run waits for it",
+                                    rank->rank(), rank->pid(), kKillsUntilReport - 1,
+                                    state_of(rank->pid()) == 'D'
+                                        ? "it waits inside the kernel, as for a file system or a device that does not answer"
+                                        : "it may belong to another user, as after sudo"));
+}
+
 void Attempt::enforce_deadline() {
   if (!deadline_ || Clock::now() < *deadline_) return;
   std::string late;
@@ -218,6 +239,7 @@ void Attempt::enforce_deadline() {
     if (!rank->ended()) late += (late.empty() ? "" : ", ") + std::to_string(rank->rank());
   if (!late.empty() && !sent_kill_)
     session_.output.say(formatted("killing rank {}, which did not end within {} of {}", late, in_seconds(patience_), ignored_));
+  if (!late.empty() && ++kills_ == kKillsUntilReport) say_who_survives();
   sent_kill_ = true;
   signal_all(SIGKILL);
   if (all_ended())

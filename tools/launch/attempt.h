@@ -39,7 +39,7 @@ struct AttemptOutcome {
   bool was_stopped = false;     // a stop was requested, however the ranks ended
   std::string why = {};         // "rank 1 was killed by SIGKILL (Killed)"
   std::string no_restart = {};  // the reason not to restart; "": none
-  std::string report = {};      // to be told; "": nothing
+  std::string report = {};      // text to print; "": none
   int weight = kCode;           // of several hosts' failures, the smallest is the cause
   enum Weight { kSignal, kCode, kHostLost, kPeerLost };
 };
@@ -58,6 +58,7 @@ class Attempt {
   void take_signals();
   void fail_elsewhere();
   void stop_by(int number, const std::string& why, bool ranks_have_it);  // why: the signal's name, or its substitute
+  void stop_implied(const std::string& why);
   bool must_not_wait() const;
   bool has_room(const Rank& rank, int pipe) const;
   bool read_ranks();
@@ -71,6 +72,7 @@ class Attempt {
   std::chrono::milliseconds stop_grace() const;
   void set_deadline(std::chrono::milliseconds after, const std::string& what_they_ignored);
   void enforce_deadline();
+  void say_who_survives();
   AttemptOutcome finish();
   AttemptOutcome finish_stop();
   std::string report_of_failure() const;
@@ -86,19 +88,21 @@ class Attempt {
   const MemoryWatch memory_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<const Rank*> ended_;  // in the order of their ends
-  const Rank* first_ = nullptr;     // the first that did not end with 0; the others are consequences
+  const Rank* first_ = nullptr;     // the first rank that failed; later failures are consequences
   bool stop_ = false;               // first_ ended because it was asked to
   std::string why_killed_;          // why first_ was killed by SIGKILL
   int stopped_by_ = 0;
-  bool stopped_by_reader_ = false;  // the output's reader has ended; a later signal counts as the first one
-  bool is_over_ = false;            // none of the ranks' processes is running
-  size_t first_to_read_ = 0;        // rotates, so that one rank's output does not starve the others
-  std::set<int> forwarded_;         // signals that were forwarded to the ranks
+  bool stop_was_implied_ = false;  // by the end of the output's reader or of the head; a later signal counts as the first
+  bool is_over_ = false;           // none of the ranks' processes is running
+  size_t first_to_read_ = 0;       // rotates, so that one rank's output does not starve the others
+  std::set<int> forwarded_;        // signals that were forwarded to the ranks
   std::string last_forwarded_;
   std::set<const Rank*> ended_by_us_;
   bool failed_elsewhere_ = false;  // ranks of another host have failed
   bool sent_term_ = false, sent_kill_ = false, asked_leftovers_ = false;
   bool gave_up_ = false;                       // processes that are left after SIGKILL cannot be ended
+  static constexpr int kKillsUntilReport = 6;  // SIGKILL is sent every second
+  int kills_ = 0;
   std::optional<Clock::time_point> deadline_;  // the time at which SIGKILL is sent
   std::string ignored_;                        // what the ranks have ignored when they are killed: "SIGTERM"
   std::chrono::milliseconds patience_{0};

@@ -74,6 +74,9 @@ int signal_in_exit_code(int code) {
   return number > 0 && sigabbrev_np(number) ? number : 0;
 }
 
-bool is_pointless_to_repeat(int exit_code) { return exit_code == 2 || exit_code == 126 || exit_code == 127; }
+std::string reason_not_to_repeat(int exit_code) {
+  if (exit_code != 2 && exit_code != 126 && exit_code != 127) return "";
+  return formatted("a program that ends with exit code {} would do so again", exit_code);
+}
 
 }  // namespace gannet::launch

@@ -17,7 +17,8 @@ std::string meaning_of_exit_code(int code);
 // 0 for other codes.
 int signal_in_exit_code(int code);
 
-// Whether a restart would only repeat the failure: a user's mistake, or a missing program.
-bool is_pointless_to_repeat(int exit_code);
+// Why a restart would only repeat a failure with this exit code: a user's mistake, or a program that cannot be
+// executed; "": it might not.
+std::string reason_not_to_repeat(int exit_code);
 
 }  // namespace gannet::launch

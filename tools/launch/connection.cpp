@@ -55,13 +55,14 @@ std::vector<std::string> agent_command(const std::string& host, bool is_here, co
   if (is_here && options.command.empty()) return {options.gannet, "node"};
   std::vector<std::string> words = options.command;
   if (words.empty())
-    // Fails within 10 s for an unreachable host or a lost connection, and at once for a password prompt.
+    // Ends after 8 s if the host is unreachable, 12 s after a lost connection, and at once for a password prompt.
     words = {"ssh", "-T",
              "-o",  "BatchMode=yes",
              "-o",  "ConnectTimeout=8",
              "-o",  "ServerAliveInterval=4",
              "-o",  "ServerAliveCountMax=2",
-             "-o",  "ClearAllForwardings=yes"};
+             "-o",  "ClearAllForwardings=yes",
+             "-o",  "ControlMaster=no"};  // a master of this run would end the user's other sessions with it
   if (options.port) words.insert(words.end(), {"-p", std::to_string(options.port)});
   words.insert(words.end(), {host, formatted("exec {} node", shell_word(options.gannet))});
   return words;
@@ -77,6 +78,10 @@ std::string why_no_agent(const std::string& host, const SshOptions& options, int
     return formatted(
         "{}: its shell writes '{}' before gannet starts. Next: let its start-up files write nothing where there is no terminal",
         host, first_line(foreign));
+  // ssh itself ends with 255; other codes are the remote shell's.
+  if (exit_code == 127 || exit_code == 126)
+    return sentence(formatted("no gannet at {} that can be executed", options.gannet),
+                    "install it at the same path on every host");
   if (has(errors, "Could not resolve hostname"))
     return sentence("no such host", "check its name in the hostfile, or give its address");
   if (has(errors, "Connection refused")) return sentence("refuses ssh", "start sshd there, or name its port with --ssh_port");
@@ -85,14 +90,12 @@ std::string why_no_agent(const std::string& host, const SshOptions& options, int
   if (has(errors, "IDENTIFICATION HAS CHANGED") || has(errors, "Host key verification failed"))
     return sentence("its host key is not known, or has changed", formatted("log in once by hand: ssh {}", host));
   if (has(errors, "Permission denied")) return sentence("asks for a password", formatted("ssh-copy-id {}", host));
-  if (exit_code == 127 || exit_code == 126)
-    return sentence(formatted("no gannet at {}", options.gannet), "install it at the same path on every host");
   const std::string ssh = options.command.empty() ? "ssh" : join(options.command, " ");
   return sentence(formatted("no agent has answered; {} ended with exit code {}", ssh, exit_code),
                   formatted("try: {} {} {} --version", ssh, host, shell_word(options.gannet)));
 }
 
-// Nothing is looked up: a name server that does not answer would hold up each host in turn.
+// Looks nothing up: a name server that does not answer would delay every host in turn.
 bool is_this_machine(const std::string& host) {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
@@ -112,16 +115,26 @@ Connection::Connection(const std::vector<std::string>& command) {
   posix_spawn_file_actions_adddup2(&files, in[0], 0);
   posix_spawn_file_actions_adddup2(&files, out[1], 1);
   posix_spawn_file_actions_adddup2(&files, err[1], 2);
+  // In a session of its own, ssh has no terminal to ask questions on, which would stop this process group. A stop of the
+  // whole job must not end it: it carries the stop to the host, and the host's report back. An agent on this machine
+  // handles the signals itself.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&blocked, number);
+  posix_spawnattr_setsigmask(&attributes, &blocked);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+  std::vector<std::string> entries = {"SSH_ASKPASS_REQUIRE=never"};
+  for (char** entry = environ; *entry; ++entry)
+    if (std::strncmp(*entry, "SSH_ASKPASS_REQUIRE=", 20) != 0) entries.push_back(*entry);
+  std::vector<char*> environment;
+  for (std::string& entry : entries) environment.push_back(entry.data());
+  environment.push_back(nullptr);
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  const int failure = posix_spawnp(&pid_, words[0], &files, &attributes, words.data(), environ);
+  const int failure = posix_spawnp(&pid_, words[0], &files, &attributes, words.data(), environment.data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   for (const int end : {in[0], out[1], err[1]}) close(end);
@@ -138,7 +151,7 @@ Connection::Connection(const std::vector<std::string>& command) {
   to_send_ = kGreeting;
 }
 
-// An agent that has been told to end does so at once; ssh is given a moment to see that.
+// An agent ends as soon as its stdin does; ssh gets a moment to notice.
 Connection::~Connection() {
   close_input();
   for (int tries = 0; pid_ > 0 && tries < 100; ++tries) {
@@ -149,7 +162,7 @@ Connection::~Connection() {
     if (pid_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (pid_ > 0) {
-    kill(pid_, SIGKILL);
+    ::kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
   close_end(output_);
@@ -157,6 +170,11 @@ Connection::~Connection() {
 }
 
 void Connection::close_input() { close_end(input_); }
+
+void Connection::kill() {
+  close_input();
+  if (pid_ > 0) ::kill(pid_, SIGKILL);
+}
 
 void Connection::send(FrameKind kind, const std::string& body) {
   to_send_ += framed(kind, body);

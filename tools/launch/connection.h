@@ -22,15 +22,15 @@ struct SshOptions {
 // The words that start an agent on a host. What the remote shell reads is one constant: all else is sent.
 std::vector<std::string> agent_command(const std::string& host, bool is_here, const SshOptions& options);
 
-// Why no agent has answered, as a sentence with a next step: from the exit code of ssh, what it wrote, and bytes that came
-// in place of an agent's.
+// Why no agent has answered, as a sentence with a next step: from ssh's exit code, what it wrote to stderr, and bytes on
+// stdout that are not an agent's.
 std::string why_no_agent(const std::string& host, const SshOptions& options, int exit_code, const std::string& errors,
                          const std::string& foreign);
 
 std::string last_line(const std::string& text);  // of what ssh wrote
 
-// Whether a host of a hostfile is this machine by localhost, its name, or one of its addresses. By another name it is reached
-// by ssh, as the others are.
+// Whether a host of a hostfile is `localhost`, this machine's name, or one of its addresses. Under any other name this
+// machine is reached by ssh, as other hosts are.
 bool is_this_machine(const std::string& host);
 
 class Connection {
@@ -41,15 +41,16 @@ class Connection {
 
   void send(FrameKind kind, const std::string& body);
   void add_to(std::vector<pollfd>& waiting, bool may_read) const;
-  void exchange(bool may_read);  // writes and reads as much as goes without waiting
+  void exchange(bool may_read);  // writes and reads what it can without blocking
   std::optional<Frame> next() { return reader_.next(); }
 
   bool has_greeted() const { return reader_.has_greeted(); }
   const std::string& foreign() const { return reader_.foreign(); }
-  const std::string& errors() const { return errors_text_; }  // what ssh wrote to stderr, its end
-  bool has_ended();                                           // the process, and all that it wrote is read
+  const std::string& errors() const { return errors_text_; }  // the end of what ssh wrote to stderr
+  bool has_ended();                                           // and all its output has been read
   int exit_code() const { return exit_code_; }
   void close_input();  // the agent's lifeline
+  void kill();         // ssh, of a host that is lost: its end is not waited for
 
  private:
   pid_t pid_ = -1;

@@ -16,21 +16,32 @@
 namespace gannet::launch {
 namespace {
 
-// The parent of a running process; 0 if it has ended.
-pid_t parent_of(pid_t pid) {
+// "S 12 ...": the state and the parent of a process; "" if there is none.
+std::string state_and_parent(pid_t pid) {
   char text[512];
   const int descriptor = open((formatted("/proc/{}/stat", pid)).c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return 0;
+  if (descriptor < 0) return "";
   const ssize_t got = read(descriptor, text, sizeof text - 1);
   close(descriptor);
-  if (got <= 0) return 0;
+  if (got <= 0) return "";
   text[got] = '\0';
   const char* after = std::strrchr(text, ')');  // pid (name) state parent ...; the name may hold anything
-  if (!after || std::strlen(after) < 4 || after[2] == 'Z' || after[2] == 'X') return 0;
-  return static_cast<pid_t>(std::strtol(after + 4, nullptr, 10));
+  return after && std::strlen(after) >= 4 ? after + 2 : "";
+}
+
+// The parent of a running process; 0 if it has ended.
+pid_t parent_of(pid_t pid) {
+  const std::string text = state_and_parent(pid);
+  if (text.empty() || text[0] == 'Z' || text[0] == 'X') return 0;
+  return static_cast<pid_t>(std::strtol(text.c_str() + 2, nullptr, 10));
 }
 
 }  // namespace
+
+char state_of(pid_t pid) {
+  const std::string text = state_and_parent(pid);
+  return text.empty() ? '\0' : text[0];
+}
 
 std::vector<pid_t> descendants_of(pid_t root, const std::vector<pid_t>& excluded) {
   std::multimap<pid_t, pid_t> children;

@@ -15,6 +15,9 @@ namespace gannet::launch {
 // The descendants of `root` that have not ended, without `excluded` and their descendants.
 std::vector<pid_t> descendants_of(pid_t root, const std::vector<pid_t>& excluded);
 
+// The state of a process as ps shows it: 'S', 'D' (waits inside the kernel) ...; 0 if there is no such process.
+char state_of(pid_t pid);
+
 // Kills all descendants of this process and all processes with the mark (launch/marked.h), until
 // none is left, or for 1 s.
 void end_all_below(const std::vector<pid_t>& excluded, const std::string& mark);

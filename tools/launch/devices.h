@@ -1,4 +1,4 @@
-// The devices of this machine, without a driver: their number, and which of them a rank shall see.
+// Counts this machine's devices without a driver, and chooses which of them the ranks see.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace gannet::launch {
 // below `root`. 0: none, or none that can be counted this way.
 uint32_t count_devices(const std::vector<std::string>& environment, const std::string& root = "");
 
-// "CUDA_VISIBLE_DEVICES=4,6" for slots {0, 2}, where the environment shows devices 4, 5 and 6: slots count
-// what is visible. AMD's runtime reads CUDA_VISIBLE_DEVICES too. Throws Error(kArgument) for a slot that is not
-// there.
+// "CUDA_VISIBLE_DEVICES=4,6" for slots {0, 2} if the environment shows devices 4, 5 and 6: slots index the
+// visible devices. AMD's runtime reads CUDA_VISIBLE_DEVICES too. Throws Error(kArgument) for a slot that is out
+// of range.
 std::string visible_devices(const std::vector<uint32_t>& slots, const std::vector<std::string>& environment,
                             const std::string& root = "");
 

@@ -1,4 +1,4 @@
-// Variables that a person wants on every machine: --env, and .deepspeed_env as DeepSpeed's users have it.
+// Variables to set on every host: --env, and .deepspeed_env files as in DeepSpeed.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace gannet::launch {
 using Exports = std::vector<std::pair<std::string, std::string>>;  // a later entry of the same name wins
 
 // NAME=VALUE on each line; blank lines and those that begin with # are skipped. A value is taken literally,
-// quotes included, which adds a sentence to `notes`. Throws Error(kArgument) with the line's number.
+// quotes included; quotes add a sentence to `notes`. Throws Error(kArgument) with the line's number.
 Exports parse_env_file(const std::string& text, const std::string& file, std::vector<std::string>& notes);
 
 // The variables of .deepspeed_env, or of the name in DS_ENV_FILE, first in `home`, then in the current folder,

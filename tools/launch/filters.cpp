@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -36,26 +38,53 @@ std::vector<std::string> parts_of(const std::string& text, char separator) {
   return parts;
 }
 
+// The nodes of a filter: parts between '@', but for a '@' in the name of a host (user@host).
+std::vector<std::string> nodes_of(const std::string& text, const std::vector<Host>& hosts) {
+  std::vector<std::string> nodes;
+  for (size_t start = 0;;) {
+    size_t name = 0;
+    for (const Host& host : hosts) {
+      const size_t end = start + host.name.size();
+      const bool is_whole = end == text.size() || (end < text.size() && (text[end] == '@' || text[end] == ':'));
+      if (is_whole && text.compare(start, host.name.size(), host.name) == 0) name = std::max(name, host.name.size());
+    }
+    const size_t end = text.find('@', start + name);
+    nodes.push_back(text.substr(start, end == std::string::npos ? end : end - start));
+    if (end == std::string::npos) return nodes;
+    start = end + 1;
+  }
+}
+
+// A node's name, and its slots unless it means all of them. The name of a host may have a ':' (IPv6).
+std::pair<std::string, std::optional<std::string>> fields_of(const std::string& node, const std::vector<Host>& hosts) {
+  const auto is_name = [&](const std::string& text) {
+    return std::any_of(hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == text; });
+  };
+  const size_t colon = node.rfind(':');
+  if (colon == std::string::npos || is_name(node)) return {node, std::nullopt};
+  return {node.substr(0, colon), node.substr(colon + 1)};
+}
+
 Named parse(const std::string& option, const std::string& text, const std::vector<Host>& hosts, bool any_slot) {
   Named named;
   std::set<std::string> whole;
-  for (const std::string& part : parts_of(text, '@')) {
-    const auto fields = parts_of(part, ':');
-    if (fields[0].empty() || fields.size() > 2) refuse(option, part);
-    const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const Host& one) { return one.name == fields[0]; });
+  for (const std::string& part : nodes_of(text, hosts)) {
+    const auto [name, chosen] = fields_of(part, hosts);
+    const auto host = std::find_if(hosts.begin(), hosts.end(), [&, &name = name](const Host& one) { return one.name == name; });
+    if (name.empty() || (host == hosts.end() && name.find(':') != std::string::npos)) refuse(option, part);
     if (host == hosts.end()) {
       std::vector<std::string> names;
       for (const Host& one : hosts) names.push_back(one.name);
       throw Error(ErrorCode::kArgument,
-                  formatted("{}: there is no host '{}'{}", option, printable(fields[0]), did_you_mean(fields[0], names)),
+                  formatted("{}: there is no host '{}'{}", option, printable(name), did_you_mean(name, names)),
                   formatted("the hosts are {}", join(names, ", ")));
     }
     std::set<uint32_t>& slots = named[host->name];
-    if (fields.size() == 1) {
+    if (!chosen) {
       whole.insert(host->name);
       continue;
     }
-    for (const std::string& digits : parts_of(fields[1], ',')) {
+    for (const std::string& digits : parts_of(*chosen, ',')) {
       const uint32_t slot = slot_in(option, part, digits);
       if (!any_slot && std::find(host->slots.begin(), host->slots.end(), slot) == host->slots.end())
         throw Error(ErrorCode::kArgument, formatted("{}: {} has no slot {}", option, host->name, slot),

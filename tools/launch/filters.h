@@ -10,7 +10,7 @@
 
 namespace gannet::launch {
 
-// What is left, in the hostfile's order; a host without slots is dropped. "" for a filter that is not given.
+// The hosts and slots that remain, in the hostfile's order; a host without slots is dropped. "" for a filter that is not given.
 // `any_slot`: of a machine whose devices could not be counted, any slot may be included. Throws
 // Error(kArgument) for both filters at once, an unknown host or slot, and text that is no filter.
 std::vector<Host> filtered(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude,

@@ -17,19 +17,20 @@ namespace gannet::launch {
 
 enum class FrameKind : char {
   // from the head
-  kPlan = 'p',    // launch/node_plan.h
-  kGo = 'g',      // start the ranks: restart number, address, port
-  kSignal = 's',  // for the ranks: its number
-  kFail = 'f',    // ranks of another host have failed: end these
+  kPlan = 'p',         // launch/node_plan.h
+  kGo = 'g',           // start the ranks: restart number, address, port
+  kSignal = 's',       // for the ranks: its number
+  kReaderEnded = 'e',  // the reader of gannet run's output has ended: stop the ranks
+  kFail = 'f',         // ranks of another host have failed: end these
   // from an agent
-  kReady = 'r',    // nothing stands against a start: Readiness
+  kReady = 'r',    // the ranks can be started: Readiness
   kRefused = 'n',  // a sentence
   kOut = '1',      // whole lines of the ranks' stdout
   kError = '2',    // and stderr
   kSay = 't',      // a line of the agent's own
   kOutcome = 'x',  // all ranks have ended: AttemptOutcome
   // both
-  kBeat = 'b',  // nothing new, but still there
+  kBeat = 'b',  // a heartbeat
 };
 
 struct Frame {
@@ -37,7 +38,7 @@ struct Frame {
   std::string body;
 };
 
-// The first bytes in both directions. Other bytes mean that something else has written: a start-up file of a shell.
+// The first bytes in both directions. Any other bytes come from another program, such as a shell's start-up file.
 inline constexpr std::string_view kGreeting = "gannet node 1\n";
 
 std::string framed(FrameKind kind, std::string_view body);
@@ -59,7 +60,7 @@ class FrameReader {
 std::string packed(const std::vector<std::string>& texts);
 std::vector<std::string> unpacked(std::string_view body);
 
-// The texts of a body in turn. Throws Error(kCorrupt) past the end, and for a number that is none.
+// Reads the texts of a body in turn. Throws Error(kCorrupt) past the end, or if a number is malformed.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view body) : texts_(unpacked(body)) {}

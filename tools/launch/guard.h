@@ -18,8 +18,8 @@ namespace gannet::launch {
 // rethrown here. The launcher gets its end of the channel, for launch/signals.h. Call this from a
 // process without other threads.
 //
-// `lifeline`: a descriptor whose other end closes when nobody is left who wants the launch (an agent's connection). The
-// launcher reads it, and must not sleep through its end: the front process then sends it SIGCONT.
+// `lifeline`: a descriptor whose other end closes when the launch is no longer wanted (an agent's connection). The
+// launcher reads it; so that a stopped launcher notices its end, the front process then sends SIGCONT.
 int run_guarded(const std::string& mark, const std::function<int(int channel)>& launcher, int lifeline = -1);
 
 }  // namespace gannet::launch

@@ -1,5 +1,5 @@
-// `gannet run` on several hosts: starts an agent on each by ssh (launch/agent.h), lets all start together once none has
-// an objection, merges their output, forwards signals, and judges over all of them why a run has failed.
+// `gannet run` on several hosts: starts an agent on each by ssh (launch/agent.h), starts the ranks once every agent is
+// ready, merges their output, forwards signals, and finds the cause of a failure among all hosts.
 #pragma once
 
 #include <chrono>
@@ -16,12 +16,14 @@
 
 namespace gannet::launch {
 
+struct HeadNode;
+
 struct HeadOptions {
   std::vector<Host> hosts;  // in the order of the ranks
-  LaunchOptions options;    // for each host but for its own slots
-  std::string master_addr;  // "": the address of the first host that another one reaches
+  LaunchOptions options;    // of every host; each has its own slots
+  std::string master_addr;  // "": an address of the first host that the others can reach
   SshOptions ssh;
-  Exports exports = {};  // variables that every host gets, whatever they describe
+  Exports exports = {};  // sent to every host, even those that describe a machine
 };
 
 // The body of `gannet run --hostfile`. Throws as run() does (launch/launch.h).
@@ -31,39 +33,45 @@ class Head {
  public:
   Head(const HeadOptions& options, std::chrono::milliseconds failure_grace, Session& session);
   ~Head();
-  // One attempt over all hosts; agents that are still there are used again.
+  // One attempt on all hosts; agents that are still connected are reused.
   AttemptOutcome run(uint32_t restart);
+  // One turn: waits for an event, writes, reads, and handles the frames. Between attempts, it keeps the agents.
+  void exchange();
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Node;
+  // Defined in head_start.cpp.
+  std::string plan_for(size_t index) const;
+  void connect(size_t index);
+  bool is_turned_away(HeadNode& node) const;
   bool start_agents();
   bool start_agents_patiently();
+  bool stop_has_come();
+  void check_machines();
   AttemptOutcome refused() const;
   void go(uint32_t restart);
+  // Defined in head.cpp.
   void beat();
-  void exchange();
-  void take(Node& node, const Frame& frame);
+  void take_all(HeadNode& node, bool may_read = true);
+  void take(HeadNode& node, const Frame& frame);
   void take_signals();
-  void notice_lost(Node& node);
-  void notice_silence(Node& node);
-  void lose(Node& node, const std::string& how);
-  void take_outcome(Node& node, AttemptOutcome outcome);
+  void notice_lost(HeadNode& node);
+  void notice_silence(HeadNode& node);
+  void lose(HeadNode& node, const std::string& how);
+  void take_outcome(HeadNode& node, AttemptOutcome outcome);
   void end_the_others();
-  void check_machines();
-  bool is_running(const Node& node) const;
+  bool is_running(const HeadNode& node) const;
   bool all_over() const;
   AttemptOutcome judge() const;
-  static std::string ranks_text(const Node& node);
-  std::string plan_for(size_t index) const;
+  static std::string ranks_text(const HeadNode& node);
 
   const HeadOptions& options_;
   const std::chrono::milliseconds failure_grace_;
   Session& session_;
   const std::string build_, folder_;
   const std::vector<std::string> environment_;
-  std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<const Node*> ended_;  // in the order of their ends
+  std::vector<std::unique_ptr<HeadNode>> nodes_;
+  std::vector<const HeadNode*> ended_;  // in the order of their ends
   int stopped_by_ = 0, stops_ = 0;
   bool has_failed_ = false;
   std::optional<Clock::time_point> fail_at_;  // when to end the ranks of the other hosts

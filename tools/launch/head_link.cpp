@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "base/format.h"
+
 namespace gannet::launch {
 
 using std::chrono::milliseconds;
@@ -22,8 +24,9 @@ milliseconds HeadLink::prepare_to_wait(Output& output, std::vector<pollfd>& wait
   return time.count() < 0 || time > most ? most : time;
 }
 
-void HeadLink::lose() {
-  if (!is_lost_) signals_.push_back({SIGTERM, false});
+void HeadLink::lose(const std::string& why) {
+  std::cerr << "gannet node: " << why << '\n';
+  signals_.push_back({.number = SIGTERM, .implied = Signal::kHeadLost});
   is_lost_ = true;
 }
 
@@ -34,26 +37,38 @@ void HeadLink::take() {
     const ssize_t count = read(0, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      lose();
+      lose("the connection to gannet run has ended");
       break;
     }
     reader_.add({bytes, static_cast<size_t>(count)});
     heard_ = Clock::now();
   }
   while (auto frame = reader_.next()) {
-    if (frame->kind == FrameKind::kSignal)
-      signals_.push_back({static_cast<int>(std::strtol(frame->body.c_str(), nullptr, 10)), false});
-    else if (frame->kind == FrameKind::kFail)
-      has_failed_ = true;
-    else if (frame->kind != FrameKind::kBeat)
-      frames_.push_back(std::move(*frame));
+    switch (frame->kind) {
+      case FrameKind::kSignal:
+        signals_.push_back({.number = static_cast<int>(std::strtol(frame->body.c_str(), nullptr, 10))});
+        break;
+      case FrameKind::kReaderEnded:
+        signals_.push_back({.number = SIGTERM, .implied = Signal::kReaderEnded});
+        break;
+      case FrameKind::kFail:
+        has_failed_ = true;
+        break;
+      case FrameKind::kBeat:
+        break;
+      case FrameKind::kGo:  // earlier signals and failures were of the attempt before
+        signals_.clear();
+        has_failed_ = false;
+        [[fallthrough]];
+      default:
+        frames_.push_back(std::move(*frame));
+    }
   }
   if (!reader_.foreign().empty())
     throw Error(ErrorCode::kCorrupt, "gannet node reads what `gannet run` sends it over ssh, and this is something else",
                 "it is not started by hand: gannet run --hostfile FILE PROGRAM");
   if (!is_lost_ && Clock::now() - heard_ > kSilence) {
-    std::cerr << "gannet node: nothing has come from gannet run for " << kSilence.count() << " s\n";
-    lose();
+    lose(formatted("nothing has come from gannet run for {} s", kSilence.count()));
   }
 }
 

@@ -17,22 +17,22 @@ namespace gannet::launch {
 
 class HeadLink {
  public:
-  // How long each side may be silent before the other one gives it up, and how often it says that it is there.
+  // How long each side may be silent before the other drops the connection, and how often it sends a heartbeat.
   static constexpr std::chrono::seconds kSilence{12}, kBeat{2};
 
-  // Before poll(): beats, adds stdin, and returns a wait that is short enough for the next beat.
+  // Before poll(): sends a due heartbeat, adds stdin, and caps the wait at the heartbeat interval.
   std::chrono::milliseconds prepare_to_wait(Output& output, std::vector<pollfd>& waiting, std::chrono::milliseconds time);
-  // After poll(): takes what has come. The end of the connection, or silence, counts as SIGTERM.
+  // After poll(): reads frames. The end of the connection, or silence, implies a stop.
   void take();
 
-  bool next(Signal& signal);          // that the head forwards
+  bool next(Signal& signal);          // a signal that the head forwards, or a stop that is implied
   bool take_failure();                // whether ranks of another host have failed since the last call
   std::optional<Frame> next_frame();  // kPlan and kGo
   bool is_lost() const { return is_lost_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  void lose();
+  void lose(const std::string& why);
   FrameReader reader_;
   std::deque<Signal> signals_;
   std::deque<Frame> frames_;

@@ -1,7 +1,7 @@
-// A hostfile, as DeepSpeed's users have it: one machine on each line, with the number of its slots.
+// A hostfile as in DeepSpeed: one machine on each line, with its number of slots.
 //
 //   worker-1 slots=4
-//   worker-2 slots=4        # a comment, or max_slots=8: not read
+//   worker-2 slots=4        # trailing text, such as max_slots=8, is ignored
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The hosts of a run, from a hostfile, filters and counts, as DeepSpeed's launcher has them.
+// The hosts of a run: a hostfile, filtered and counted as in DeepSpeed's launcher.
 #pragma once
 
 #include <optional>
@@ -16,20 +16,20 @@ struct HostOptions {
   uint32_t procs = 0;                  // --num_gpus, --num_procs: slots 0 to N - 1 of each host; 0: all
 };
 
-// The hosts that take part, with the slots that they use, from those of a hostfile. Throws Error(kArgument) for
-// counts that the hosts do not have, and for filters beside counts.
+// Chooses hosts and slots from those of a hostfile. Throws Error(kArgument) for counts above what the hosts have,
+// and for filters beside counts.
 std::vector<Host> chosen_hosts(const std::vector<Host>& hosts, const HostOptions& options);
 
 // The slots of this machine that --include and --exclude choose without a hostfile, where it is "localhost". `devices`:
-// its number of devices; 0: not known.
+// its number of devices; 0: unknown.
 std::vector<uint32_t> chosen_slots(uint32_t devices, const HostOptions& options);
 
 // The line that starts the same run by srun, mpirun or kubectl: DeepSpeed's --launcher NAME. Throws
-// Error(kUnsupported), whose next step is the line; Error(kArgument) for a name that nobody knows.
+// Error(kUnsupported), whose next step is the line; Error(kArgument) for an unknown name.
 [[noreturn]] void refuse_launcher(const std::string& name, const std::vector<Host>& hosts,
                                   const std::vector<std::string>& command);
 
-// A word as a shell reads it back.
+// Quotes a word for a shell.
 std::string shell_word(const std::string& word);
 
 }  // namespace gannet::launch

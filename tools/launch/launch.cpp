@@ -38,11 +38,11 @@ bool may_restart(const LaunchOptions& options, Session& session, const AttemptOu
   return true;
 }
 
-// Returns whether a stop signal came, and reports it.
+// Returns whether a signal came that asks the run to stop, and reports it. No rank is running that could save on SIGUSR1.
 bool stop_came(Session& session, const std::string& instead_of) {
   Signal signal;
   while (session.next(signal))
-    if (Signals::is_stop(signal.number)) {
+    if (Signals::is_stop(signal.number) || signal.number == SIGUSR1) {
       session.output.say(formatted("{} came: {}", signal_name(signal.number), instead_of));
       return true;
     }
@@ -55,7 +55,7 @@ class RestartPause {
  public:
   explicit RestartPause(double seconds) : first_(milliseconds(static_cast<int64_t>(seconds * 1000))) {}
   // False if a stop signal arrived.
-  bool wait(Session& session, Clock::duration attempt) {
+  bool wait(Session& session, Clock::duration attempt, const std::function<void()>& turn) {
     if (attempt > kLongest) in_a_row_ = 0;
     const auto time = in_a_row_ == 0 ? milliseconds(0) : std::min<milliseconds>(kLongest, first_ * (1 << (in_a_row_ - 1)));
     in_a_row_ = std::min(in_a_row_ + 1, 16);
@@ -65,7 +65,10 @@ class RestartPause {
       if (stop_came(session, "no restart")) return false;
       const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
       if (left.count() <= 0) return true;
-      session.wait({}, left);
+      if (turn)
+        turn();
+      else
+        session.wait({}, left);
       session.output.flush();
     }
   }
@@ -75,13 +78,6 @@ class RestartPause {
   milliseconds first_;
   int in_a_row_ = 0;
 };
-
-void report_dropped(Session& session) {
-  if (const uint64_t bytes = session.output.take_dropped())
-    session.output.say(
-        formatted("{} of the ranks' output were dropped: {}", size_text(bytes),
-                  session.output.has_failed() ? "it could not be written" : "nobody read it while the ranks were being ended"));
-}
 
 // After a failure or a stop, gives up on a reader that reads nothing for `patience`, since a batch
 // system waits for the exit code. After a success, waits for the reader as any program does, until
@@ -103,6 +99,13 @@ void finish_output(Session& session, milliseconds patience) {
 
 }  // namespace
 
+void report_dropped(Session& session) {
+  if (const uint64_t bytes = session.output.take_dropped())
+    session.output.say(
+        formatted("{} of the ranks' output were dropped: {}", size_text(bytes),
+                  session.output.has_failed() ? "it could not be written" : "nobody read it while the ranks were being ended"));
+}
+
 void keep_descriptors_apart() {
   for (const int stream : {1, 2}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
@@ -114,14 +117,15 @@ void keep_descriptors_apart() {
   }
 }
 
-int supervise(const LaunchOptions& options, Session& session, const std::function<AttemptOutcome(uint32_t restart)>& attempt) {
+int supervise(const LaunchOptions& options, Session& session, const std::function<AttemptOutcome(uint32_t restart)>& attempt,
+              const std::function<void()>& turn) {
   RestartPause pause(options.restart_pause_seconds);
   for (uint32_t restarts = 0;; ++restarts) {
     const auto start = Clock::now();
     const AttemptOutcome outcome = attempt(restarts);
     if (!outcome.report.empty()) session.output.say(outcome.report);
     report_dropped(session);
-    if (!may_restart(options, session, outcome, restarts) || !pause.wait(session, Clock::now() - start)) {
+    if (!may_restart(options, session, outcome, restarts) || !pause.wait(session, Clock::now() - start, turn)) {
       finish_output(session, outcome.code != 0 || outcome.was_stopped ? kPatience : std::chrono::hours(24 * 365));
       return outcome.code;
     }

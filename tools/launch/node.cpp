@@ -14,7 +14,7 @@ using control::Claim;
 using control::find;
 using control::Variables;
 
-// DeepSpeed's default, where nothing names a port.
+// DeepSpeed's default port.
 constexpr uint32_t kDefaultPort = 29500;
 constexpr const char* kByHand =
     "run on every machine: gannet run --num_procs N --num_nodes NODES --node_rank R --master_addr HOST PROGRAM, with R from 0 "
@@ -25,7 +25,7 @@ uint32_t number_in(const Variables& variables, const char* name, uint32_t most) 
   return control::number(name, *find(variables, name), most, "it is set by the launcher of the nodes, or exported by hand");
 }
 
-// Whether it is of Kubeflow's variables for torchrun, whose place gannet run takes on each node.
+// Whether the claim is Kubeflow's for torchrun, which gannet run replaces on each node.
 bool is_node_of_torchrun(const Claim& claim, const Variables& variables) {
   const std::string* const nodes = find(variables, "PET_NNODES");
   return claim.variables[0] == "PET_NNODES" && nodes->find(':') == std::string::npos && find(variables, "PET_NODE_RANK");

@@ -39,17 +39,38 @@ std::vector<uint32_t> numbers_in(Unpacker& unpacker) {
 
 std::string name_of(const std::string& entry) { return entry.substr(0, entry.find('=')); }
 
-// Describes a machine or a login.
+// Whether the variable describes a machine or a login.
 bool stays(const std::string& name) {
-  constexpr std::array<std::string_view, 16> kNames = {
-      "HOME",  "USER", "LOGNAME", "SHELL",  "MAIL",     "HOSTNAME",           "HOST",       "PWD", "OLDPWD",
-      "SHLVL", "_",    "DISPLAY", "TMPDIR", "WINDOWID", "GANNET_CALL_RECORD", kMarkVariable};
+  constexpr std::array<std::string_view, 24> kNames = {"HOME",
+                                                       "USER",
+                                                       "LOGNAME",
+                                                       "SHELL",
+                                                       "MAIL",
+                                                       "HOSTNAME",
+                                                       "HOST",
+                                                       "PWD",
+                                                       "OLDPWD",
+                                                       "SHLVL",
+                                                       "_",
+                                                       "DISPLAY",
+                                                       "XAUTHORITY",
+                                                       "WAYLAND_DISPLAY",
+                                                       "WINDOWID",
+                                                       "TMPDIR",
+                                                       "TMP",
+                                                       "TEMP",
+                                                       "KRB5CCNAME",
+                                                       "NOTIFY_SOCKET",
+                                                       "JOURNAL_STREAM",
+                                                       "INVOCATION_ID",
+                                                       "GANNET_CALL_RECORD",
+                                                       kMarkVariable};
   constexpr std::array<std::string_view, 3> kPrefixes = {"SSH_", "XDG_", "DBUS_"};
   return chooses_devices(name) || std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
          std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
-// CUDA_VISIBLE_DEVICES= trains on processors, on every machine.
+// An empty CUDA_VISIBLE_DEVICES hides all devices, on every machine.
 bool hides_devices(const std::string& entry) { return entry.back() == '=' && chooses_devices(name_of(entry)); }
 
 }  // namespace

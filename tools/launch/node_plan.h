@@ -47,10 +47,10 @@ Go go_in(const std::string& body);
 std::string packed(const AttemptOutcome& outcome);
 AttemptOutcome outcome_in(const std::string& body);
 
-// Version, and a checksum of this program's file: two hosts with one id run the same launcher.
+// Version and checksum of this executable: hosts with equal ids run the same launcher.
 std::string build_id();
 
-// What goes to another host of the environment here: all but what describes this machine or this login.
+// The variables to send to other hosts: all but those that describe this machine or this login.
 std::vector<std::string> environment_to_send(const std::vector<std::string>& environment);
 // `sent` over the agent's own environment.
 std::vector<std::string> merged_environment(const std::vector<std::string>& own, const std::vector<std::string>& sent);

@@ -62,7 +62,7 @@ void Output::open(Sink& sink, int descriptor) {
 void Output::write(int descriptor, std::string_view text) {
   Sink& to = sink(descriptor);
   if (to.way == WritingWay::kNone || to.is_closed) return;
-  if (drops_ && to.pending() >= kMost) {
+  if (drops_ && pending(to) >= kMost) {
     dropped_ += text.size();
     return;
   }
@@ -87,19 +87,45 @@ void Output::say(const std::string& text) {
 }
 
 void Output::flush() {
-  flush(sinks_[0], 1);
-  if (!sinks_[1].is_the_first) flush(sinks_[1], 2);
+  flush(sinks_[0]);
+  if (!sinks_[1].is_the_first) flush(sinks_[1]);
 }
 
-void Output::flush(Sink& sink, int descriptor) {
+size_t Output::pending(const Sink& sink) const {
+  const bool is_file = files_ && sink.way == WritingWay::kPlain && !sink.is_the_first;
+  return sink.pending() + (is_file ? files_->pending(sink.descriptor) : 0);
+}
+
+void Output::write_file(Sink& sink) {
+  if (sink.pending() > 0) {
+    if (!files_) files_ = std::make_unique<FileWriter>();
+    files_->write(sink.descriptor, sink.queue.substr(sink.done));
+    sink.queue.clear();
+    sink.done = 0;
+  }
+  if (!files_) return;
+  files_->take_event();
+  dropped_ += files_->take_dropped();
+  if (const int reason = files_->failure(sink.descriptor)) note_failure(sink, reason);
+}
+
+void Output::note_failure(Sink& sink, int reason) {
+  const bool is_new = !sink.has_failed && !sink.is_closed;
+  sink.has_failed = true;
+  if (is_new && &sink == &sinks_[0] && !sinks_[1].is_the_first)
+    say(std::string("stdout cannot be written: ") + std::strerror(reason));
+}
+
+void Output::flush(Sink& sink) {
   if (sink.way == WritingWay::kNone || sink.is_closed) return;
+  if (sink.way == WritingWay::kPlain) return write_file(sink);
   const auto may_write = [&] {
     pollfd ready{sink.descriptor, POLLOUT, 0};
     if (poll(&ready, 1, 0) < 0) return false;
     if (sink.is_pipe && (ready.revents & (POLLERR | POLLHUP | POLLNVAL))) sink.is_closed = true;
     return !sink.is_closed && (ready.revents & POLLOUT) != 0;
   };
-  if (!may_write() && sink.way != WritingWay::kPlain) sink.done = sink.is_closed ? sink.queue.size() : sink.done;
+  if (!may_write()) sink.done = sink.is_closed ? sink.queue.size() : sink.done;
   while (sink.pending() > 0 && (sink.way != WritingWay::kPolled || may_write())) {
     const size_t size = std::min(sink.pending(), sink.way == WritingWay::kPolled ? kSmall : kPart);
     const char* text = sink.queue.data() + sink.done;
@@ -114,10 +140,7 @@ void Output::flush(Sink& sink, int descriptor) {
       if (sink.is_pipe) sink.is_closed = true;
       dropped_ += sink.is_closed ? 0 : sink.pending();
       sink.done = sink.queue.size();
-      const bool is_new = !sink.has_failed && !sink.is_closed;
-      sink.has_failed = true;
-      if (is_new && descriptor == 1 && !sinks_[1].is_the_first)
-        say(std::string("stdout cannot be written: ") + std::strerror(reason));
+      note_failure(sink, reason);
     }
   }
   if (sink.done == sink.queue.size() || sink.done > kMost) {
@@ -127,6 +150,7 @@ void Output::flush(Sink& sink, int descriptor) {
 }
 
 void Output::add_to(std::vector<pollfd>& waiting) const {
+  if (files_) waiting.push_back({files_->event(), POLLIN, 0});
   for (const Sink& sink : sinks_) {
     if (sink.way == WritingWay::kNone || sink.way == WritingWay::kPlain || sink.is_closed || sink.is_the_first) continue;
     // Even without an event, poll reports that a pipe's reader has ended; for a terminal it would

@@ -5,8 +5,8 @@
 //   output.flush();                          // writes what the reader takes now
 //   if (!output.has_room(1)) ...             // leave it in the rank's pipe: the rank waits, the launcher does not
 //
-// A reader that stalls (Ctrl-S, `less`, a blocked log collector) fills the queue; then ranks wait
-// as they would for a pipe of their own. While ranks are being stopped they must not wait:
+// Regular files are written by a thread (launch/file_writer.h). A reader that stalls (Ctrl-S, `less`, a blocked log collector)
+// fills the queue; then ranks wait as they would for a pipe of their own. While ranks are being stopped they must not wait:
 // drop_when_full() then drops output, which is counted and reported. The end of a reader is
 // detected even while nothing is written.
 #pragma once
@@ -15,10 +15,12 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "launch/file_writer.h"
 #include "launch/frames.h"
 
 namespace gannet::launch {
@@ -34,12 +36,12 @@ class Output {
   void say(const std::string& text);  // a line of gannet run's own on stderr; never dropped when the queue is full
   void frame(FrameKind kind, std::string_view body);
   bool is_framed() const { return way_ == Way::kFramed; }
-  bool has_room(int descriptor) const { return sink(descriptor).pending() < kMost; }
+  bool has_room(int descriptor) const { return pending(sink(descriptor)) < kMost; }
   void drop_when_full(bool on) { drops_ = on; }
 
   void flush();
-  size_t pending() const { return sinks_[0].pending() + sinks_[1].pending(); }  // bytes that are not written yet
-  void add_to(std::vector<pollfd>& waiting) const;                              // adds the descriptors that poll() must wait for
+  size_t pending() const { return pending(sinks_[0]) + pending(sinks_[1]); }  // bytes that are not written yet
+  void add_to(std::vector<pollfd>& waiting) const;                            // adds the descriptors that poll() must wait for
 
   bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // a pipe or a socket: something with a reader
   bool are_one() const { return sinks_[1].is_the_first && !is_framed(); }  // one file for both (`2>&1`): the order is kept
@@ -63,10 +65,14 @@ class Output {
   const Sink& sink(int descriptor) const { return sinks_[descriptor == 2 && !sinks_[1].is_the_first ? 1 : 0]; }
   Sink& sink(int descriptor) { return const_cast<Sink&>(static_cast<const Output&>(*this).sink(descriptor)); }
   static void open(Sink& sink, int descriptor);
-  void flush(Sink& sink, int descriptor);
+  size_t pending(const Sink& sink) const;
+  void flush(Sink& sink);
+  void write_file(Sink& sink);
+  void note_failure(Sink& sink, int reason);
 
   Way way_;
   Sink sinks_[2];
+  std::unique_ptr<FileWriter> files_;  // from the first text for a regular file on
   bool drops_ = false;
   uint64_t dropped_ = 0;
 };

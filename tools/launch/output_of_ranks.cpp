@@ -9,7 +9,9 @@
 namespace gannet::launch {
 
 bool Session::next(Signal& signal) {
-  if (signals.next(signal) || (head && head->next(signal))) return true;
+  if (signals.next(signal)) return true;
+  while (head && head->next(signal))
+    if (signal.implied || signals.takes_from_head(signal.number)) return true;
   if (!signals.is_abandoned()) return false;
   end_all_below({}, mark);
   _exit(128 + SIGKILL);
@@ -74,7 +76,7 @@ void Attempt::read_what_is_left() {
 
 // `gannet run ... | head`: further output has no reader, but the training must not be lost.
 void Attempt::notice_a_lost_reader() {
-  if (session_.output.lost_its_reader() && stopped_by_ == 0 && !first_) stop_by(SIGTERM, "the end of its output's reader", false);
+  if (session_.output.lost_its_reader()) stop_implied("the end of its output's reader");
 }
 
 }  // namespace gannet::launch

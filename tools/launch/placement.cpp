@@ -35,7 +35,8 @@ Placement node_of_hostfile(const PlacementOptions& options, const std::vector<Ho
         formatted("hosts count from 0 to {}", hosts.size() - 1));
   NodeOptions node = options.node;
   node.count = static_cast<uint32_t>(hosts.size());
-  if (node.master_addr.empty() && !control::find(variables, "MASTER_ADDR")) node.master_addr = hosts[0].name;
+  if (node.master_addr.empty() && !control::find(variables, "MASTER_ADDR"))
+    node.master_addr = hosts[0].name.substr(hosts[0].name.find('@') + 1);
   Placement placement;
   placement.node = node_of(node, variables);
   if (hosts.size() > 1 && (placement.node.master_addr == "localhost" || placement.node.master_addr.rfind("127.", 0) == 0))
@@ -56,7 +57,13 @@ Placement place(const PlacementOptions& options, const control::Variables& varia
   const std::string hostfile = hostfile_of(options, claim);
   const bool has_filter = !options.hosts.include.empty() || !options.hosts.exclude.empty();
   std::vector<Host> hosts;
-  if (!hostfile.empty()) hosts = chosen_hosts(read_hostfile(hostfile), options.hosts);
+  std::vector<std::string> notes;
+  if (!hostfile.empty()) {
+    const std::vector<Host> listed = read_hostfile(hostfile);
+    for (const Host& host : listed)
+      if (host.slots.empty()) notes.push_back(formatted("{} has slots=0 in {}, and takes no part", host.name, hostfile));
+    hosts = chosen_hosts(listed, options.hosts);
+  }
   if (!options.launcher.empty() && options.launcher != "ssh" && options.launcher != "pdsh") {
     if (hosts.empty() && options.hosts.nodes)
       for (uint32_t i = 0; i < *options.hosts.nodes; ++i)
@@ -70,6 +77,7 @@ Placement place(const PlacementOptions& options, const control::Variables& varia
                           claim->without("gannet run ...")));
   if (!hostfile.empty() && options.no_ssh) return node_of_hostfile(options, hosts, variables);
   Placement placement;
+  placement.notes = std::move(notes);
   if (options.launcher == "pdsh")
     placement.notes.push_back("--launcher pdsh: by ssh, whose end ends the ranks, which pdsh cannot tell");
   if (!hostfile.empty()) {

@@ -21,17 +21,17 @@ struct PlacementOptions {
 
 struct Placement {
   std::vector<Host> hosts = {};  // where agents are started by ssh; empty: the ranks are this launcher's own
-  Node node = {};                // else, with the number of ranks and the slots here
+  Node node = {};                // without hosts: this node of several; `procs` and `slots` are this machine's
   uint32_t procs = 1;
   std::vector<uint32_t> slots = {};     // empty: not chosen
-  std::vector<std::string> notes = {};  // for the person who waits
+  std::vector<std::string> notes = {};  // lines to print before the start
 };
 
 // `devices`: of this machine (launch/devices.h), one rank for each unless something says otherwise. Throws
 // Error(kArgument, kConfig, kNotFound, kUnsupported).
 Placement place(const PlacementOptions& options, const control::Variables& variables, uint32_t devices);
 
-// What --dry-run prints: a line for each host with its slots and ranks.
+// What --dry-run prints: each host's ranks and slots, and the command.
 std::string text_of(const Placement& placement, const std::vector<std::string>& command);
 
 }  // namespace gannet::launch

@@ -16,7 +16,7 @@ struct LaunchOptions {
   uint32_t procs = 1;  // on this node, and on every other one
   Node node = {};
   bool bind_cores_to_rank = false;
-  uint32_t max_restarts = 0;         // how many times all ranks are started again after a failure
+  uint32_t max_restarts = 0;         // limit on restarts of all ranks after failures
   double restart_pause_seconds = 1;  // before the second restart in a row that fails at once; doubled for each one after it
   double grace_seconds = 30;         // from forwarding a stop to the ranks until SIGKILL: time to write a checkpoint
   std::vector<std::string> command;  // PROGRAM ARGS...

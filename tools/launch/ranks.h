@@ -43,7 +43,7 @@ class Rank {
   bool ended() const { return ended_; }
   bool killed_by_signal() const;
   int exit_code() const;             // the shell's: 128 + signal for a signal; 71 if it ended inside a plugin with code 0
-  int signal_number() const;         // the signal that killed it or, as a shell reports it, a program that it started; 0: none
+  int signal_number() const;         // the signal that killed the rank or, by a shell's exit code, its child; 0: none
   std::string how_it_ended() const;  // "ended with exit code 3", "was killed by SIGSEGV (Segmentation fault)"
   const std::string& last_call() const { return last_call_; }  // "inside of optimizer plugin X 1.2, update, step 3"; "": none
   bool group_alive();                                          // whether it, or another process of its group, still runs

@@ -123,8 +123,8 @@ AttemptOutcome Attempt::finish() {
   outcome.report = report_of_failure();
   if (stopped_by_ != 0)
     outcome.no_restart = formatted("{} came", signal_name(stopped_by_));
-  else if (is_pointless_to_repeat(outcome.code))
-    outcome.no_restart = formatted("a program that ends with exit code {} would do so again", outcome.code);
+  else
+    outcome.no_restart = reason_not_to_repeat(outcome.code);
   return outcome;
 }
 

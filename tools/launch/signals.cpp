@@ -36,15 +36,21 @@ Signals::~Signals() {
 
 bool Signals::counts(std::map<int, int>& heard, int number) {
   if (number == SIGCHLD || number == SIGPIPE || number == SIGTTOU) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (is_stop(number) && stopped_ && (number == SIGHUP || now - *stopped_ < kOneStop)) {
+    heard[number] = acted_on_[number];
+    return false;
+  }
   if (++heard[number] <= acted_on_[number]) return false;
   acted_on_[number] = heard[number];
+  if (is_stop(number)) stopped_ = now;
   return true;
 }
 
 bool Signals::next(Signal& signal) {
   signalfd_siginfo info{};
   while (read(descriptor_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-    signal = {static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+    signal = {.number = static_cast<int>(info.ssi_signo), .is_from_terminal = info.ssi_code == SI_KERNEL};
     if (counts(own_, signal.number)) return true;
   }
   while (channel_ >= 0 && !is_abandoned_) {

@@ -2,14 +2,18 @@
 // at the end.
 //
 // The launcher receives a signal twice if it is sent to a whole job: directly, and through the
-// process in front of it (launch/guard.h). For each signal number it counts both, and acts when the
-// larger of the two counts grows.
+// process in front of it (launch/guard.h); an agent also from its head. For each signal number it
+// counts every source, and acts when the largest of the counts grows. A stop may also come as several
+// signals (`timeout` signals its child and the group, a closing terminal sends SIGHUP twice, systemd
+// SIGTERM and SIGHUP): within kOneStop of a stop, further ones are part of it, and SIGHUP always is.
 #pragma once
 
 #include <poll.h>
 #include <signal.h>
 
+#include <chrono>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace gannet::launch {
@@ -17,6 +21,8 @@ namespace gannet::launch {
 struct Signal {
   int number = 0;
   bool is_from_terminal = false;  // Ctrl-C: every process of the foreground group receives it
+  // Why a stop is implied by something else than a signal. It never counts as a second stop.
+  enum Implied { kNo, kReaderEnded, kHeadLost } implied = kNo;
 };
 
 class Signals {
@@ -30,6 +36,8 @@ class Signals {
   // Returns the next signal to act on; false if there is none now. SIGCHLD and SIGPIPE only wake
   // poll() up.
   bool next(Signal& signal);
+  // Whether to act on a signal that the head of an agent forwards.
+  bool takes_from_head(int number) { return counts(from_head_, number); }
   void add_to(std::vector<pollfd>& waiting) const;
   // The front process was killed with -9: no process waits for this launch.
   bool is_abandoned() const { return is_abandoned_; }
@@ -37,11 +45,13 @@ class Signals {
   static bool is_stop(int number) { return number == SIGINT || number == SIGTERM || number == SIGHUP; }
 
  private:
+  static constexpr std::chrono::milliseconds kOneStop{500};
   bool counts(std::map<int, int>& heard, int number);
   sigset_t before_;
   int descriptor_, channel_;
   bool is_abandoned_ = false;
-  std::map<int, int> own_, relayed_, acted_on_;
+  std::map<int, int> own_, relayed_, from_head_, acted_on_;
+  std::optional<std::chrono::steady_clock::time_point> stopped_;
 };
 
 }  // namespace gannet::launch

@@ -23,7 +23,7 @@ struct ParsedLine {
   Kind kind = Kind::kOther;
   int64_t schema = 0;  // for a run record
   RunRecord run;
-  StepRecord step;  // without phases, counts and values; these are below, by name
+  StepRecord step;  // without phases, counts, values and memory; these are below, by name
   std::vector<std::pair<std::string, double>> phases, counts, values, memory;
   EventRecord event;
 };

@@ -4,8 +4,8 @@
 //   records.steps.back().loss;   // the loss of the last step
 //   records.notes;               // "line 57 was left out: ..."
 //
-// When a run is resumed, its steps go back. A step record replaces every record that comes before
-// it in the file and is for the same step or a later one: the steps of a run after the checkpoint
+// When a run is resumed, its step numbers go back. A step record replaces every earlier record in the
+// file that is for the same step or a later one: the steps of a run after the checkpoint
 // from which the next run resumed are not part of the training.
 #pragma once
 
@@ -69,9 +69,9 @@ struct Records {
   std::vector<std::string> notes;  // one sentence for each part of the file that could not be used
 };
 
-// `path` is a file, or a folder with one file *.jsonl in it. Throws Error(kNotFound) if there is
-// none, kIo if it cannot be read, kCorrupt if no line is a record of a run, kUnsupported if a newer
-// Gannet wrote it. Single lines that are no record are left out, and a note names them.
+// `path` is a file, or a folder with one file *.jsonl in it. Throws Error(kNotFound) if there is none,
+// kArgument if a folder has several, kIo if it cannot be read, kCorrupt if no line is a record, kUnsupported
+// if a newer Gannet wrote it. Single lines that are not a record are left out, and a note names them.
 Records read_records(const std::string& path);
 
 }  // namespace gannet::report

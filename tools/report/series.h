@@ -61,8 +61,8 @@ using StepValue = std::function<std::optional<double>(const StepRecord&)>;
 Series series(const Buckets& buckets, const StepValue& extract);
 
 // For each step, the value there of the best-fitting straight line; the weights of the neighbours
-// on both sides halve every `half_life` steps (local linear regression). The result does not lag,
-// and is not drawn inwards at the ends. Values that are not finite are skipped.
+// on both sides halve every `half_life` steps (local linear regression). The result does not lag and
+// has no first-order bias at the ends. Values that are not finite are skipped.
 std::vector<std::optional<double>> smoothed(const std::vector<StepRecord>& steps, const StepValue& extract, double half_life);
 
 // The `q` quantile of `values`.

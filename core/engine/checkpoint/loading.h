@@ -23,8 +23,8 @@ namespace gannet {
 
 class RankLoad {
  public:
-  // Compares this rank's entries. Throws Error(kCorrupt) for a checkpoint that lacks something that
-  // every engine saves.
+  // Compares this rank's entries. Throws Error(kCorrupt) if the checkpoint lacks something that every
+  // engine saves, and Error(kMismatch) if a group with states of its own has no counterpart there.
   RankLoad(EngineBase::Impl& impl, const LoadOptions& options, const checkpoint::Opened& found, const checkpoint::Ranks& ranks);
 
   // The names of this rank's entries in the checkpoint.
@@ -46,9 +46,9 @@ class RankLoad {
   // ---- loading.cpp: the tensors
   bool is_there(const char* prefix) const;  // whether there is a tensor with this prefix
   GroupMapping compare_groups() const;
-  std::vector<StateEntry> entries() const;  // the engine's entries; states of a group have the group's number in the checkpoint
-  std::string other_optimizer() const;      // says which one it is; "": the checkpoint has states of the same optimizer
-  bool has_same_parts() const;              // whether this rank has the boxes that the rank with its coordinates had at the save
+  std::vector<StateEntry> entries() const;  // the engine's entries; a group's states are named by its number in the checkpoint
+  std::string other_optimizer() const;      // names both optimizers if they differ; "": the same, unknown, or no states loaded
+  bool has_same_parts() const;              // whether the axes pipe and tensor and the boxes of this rank are as at the save
   void compare_accumulation();
   void compare_user_optimizer() const;
   bool reads_user_optimizer() const;  // whether to read the data that the program's own optimizer serialized

@@ -51,7 +51,7 @@ struct RankPlace {
 };
 
 // Returns this rank and the number of ranks that load: those of the program's group, of the world
-// or, before it exists, of the world to come.
+// or, before the world exists, of the launch environment; {0, 1} if that is invalid.
 RankPlace place_of(const PretrainedOptions& options) {
   if (options.process_group) return {options.process_group->rank(), options.process_group->size()};
   if (is_distributed_initialized()) {
@@ -93,7 +93,7 @@ class PretrainedLoading {
  public:
   PretrainedLoading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights);
 
-  // Compares names and shapes: nothing is written if they do not fit.
+  // Compares names and shapes. Throws before anything is written if they do not fit.
   void compare(const PretrainedOptions& options);
   void fill();
   PretrainedReceipt receipt;

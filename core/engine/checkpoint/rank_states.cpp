@@ -29,8 +29,8 @@ struct OwnState {
 };
 using LocalTest = std::function<bool(const Range& range, const std::string& parameter)>;
 
-// Collects the states of all ranges. `differ`: whether the ranks have different values of a
-// parameter.
+// Collects the per-rank states of all ranges, and the masters that differ between ranks. `differ`:
+// whether the ranks have different values of a parameter.
 std::vector<OwnState> all_own(const EngineBase::Impl& impl, const LocalTest& differ) {
   std::vector<OwnState> all;
   for (const Range& range : impl.store.ranges()) {

@@ -37,7 +37,7 @@ std::vector<StateEntry> common_entries(const EngineBase::Impl& impl);
 /// Adds this rank's own state to the slices of a checkpoint. `rank`: this rank's rank_name.
 void add_rank_states(const EngineBase::Impl& impl, const std::string& rank, std::vector<checkpoint::Slice>& slices);
 
-/// Reads this rank's own state from a checkpoint of `found.mesh()`, after everything else in it.
+/// Reads this rank's own state from a checkpoint. Call it after the rest of the load.
 /// States that the checkpoint lacks get their initial values. `takes_parameters`: false if the
 /// program has set the parameters itself. Returns a sentence for the receipt about the states that
 /// are not as they were saved; "" if there are none.

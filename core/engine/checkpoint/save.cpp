@@ -1,5 +1,5 @@
-// save_checkpoint: collects the content that the engine gives to a checkpoint, and decides which
-// rank gives which part.
+// save_checkpoint: collects the content that the engine saves in a checkpoint, and decides which
+// rank writes which part.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <gannet/cursor.h>
@@ -59,8 +59,8 @@ Dict missed_updates(const EngineBase::Impl& impl) {
   return lags;
 }
 
-// Returns rank 0's tag. If the ranks gave different tags, all ranks throw the same error or rank 0
-// logs a warning, as configured.
+// Returns rank 0's tag. If the ranks gave different tags, all ranks throw the same error, rank 0
+// logs a warning, or this is ignored, as configured.
 std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag,
                        const std::string& validation) {
   if (!ranks.gather) return tag;
@@ -338,7 +338,7 @@ void EngineBase::add_state(const std::string& name, std::function<Value()> save,
                     }});
 }
 
-// The program owns the loader: if it has released the loader, nothing is saved of it.
+// The program owns the loader: once it has released the loader, nothing of it is saved or loaded.
 void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader) {
   const std::weak_ptr<ResumableLoader> known = loader;
   const auto load = [known, rank = impl_->comm->rank(), world = impl_->comm->size()](const std::vector<Value>& saved) {

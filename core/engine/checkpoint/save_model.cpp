@@ -40,7 +40,7 @@ at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSp
   return whole;
 }
 
-// Replaces this rank's parts of the tensors that are split along the axis of `ranks` by the whole
+// Replaces this rank's parts of the tensors that are split along the axis of `ranks` with the whole
 // tensors.
 void assemble(const EngineBase::Impl& impl, HostGroup& ranks, NamedTensors& tensors, bool keeps) {
   std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;
@@ -59,7 +59,7 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
       for (const auto& parameter : range.parameters)
         if (!parameter.is_moved) tensors.emplace_back(parameter.name, impl.store.whole_value(parameter, keeps));
   const auto parameters = impl.module->named_parameters();
-  const auto is_empty_and_trained = [&](const StateEntry& kept) {  // the ranges have none without elements
+  const auto is_empty_and_trained = [&](const StateEntry& kept) {  // ranges hold no empty parameters
     const at::Tensor* const parameter = parameters.find(kept.name);
     return parameter && parameter->numel() == 0 && parameter->requires_grad();
   };
@@ -91,8 +91,8 @@ void save_model(EngineBase& engine, const EngineBase::Impl& impl, const std::str
                 "name it *.safetensors, or *.bin, *.pt or *.pth for torch.load");
   auto call = impl.process_group->world()->enter(*impl.world_group, name, impl.progress.global_steps, folder);
   at::NoGradGuard no_grad;
-  // The ranks along the tensor or expert axis from the stage's first rank, which assemble split
-  // tensors for it.
+  // The groups along the tensor and expert axes that include the stage's first rank, and assemble
+  // split tensors for it.
   const uint32_t first_of_stage = first_rank_of_stage(*impl.mesh);
   const bool is_first_of_stage = impl.mesh->world().rank() == first_of_stage;
   std::vector<HostGroup*> beside;

@@ -7,8 +7,8 @@ namespace {
 
 using checkpoint::Slice;
 
-// Returns this rank's share of tensors that several ranks have. Each of the `count` ranks gives an
-// equal share of the bytes, so that all disks and cores write.
+// Returns this rank's share of tensors that several ranks have. Each of the `count` ranks writes an
+// equal share of the bytes, so that all disks and cores are used.
 std::vector<Slice> share_of(const std::vector<Slice>& tensors, uint32_t place, uint32_t count) {
   int64_t total = 0;
   for (const Slice& tensor : tensors) total += static_cast<int64_t>(tensor.data.nbytes());

@@ -1,4 +1,4 @@
-// The slices of a checkpoint that several ranks could give. Each of these ranks gives an equal
+// The slices of a checkpoint that several ranks could write. Each of these ranks writes an equal
 // share of the bytes.
 #pragma once
 

@@ -106,8 +106,8 @@ void refuse_late_declarations(const EngineBase::Impl& impl) {
 
 using EntryKind = StateEntry::Kind;
 
-// Makes the entry of a per-element array of a parameter: of the whole array if this rank has all of
-// it, else of the part that it has.
+// Makes the entry of a parameter's per-element array: the whole array if this rank has it, else this
+// rank's part.
 StateEntry elements_of(EntryKind kind, const std::string& name, const Range& range, const TrainedParameter& parameter,
                        const Array& array, const zero::TensorPart& part) {
   return with_split(range.has_all_of(array) ? whole_of(kind, name, range.slice(array.here(), parameter))
@@ -175,7 +175,7 @@ void add_state(const Range& range, const Group& group, size_t s, const Differenc
   }
 }
 
-// Returns the names of the states of groups.
+// Adds the optimizer states. Returns the names of those that belong to a whole group.
 std::unordered_set<std::string> add_states(const EngineBase::Impl& impl, const DifferenceTest& differs,
                                            std::vector<StateEntry>& all) {
   std::unordered_set<std::string> of_groups;
@@ -197,7 +197,7 @@ std::unordered_set<std::string> add_states(const EngineBase::Impl& impl, const D
 }
 
 // Pipeline stages have different tensors, except for tied ones, which the first of their stages
-// gives. An optimizer's scalar states of a group are the same on all stages.
+// saves. An optimizer's scalar states of a group are the same on all stages.
 void mark_stages(const EngineBase::Impl& impl, const std::unordered_set<std::string>& of_groups, std::vector<StateEntry>& all) {
   if (impl.mesh->has_pipe_stages())
     for (StateEntry& entry : all)

@@ -1,5 +1,5 @@
-// The state of an engine as named tensors, which a checkpoint keeps and into which a load restores
-// it.
+// The state of an engine as named tensors, which a save writes to a checkpoint and a load reads
+// back.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,9 @@
 
 namespace gannet {
 
-// Returns the trained parameters (their masters), the frozen ones, this rank's buffers, and the
-// optimizer states. Tied parameters appear once. `differs`: whether the ranks have different values
-// of a parameter, so that its LOCAL states are not included (rank_states.h).
+// Returns the trained parameters (their masters), their moving averages, the frozen parameters, this rank's buffers and the
+// optimizer states. Tied parameters appear once. `differs`: whether the ranks have different values of a parameter, so that
+// its LOCAL states are not included (rank_states.h). Throws Error(kOrder) if splits or ties were declared after initialize.
 using DifferenceTest = std::function<bool(const Range& range, const TrainedParameter& parameter)>;
 std::vector<StateEntry> state_entries(const EngineBase::Impl& impl, const DifferenceTest& differs);
 std::vector<StateEntry> state_entries(const EngineBase::Impl& impl);  // `differs`: whether the ranks differ now

@@ -101,7 +101,7 @@ struct WeightsOptions {
 /// filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape),
 /// Error(kNotFound), Error(kCorrupt).
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options = {});
-/// Writes parameters and buffers as one safetensors file.
+/// Writes parameters and buffers as one safetensors file. Throws Error(kUnsupported) if a parameter is split among ranks.
 void save_weights(const torch::nn::Module& module, const std::string& path);
 
 }  // namespace gannet

@@ -48,7 +48,7 @@ struct Options {
   /// are restored in the default generators of the CPU and of the tensor arguments' devices, and in
   /// every generator that the region passes to an operator. Without it a region that draws random
   /// numbers has wrong gradients. Generators are shared by the process: a thread that draws from a
-  /// default generator while another one recomputes gets different numbers, and changes those of
+  /// default generator while another thread recomputes gets different numbers, and changes those of
   /// the recomputation.
   bool preserve_rng_state = true;
   /// Ends the recomputation by an exception as soon as it has the tensors that backward needs. Code
@@ -227,7 +227,7 @@ using ForwardWithOutputs = std::function<std::vector<at::Tensor*>()>;
 
 // Whether operators that run now are recorded for a backward.
 bool is_recorded();
-// Runs `forward`. Keeps only the tensors, and `again` for backward, which makes the same call on
+// Runs `forward`. Keeps only the tensors and, for backward, `again`, which makes the same call on
 // other tensors.
 void run_region(const Options& options, const std::vector<at::Tensor>& tensors, const std::function<void()>& forward,
                 Again again);

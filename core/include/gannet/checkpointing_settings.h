@@ -29,13 +29,13 @@ struct Configure {
   std::optional<bool> checkpoint_in_cpu = {};
   std::optional<bool> synchronize = {};
   std::optional<bool> profile = {};
-  /// Replaces DeepSpeed's `mpu`: the ranks that share each layer and get the same inputs of
-  /// regions.
+  /// Replaces DeepSpeed's `mpu`: the ranks that share each layer, and whose regions get the same
+  /// inputs.
   std::shared_ptr<ProcessGroup> model_parallel_group = {};
 };
 
 /// Throws Error(kConfig) on values that contradict one another, Error(kUnsupported) on options that
-/// are not implemented, Error(kOrder) while a region has run and waits for its backward.
+/// are not implemented, Error(kOrder) while a region that has run waits for its backward.
 void configure(const Configure& options = {});
 
 /// Whether configure() was called and not undone.
@@ -45,9 +45,9 @@ bool is_configured();
 /// reset() drops buffers that evaluation has filled; here evaluation keeps none.)
 void reset();
 
-/// DeepSpeed's setters of one value each: number_checkpoints, and partition_activations. Other
-/// settings stay in force. They throw the errors of configure(). The number of layers is the number
-/// of slots of contiguous_memory_optimization; without that option, a warning is logged.
+/// DeepSpeed's setters of one value each: number_checkpoints, and partition_activations. Other settings stay
+/// in force. They throw the errors of configure(), and Error(kArgument) if `layers` is below 1. `layers` is
+/// the number of slots of contiguous_memory_optimization; without that option, a warning is logged.
 void set_num_layers(int64_t layers);
 void partition_activations_in_checkpoint(bool partition);
 

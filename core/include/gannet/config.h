@@ -23,7 +23,7 @@ namespace config {
 class Document;
 }
 
-/// A value of the config, as `Config::get` and `Config::resolve` give it.
+/// A value of the config, as `Config::get` and `Config::resolve` return it.
 struct ConfigEntry {
   std::string path;    ///< "zero_optimization.stage"
   Value value;         ///< "auto" stays the text "auto" until it is filled
@@ -65,7 +65,7 @@ class Config {
   /// Every effective value with its origin, including the computed batch sizes. Throws the errors
   /// that initialize would throw.
   std::vector<ConfigEntry> resolve(int64_t world_size) const;
-  /// Whether the values fit together; each mistake goes to `mistakes` as a sentence.
+  /// Whether the values fit together; the text of each error is appended to `mistakes`.
   bool is_valid(int64_t world_size, std::vector<std::string>* mistakes = nullptr) const;
 
   bool empty() const { return document_ == nullptr; }

@@ -63,8 +63,8 @@ class Loader {
   Loader(const Source& source, const Collator& collator, const LoaderOptions& options, std::function<void(void*)> on_batch);
   ~Loader();
 
-  /// If nothing is left of the cursor's epoch, begins the next one; without `skip_empty_rest` the
-  /// epoch stays, and next() ends it.
+  /// If nothing is left of the cursor's epoch, begins the next one; without `skip_empty_rest`
+  /// begins the empty rest, which next() ends at once.
   void begin_epoch(bool skip_empty_rest);
   Any next();  ///< null at the epoch's end
   /// Call it after the end of this rank's epoch. `held`: the epoch is still running on other ranks,

@@ -164,8 +164,8 @@ class EngineBase {
   int64_t train_batch_size() const;
   int64_t train_micro_batch_size_per_gpu() const;
   int64_t gradient_accumulation_steps() const;
-  /// Changes gradient_accumulation_steps; Error(kArgument) unless divisible by micro-batch times
-  /// ranks. Between two micro-batches of one step, the change takes effect with the next step.
+  /// Changes gradient_accumulation_steps; Error(kArgument) unless `samples` is a positive multiple of
+  /// micro-batch times ranks. Between two micro-batches of one step, the change takes effect with the next step.
   void set_train_batch_size(int64_t samples);
   void set_train_micro_batch_size(int64_t samples);
 
@@ -279,9 +279,9 @@ class EngineBase {
   /// otherwise the count, which Adam's bias correction uses, restarts from 1. A schedule continues
   /// at its position.
   ///   engine->swap_optimizer("SGD", R"({"lr": 0.01, "momentum": 0.9})");
-  /// Throws on every rank, with the former optimizer in use and unchanged: Error(kOrder) within a
-  /// step, Error(kMismatch) if ranks ask for different optimizers, Error(kConfig) for wrong params,
-  /// Error(kUnsupported) if the parameters would have to be partitioned again.
+  /// Throws on every rank, with the former optimizer in use and unchanged: Error(kOrder) within a step,
+  /// Error(kMismatch) if ranks ask for different optimizers, Error(kConfig) or Error(kArgument) for wrong arguments,
+  /// Error(kUnsupported) for the program's own optimizer, or if the parameters would have to be partitioned again.
   SwapReceipt swap_optimizer(const std::string& type, const Value& params = Dict(), const std::vector<Dict>& overrides = {});
 
   /// Adds `number` to a count of this step, which the config's monitors write (docs/metrics.md,

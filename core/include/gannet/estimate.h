@@ -32,7 +32,7 @@ namespace gannet {
 struct EstimateOptions {
   uint32_t ranks = 0;           ///< 0: the number in this run (WORLD_SIZE, or 1 without it)
   uint32_t ranks_per_host = 0;  ///< 0: LOCAL_WORLD_SIZE if `ranks` is 0, otherwise all ranks
-  /// The loss of one micro-batch of that many samples, made by the module's forward. If it is
+  /// Computes the loss of a micro-batch of `samples` samples with the module's forward. If it is
   /// given, the memory that activations keep is measured by layer (gannet/layers.h), for the
   /// settings of the config and for settings that keep less. The function runs once, or twice if
   /// the config's `recompute` names operators, and no backward follows. Call estimate before
@@ -40,9 +40,9 @@ struct EstimateOptions {
   std::function<at::Tensor(int64_t samples)> forward{};
 };
 
-/// Returns a table. For the config's own row it says whether training fits or, if not, the smallest
-/// change that would make it fit. Throws Error(kConfig) without a config, Error(kArgument) for a
-/// module without trained parameters.
+/// Returns a table. The config's own row says whether training fits or, if not, the smallest change
+/// that would make it fit. Throws Error(kConfig) without a config, Error(kArgument) for a module
+/// without trained parameters.
 std::string estimate(const torch::nn::Module& module, const Config& config, const EstimateOptions& options = {});
 
 }  // namespace gannet

@@ -16,7 +16,7 @@
 ///   at::Tensor next_logits(const gannet::GenerationInput& input, Cache& cache);                      // [rows, vocabulary]
 /// and may have
 ///   int64_t encode(const gannet::GenerationInput& prompts, Cache& cache);   // for encoders; returns the decoder's first token
-///   int64_t positions() const;                                             // the most tokens of prompt and text together
+///   int64_t positions() const;                                             // the maximum length of prompt and text together
 ///   int64_t vocabulary() const;                      // token ids are below this; default: the model's config().vocab_size
 #pragma once
 
@@ -62,7 +62,7 @@ struct GenerateOptions {
   bool early_stopping = false;  ///< stop once a prompt has num_beams complete texts, though a running beam may still do better
   bool use_cache = true;        ///< false: each token costs a pass over all tokens before it
   /// Limit of prompt and text together, or of an encoder-decoder's first token and text; 0: none.
-  /// The smaller limit applies.
+  /// The smaller of this limit and max_new_tokens applies.
   int64_t max_length = 0;
   int64_t min_length = 0;            ///< no stop token before this length, which is counted as max_length is
   int64_t min_new_tokens = 0;        ///< the same for the text without its prompt; if above 0, min_length has no effect

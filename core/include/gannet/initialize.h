@@ -35,8 +35,8 @@ struct EngineOptions {
   bool inference = false;
   std::optional<MeshShape> mesh = {};
   std::shared_ptr<const Mpu> mpu = {};
-  /// For a module that is built once the mesh is known, as a pipeline's is (gannet/pipe.h): how
-  /// many stages the program asks for, and what builds this rank's stage.
+  /// For a module that is built once the mesh is known, as a pipeline's is (gannet/pipe.h): the
+  /// number of stages that the program asks for, and the function that builds this rank's stage.
   std::optional<uint32_t> pipe_stages = {};
   std::function<void(const RankContext&)> build_stage = {};
 };

@@ -29,7 +29,7 @@ namespace gannet {
 
 namespace detail {
 
-// Stands in a Layer for a module that is not built.
+// A placeholder in a Layer for a module that initialize builds.
 class LazyModule : public torch::nn::Module {
  public:
   LazyModule(const std::type_info& type, std::function<std::shared_ptr<torch::nn::Module>()> make)
@@ -72,7 +72,7 @@ class Lazy {
   std::shared_ptr<detail::LazyModule> module_;
 };
 
-/// As layer_of() of a module that exists.
+/// Like layer_of() for a module that exists.
 template <class Module>
 Layer layer_of(std::string name, const Lazy<Module>& module) {
   using Signature = detail::SignatureOf<decltype(&Lazy<Module>::Impl::forward)>;

@@ -56,8 +56,8 @@ class MeshShape {
   std::vector<uint32_t> coordinates(uint32_t rank) const;
   /// 0 if there is no such axis.
   uint32_t coordinate(uint32_t rank, std::string_view axis) const;
-  /// The rank at these coordinates, one per axis. Throws Error(kArgument) naming the axis that has
-  /// no such coordinate.
+  /// The rank at these coordinates, one per axis. Throws Error(kArgument) on a wrong number of
+  /// coordinates, and naming the axis that has no such coordinate.
   uint32_t rank(const std::vector<uint32_t>& coordinates) const;
   /// The rank at a place of the numbering that has the last axis fastest; `place` is below
   /// world_size().
@@ -71,11 +71,11 @@ class MeshShape {
   std::vector<std::vector<uint32_t>> groups(std::string_view axis) const;
 
   /// Combines these axes into one, at the position of the slowest of them; in its coordinate the
-  /// last of `axes` is fastest. Ranks keep their numbers. Throws Error(kArgument) on an axis that
-  /// does not exist or is named twice, and on a name that another axis has.
+  /// last of `axes` is fastest. Ranks keep their numbers. Throws Error(kArgument) if `axes` is
+  /// empty, if an axis does not exist or is named twice, and on a name that another axis has.
   MeshShape combine(const std::vector<std::string>& axes, const std::string& name) const;
-  /// Splits an axis into several, slowest first. Throws Error(kArgument) if the sizes of the parts
-  /// do not multiply to its size.
+  /// Splits an axis into several, slowest first. Throws Error(kArgument) if it does not exist, if
+  /// the sizes of the parts do not multiply to its size, and on a name that another axis has.
   MeshShape refine(std::string_view axis, const std::vector<MeshAxis>& parts) const;
 
   /// "pipe 2 x data 2 x tensor 1"; "1 rank" without axes.

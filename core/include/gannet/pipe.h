@@ -47,9 +47,9 @@ namespace pipe {
 /// with.
 struct MicroBatch {
   Wire inputs, labels;
-  /// The loss is multiplied by it, for its gradient and in the mean that train_batch() and
-  /// eval_batch() return. For micro-batches that count by their labels it is: labels of this one *
-  /// micro-batches * ranks along data / labels of the whole batch.
+  /// Factor of the loss, in its gradient and in the mean that train_batch() and eval_batch()
+  /// return. To weight micro-batches by their number of labels: labels of this one * micro-batches
+  /// * ranks along data / labels of the whole batch.
   double weight = 1;
 };
 
@@ -160,16 +160,16 @@ struct Options {
   /// "uniform", "parameters" or "type:REGEX" (layers whose class name matches); "time" or "memory",
   /// which measure `sample`; null: the config's pipeline.partition, or "parameters".
   std::optional<std::string> partition_method = {};
-  /// A micro-batch of the usual size. Rank 0 runs each layer with it, one at a time, for the partition
-  /// methods "time" (the slowest stage is as fast as it can be) and "memory" (the largest is as small).
+  /// A micro-batch of the usual size. Rank 0 runs each layer with it, one at a time, for the partition methods
+  /// "time" (minimizes the time of the slowest stage) and "memory" (minimizes the memory of the largest stage).
   std::optional<MicroBatch> sample = {};
-  /// The first layer of each stage, and the number of layers: {0, 3, 8}. Takes the place of
-  /// partition_method. With several chunks, of each chunk in the order of the layers.
+  /// The first layer of each stage, and the number of layers: {0, 3, 8}. Overrides partition_method. With several
+  /// chunks per stage: the first layer of each chunk, in the order of the layers, and the number of layers.
   std::vector<size_t> bounds = {};
-  /// The number of chunks of layers on each stage, of the config's `gannet.pipeline.schedule`
-  /// "interleaved" or "interleaved-zb"; null: 2. Other schedules have 1, and zb-v and dualpipe-v 2.
+  /// Chunks of layers on each stage for the schedules "interleaved" and "interleaved-zb" (the config's
+  /// `gannet.pipeline.schedule`); null: 2. zb-v and dualpipe-v have 2 chunks, other schedules 1.
   std::optional<uint32_t> chunks = {};
-  /// A schedule of the program, in place of the config's (gannet/pipe_schedule.h).
+  /// The program's own schedule, in place of the config's (gannet/pipe_schedule.h).
   MakeSchedule schedule = {};
   /// Sets the random seed before each layer of each micro-batch, so that dropout does not depend on
   /// the number of stages: base_seed * (number of the micro-batch in the run + 1) + number of the
@@ -177,8 +177,8 @@ struct Options {
   bool seed_layers = false;
   int64_t base_seed = 1234;
   std::function<void(uint64_t)> seed_fn = {};  ///< in place of torch::manual_seed
-  /// The number of layers in a region of activation checkpointing (docs/activation.md); 0: as
-  /// gannet.activation_checkpointing says.
+  /// The number of layers in a region of activation checkpointing (docs/activation.md); 0: the
+  /// config's gannet.activation_checkpointing applies.
   int64_t activation_checkpoint_interval = 0;
 };
 
@@ -188,10 +188,10 @@ struct Options {
 /// no parameters: freeze and convert those of the model itself.
 class ModuleImpl : public torch::nn::Module {
  public:
-  /// The layers' names name the parameters. Throws Error(kConfig) on an empty list and on two
-  /// layers of one name.
+  /// The layers' names are the prefixes of the parameters' names. Throws Error(kConfig) on an empty
+  /// list, on two layers of the same name, and on stage counts that are 0 or contradict each other.
   explicit ModuleImpl(std::vector<Layer> layers, Options options = {});
-  /// A list of the layers of `model`, which keeps the model's parameter names.
+  /// The layers of `model`; the parameters keep their names in the model.
   ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Layer> layers, Options options = {});
   /// A model with pipeline_layers() (preferred) or layers(), which map its inputs to what loss_fn
   /// takes. If it has pipeline_loss(outputs, labels), one function of tensors, that is the default of
@@ -208,15 +208,15 @@ class ModuleImpl : public torch::nn::Module {
   ~ModuleImpl() override;
 
   const Options& options() const { return options_; }
-  /// Calls `visit` with every module of all stages and its name in the whole model, in order. Before
-  /// initialize; Lazy modules are built for it one by one, and dropped.
+  /// Calls `visit` with every module of all stages and its name in the whole model, in order. Lazy
+  /// modules are built for it one by one, and released. Throws Error(kOrder) after initialize.
   void visit_modules(const std::function<void(const std::string& name, const torch::nn::Module& module)>& visit) const;
   size_t layer_count() const { return bounds_.empty() ? layers_.size() : bounds_.back(); }
   /// The first layer of each stage (of each chunk, in the order of the layers), and the number of
   /// layers; known after initialize.
   const std::vector<size_t>& bounds() const { return bounds_; }
 
-  void train(bool on = true) override;  ///< also sets the mode of the whole model, which layers may ask
+  void train(bool on = true) override;  ///< also sets the mode of the whole model, which layers may read
 
  private:
   friend class pipeline::Driver;
@@ -239,7 +239,7 @@ class ModuleImpl : public torch::nn::Module {
   std::vector<Layer> layers_;
   Options options_;
   std::vector<size_t> bounds_;
-  std::vector<int64_t> trained_;                        // elements of each stage
+  std::vector<int64_t> trained_;                        // trained elements of each stage
   std::shared_ptr<pipeline::ChosenSchedule> schedule_;  // null: before initialize
 };
 
@@ -257,14 +257,14 @@ struct EvalOptions {
   Reduce reduce_output = Reduce::kMean;           ///< kMean: the mean over micro-batches and over the ranks along data
   bool compute_loss = true;                       ///< without it, only the results of the last layer are computed
   bool return_logits = false;                     ///< keep the results of the last layer, on the last stage
-  bool bcast_loss = true;                         ///< give the losses to all stages, and not to the last one alone
+  bool bcast_loss = true;                         ///< broadcast the losses to all stages; false: only the last stage has them
   std::optional<int64_t> num_micro_batches = {};  ///< default: gradient_accumulation_steps
 };
 
 struct EvalResult {
   std::optional<double> loss;  ///< the mean; null without a loss, and where it is not known
-  std::vector<double> losses;  ///< with kNone: of each micro-batch of this rank
-  std::vector<Wire> logits;    ///< of each micro-batch; on the last stage only
+  std::vector<double> losses;  ///< with kNone: the loss of each micro-batch of this rank
+  std::vector<Wire> logits;    ///< the last layer's results of each micro-batch; on the last stage only
 };
 
 }  // namespace pipe
@@ -283,7 +283,7 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   /// each from its own source, which must give the same: labels in host memory are compared by
   /// their values, others by their shapes. The other stages draw none. Returns the mean of
   /// the losses over micro-batches and ranks, the same on every rank. Throws on every rank, with
-  /// nothing changed, Error(kNotFound) if the data ends before, and Error(kMismatch) if the first
+  /// nothing changed, Error(kNotFound) if the data runs out, and Error(kMismatch) if the first
   /// and the last stage draw different labels. Any other exception ends the step on all ranks:
   /// start the ranks again and load the newest checkpoint.
   double train_batch() { return run_train_batch({}); }
@@ -291,7 +291,7 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   double train_batch(Source&& source) {
     return run_train_batch(pipe::source_of(std::forward<Source>(source)));
   }
-  /// Whether the schedule exists for a step of this many micro-batches. All ranks have the same answer.
+  /// Whether the schedule exists for a step of this many micro-batches. All ranks get the same answer.
   /// Throws Error(kConfig) for a schedule of the program that is wrong at this size.
   bool has_schedule_for(int64_t micro_batches) const;
   /// What the last train_batch() did: `applied` is false for a skipped step, and `reason` says why.
@@ -312,7 +312,7 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
     else
       source_ = pipe::source_of(std::forward<Source>(source));
   }
-  /// Changes each micro-batch after it was drawn.
+  /// Sets a function that is applied to each micro-batch after it is drawn.
   void set_batch_fn(std::function<pipe::MicroBatch(pipe::MicroBatch)> function) { batch_fn_ = std::move(function); }
   /// Called by initialize. Batches that to_micro_batch() cannot convert need set_dataiterator().
   template <class Loader>
@@ -335,8 +335,8 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   /// Loads what save_state_dict() has saved, into parameters, masters and buffers; optimizer states
   /// stay as they are. Every rank reads the files of its own layers. Without `strict`, names may be
   /// missing on either side. Throws on every rank, with nothing changed: Error(kNotFound) without a
-  /// layer's file, Error(kCorrupt) for a damaged one, and Error(kMismatch) for other names or shapes,
-  /// another number of layers, files of different steps, and a tied tensor with two values.
+  /// layer's file, Error(kCorrupt) for a damaged one, and Error(kMismatch) for different names or shapes,
+  /// a different number of layers, files of different steps, and a tied tensor with two values.
   void load_state_dir(const std::string& folder, bool strict = true);
   /// The file of this stage's layer `local_layer`, counted from 0. With several ranks along `tensor`
   /// each has its own, layer_<number>-model_<rank>-model_states.safetensors. Throws Error(kArgument)
@@ -346,9 +346,9 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   /// memory, on every rank of the stage. All ranks of all stages call it. (DeepSpeed's writes files
   /// and returns None.)
   NamedTensors module_state_dict();
-  /// Sets parameters, masters and buffers to the values of a module_state_dict(), which all ranks of
-  /// the stage give alike. All ranks of all stages call it. `strict` and errors are those of
-  /// load_state_dir().
+  /// Sets parameters, masters and buffers to the values of a module_state_dict(), which must be the
+  /// same on all ranks of the stage. All ranks of all stages call it. `strict` and errors are those
+  /// of load_state_dir().
   void load_module_state_dict(const NamedTensors& state, bool strict = true);
 
   bool is_first_stage() const;

@@ -1,4 +1,4 @@
-/// A pipeline schedule of the program: the instructions of DeepSpeed's PipeSchedule.
+/// A pipeline schedule written by the program, in the instructions of DeepSpeed's PipeSchedule.
 ///
 ///   struct AllForwardsFirst : gannet::pipe::PipeSchedule {
 ///     using PipeSchedule::PipeSchedule;
@@ -20,9 +20,9 @@
 ///   };
 ///   auto net = gannet::pipe::Module(model, {.num_stages = 2, .schedule = gannet::pipe::schedule<AllForwardsFirst>()});
 ///
-/// Forward and backward passes run in the order of the instructions. Sends and receives follow from
-/// the passes; those that are written must match them. initialize checks the schedule of all stages,
-/// and names the first instruction that is wrong.
+/// Forward and backward passes run in the order of the instructions. The engine derives sends and
+/// receives from the passes; the instructions must contain the same ones. initialize checks the
+/// schedule of all stages, and names the first instruction that is wrong.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct Instruction {
     kRecvGrad,        ///< from the next stage
     kBackwardPass,
     kSendGrad,         ///< to the previous stage
-    kReduceTiedGrads,  ///< this and the next two: at the end of the step, whether or not they are written
+    kReduceTiedGrads,  ///< this and the next two run at the end of the step, whether or not they are listed
     kReduceGrads,
     kOptimizerStep,
   };
@@ -69,11 +69,11 @@ class PipeSchedule {
       : micro_batches_(micro_batches), stages_(stages), stage_id_(stage_id) {}
   virtual ~PipeSchedule() = default;
 
-  /// The instructions of a step, in order. The inner lists have no meaning of their own. A buffer
-  /// takes micro-batches in their order: 0, 1, 2 ...
+  /// The instructions of a step, in order. The inner lists have no meaning of their own. Each time
+  /// a buffer is filled, it takes the next micro-batch: 0, 1, 2 ...
   virtual std::vector<std::vector<Instruction>> steps() const = 0;
-  /// The number of buffers: ids are below it. A buffer that still waits for its backward is not
-  /// filled again.
+  /// The number of buffers; ids are below it. A buffer must not be filled again before the backward
+  /// of its micro-batch.
   virtual int64_t num_pipe_buffers() const { return micro_batches_; }
 
   int64_t stage() const { return stage_id_; }
@@ -86,8 +86,8 @@ class PipeSchedule {
   int64_t micro_batches_, stages_, stage_id_;
 };
 
-/// Makes the schedule of a stage, or returns null where it has none of this many micro-batches. Every
-/// rank calls it for every stage, and must get the same.
+/// Makes the schedule of a stage; returns null if there is none for this number of micro-batches.
+/// Every rank calls it for every stage, and must get the same schedules.
 using MakeSchedule = std::function<std::unique_ptr<PipeSchedule>(int64_t micro_batches, int64_t stages, int64_t stage_id)>;
 
 template <class Schedule>

@@ -12,10 +12,10 @@
 /// the elements of its own shards from the files: a rank never holds more than its shards and the
 /// tensor that is being built.
 ///
-/// Any module works that has a struct `Config` with `static Config from(const
-/// gannet::ModelConfig&)` and a constructor that takes it. If the names in its files differ from
-/// those of its parameters, a function `PretrainedNames pretrained_names() const` describes them.
-/// gannet/models/ has some models.
+/// Any module works if it has a struct `Config` with `static Config from(const
+/// gannet::ModelConfig&)` and a constructor that takes a Config. If the names in its files differ
+/// from those of its parameters, a function `PretrainedNames pretrained_names() const` describes
+/// them. gannet/models/ has some models.
 #pragma once
 
 #include <gannet/config.h>
@@ -133,8 +133,8 @@ auto from_config(const std::string& folder, const PretrainedOptions& options = {
 /// Loads the model of the folder, and returns a std::shared_ptr to the module. Names that are
 /// missing, unexpected or of a different shape are listed in `receipt`, and logged. Throws
 /// Error(kNotFound) if config.json or one of the weights files is missing, Error(kUnsupported) if
-/// model_type is not that of the module, Error(kMismatch) if a shape differs or more than a tenth
-/// of the model's names are missing, Error(kCorrupt) for damaged files.
+/// model_type is not that of the module or the weights are quantised, Error(kMismatch) if a shape
+/// differs or more than a tenth of the model's names are missing, Error(kCorrupt) for damaged files.
 template <class Model>
 auto from_pretrained(const std::string& folder, const PretrainedOptions& options = {}, PretrainedReceipt* receipt = nullptr) {
   using Module = typename detail::ModuleOf<Model>::type;

@@ -140,7 +140,7 @@ class SampleQueue {
  private:
   template <class S>
   bool push_until(S&& sample, std::optional<loading::Queue::Clock::time_point> until) {
-    const auto queue = queue_;  // the SampleQueue may end while this waits
+    const auto queue = queue_;  // the SampleQueue may be destroyed while this waits
     return queue->push([&]() -> loading::Any { return std::make_shared<Sample>(std::forward<S>(sample)); }, until);
   }
 

@@ -52,8 +52,8 @@ TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank,
 /// Call it before initialize, on every rank of the axis, usually in the layer's constructor.
 /// gannet::load_weights fills a declared parameter from the whole tensor of a file. `initialize`
 /// refuses boxes that leave out elements of the tensor, and elements that several ranks hold.
-/// Throws Error(kArgument) if the boxes do not make up the parameter's shape, Error(kOrder) if an
-/// engine already trains it.
+/// Throws Error(kArgument) if the boxes do not make up the parameter's shape or its dtype is not
+/// floating-point, Error(kOrder) if an engine already trains it.
 void declare_split(const at::Tensor& parameter, const TensorSplit& split);
 
 /// Does the same for experts, which are divided among the ranks along the mesh's axis `expert`.
@@ -67,12 +67,12 @@ void declare_split(const at::Tensor& parameter, const TensorSplit& split);
 ///   gannet::declare_expert(weight, mine);
 ///
 /// The gradient is summed over the ranks that hold the same boxes, and divided by `divisor`. A
-/// divisor of 0 stands for the number of ranks along `data`, since the expert has received tokens
-/// from all of them (by the layer's all-to-all). A layer that takes the mean over the tokens itself
+/// divisor of 0 means the number of ranks along `data`, since the expert has received tokens from
+/// all of them (by the layer's all-to-all). A layer that takes the mean over the tokens itself
 /// passes the number of ranks that hold the same experts. ZeRO shards over those ranks. The norm
 /// and checkpoints behave as with declare_split: checkpoints load with a different number of ranks
-/// along `expert`. Throws as declare_split does, and Error(kArgument) if the divisor is negative or
-/// not a number.
+/// along `expert`. Throws as declare_split does, Error(kArgument) if the divisor is negative or not
+/// finite, and Error(kOrder) if zero::Init has already sharded the parameter.
 void declare_expert(const at::Tensor& parameter, const TensorSplit& split, double divisor = 0);
 
 /// Declares one tensor of which several stages of a pipeline (the mesh's axis `pipe`) hold a copy,
@@ -87,10 +87,10 @@ void declare_expert(const at::Tensor& parameter, const TensorSplit& split, doubl
 /// between backward() and step() a stage's gradient is only its own part. The norm counts the
 /// tensor once. A checkpoint holds it once, under its name on the first of those stages, and loads
 /// with a different number of stages or without stages, as for a model that registers one tensor
-/// twice. Throws Error(kArgument) on an empty name, Error(kOrder) if an engine already trains the
-/// parameter. initialize throws Error(kMismatch) if copies differ in shape, dtype, split or
-/// parameter group, or if a rank of a stage has not declared it, and Error(kConfig) if only one
-/// stage has.
+/// twice. Throws Error(kArgument) on an empty name or a dtype that is not a floating-point type,
+/// Error(kOrder) if an engine already trains the parameter. initialize throws Error(kMismatch) if
+/// copies differ in shape, dtype, split or parameter group, or if a rank of a stage has not
+/// declared it, and Error(kConfig) if only one stage has.
 void declare_tied(const at::Tensor& parameter, const std::string& name);
 
 }  // namespace gannet

@@ -36,8 +36,8 @@ class StopSignals {
   /// Handles SIGTERM and SIGUSR1. Throws Error(kOrder) while another StopSignals exists, since
   /// signals belong to the whole process.
   StopSignals();
-  /// Handles these signals instead. Throws Error(kArgument) on a signal that no program can handle
-  /// (SIGKILL, SIGSTOP).
+  /// Handles these signals instead. Throws Error(kArgument) on an empty list and on a signal that
+  /// no program can handle (SIGKILL, SIGSTOP).
   explicit StopSignals(std::initializer_list<int> signals);
   /// Restores the former handling of each signal, unless the program has changed it since.
   ~StopSignals();

@@ -36,9 +36,9 @@ class GatheredParameters {
   };
 
   /// `parameters` belong to the engine's module, and may include some that are whole anyway. Throws
-  /// Error(kMismatch) if the ranks ask for different parameters, Error(kArgument) for a tensor that
-  /// is none of the module's parameters, Error(kOrder) for write_from between eval() and train() if
-  /// the model has different weights then (gannet.ema, Schedule-Free).
+  /// Error(kMismatch) if the ranks ask for different parameters, Error(kArgument) for a tensor that is
+  /// none of the module's parameters and for a write_from that is no rank, Error(kOrder) for write_from
+  /// between eval() and train() if the model has different weights then (gannet.ema, Schedule-Free).
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options);
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters)
       : GatheredParameters(engine, std::move(parameters), Options()) {}

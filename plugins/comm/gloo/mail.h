@@ -17,7 +17,7 @@ class Mail {
   virtual std::unique_ptr<Transfer> send(const void* from, uint64_t bytes, uint32_t to, Lane lane) = 0;
   virtual std::unique_ptr<Transfer> receive(void* to, uint64_t bytes, uint32_t from, Lane lane) = 0;
 
-  // These do the same, and return what Messages needs to wait for it.
+  // These do the same, and return the transfer as a Message, for Messages to wait for.
   Message sent(const void* from, uint64_t bytes, uint32_t to, Lane lane) {
     return {{to, true, lane}, send(from, bytes, to, lane)};
   }

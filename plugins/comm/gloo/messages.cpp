@@ -131,7 +131,7 @@ void Messages::serve(Waiter& waiter) {
       for (auto& other : batch->transfers) other->abort();
     }
     if (--batch->pending == 0) {
-      waiter.in_flight.front().first = nullptr;  // abort() may come while the lock is free
+      waiter.in_flight.front().first = nullptr;  // abort() may run while the lock is free
       batch->transfers.clear();                  // Gloo releases the caller's memory here
       lock.unlock();
       finish(*batch);

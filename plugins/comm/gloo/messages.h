@@ -51,7 +51,7 @@ class Messages {
   Messages() = default;
   ~Messages();  // waits for messages in flight, unless aborted
 
-  // `doing` begins the sentence of a failure. `then` runs once all messages have arrived, on the
+  // `doing` begins the message of a failure. `then` runs once all messages have arrived, on the
   // thread that saw the last one arrive.
   std::unique_ptr<Work> watch(std::vector<Message> messages, const std::string& doing, std::function<void()> then = {});
   void abort();  // on return, the caller's memory is no longer accessed
@@ -60,14 +60,14 @@ class Messages {
   struct Batch;
   struct Waiter {                                                        // one for each route
     std::deque<std::pair<Transfer*, std::shared_ptr<Batch>>> in_flight;  // the thread waits for the first one. Guarded by mutex_
-    std::condition_variable changed;                                     // only this thread is to wake up
+    std::condition_variable changed;                                     // wakes only this waiter's thread
     std::thread thread;
   };
   void serve(Waiter& waiter);
   void finish(Batch& batch);
 
   std::mutex mutex_;
-  std::condition_variable drained_;  // a waiter of an aborted group has a transfer less
+  std::condition_variable drained_;  // notified when an aborted group has one transfer less in flight
   std::map<Route, Waiter> waiters_;
   bool stop_ = false, aborted_ = false;
 };

@@ -41,7 +41,7 @@ class Ring {
   ~Ring();  // waits for running jobs, unless aborted
 
   // Starts a reduce-scatter of equal parts, whose partial sums may be rounded to their type.
-  // `doing` begins the sentence of a failure.
+  // `doing` begins the message of a failure.
   std::unique_ptr<Work> start(const Collective& collective, const std::string& doing);
   // On return, the caller's memory is no longer accessed.
   void abort();

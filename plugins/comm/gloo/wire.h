@@ -6,12 +6,12 @@
 //   broadcast        binomial tree: P to each child, P from the parent                                children * P, or P
 //   all_gather       ring                                                                             P (N-1)
 //   reduce_scatter   ring, our own (ring.h)                                                           P (N-1)
-//   all_to_all       one part to each other rank; the own one is a local copy                         P (N-1)
+//   all_to_all       one part to each other rank; its own part is a local copy                        P (N-1)
 //   barrier          no payload                                                                       0
 //   send, recv       P one way
 //
-// Parts of different sizes are sent directly to their ranks, with the same number of bytes: the P
-// of each other rank's part. Gloo's chunks differ by a few elements if N does not divide the count;
+// Parts of different sizes are sent directly to their ranks; P (N-1) is then the sum over the parts
+// that are not local. Gloo's chunks differ by a few elements if N does not divide the count;
 // the formula rounds P (N-1) / N down.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Tests whether a job's files can be read and written past the page cache.
+// Tests whether a job's files can be read and written past the page cache. Throws Failure if the test write fails otherwise.
 #pragma once
 
 #include <string>

@@ -53,8 +53,8 @@ bool is_job_folder(const std::string& name) {
          static_cast<size_t>(end) == name.size();
 }
 
-// Opens and locks the lock file of `folder`. Returns a closed handle if another process holds the
-// lock or has just removed the file.
+// Opens and locks the lock file of `folder`. Returns a closed handle, with errno set, if either fails
+// or another process has just removed the file.
 FileHandle take_lock(const std::string& folder, int flags) {
   const std::string path = folder + "/" + kLock;
   FileHandle lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600));

@@ -1,7 +1,7 @@
 // The folder of a job's swap files: `<nvme_path>/gannet-<id>-rank<r>`.
 //
-// The file `lock` in it stays locked (flock) as long as the process lives, however the process
-// dies. Swap files are unlinked once opened, so a dead job leaves only its folder, which the next
+// The file `lock` in it is locked (flock) until the process ends, and then unlocked however it ends.
+// Swap files are unlinked once opened, so a dead job leaves only its folder, which the next
 // job removes.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace nvme {
 
 class JobFolder {
  public:
-  // Throws Failure(GANNET_INVALID_ARGUMENT) if nvme_path is not a writable folder.
+  // Throws Failure: GANNET_INVALID_ARGUMENT if nvme_path is not a writable folder, or that of another system error.
   JobFolder(const std::string& nvme_path, uint32_t rank);
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;
@@ -23,7 +23,7 @@ class JobFolder {
   const std::string& path() const { return path_; }
   uint64_t removed() const { return removed_; }  // number of left-over folders of dead jobs
 
-  // Creates an unlinked file. `flags` is O_DIRECT or 0.
+  // Creates an unlinked file; returns a closed handle, with errno set, if it cannot. `flags` is O_DIRECT or 0.
   FileHandle create_file(const std::string& name, int flags) const;
 
  private:

@@ -29,8 +29,8 @@ class BlockSums {
 };
 
 struct Region {
-  // Reserves the space. Throws GANNET_IO_ERROR with the free space if there is too little. `direct`
-  // stands for O_DIRECT. Of `options`, block_size and checksum are kept for the workers.
+  // Reserves the space. Throws GANNET_IO_ERROR, which names the free space, if there is too little. With
+  // `direct`, opens the file with O_DIRECT. Keeps the options' block_size and checksum for the workers.
   Region(const JobFolder& folder, const Options& options, const std::string& name, uint64_t wanted_bytes, uint64_t number,
          bool direct);
 

@@ -2,7 +2,7 @@
 //
 // A request is cut at multiples of the block size in the region, so that a piece is a block or a
 // part of one. Pieces are handed out in order, to any worker with a free slot. One lock guards
-// everything; it is taken once per batch of pieces, not once per byte.
+// everything; workers take it once per batch of pieces, not once per piece.
 #pragma once
 
 #include <condition_variable>

@@ -203,8 +203,8 @@ void Worker::complete(Slot& slot, std::optional<Failure> failure) {
   idle_.push_back(&slot);
 }
 
-// The kernel does not report the outcome of the transfers. io_destroy waits until none of them
-// accesses its buffer; all of them count as failed.
+// Called when the kernel fails to report the outcome of the transfers. io_destroy waits until none of
+// them accesses its buffer; all of them count as failed.
 void Worker::lose_context(int code) {
   io_destroy(context_);
   for (Slot& slot : slots_)

@@ -1,5 +1,5 @@
-/// bfloat16 and IEEE binary16 in plain C++, for one number or for an array at a time. Depends on
-/// nothing.
+/// bfloat16 and IEEE binary16 in plain C++, for one number or for an array at a time. Depends only
+/// on gannet/abi.h.
 ///
 ///   float sum = 0;
 ///   for (uint64_t i = 0; i < count; ++i) sum += static_cast<const gannet::sdk::BFloat16*>(grad)[i];

@@ -35,7 +35,7 @@ class HostServices {
 
   /// Runs body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of
   /// `grain`. An exception that the body throws is thrown again here, as a Failure with its code
-  /// and its text; if there are several, the earliest is.
+  /// and its text; if there are several, it is the first one.
   template <class Body>
   void parallel_for(uint64_t count, uint64_t grain, Body&& body) const {
     struct Loop {

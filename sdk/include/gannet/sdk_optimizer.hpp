@@ -159,7 +159,7 @@ class StepNumbers {
 ///   void update(const gannet_update_args&);
 /// and may have
 ///   bool supports(param_dtype, grad_dtype, out_dtype) const;    default: fp32 master and gradient, no copy
-///   void prepare(const gannet_optimizer_context&);              gets the tensors to optimize; called before the next four
+///   void prepare(const gannet_optimizer_context&);              gets the tensors; called before the functions below
 ///   uint64_t capabilities() const;                              default: ELEMENTWISE
 ///   std::vector<gannet_state_spec> states() const;              default: no states
 ///   std::vector<gannet_sum_spec> wanted_sums() const;           default: no sums
@@ -169,8 +169,8 @@ class StepNumbers {
 ///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, if they are not the trained ones
 ///   uint32_t reduces_gradients(uint64_t step) const;            with OWNS_GRAD_REDUCTION: a gannet_gradient_reduction
 ///   uint64_t workspace_bytes() const;                           with USES_WORKSPACE: per piece, independent of its length
-///   uint64_t workspace_bytes_per_element() const;               and bytes for each of its elements
-///   void perturb(const gannet_update_args&);                    with PERTURBS: moves to where the step's gradient is taken
+///   uint64_t workspace_bytes_per_element() const;               plus the bytes for each of its elements
+///   void perturb(const gannet_update_args&);                    with PERTURBS: writes the perturbed parameters to `out`
 ///   bool wants_second_gradient(uint64_t step) const;            with SECOND_GRADIENT: whether update() of this step takes one
 ///   void update_many(const Pieces&);                            with TAKES_LISTS; default: update() of each piece
 ///   void sums_many(const Pieces&, uint32_t round, double* const* sums);   likewise

@@ -1,6 +1,6 @@
 /// Reductions in host memory, for Comm plugins: element sizes, typed sums, and the conversions that
-/// 16-bit floating-point types need. They depend on nothing, and are plain loops that a compiler
-/// vectorises.
+/// 16-bit floating-point types need. They depend only on the SDK, and are plain loops that a
+/// compiler vectorises.
 ///
 ///   gannet::sdk::combine(mine, theirs, count, GANNET_BFLOAT16, GANNET_SUM);      mine[i] += theirs[i], rounded to nearest even
 #pragma once

@@ -36,7 +36,7 @@ void run_all(PeerGroup& group, RequestedCollective wanted) {
     wanted.count = count;
     const bool runs = run(group, wanted);
     if (!runs && wanted.dtype == GANNET_FLOAT32) fail_unserved(wanted, group);
-    // A collective that moves nothing may end before the dtype is checked.
+    // Only fp32 runs with count 0: a collective that moves nothing may end before the dtype is checked.
     if (count == counts[0])
       is_served = runs;
     else if (runs != is_served)

@@ -2,7 +2,7 @@
 //
 //   Peer peer(subject, rank, 3, store, timeout);
 //   PeerGroup world = peer.world();
-//   PeerWork work = world.start(args);            // CheckFailure unless it starts
+//   PeerWork work = world.start(args, name);      // CheckFailure unless it starts
 //   require_ok("work_wait", work.wait(5000));
 #pragma once
 

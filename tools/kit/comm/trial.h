@@ -41,8 +41,8 @@ class CollectiveTrial {
   const RequestedCollective& wanted() const { return wanted_; }
   void* received() const { return args_.recv; }
   void* sent() const { return const_cast<void*>(args_.send); }
+  // Once the work is over: throws CheckFailure if a result, the input or a byte beside a buffer is wrong.
   void check() const;
-  // Whether recv is still unwritten, while the collective is not over; check() finds wrong writes.
 
  private:
   void fill(void* buffer, uint32_t of_rank, uint64_t begin, uint64_t count) const;

@@ -20,8 +20,8 @@ struct WorldOptions {
 
 constexpr uint32_t kMostRanks = 4;
 
-// Returns when every rank's body has returned. Throws the failure of the first rank that failed; a
-// rank that crashed takes precedence over those that noticed it. `what` goes into the report.
+// Returns when every rank has ended. Throws the CheckFailure or SkippedCheck of the first rank that threw
+// one; a rank that crashed takes precedence over those that noticed it. `what` goes into the report.
 void run_world(uint32_t size, const std::string& what, const std::function<void(uint32_t rank, const gannet_store& store)>& body,
                const WorldOptions& options = {});
 

@@ -3,7 +3,7 @@
 //
 //   Tier tier(subject, 0);
 //   void* region = tier.allocate(bytes, "moments");
-//   GuardedBytes bytes(tier, 3 * tier.alignment(), 7);              // pseudo-random, aligned, between canaries
+//   GuardedBytes bytes = tier.bytes(3 * tier.alignment(), 7);       // pseudo-random, aligned, between canaries
 //   tier.write(region, 0, bytes);
 //   require_same(tier.read(region, 0, bytes.size()), bytes, "what was written");
 #pragma once
@@ -66,7 +66,7 @@ class Tier {
   // These also wait for the work to end.
   GuardedBytes read(void* region, uint64_t offset, uint64_t count);
   void write(void* region, uint64_t offset, const GuardedBytes& from);
-  void destroy();  // before the destructor does
+  void destroy();  // for use before the destructor
 
  private:
   const plugin::Plugin& plugin_;

@@ -67,7 +67,7 @@ void sums(Subject& subject) {
 }
 void kept_pointers(Subject& subject) { guarded(subject, {.moves_buffers = true}); }
 
-// If a service of the host fails, the plugin's call that needed it fails as well, with a sentence.
+// If a service of the host fails, the call that needed it fails as well, with a sentence; it may do without allocate.
 void host_failures(Subject& subject) {
   const ProblemTypes types = usual_types(subject);
   constexpr uint64_t kNumel = 70001;  // enough for the host's threads

@@ -3,7 +3,7 @@
 //
 //   const TrainingResult whole = train(subject, problem, uncut(problem, rules), {.steps = 200});
 //   const TrainingResult cut = train(subject, problem, sharded(problem, rules, 3, 512, 64), {.steps = 200});
-//   require_same(cut, whole, problem);
+//   require_same(cut, whole, problem, "3 ranks against one");
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,14 @@ struct RunOptions {
   int64_t steps = 200;
   int64_t applied = 0;                   // updates before the first one
   const TrainingResult* from = nullptr;  // the results from which the run continues
-  // Sets the hyperparameters of a step, counted from 1: `hyper` first has those of the params.
+  // Sets the hyperparameters of a step, counted from 1; `hyper` initially holds those of the params.
   std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
   uint64_t run_seed = kRunSeed;
   // Write-protects inputs while a function runs that must not write them.
   bool guards_gradients = false, guards_own_states = false, guards_sums = false, guards_inputs = false;
   bool is_tight = false;        // buffers end where their memory ends, and canaries are checked
-  bool moves_buffers = false;   // buffers move to other addresses for every call; the old ones are gone
+  bool moves_buffers = false;   // buffers move to other addresses for every update; accesses to the old ones fault
   bool may_fail = false;        // a failed update ends the run, if it has an error sentence
   bool uses_reference = false;  // runs subject.reference in place of the plugin
   bool perturbs = false;        // at the end, asks where a next step takes its gradient, with write-protected inputs

@@ -13,8 +13,8 @@
 
 namespace gannet::kit {
 
-// The type that the host chooses: the master's type if the plugin leaves it open, fp32 for states
-// that are not per element.
+// The type of a state: the plugin's choice, or else the master's type, or fp32 for a state that is not
+// per element.
 gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master);
 // The values of a cut state that belong to a part of a tensor.
 CutPart values_in(const CutPart& part, const Optimizer::State& state);
@@ -29,7 +29,7 @@ class GroupSums {
  public:
   GroupSums(const Optimizer& optimizer, size_t tensors, gannet_pass pass = GANNET_PASS_UPDATE);
   size_t width() const { return wanted_->size(); }
-  bool has_round(uint32_t round) const;  // whether its pass has such a round
+  bool has_round(uint32_t round) const;  // whether its pass has sums in this round
   uint32_t rounds() const;
   double* row(size_t tensor) { return values_.data() + tensor * width(); }
   const std::vector<double>& values() const { return values_; }

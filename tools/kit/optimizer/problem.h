@@ -38,10 +38,10 @@ struct Problem {
   double gradient(size_t tensor, uint64_t i, int64_t step) const;
 };
 
-// One element, odd sizes, whole SIMD lanes and one more, vectors, matrices, and one tensor of
-// thousands.
+// One element, odd sizes, whole SIMD vectors and one element more, vectors, matrices, and one tensor
+// of a thousand elements.
 Problem many_shapes(const ProblemTypes& types);
-// The same few tensors and one that is large enough for the host's threads.
+// Two small tensors and one that is large enough for the host's threads.
 Problem with_a_large_one(const ProblemTypes& types);
 
 }  // namespace gannet::kit

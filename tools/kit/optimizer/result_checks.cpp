@@ -28,7 +28,7 @@ void repeat(Subject& subject) {
                "a second run with a new object");
 }
 
-// Cuts at every place that the description allows, including inside a SIMD lane.
+// Cuts at arbitrary places that the description allows, including inside a SIMD vector.
 void halves(Subject& subject) {
   const Problem problem = usual(subject);
   const OptimizerTraits described = describe(subject, problem);

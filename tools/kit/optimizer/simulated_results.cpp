@@ -10,8 +10,8 @@ void SimulatedRank::gather(const PieceMemory& piece, const Buffer& from, std::ve
     std::memcpy(tensors[part.tensor].data() + part.begin * size, from.as<char>() + part.offset * size, part.numel * size);
 }
 
-// Write-protects what the plugin computes a piece's new weights from, for the lifetime of the
-// result.
+// Write-protects the inputs from which the plugin computes a piece's new weights, for the lifetime
+// of the result.
 std::vector<std::unique_ptr<ReadOnlyGuard>> SimulatedRank::held_inputs(const PieceMemory& piece, const SimulatedGroup& group) {
   std::vector<std::unique_ptr<ReadOnlyGuard>> held;
   for (const Buffer* each : {&piece.param, &group.hyper}) held.push_back(std::make_unique<ReadOnlyGuard>(*each));

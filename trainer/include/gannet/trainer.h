@@ -28,6 +28,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <gannet/gannet.h>
 #include <gannet/trainer_base.h>
+#include <gannet/trainer_batches.h>
 #include <gannet/trainer_evaluation.h>
 #include <gannet/trainer_loss.h>
 #include <gannet/trainer_measuring.h>
@@ -152,8 +153,7 @@ class Trainer : public TrainerBase {
   }
   bool is_inference() const override { return parts_.inference; }
   void release_engine() override {
-    iterator_.reset();
-    loader_.reset();
+    batches_.close();
     typed_engine_.reset();
     pipeline_engine_.reset();
     if constexpr (!detail::is_pipe_module<Model>()) pipe_module_.reset();
@@ -195,55 +195,32 @@ class Trainer : public TrainerBase {
   TrainSize open_train_loader(const LoaderOptions& options) override {
     if (!parts_.train_dataset) detail::fail_without("train_dataset", "train");
     const Dataset<Batch> data = train_data();
-    iterator_.reset();
-    batches_.clear();
-    if (!loader_) {  // a second train() keeps it: checkpoints record the position in this loader
-      loader_ =
-          parts_.train_loader ? parts_.train_loader(data, options) : make_loader<Batch>(data, parts_.data_collator, options);
-      engine_->add_loader("training_data", loader_);
+    batches_.begin_training();
+    if (!batches_.loader()) {
+      batches_.set_loader(parts_.train_loader ? parts_.train_loader(data, options)
+                                              : make_loader<Batch>(data, parts_.data_collator, options));
+      engine_->add_loader("training_data", batches_.loader());
     }
-    return {loader_->sized() ? std::optional(loader_->size()) : std::nullopt};
+    return {batches_.loader()->sized() ? std::optional(batches_.loader()->size()) : std::nullopt};
   }
-  void begin_epoch(std::optional<int64_t> epoch) override {
-    iterator_.reset();
-    if (epoch) loader_->set_epoch(*epoch);
-    iterator_.emplace(loader_->begin());
-    is_first_of_epoch_ = true;
-  }
+  void begin_epoch(std::optional<int64_t> epoch) override { batches_.begin_epoch(epoch); }
   std::vector<double> read_micro_batches(int64_t count) override {
-    // Keeps one batch, which this rank repeats if it runs out before the others.
-    if (batches_.size() > 1) {
-      std::vector<Batch> last;
-      last.push_back(std::move(batches_.back()));
-      batches_ = std::move(last);
-    }
-    std::vector<double> items;
-    for (int64_t i = 0; i < count; ++i) {
-      if (!std::exchange(is_first_of_epoch_, false) && *iterator_ != loader_->end()) ++*iterator_;
-      if (*iterator_ == loader_->end()) break;
-      if (i == 0) batches_.clear();
-      batches_.push_back(std::move(**iterator_));
-      items.push_back(items_of(batches_.back()));
-    }
-    counted_ = items.size();
-    return items;
+    return batches_.read(count, [this](const Batch& batch) { return items_of(batch); });
   }
   int64_t samples_read() const override {
     int64_t samples = 0;
-    for (size_t i = 0; i < counted_; ++i) samples += samples_in(batches_[i]);
+    for (size_t i = 0; i < batches_.counted(); ++i) samples += samples_in(batches_.at(i));
     return samples;
   }
   bool has_micro_batch() const override { return !batches_.empty(); }
-  Measured measure_micro_batch(size_t index) override {
-    return measure(index < counted_ ? batches_[index] : batches_.back(), false, index < counted_);
-  }
+  Measured measure_micro_batch(size_t index) override { return measure(batches_.at(index), false, index < batches_.counted()); }
 
   bool has_pipeline_step_of(int64_t micro_batches) const override { return pipeline_engine_->has_schedule_for(micro_batches); }
   double train_pipeline(const std::vector<double>& weights, StepResult& result) override {
     size_t next = 0;
     const double loss = pipeline_engine_->train_batch([&]() -> std::optional<pipe::MicroBatch> {
       const size_t i = next++;
-      const Batch& batch = i < counted_ ? batches_[i] : batches_.back();
+      const Batch& batch = batches_.at(i);
       if constexpr (detail::HasDataAndTarget<Batch>)
         if (!batch.target.defined()) detail::fail_without_labels();
       return detail::micro_batch_of<Model>(batch, input_dtype_, weights[i] > 0, weights[i]);
@@ -373,15 +350,7 @@ class Trainer : public TrainerBase {
   std::optional<pipe::MicroBatch> sample_for(const Config& config) const {
     const Value method = config.get("pipeline.partition").value;
     if (!train_samples() || (method != Value("time") && method != Value("memory"))) return std::nullopt;
-    LoaderOptions options;
-    options.batch_size = arguments().per_device_train_batch_size;
-    options.shuffle = false;
-    options.workers = 0;
-    const auto loader = make_loader<Batch>(train_data(), parts_.data_collator, options);
-    auto first = loader->begin();
-    if (first == loader->end()) return std::nullopt;
-    const Batch batch = std::move(*first);
-    return detail::micro_batch_of<Model>(batch, std::nullopt);
+    return detail::first_micro_batch<Model, Batch>(train_data(), parts_.data_collator, arguments().per_device_train_batch_size);
   }
   double items_of(const Batch& batch) const {
     if (parts_.count_items) return parts_.count_items(batch);
@@ -419,11 +388,7 @@ class Trainer : public TrainerBase {
   std::shared_ptr<Engine<Model>> typed_engine_;      // null: the model trains as a pipeline
   std::shared_ptr<pipe::ModuleImpl> pipe_module_;    // null: no pipeline
   std::shared_ptr<PipelineEngine> pipeline_engine_;  // null: no pipeline
-  std::shared_ptr<DataLoader<Batch>> loader_;
-  std::optional<typename DataLoader<Batch>::Iterator> iterator_;
-  bool is_first_of_epoch_ = false;
-  std::vector<Batch> batches_;    // those of the current update; if this rank got none, its last batch
-  size_t counted_ = 0;            // number of batches_ that were read for this update
+  detail::TrainBatches<Batch> batches_;
   std::shared_ptr<Batch> probe_;  // the batch that auto_find_batch_size tries
   detail::EvalShare<Batch> eval_share_;
   std::deque<EvalBatch> group_;  // evaluated by a pipeline, and not yet returned

@@ -45,12 +45,12 @@ class TrainerStep {
   bool applied_ = false;
   std::string reason_;
   double learning_rate_ = 0;
-  at::Tensor local_loss_;  // fp64: this rank's sum over the items of all ranks
+  at::Tensor local_loss_;  // fp64: this rank's share of the loss; the shares of all ranks sum to it
 };
 
 struct TrainOutput {
   int64_t global_step = 0;
-  double training_loss = 0;  ///< mean over all updates
+  double training_loss = 0;  ///< mean over all updates with a label that counts; NaN if none has one
   Metrics metrics;
   bool stopped = false;  ///< whether a signal stopped the training; its last step is then in a checkpoint
 };
@@ -127,7 +127,7 @@ class TrainerBase {
   /// Evaluates, and also returns the predictions of all samples.
   EvalLoopOutput predict(const std::string& prefix = "test");
 
-  /// Writes the weights to `folder`/model.safetensors. Every rank calls it.
+  /// Writes the weights to `folder`/model.safetensors; "" means output_dir. Every rank calls it.
   void save_model(const std::string& folder = "");
   /// Writes trainer_state.json in output_dir.
   void save_state();
@@ -147,12 +147,12 @@ class TrainerBase {
   };
   virtual EngineBase& make_engine(const Config& config, std::vector<ParameterGroup> groups) = 0;
   virtual torch::nn::Module& module() = 0;
-  // Calls `visit` with every module of the whole model and its name. Before there is an engine.
+  // Calls `visit` with every module of the whole model and its name; called before there is an engine.
   virtual void visit_modules(const std::function<void(const std::string&, const torch::nn::Module&)>& visit) const = 0;
   virtual bool is_inference() const = 0;
   virtual bool has_schedule() const = 0;                     // whether the program supplied one
   virtual std::optional<int64_t> train_samples() const = 0;  // nullopt for a stream, or for a loader supplied by the program
-  virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // length of an epoch of such a loader
+  virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // length of its epochs; nullopt: unknown
   virtual std::optional<int64_t> hidden_size() = 0;                                    // nullopt if the model has none
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
   virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt continues at the loader's position
@@ -163,11 +163,11 @@ class TrainerBase {
   struct ProgramDegrees {
     std::optional<int64_t> pipe = {}, tensor = {};
   };
-  virtual ProgramDegrees program_degrees() const = 0;  // of the mesh, where the program sets them
-  virtual bool is_pipeline() const = 0;                // of the engine
+  virtual ProgramDegrees program_degrees() const = 0;  // degrees of the mesh that the program sets
+  virtual bool is_pipeline() const = 0;                // true for a pipe::Module, or once there is a pipeline engine
   virtual bool has_pipeline_step_of(int64_t micro_batches) const = 0;
-  // Takes a step with the micro-batches that were read; one beyond them repeats the last one, and has the weight 0. Returns the
-  // mean of the weighted losses.
+  // Takes a step with the micro-batches that were read; a micro-batch beyond them repeats the last one with weight 0. Returns
+  // the mean of the weighted losses.
   virtual double train_pipeline(const std::vector<double>& weights, StepResult& result) = 0;
   // An index beyond the micro-batches that were read repeats one of them, with a loss of 0.
   virtual Measured measure_micro_batch(size_t index) = 0;
@@ -178,7 +178,7 @@ class TrainerBase {
     int64_t samples = 0;
     at::Tensor loss, predictions, labels;
   };
-  virtual std::optional<int64_t> eval_samples() const = 0;  // nullopt for a stream; -1 if there are none
+  virtual std::optional<int64_t> eval_samples() const = 0;  // nullopt for a stream; -1 without a data set
   virtual bool has_metrics() const = 0;
   virtual void begin_evaluation(const LoaderOptions& options, bool with_predictions) = 0;
   virtual std::optional<EvalBatch> evaluate_batch() = 0;
@@ -193,10 +193,10 @@ class TrainerBase {
   virtual at::Tensor measure_probe() = 0;  // returns the mean loss
   virtual void close_probe() = 0;
 
-  void initialize();  // sets the seeds, fires on_init_end
+  void initialize();  // sets seed, TF32 and log level; throws for arguments that cannot work; fires on_init_end
   EngineBase& ensure_engine();
   bool some_rank_evaluates(bool counts);            // false also if a signal ended the evaluation. Every rank calls it
-  int64_t pipe_stages(const Config& config) const;  // of the program, else of the config
+  int64_t pipe_stages(const Config& config) const;  // set by the program, else by the config, else 1
   std::vector<std::string> gather_from_all(const std::string& bytes) const;  // also from other stages. Every rank calls it
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
@@ -219,7 +219,7 @@ class TrainerBase {
   void run_probe();
   void take_batch_size(int64_t samples, const std::string& start);
   Error error_after_probes(const Error& error) const;
-  // agreement.cpp: what ranks tell each other
+  // agreement.cpp: agreement between ranks
   std::vector<double> sum_over_all(std::vector<double> values) const;  // also over ranks of other stages
   double over_ranks(double local);                                     // returns the sum over the ranks along data
   int64_t agree_on_micro_batches(const std::vector<double>& items, double& total);
@@ -301,7 +301,7 @@ class TrainerBase {
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
   bool is_epoch_end_due_ = false;         // the epoch's last update is done, and end_epoch() has not run yet
   std::string stop_checkpoint_;           // the checkpoint saved after a signal; the next regular one replaces it
-  std::vector<std::string> checkpoints_;  // those that this run saved and kept, oldest first: names in output_dir
+  std::vector<std::string> checkpoints_;  // kept by this run and by those it resumed, oldest first: names in output_dir
   bool is_stop_agreed_ = false;           // all ranks agreed to end training here
   bool is_signal_agreed_ = false;         // a rank got a signal
   bool is_evaluation_stopped_ = false;    // by a signal to one of the ranks
@@ -315,7 +315,7 @@ class TrainerBase {
   std::optional<int64_t> restored_losses_;     // losses_since_log_ from the checkpoint
   double labels_in_epoch_ = 0;
   bool is_epoch_seen_from_start_ = false, has_warned_of_labels_ = false;
-  double total_loss_ = 0;  // the sum of what was logged so far, over all ranks
+  double total_loss_ = 0;  // the sum of the losses logged so far, over all ranks
   double last_learning_rate_ = 0;
   std::chrono::steady_clock::time_point began_;
 };

@@ -156,7 +156,7 @@ struct EarlyStopping {
   double threshold = 0;
   int64_t waited = 0;  ///< evaluations since the last improvement
 
-  void on_train_begin(const TrainerEvent& event, TrainerControl& control) const;  ///< Error(kArgument) without a metric to follow
+  void on_train_begin(const TrainerEvent& event, TrainerControl& control) const;  ///< Error(kArgument) if it cannot work
   void on_evaluate(const TrainerEvent& event, TrainerControl& control);
   Value save() const { return Dict{{"waited", waited}}; }
   void load(const Value& value) { waited = value.at("waited").as_int(); }

@@ -13,8 +13,8 @@
 
 namespace gannet::detail {
 
-// Every rank reads its share of the samples. One that has fewer batches than others repeats its last
-// one, and one without samples the first batch of the data set; neither counts.
+// Every rank reads its share of the samples. A rank with fewer batches than others repeats its last
+// batch, and a rank without samples repeats the data set's first batch; repeats do not count.
 template <class Batch>
 class EvalShare {
  public:
@@ -54,7 +54,7 @@ class EvalShare {
     return !is_over_;
   }
   const std::shared_ptr<Batch>& batch() const { return batch_; }  // null: a stream without batches
-  // The samples of a batch whose own number is unknown.
+  // The number of samples in a batch whose type does not provide it.
   int64_t samples_in_whole_batch() const {
     const int64_t full = loader_ ? loader_->options().batch_size : 1;
     return samples_left_ ? std::min(full, *samples_left_) : full;

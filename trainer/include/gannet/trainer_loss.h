@@ -27,7 +27,7 @@ struct BatchLoss {
 /// spread over all classes: (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). It
 /// is computed in fp32, or in fp64 for fp64 logits, from logits [..., classes] and integer labels
 /// [...]. For floating-point labels it is the squared error, averaged within each row and summed
-/// over the rows.
+/// over the rows. Throws Error(kArgument) for shapes that do not match, or a CPU label that is no class.
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
 /// The number of labels that are not -100; the number of rows if the labels are floating-point; 0
 /// for undefined labels.
@@ -40,8 +40,8 @@ struct Measured {                  // the result for one batch of this rank
   at::Tensor predictions, labels;  // only if requested
 };
 
-// Converts labels to int64 for LibTorch's losses. If `some_count` is false, replaces -100 by class
-// 0: a mean over no labels is NaN, and so are its gradients, even when multiplied by 0.
+// Converts integer labels to int64 for LibTorch's losses. If `some_count` is false, replaces -100 by
+// class 0: a mean over no labels is NaN, and so are its gradients, even when multiplied by 0.
 at::Tensor usable_labels(const at::Tensor& labels, bool some_count);
 // Turns the mean over `items` into their sum, in fp32 or fp64, because 16 bits would lose digits.
 at::Tensor summed(const at::Tensor& mean, double items);

@@ -1,5 +1,5 @@
-/// Measures the loss and the predictions of one batch for a Trainer, by the functions that the program or
-/// the model has.
+/// Measures the loss and the predictions of one batch for a Trainer, with the functions of the program
+/// or of the model.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -22,7 +22,7 @@ struct MeasuredBatch {
   double smoothing;                     // label_smoothing_factor
   std::optional<at::ScalarType> dtype;  // floating-point inputs are cast to it
 
-  // The loss is summed over `items`, and is zero if there are none.
+  // The loss is summed over `items`, zero if there are none, and undefined without labels.
   Measured measure(Batch& batch, double items, bool with_predictions) const {
     if (parts.compute_loss) {
       const PatchedLabels<Batch> patched(batch, items == 0 && !with_predictions);

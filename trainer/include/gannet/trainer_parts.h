@@ -29,8 +29,8 @@ template <class Batch>
 std::optional<int64_t> samples_given(const Dataset<Batch>& data) {
   return data ? samples_of(data.source()) : std::optional<int64_t>(-1);
 }
-// The width that "auto" stands for: the model's hidden_size(), or the corresponding member of its
-// config().
+// The width that replaces "auto": the model's hidden_size(), or the corresponding member of its
+// config(); nullopt if it has neither.
 template <class Model>
 std::optional<int64_t> hidden_size_of_model(const Model& model) {
   if constexpr (requires { int64_t{model.hidden_size()}; })
@@ -72,7 +72,7 @@ struct TrainerParts {
   std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)> preprocess_logits_for_metrics = {};
   std::vector<TrainerCallback> callbacks = {};
   std::function<BatchLoss(Engine<Model>&, Batch&)> compute_loss = {};
-  std::function<double(const Batch&)> count_items = {};  ///< default: the number of labels other than -100
+  std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100; 1 for a type without labels
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};
   /// Make the program's own loaders, from the Trainer's options. eval_loader is called with this

@@ -2,6 +2,7 @@
 /// with layers() or pipeline_layers() where the config asks for stages.
 #pragma once
 
+#include <gannet/data.h>
 #include <gannet/pipe.h>
 #include <gannet/trainer_loss.h>
 
@@ -62,6 +63,20 @@ pipe::MicroBatch micro_batch_of(const Batch& batch, const std::optional<at::Scal
   } else {
     fail_without_micro_batch();
   }
+}
+
+// The micro-batch of the data set's first samples, in order; null: it has none.
+template <class Model, class Batch>
+std::optional<pipe::MicroBatch> first_micro_batch(const Dataset<Batch>& data, const Collate<Batch>& collate, int64_t batch_size) {
+  LoaderOptions options;
+  options.batch_size = batch_size;
+  options.shuffle = false;
+  options.workers = 0;
+  const auto loader = make_loader<Batch>(data, collate, options);
+  auto first = loader->begin();
+  if (first == loader->end()) return std::nullopt;
+  const Batch batch = std::move(*first);
+  return micro_batch_of<Model>(batch, std::nullopt);
 }
 
 // The loss of a model's logits: its own, else the cross entropy, as without a pipeline.

@@ -99,7 +99,7 @@ struct TrainingArguments {
   bool hub_always_push = false;
   std::string hub_revision = "";
   bool load_best_model_at_end = false;
-  std::string metric_for_best_model = "";      ///< default: "loss" where load_best_model_at_end needs one
+  std::string metric_for_best_model = "";      ///< default: "loss" where another argument needs one
   std::optional<bool> greater_is_better = {};  ///< default: true unless the metric's name ends in "loss"
   bool ignore_data_skip = false;
   bool restore_callback_states_from_checkpoint = false;
@@ -183,7 +183,7 @@ struct ParseOptions {
 /// ends in .json, .yaml or .yml) reads a file; the command line takes precedence. `--deepspeed
 /// FILE` and `--set key=value` are those of take_config_arguments. `--help` and `--completion bash`
 /// print and end the process. Throws an Error(kArgument) that lists all mistakes, with suggestions
-/// for unknown names.
+/// for unknown names; other errors are those of check() and of reading the files.
 TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOptions& options = {});
 /// The same, from a dictionary or from a JSON or YAML file.
 TrainingArguments training_arguments_from(const Dict& values);

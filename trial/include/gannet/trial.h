@@ -161,7 +161,7 @@ TrialResult run_trial(TrialSettings settings) {
 }
 
 /// The same for a main function: the settings come from the command line, and errors go to stderr.
-/// Returns the exit code: 0, kStoppedExitCode after a signal, or the error's own.
+/// Returns the exit code: 0, kStoppedExitCode after a signal, the error's own, or 1 for another exception.
 template <class T>
 int run_trial(int argc, char** argv, const TrialOptions& options = {}) {
   return detail::run_trial(

@@ -53,7 +53,7 @@ struct Drawn {
 template <class Batch>
 class BatchIterator {
  public:
-  /// Returns the next batch, which lives until the batch after it is asked for.
+  /// Returns the next batch, which is valid until the following call.
   Batch& next() {
     Batch& batch = draw_();
     ++drawn_.batches;

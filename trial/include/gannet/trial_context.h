@@ -30,7 +30,7 @@
 namespace gannet {
 
 /// Makes a config from a path, JSON text or a dictionary, with `arguments` merged over it
-/// recursively.
+/// recursively. Throws Error(kArgument) if `base` is something else.
 Config overwrite_deepspeed_config(const Value& base, const Dict& arguments);
 
 namespace detail {
@@ -134,7 +134,7 @@ class TrialContext {
 
  private:
   friend class TrialRunner;
-  int64_t micro_batches_in_batch() const;  // the micro-batches that a batch draws, in one call of train_batch or in several
+  int64_t micro_batches_in_batch() const;  // a pipeline's accumulation steps, else the calls of train_batch in a batch
   struct Wrapped {
     std::string name;
     std::shared_ptr<EngineBase> engine;

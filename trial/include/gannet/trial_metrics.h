@@ -84,10 +84,10 @@ class MetricReducer {
   virtual ~MetricReducer() = default;
   virtual void reset() = 0;
   virtual Value per_slot_reduce() = 0;
-  /// Called on every rank with the same values: a number, or a dictionary of numbers.
+  /// Called on every rank with the same values. Returns a number or, without a name, a dictionary of numbers.
   virtual Value cross_slot_reduce(const List& per_slot) = 0;
-  /// This rank's state for a checkpoint within a period. Null means that there is no state; a
-  /// resumed run then loses the values since the last report, and logs that.
+  /// This rank's state for a checkpoint or a validation within a period. If it is null, a resume or
+  /// that validation loses the values since the last report, and a warning says so.
   virtual Value save() const { return {}; }
   virtual void load(const Value&) {}
 };

@@ -34,7 +34,7 @@ struct TrialSettings {
   Hparams hparams = {};
   std::vector<std::string> given = {};  ///< names of hyperparameters on the command line, which the trial must read
   TrialLength max_length = {};          ///< required
-  TrialLength validation_period = {};   ///< default: an epoch, where its length is known; there is always one at the end
+  TrialLength validation_period = {};   ///< default: an epoch, if its length is known; the trial always ends with a validation
   TrialLength checkpoint_period = {};   ///< default: only at each best validation and at the end
   int64_t report_period = 100;          ///< batches between two reports of the training metrics
   int64_t epoch_length = 0;             ///< batches that count as an epoch; 0: those of the loader; a stream then has no epochs
@@ -51,14 +51,14 @@ struct TrialSettings {
 
 /// The options of a program besides its Trial.
 struct TrialOptions {
-  /// The defaults of the hyperparameters. If there are any, a name that is neither here nor in the
-  /// file is an error, and so is a value of a different type.
+  /// The defaults of the hyperparameters. If there are any, another name or a value of a different type
+  /// is an error. Without defaults, the file likewise limits the command line.
   Dict hparams = {};
   TrialSettings settings = {};  ///< defaults of the settings
   bool handle_signals = true;   ///< whether to make the StopSignals
 };
 
-/// Reads the command line; --help prints the arguments and ends the process.
+/// Reads the command line; --help prints the arguments and ends the process. Throws gannet::Error.
 TrialSettings parse_trial_settings(int& argc, char** argv, const TrialOptions& options = {});
 
 /// How a trial ended.

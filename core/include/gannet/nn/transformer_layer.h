@@ -9,7 +9,7 @@
 ///   config.attn_dropout_ratio = config.hidden_dropout_ratio = 0.1;
 ///   config.num_hidden_layers = 12;
 ///   gannet::nn::TransformerLayer layer(config);
-///   y = layer(x, attention_mask);                        // [batch, words, hidden_size]
+///   y = layer(x, attention_mask);                        // [batch, tokens, hidden_size]
 ///
 /// On the CPU it is computed in fp32 (in fp64 if the parameters are fp64), whatever the dtype of x;
 /// on other devices it is a composition of LibTorch's operators with the same dropout
@@ -78,8 +78,8 @@ class TransformerLayerImpl : public torch::nn::Cloneable<TransformerLayerImpl> {
   explicit TransformerLayerImpl(const TransformerLayerConfig& config, const std::vector<at::Tensor>& initial_weights = {},
                                 const std::vector<at::Tensor>& initial_biases = {});
 
-  /// hidden_states: [batch, words, hidden_size]. attention_mask: four dimensions that expand to
-  /// [batch, heads, words, words], such as BERT's [batch, 1, 1, words]. Numbers are added to the
+  /// hidden_states: [batch, tokens, hidden_size]. attention_mask: four dimensions that expand to
+  /// [batch, heads, tokens, tokens], such as BERT's [batch, 1, 1, tokens]. Numbers are added to the
   /// scores; with booleans, true marks the positions that may be attended to. The mask gets no
   /// gradient.
   at::Tensor forward(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});

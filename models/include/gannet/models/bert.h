@@ -1,10 +1,10 @@
-/// BERT (Devlin et al. 2019) with its head for masked words. It has the names of Hugging Face's
+/// BERT (Devlin et al. 2019) with its head for masked tokens. It has the names of Hugging Face's
 /// BertForMaskedLM: bert.encoder.layer.0.attention.self.query.weight, cls.predictions.bias. The
 /// head's matrix is the word embedding.
 ///
 ///   auto model = gannet::from_pretrained<gannet::models::Bert>("bert-base-uncased");
 ///   at::Tensor logits = model->forward(tokens);                    // [B, T] int64 -> [B, T, vocabulary]
-///   at::Tensor loss = model->forward(tokens, labels, mask);        // labels: the masked words, -100 elsewhere
+///   at::Tensor loss = model->forward(tokens, labels, mask);        // labels: the masked tokens, -100 elsewhere
 ///
 /// gannet/models/bert_classifier.h has BERT with a head that classifies whole texts.
 #pragma once

@@ -55,8 +55,8 @@ class Gpt2Impl : public torch::nn::Module {
   explicit Gpt2Impl(const Gpt2Config& config);
 
   at::Tensor forward(const at::Tensor& tokens) { return logits(tokens, {}); }
-  /// Returns the mean cross entropy of each token except the first, which the logits before it
-  /// predict. mask: [B, T], 0 for padding.
+  /// Returns the mean cross entropy of all tokens but the first, each predicted by the logits before
+  /// it. mask: [B, T], 0 for padding.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask);
   at::Tensor next_logits(const GenerationInput& input, KvCache& cache);

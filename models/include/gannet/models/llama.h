@@ -29,7 +29,7 @@ namespace gannet::models {
 struct RopeConfig {
   double theta = 10000;
   std::string type = "default";  ///< "default", "linear" or "llama3"
-  double factor = 1;             ///< for linear and llama3: ratio of the length of the texts to the length trained on
+  double factor = 1;             ///< for linear and llama3: ratio of the context length to the length trained on
   // For llama3: wavelengths above original / low_freq_factor are stretched by factor, those below
   // original / high_freq_factor are unchanged, and between them the stretch changes smoothly.
   double low_freq_factor = 1;
@@ -73,8 +73,8 @@ class LlamaImpl : public torch::nn::Module {
   explicit LlamaImpl(const LlamaConfig& config);
 
   at::Tensor forward(const at::Tensor& tokens) { return logits(tokens, {}); }
-  /// Returns the mean cross entropy of each token except the first, which the logits before it
-  /// predict. mask: [B, T], 0 for padding.
+  /// Returns the mean cross entropy of all tokens but the first, each predicted by the logits before
+  /// it. mask: [B, T], 0 for padding.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& labels, const std::optional<at::Tensor>& mask = {});
   at::Tensor logits(const at::Tensor& tokens, const std::optional<at::Tensor>& mask);
   at::Tensor next_logits(const GenerationInput& input, KvCache& cache);

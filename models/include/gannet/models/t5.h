@@ -84,8 +84,8 @@ class T5Impl : public torch::nn::Module {
   /// The encoder and the decoder without the output layer; they map (tokens, decoder_tokens) or
   /// (tokens, decoder_tokens, mask) to [B, L, d_model].
   std::vector<Layer> layers();
-  /// For a pipeline (gannet/pipe.h): all layers, from (tokens, labels) or (tokens, labels, mask):
-  /// the decoder reads the labels, too, to the logits, and their loss.
+  /// For a pipeline (gannet/pipe.h): all layers, from (tokens, labels) or (tokens, labels, mask) to
+  /// the logits, and their loss. The decoder also reads the labels.
   std::vector<Layer> pipeline_layers();
   at::Tensor pipeline_loss(const at::Tensor& logits, const at::Tensor& labels) const;
   PretrainedNames pretrained_names() const;

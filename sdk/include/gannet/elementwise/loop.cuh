@@ -103,7 +103,7 @@ cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
   Pointers<Rule, Grad, Out> at{
       static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
   for (size_t s = 0; s < at.kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
-  // The engine's flat buffers are aligned; the memory of a caller that starts in the middle of one
+  // The engine's flat buffers are aligned; memory that a caller takes from the middle of a buffer
   // may not be.
   auto misaligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 != 0; };
   bool scalar = misaligned(at.param) || misaligned(at.grad) || misaligned(at.out);

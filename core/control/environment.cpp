@@ -157,7 +157,6 @@ Environment discover(const Variables& variables, const Overrides& overrides,
   }
   if (const auto* agent = find(variables, "TORCHELASTIC_USE_AGENT_STORE"); agent && lower(*agent) == "true" && !address_known) {
     found.agent_store = true;
-    if (const auto* attempt = find(variables, "TORCHELASTIC_RESTART_COUNT")) found.attempt = *attempt;
   }
   if (const auto* restart = find(variables, "GANNET_RESTART")) found.is_restarted = *restart != "0";
   if (const auto* run = find(variables, "GANNET_RUN_ID")) found.run = *run;

@@ -29,7 +29,6 @@ struct Environment {
   uint16_t master_port = 0;
   bool exchanges = false;     // the ranks learn the address through their launcher (control/address_exchange.h)
   bool agent_store = false;   // torchrun's own store already serves at master_addr:master_port
-  std::string attempt;        // torchrun's restart count: keys of an earlier attempt may still be in its store
   bool is_restarted = false;  // by gannet run: ranks of other nodes may still be running the previous attempt
   std::string run;            // the id of the gannet run, the same in each attempt; "" without it
   std::string job;            // identifies this job among others on the same port; "" if unknown

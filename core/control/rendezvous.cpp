@@ -165,14 +165,47 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
 
 namespace {
 
+// torchrun starts the ranks again when a machine joins or leaves. The keys of earlier starts remain in its store, and the restart
+// count may differ from machine to machine. So each start gets a number: rank 0 draws it, and every other rank announces itself
+// under the newest one until rank 0 has found it there. By then no rank of an earlier start is alive.
+int64_t number_of_start(Store& store, const Environment& environment, const Patience& patience) {
+  const std::string self = formatted("{} {} {}", machine_identity(), getpid(), steady_clock::now().time_since_epoch().count());
+  const auto key_of = [](int64_t start, const std::string& name) { return formatted("start/{}/{}", start, name); };
+  const std::string what = formatted("at the rendezvous at {}", place(environment));
+  if (environment.rank == 0) {
+    const int64_t start = store.add("starts", 1);
+    const std::string key = formatted("start/{}", start);
+    store.set(key_of(start, "0"), self);
+    wait_for_ranks(store, key, 0, environment.world_size, what, patience);
+    std::vector<std::string> members;
+    for (uint32_t rank = 0; rank < environment.world_size; ++rank) members.push_back(store.get(formatted("{}/{}", key, rank)));
+    store.set(key_of(start, "met"), join(members, "\n"));
+    return start;
+  }
+  auto next_report = steady_clock::now() + patience.report_every;
+  for (int64_t announced = 0; patience.left().count() > 0;) {
+    const int64_t start = store.add("starts", 0);
+    if (start != announced) store.set(key_of(start, std::to_string(environment.rank)), self);
+    announced = start;
+    if (store.wait({key_of(start, "met")}, milliseconds(200))) {
+      const std::vector<std::string> members = split(store.get(key_of(start, "met")), '\n');
+      if (std::find(members.begin(), members.end(), self) != members.end()) return start;
+      std::this_thread::sleep_for(milliseconds(50));  // an earlier start
+    }
+    if (steady_clock::now() >= next_report) {
+      log_info(formatted("waiting for rank 0 of {} {} ({})", environment.world_size, what, patience.spent()));
+      next_report += patience.report_every;
+    }
+  }
+  throw Error(ErrorCode::kTimeout,
+              formatted("rank 0 of {} did not arrive {} within {}", environment.world_size, what, seconds(patience.total)),
+              "see how that process ended or what keeps it");
+}
+
 RendezvousResult meet_once(const Environment& environment, uint32_t generation, const Patience& patience) {
   const bool serves = environment.rank == 0 && !environment.agent_store;
   Store::Options options;
   options.port = environment.master_port;
-  // A rank of another job that connects to this port by mistake finds no keys, since it waits for
-  // them under its own job's prefix.
-  options.prefix = formatted("gannet/{}{}/{}/", environment.job.empty() ? "" : formatted("{}/", environment.job),
-                             environment.attempt.empty() ? "0" : environment.attempt, generation);
   options.timeout = patience.total;
   if (serves) {
     // The client in the server's own process uses the loopback: MASTER_ADDR may be a name that only
@@ -184,6 +217,13 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
     wait_for_server(environment, patience);
   }
   RendezvousResult meeting;
+  // A rank of another job that connects to this port by mistake finds no keys, since it waits for
+  // them under its own job's prefix.
+  options.prefix = formatted("gannet/{}{}/", environment.job.empty() ? "" : formatted("{}/", environment.job), generation);
+  if (environment.agent_store) {
+    Store agents(options);
+    options.prefix += formatted("{}/", number_of_start(agents, environment, patience));
+  }
   meeting.store = std::make_unique<Store>(options);
   Store& store = *meeting.store;
 

@@ -96,36 +96,47 @@ def last_step(metrics):
 
 def elastic(box, cluster, folder):
     """One of two machines is lost and returns: the same samples a step, none lost and none twice."""
-    undisturbed, metrics = folder / "two-machines.jsonl", folder / "elastic.jsonl"
-    program = lambda file: words([*cluster.program(1200, "--metrics", file), "--save-checkpoint", folder / file.stem, "--checkpoint-every", 50, "--resume"])
+    def program(file):
+        return words([*cluster.program(1200, "--metrics", file), "--save-checkpoint", folder / file.stem, "--checkpoint-every", 50, "--resume",
+                      "--set", "optimizer.params.lr=1e-5"])  # the weights hardly change: a loss tells which samples a step has
+
+    undisturbed = folder / "two-machines.jsonl"
     finish([box.start("gannet-a", GANNET, "run", "--num_procs", 4, *program(undisturbed).split())], 60)
+    expected = losses_in(undisturbed)
     line = " ".join(document("torchrun", "    ").replace("\\\n", " ").split())
-    line = replaced(line, {"./train --deepspeed_config ds_config.json --save-checkpoint saved --checkpoint-every 500 --resume": program(metrics), "--nproc-per-node 4": "--nproc-per-node 2",
-                           "host:29400": "gannet-a:29400", "torchrun ": f"{TORCHRUN} "})
-    node = lambda host: box.start(host, *line.split(), OMP_NUM_THREADS=1)
-    a, b = node("gannet-a"), node("gannet-b")
-    wait_for_step(metrics, 100)
-    box.call("cut", "gannet-b")
-    cut_at = last_step(metrics)
-    end = time.monotonic() + 60
-    while last_step(metrics) < cut_at + 100 and time.monotonic() < end:
-        time.sleep(0.1)
-    alone = last_step(metrics)
-    box.call("mend", "gannet-b")
-    # Its torchrun starts its ranks again by itself, unless it has ended.
-    end = time.monotonic() + 20
-    while b.poll() is None and last_step(metrics) < alone + 100 and time.monotonic() < end:
-        time.sleep(0.1)
-    if b.poll() is not None:
-        b = node("gannet-b")
-    output = "".join(finish([a, b], 120))
-    if a.returncode != 0 or b.returncode != 0:
-        fail(f"torchrun 1:2: {a.returncode}, {b.returncode}\n{output}")
-    found, expected = losses_in(metrics), losses_in(undisturbed)
-    largest = max(abs(found[step] - expected[step]) for step in expected) if found.keys() == expected.keys() else "steps are missing"
-    if alone < cut_at + 100 or not isinstance(largest, float) or largest > 1e-4:
-        fail(f"torchrun 1:2: cut at {cut_at}, alone until {alone}, {largest}\n{output}")
-    print(f"torchrun with one to two machines: cut at step {cut_at}, alone until {alone}, then both; losses within {largest:.1e} of an undisturbed run", flush=True)
+
+    def run(name, lose, regain, **variables):
+        metrics = folder / f"{name}.jsonl"
+        changes = {"./train --deepspeed_config ds_config.json --save-checkpoint saved --checkpoint-every 500 --resume": program(metrics), "--nproc-per-node 4": "--nproc-per-node 2",
+                   "host:29400": "gannet-a:29400", "torchrun ": f"{TORCHRUN} "}
+        node = lambda host: box.start(host, *replaced(line, changes).split(), OMP_NUM_THREADS=1, **variables)
+        a, b = node("gannet-a"), node("gannet-b")
+        wait_for_step(metrics, 100)
+        lose()
+        lost_at = last_step(metrics)
+        end = time.monotonic() + 60
+        while last_step(metrics) < lost_at + 100 and time.monotonic() < end:
+            time.sleep(0.1)
+        alone = last_step(metrics)
+        b = regain(b, node)
+        output = "".join(finish([a, b], 120))
+        found = losses_in(metrics)
+        largest = max(abs(found[step] - expected[step]) for step in expected) if found.keys() == expected.keys() else "steps are missing"
+        if a.returncode != 0 or b.returncode != 0 or alone < lost_at + 100 or not isinstance(largest, float) or largest > 1e-4:
+            fail(f"torchrun 1:2, {name}: {a.returncode}, {b.returncode}, lost at {lost_at}, alone until {alone}, {largest}\n{output}")
+        print(f"torchrun with one to two machines, {name}: lost at step {lost_at}, alone until {alone}, then both; losses within {largest:.1e} of those of an undisturbed run", flush=True)
+
+    def mend(b, node):
+        box.call("mend", "gannet-b")
+        return b  # its torchrun starts its ranks again by itself
+
+    def kill():
+        for word in (TORCHRUN, "python", "gpt2"):
+            for pid in box.processes_on("gannet-b", word):
+                os.kill(pid, 9)
+
+    run("cable-cut", lambda: box.call("cut", "gannet-b"), mend)
+    run("torchrun-killed", kill, lambda b, node: node("gannet-b"), TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1)
 
 
 def main():

@@ -203,11 +203,17 @@ TEST(Rendezvous, AnAgentsStoreServesAllRanks) {
   gannet::control::Store agent({.host = "127.0.0.1",
                                 .port = static_cast<uint16_t>(port),
                                 .listener = gannet::control::listen_on(static_cast<uint16_t>(port)).release()});
-  for (const char* attempt : {"0", "1"})
-    expect_all_succeed(run_ranks("who_am_i", 3,
-                                 {.environment = {{"MASTER_PORT", std::to_string(port)},
-                                                  {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                                                  {"TORCHELASTIC_RESTART_COUNT", attempt}}}));
+  const auto meet = [&](uint32_t ranks) {
+    expect_all_succeed(
+        run_ranks("ends_without_goodbye", ranks,
+                  {.environment = {{"MASTER_PORT", std::to_string(port)}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}}));
+  };
+  meet(3);
+  meet(3);
+  meet(2);                          // a machine has left
+  agent.add("gannet/0/starts", 1);  // a rank 0 that ended before the others came
+  agent.set("gannet/0/start/4/1", "a rank that ended with it");
+  meet(3);
 }
 
 RANK_BODY(disagree) {

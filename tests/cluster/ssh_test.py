@@ -226,6 +226,19 @@ def many(folder):
     program.write_text("#!/bin/sh\ni=0\nwhile [ $i -lt 100 ]; do echo $i of $RANK; i=$((i + 1)); done\n"
                        "while [ $i -lt 1000 ]; do sleep 0.1; for j in 0 1 2 3 4 5 6 7 8 9; do echo $i of $RANK; i=$((i + 1)); done; done\n")
     program.chmod(0o755)
+    once, here = folder / "once", folder / "here"
+    once.write_text("#!/bin/bash\nfor i in {0..63}; do ssh -o BatchMode=yes n$i true & done; wait\n")
+    here.write_text("#!/bin/sh\nfor line; do :; done\nexec sh -c \"$line\"\n")
+    for script in (once, here):
+        script.chmod(0o755)
+    began = time.monotonic()
+    finish([box.start("gannet-a", once)])
+    print(f"64 plain ssh at once: {time.monotonic() - began:.1f} s", flush=True)
+    began = time.monotonic()
+    run = box.start("gannet-a", GANNET, "run", "--hostfile", hosts, "echo", "here", GANNET_SSH=here)
+    finish([run])
+    expect(run.returncode == 0, "64 agents without ssh", run.output.read_text())
+    print(f"64 agents without ssh: from start to end {time.monotonic() - began:.1f} s", flush=True)
     began = time.monotonic()
     run = box.start("gannet-a", GANNET, "run", "--hostfile", hosts, program, GANNET_SSH="ssh")
     first = None

@@ -125,8 +125,8 @@ bool is_beginning(std::string_view word, std::string_view name) {
          (name[word.size()] == '_' || name[word.size()] == '-');
 }
 
-// Whether `word` consists of some of the words of a name, in the same order and at least two of
-// them, as "warmup_steps" does for "warmup_num_steps".
+// Whether `word` is made of at least two, but not all, of a name's words, in the same order, as
+// "warmup_steps" is for "warmup_num_steps".
 bool is_part(std::string_view word, std::string_view name) {
   const auto words = split(word, '_'), all = split(name, '_');
   if (words.size() < 2 || words.size() >= all.size()) return false;

@@ -75,8 +75,8 @@ class Referee {
   void group(const std::string& name, const std::vector<uint32_t>& members);
   // `asks`: the rank starts the call only when all members have entered it (take_granted).
   void enter(uint32_t rank, const CallSite& call, bool asks, Instant now);
-  // Reports changes, as lines "name=value", of the numbers that must be equal on all ranks in the
-  // calls of engine `set`.
+  // Reports changed facts, as lines "name=value": numbers on which all ranks must agree when they
+  // call engine `set`.
   void facts(uint32_t rank, const std::string& group, int64_t set, const std::string& changes);
   void leave(uint32_t rank, const std::string& group, bool failed);
   // The rank has waited for others inside its call since `since`, and allows the wait to last

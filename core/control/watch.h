@@ -61,7 +61,7 @@ class Watch : public Watcher {
          Facts* facts = nullptr);
     ~Call();
     Call(const Call&) = delete;
-    void fail() { failed_ = true; }  // the call has failed by an exception that was caught already
+    void fail() { failed_ = true; }  // the call failed with an exception that was already caught
     // Marks the threads that carry `info` (autograd's threads during a backward) as inside this
     // call.
     void carry(BackwardInfo& info);

@@ -84,7 +84,7 @@ class ModuleAudit {
   struct FrozenParameter {
     std::string name;
     at::Tensor tensor;
-    bool is_written;  // whether it was written since compared()
+    bool is_written;  // written since the last compared()
   };
   std::vector<FrozenParameter> frozen() const;
   void compared(const std::vector<FrozenParameter>& frozen);

@@ -31,7 +31,7 @@ struct PreparedSwap {
   std::vector<Group> groups;               // optimizer, hyperparameters, group_states
   std::vector<std::vector<Array>> states;  // [ranges][states]
   std::vector<bool> starts_over;           // [groups] true if some state is new: updates are then counted from 1
-  std::vector<bool> is_unmet;              // [groups] true if ranges adopt its alignment and whole tensors; no new partition
+  std::vector<bool> is_unmet;              // [groups] true if ranges must take on its requirements, which their layout meets
   Schedule::Values rates;
   SwapReceipt receipt;
 };

@@ -1,4 +1,4 @@
-// A safetensors file, opened and checked. The header is read at once, and values on request.
+// A safetensors file, opened and checked. The header is read up front, values on demand.
 //
 //   const SafetensorsFile file("model.safetensors");
 //   for (const auto& entry : file.header().entries) at::Tensor values = file.read(entry);

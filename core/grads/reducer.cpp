@@ -302,7 +302,7 @@ void Reducer::forget() {
   }
   for (auto& bucket : buckets_) {
     bucket.has_sum = false;
-    if (accumulates_shards(bucket)) give_back(bucket);  // its buffer is left from an interrupted backward
+    if (accumulates_shards(bucket)) give_back(bucket);  // an interrupted backward left its buffer
   }
 }
 

@@ -31,7 +31,7 @@ struct LayerFacts {
   int64_t parameters = 0;  // elements that require a gradient
 };
 
-/// Whether the method needs the layers' parameters.
+/// Whether the method needs LayerFacts::parameters.
 bool is_by_parameters(const std::string& method);
 bool is_by_time(const std::string& method);
 bool is_by_memory(const std::string& method);

@@ -2,12 +2,12 @@
 // torch::optim::AdamW, for example, works at every ZeRO stage and on every tier.
 //
 //   group.optimizer = make_torch_rule({.type = type, .program = optimizer, .group = 0, .kept = states, .device = cpu});
-//   group.optimizer->update(args);        // any piece: its arrays serve as a parameter and its states in one step()
+//   group.optimizer->update(args);        // any piece: step() runs on views of its arrays, block by block
 //
-// It is an optimizer like a plugin's, with a function table that comes from no file. The engine
-// owns, cuts, pages and saves masters, gradients and states, and reads the program's object only
-// for its settings. A second object of the same class takes the steps, so that the program's object
-// stays unchanged even if a step fails.
+// To the engine it is a plugin optimizer whose function table is built in. The engine owns, shards,
+// pages and saves masters, gradients and states. This file only reads settings from the program's
+// object: a second object of the same class runs step(), so that the program's is unchanged even if
+// a step fails.
 #pragma once
 
 #include <c10/core/Device.h>

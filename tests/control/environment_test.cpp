@@ -215,6 +215,15 @@ TEST(Environment, ALauncherThatSaysNoSizeIsRefused) {
   EXPECT_THAT(refusal({{"OMPI_COMM_WORLD_SIZE", "2"}}), HasSubstr("Open MPI started this as one process of 2"));
 }
 
+// As notebooks set them before DeepSpeed.
+TEST(Environment, TheFiveVariablesOfANotebookAreOneRank) {
+  const auto found = discover(
+      {{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "9994"}, {"RANK", "0"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "1"}}, {});
+  EXPECT_EQ(found.rank, 0u);
+  EXPECT_EQ(found.world_size, 1u);
+  EXPECT_EQ(found.master_port, 9994);
+}
+
 TEST(Environment, WhatTorchrunIsToStartIsNotTrainedAlone) {
   const Variables node = {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "head"}, {"PET_MASTER_PORT", "29400"}};
   const auto found = discover(with(node, {{"PET_NPROC_PER_NODE", "1"}}), {});

@@ -185,9 +185,11 @@ TEST_F(GannetHosts, TheCauseIsJudgedOverAllHosts) {
 }
 
 TEST_F(GannetHosts, RestartsAllHosts) {
-  auto run =
-      hosts({"--max-restarts", "2",
-             script("p", "echo start $GANNET_RESTART; if [ $GANNET_RESTART = 0 ]; then [ $RANK = 2 ] && exit 9; sleep 60; fi")});
+  // Rank 2 fails once rank 0 has started: a failure elsewhere ends a rank that is about to.
+  auto run = hosts({"--max-restarts", "2",
+                    script("p", "echo start $GANNET_RESTART; echo > " + at("started.$RANK") +
+                                    "; if [ $GANNET_RESTART = 0 ]; then [ $RANK = 2 ] || exec sleep 60; while [ ! -e " +
+                                    at("started.0") + " ]; do sleep 0.02; done; exit 9; fi")});
   EXPECT_EQ(run.finish(), 0) << run.error();
   for (const char* line : {"[0] start 0", "[0] start 1", "[1] start 1", "[2] start 1"})
     EXPECT_THAT(run.output(), HasSubstr(line));

@@ -33,7 +33,7 @@ std::pair<std::string, std::string> parse_rename(const std::string& text) {
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-// Imports a file, or a folder in Hugging Face's layout: these hold only weights.
+// Imports weights only, from a file or a folder in Hugging Face's layout.
 void import_weights(const ImportArguments& arguments) {
   convert::WeightsImport options;
   if (!arguments.options.tag.empty()) options.tag = arguments.options.tag;

@@ -102,7 +102,7 @@ class PluginCheck {
     }
   }
 
-  // Reads the files' notes and opens no plugin: one for a device that is missing here may not load.
+  // Reads only the files' ELF notes: a plugin for a device that is missing here may fail to load.
   bool has_comm_for(const std::string& device) const {
     const auto& candidates = registry_->candidates();
     return std::any_of(candidates.begin(), candidates.end(), [&](const plugin::Candidate& candidate) {

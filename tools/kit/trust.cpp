@@ -42,8 +42,8 @@ std::vector<std::string> plugins_of(const std::string& path) {
   return files;
 }
 
-// Returns the file's hash, and sets `provides`. A file that only another host can open (the pinned
-// tier) may be trusted as well.
+// Returns the file's hash, and sets `provides`. Also accepts a pinned-tier plugin that was built
+// for another LibTorch or ABI.
 std::string hash_of(const std::string& file, std::string& provides) {
   if (printable(file) != file)
     throw Error(ErrorCode::kArgument, formatted("'{}' has characters that cannot stand in a list", printable(file)), "rename it");

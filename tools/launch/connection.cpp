@@ -115,9 +115,9 @@ Connection::Connection(const std::vector<std::string>& command) {
   posix_spawn_file_actions_adddup2(&files, in[0], 0);
   posix_spawn_file_actions_adddup2(&files, out[1], 1);
   posix_spawn_file_actions_adddup2(&files, err[1], 2);
-  // In a session of its own, ssh has no terminal to ask questions on, which would stop this process group. A stop of the
-  // whole job must not end it: it carries the stop to the host, and the host's report back. An agent on this machine
-  // handles the signals itself.
+  // In its own session, ssh has no terminal to prompt on; a prompt would stop this process group. The signals that stop
+  // a job are blocked: ssh must survive them to forward the stop to the host and return its report. An agent on this
+  // machine handles them itself.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t blocked;

@@ -97,7 +97,7 @@ class Join;
 template <class Batch = Example>
 class DataLoader : public ResumableLoader {
  public:
-  /// Iterates over one epoch, once: a batch lives until the next one is requested.
+  /// Single pass over one epoch; a batch is valid until the next one is requested.
   class Iterator {
    public:
     using iterator_category = std::input_iterator_tag;

@@ -11,9 +11,9 @@
 
 namespace gannet {
 
-/// Creates the folder if it is missing, writes a block into a file there, and removes that file;
-/// every rank may call it. Throws an Error(kIo) that says why the folder cannot be made or written,
-/// or that fewer than `bytes` are free on its disk.
+/// Creates the folder if it is missing, and creates and removes a file there; every rank may call
+/// it. Throws an Error(kIo) that says why the folder or a file in it cannot be created, or that
+/// fewer than `bytes` are free on its disk.
 void check_folder(const std::string& folder, uint64_t bytes = 0);
 
 }  // namespace gannet

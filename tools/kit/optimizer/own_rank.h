@@ -81,7 +81,7 @@ class OwnReductionRank {
     }
     for (PieceMemory& bucket : buckets_) fill_gradient(bucket, step);
     edges(&Optimizer::begin_step, step, sums, false);
-    SimulatedRanks alone(1);  // one rank only: every rank already has the whole of every sum
+    SimulatedRanks alone(1);  // group of one: every rank computes all sums in full by itself
     for (uint32_t round = 0; round < rounds; ++round) {
       for (PieceMemory& bucket : buckets_)
         if (sums[bucket.cut->group].has_round(round)) work(bucket, step, sums[bucket.cut->group], &round);

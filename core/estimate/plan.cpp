@@ -131,7 +131,7 @@ RankBytes estimate(const Plan& plan) {
 }
 
 double bytes_per_parameter(Plan plan) {
-  constexpr uint64_t kMany = 1 << 30;  // so many that rounding up a share does not matter
+  constexpr uint64_t kMany = 1 << 30;  // large enough that rounding up a share is negligible
   plan.model.parameters = kMany;
   plan.model.largest = 0;
   plan.buffers = {.reduce_bucket_size = 0,

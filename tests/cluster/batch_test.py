@@ -70,7 +70,7 @@ def known_script(box, cluster, folder, expected):
 
 
 def requeue(box, cluster, folder):
-    """The job saves on SIGUSR1, ends with 85, is queued again, and goes on."""
+    """The job saves on SIGUSR1, ends with 85, is requeued, and resumes."""
     undisturbed, metrics = folder / "undisturbed.jsonl", folder / "requeued.jsonl"
     program = lambda file: words([*cluster.program(60, "--metrics", file), "--save-checkpoint", folder / file.stem, "--resume"])
     finish([box.start("gannet-a", GANNET, "run", "--num_procs", 4, *program(undisturbed).split())])

@@ -42,9 +42,7 @@ TEST(FileWriter, WritesInOrder) {
       wanted += std::to_string(i) + '\n';
       writer.write(1, std::to_string(i) + '\n');
     }
-    drain(writer);
-    EXPECT_EQ(writer.pending(1), 0u);
-  }
+  }  // the rest is written by then
   std::string found(wanted.size() + 1, ' ');
   found.resize(static_cast<size_t>(pread(fileno(file), found.data(), found.size(), 0)));
   EXPECT_EQ(found, wanted);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -18,7 +19,7 @@ struct FileWriter::State {
   ~State() { close(event); }
 
   std::mutex mutex;
-  std::condition_variable changed;
+  std::condition_variable changed, written;
   std::deque<std::pair<int, std::string>> texts;
   size_t pending[3] = {0, 0, 0};  // by descriptor
   int failure[3] = {0, 0, 0};
@@ -47,6 +48,7 @@ struct FileWriter::State {
       pending[descriptor] -= text.size();
       dropped += text.size() - done;
       if (reason != 0) failure[descriptor] = reason;
+      written.notify_one();
       const uint64_t one = 1;
       if (::write(event, &one, sizeof one) < 0) {  // its counter is full: the event stands already
       }
@@ -61,7 +63,8 @@ FileWriter::FileWriter() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 }
 
 FileWriter::~FileWriter() {
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
+  state_->written.wait_for(lock, std::chrono::seconds(3), [&] { return state_->pending[1] + state_->pending[2] == 0; });
   state_->is_over = true;
   state_->changed.notify_one();
 }

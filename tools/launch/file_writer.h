@@ -15,7 +15,7 @@ namespace gannet::launch {
 class FileWriter {
  public:
   FileWriter();
-  // What is still pending is lost: a stalled write cannot be interrupted. Wait until pending() is 0.
+  // Waits up to 3 s for what is pending; the rest is lost, since a stalled write cannot be interrupted.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
 

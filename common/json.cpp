@@ -56,8 +56,8 @@ nlohmann::json as_json(const Value& value) {
   return dict;
 }
 
-// Refuses a text that is not JSON. The parser's own error text is not used: it quotes the bytes at
-// which it stopped, which may be any bytes.
+// Rejects text that is not JSON. The parser's own message is not used: it quotes the bytes where
+// it stopped, which may be anything.
 [[noreturn]] void refuse_text(const std::string& text, size_t byte, const std::string& what) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     throw Error(ErrorCode::kArgument, what + ": the text is empty", "give JSON");
@@ -73,7 +73,7 @@ nlohmann::json as_json(const Value& value) {
 }  // namespace
 
 Value parse_json(const std::string& text, const std::string& what) {
-  std::vector<std::set<std::string>> open;  // the keys of each object that is not closed yet
+  std::vector<std::set<std::string>> open;  // the keys of each object that is still open
   std::string twice;
   const auto note_keys = [&](int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) open.emplace_back();

@@ -13,7 +13,7 @@ namespace gannet::common {
 /// The line number of each key, by the key's path: {"optimizer.lr", 3}.
 using YamlLines = std::map<std::string, size_t>;
 
-/// Throws an Error(kArgument) that names `what` and the line. An empty text is an empty dictionary.
+/// Throws an Error(kArgument) that names `what` and the line. Empty text gives an empty dictionary.
 Value parse_yaml(const std::string& text, const std::string& what, YamlLines* lines = nullptr);
 
 }  // namespace gannet::common

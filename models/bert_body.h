@@ -1,5 +1,5 @@
-// BERT without a head, shared by BertForMaskedLM and BertForSequenceClassification. Its names are
-// those that follow "bert.".
+// BERT without a head, shared by BertForMaskedLM and BertForSequenceClassification. Its parameters
+// have the names after the prefix "bert.".
 #pragma once
 
 #include <gannet/models/bert.h>

@@ -30,7 +30,7 @@ torch::nn::LayerNorm layer_norm(int64_t width, double epsilon);
 // multiple of `part` and both are at least 1.
 void require_multiple(const char* whole_name, int64_t whole, const char* part_name, int64_t part);
 
-// Makes a module that only holds other modules, to add its own name to theirs: "transformer", "h".
+// Makes a module that only holds other modules and prefixes their names: "transformer", "h".
 std::shared_ptr<torch::nn::Module> folder(torch::nn::Module& parent, const std::string& name);
 
 // Keeps fp64, and converts all other types to fp32.
@@ -83,7 +83,7 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, co
 // The positions of tokens in their text, counted from the first token that is not padding: [B or 1,
 // T], for the last T of all tokens.
 Tensor positions_of(int64_t count, int64_t total, const Tensor& keep, at::Device device);
-// Converts a `mask` of Hugging Face (numbers, 1 if a token counts) to booleans; an undefined mask
+// Converts a Hugging Face `mask` (numbers, 1 if a token counts) to booleans; an undefined mask
 // stays undefined.
 Tensor as_keep(const MaybeTensor& mask);
 

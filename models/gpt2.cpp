@@ -12,7 +12,7 @@
 namespace gannet::models {
 namespace {
 
-// A linear layer whose weight has the shape [in, out].
+// A linear layer with a weight of shape [in, out].
 class Conv1D : public torch::nn::Module {
  public:
   Conv1D(int64_t in, int64_t out, double deviation) {
@@ -32,7 +32,7 @@ class Conv1D : public torch::nn::Module {
 };
 
 // The weights of residual projections start smaller, so that the sum of 2 n_layer of them keeps its
-// size.
+// scale.
 double residual_deviation(const Gpt2Config& config) {
   return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
 }

@@ -43,8 +43,8 @@ class T5Attention : public torch::nn::Module {
     const AttentionOptions how{.dropout = is_training() ? config_.dropout_rate : 0, .scale = 1, .is_causal = false};
     return o_->forward(merge_heads(attention(query, seen.first, seen.second, bias, how)));
   }
-  // relative_bias() is the bias of the last `queries` of `total` tokens against all of them, [1, heads,
-  // queries, total], with a gradient; relative() is the module of its weight.
+  // relative_bias() is the bias of the last `queries` of `total` tokens against all of them, [1,
+  // heads, queries, total], with a gradient; relative() is the module that holds its weight.
   std::shared_ptr<torch::nn::Module> relative() const { return relative_.ptr(); }
   Tensor relative_bias(int64_t queries, int64_t total, at::Device device) {
     const auto options = at::TensorOptions().dtype(at::kLong).device(device);
@@ -129,8 +129,8 @@ class T5Block : public torch::nn::Module {
     return finish(attended + drop(cross_attention_->forward(cross_norm_->forward(attended), crossed, cross_bias)));
   }
   std::pair<Tensor, Tensor> crossed(const Tensor& encoded) { return cross_attention_->keys_and_values(encoded); }
-  // relative_bias() is the first block's bias, which serves all blocks, and relative() is the module
-  // of its weight. Both throw in other blocks.
+  // relative_bias() is the first block's bias, which all blocks share, and relative() is the module
+  // that holds its weight. Both throw in other blocks.
   std::shared_ptr<torch::nn::Module> relative() const { return self_attention_->relative(); }
   Tensor relative_bias(int64_t queries, int64_t total, at::Device device) {
     return self_attention_->relative_bias(queries, total, device);
@@ -249,8 +249,8 @@ std::vector<Layer> T5Impl::layers() {
     const Tensor encoded = dropped(encoder_norm_->forward(x), config_.dropout_rate, is_training()), y = embed(tokens);
     const int64_t length = tokens.size(1);
     const Tensor bias = decoder_[0]->relative_bias(length, length, tokens.device());
-    // Here the bias must include causality: giving a mask makes causal_bias return a tensor, in
-    // which a very low number hides a key.
+    // The bias must include causality: given a mask, causal_bias returns a tensor in which a very
+    // low number hides a key.
     const Tensor all = at::full({1, length}, true, at::TensorOptions().dtype(at::kBool).device(tokens.device()));
     return DecoderValues(y, sum_of(bias, causal_bias(length, length, all, 0, y.options())),
                          padding_bias(as_keep(keep), y.options()), encoded);

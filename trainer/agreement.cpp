@@ -1,4 +1,4 @@
-// Communication of the ranks between updates: callbacks' requests, signals, micro-batch counts, sums.
+// What ranks exchange between updates: callbacks' requests, signals, micro-batch counts, sums.
 #include <gannet/log.h>
 #include <gannet/trainer_base.h>
 
@@ -48,8 +48,8 @@ void TrainerBase::agree_on_control() {
 }
 
 // Returns the number of micro-batches in this update: the maximum over the ranks, since ranks that
-// have fewer repeat one without weight. Returns 0 at the epoch's end, if a stop is requested, or if a
-// rank has none to repeat. `total` becomes the number of items in all micro-batches of all ranks.
+// have fewer repeat one with weight 0. Returns 0 at the epoch's end, if a stop is requested, or if
+// a rank has none to repeat. Sets `total` to the number of items in all micro-batches of all ranks.
 int64_t TrainerBase::agree_on_micro_batches(const std::vector<double>& items, double& total) {
   total = 0;
   for (const double count : items) total += count;

@@ -13,7 +13,7 @@ namespace gannet {
 
 std::vector<std::string> arguments::contradictions(const TrainingArguments& a) {
   std::vector<std::string> wrong;
-  // Messages say which values are defaults, so that the user does not search for an argument that
+  // Messages mark values that are defaults, so that the user does not search for an argument that
   // was never given.
   const auto is_default = [&](const char* name) {
     const auto* row = arguments::find(name);

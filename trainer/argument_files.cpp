@@ -47,7 +47,7 @@ constexpr FileSignature kStarts[] = {
 constexpr std::string_view kSpaces = " \t\r\n";
 
 std::string_view trimmed(std::string_view text) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // the byte order mark of UTF-8
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // the UTF-8 byte order mark
   return text.substr(std::min(text.find_first_not_of(kSpaces), text.size()));
 }
 
@@ -73,7 +73,7 @@ void require_content(std::string_view text, bool is_yaml, const std::string& pat
     throw Error(ErrorCode::kArgument, path + " is empty: it names no argument", "give arguments; {} stands for every default");
 }
 
-// Recognizes YAML, such as "learning_rate: 1e-3", in a file whose name ends in .json.
+// Recognises YAML, such as "learning_rate: 1e-3", in a file with a name that ends in .json.
 bool is_yaml_mapping(std::string_view text) {
   text = trimmed(text);
   if (text.starts_with("---") || text.starts_with('#')) return true;

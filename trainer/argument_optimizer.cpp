@@ -5,7 +5,7 @@
 namespace gannet::arguments {
 namespace {
 
-enum OptimizerParams : unsigned { kBetas = 1, kEpsilon = 2 };  // params besides lr and weight_decay
+enum OptimizerParams : unsigned { kBetas = 1, kEpsilon = 2 };  // in addition to lr and weight_decay
 
 struct OptimizerMapping {
   const char *optim, *plugin;

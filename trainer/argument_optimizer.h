@@ -8,7 +8,7 @@
 
 namespace gannet::arguments {
 
-// transformers' names for the values of the argument optim that an optimizer plugin implements.
+// The values of transformers' argument optim that an optimizer plugin implements.
 std::vector<std::string> optimizers();
 
 // Returns the config's optimizer entry for these arguments.

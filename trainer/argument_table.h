@@ -69,7 +69,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 Dict read_file(const std::string& path);
 Value parse_json(const std::string& text, const std::string& what);
 
-// Finds contradictions between rows: strategies that never meet, values that exclude one another.
+// Finds contradictions between rows: incompatible strategies, mutually exclusive values.
 // Defined in argument_checks.cpp.
 std::vector<std::string> contradictions(const TrainingArguments& arguments);
 

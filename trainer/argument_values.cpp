@@ -124,7 +124,7 @@ const std::vector<FormerArgument>& formers() {
       {"warmup_ratio", "warmup_steps below 1", false, "warmup_steps",
        [](TrainingArguments& arguments, const Value& value) {
          check_range("warmup_ratio", {.least = 0, .most = 1}, ArgumentConversion<double>::from("warmup_ratio", value));
-         // A ratio of 1 would not be taken as a fraction, and only the run knows the number of
+         // A ratio of 1 would not be treated as a fraction, and only the run knows the number of
          // steps, so use the largest double below 1.
          if (arguments.warmup_steps == 0) arguments.warmup_steps = std::min(value.as_number(), std::nextafter(1.0, 0.0));
        }},

@@ -20,7 +20,7 @@
 namespace gannet {
 namespace {
 
-// Serializes a tensor: dtype, number of dimensions, sizes, elements.
+// Serialises a tensor: dtype, number of dimensions, sizes, elements.
 std::string to_bytes(const at::Tensor& tensor) {
   if (!tensor.defined()) return "";
   const at::Tensor whole = tensor.to(at::kCPU).contiguous();
@@ -47,7 +47,7 @@ std::string named_by(const std::string& prefix, const std::string& name) {
   return name.starts_with(prefix + "_") ? name : prefix + "_" + name;
 }
 
-// Serializes metrics: for each one its name, a zero byte, and the bits of its value.
+// Serialises metrics: for each one its name, a zero byte, and the bits of its value.
 std::string to_bytes(const Metrics& metrics) {
   std::string bytes = "=";
   for (const auto& [name, value] : metrics) {

@@ -8,11 +8,11 @@
 
 namespace gannet {
 
-/// Prefix of out-of-memory errors from an evaluation, whose batch size is not the one of training.
+/// Prefix of out-of-memory errors from an evaluation, which has a batch size of its own.
 inline const std::string kInEvaluation = "in an evaluation";
 
-/// Returns the text of an exception; a generic text for the null pointer that std::current_exception()
-/// gives during unwinding.
+/// Returns the text of an exception; a generic text for the null pointer that
+/// std::current_exception() returns during unwinding.
 inline std::string exception_text(const std::exception_ptr& thrown) {
   if (!thrown) return "an exception";
   try {

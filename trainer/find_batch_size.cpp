@@ -1,13 +1,13 @@
 // auto_find_batch_size: tries the forward and backward passes of one micro-batch before training.
 // If a rank is out of memory, all ranks reduce the size to nine tenths, as accelerate does, and try
-// again. The run is bitwise identical to one that was started with the size that was found, because
-// the effects of a probe are undone, and an engine for a different size starts from a checkpoint of
-// the first engine.
+// again. The run is bitwise identical to one that was started with the final size, because the
+// effects of a probe are undone, and an engine for a different size starts from a checkpoint of the
+// first engine.
 //
 // A rank that runs out of memory must not leave the others in a collective call. Below ZeRO stage
 // 3, forward makes no collective calls. Backward makes none if gradients are reduced only at an
 // accumulation boundary (stages 0 and 1) and the probe is not at one. At stage 2 on several ranks
-// the probe uses LibTorch's own backward, whose gradients stay in `.grad` for the duration of the
+// the probe uses LibTorch's own backward, which keeps gradients in `.grad` for the duration of the
 // probe.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -138,8 +138,8 @@ void TrainerBase::run_probe() {
   }
 }
 
-// Returns a text that says which ranks lack memory for the current size, and why; "" if none does.
-// All ranks get the same answer.
+// Describes which ranks lack memory for the current size, and why; "" if none does. All ranks get
+// the same answer.
 std::string TrainerBase::probe() {
   std::string mine;
   std::exception_ptr thrown;
@@ -180,7 +180,7 @@ std::string TrainerBase::probe() {
   return failures;
 }
 
-// Makes an engine for a different size. It is in the state of the run's start, loaded from `start`
+// Makes an engine for a different size, in the run's initial state, which is loaded from `start`
 // unless that is empty.
 void TrainerBase::take_batch_size(int64_t samples, const std::string& start) {
   end_engine();

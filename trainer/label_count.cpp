@@ -25,7 +25,7 @@ void TrainerBase::count_labels_of_update(double total, int64_t micro_batches) {
                 " (further ones are not reported)");
 }
 
-// Comes to the same result on all ranks. An epoch that a resumed run entered partway, or that
+// Reaches the same result on all ranks. An epoch that a resumed run entered partway, or that
 // max_steps cut short, may have its labels in the part that was not seen.
 void TrainerBase::check_labels_of_epoch(bool is_whole) const {
   const bool is_run = state_.global_step >= state_.max_steps && losses_ + losses_since_log_ == 0;

@@ -48,8 +48,8 @@ LoaderOptions TrainerBase::train_loader_options(LoaderOptions options) const {
   return options;
 }
 
-// Sets the numbers of updates of the run by Hugging Face's rules: the last update of an epoch may
-// have fewer micro-batches.
+// Sets the run's numbers of updates by Hugging Face's rules: the last update of an epoch may have
+// fewer micro-batches.
 void TrainerBase::plan_run(const TrainSize& size) {
   const int64_t accumulation = arguments_.gradient_accumulation_steps;
   steps_in_epoch_ = size.micro_batches;

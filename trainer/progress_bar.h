@@ -1,4 +1,4 @@
-// A progress line for training, on the standard error output; draws nothing unless is_shown.
+// A progress line for training, on standard error; draws nothing unless is_shown.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@ namespace gannet {
 
 class ProgressBar {
  public:
-  static bool is_terminal();  // whether the standard error output is a terminal
+  static bool is_terminal();  // whether standard error is a terminal
   ProgressBar(bool is_shown, int64_t steps) : is_shown_(is_shown), steps_(steps), began_(Clock::now()), last_(began_) {}
   void show(int64_t step);  // draws at most a few times a second
   void clear();             // called before a log line is printed

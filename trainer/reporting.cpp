@@ -24,7 +24,7 @@ bool TrainerBase::is_first() const { return engine_->process_group()->rank() == 
 void TrainerBase::log_evaluate_save() {
   if (control_.should_log && state_.global_step > last_logged_) {
     log_training();
-    agree_on_control();  // callbacks may have asked for something in on_log
+    agree_on_control();  // callbacks may have made requests in on_log
   }
   if (control_.should_evaluate) {
     const EvalLoopOutput result = evaluation_loop("eval", false);

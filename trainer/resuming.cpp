@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Recognizes checkpoints of transformers' Trainer by files that Gannet's Trainer does not save.
+// Recognises checkpoints of transformers' Trainer by files that Gannet's Trainer does not save.
 bool is_of_transformers(const fs::path& folder) {
   std::error_code ignored;
   if (fs::exists(folder / "manifest.json", ignored)) return false;

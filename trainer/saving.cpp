@@ -1,7 +1,7 @@
 // Checkpoints: output_dir/checkpoint-N is an engine checkpoint with the tag "checkpoint-N", plus
 // Hugging Face's files (trainer_state.json, model.safetensors, training_args.json). The Trainer
 // state that a resume needs is in the engine's checkpoint, which is written atomically; the other
-// files are for people and other programs.
+// files are for human readers and other programs.
 #include <gannet/checkpoint.h>
 #include <gannet/error.h>
 #include <gannet/log.h>
@@ -31,8 +31,8 @@ void write_file(const fs::path& path, const std::string& text) {
   fs::rename(beside, path);
 }
 
-// Renames the folder to a hidden name first, so that no reader takes a partly removed folder for a
-// checkpoint.
+// Renames the folder to a hidden name first, so that no reader mistakes a partly removed folder for
+// a checkpoint.
 void remove_checkpoint(const fs::path& path) {
   std::error_code ignored;
   const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".old");

@@ -27,12 +27,12 @@ constexpr const char* kOfArguments = "training arguments";
 
 // Whether the config has its own optimizer entry. Such an entry has one parameter group, as in
 // transformers with DeepSpeed, so its weight decay applies to all parameters. With the optimizer
-// made from the arguments, biases and normalizations have no weight decay.
+// made from the arguments, biases and normalisations have no weight decay.
 bool has_own_optimizer_entry(const Config& config) {
   return names(config, "optimizer.type") && config.get("optimizer.type").origin != kOfArguments;
 }
 
-// Returns values for keys that the config does not name, and those of use_cpu and report_to. fill_auto resolves "auto".
+// Returns values for keys missing from the config, and for use_cpu and report_to.
 Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
   Dict added;
   const bool is_alone = a.deepspeed.is_null() || (a.deepspeed.is_dict() && a.deepspeed.as_dict().empty()) ||
@@ -90,7 +90,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Whether a parameter is a bias or belongs to a normalization, which is recognized by module type
+// Whether a parameter is a bias or belongs to a normalisation, which is recognised by module type
 // or by name, as in Hugging Face.
 bool is_without_decay(const std::string& name, const std::string& type) {
   if (type.find("LayerNorm") != std::string::npos || type.find("RMSNorm") != std::string::npos) return true;
@@ -150,7 +150,7 @@ int64_t TrainerBase::pipe_stages(const Config& config) const {
   return 1;
 }
 
-// The number of ranks with data of their own.
+// The number of ranks with different data.
 int64_t TrainerBase::data_ranks(const Config& config) const {
   const Value in_config = config.get("gannet.mesh.tensor").value;
   const int64_t tensor = program_degrees().tensor.value_or(in_config.is_int() ? in_config.as_int() : 1);

@@ -13,8 +13,8 @@
 
 namespace gannet {
 
-// `items`: those that count in each micro-batch of this rank; `count`: micro-batches, on every rank;
-// `total`: items of all ranks. Returns this rank's share of the loss, in fp64.
+// `items`: how many count in each of this rank's micro-batches; `count`: micro-batches, on every
+// rank; `total`: items of all ranks. Returns this rank's share of the loss, in fp64.
 at::Tensor TrainerBase::take_update(const std::vector<double>& items, int64_t count, double total) {
   return is_pipeline() ? take_pipeline_step(items, count, total) : take_micro_batches(count, total);
 }

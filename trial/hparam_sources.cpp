@@ -75,8 +75,8 @@ class HparamCollector {
     merge_into(values, given, "", where, lines);
   }
 
-  // Sets one value by its dotted path. `text` is the value as it was written; a hyperparameter that
-  // is a string takes the text unparsed.
+  // Sets one value by its dotted path. `text` is the value as written; a string hyperparameter is
+  // set to it unparsed.
   void assign(const std::string& path, Value value, const std::string& text) {
     Dict* at = &values;
     std::string walked;

@@ -1,4 +1,4 @@
-// Writes output_dir/trial.jsonl: a line for each report and validation, without times, so that a
+// Writes output_dir/trial.jsonl: a line for each report and validation, without timings, so that a
 // stopped and resumed run leaves the same file as an uninterrupted one.
 #pragma once
 

@@ -125,7 +125,7 @@ void TrialRunner::judge(const TrialMetrics& metrics) {
   const auto found = metrics.find(name);
   if (found == metrics.end() && settings_.metric.empty()) return;  // there is no metric to choose by
   if (found == metrics.end()) {
-    save();  // with this, a misspelt name costs no training: the next run resumes here
+    save();  // so that a misspelt name costs no training: the next run resumes here
     std::vector<std::string> names;
     for (const auto& entry : metrics) names.push_back(entry.first);
     throw Error(ErrorCode::kArgument,

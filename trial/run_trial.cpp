@@ -24,7 +24,7 @@ std::string readable(const char* type) {
   return name;
 }
 
-// Initializes the process group before the trial is constructed, as the trial's config specifies.
+// Initialises the process group before the trial is constructed, as the trial's config specifies.
 std::shared_ptr<ProcessGroup> meet(const Hparams& hparams) {
   if (is_distributed_initialized()) return init_distributed();
   DistributedOptions options;
@@ -66,7 +66,7 @@ TrialResult run_trial(const char* type, const MakeTrial& make, TrialSettings set
     TrialContext context(std::move(settings), world);
     const auto trial = make(context);
     return TrialRunner(*trial, context, readable(type)).run();
-  } catch (const std::exception& error) {  // it may leave this rank only, and be caught: the others must not wait for this rank
+  } catch (const std::exception& error) {  // this rank alone may throw, and the program may catch it: others must not wait
     world->report_failure("run_trial()", error.what());
     throw;
   }

@@ -122,7 +122,7 @@ void TrialRunner::open_loaders() {
   ends_steps_with_epochs_ = engine().leftover_micro_batches() == "step";
   for (const auto& [name, engine] : context_.engines_)
     if (engine->leftover_micro_batches() == "step") engine->end_steps_with_epochs_of(loader_);
-  // A stream is each rank's own, but sized loaders must agree on where an epoch ends.
+  // Each rank may have its own stream, but sized loaders must agree on where an epoch ends.
   const auto sizes = engine().gather(std::to_string(micro_batches_.value_or(-1)));
   for (size_t rank = 0; rank < sizes.size(); ++rank)
     if (sizes[rank] != sizes[0])

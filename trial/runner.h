@@ -31,10 +31,10 @@ class TrialRunner {
   void check_hparams_were_read() const;
   void train_one_batch();
   bool is_due(const TrialLength& period) const;
-  // After a batch: tells whether any rank got a signal, and whether any rank asked to end.
+  // After a batch: sets whether any rank got a signal, and whether any rank asked to end.
   void agree(bool& is_signalled, bool& is_end_asked);
 
-  int64_t calls_of(int64_t batch) const;        // calls of train_batch
+  int64_t calls_of(int64_t batch) const;        // train_batch calls in the batch
   int64_t epochs_after(int64_t batches) const;  // whole epochs
   std::optional<double> epochs_shown() const;
   bool knows_epochs() const { return settings_.epoch_length > 0 || micro_batches_.has_value(); }
@@ -80,7 +80,7 @@ class TrialRunner {
   int64_t reported_at_ = 0, validated_at_ = -1, saved_at_ = -1;
   trials::MetricSums training_;
   // Reducer results, in JSON, as they were when this rank ran out of validation data; its later
-  // batches are repeated ones.
+  // batches are repeats.
   std::vector<std::string> reduced_early_;
   bool is_end_asked_ = false;
   std::optional<double> best_metric_;

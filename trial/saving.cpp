@@ -1,5 +1,5 @@
 // Checkpoints of a trial: each output_dir/checkpoints/<engine>/batch-N is an ordinary checkpoint of
-// that engine. A resume takes the newest N that is complete for all engines, so that a run that
+// that engine. A resume uses the newest N that is complete for all engines, so that a run that
 // ends between the saves of two engines loses at most one period. The trial's own state is in the
 // first engine's checkpoint; output_dir/trial.json identifies the trial.
 #include <gannet/checkpoint.h>
@@ -40,8 +40,8 @@ std::set<int64_t> saved_in(const std::string& folder) {
   return found;
 }
 
-// Renames the folder to a hidden name first, so that no reader takes a partly removed folder for a
-// checkpoint.
+// Renames the folder to a hidden name first, so that no reader mistakes a partly removed folder for
+// a checkpoint.
 void remove_checkpoint(const fs::path& path) {
   std::error_code ignored;
   const fs::path hidden = path.parent_path() / ("." + path.filename().string() + ".old");

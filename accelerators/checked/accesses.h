@@ -17,7 +17,7 @@ struct Access {
   bool writes;
 };
 
-// One operation of an actor. The text `operation` lives as long as the process (Checker::named).
+// One operation of an actor. `operation` stays valid for the life of the process (Checker::named).
 struct ActorOperation {
   const Actor* actor;
   uint64_t tick;
@@ -28,13 +28,13 @@ struct ActorOperation {
 struct Race {
   ActorOperation earlier, later;
   bool earlier_writes, later_writes;
-  uint64_t begin, end;  // bytes that both use
+  uint64_t begin, end;  // the overlapping bytes
 };
 
 class Accesses {
  public:
-  // Records the access. Returns its first race, if there is one. `known` says what has completed
-  // before the access.
+  // Records the access. Returns its first race, if any. `known` covers all operations that
+  // completed before the access.
   std::optional<Race> note(const Access& access, const ActorOperation& now, const Clock& known);
   // Like note, but records nothing and ignores operations of the actors in `except`.
   std::optional<Race> find(const Access& access, const ActorOperation& now, const Clock& known,
@@ -51,7 +51,7 @@ class Accesses {
     ActorOperation write{nullptr, 0, nullptr};  // the last write; a null actor means that there was none
     std::vector<ActorOperation> reads;          // the last read of each actor since the last write
   };
-  using Segments = std::map<uint64_t, Segment>;  // by their beginning; segments do not overlap
+  using Segments = std::map<uint64_t, Segment>;  // keyed by start address; segments do not overlap
   Segments::iterator cut(uint64_t at);           // returns the first segment at or after `at`, splitting one that contains `at`
   static std::optional<Race> race_with(const Segment& segment, uint64_t begin, const Access& access, const ActorOperation& now,
                                        const Clock& known, const std::vector<const Actor*>& except);

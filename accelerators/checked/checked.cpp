@@ -1,5 +1,5 @@
-// A device made of host memory that checks how it is used. Its tensors have LibTorch's device type
-// PrivateUse1, the host cannot dereference their addresses, and backward runs in a thread of the device.
+// A device in host memory that checks how it is used. Its tensors have LibTorch's device type
+// PrivateUse1, the host cannot dereference their addresses, and backward runs on a device thread.
 // LibTorch's CPU kernels compute immediately on the caller's thread. The ordering by events, waits
 // and streams is tracked with logical clocks (clocks.h), so that a missing event is an error that
 // names both operations, whatever the timing. "auto" never selects this device.
@@ -25,8 +25,8 @@ class Checked : public sdk::AcceleratorBase {
       sdk::at_most(sdk::at_least(sdk::integer("device_count", "1", "devices that it says it has"), 1), kMostDevices),
       sdk::at_least(sdk::integer("memory_bytes", "0", "memory of each device; 0: the host's"), 0)};
 
-  // LibTorch has seen the devices of an earlier instance in this process, so those devices remain.
-  // The memory limit is that of the latest instance.
+  // LibTorch keeps the devices of any earlier instance in this process, so they remain registered.
+  // The latest instance sets the memory limit.
   Checked(const gannet_host& host, const sdk::Params& params)
       : AcceleratorBase(host, params), device_count_(static_cast<uint32_t>(params.integer("device_count"))) {
     set_device_count(device_count_);

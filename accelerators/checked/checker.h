@@ -3,7 +3,7 @@
 //
 // All functions are thread-safe. A report is an sdk::Failure with GANNET_INVALID_ARGUMENT, since
 // the caller failed to order its work. The plugin's API functions return it; operators turn it into
-// an exception of LibTorch. A race found in a free, which must not throw, is thrown by the next
+// a LibTorch exception. A race found in a free, which must not throw, is thrown by the next
 // launch.
 #pragma once
 
@@ -34,12 +34,12 @@ class Checker {
   const std::string* named(std::string_view text);
 
   // ---- Ordering ----
-  // Returns an event: everything that the actor has launched so far, and everything that the host
-  // knows of.
+  // Returns an event that covers everything the actor has launched so far and everything that the
+  // host knows to be complete.
   Clock record(const Actor& actor);
   void wait(Actor& actor, const Clock& clock);  // later work of the actor is ordered after `clock`
   void host_waits(const Clock& clock);
-  void host_learns(const Clock& clock);  // learns of it by a query, without a wait
+  void host_learns(const Clock& clock);  // learned from a query, without a wait
   void host_waits_for(const Actor& actor) { host_waits(record(actor)); }
   void host_waits_for_all();
 

@@ -1,5 +1,5 @@
-// Logical clocks. Work runs immediately on the caller's thread; the clocks track what a real device
-// would order, so that a missing event is found whatever the timing.
+// Logical clocks. Work runs immediately on the caller's thread; the clocks track the order that a
+// real device would guarantee, so that a missing event is found whatever the timing.
 //
 // An actor is a stream, a queue, a group of ranks, or the host (all of its threads count as one).
 // Each launch is a tick of its actor. An actor's clock holds, for each actor, the last tick that

@@ -51,7 +51,7 @@ std::vector<std::unique_ptr<CheckedComm::Work>> CheckedComm::start_many(Group& g
     Collective& one = translated.emplace_back(given);
     one.send = Memory::get().alias(given.send);
     one.recv = Memory::get().alias(given.recv);
-    one.stream = nullptr;  // the work of the given stream has already run
+    one.stream = nullptr;  // the given stream's work has already run
   }
   checker.counters().collectives += static_cast<int64_t>(batch.size());
   checker.launch(group.actor, batch.empty() ? "an empty batch" : sdk::name_of_collective(batch.front().op), accesses);

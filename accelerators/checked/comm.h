@@ -1,6 +1,6 @@
 // The Comm of the checked device: runs the fake device's collectives on the memory behind the
 // device addresses. Each group has its own clock. A collective joins its stream's clock into it;
-// waiting for the work joins the group's clock into the clock of the waiter.
+// waiting for the work joins the group's clock into the waiter's clock.
 #pragma once
 
 #include "accelerators/fake/comm.h"

@@ -1,4 +1,4 @@
-// A handler for faults that the host causes when it accesses device memory.
+// A signal handler for host accesses to device memory.
 #include <execinfo.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,9 +14,9 @@ namespace {
 
 struct sigaction before;
 
-// The process ends in this handler, so functions that are not safe in a signal handler (locks,
-// allocation) do no further harm. If the fault came while a lock of Memory was held, alarm() ends
-// the process.
+// The process ends in this handler, so calls that are not async-signal-safe (locks, allocation)
+// do no further harm. If the fault occurred while Memory's lock was held, alarm() ends the
+// process.
 void on_fault(int number, siginfo_t* info, void* context) {
   if (Memory::get().is_device(info->si_addr)) {
     alarm(10);

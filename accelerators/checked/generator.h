@@ -1,4 +1,4 @@
-// Random number generators of the devices. Each wraps a CPU generator of LibTorch.
+// The devices' random number generators. Each wraps a LibTorch CPU generator.
 #pragma once
 
 #include <ATen/core/Generator.h>

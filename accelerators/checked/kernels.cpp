@@ -110,7 +110,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 
-// ---- Convolutions, for which LibTorch requires operators of the device --------------------------
+// ---- Convolutions, for which LibTorch requires device operators ---------------------------------
 
 const c10::OperatorHandle& operator_named(const char* name) {
   static auto* const found = new std::unordered_map<std::string, c10::OperatorHandle>;
@@ -125,7 +125,7 @@ void convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_on_cpu(op, operator_named("aten::convolution"), stack);
 }
 
-// Inserts the sizes of the bias after the weight, where the CPU operator takes them: one element
+// Inserts the sizes of the bias after the weight, where the CPU operator expects them: one element
 // per output channel.
 void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   run_on_cpu(op, operator_named("aten::convolution_backward"), stack, [](torch::jit::Stack& arguments) {

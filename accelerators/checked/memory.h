@@ -1,7 +1,7 @@
-// Device memory, which is host memory that is mapped twice. Tensors hold device addresses, which
-// the host may not access (PROT_NONE). Kernels use an alias of the same bytes at a constant
-// distance. So a host access to device memory faults, as on a device with separate memory, and
-// fault.cpp names the block.
+// Device memory: host memory that is mapped twice. Tensors hold device addresses, which the host
+// may not access (PROT_NONE). Kernels use an alias of the same bytes at a constant offset. A host
+// access to device memory therefore faults, as on a device with separate memory, and fault.cpp
+// names the block.
 #pragma once
 
 #include <c10/core/Allocator.h>

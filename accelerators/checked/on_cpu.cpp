@@ -19,7 +19,7 @@ namespace gannet::accelerators::checked {
 void add_accesses(std::vector<Access>& accesses, const at::Tensor& tensor, bool writes) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
   constexpr size_t kMostRuns = 256;
-  // Goes from the innermost stride outwards: contiguous dimensions extend the run, the others
+  // Works from the innermost stride outwards: contiguous dimensions extend the run, the others
   // multiply the number of runs.
   std::vector<std::pair<uint64_t, uint64_t>> dimensions;  // stride, size
   for (int64_t i = 0; i < tensor.dim(); ++i)
@@ -210,10 +210,10 @@ class OperatorCall {
         for (const at::Tensor& tensor : value.toTensorVector()) given.push_back(give(tensor));
         value = given;
       } else {
-        host_sees = true;  // a number, which the host reads
+        host_sees = true;  // a scalar, which the host reads
       }
     }
-    std::vector<Access> writes;  // these come first, because a race on a write says more
+    std::vector<Access> writes;  // listed first, because a race on a write is more telling
     for (const at::Tensor& tensor : written_) add_accesses(writes, tensor, true);
     accesses_.insert(accesses_.begin(), writes.begin(), writes.end());
     const auto& name = op_.operator_name();
@@ -227,7 +227,7 @@ class OperatorCall {
     return type.kind() == c10::TypeKind::OptionalType && type.containedTypes().front()->kind() == c10::TypeKind::GeneratorType;
   }
 
-  // Takes the device of the tensors, or else that of the device argument, or else the current one.
+  // Uses the tensors' device, or else the device argument, or else the current device.
   void find_device() {
     std::optional<c10::Device> of_tensors, named;
     const auto look = [&](const at::Tensor& tensor) {

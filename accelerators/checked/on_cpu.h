@@ -30,8 +30,8 @@ class Views {
   // Translates a kernel's result to the device tensor behind a view, a new view of a device
   // storage, or a copy on the device.
   at::Tensor to_device(const at::Tensor& result);
-  // Gives the device tensors the sizes that the kernel has changed and the storages that it has
-  // grown.
+  // Copies sizes that the kernel changed and storages that it grew back to the device
+  // tensors.
   void take_over_sizes();
   bool has_storage(const c10::Storage& device) const { return storages_.count(device.unsafeGetStorageImpl()) > 0; }
 

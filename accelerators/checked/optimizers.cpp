@@ -109,7 +109,7 @@ int32_t launch_update(void* self, const gannet_update_args& args, const char* op
     Checker::get().launch(stream, std::string(pass == UpdatePass::kSums ? "sums of " : "update of ") + optimizer, piece.accesses);
     piece.args.stream = nullptr;
     const int32_t status = run(piece.args);
-    // The message is already the optimizer's own text.
+    // The error already holds the optimizer's message.
     if (status != GANNET_OK)
       throw sdk::Failure(static_cast<gannet_status>(status), error && error->message ? error->message : "");
     if (pass == UpdatePass::kSums) Checker::get().host_waits_for(stream);  // the host reads the sums

@@ -8,7 +8,7 @@
 
 namespace gannet::accelerators::checked {
 
-enum class UpdatePass { kUpdate, kSums, kOut };  // these write parameters, states and `out`; nothing; `out`
+enum class UpdatePass { kUpdate, kSums, kOut };  // written: params, states and out; nothing; out
 
 // Remembers the layout of an optimizer's states, by the address of its object, until forget_states.
 void remember_states(void* self, const gannet_optimizer_description& description);

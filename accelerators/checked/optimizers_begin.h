@@ -1,5 +1,5 @@
 // Included before the source of a CPU optimizer plugin that is compiled into this plugin, so that
-// the source's descriptors become a table of the translation unit instead of an exported symbol.
+// the source's descriptors become a table local to the translation unit, not an exported symbol.
 // optimizers_end.h follows the source.
 #include <gannet/sdk.hpp>
 

@@ -6,8 +6,8 @@
 namespace gannet::accelerators::checked {
 namespace {
 
-// Each optimizer has its own functions, because their only argument that identifies the optimizer
-// is the object.
+// Each optimizer needs its own functions, because among their arguments only the object
+// identifies the optimizer.
 template <size_t kIndex>
 struct TranslatedOptimizer {
   static const gannet_optimizer_api& cpu() { return *static_cast<const gannet_optimizer_api*>(kOfCpu[kIndex].api); }
@@ -47,13 +47,13 @@ struct TranslatedOptimizer {
     if (api.sums) api.sums = &sums;
     if (api.evaluate) api.evaluate = &evaluate;
     if (api.perturb) api.perturb = &perturb;
-    api.update_many = nullptr;  // the CPU optimizers do not take lists
+    api.update_many = nullptr;  // the CPU optimizers do not support lists
     api.sums_many = nullptr;
     return api;
   }
 };
 
-// Both of these are initialized when the plugin is loaded, before the host reads its exports.
+// Both of these are initialised when the plugin is loaded, before the host reads its exports.
 template <size_t kIndex>
 const gannet_optimizer_api kApi = TranslatedOptimizer<kIndex>::api();
 

@@ -1,5 +1,5 @@
 // Queues of the checked device. Copies run immediately and advance the queue's own clock, which
-// only events and waits order with the streams' clocks.
+// only events and waits synchronise with the streams' clocks.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ void register_operators() {
 
 }  // namespace
 
-// The order of these calls matters: registering the hooks fails before the backend has a name, and
-// code that uses the device must find its guard and its memory.
+// The order of these calls matters: hooks cannot be registered before the backend has a name, and
+// code that uses the device needs its guard and its allocator.
 void register_with_torch() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -1,5 +1,5 @@
 // The devices' streams: the current stream of each thread, and the clock of each stream. A stream
-// runs its work immediately; only its clock does the ordering.
+// runs its work immediately; only its clock models the ordering.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -22,7 +22,7 @@ Stream& stream_of(uint32_t device, c10::StreamId id);
 inline Stream& stream_of(const c10::Stream& stream) {
   return stream_of(static_cast<uint32_t>(stream.device_index()), stream.id());
 }
-// The current stream of the calling thread.
+// Returns the calling thread's current stream.
 Stream& current_stream(uint32_t device);
 c10::StreamId exchange_stream(uint32_t device, c10::StreamId id);
 c10::StreamId next_of_pool(uint32_t device);  // cycles through 1 to kPoolStreams
@@ -38,7 +38,7 @@ inline c10::Device torch_device(uint32_t device) {
   return c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
 }
 
-// An event of LibTorch: the clock of the work that was launched on its stream before it was recorded.
+// A LibTorch event: the clock of the work launched on its stream before it was recorded.
 struct Event {
   Clock clock;
 };

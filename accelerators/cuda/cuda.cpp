@@ -20,7 +20,7 @@ using sdk::Failure;
 constexpr const char* kRemedy = ", or set \"accelerator\": {\"type\": \"cpu\"} in the config";
 
 // Counts the GPUs; throws Failure if the machine has no usable one. The driver library is checked first,
-// because without it the runtime only says that the driver version is insufficient.
+// because without it the runtime only reports that the driver version is insufficient.
 uint32_t count_devices() {
   if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
     throw Failure(GANNET_UNAVAILABLE, "no NVIDIA driver: libcuda.so.1 was not found; install the driver" + std::string(kRemedy));
@@ -83,7 +83,7 @@ class Cuda : public sdk::AcceleratorBase {
   void* native_stream(uint32_t device, int64_t stream_id) {
     try {
       void* const handle = c10::Stream(c10::Stream::UNSAFE, device_of(device), stream_id).native_handle();
-      return handle ? handle : cudaStreamLegacy;  // LibTorch computes on the default stream, and its handle is null
+      return handle ? handle : cudaStreamLegacy;  // LibTorch computes on the default stream, whose handle is null
     } catch (const std::exception& error) {
       log(GANNET_LOG_ERROR,
           "CUDA device " + std::to_string(device) + " has no stream " + std::to_string(stream_id) + ": " + error.what());
@@ -100,8 +100,8 @@ class Cuda : public sdk::AcceleratorBase {
   void unpin(void* address) { unpin_memory(address); }
 
  private:
-  // Returns 0 if the device has no context, because the query would create one, of a few hundred
-  // megabytes, on every device that a rank looks at.
+  // Returns 0 if the device has no context, because the query would create one (a few hundred
+  // megabytes) on every device that a rank looks at.
   static uint64_t free_bytes(uint32_t device) {
     if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) return 0;
     const DeviceScope current(device);

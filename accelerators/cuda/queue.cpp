@@ -39,8 +39,8 @@ void CudaEvent::block(void* stream) {
 CudaQueue::CudaQueue(const sdk::HostServices& host, uint32_t device, const char* name)
     : host_(host), device_(device), name_(name) {
   const DeviceScope current(device);
-  // The stream is non-blocking, because the legacy default stream, on which LibTorch computes,
-  // would otherwise wait for every copy, and every copy for it.
+  // The stream is non-blocking, because otherwise the legacy default stream, on which LibTorch
+  // computes, would wait for every copy and every copy would wait for it.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
         "making the queue '" + name_ + "' on CUDA device " + std::to_string(device));
 }

@@ -1,4 +1,4 @@
-// Shared helpers for the errors of the CUDA runtime and for the current device.
+// Shared helpers for CUDA runtime errors and for the current device.
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -11,7 +11,7 @@ namespace gannet::accelerators {
 
 inline void check(cudaError_t status, const std::string& doing) {
   if (status == cudaSuccess) return;
-  // A failing device is not a bug in this plugin, and GANNET_INTERNAL would say that it is one.
+  // A failing device is not a bug in this plugin, as GANNET_INTERNAL would imply.
   throw sdk::Failure(status == cudaErrorMemoryAllocation ? GANNET_OUT_OF_MEMORY : GANNET_IO_ERROR,
                      doing + " failed: " + cudaGetErrorString(status));
 }
@@ -21,8 +21,8 @@ inline c10::Device device_of(uint32_t device) {
   return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
 }
 
-// Sets the calling thread's current device as long as it exists. It uses LibTorch's guard, which
-// does not create a context on the previous device.
+// Sets the calling thread's current device for its lifetime. Uses LibTorch's guard, which does not
+// create a context on the previous device.
 class DeviceScope {
  public:
   explicit DeviceScope(uint32_t device) : before_(guard().exchangeDevice(device_of(device))) {}

@@ -7,8 +7,8 @@ using sdk::Failure;
 
 namespace {
 
-// The messages of a collective, and the work to do on this rank when they have arrived. The plan is
-// created when the collective begins to run, because making it reads the buffers.
+// A collective's messages, and the work to do on this rank once they have arrived. The plan is
+// built when the collective begins to run, because building it reads the buffers.
 struct ExchangePlan {
   std::vector<Mailboxes::OutgoingMessage> outs;
   std::vector<Mailboxes::IncomingMessage> ins;
@@ -31,7 +31,7 @@ struct OwnedCollective {
   std::vector<uint64_t> send_counts, recv_counts;
 };
 
-// This rank's scaled elements, and space for the parts that come from other ranks.
+// This rank's scaled elements, and buffers for the parts received from other ranks.
 struct ReductionBuffers {
   std::vector<char> scaled, arrived;
 };

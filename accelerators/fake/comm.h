@@ -1,6 +1,6 @@
-// The Comm of the fake device: collectives between processes of one host. Each group has its own
-// queue, with delays like those of copies. Reading a result before the collective is over, or
-// changing a buffer while the collective runs, gives wrong results here as on a GPU.
+// The fake device's Comm: collectives between processes on one host. Each group has its own queue,
+// with delays like those of copies. Reading a result before the collective has completed, or
+// changing a buffer while the collective runs, gives wrong results, as on a GPU.
 #pragma once
 
 #include <gannet/sdk_comm.hpp>
@@ -24,7 +24,7 @@ class FakeComm : public sdk::CommBase {
     FakeComm& comm;
     const uint32_t rank;
     Mailboxes mailboxes;
-    std::atomic<bool> left_pending{false};  // whether a work timed out and may still be in flight
+    std::atomic<bool> left_pending{false};  // whether a Work timed out and may still be in flight
     FakeQueue queue;                        // destroyed first, because its work uses the mailboxes
   };
   struct Work {
@@ -39,11 +39,11 @@ class FakeComm : public sdk::CommBase {
   std::unique_ptr<Work> start(Group& group, const sdk::Collective& collective) {
     return std::move(start_many(group, {collective}).front());
   }
-  std::vector<std::unique_ptr<Work>> start_many(Group& group, const std::vector<sdk::Collective>& batch);  // one work for all
+  std::vector<std::unique_ptr<Work>> start_many(Group& group, const std::vector<sdk::Collective>& batch);  // one Work for all
   void block(Work& work, void* stream) { work.event.block(stream); }
   void abort();
 
-  // Returns ordinary host memory. Registration has no effect here; only its errors are checked.
+  // Returns ordinary host memory. Registration is a no-op apart from its error checks.
   void* allocate(Group& group, uint64_t bytes);
   void deallocate(Group& group, void* memory);
   void register_buffer(Group& group, void* buffer, uint64_t bytes);

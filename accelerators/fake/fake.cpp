@@ -1,6 +1,6 @@
-// A device made of CPU memory, to run and test on any machine code that otherwise needs a GPU.
-// Its queues are worker threads, its events are real, its collectives also run on queues,
-// and the config sets the speed and the delays of its bus. LibTorch computes on the CPU, on the
+// A device in CPU memory, for running and testing code that otherwise needs a GPU on any machine.
+// Its queues are worker threads, its events are real, its collectives also run on queues, and the
+// config sets its bus speed and delays. LibTorch computes on the CPU, on the
 // caller's thread. "auto" never selects this device.
 #include <unistd.h>
 
@@ -70,7 +70,7 @@ class Fake : public sdk::AcceleratorBase {
     return std::make_unique<Queue>(*this, device, name, ++queues_made_);
   }
 
-  // pin locks nothing; it only refuses the mistakes that a real driver refuses.
+  // pin locks nothing; it only rejects the mistakes that a real driver rejects.
   void pin(void* address, uint64_t bytes);
   void unpin(void* address);
 

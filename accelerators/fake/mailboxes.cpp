@@ -66,8 +66,8 @@ Mailboxes::Ring& Mailboxes::ring(uint32_t from, uint32_t to) const {
   return reinterpret_cast<Ring*>(memory_ + uint64_t{size_} * 64)[from * size_ + to];
 }
 
-// The memory is an unnamed file of rank 0. The other ranks open it through rank 0's descriptor, and
-// nothing is left behind however a rank ends.
+// The memory is an anonymous file owned by rank 0. The other ranks open it through rank 0's
+// descriptor, and nothing is left behind however a rank ends.
 Mailboxes::Mailboxes(const gannet_store* store, const std::string& name, uint32_t rank, uint32_t size)
     : rank_(rank), size_(size), bytes_(uint64_t{size} * 64 + uint64_t{size} * size * sizeof(Ring)) {
   if (size == 1) return;
@@ -129,8 +129,8 @@ struct MovingMessage {
   uint64_t done = 0;       // bytes transferred so far, of the length prefix and the message together
   bool is_over() const { return done == sizeof(announced) + length; }
 
-  // `move` takes the address to copy to or from and the largest number of bytes; it copies as many as
-  // the ring has space for, or holds, and returns their number.
+  // `move` takes the address to copy to or from and the maximum number of bytes; it copies as many
+  // as the ring has room for, or holds, and returns the count.
   template <class Move>
   uint64_t advance(Move&& move) {
     const bool in_head = done < sizeof(announced);
@@ -151,7 +151,7 @@ void Mailboxes::exchange(const std::vector<OutgoingMessage>& outs, const std::ve
   for (uint64_t idle = 0;;) {
     bool moves = false;
     uint32_t waits_for = size_;  // waits for nobody
-    // The messages of one pair of ranks wait for those before them.
+    // Messages with the same peer wait for those before them.
     const auto advance = [&](auto& messages, auto&& move) {
       std::vector<bool> is_busy(size_);
       for (auto& one : messages) {

@@ -1,4 +1,4 @@
-// Messages between processes of one host through shared memory, which has a byte ring for each
+// Messages between processes on one host, through shared memory with one byte ring for each
 // ordered pair of ranks.
 #pragma once
 
@@ -32,7 +32,7 @@ class Mailboxes {
   // Throws Failure(GANNET_PEER_LOST) if a rank has ended or aborted, and
   // Failure(GANNET_INVALID_ARGUMENT) if two ranks disagree on the length of a message.
   void exchange(const std::vector<OutgoingMessage>& outs, const std::vector<IncomingMessage>& ins);
-  // Ends exchanges of this rank and of the ranks that wait for it. Thread-safe.
+  // Ends this rank's exchanges and those of ranks waiting for it. Thread-safe.
   void abort();
 
  private:

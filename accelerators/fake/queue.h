@@ -19,7 +19,7 @@ namespace gannet::accelerators {
 struct Bus {
   uint64_t delay_us = 0;          // each copy and each collective first sleeps for a pseudo-random time up to this
   uint64_t seed = 0;              // seed of the delays
-  uint64_t bytes_per_second = 0;  // of each queue; 0: as fast as memory
+  uint64_t bytes_per_second = 0;  // per queue; 0: as fast as memory
   uint64_t failing_copy = 0;      // number of the copy that fails in each queue, counted from 1; 0: none
 };
 
@@ -66,7 +66,7 @@ class FakeQueue {
   ~FakeQueue();  // waits for the queue's work
 
   void copy(void* to, const void* from, uint64_t bytes);
-  // Runs the work after a delay, like a copy. An exception that it throws ends the queue's work.
+  // Runs the work after a delay, like a copy. If it throws, the queue skips all later work.
   void run_late(std::function<void()> work);
   FakeEvent record();
   void wait(const FakeEvent& event);

@@ -1,6 +1,6 @@
-// Cost of a checkpoint for the training loop: the call of a background save against a whole
-// foreground save, steps during the write against undisturbed steps, and the memory of the copy.
-// The checkpoint has 1 GiB: 89M parameters in fp32 with Adam's two states.
+// What a checkpoint costs the training loop: the call that starts a background save against a
+// whole foreground save, steps during the write against undisturbed steps, and the copy's memory.
+// The checkpoint is 1 GiB: 89M parameters in fp32 with Adam's two states.
 //
 //   checkpoint_async_bench FOLDER [rounds [width]]
 #include <ATen/ops/randn.h>
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
     const double alone = seconds([&] { step(behind), step(behind), step(behind); }) / 3;
     const double call = seconds([&] { behind->save_checkpoint(folder + "/async"); });
     if (round == 0) copy_bytes = resident_bytes() - before;
-    // The write lasts about as long as a foreground save; steps that begin in that time count.
+    // The write takes about as long as a foreground save; steps that begin in its first half count.
     double beside = 0;
     int steps = 0;
     while (steps == 0 || beside < whole / 2) beside += seconds([&] { step(behind); }), ++steps;

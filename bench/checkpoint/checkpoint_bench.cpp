@@ -46,7 +46,7 @@ struct Work {
   checkpoint::Content content{.tag = "bench"};
 
   Work(const std::string& place, int64_t megabytes) : folder(place + "/ours"), theirs(place + "/theirs.pt") {
-    // As many tensors as a model of this size has: matrices of 16 MiB, each with a small one.
+    // As many tensors as a model of this size has: 16 MiB matrices, each with a small vector.
     for (int64_t i = 0; i < megabytes / 16; ++i) {
       tensors.push_back(at::randn({2048, 2048}));
       tensors.push_back(at::randn({2048}));
@@ -71,7 +71,7 @@ struct Work {
     for (size_t i = 0; i < into.size(); ++i) targets.push_back({"parameter/" + std::to_string(i), 0, into[i]});
     opened.read(targets);
   }
-  void load_theirs() {  // into its own memory, which replaces the former tensors: no copy
+  void load_theirs() {  // into new memory, which replaces the previous tensors: no copy
     torch::serialize::InputArchive archive;
     archive.load_from(theirs);
     for (size_t i = 0; i < loaded.size(); ++i) archive.read(std::to_string(i), loaded[i]);

@@ -1,4 +1,4 @@
-// Counts the calling thread's calls of the C library's allocator. Include it in one file of a
+// Counts the calling thread's calls to the C library's allocator. Include it in one file of a
 // program: it replaces malloc and its relatives.
 //
 //   const uint64_t before = gannet::bench::allocations();

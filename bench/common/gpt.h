@@ -1,4 +1,4 @@
-// The model of the engine's benchmarks: a GPT of 29.5 million parameters.
+// The model that the engine benchmarks use: a GPT with 29.5 million parameters.
 #pragma once
 
 #include "model.h"

@@ -1,7 +1,7 @@
 // Cost of keeping activations on a tier: 8 blocks of width 1,024, 2,048 tokens per step, fp32, one
 // engine per variant. Either nothing is recomputed, and the tensors that operators save stay in
 // place, go to host memory or go to a drive; or each block is recomputed, and its input stays in
-// place, goes to host memory or goes to a drive. The optimizer is SGD without states, so that the
+// place, goes to host memory or goes to a drive. The optimizer is stateless SGD, so that the
 // step costs next to nothing. Ratios of times are inverse ratios of tokens per second.
 //
 //   activations_bench FOLDER [--rounds 7] [--what keep|inputs] [--tokens 2048] [--length 512]
@@ -31,7 +31,7 @@ const char* option(int argc, char** argv, const char* name, const char* fallback
 struct Way {
   std::string name;
   Dict section, own;  // activation_checkpointing, and Gannet's block of that name
-  double bar;         // of tokens per second, relative to the first variant
+  double bar;         // required tokens per second, relative to the first variant
 };
 
 void compare(const std::string& figure, const std::vector<Way>& ways, int64_t tokens_per_step, int64_t length, int rounds) {

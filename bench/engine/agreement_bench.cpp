@@ -1,10 +1,10 @@
 // Cost of agreement between ranks: a GPT of about 30M parameters on several ranks, with the
 // fingerprint of replicated parameters every 100 steps (the default) and without it, alternating
 // step by step; one round is one whole period. Since the noise of a shared machine exceeds the
-// cost, one fingerprint is also measured separately: the difference of step() with a fingerprint in
-// every step and without, divided by the period. Both are given in time and in processor time of
-// all threads, which other programs disturb less. Also measures one call that the watch compares,
-// with its 24 facts and without.
+// cost, one fingerprint is also measured separately: step() with a fingerprint in every step
+// minus step() without, divided by the period. Both are given in wall time and in processor time
+// over all threads, which other programs disturb less. Also measures one call that the watch
+// compares, with its 24 facts and without.
 //
 //   gannet run --num_procs 2 agreement_bench [--tokens 512] [--rounds 5] [--period 100] [--stage 0] [--dtype fp32]
 //   --control yes: rounds with no fingerprint on either side: noise and other differences between two engines
@@ -80,7 +80,7 @@ class Contender {
     engine_ = gannet::initialize(model, {.config = config}).engine;
   }
   void backward() { engine_->backward(engine_->forward(run_.inputs, run_.targets)); }
-  // Ranks begin together, so that none counts the wait for another's backward.
+  // All ranks start together, so that none times the wait for another's backward.
   Cost update() {
     run_.group.barrier();
     return cost_of([this] { engine_->step(); });
@@ -99,8 +99,8 @@ class Contender {
   std::shared_ptr<gannet::Engine<gpt2::GptImpl>> engine_;
 };
 
-// Microseconds of one call, medians over the rounds: without facts, and with 24, of which two
-// change.
+// Returns median microseconds per call over the rounds: without facts, and with 24 facts, two of
+// which change.
 std::pair<double, double> calls(gannet::control::World& world, int rounds) {
   constexpr int kCalls = 2'000;
   gannet::control::Facts facts(1u << 20);  // a number that no engine uses
@@ -109,7 +109,7 @@ std::pair<double, double> calls(gannet::control::World& world, int rounds) {
   int64_t number = 0;
   std::vector<double> bare, agreed;
   for (int round = 0; round <= rounds * 4; ++round) {
-    world.enter("a round of calls");  // all ranks, and nothing in flight
+    world.enter("a round of calls");  // synchronises the ranks, with nothing in flight
     const double without = seconds([&] {
       for (int i = 0; i < kCalls; ++i)
         gannet::control::Watch::Call(world.watch(), world.links().host, "step", ++number, "",

@@ -1,6 +1,6 @@
-// Cost of the engine per parameter: a module of many tiny tensors, whose backward only gives each a
-// gradient, against the same backward without an engine. Reports time, and allocations of the
-// engine's thread, for 100, 1,000 and 10,000 tensors.
+// The engine's cost per parameter: the backward of a module of many tiny tensors, which only gives
+// each a gradient, against the same backward without an engine. Reports time, and allocations on
+// the engine's thread, for 100, 1,000 and 10,000 tensors.
 //
 //   hook_bench [--stage 2] [--dtype fp32] [--numel 16] [--rounds 15]
 //   gannet run --num_procs 2 hook_bench

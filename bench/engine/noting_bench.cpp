@@ -1,8 +1,8 @@
-// Cost of recomputation by operator for an operator of the forward: a chain of operators on tensors
-// of 4 elements, with a graph. Contenders: plain LibTorch, only the interception (which ZeRO stage
-// 3 pays anyway), noting where no operator of the list runs but tensors are saved, and noting where
-// every operator is in the list. Figures are microseconds of the thread's CPU time per operator
-// above plain LibTorch, medians of alternating rounds; destroying the graph is part of each round.
+// What recomputation by operator adds to each operator of the forward: a chain of operators on
+// tensors of 4 elements, with a graph. Contenders: plain LibTorch, interception alone (which ZeRO
+// stage 3 pays anyway), noting when tensors are saved but no listed operator runs, and noting when
+// every operator is listed. Figures are microseconds of the thread's CPU time per operator above
+// plain LibTorch, medians of alternating rounds; destroying the graph is part of each round.
 //
 //   noting_bench [--operators 2000] [--rounds 21]
 #include <ATen/Parallel.h>
@@ -25,7 +25,7 @@ namespace {
 using gannet::activation::CheapOperators;
 using gannet::activation::SelectiveRecomputation;
 
-// CPU time of this thread: the machine is shared.
+// CPU time of this thread, since the machine is shared.
 double cpu_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

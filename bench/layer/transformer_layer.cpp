@@ -1,6 +1,6 @@
 // Forward and backward of the transformer layer against a composition of LibTorch's operators, each
-// without dropout and with 0.1 in attention and in both branches: CPU time, alternating, of width
-// 768, 12 heads, 2 sequences of 512 words, fp32.
+// without dropout and with 0.1 in attention and in both branches: CPU time of alternating rounds,
+// width 768, 12 heads, 2 sequences of 512 words, fp32.
 //
 //   transformer_layer [--rounds 15] [--threads 1]
 #include <gannet/nn/transformer_layer.h>
@@ -27,8 +27,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A pre-norm layer as a program writes it. LibTorch's fused attention has no dropout on the CPU, so
-// with dropout LibTorch composes attention from operators as well.
+// A pre-norm layer as a user would write it. LibTorch's fused attention has no dropout on the CPU,
+// so with dropout LibTorch composes attention from operators as well.
 struct CompositionImpl : torch::nn::Module {
   explicit CompositionImpl(double ratio) : ratio(ratio) {
     first_norm = register_module("first_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})));
@@ -83,7 +83,7 @@ int main(int count, char** arguments) {
   std::vector<double> times[4], dropout, against, composed_dropout;
   for (int round = -1; round < rounds; ++round) {
     const double t[4] = {round_of(plain, x), round_of(composed, x), round_of(dropped, x), round_of(composed_dropped, x)};
-    if (round < 0) continue;  // first calls
+    if (round < 0) continue;  // warm-up
     for (int i = 0; i < 4; ++i) times[i].push_back(t[i]);
     against.push_back(t[0] / t[1]);
     dropout.push_back(t[2] / t[0]);

@@ -1,4 +1,4 @@
-// Steps an optimizer plugin on a group of fp32 tensors through the calls of its contract:
+// Steps an optimizer plugin over a group of fp32 tensors through its contract's calls:
 // begin_step, the rounds of sums, update, end_step.
 #pragma once
 
@@ -126,7 +126,7 @@ class GroupStep {
   std::vector<Optimizer::Tensor> tensors_;
   std::vector<gannet_segment> segments_;
   at::Tensor param_, grad_;                 // [numel] fp32
-  std::vector<at::Tensor> states_;          // by their extent and dtype
+  std::vector<at::Tensor> states_;          // one buffer per state
   std::vector<std::vector<double>> lines_;  // [sums]
   std::vector<double*> line_places_;
   uint64_t numel_ = 0, step_ = 0, state_bytes_ = 0;

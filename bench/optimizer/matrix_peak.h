@@ -12,7 +12,7 @@
 
 namespace gannet::bench {
 
-// Rounds of 16 (12) independent multiply-adds of the widest vectors available, on each thread.
+// Runs rounds of 16 (12) independent multiply-adds on the widest vectors available, on each thread.
 __attribute__((target("avx512f"))) inline void spin_512(uint64_t count) {
   __m512 sums[16];
   for (auto& sum : sums) sum = _mm512_set1_ps(1);
@@ -57,8 +57,8 @@ inline at::Tensor newton_schulz(at::Tensor x) {
   return x;
 }
 
-// Multiplications and additions of the iteration without use of symmetry: the operations that
-// "GFLOP/s" counts.
+// Multiplications and additions in the iteration when symmetry is not exploited: the operations
+// that "GFLOP/s" counts.
 inline double operations_of_newton_schulz(double n, double m) { return 5 * (2 * n * n * m + 2 * n * n * n + 2 * n * n * m); }
 
 }  // namespace gannet::bench

@@ -3,9 +3,9 @@
 //
 //   onebit_bench [--numel N] [--rounds N]
 //
-//   compress   signs packed and the rest kept: 8 1/8 bytes per element
-//   work       a worker's whole share: momentum, gradient and error in, then the above: 24 1/8 bytes per element (fp32 gradients)
-//   serve      a server's of 4 ranks: their bits in, error read and written, compressed: 16 5/8 bytes per element that it serves
+//   compress   packs the signs and keeps the rest: 8 1/8 bytes per element
+//   work       a worker: reads momentum, fp32 gradient and error, then compresses: 24 1/8 bytes
+//   serve      a server: reads 4 ranks' bits, updates its error, then compresses: 16 5/8 bytes
 #include <algorithm>
 #include <cstring>
 #include <string>

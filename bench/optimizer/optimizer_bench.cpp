@@ -8,8 +8,8 @@
 //   lamb       LAMB in fp32 against 40 bytes per parameter at the read-modify-write bandwidth measured in the same rounds
 //   family     the other optimizers in fp32, each against its bytes at that bandwidth: parameters and states read and written,
 //              gradients read
-//   muon       Muon's step of one matrix against the same iteration on LibTorch's products, and in GFLOP/s beside those of
-//              multiply-adds in registers
+//   muon       Muon's step on one matrix against the same iteration with LibTorch's products, with
+//              its GFLOP/s and those of multiply-adds in registers
 #include <cstring>
 #include <string>
 
@@ -56,7 +56,7 @@ void bench_bytes(const std::string& figure, GroupStep& step, double bytes, doubl
                factor);
 }
 
-// Shapes of 100 matrices of 1024 columns, `numel` elements together.
+// Shapes of 100 matrices of 1024 columns, `numel` elements in total.
 std::vector<std::vector<int64_t>> matrices(uint64_t numel) {
   constexpr int64_t kTensors = 100, kColumns = 1024;
   return std::vector<std::vector<int64_t>>(kTensors, {static_cast<int64_t>(numel) / kTensors / kColumns, kColumns});
@@ -112,7 +112,7 @@ void bench_partition(int count) {
   constexpr uint64_t kPower = 1 << 26, kOdd = kPower + 1000;
   OurStep power(kPower), odd(kOdd);
   const Rounds rounds = alternate({{"odd", [&] { odd.run(); }}, {"power_of_two", [&] { power.run(); }}}, count);
-  // Speed of 2^26 over speed of 2^26 + 1000, per element: the time of the latter over that of the former.
+  // Per-element speed of 2^26 over that of 2^26 + 1000: the latter's time over the former's.
   print_figure("partition_power_of_two_speed", rounds, "odd", "power_of_two", {{"bar_at_least", 0.92}},
                static_cast<double>(kOdd) / kPower);
 }

@@ -1,5 +1,5 @@
-// The same step with LibTorch's operations: bf16 gradients to fp32, overflow check, norm, unscale,
-// clip, AdamW, fp32 to bf16, each a separate pass over [tensors] of one model.
+// The same step with LibTorch's operators: bf16 gradients to fp32, overflow check, norm, unscale,
+// clip, AdamW, fp32 to bf16, each a separate pass over all tensors of one model.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -79,7 +79,7 @@ class FusedAdamWStep : public TorchStep {
       steps_[t].add_(1);
     }
     // grad_scale divides the gradient inside the kernel, LibTorch's way to unscale and clip without
-    // a pass.
+    // an extra pass.
     at::_fused_adamw_(param, grads, exp_avg_, exp_avg_sq_, {}, steps_, 1e-3, 0.9, 0.999, 0.01, 1e-8, false, false,
                       at::full({}, 1 / scale, param[0].options()));
   }

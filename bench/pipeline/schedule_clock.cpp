@@ -1,13 +1,13 @@
-// Pipeline schedules by the clock: layers that sleep for each forward, input pass and weight pass,
-// trained by the pipeline's engine. Sleeping layers need no core, so that a small machine shows what
+// Pipeline schedules in real time: layers that sleep for each forward, input pass and weight pass,
+// trained by the pipeline engine. Sleeping layers need no core, so that a small machine shows what
 // the order alone costs.
 //
 //   gannet run --num_procs 4 build/bench/schedule_clock [--unit-ms 40] [--micro-batches 8] [--steps 5]
 //
-// Prints for each schedule the shortest step in units, that of the simulator, and the most
-// activations that each rank kept, counted in the run. A rank's layers take one unit for each pass,
-// whatever the number of its parts. A step lasts from the start of its first pass to the end of its
-// last one, on whatever ranks: the update is left out.
+// Prints, for each schedule, the shortest step in units, the simulator's step, and each rank's peak
+// number of activations, counted during the run. A rank's layers take one unit per pass, however
+// many parts the rank has. A step runs from the start of its first pass to the end of its last, on
+// any rank: the update is left out.
 #include <ATen/ops/ones.h>
 #include <gannet/gannet.h>
 #include <gannet/pipe.h>
@@ -28,12 +28,12 @@
 namespace {
 
 double unit_ms = 40;
-double alive = 0, most_alive = 0;  // micro-batches of which this rank keeps activations
+double alive = 0, most_alive = 0;  // micro-batches with activations on this rank
 
-using Clock = std::chrono::steady_clock;  // the same for all processes of a machine
-Clock::time_point first_begin, last_end;  // of this rank's passes in a step; zero: none yet
+using Clock = std::chrono::steady_clock;  // the same for all processes on a machine
+Clock::time_point first_begin, last_end;  // span of this rank's passes; first_begin zero: none yet
 
-// Wakes up early and looks at the clock: a sleep alone is 0.2 ms too long, and at times much more.
+// Wakes early and polls the clock: a sleep alone overshoots by 0.2 ms, and sometimes by much more.
 void sleep_for(double units) {
   const auto begin = Clock::now();
   if (first_begin == Clock::time_point()) first_begin = begin;
@@ -43,7 +43,7 @@ void sleep_for(double units) {
   while ((last_end = Clock::now()) < until) std::this_thread::yield();
 }
 
-// The identity times a weight, with passes that take `share` units.
+// Multiplies by a weight; each pass takes `share` units.
 struct Sleeps : torch::autograd::Function<Sleeps> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             double share) {
@@ -63,7 +63,7 @@ struct Sleeps : torch::autograd::Function<Sleeps> {
       computed[0] = gradients[0] * saved[1];
     }
     if (context->needs_input_grad(1)) {
-      // The inputs of the model need no gradient: the first layer works as long as the others all the same.
+      // The model's inputs need no gradient, yet the first layer must take as long as the others.
       sleep_for(saved[0].requires_grad() ? share : 2 * share);
       alive -= share;
       computed[1] = gradients[0] * saved[0];
@@ -72,7 +72,7 @@ struct Sleeps : torch::autograd::Function<Sleeps> {
   }
 };
 
-// The seconds of a step, over all ranks.
+// Returns a step's duration in seconds, over all ranks.
 double length_of_step(gannet::ProcessGroup& world) {
   const double own[] = {std::chrono::duration<double>(first_begin.time_since_epoch()).count(),
                         std::chrono::duration<double>(last_end.time_since_epoch()).count()};
@@ -125,7 +125,7 @@ void run(const std::string& name, uint32_t stages, int64_t micro_batches, int st
     best = std::min(best, 1e3 * length_of_step(*world) / unit_ms);
   }
   pipeline::Times times = even_times(schedule, {});
-  times.of_part[0].weight += times.of_part[0].input;  // the first part computes no gradient of its inputs
+  times.of_part[0].weight += times.of_part[0].input;  // the first part computes no input gradient
   times.of_part[0].input = 0;
   const pipeline::Simulated simulated = simulate(schedule, times);
   for (uint32_t rank = 0; rank < stages; ++rank) {

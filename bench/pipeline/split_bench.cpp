@@ -1,5 +1,5 @@
-// A backward in two passes beside one backward: CPU time, the walk over the graph, and the bytes
-// that live between the passes. One thread; blocks of a transformer without dropout.
+// A backward in two passes against a single backward: CPU time, the graph walk, and the bytes that
+// are live between the passes. One thread; transformer blocks without dropout.
 //
 //   build/bench/split_bench [--width 512] [--blocks 4] [--batch 4] [--length 128] [--rounds 15]
 #include <gannet/gannet.h>
@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
     gannet::SplitBackward split;
     start = cpu_ms();
     split.input_pass(roots, {torch::ones({1})}, {torch::autograd::impl::gradient_edge(small)});
-    walk.push_back((cpu_ms() - start - plain) / 2.0);  // us a node of 2000
+    walk.push_back((cpu_ms() - start - plain) / 2.0);  // us per node; 2,000 nodes
   }
   std::printf("%ld blocks of width %ld, %ld x %ld tokens, %zu nodes, %d rounds, CPU time of one thread\n", blocks, width, batch,
               length, nodes, rounds);

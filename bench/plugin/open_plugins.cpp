@@ -21,7 +21,7 @@ int main() {
   for (const auto& candidate : registry.candidates()) {
     const std::string name = candidate.file.substr(candidate.file.rfind('/') + 1);
     if (!candidate.rejected.empty() || name.find("cuda") != std::string::npos)
-      continue;  // CUDA's loads a driver and the rest of LibTorch
+      continue;  // the CUDA plugin loads a driver and the rest of LibTorch
     began = std::chrono::steady_clock::now();
     registry.open_file(candidate.file);
     std::printf(", \"%s\": %.3f", name.c_str(), milliseconds_since(began));

@@ -1,10 +1,10 @@
-// Cost of a call across the plugin contract: Optimizer::update of an empty piece, with the host's
-// surroundings (room for the plugin's error text, the exception barrier), against the same work
-// called within the program.
+// Cost of a call across the plugin contract: Optimizer::update on an empty piece, including the
+// host's overhead (a buffer for the plugin's error text, the exception barrier), against the same
+// work called within the program.
 //
-//   plugin_calls FILE...    an optimizer each; of those of tests/sdk/shelf update returns at once
+//   plugin_calls FILE...    one optimizer each; those in tests/sdk/shelf return from update at once
 //
-// A round is 2 million calls of each; the last line is JSON with the medians, in nanoseconds a call.
+// A round is 2 million calls of each; the last line is JSON with the medians, in ns per call.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -19,7 +19,7 @@ class CheapOperators {
     bool is_random;
   };
   /// Chooses all overloads with these names that return one new tensor. Throws Error(kConfig) for a
-  /// name that cannot be chosen. `where` is the beginning of the error's text.
+  /// name that cannot be chosen. `where` is the prefix of the error message.
   explicit CheapOperators(const std::vector<std::string>& names, const std::string& where = "");
   const ChosenOperator* find(const c10::OperatorHandle& op) const {
     const auto found = by_schema_.find(&op.schema());

@@ -28,8 +28,8 @@ struct Configuration {
   config::ActivationCheckpointing settings;
   std::shared_ptr<ProcessGroup> tensor_group;  // ranks that have the same inputs; null: this rank alone
   std::shared_ptr<InputStore> inputs;          // null: inputs stay where they are
-  // Adds a span to the engine's trace. Empty if the engine has no trace. Times are those of the
-  // steady clock.
+  // Adds a span to the engine's trace. Empty if the engine has no trace. Times are from the steady
+  // clock.
   std::function<void(const std::string& name, std::chrono::steady_clock::time_point began,
                      std::chrono::steady_clock::time_point ended)>
       span;
@@ -66,8 +66,8 @@ class WaitingRegion {
 };
 int64_t regions_waiting();
 
-/// This rank's coordinate along the tensor axis, used for seeds. It comes from the program's own
-/// configuration, else from the engine that was created last.
+/// This rank's coordinate along the tensor axis, used for seeds: from the program's own
+/// configuration if that has a tensor group, otherwise from the engine created last.
 uint32_t tensor_rank();
 void note_tensor_rank(uint32_t rank);
 

@@ -56,8 +56,8 @@ class ContiguousInputs::Buffer : public std::enable_shared_from_this<Buffer> {
   std::string to_string() const { return formatted("{} elements of {} on {}", numel_, c10::toString(dtype_), device_.str()); }
   uint64_t bytes() const { return region_ ? region_->bytes() : memory_.nbytes(); }
 
-  // Returns a tensor [numel] over its own storage, which owns the lease: the slot stays in use as
-  // long as the storage does.
+  // Returns a tensor [numel] with a new storage that owns the lease: the slot stays in use as long
+  // as the storage lives.
   at::Tensor view(const std::shared_ptr<SlotLease>& lease) const {
     auto* const address =
         static_cast<char*>(memory_.data_ptr()) + lease->slot * numel_ * static_cast<int64_t>(memory_.itemsize());

@@ -1,11 +1,11 @@
 // Keeps the inputs of all regions contiguous, in one buffer per argument
 // ("contiguous_memory_optimization"). A buffer is allocated when the first region keeps its inputs,
-// with as many slots as the config has checkpoints.
+// with number_checkpoints slots.
 //
 //   ContiguousInputs buffers(12, tier);              // with a null tier: in the device's memory
 //   const auto slot = buffers.put(0, flat, "inputs of the region 'block'");
 //   slot->start_read();
-//   at::Tensor values = slot->read();                // frees the slot when `slot` and `values` are gone
+//   at::Tensor values = slot->read();                // the slot is freed when both are destroyed
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +33,8 @@ class ContiguousInputs {
   };
   /// Copies `flat` [numel] into a free slot of the argument's buffer. Throws Error(kUnsupported) if
   /// its numel, dtype or device differs from that of the tensors in the buffer, and Error(kOrder)
-  /// if no slot is free. A buffer without a slot in use is replaced when an input that does not fit
-  /// arrives.
+  /// if no slot is free. A buffer with no slot in use is replaced when an input arrives that does
+  /// not fit it.
   std::unique_ptr<Slot> put(size_t argument, const at::Tensor& flat, const std::string& name);
   /// Total size of all buffers.
   uint64_t bytes() const;

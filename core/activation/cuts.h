@@ -30,8 +30,8 @@ std::vector<LayerGroup> single_regions(const std::vector<bool>& is_region);
 // Measurements of a layer in one micro-batch.
 struct MeasuredLayer {
   std::string name;
-  int64_t input_bytes = 0;  // inputs that no earlier layer took; kept whether or not this layer is a region
-  int64_t saved_bytes = 0;  // saved by its operators, without inputs, results and parameters; dropped by a region
+  int64_t input_bytes = 0;  // inputs not shared with earlier layers; kept even if the layer is not a region
+  int64_t saved_bytes = 0;  // saved by its operators, except inputs, results and parameters; dropped by a region
   double seconds = 0;       // duration of its forward
   // Size of the largest tensor in saved_bytes. While backward is in the layer, a gradient of that
   // size exists in addition to what is kept.
@@ -51,8 +51,8 @@ struct Choice {
 int64_t peak_bytes(const std::vector<MeasuredLayer>& layers, const std::vector<bool>& is_region);
 
 /// Greedy choice: until the peak is at most `limit`, the layer that saves the most bytes per second
-/// of recomputation becomes a region (the first of equal ones). A layer that would not free any
-/// bytes stays as it is. If the limit cannot be met, all other layers are regions.
+/// of recomputation becomes a region (on a tie, the first). A layer that would not free any bytes
+/// stays as it is. If the limit cannot be met, all other layers become regions.
 Choice choose(const std::vector<MeasuredLayer>& layers, int64_t limit);
 
 }  // namespace gannet::activation

@@ -20,7 +20,7 @@ class RegionScope {
 };
 bool is_in_region();
 
-// The numbers of regions that have begun a forward, on this thread and on all threads.
+// How many regions have begun a forward, on this thread and on all threads.
 struct RegionCounts {
   uint64_t here, everywhere;
 };
@@ -28,21 +28,21 @@ RegionCounts region_counts();
 void count_region();
 
 // While an object of this class lives, it counts the bytes that operators of this thread's regions
-// save, each storage once. If several live on a thread, only the innermost counts.
+// save, each storage once. If several live on a thread, only the innermost is updated.
 class SavedBytes {
  public:
   SavedBytes();
   ~SavedBytes();
   SavedBytes(const SavedBytes&) = delete;
-  /// A region calls it for the tensors that it drops; SelectiveRecomputation and SavedStore call it
+  /// Called by a region for each tensor that it drops, and by SelectiveRecomputation and SavedStore
   /// for every saved tensor, whether dropped or not.
   static void note(const at::Tensor& saved);
-  /// The bytes of all counted storages except `others`, which are those of parameters, inputs and
-  /// results.
+  /// Total bytes of the counted storages except `others` (those of parameters, inputs and
+  /// results).
   int64_t without(const std::unordered_set<const c10::StorageImpl*>& others) const;
-  /// The bytes of the largest of the storages that without() counts.
+  /// Size in bytes of the largest storage that without() counts.
   int64_t largest_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
-  /// The bytes of the storages that without() counts and that are still alive.
+  /// Like without(), but only storages that are still alive.
   int64_t alive_without(const std::unordered_set<const c10::StorageImpl*>& others) const;
 
  private:

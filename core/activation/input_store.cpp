@@ -13,8 +13,8 @@
 namespace gannet::activation {
 class InputStore::Memory {
  public:
-  // `flat` has the elements of the byte range. If options.ranks is set, all its ranks have the same
-  // values. `contiguous` may be null.
+  // `flat` has the elements of the byte range. If options.ranks is set, all those ranks have the
+  // same values. `contiguous` may be null.
   Memory(const Options& options, ContiguousInputs* contiguous, const at::Tensor& flat, size_t argument, const std::string& name)
       : ranks_(options.ranks), numel_(flat.numel()) {
     at::Tensor mine = flat;

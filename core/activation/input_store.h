@@ -4,7 +4,7 @@
 //
 //   const auto kept = store.keep(inputs, name);       // after the region's forward
 //   kept->start_coming();                             // if the inputs are on a drive: reads them in the background
-//   at::Tensor x = kept->values(0);                   // without a graph
+//   at::Tensor x = kept->values(0);                   // detached from the graph
 //
 // These are not moved: parameters and their views, which their owner keeps; tensors that are empty, not plain memory or not
 // from LibTorch's allocators; with shared slices, also non-floating-point tensors and those with fewer elements than ranks.
@@ -36,7 +36,7 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
     std::shared_ptr<TierMemory> tier;                           // null: the device's memory
     std::shared_ptr<DeviceComm> ranks;                          // null: inputs are kept whole
     std::optional<int64_t> slots;                               // slots in each argument's buffer; null: no such buffers
-    std::function<bool(const c10::StorageImpl*)> is_parameter;  // finds parameters besides leaves and their views; may be empty
+    std::function<bool(const c10::StorageImpl*)> is_parameter;  // finds parameters that are not leaves or views; may be empty
   };
   explicit InputStore(Options options) : options_(std::move(options)) {
     if (options_.slots) contiguous_ = std::make_unique<ContiguousInputs>(*options_.slots, options_.tier);
@@ -82,7 +82,7 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
     Version version;      // version of the tensor that was kept
     std::weak_ptr<Memory> memory;
   };
-  std::map<StorageRange, KnownInput> known_;  // so that a tensor that several regions take as input is kept once
+  std::map<StorageRange, KnownInput> known_;  // so that an input shared by several regions is kept once
 };
 
 }  // namespace gannet::activation

@@ -21,9 +21,9 @@ class Inputs {
  public:
   explicit Inputs(const std::vector<at::Tensor>& tensors);
   /// Call it after the forward; until then the caller holds the tensors anyway. Moves the tensors
-  /// as the configuration says (null: not at all). Does not move them if a surrounding region drops
-  /// everything, or if all saved tensors go to a tier already. Throws Error(kUnsupported) if the
-  /// forward changed one of them in place.
+  /// as configured (null: leaves them in place). Does not move them if a surrounding region drops
+  /// everything, or if all saved tensors already go to a tier. Throws Error(kUnsupported) if the
+  /// forward changed one of the tensors in place.
   void keep(const std::vector<at::Tensor>& tensors, const Configuration* configuration, const std::string& region);
   /// Returns the inputs for a recomputation. Throws Error(kOrder) if one of them was changed in
   /// place after the forward.

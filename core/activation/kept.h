@@ -1,5 +1,5 @@
-// Estimates the most memory that the activations of one micro-batch take under given settings. This
-// is plain arithmetic that needs no model.
+// Estimates the peak memory of one micro-batch's activations under given settings. This is plain
+// arithmetic that needs no model.
 //
 //   ActivationMeasurement kept{.layers = measured, .rest_bytes = 4096};
 //   kept_at_most(kept, groups_of(kept.layers.size(), 1), /*on_tier=*/false);     // each layer is recomputed
@@ -7,8 +7,8 @@
 // Backward runs from the last region to the first. At each region, memory holds the inputs of the
 // earlier regions, the tensors saved by layers outside of regions, everything that the region's own
 // layers save (just recomputed), and one gradient as large as the largest tensor that one of these
-// layers saved. Before it reaches the last layer, backward is in the code outside of the layers,
-// again with one gradient. Temporary memory of running operators is not counted.
+// layers saved. Before it reaches the last layer, backward is in the code outside the layers, again
+// with one gradient. Temporary memory of running operators is not counted.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct ActivationPeak {
 };
 
 /// Estimates the peak for these groups. `on_tier`: the inputs of regions are on a tier, except
-/// those of the current region and those of the region before it, which are read in advance.
+/// those of the current region and those of the region before it, which are prefetched.
 ActivationPeak kept_at_most(const ActivationMeasurement& kept, const std::vector<LayerGroup>& groups, bool on_tier);
-/// Returns the groups into which these settings divide the layers. If none of the keys is set, that
-/// is one group that is not a region.
+/// Returns the groups into which these settings divide the layers. If none of the keys is set, the
+/// result is one group that is not a region.
 std::vector<LayerGroup> groups_of(const ActivationMeasurement& kept, const config::ActivationCheckpointing& settings);
 /// Estimates the peak with all saved tensors on a tier.
 ActivationPeak kept_on_tier(const ActivationMeasurement& kept, bool tier_is_memory);

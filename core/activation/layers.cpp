@@ -1,5 +1,5 @@
 // Implements Layer and run_layers, which runs layers in regions if an engine asks for that
-// (recomputing.h), and otherwise calls one after another.
+// (recomputing.h), and otherwise calls them one after another.
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>
 #include <gannet/layers.h>
@@ -78,7 +78,7 @@ Wire call_measured(const RecomputationPlanner& recomputing, const std::shared_pt
   return results;
 }
 
-// Puts the tensors that a module of a Sequential returned on the wire. Returns false if the value
+// Appends the tensors that a module of a Sequential returned to `wire`. Returns false if the value
 // has none of the types Ts.
 template <class... Ts>
 bool give_if(torch::nn::AnyValue& value, Wire& wire) {

@@ -19,7 +19,7 @@ namespace {
 
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-// Batch norm and similar operators write their running statistics, but their schemas do not say so.
+// Batch norm and similar operators write running statistics that their schemas do not declare.
 bool is_written(const c10::Argument& argument) {
   return (argument.alias_info() && argument.alias_info()->isWrite()) || argument.name() == "running_mean" ||
          argument.name() == "running_var";
@@ -36,8 +36,8 @@ void for_each_tensor(const c10::IValue& value, const F& f) {
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-// Whether the tensor's memory was not allocated by LibTorch but has an owner who knows its
-// lifetime, as with an engine's parameters and with from_blob with a deleter.
+// Whether the tensor's memory comes from outside LibTorch and has an owner that manages its
+// lifetime, such as an engine's parameters, or from_blob with a deleter.
 bool is_of_engine(const at::Tensor& tensor) {
   return tensor.storage().allocator() == nullptr && tensor.storage().data_ptr().get_context() != nullptr;
 }
@@ -113,7 +113,7 @@ const void* Operators::key_of(const at::Tensor& tensor) {
 
 void Operators::keep(const at::Tensor& tensor) {
   const bool of_engine = is_of_engine(tensor);
-  // Memory of from_blob without a deleter belongs to the program, which may free it before the
+  // from_blob memory without a deleter belongs to the program, which may free it before the
   // recomputation.
   if (!of_engine && tensor.storage().allocator() == nullptr) return;
   const void* const key = key_of(tensor);

@@ -20,8 +20,8 @@ namespace {
 
 using torch::autograd::SavedVariableHooks;
 
-// An input is always held if it takes at most 1 / kSmallShare of the bytes of the largest input so
-// far, as a norm's weight or a mask of positions does.
+// An input is always held if its size is at most 1 / kSmallShare of the largest input so far, as
+// for the weight of a norm or a position mask.
 constexpr size_t kSmallShare = 16;
 // Inputs of up to this many bytes are copied if nothing else keeps them. The program may then write
 // into the original afterwards (a running mean, say), just as it may if the operator saves nothing.
@@ -35,7 +35,7 @@ bool is_copied(const at::Tensor& tensor) {
          tensor.storage().nbytes() <= kCopiedBytes && !zero::is_watched(storage_impl(tensor));
 }
 
-// Catches the tensor number `wanted` that an operator saves.
+// Captures the `wanted`-th tensor that an operator saves.
 class CatchingKeeper : public Keeper {
  public:
   explicit CatchingKeeper(size_t wanted) : wanted_(wanted) {}
@@ -43,7 +43,7 @@ class CatchingKeeper : public Keeper {
   at::Tensor caught;
 
  private:
-  // The hooks for a graph through which no backward ever runs.
+  // Hooks for a graph that no backward ever runs through.
   class Hooks : public SavedVariableHooks {
    public:
     explicit Hooks(CatchingKeeper& catching) : catching_(catching) {}
@@ -114,7 +114,7 @@ void Recipe::add_input(const at::Tensor& tensor, const StorageNotes& notes) {
   Input& input = inputs_.emplace_back(tensor);
   input.maker = notes.recipe_of(tensor);
   input_bytes_ = std::max(input_bytes_, tensor.storage().nbytes());
-  // Holds only such inputs here. Others are kept elsewhere or not at all.
+  // Only these inputs are held at this point. Others are kept elsewhere or not at all.
   if (input.is_parameter || tensor.unsafeGetTensorImpl()->is_wrapped_number() ||
       tensor.storage().nbytes() * kSmallShare <= input_bytes_ || zero::is_watched(storage_impl(tensor)))
     input.tensor = without_graph(tensor);

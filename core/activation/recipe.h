@@ -48,7 +48,7 @@ class StorageNotes {
 class Recipe {
  public:
   Recipe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, bool is_random, const StorageNotes& notes);
-  /// False if an argument is a tensor that cannot be kept by its storage and strides (sparse,
+  /// False if storage and strides do not fully describe one of the argument tensors (sparse,
   /// quantized, lazily conjugated).
   bool is_usable() const { return is_usable_; }
   bool is_input(const c10::StorageImpl* storage) const;
@@ -65,14 +65,14 @@ class Recipe {
   void hold(const StorageNotes& notes);
 
   /// Both functions run the operator again. The first returns a view of its output, the second the
-  /// tensor number `index` that the operator itself saved for backward.
+  /// `index`-th tensor that the operator itself saved for backward.
   at::Tensor output_again(const View& view) const;
   at::Tensor saved_again(size_t index, const View& view) const;
 
  private:
   struct Input {
     explicit Input(const at::Tensor& tensor);
-    at::Tensor tensor;  // undefined: the tensor is not held here
+    at::Tensor tensor;  // undefined: the recipe does not hold the tensor
     WeakStorage storage;
     View view;
     c10::DispatchKeySet keys;
@@ -96,7 +96,7 @@ class Recipe {
   std::optional<View> output_;
   Version output_version_;
   bool is_usable_ = true;
-  int cost_ = 0;  // operators that run to produce one tensor; 0: not held yet
+  int cost_ = 0;  // number of operators that run to produce one tensor; 0: not held yet
 };
 
 }  // namespace gannet::activation

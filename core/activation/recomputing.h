@@ -47,8 +47,8 @@ class RecomputationPlanner : public std::enable_shared_from_this<RecomputationPl
   /// Makes this planner the owner of these parameters, even of those that another engine's planner
   /// owned before.
   void own(const std::vector<at::Tensor>& parameters);
-  /// Returns the planner of these layers: the owner of their first parameter that has one, else the
-  /// planner whose engine runs a forward on this thread; null if there is neither.
+  /// Returns the planner of these layers: the owner of their first parameter that has one, or else
+  /// the planner of the engine that is running a forward on this thread; null if there is neither.
   static std::shared_ptr<RecomputationPlanner> of(const std::vector<Layer>& layers);
 
   void turn(bool on);

@@ -127,7 +127,7 @@ class ReentrantRegion : public torch::CustomClassHolder {
   }
 
  private:
-  // The graph may be held for longer than the data that it needed.
+  // The graph may outlive the data that it needed.
   void forget() {
     again_ = {};
     inputs_.reset();

@@ -21,7 +21,7 @@ using torch::autograd::SavedVariableHooks;
 
 constexpr int64_t kNoBackward = -1;  // a saved tensor is read outside of any backward
 // The most backward passes for which a region keeps tensors. There is a limit because a failed
-// backward does not report its end. If a pass beyond the limit is still running, it recomputes
+// backward does not report its end. If a forgotten pass is still running, it recomputes
 // again.
 constexpr size_t kMostBackwards = 4;
 
@@ -74,7 +74,7 @@ class Region::DroppingKeeper : public Keeper {
   const RegionRecorder& recorder_;
 };
 
-// Puts the tensors that the operators of a recomputation save into the places.
+// Fills the places with the tensors that the operators of a recomputation save.
 class Region::FillingKeeper : public Keeper {
  public:
   FillingKeeper(Region& region, int64_t backward, SavedTensorPlace& wanted, const RecordReplay& replayed)

@@ -128,11 +128,11 @@ class SavedStore::Hooks : public torch::autograd::SavedVariableHooks {
   }
 
  private:
-  SavedStore::Forward& forward_;  // used only in the pack hook, which is called at once
+  SavedStore::Forward& forward_;  // used only in the pack hook, which is called immediately
   SavedTensor saved_;
 };
 
-// Starts reading the tensors that were saved before tensor `number`. If a backward never takes some
+// Starts reading the tensors that were saved before tensor `number`. If a backward never reads some
 // of them, because it ends elsewhere, they are dropped after the next few reads.
 void SavedStore::start_those_before(SavingOrder& order, size_t number) {
   std::vector<std::shared_ptr<Memory>> wanted;

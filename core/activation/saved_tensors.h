@@ -1,7 +1,7 @@
-// A stack, on each thread, of keepers for the tensors that operators save for backward. LibTorch's
-// C++ API has hooks only for single saved tensors, but its autograd engine has a virtual function
-// that returns hooks for every saved tensor. Our engine, which is LibTorch's except for that
-// function, asks the keeper on top of this thread's stack.
+// A per-thread stack of keepers for the tensors that operators save for backward. LibTorch's C++
+// API has hooks only for single saved tensors, but its autograd engine has a virtual function that
+// returns hooks for every saved tensor. Gannet installs an engine that overrides that function to
+// ask the keeper on top of this thread's stack, and leaves everything else to LibTorch's.
 //
 //   install_saved_tensor_hooks();            // once
 //   KeeperScope kept(&keeper);                   // operators on this thread save to the keeper

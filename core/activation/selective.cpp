@@ -21,7 +21,7 @@ struct SelectiveRecomputation::SavedTensor {
   c10::DispatchKeySet keys;
   Version version;
   std::shared_ptr<const Recipe> recipe;  // null: the tensor is kept
-  std::optional<size_t> inside;          // set if the operator itself saved the tensor: its number among those
+  std::optional<size_t> inside;          // index among the tensors that the operator saved; null: not one
   std::optional<View> view;
 
   void keep(const at::Tensor& tensor, bool is_memory) {
@@ -56,7 +56,7 @@ class SelectiveRecomputation::Hooks : public torch::autograd::SavedVariableHooks
   at::Tensor call_unpack_hook() override { return saved_->again(); }
 
  private:
-  SelectiveRecomputation& selective_;  // used only in the pack hook, which is called at once
+  SelectiveRecomputation& selective_;  // used only in the pack hook, which is called immediately
   std::shared_ptr<SavedTensor> saved_;
 };
 
@@ -121,7 +121,7 @@ void SelectiveRecomputation::pack(const std::shared_ptr<SavedTensor>& saved, con
   saved->keep(tensor, is_memory);
   if (!is_memory) return;
   if (is_inside) {
-    running_->inside.emplace_back(number, saved);  // the operator's end decides whether it is dropped
+    running_->inside.emplace_back(number, saved);  // dropped or kept when the operator ends
     return;
   }
   keep(*saved);
@@ -145,8 +145,8 @@ void SelectiveRecomputation::on_call(const c10::OperatorHandle& op, const std::v
     run();
   }
   const at::Tensor& output = stack.back().toTensor();
-  // If the output is a view of an input, as dropout returns in evaluation mode, its storage is that
-  // of the input, and not new.
+  // If the output is a view of an input, as with dropout in evaluation mode, its storage is the
+  // input's, not a new one.
   const bool is_new = output.defined() && output.has_storage() && output.layout() == at::kStrided && !output.is_inference() &&
                       !recipe->is_input(storage_impl(output));
   if (is_new) {

@@ -1,6 +1,6 @@
-// The state that a forward depends on besides its inputs: random generators and autocast. It is
-// captured before the forward and put in place for the recomputation. Afterwards the previous state
-// is restored.
+// The state that a forward depends on in addition to its inputs: random generators and autocast. It
+// is captured before the forward and put in place for the recomputation. Afterwards the previous
+// state is restored.
 //
 //   Surroundings at_forward(devices, true);  y = f(x);  at_forward.keep_what_was_drawn_from({});
 //   { const SurroundingsScope there(at_forward); f(x); }
@@ -21,7 +21,7 @@
 
 namespace gannet::activation {
 
-/// Returns the devices of these tensors, each of them once.
+/// Returns the devices of these tensors, each once.
 std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors);
 
 class Surroundings {

@@ -31,9 +31,9 @@ TierMemory::~TierMemory() {
   for (const auto& [bytes, region] : spare_) tier_->release(region);
 }
 
-// Shapes that change from step to step would leave spare pieces of every size behind. Therefore all
-// pieces together never take more bytes than the most that were in use at once, or than the pieces
-// in use and the requested one together.
+// Shapes that change from step to step would leave spare pieces of every size behind. Therefore the
+// total size of all pieces never exceeds the larger of the peak in use so far and the size of the
+// pieces in use plus the requested one.
 void* TierMemory::take(uint64_t& bytes, const std::string& name) {
   {
     const std::lock_guard lock(mutex_);
@@ -100,7 +100,7 @@ std::shared_ptr<TierMemory::TierPiece> TierMemory::write(const at::Tensor& flat,
 }
 
 std::shared_ptr<TierMemory::SlotRegion> TierMemory::reserve(uint64_t slots, uint64_t bytes, const std::string& name) {
-  // A tier that is accessed in place, and not by pages, has alignment 1.
+  // A tier that is accessed in place rather than in pages has alignment 1.
   const uint64_t room = (rounded_up(bytes) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   uint64_t all = slots * room;
   const std::shared_ptr<SlotRegion> region(new SlotRegion);

@@ -32,8 +32,8 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
 
   const plugin::Plugin& plugin() const { return tier_->plugin(); }
 
-  // A range of the tier with equal slots, for pieces that are written to a slot of the caller's
-  // choice.
+  // A range of the tier divided into equal-sized slots. The caller chooses the slot that a piece is
+  // written to.
   class SlotRegion {
    public:
     ~SlotRegion();
@@ -53,10 +53,10 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
     ~TierPiece();
     TierPiece(const TierPiece&) = delete;
     void start_read();
-    /// Discards a read that start_read() began, and whose data no read() has taken.
+    /// Discards a read that start_read() began, if no read() has consumed its data.
     void drop_read();
-    /// Returns [numel] elements with the dtype and device of the written tensor. If the tier has an
-    /// address and the device is the CPU, the tensor is the piece's own memory. Not thread-safe:
+    /// Returns [numel] elements with the dtype and device of the written tensor. If the tier is
+    /// addressable and the device is the CPU, the tensor uses the piece's own memory. Call it from
     /// one thread at a time.
     at::Tensor read();
 
@@ -110,7 +110,7 @@ class TierMemory : public std::enable_shared_from_this<TierMemory> {
   const size_t most_writes_;
   mutable std::mutex mutex_;
   std::multimap<uint64_t, void*> spare_;          // by size in bytes
-  std::deque<std::weak_ptr<TierPiece>> writing_;  // the earliest first; without those that a thread is waiting for
+  std::deque<std::weak_ptr<TierPiece>> writing_;  // earliest first; excludes those that a thread is waiting for
   uint64_t bytes_ = 0, spare_bytes_ = 0, most_used_bytes_ = 0;
 };
 

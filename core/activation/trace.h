@@ -5,7 +5,7 @@
 //   const RegionRecord record = recorder.finish();
 //   ...
 //   record.require_unchanged("the region");    // checks tensors that the forward read
-//   { const RecordReplay there(record); f(x); }    // written tensors are as before the forward; undone afterwards
+//   { const RecordReplay there(record); f(x); }    // restores written tensors; undone afterwards
 //
 // Operators are observed through params/observer.h. Two things are not covered: memory that the
 // program reads and writes by address, and storages over memory that LibTorch does not own

@@ -1,5 +1,5 @@
-// Hides copies that are not operators of the program. While an UnobservedScope lives, operators on
-// this thread are not recorded or observed, and save nothing to a keeper.
+// Hides copies that Gannet makes itself. While an UnobservedScope lives, operators on this thread
+// are not recorded or observed, and save nothing to a keeper.
 #pragma once
 
 #include <ATen/core/grad_mode.h>

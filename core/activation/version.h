@@ -1,4 +1,4 @@
-// The version of a tensor at some moment, without the tensor itself. A saved-tensor hook disables
+// The version of a tensor at some point, without the tensor itself. A saved-tensor hook disables
 // LibTorch's own version check, so the code that keeps a saved tensor must compare versions itself.
 #pragma once
 

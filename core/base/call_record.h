@@ -1,9 +1,9 @@
 // Records what each thread of a process does inside plugins, in memory that `gannet run` reads
-// after the process has ended. This works even after _exit() or a signal, after which no code of
-// Gannet runs.
+// after the process has ended. This works even after _exit() or a signal, when no more Gannet code
+// runs.
 //
-// The launcher creates one RecordMemory per rank (a memfd) and gives its path in the environment
-// variable kRecordVariable. The first process of the rank that opens a plugin takes it. Without a
+// The launcher creates one RecordMemory per rank (a memfd) and passes its path in the environment
+// variable kRecordVariable. The rank's first process to open a plugin claims the memory. Without a
 // launcher, the process uses memory of its own.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace gannet {
 
 inline constexpr const char* kRecordVariable = "GANNET_CALL_RECORD";  // a path: /proc/<launcher>/fd/<n>
 
-// What a thread is doing. Texts are null-terminated even if they were truncated. A text may be
+// What a thread is doing. Strings are null-terminated even if truncated. A string may be
 // half-written if the process ended during the write.
 struct CallRecord {
   std::atomic<uint32_t> is_taken;   // whether a thread uses this record
@@ -28,7 +28,7 @@ struct CallRecord {
 
 struct RecordMemory {
   static constexpr uint32_t kVersion = 2, kThreads = 128;  // further threads are not recorded
-  std::atomic<uint32_t> version;                           // kVersion once a process has taken the memory
+  std::atomic<uint32_t> version;                           // kVersion once a process claimed the memory
   std::atomic<int32_t> process;
   std::atomic<uint32_t> has_ended;  // whether the process ended by exit() or by returning from main
   CallRecord threads[kThreads];

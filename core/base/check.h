@@ -1,5 +1,5 @@
-// Checks an internal invariant. A failure is a defect of Gannet, never a user's mistake (for which
-// there is a gannet::Error with advice).
+// Checks an internal invariant. A failure is a bug in Gannet, never a user's mistake (those throw
+// gannet::Error with advice).
 #pragma once
 
 #include <gannet/error.h>

@@ -85,7 +85,7 @@ bool is_yaml(std::string_view text) {
          std::all_of(line.begin(), line.end(), [](unsigned char c) { return c >= ' ' || c == '\t'; });
 }
 
-// Whether the text is ASCII of at least 12 characters. A shorter one may be the start of any format.
+// Whether the text is at least 12 characters of ASCII. Shorter text may be the start of any format.
 bool is_text(std::string_view text) {
   return text.size() >= 12 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
            return (c >= ' ' && c < 0x7f) || c == '\t' || c == '\n' || c == '\r';

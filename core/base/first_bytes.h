@@ -1,6 +1,6 @@
-// Recognizes a file's format by its first bytes. Every reader calls it before its own checks, so
-// that a Git LFS pointer or an HTML error page under a model's name is reported as such, and not as
-// a damaged model.
+// Recognizes a file's format by its first bytes. Every reader calls require_format() before its own
+// checks, so that a Git LFS pointer or an HTML error page under a model's name is reported as such,
+// and not as a damaged model.
 //
 //   require_format(head, file_bytes, path, {Format::kZip, Format::kPickle});   // throws an Error that names any other format
 #pragma once
@@ -22,7 +22,7 @@ enum class Format {
   kYaml,
   kLfsPointer,
   kHtml,
-  kText,  // a short text in none of the formats above, such as a server's answer in place of a file
+  kText,  // short text in none of the formats above, such as a server's reply in place of a file
   kTar,
   kOther,  // formats that no reader accepts, such as compressed files, GGUF and HDF5
 };

@@ -1,4 +1,4 @@
-// Formats sentences with values, in fmt's syntax: {} for each value, {:.3f} with a format, {{ for a
+// Formats text with values, in fmt's syntax: {} for each value, {:.3f} with a format, {{ for a
 // brace.
 //
 //   throw Error(ErrorCode::kArgument, formatted("{} is {}, but there are {} ranks", key, value, ranks));
@@ -16,7 +16,7 @@
 
 namespace gannet {
 
-// A number, a boolean, a character or a text. A text is only referred to, not owned.
+// A number, a boolean, a character or a string. Strings are referenced, not owned.
 class FormatArgument {
  public:
   enum class Kind : uint8_t { kSigned, kUnsigned, kReal, kBoolean, kLetter, kText };

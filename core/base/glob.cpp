@@ -7,8 +7,8 @@
 
 namespace gannet {
 
-// Matches greedily. On a mismatch, it backtracks to the last star, which then takes one more
-// character. The time is at most proportional to the product of the two lengths.
+// Matches greedily. On a mismatch, it backtracks to the last star, which then matches one more
+// character. The run time is at most proportional to the product of the two lengths.
 bool matches_glob(std::string_view pattern, std::string_view name) {
   size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
   while (n < name.size()) {

@@ -1,4 +1,4 @@
-// Describes this machine, for reports that people read. No code bases a decision on it.
+// Describes this machine, for reports that people read. No code makes decisions based on it.
 //
 //   const Machine machine = this_machine();   // {"node7", "Linux 6.1.0 x86_64", "AMD EPYC 9654", 2, ...}
 #pragma once

@@ -41,7 +41,7 @@ std::optional<double> cores_of(const std::string& cgroups, const std::string& me
     }
   for (const std::string& folder : folders) {
     double quota = 0, period = 0;
-    if (std::ifstream(formatted("{}/cpu.max", folder)) >> quota >> period) take(quota, period);  // "max" is no number: no limit
+    if (std::ifstream(formatted("{}/cpu.max", folder)) >> quota >> period) take(quota, period);  // "max": no limit
   }
   double quota = 0, period = 0;  // version 1: -1 means no limit
   if (std::ifstream(formatted("{}/cpu/cpu.cfs_quota_us", cgroups)) >> quota &&

@@ -17,7 +17,7 @@ struct MachineLimits {
   std::optional<uint64_t> locked_memory_bytes;               // `ulimit -l`; nullopt: no limit
   std::optional<uint64_t> open_files, open_files_hard;       // `ulimit -n`, and the most it may be raised to
   std::optional<uint64_t> aio_requests, aio_requests_taken;  // fs.aio-max-nr and fs.aio-nr; nullopt: unknown
-  std::optional<double> cores_of_cgroup;                     // cores of processor time that the cgroup allows; nullopt: no limit
+  std::optional<double> cores_of_cgroup;                     // CPU time that the cgroup allows, in cores; nullopt: no limit
 };
 
 // `proc` and `cgroups` are the mount points of those file systems.

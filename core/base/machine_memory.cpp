@@ -21,7 +21,7 @@ void take_smaller(std::optional<uint64_t>& smallest, std::optional<uint64_t> oth
   if (other && (!smallest || *other < *smallest)) smallest = other;
 }
 
-// The memory of a cgroup's processes that cannot be reclaimed at once.
+// The memory of a cgroup's processes that cannot be reclaimed immediately.
 std::optional<uint64_t> used_in(const std::string& folder, bool is_version_2) {
   auto used = first_number_in(folder + (is_version_2 ? "/memory.current" : "/memory.usage_in_bytes"));
   if (!used) return std::nullopt;

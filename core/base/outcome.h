@@ -1,5 +1,5 @@
-// Encodes the outcome of one rank's part in a common task as a text for the other ranks. The
-// outcome is the rank's result or its error.
+// Encodes the outcome of one rank's part in a common task as text for the other ranks. The outcome
+// is the rank's result or its error.
 //
 //   const std::string mine = outcome([&] { return read_my_part(); });
 //   const std::vector<std::string> results = results_of(gather(mine));   // all results, or the first error on every rank

@@ -1,6 +1,6 @@
 // The host's parallel loop, used by gannet_host::parallel_for and by the core's own passes over
-// memory. Call it only from the engine's thread. A C body returns a status code; an exception of a
-// C++ body is rethrown after the loop.
+// memory. Call it only from the engine's thread. A C body returns a status code; an exception from
+// a C++ body is rethrown after the loop.
 #pragma once
 
 #include <gannet/abi.h>

@@ -118,15 +118,15 @@ std::string shape_text(std::span<const int64_t> shape) {
 
 namespace {
 
-// Whether a name begins with `word` (at least 4 letters), which ends where a word of the name ends,
-// as "train_micro_batch_size" does in "train_micro_batch_size_per_gpu".
+// Whether a name begins with `word` (at least 4 letters) and `word` ends at a word boundary of the
+// name, as "train_micro_batch_size" does in "train_micro_batch_size_per_gpu".
 bool is_beginning(std::string_view word, std::string_view name) {
   return word.size() >= 4 && name.size() > word.size() && name.starts_with(word) &&
          (name[word.size()] == '_' || name[word.size()] == '-');
 }
 
-// Whether `word` is made of at least two, but not all, of a name's words, in the same order, as
-// "warmup_steps" is for "warmup_num_steps".
+// Whether `word` consists of at least two, but not all, of a name's words, in the same order, as
+// "warmup_steps" does for "warmup_num_steps".
 bool is_part(std::string_view word, std::string_view name) {
   const auto words = split(word, '_'), all = split(name, '_');
   if (words.size() < 2 || words.size() >= all.size()) return false;
@@ -159,7 +159,7 @@ std::vector<std::string> nearest(std::string_view word, const std::vector<std::s
   for (const auto& candidate : candidates) {
     const std::string name = lower(candidate);
     const size_t distance = edit_distance(folded, name);
-    // A beginning ranks after a single typo and before a distance of 2, with which a part ties.
+    // A prefix ranks after a single typo and before a distance of 2; a part ties with the latter.
     if (distance > 1 && is_beginning(folded, name))
       ranked.emplace_back(2, candidate);
     else if (distance > 1 && is_part(folded, name))

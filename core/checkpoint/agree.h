@@ -1,5 +1,5 @@
-// A barrier with errors: each rank does its part, and a failure on one rank is thrown on all ranks
-// before any continues.
+// A barrier that shares errors: each rank does its part, and a failure on one rank is thrown on all
+// ranks before any continues.
 #pragma once
 
 #include <functional>

@@ -87,11 +87,11 @@ files::Descriptor open_direct(const std::string& path, int flags) {
   throw Error(ErrorCode::kIo, formatted("cannot read {} at byte {}: {}", path, at, std::strerror(errno)));
 }
 
-// A file whose blocks are read.
+// A file to read blocks from.
 class BlockSource {
  public:
   explicit BlockSource(const BlockFile& file) : path_(file.path), bytes_(file.bytes), direct_(open_direct(file.path, O_RDONLY)) {
-    // The mapping is used only to ask which pages are cached. If that fails, everything is read
+    // The mapping is used only to query which pages are cached. If that fails, everything is read
     // from the disk.
     void* mapping = bytes_ > 0 ? ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, direct_, 0) : MAP_FAILED;
     if (mapping != MAP_FAILED) mapping_ = static_cast<char*>(mapping);

@@ -1,4 +1,4 @@
-// Writes and reads a large file in blocks of a fixed size, each with its XXH3, on a few threads,
+// Writes and reads a large file in fixed-size blocks, each with an XXH3 checksum, on a few threads,
 // with direct I/O if the file system supports it. Memory use is one block per thread, regardless of
 // the file's size.
 //

@@ -15,7 +15,7 @@
 namespace gannet::checkpoint {
 namespace {
 
-// The names in the folder, with an error message that fits checkpoints.
+// Returns the names in the folder. Errors are worded for checkpoints.
 std::vector<std::string> entries_of(const std::string& folder) try {
   return files::names_in(folder);
 } catch (const Error& error) {
@@ -25,8 +25,8 @@ std::vector<std::string> entries_of(const std::string& folder) try {
   throw Error(ErrorCode::kNotFound, error.message(), "check the path; checkpoints lie in <folder>/<tag>/");
 }
 
-// Whether a manifest.json is another program's: a JSON text without a member "gannet". An unreadable
-// one may be a damaged manifest of ours.
+// Whether a manifest.json belongs to another program: JSON without a "gannet" member. An unreadable
+// one may be a damaged Gannet manifest.
 bool is_manifest_of_others(const std::string& path) try {
   const Value manifest = config::parse_value(files::read_file(path, kMaxManifestBytes));
   return !manifest.is_dict() || !manifest.as_dict().find("gannet");
@@ -34,7 +34,7 @@ bool is_manifest_of_others(const std::string& path) try {
   return false;
 }
 
-// Whether the folder is one of our checkpoints: it has our manifest, or files of ours.
+// Whether the folder is a Gannet checkpoint: it has Gannet's manifest or files of its ranks.
 // `problem`: set if that cannot be determined.
 bool looks_like_one(const std::string& path, std::optional<Error>& problem) try {
   if (!files::kind_of(path).is_folder) return false;

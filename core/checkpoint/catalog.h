@@ -13,15 +13,15 @@ namespace gannet::checkpoint {
 
 inline constexpr const char* kLatestName = "latest";
 
-// Returns "" if `tag` is a valid name of a checkpoint, otherwise what is wrong with it.
+// Returns "" if `tag` is a valid checkpoint name, otherwise what is wrong with it.
 std::string tag_fault(const std::string& tag);
 
 // Reads the manifest in `path` and checks the sizes of its files. Throws Error(kCorrupt,
 // kUnsupported, kIo).
 Manifest inspect(const std::string& path);
 // [files] Whether each file is in another machine's folder: the manifest names several keepers, and
-// files of some of them are here, but none of this file's keeper. False means that the file must be
-// here.
+// `path` has files from some of them, but none from this file's keeper. False means that the file
+// must be in `path`.
 std::vector<bool> lies_elsewhere(const Manifest& manifest, const std::string& path);
 void check_sizes(const Manifest& manifest, const std::string& path);  // error messages begin with the file's name
 

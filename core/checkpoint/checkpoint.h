@@ -34,15 +34,15 @@
 
 namespace gannet::checkpoint {
 
-// The ranks that save together. In `gather`, every rank passes a text under the same `what` and
-// receives the texts of all ranks, by rank.
+// The ranks that save together. In `gather`, every rank passes a string under the same `what` and
+// receives the strings of all ranks, by rank.
 struct Ranks {
   uint32_t rank = 0, size = 1;
   std::function<std::vector<std::string>(const std::string& what, const std::string& text)> gather;  // null for one rank
   // Identifies the machine if every machine has its own file system; "": all ranks share their
   // folders.
   std::string machine = {};
-  MeshShape mesh = {};  // the mesh of these ranks; without axes: a single axis, data
+  MeshShape mesh = {};  // the mesh of these ranks; if it has no axes: a single data axis
 };
 
 // The ranks that write to one folder: all ranks, or those of this machine.
@@ -85,11 +85,11 @@ class Saver {
   struct Options {
     bool save_latest = true;
     int64_t keep = 0;        // number of complete checkpoints of this run to keep, including the new one; 0: all
-    bool continues = false;  // the folder's checkpoints are this run's; otherwise they are another's: reported and kept
+    bool continues = false;  // the folder's checkpoints belong to this run; otherwise to another: reported and kept
   };
-  // Makes and locks the folder (on each keeper), and removes unfinished files of dead jobs. If a living
-  // job holds the lock, throws Error(kUnavailable) naming host, pid and start time; takes over a
-  // dead job's lock.
+  // Creates and locks the folder (on each keeper), and removes unfinished files of dead jobs. If a
+  // living job holds the lock, throws Error(kUnavailable) naming host, pid and start time. Takes
+  // over a dead job's lock.
   Saver(std::string folder, Ranks ranks);
   ~Saver();
   Saver(const Saver&) = delete;

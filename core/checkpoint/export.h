@@ -29,7 +29,7 @@ struct ExportSource {
 // Tensors "parameter/<name>" and "buffer/0/<name>" become "<name>". If the mesh has several axes, a
 // buffer comes from the first rank "0.<axis><coordinate>" that has it.
 std::vector<ExportSource::Tensor> weights_of(const Opened& from);
-// Like weights_of, with moving averages instead of the parameters that have one. Throws
+// Like weights_of(), but replaces each parameter that has a moving average with it. Throws
 // Error(kNotFound) if no parameter has one.
 std::vector<ExportSource::Tensor> averages_of(const Opened& from);
 // `from` must outlive the result.

@@ -1,5 +1,5 @@
-// A keeper's management of its folder: staging, committing and removing checkpoints. A kill after any
-// step loses nothing that was complete.
+// Manages a keeper's folder: stages, commits and removes checkpoints. A kill after any step loses
+// nothing that was complete.
 #pragma once
 
 #include <set>
@@ -12,7 +12,7 @@ namespace gannet::checkpoint {
 
 class Folder {
  public:
-  // Makes and locks the folder, and removes leftovers of dead jobs.
+  // Creates and locks the folder, and removes leftovers of dead jobs.
   explicit Folder(std::string path);
 
   // Creates and returns the folder to write into. Throws Error(kArgument) if <tag> exists and is not a
@@ -43,7 +43,7 @@ class Folder {
   std::unique_ptr<FolderLock> lock_;
   // Greater than the sequence of every checkpoint in the folder, including those of other runs.
   int64_t next_sequence_ = 1;
-  // A part of temporary names, which makes them unique in this process.
+  // Part of temporary names, to make them unique in this process.
   uint64_t count_ = 0;
   std::set<std::string> others_;  // tags of complete checkpoints that this run neither wrote nor resumed from
   bool told_ = false;

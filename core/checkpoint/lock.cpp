@@ -113,7 +113,7 @@ timespec modified(int file) {
   return ::fstat(file, &status) == 0 ? status.st_mtim : timespec{};
 }
 
-// Watches for a heartbeat of an owner whose process is not visible from here.
+// Watches for a heartbeat from an owner that this process cannot see.
 bool beats(const std::string& path, int file, const Owner& owner, const LockTimes& times) {
   const timespec before = modified(file);
   if (std::abs(std::difftime(std::time(nullptr), before.tv_sec)) > static_cast<double>(times.stale.count())) return false;
@@ -123,7 +123,7 @@ bool beats(const std::string& path, int file, const Owner& owner, const LockTime
   while (std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(
         std::min<std::chrono::milliseconds>(times.watch / 10 + std::chrono::milliseconds(1), std::chrono::milliseconds(500)));
-    // Reopen, because a network file system revalidates times with its server on open.
+    // Reopens, because a network file system revalidates timestamps with its server on open.
     const files::Descriptor again(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (again < 0) return false;
     const timespec now = modified(again);
@@ -140,7 +140,7 @@ bool is_alive(const std::string& path, int file, const Owner& owner, const LockT
   return start_of(owner.pid) == owner.started && !owner.started.empty();
 }
 
-// On a file system without hard links, the record is written after the file was created, so it may
+// On a file system without hard links, the record is written after the file is created, so it may
 // still be missing.
 std::optional<Owner> wait_for_owner(int file) {
   for (int turn = 0; turn < 10; ++turn) {
@@ -224,7 +224,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
       const std::optional<Owner> owner = wait_for_owner(file);
       if (owner && is_alive(path_, file, *owner, times)) held(folder, path_, owner);
     }
-    // Another job may have removed the file between our open and our lock. Then our lock is on an
+    // Another job may have removed the file between the open and the flock, which then locked an
     // unlinked file.
     struct stat here{}, there{};
     if (::fstat(file, &here) != 0 || ::stat(path_.c_str(), &there) != 0 || here.st_ino != there.st_ino ||

@@ -2,9 +2,9 @@
 // has a record of its owner.
 //
 // If flock works, it decides, because the lock ends with its process. On some mounts (nolock,
-// localflock) flock is local to each machine and succeeds wrongly; there the record decides. A
-// living process of this host is recognized by its id and start time. One of another host is
-// recognized by its heartbeat: the owner renews the file's time, and a newcomer watches it for a
+// localflock) flock is local to each machine and wrongly succeeds; there the record decides. A
+// living process on this host is recognized by its id and start time, and one on another host by
+// its heartbeat: the owner updates the file's modification time, and a newcomer watches it for a
 // while. A new lock file is created with its record in it, by a hard link. Of two creators, only
 // one succeeds, whatever flock reports and however long one of them is delayed.
 #pragma once
@@ -20,7 +20,7 @@
 namespace gannet::checkpoint {
 
 struct LockTimes {
-  std::chrono::milliseconds heartbeat{5'000};  // interval at which the owner renews the file's time
+  std::chrono::milliseconds heartbeat{5'000};  // how often the owner updates the file's mtime
   std::chrono::milliseconds watch{16'000};     // how long a newcomer waits for the next heartbeat of an owner on another host
   std::chrono::seconds stale{600};             // an owner on another host with an older heartbeat is presumed dead
 };
@@ -38,7 +38,7 @@ class FolderLock {
   void start_heartbeat(std::chrono::milliseconds period);
 
   std::string path_;
-  // Holds the flock; the heartbeat thread renews its modification time.
+  // Holds the flock; the heartbeat thread updates its modification time.
   files::Descriptor file_;
   int process_ = 0;  // a forked child must not remove its parent's lock
   std::thread heartbeat_;

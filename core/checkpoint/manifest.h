@@ -63,10 +63,10 @@ struct Manifest {
   uint64_t bytes(uint32_t keeper) const;
 };
 
-// Throws Error(kArgument) if a text is not UTF-8.
+// Throws Error(kArgument) if a string is not UTF-8.
 std::string format_manifest(const Manifest& manifest);
 
-// Returns the first line of a manifest whose other lines are `rest`.
+// Returns the first line of a manifest, given the other lines in `rest`.
 std::string checksum_line(std::string_view rest);
 inline constexpr std::string_view kChecksumBegin = "{\"checksum\": \"xxh3-128:";
 

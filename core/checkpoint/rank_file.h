@@ -40,7 +40,7 @@ class RankFile {
     std::unique_ptr<std::atomic<uint64_t>> wrong;  // number of non-finite elements; several threads fill blocks
   };
   std::string header_;               // begins with its length, and is padded so that the data begins on a page
-  std::vector<TensorPiece> pieces_;  // in byte order; none is empty
+  std::vector<TensorPiece> pieces_;  // by offset; none is empty
   // [slices] The byte offset of each slice in the file, in the given order.
   std::vector<uint64_t> offsets_;
   uint64_t bytes_ = 0;

@@ -73,8 +73,8 @@ std::string this_host() {
   return name.data();
 }
 
-// Throws if this rank is on another machine than the keeper, and does not have the folder that the keeper
-// has just made.
+// Throws if this rank is on a different machine from the keeper and does not see the folder that
+// the keeper has just made.
 void check_shared(const std::string& made, const std::string& path, uint32_t rank, const Json& keeper) {
   std::error_code code;
   const std::string host = this_host(), there = keeper.at("host").get<std::string>();
@@ -165,8 +165,8 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     return agree(ranks, formatted("checkpoint: {}", what), [&] { return with_folder(state_->path, part); });
   };
 
-  // Five rounds follow, each a barrier with errors. A failure on one rank stops all ranks before
-  // the next round, and staging folders that are not committed are removed.
+  // Five rounds follow, each a barrier that shares errors. A failure on one rank stops all ranks
+  // before the next round, and staging folders that are not committed are removed.
   std::optional<RankFile> file;
   const std::vector<Json> parts = together("slices", [&] {
     if (const std::string fault = tag_fault(content.tag); !fault.empty())

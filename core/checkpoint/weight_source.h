@@ -1,6 +1,6 @@
-// The source of load_weights: names, shapes and dtypes are available at once, and values are read
-// in groups of tensors. Filling a model takes only the memory of its largest tensor, regardless of
-// the size of the file.
+// The source of load_weights: names, shapes and dtypes are available immediately, and values are
+// read in groups of tensors. Filling a model needs memory only for its largest tensor, regardless
+// of the size of the file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,9 +27,9 @@ class WeightSource {
   std::map<std::string, Info> tensors_;
 };
 
-// Opens a folder of save_checkpoint (`tag` names one of its checkpoints; "": as for open()), or
-// anything that files::open_weight_files reads. Throws Error(kNotFound), Error(kCorrupt), and the
-// errors of open_weight_files.
+// Opens a folder written by save_checkpoint (`tag` names one of its checkpoints; "": as for
+// open()), or anything that files::open_weight_files reads. Throws Error(kNotFound),
+// Error(kCorrupt), and the errors of open_weight_files.
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const std::string& tag);
 
 }  // namespace gannet::checkpoint

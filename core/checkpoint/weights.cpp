@@ -69,7 +69,7 @@ Differences differences_of(const NamedTensors& wanted, const SourceTensors& sour
   return found;
 }
 
-// Lists some of each kind: a wrong prefix shows when missing and unexpected names are compared.
+// Lists some of each kind: comparing missing and unexpected names reveals a wrong prefix.
 [[noreturn]] void refuse_differences(const std::string& path, const Differences& found, const NamedTensors& wanted,
                                      const SourceTensors& source) {
   std::string text, advice;

@@ -34,8 +34,8 @@ constexpr MisplacedParam kMisplaced[] = {
     {"total_num_steps", "it belongs in /scheduler/params"},
 };
 
-// Names that docs and other trainers use for a key, and the key's path here. Edit distance does not
-// find these keys: "bfp16" is as close to fp16 as to bf16.
+// Names that docs and other trainers use for a key, and its path in Gannet's config. Edit distance
+// does not find these keys: "bfp16" is as close to fp16 as to bf16.
 struct OtherName {
   const char* name;
   const char* path;
@@ -74,7 +74,7 @@ std::string did_you_mean(const Key& row, const std::string& section) {
 }
 
 // Finds the row of a dotted path that was written as one key ("fp16.loss_scale"), in the form that
-// --set takes.
+// --set accepts.
 const Key* row_of_path(const std::string& key, const std::string& section) {
   if (key.find('.') == std::string::npos) return nullptr;
   std::string path = (section.empty() ? "" : formatted("{}/", section)) + key;
@@ -86,8 +86,8 @@ const Key* row_of_path(const std::string& key, const std::string& section) {
   return nullptr;
 }
 
-// Advice on a key of fp16 in the section bf16, or the reverse. The key has no equivalent in the
-// other section, so the advice is to leave it out.
+// Advice on an fp16 key in the section bf16, or the reverse. The key has no equivalent in the other
+// section, so the advice is to leave it out.
 std::string advice_between_precisions(const std::string& key, const std::string& section) {
   if (section == "bf16" && find_key(formatted("fp16/{}", key)))
     return "; bf16 has the range of fp32 and no loss scale, which this key of fp16 sets: leave it out";

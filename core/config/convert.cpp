@@ -150,7 +150,7 @@ bool in_range(std::string_view range, double number) {
                                  : number > *parse_number<double>(std::string(range.substr(1)));
 }
 
-// The hint for a scalar in the place of a section ("bf16": true, "optimizer": "AdamW",
+// The hint for a scalar in place of a section ("bf16": true, "optimizer": "AdamW",
 // "zero_optimization": 2): how to write it as a section. "" if the scalar fits no member of the
 // section.
 std::string as_section(const Key& key, const Value& value) {

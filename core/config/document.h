@@ -12,11 +12,11 @@ namespace gannet::config {
 
 class OwnSections;
 
-// The place that a value comes from. `origin` is, for example, a file's path, "config text", "code",
+// Where a value comes from. `origin` is, for example, a file's path, "config text", "code",
 // "command line", "default" or "auto: hidden size 768".
 struct Origin {
   std::string origin;
-  int line = 0;  // 1-based; 0 if the origin is not a text
+  int line = 0;  // 1-based; 0 if the origin is not text
   int column = 0;
   // Returns "ds_config.json:14:5" or "command line", for use as the prefix of an error.
   std::string to_string() const;

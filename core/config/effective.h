@@ -15,8 +15,8 @@ inline constexpr const char* kMicro = "/train_micro_batch_size_per_gpu";
 inline constexpr const char* kAccumulation = "/gradient_accumulation_steps";
 
 bool is_auto(const Value& value);
-// Whether the value is an "auto" that is filled in. A key that has "auto" among its choices takes it
-// as a value.
+// Whether the value is an "auto" that is filled in. A key with "auto" among its choices accepts it
+// as an ordinary value.
 bool is_filled_in(const Key& key, const Value& value);
 
 // The document's value for a key, or the key's default if it is absent, null or filled in.

@@ -10,7 +10,7 @@ namespace {
 
 struct KeyIndex {
   std::vector<const Key*> rows;
-  // Also maps the paths that have the alias as their last part.
+  // Also maps paths that end in an alias.
   std::unordered_map<std::string, const Key*> by_path;
   std::unordered_map<const Key*, Value> defaults;
 };

@@ -25,7 +25,7 @@ enum class Type {
   kBytes,  // an integer, or a size with its unit: "2GB", "512MiB"
   kNumber,
   kString,
-  kChoice,   // one of `range`, in that spelling; "*.csv" there: a file of that name
+  kChoice,   // one of `range`, spelled exactly; "*.csv" there: any .csv file
   kWord,     // one of `range`, case-insensitive
   kDType,    // fp32, fp16, bf16, int8 in any of DeepSpeed's spellings
   kFile,     // a path; true becomes Gannet's own file ("true"), false becomes no file ("")
@@ -43,7 +43,7 @@ enum class Status {
   kAtZero,       // Gannet acts on the key at ZeRO stage 1 and above; no effect otherwise
   kAtStage3,     // Gannet acts on the key at ZeRO stage 3; no effect otherwise
   kWithNvme,     // Gannet acts on the key if tensors are offloaded to nvme; no effect otherwise
-  kNoEffect,     // legal, but without effect in Gannet, which is reported once
+  kNoEffect,     // legal, but ignored by Gannet, which reports it once
   kNotAtStage3,  // kUnsupported at ZeRO stage 3; no effect otherwise
   kUnsupported,  // known to DeepSpeed but not to Gannet: an error unless the value is the default or switches it off
 };
@@ -61,7 +61,7 @@ struct Member {
     kStrings,
     kList,
     kDict,
-    kEntry,  // the entry of a Dict named like the key
+    kEntry,  // the Dict entry named after the key
     kOptionalInt,
     kOptionalNumber,
     kOptionalDType,

@@ -1,5 +1,5 @@
-// The table of the values of lr_scheduler_type: the scheduler plugin for each type, and the
-// arguments that it takes.
+// Table of the values of lr_scheduler_type, each with its scheduler plugin and the arguments that
+// it accepts.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace gannet::config {
 struct LrScheduleType {
   std::string_view type;                 // "cosine", as in Hugging Face's argument
   std::string_view plugin;               // "cosine"
-  bool warms_up = true;                  // takes warmup_num_steps
+  bool warms_up = true;                  // accepts warmup_num_steps
   bool has_end = true;                   // needs total_num_steps
   std::vector<std::string> kwargs = {};  // accepted in lr_scheduler_kwargs, named as the plugin's params
 };

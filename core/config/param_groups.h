@@ -27,7 +27,7 @@ inline constexpr const char* kRestOfParameters = "default";
 
 /// `where(path)` returns "ds_config.json:5:20: " for "/optimizer/param_groups/0/match". Throws
 /// Error(kConfig) on a group without a pattern, on members of the wrong type, on two groups with
-/// one name, on the name "default" and on max_grad_norm.
+/// the same name, on the name "default" and on max_grad_norm.
 std::vector<ParamGroup> param_groups_of(const List& groups, const std::function<std::string(const std::string& path)>& where);
 
 Dict with_overrides(Dict params, const Dict& overrides);

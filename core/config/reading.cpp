@@ -35,8 +35,8 @@ const config::Key* find_key(const config::Document& document, const std::string&
   return key || !document.gannet_sections() ? key : document.gannet_sections()->find(path);
 }
 
-// Paths inside optimizer.params and similar sections have no rows of their own; the row of the
-// section says that any member is accepted.
+// Paths inside optimizer.params and similar sections have no rows of their own; the section's row
+// allows any member.
 bool is_inside_free_section(const std::string& path) {
   for (size_t end = path.rfind('/'); end != std::string::npos && end > 0; end = path.rfind('/', end - 1)) {
     const config::Key* above = config::find_key(path.substr(0, end));

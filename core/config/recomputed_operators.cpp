@@ -11,7 +11,7 @@ namespace gannet::config {
 namespace {
 
 // Excluded: batch_norm and instance_norm, which update running statistics on each call; rrelu,
-// which writes its noise into a tensor of the caller; matrix products, convolutions and attention,
+// which writes its noise into the caller's tensor; matrix products, convolutions and attention,
 // which are too expensive to recompute.
 constexpr RecomputedOperator kRows[] = {
     // activations

@@ -29,9 +29,9 @@ struct ResolvedConfig {
 // implemented.
 ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set = true);
 
-// Returns only the values of the rows: the batch sizes are not completed, and nothing is checked.
-// Used for incomplete configs, and for values that are needed before the number of ranks is known
-// (plugins, timeouts).
+// Returns the document's values and the defaults as they are, without completing the batch sizes or
+// checking anything. Used for incomplete configs, and for values that are needed before the number
+// of ranks is known (plugins, timeouts).
 Settings settings_of(const Document& document);
 
 // The three batch sizes as given; "auto" and null count as absent.

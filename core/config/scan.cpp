@@ -95,7 +95,7 @@ size_t Scan::token_start(size_t offset) const {
 }
 
 Position Scan::position(size_t offset) const {
-  // Positions are queried in ascending order, so counting resumes at the last answer, and even a
+  // Positions are queried in ascending order, so counting resumes at the last answer, and even
   // long text is counted only once.
   if (offset < counted_) counted_ = 0, at_ = {1, 1};
   for (; counted_ < std::min(offset, original_.size()); ++counted_) {

@@ -42,7 +42,7 @@ class Scan {
   // original_ and text_ have the same length, so offsets are valid in both.
   std::string original_, text_, name_;
   std::vector<size_t> strings_, keys_;  // offsets of opening quotes, ascending
-  mutable size_t counted_ = 0;          // position() has counted up to this offset, which is at at_
+  mutable size_t counted_ = 0;          // position() has counted up to here; at_ is its position
   mutable Position at_{1, 1};
 };
 

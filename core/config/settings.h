@@ -1,9 +1,9 @@
 // The settings of a run: the effective value of every key that Gannet acts on, after defaults,
-// conversions, "auto" and the batch triad. They are plain values, which resolve() (resolve.h) makes
-// from a Document and the number of ranks.
+// conversions, "auto" and the batch triad. They are plain values, which resolve() (resolve.h)
+// computes from a Document and the number of ranks.
 //
-// Each member is bound to the row of its key (keys_<subject>.cpp), and the row has its default; no
-// defaults are written here. A null in the config leaves a member empty: nullopt, "" or 0.
+// Each member is bound to the row of its key (keys_<subject>.cpp), which holds its default; this
+// file sets no defaults. A null in the config leaves a member empty: nullopt, "" or 0.
 #pragma once
 
 #include <gannet/value.h>
@@ -117,7 +117,7 @@ struct OptimizerChoice : PluginChoice {
   List param_groups;
 };
 
-// The sizes of the mesh's axes, as far as the config gives them.
+// The sizes of the mesh's axes, where the config gives them.
 struct MeshDegrees {
   std::optional<int64_t> pipe, data, tensor, expert;
 };
@@ -135,7 +135,7 @@ struct Ema {
   int64_t update_after_step;
 };
 
-// The steps whose phases are written as a Chrome trace.
+// Which steps to write as a Chrome trace, and where.
 struct TraceSettings {
   std::string path;  // "": none
   int64_t first_step, last_step;
@@ -151,10 +151,10 @@ struct SettingsMembers {
 
   OptimizerChoice optimizer;
   PluginChoice scheduler, accelerator, comm;
-  std::string comm_host;  // the Comm plugin for the host's numbers and texts
+  std::string comm_host;  // the Comm plugin for data in host memory: numbers and strings
   MeshDegrees mesh;
   std::string pipe_schedule;
-  bool pipe_recompute_twice;                // in each pass of a split backward, instead of keeping what the first one recomputed
+  bool pipe_recompute_twice;                // recompute in both passes of a split backward; else keep the first pass's results
   std::optional<double> pipe_memory_limit;  // activations that a stage may keep, in micro-batches; null: no limit
   std::optional<int64_t> pipeline_stages;
   Dict pipeline;                             // the section pipeline: partition, seed_layers, activation_checkpoint_interval
@@ -179,7 +179,7 @@ struct SettingsMembers {
 
   ActivationCheckpointing activation_checkpointing;
 
-  std::string tag_validation;  // the reaction to a save whose ranks' tags differ: Ignore | Warn | Fail
+  std::string tag_validation;  // if ranks save with different tags: Ignore | Warn | Fail
 
   std::optional<int64_t> steps_per_print;
   bool wall_clock_breakdown;

@@ -41,7 +41,7 @@ class Pmi1 {
     ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     space_ = value_in(ask("cmd=get_my_kvsname", "my_kvsname"), "kvsname");
   }
-  // Without "finalize", the launcher would take the end of this process for a crash.
+  // Without "finalize", the launcher would mistake the end of this process for a crash.
   ~Pmi1() {
     try {
       ask("cmd=finalize", "finalize_ack");
@@ -88,7 +88,7 @@ class Pmi1 {
 
 // ---- PMIx, through the library that is installed on this machine
 
-// pmix_proc_t and pmix_value_t of PMIx 2 and later, as far as these calls need them.
+// pmix_proc_t and pmix_value_t of PMIx 2 and later, reduced to what these calls need.
 struct PmixProc {
   char name_space[256];
   uint32_t rank;

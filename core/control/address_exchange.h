@@ -9,22 +9,22 @@
 
 namespace gannet::control {
 
-/// Whether this process's launcher passes texts between its processes: with PMIx, or with PMI-1 unless
-/// an MPI library is loaded, whose own MPI_Init talks to the launcher over the same connection.
+/// Whether this process's launcher can pass strings between its processes: through PMIx, or through
+/// PMI-1 unless an MPI library is loaded (its MPI_Init uses the same connection to the launcher).
 bool can_exchange(const Variables& variables);
-/// Returns rank 0's text on every process of the launcher; all of them must call it. `own`: the text, on
-/// rank 0; nullopt elsewhere. Later calls return the first call's text. Throws Error(kUnavailable).
+/// Returns rank 0's string on every process of the launcher; all of them must call it. `own`: the
+/// string on rank 0, else nullopt. Later calls return the first result. Throws Error(kUnavailable).
 std::string exchanged(const Variables& variables, const std::optional<std::string>& own);
 
 /// "gpu03 10.0.0.3 172.17.0.1:29500": this machine's name, its IPv4 addresses except loopback, and the port.
 std::string own_place(uint16_t port);
-/// The address in a place that this machine can reach: the first in a network that this machine is in too,
-/// else the first, else the name.
+/// The address in `place` that this machine can reach: the first on a network that it shares with
+/// this machine, else the first, else the name.
 std::string address_in(const std::string& place);
 uint16_t port_in(const std::string& place);
 
-/// Sets the address at which the ranks meet (Environment::exchanges). Rank 0 takes MASTER_PORT if it is set,
-/// else a free port. Every rank calls it.
+/// Sets the address at which the ranks meet (Environment::exchanges). Rank 0 uses MASTER_PORT if it
+/// is set, else a free port. Every rank must call it.
 void find_rank_zero(const Variables& variables, Environment& environment);
 
 }  // namespace gannet::control

@@ -7,8 +7,8 @@
 //   auto call = world->enter(*group, "step", 12, facts);
 //   // on all ranks: "the ranks differ in step() of step 12: lr of group 0 is 0.005 on rank 1 and 0.01 on rank 0"
 //
-// A call costs one hash of the numbers. A number is formatted only when it has changed, so that
-// rank 0 can name it in a verdict.
+// A call costs one hash of the numbers. A number is formatted only when it has changed, for rank 0
+// to quote in a verdict.
 #pragma once
 
 #include <bit>
@@ -18,8 +18,8 @@
 
 namespace gannet::control {
 
-/// Returns "bits 00f3a8...", which distinguishes values whose texts are equal although their hashes
-/// differ.
+/// Returns "bits 00f3a8...", which distinguishes values that have equal texts but different
+/// hashes.
 std::string bits_text(uint64_t hash);
 
 class Facts {
@@ -52,7 +52,7 @@ class Facts {
   struct Row {
     std::string name;
     Kind kind;
-    std::string text = {};  // of a kText row
+    std::string text = {};  // for a kText row
     bool is_sent = false;
     // The bits of the value that changes() last returned; valid if is_sent.
     uint64_t sent = 0;

@@ -97,7 +97,7 @@ std::optional<Claim> claim_of(const Variables& variables, const Launcher& launch
   const auto here = number_in(variables, launcher.local_size), nodes = number_in(variables, launcher.nodes);
   claim.on_one_machine = (claim.size && here == claim.size) || nodes == 1u;
   claim.is_one_a_machine = claim.size > 1u && (here == 1u || nodes == claim.size);
-  // In a heterogeneous step, and where a file says which task is where, rank 0 may be elsewhere.
+  // In a heterogeneous step, or if a file maps tasks to machines, rank 0 may be elsewhere.
   const auto* distribution = find(variables, "SLURM_DISTRIBUTION");
   const bool is_in_order = !find(variables, "SLURM_HET_SIZE") && !(distribution && distribution->starts_with("arbitrary"));
   if (const auto* hosts = launcher.hosts && is_in_order ? find(variables, launcher.hosts) : nullptr)
@@ -187,7 +187,7 @@ std::vector<Claim> claims(const Variables& variables) {
   if (std::none_of(found.begin(), found.end(), [](const Claim& claim) { return claim.size.has_value(); }))
     for (const Launcher& launcher : kWithoutSize)
       if (auto claim = claim_of(variables, launcher)) found.push_back(std::move(*claim));
-  // srun and flux run also set the variables of PMI, which do not tell whether all ranks are on one
+  // srun and flux run also set PMI's variables, which do not show whether all ranks are on one
   // machine: completes each claim from the others with the same rank and size.
   for (Claim& claim : found)
     for (const Claim& other : found)

@@ -26,7 +26,7 @@ struct Claim {
   std::optional<uint32_t> local_rank;    // nullopt: not given
   bool on_one_machine = false;           // all ranks run on this machine, including rank 0
   bool is_one_a_machine = false;         // the launcher started one process on each machine
-  std::string first_host;                // the machine of rank 0, if the launcher lists them, else ""
+  std::string first_host;                // rank 0's machine if the launcher lists machines, else ""
   std::string master_addr, master_port;  // if the launcher gives them, else ""
   std::string job;                       // the same on all ranks of a job, different for each job; "" if not given
   std::string why_not;                   // why the ranks cannot be joined although rank and size may be known; else ""
@@ -46,11 +46,11 @@ std::vector<Claim> claims(const Variables& variables);
 // such a claim, too.
 std::optional<Claim> claim_of_several(const Variables& variables);
 
-// The number of tasks, if more than one, that srun would start from this process: one of a Slurm job that srun
-// did not start (the batch script, or salloc's shell). 0 elsewhere.
+// The number of tasks that srun would start from this process, if it is part of a Slurm job but not
+// started by srun (the batch script, salloc's shell). 0 elsewhere, and if there is only one task.
 uint32_t tasks_without_srun(const Variables& variables);
 
-// Identifies the launcher process by its process id and start time. The text is the same on all
+// Identifies the launcher process by its process id and start time. The string is the same on all
 // ranks that the launcher started on this machine, and different for each job. The launcher is the
 // nearest ancestor that does not have the variable in its environment. "" if it cannot be
 // determined.

@@ -46,7 +46,7 @@ bool is_elsewhere(const std::string& host);
 
 bool is_loopback(const std::string& address);
 
-// A text that is the same for all processes on one machine (and in one network namespace), and
+// A string that is the same for all processes on one machine (and in one network namespace), and
 // different elsewhere.
 std::string machine_identity();
 

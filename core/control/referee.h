@@ -1,5 +1,5 @@
-// Rank 0's knowledge of all ranks' calls, and the verdicts that follow from it. Uses no sockets and
-// no clock: it receives events with their times, and gives verdicts and reports.
+// Tracks the calls of all ranks, on rank 0, and derives verdicts from them. Uses no sockets and no
+// clock: it receives events with timestamps, and returns verdicts and reports.
 //
 //   Referee referee(2, {.report_every = seconds(10)});
 //   referee.group("world", {0, 1});
@@ -30,7 +30,7 @@ struct CallSite {
   std::string group;
   uint64_t sequence = 0;  // counts the group's calls, from 1
   std::string name;       // "step"
-  int64_t step = -1;      // the engine's step; -1: the call belongs to no step
+  int64_t step = -1;      // the engine's step; -1: the call is not part of a step
   std::string tag;
   int64_t set = -1;          // the number of the engine that the facts belong to; -1: none
   uint64_t facts = 0;        // the hash of the facts
@@ -67,7 +67,7 @@ class Referee {
     milliseconds silence{3'500};      // a process without a beat for this long does not count as running
     milliseconds death_settles{300};  // the verdict waits this long, so that ranks that die together are named together
     milliseconds departure_settles{
-        1'500};  // after an orderly end, ranks that do not need that rank continue, and a rank with its own error throws it
+        1'500};  // the same after an orderly end, so that other ranks may still finish, or throw an error of their own
   };
   /// `hosts`: each rank's machine, for the sentences; empty: all are on one.
   Referee(uint32_t world_size, Rhythm rhythm, Instant now, std::vector<std::string> hosts = {});
@@ -164,9 +164,9 @@ class Referee {
   std::vector<uint32_t> all_but(const std::vector<uint32_t>& ranks) const;
   std::string silence_of(const std::vector<uint32_t>& ranks, Instant now) const;
   std::vector<uint32_t> awaited(const std::string& group, uint64_t sequence, Instant now) const;
-  bool is_needed(uint32_t gone) const;  // whether some rank is in a call that rank `gone` has not completed, or waits in one
+  bool is_needed(uint32_t gone) const;  // whether a rank is in a call that rank `gone` has not completed, or waits in any
   void look_for_the_dead(Instant now);
-  // Gives a verdict if a rank left a joint operation by an exception while another rank, which has
+  // Sets a verdict if a rank left a joint operation by an exception while another rank, which has
   // not left it, still waits for that rank.
   void look_for_who_left(Instant now);
   Verdict verdict_of_leaving(uint32_t rank, const std::string& group) const;

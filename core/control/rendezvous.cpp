@@ -130,8 +130,8 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
     if (missing.empty()) return;
     const std::string who = formatted("{} of {}", name_ranks(missing), world_size);
 
-    // The store ends with rank 0, so when rank 0 gives up, it tells the others why and stays until
-    // they have read it.
+    // The store ends with rank 0, so when rank 0 gives up, it stores the reason and stays until the
+    // others have read it.
     if (patience.left().count() <= 0) {
       const std::string sentence = formatted("{} did not arrive {} within {}", who, what, seconds(patience.total));
       if (self == 0) {
@@ -145,7 +145,7 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
       }
       throw Error(ErrorCode::kTimeout, sentence, kAdvice);
     }
-    // A rank that cannot be one of this world has told why; rank 0 stays until the others have read it.
+    // A rank that does not fit this world stored why; rank 0 stays until the others have read it.
     if (store.check(formatted("{}/refused", key))) {
       const std::string sentence = store.get(formatted("{}/refused", key));
       if (self == 0) std::this_thread::sleep_for(kKnownWithin / 2);
@@ -228,10 +228,10 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   Store& store = *meeting.store;
 
   const std::string self = std::to_string(environment.rank);
-  // A rank 0 whose ranks have met already is one of the former start, and about to end.
+  // If rank 0's ranks have already met, it belongs to an earlier start and is about to end.
   if (environment.is_restarted && !serves && !environment.agent_store && store.check("met"))
     throw Error(ErrorCode::kPeerLost, formatted("rank 0 at {} is still that of an earlier start", place(environment)));
-  // Machines with different numbers of ranks: found at once, before the ranks that are too few are waited for.
+  // Detects different world sizes immediately, before waiting for ranks that never arrive.
   const std::string size = std::to_string(environment.world_size);
   if (store.add("first", 1) == 1) store.set("world", formatted("{} {}", self, size));
   const std::vector<std::string> world = split(store.get("world"), ' ');
@@ -243,8 +243,8 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
     if (serves) std::this_thread::sleep_for(kKnownWithin / 2);
     throw Error(ErrorCode::kMismatch, sentence("this rank"), kSameSize);
   }
-  // The server adds atomically, so of two processes with the same rank, exactly one gets 1. A launcher
-  // that has started its ranks again announces them a second time.
+  // The server adds atomically, so of two processes with the same rank, exactly one gets 1. Ranks
+  // that a launcher has restarted announce themselves a second time.
   const std::string claim = formatted("claimed/{}", self), owner = formatted("owner/{}", self);
   const bool is_first = store.add(claim, 1) == 1;
   if (is_first && !environment.run.empty()) store.set(owner, environment.run);

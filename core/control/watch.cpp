@@ -129,14 +129,14 @@ void Watch::abandon(const HostGroup& group, const std::string& what) {
   if (group.size() == 1) return;
   const std::lock_guard lock(mutex_);
   sequence_of(group);
-  place_ = formatted("after it left {}", what);  // what others learn if this process ends at once
+  place_ = formatted("after it left {}", what);  // what others learn if this process ends now
   post({"abandon", group.name(), what}, false);
   flush();
 }
 
 bool Watch::is_inside() { return inside_here() != nullptr; }
 
-// Requires mutex_. A message that is not sent at once is sent with the next one, or at the next
+// Requires mutex_. A message that is not sent immediately is sent with the next one, or at the next
 // tick of the service thread.
 void Watch::post(Message message, bool at_once) {
   if (over_) return;

@@ -2,8 +2,8 @@
 //
 // Every rank has a connection to rank 0, separate from the Comm, and reports each collective call
 // of the public API that it enters and leaves. Rank 0 compares the calls (referee.h) and sends
-// verdicts to all ranks. The connection of a process that dies closes; that of a stopped process
-// does not. A verdict ends all waits, and every later call throws it at once.
+// verdicts to all ranks. If a process dies, its connection closes; if it is only stopped, the
+// connection stays open. A verdict ends all waits, and every later call throws it immediately.
 //
 //   auto call = world->enter(*group, "step", 12);        // until `call` is destroyed; a nested call is a part of it
 //
@@ -45,7 +45,7 @@ class Watch : public Watcher {
     std::string host;  // rank 0: its address for the others; other ranks: rank 0's address, used if rank 0 publishes none
     milliseconds deadline{600'000};
     milliseconds report_every{10'000};
-    std::vector<std::string> hosts = {};  // of rank 0: each rank's machine; empty: all are on one
+    std::vector<std::string> hosts = {};  // rank 0: each rank's machine; empty: all are on one
   };
   // Rank 0 listens and publishes its address; the others connect. Throws Error(kUnavailable) if
   // they cannot; on rank 0, Error(kTimeout) with the ranks that did not connect.
@@ -122,7 +122,7 @@ class Watch : public Watcher {
   std::string own_place() const;
 
   uint32_t rank_, size_;
-  std::string token_;  // a secret of this world, which programs outside of it do not know
+  std::string token_;  // a secret that only this world's ranks know
   std::atomic<milliseconds> deadline_, report_every_;
   const int process_;  // a forked child must not say goodbye for its parent
 
@@ -140,8 +140,8 @@ class Watch : public Watcher {
   // last_call_: when post() last refilled calls_in_hand_. verdict_at_: when the verdict came; the
   // abort follows shortly after.
   Instant last_call_{}, verdict_at_{};
-  // A token bucket: the number of messages that may be sent at once. post() adds one for every 5
-  // ms, up to 20.
+  // A token bucket: the number of messages that may be sent immediately. post() adds one for every
+  // 5 ms, up to 20.
   double calls_in_hand_ = 0;
   RankZero rank_zero_ = kRuns;
   // On rank 0: the other ranks. On any other rank: rank 0 alone; the calling threads send to it

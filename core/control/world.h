@@ -91,7 +91,7 @@ class World {
   void agree(const std::string& what, const std::string& text);
 
   // Marks a collective call of the public API for the lifetime of the returned object: ranks that
-  // are elsewhere, late or dead are named (watch.h). Throws at once if there is a verdict already.
+  // are in another call, late or dead are named (watch.h). Throws if there is already a verdict.
   //   auto call = world->enter(links.host, "save_checkpoint", step, tag);
   Watch::Call enter(const HostGroup& group, const char* name, int64_t step = -1, const std::string& tag = "",
                     Watch::Call::Begin begin = Watch::Call::kTogether) {
@@ -112,7 +112,7 @@ class World {
   // Says goodbye before an orderly end. Rank 0, which serves the store, waits a few seconds for the
   // other ranks to do the same.
   void leave() noexcept;
-  // Tells the other ranks that this process ends in order. Used at an exit without leave().
+  // Notifies the other ranks of an orderly end. Used at an exit without leave().
   void goodbye() noexcept {
     if (watch_) watch_->goodbye();
   }

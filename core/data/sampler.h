@@ -9,8 +9,8 @@
 namespace gannet::loading {
 
 // The order of an epoch: 0 .. samples-1, permuted by seed + epoch if shuffled. It is the same on
-// every platform: a Fisher-Yates shuffle over std::mt19937_64, whose output the standard fixes,
-// with Gannet's own bounded draws (those of std::shuffle depend on the library).
+// every platform: a Fisher-Yates shuffle over std::mt19937_64, with output fixed by the standard,
+// and Gannet's own bounded draws (those of std::shuffle depend on the library).
 std::vector<size_t> epoch_order(int64_t samples, bool shuffle, int64_t seed, int64_t epoch);
 
 // Divides the rest of an epoch, after its first `given` samples, into micro-batches for every rank.

@@ -45,7 +45,7 @@ class Accelerator {
   void* native_stream(uint32_t index, int64_t stream_id) const;
   std::string default_comm() const;
   // The device name of the optimizer and comm plugins that work on this device's memory. It is
-  // name(), except for a device that is made of another device's memory.
+  // name(), except for a device backed by another device's memory.
   std::string plugin_device() const;
 
   // `name` is for messages. Throws Error(kUnsupported) if device memory is separate and there are no queues.

@@ -48,14 +48,14 @@ void DeviceWork::block() {
   comm_->hold(std::move(*this));
 }
 
-DeviceComm::~DeviceComm() = default;  // the held works wait for their collectives in their destructors
+DeviceComm::~DeviceComm() = default;  // each held DeviceWork waits for its collective
 
 void DeviceComm::hold(DeviceWork work) {
   const std::lock_guard lock(mutex_);
   held_.push_back(std::move(work));
 }
 
-// Releases finished works in the order in which they were started; keeps the rest.
+// Releases finished collectives in the order in which they were started; keeps the rest.
 void DeviceComm::sweep() {
   const std::lock_guard lock(mutex_);
   while (!held_.empty() && held_.front().work_.is_over()) held_.pop_front();

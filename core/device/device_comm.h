@@ -114,7 +114,7 @@ class DeviceComm {
   std::function<void*()> stream_;
   const bool is_staged_;
   std::mutex mutex_;
-  std::deque<DeviceWork> held_;  // works that only a stream waits for; guarded by mutex_
+  std::deque<DeviceWork> held_;  // collectives that only a stream waits for; guarded by mutex_
 };
 
 }  // namespace gannet

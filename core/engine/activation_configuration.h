@@ -12,7 +12,7 @@
 namespace gannet {
 
 /// Builds the configuration from an engine's config; null if the config has no settings for regions.
-/// The tier that it opens may outlive the engine, as losses that the program holds may.
+/// The tier that it opens may outlive the engine: losses held by the program may still need it.
 std::shared_ptr<const activation::Configuration> configuration_of(EngineBase::Impl& impl, const config::Document& document);
 
 /// Returns the store in which an engine's forwards keep the tensors that operators save for

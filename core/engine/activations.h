@@ -1,5 +1,5 @@
 // Handles activations as the config specifies: recomputes layers or the results of single operators,
-// and keeps the inputs of regions and the tensors that operators save elsewhere.
+// and moves the inputs of regions and the tensors saved by operators to other memory.
 #pragma once
 
 #include <torch/nn/module.h>

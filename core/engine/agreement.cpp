@@ -106,7 +106,7 @@ void agree(const RankContext& context, const std::string& what, const std::strin
 }
 
 // Returns whether a setting may differ between ranks: a path, a port, a device, the plugins section,
-// or a setting of a rank's output.
+// or a setting for a rank's output.
 bool may_differ(const std::string& path) {
   static const char* const kLast[] = {"path", "nvme_path", "output_path", "job_name", "output_file",
                                       "port", "interface", "log_level",   "level"};
@@ -116,8 +116,8 @@ bool may_differ(const std::string& path) {
          std::any_of(std::begin(kLast), std::end(kLast), [&](const char* name) { return last == name; });
 }
 
-// A checkpoint identifies a parameter only by its name. Parameters of two stages with the same name
-// would be parts of one tensor, which is correct only for tied ones.
+// A checkpoint identifies a parameter only by its name. Parameters with the same name on two stages
+// would be read as one tensor, which is correct only if they are tied.
 void refuse_equal_names(const MeshGroups& mesh, const ParameterStore& store) {
   std::string mine = formatted("{}\n", mesh.pipe_stage());
   for (const auto& range : store.ranges())
@@ -147,7 +147,7 @@ void agree_on_model(const RankContext& context, const ParameterStore& store) {
   std::string same = formatted("ZeRO stage {}, reduce_bucket_size {}, micro-batch {}, accumulation {}{}\n", settings.zero.stage,
                                settings.zero.reduce_bucket_size, settings.micro_batch_size, settings.accumulation_steps,
                                observe::is_wanted(settings) ? ", with a monitor" : "");
-  // The effective config without the settings of a single machine or process, to detect a stale
+  // The effective config without settings specific to one machine or process, to detect a stale
   // copy of the file.
   for (const auto& entry : context.resolved.effective)
     if (!may_differ(entry.path)) same += formatted("{} = {}\n", entry.path, entry.value.to_json());

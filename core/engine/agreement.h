@@ -77,7 +77,7 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
 /// optimizer state that belongs to a whole group. Every rank calls it. Returns "" or a sentence
 /// that names the first parameter that differs; `where` and `step` complete the sentence. `ties`:
 /// parameters that stages share are also compared along the pipe axis; may be null. `frozen`: the
-/// frozen parameters, of which only those written since the last comparison are hashed.
+/// frozen parameters; those not written since the last comparison are hashed only if others differ.
 /// `may_differ`: whether ranks may differ in a range after a local step; such ranges are left out.
 /// It must return the same on every rank.
 std::string differing_parameters(RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,

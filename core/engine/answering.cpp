@@ -1,5 +1,5 @@
-// Lets ranks of stage 3 do different amounts of work: a rank that is done answers the others'
-// requests, and an error of one rank is raised on all.
+// Lets ranks at ZeRO stage 3 do different amounts of work: a rank that is done answers the others'
+// requests, and an error on one rank is raised on all.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <gannet/zero.h>

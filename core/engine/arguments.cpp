@@ -1,4 +1,4 @@
-// The command-line flags that DeepSpeed's users expect of a program.
+// The command-line flags that DeepSpeed users expect of a program.
 #include <gannet/error.h>
 #include <gannet/initialize.h>
 

@@ -1,7 +1,7 @@
 // Backward: from outputs and their gradients to gradients in the engine's buffers, reduced over the
 // ranks.
 //
-//   backward(loss)       one output; its gradient is the loss scale over the accumulation steps
+//   backward(loss)       one output; its gradient is the loss scale / accumulation steps
 //   scale(loss)          the same for a backward that the program calls itself (scale.cpp)
 //   run_backward(...)    shared by both and by pipeline stages: any number of outputs, with their gradients
 #include "engine/backward.h"
@@ -73,8 +73,8 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
   if (note_loss(impl, loss, options) || impl.skip_policy.skips) return;
   const std::string what = formatted("the loss of step {} is {}", impl.progress.global_steps + 1, loss.item<double>());
   if (impl.reporter) impl.reporter->error(impl.progress.global_steps + 1, what);
-  // Parameters that are not finite come from an earlier update, the program or a file, and not from
-  // the present learning rate.
+  // Non-finite parameters come from an earlier update, the program or a file, not from the current
+  // learning rate.
   if (const std::string wrong = not_finite_text(impl.store); !wrong.empty())
     throw Error(ErrorCode::kNonFinite, formatted("{}; before this forward {}{}", what, wrong, written_by(impl)),
                 "load a checkpoint from before (the log names one whose parameters are not finite), and look at what wrote "
@@ -84,8 +84,8 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
               "look for a too large learning rate, a division by zero in the loss, or a bad sample");
 }
 
-// Returns whether this backward averages the gradients over the ranks: at a boundary, unless no_sync() or `options` prevent
-// it; always if a rank keeps only its own gradients, where `options` that prevent it cause Error(kUnsupported).
+// Returns whether this backward averages gradients over the ranks: at a boundary, unless no_sync()
+// or `options` turn it off; always if they are sharded, when `options` must not (kUnsupported).
 bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
   if (impl.store.shards_gradients() && !options.allreduce_gradients)
     throw Error(ErrorCode::kUnsupported,
@@ -105,7 +105,7 @@ void begin_backward(EngineBase::Impl& impl, const BackwardPass& pass, bool is_ma
   impl.passes.keeps_user_grads = pass.create_graph;
   const bool reduce = pass.reduce && impl.comm->size() > 1;
   if (reduce && !impl.reducer->is_reduced()) plan_reduction(impl);
-  // If recomputation was switched on one rank only, that rank would gather parameters that the
+  // If recomputation was toggled on one rank only, that rank would gather parameters that the
   // others do not, so the ranks meet first.
   const auto begin = impl.activations.layers->take_turned() ? control::Watch::Call::kTogether : control::Watch::Call::kAtOnce;
   if (reduce || impl.store.gathers())
@@ -150,8 +150,8 @@ void EngineBase::Impl::restart_step() noexcept {
   start_next_step();
 }
 
-// As in plain LibTorch, clearing `.grad` drops what was accumulated so far. Micro-batches are
-// counted as before.
+// As in plain LibTorch, clearing `.grad` drops what was accumulated so far. The micro-batch count
+// does not change.
 void EngineBase::Impl::take_cleared_gradients() {
   const std::vector<std::string> cleared = reducer->take_cleared();
   if (cleared.empty()) return;

@@ -19,7 +19,7 @@ struct BackwardPass {
 
 /// Adds the gradients of all trained parameters that `outputs` depend on to the engine's buffers.
 /// `gradients`: the gradients of the outputs, scaled as for a loss (seed); an undefined gradient of
-/// an output of one element means 1. Called after forward(). If it throws, the caller calls
+/// a one-element output means 1. Called after forward(). If it throws, the caller calls
 /// restart_step().
 void run_backward(EngineBase::Impl& impl, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
                   const BackwardPass& pass);

@@ -20,7 +20,7 @@ void Calls::enter(const char* call) {
     ++depth_;
     return;
   }
-  if (torch::autograd::get_current_graph_task_id() >= 0) return;  // a node of a backward, whose call is already inside
+  if (torch::autograd::get_current_graph_task_id() >= 0) return;  // node of an entered backward
   const char* const other = call_;
   throw Error(ErrorCode::kOrder,
               formatted("{}() was called while another thread is in {}() of this engine", call, other ? other : "a call"),

@@ -1,5 +1,5 @@
 // Admits one thread at a time to an engine's public calls, and records the thread and the call.
-// Calls of the same thread nest (a callback of a save reads parameters, a checkpointed region calls
+// Calls of the same thread nest (a save's callback reads parameters, a checkpointed region calls
 // the engine), and so do calls of autograd's threads within a backward.
 //
 //   const Calls::Entered entered(impl.calls, "step");   // Error(kOrder) names the call that another thread is in

@@ -15,8 +15,8 @@
 namespace gannet {
 namespace {
 
-// Returns the bytes of states that a rank keeps for each element of a range, on average. Of a
-// SERVED state, only this rank's share counts.
+// Returns the average number of state bytes that a rank keeps per element of a range. Only this
+// rank's share of a SERVED state counts.
 uint32_t state_bytes_of(const Range& range, const Optimizer& optimizer, uint32_t ranks) {
   uint32_t bytes = 0;
   for (const auto& state : optimizer.states()) {
@@ -103,7 +103,7 @@ zero::FreeSpace room_for(const RankContext& context, const ParameterStore& store
 
 }  // namespace
 
-// If the run needs more than the machine has, throws before anything is allocated; the error says
+// If the run needs more than the machine has, throws before anything is allocated; the error names
 // what would fit.
 void check_fit(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups) {
   if (!context.settings().check_memory || store.ranges().empty()) return;

@@ -1,4 +1,4 @@
-// Collects a module's parameters in groups and in the store, and moves the whole module to the
+// Collects a module's parameters into groups and the store, and moves the whole module to the
 // device.
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>

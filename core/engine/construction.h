@@ -22,17 +22,17 @@ class Construction {
   /// Reads what the config and the program specify for the optimizer, recomputation and the groups,
   /// and opens the tiers.
   void read_rules();
-  /// Collects the module's parameters in groups.
+  /// Collects the module's parameters into groups.
   void collect(std::shared_ptr<torch::nn::Module> module);
-  /// Creates the optimizers and the scheduler, and makes the checks that need no other rank: tensors
+  /// Creates the optimizers and the scheduler, and runs the checks that need no other rank: tensors
   /// that share memory, another owner of the parameters, and whether the run fits.
   void check();
-  /// Makes the checks that the ranks can only make together.
+  /// Runs the checks that need all ranks.
   void agree();
   /// Moves the module's parameters to the device and into the store; creates states, the reducer
   /// and recomputation for them.
   void take_over_module();
-  /// Takes the baselines for the checks of later steps, and starts reporting and the profiler.
+  /// Records the baselines for later steps' checks, and starts reporting and the profiler.
   void start();
 
  private:
@@ -49,8 +49,8 @@ void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options);
 /// Throws Error(kArgument) if two tensors share memory, since the flat buffers would separate them
 /// (shared_memory.cpp).
 void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore& store);
-/// If the run does not fit, throws Error(kOutOfMemory) before anything is allocated, and says what
-/// would fit; does nothing if gannet.check_memory is false (check_fit.cpp).
+/// If the run does not fit, throws Error(kOutOfMemory) before anything is allocated, with advice on
+/// what would fit; does nothing if gannet.check_memory is false (check_fit.cpp).
 void check_fit(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups);
 /// Moves the module to the device, and its parameters, in the training dtype, into the store's
 /// memory. Every rank gets rank 0's values (collect.cpp).

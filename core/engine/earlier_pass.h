@@ -8,7 +8,7 @@
 
 namespace gannet {
 
-/// Called before a step() at a boundary. Throws Error(kOrder) if the optimizer takes a second
+/// Called before a step() at a boundary. Throws Error(kOrder) if the optimizer needs a second
 /// gradient and the program has kept none.
 void require_second_gradient(const EngineBase::Impl& impl);
 /// Logs once that an optimizer with a perturbation took a step without perturb(): legal, but

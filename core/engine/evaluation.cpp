@@ -12,7 +12,7 @@
 namespace gannet {
 namespace {
 
-// Called by every rank: the ranks send each other the new values.
+// Called by every rank, since the ranks exchange the new values.
 void exchange(EngineBase::Impl& impl, bool trains) {
   const Call call = trains ? Call::kTrainOfOtherWeights : Call::kEvalOfOtherWeights;
   gate::require(impl, call);

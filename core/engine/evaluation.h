@@ -6,7 +6,7 @@
 
 namespace gannet {
 
-/// Names the part of the engine that evaluates with weights that differ from those that it trains,
+/// Names the part of the engine that provides evaluation weights different from the trained ones,
 /// such as "optimizer 'ScheduleFree'".
 std::string evaluating_part(const EngineBase::Impl& impl);
 /// Called when an engine ends: logs a note if its module keeps the evaluation weights.

@@ -26,7 +26,7 @@ uint64_t hash_of(const at::Tensor& values) {
 }
 
 // Exchanges one combined hash and, only if that differs, all hashes. Returns the name of the first
-// value that differs and, in `ranks`, the ranks whose value is not the first rank's.
+// value that differs and, in `ranks`, the ranks where it is not equal to the first rank's value.
 std::string first_difference(HostGroup& group, const std::vector<uint64_t>& hashes, const std::vector<std::string>& names,
                              std::vector<uint32_t>& ranks) {
   if (hashes.empty() || group.size() == 1) return "";
@@ -97,7 +97,7 @@ ComparedHashes all_of(const std::vector<ModuleAudit::FrozenParameter>& frozen, b
   return compared;
 }
 
-// This rank's hashes, by the axis along which the other ranks should have the same ones.
+// This rank's hashes, grouped by the axis along which the other ranks should have equal ones.
 struct HashesByAxis {
   ComparedHashes along_data, along_tensor, along_expert_data;
 
@@ -132,7 +132,7 @@ void add_shards(const ParameterStore& store, HashesByAxis& all) {
 
 // Returns the same sentence on all ranks; otherwise groups without a difference would continue to
 // train while the others stop. A difference between ranks with the same part of the model (`found`)
-// is preferred to `other`, because it is more specific.
+// takes precedence over `other`, because it is more specific.
 std::string first_of_all(HostGroup& world, const std::string& found, const std::string& other) {
   std::string along_others;
   for (const std::string& text : world.gather_texts(formatted("{}\n{}", found, other))) {

@@ -16,7 +16,7 @@ bool trains_now(const EngineBase::Impl& impl) { return impl.reducer && impl.pass
 
 }  // namespace
 
-// An exception that the program catches on one rank only is detected at the next call of all ranks.
+// An exception caught by the program on one rank only is detected at the next call of all ranks.
 void rethrow_from_forward(EngineBase::Impl& impl) {
   if (trains_now(impl)) ++impl.progress.caught_errors;
   rethrow_of_operators(impl, *impl.module, "forward");

@@ -93,8 +93,8 @@ static_assert(is_in_order(), "a row for each call, in the order of Call");
 
 const CallRow& row(Call call) { return kRows[static_cast<size_t>(call)]; }
 
-// Returns the name of the call, as in "step()". A name with a space is not a function's and stays
-// as it is.
+// Returns the name of the call, as in "step()". A name with a space is not a function name and
+// is returned unchanged.
 std::string called(Call call) { return formatted("{}{}", name_of(call), std::strchr(name_of(call), ' ') ? "" : "()"); }
 
 Error refused_while_held(const std::string& held, Call call) {

@@ -91,8 +91,8 @@ bool is_in(const EngineBase::Impl& impl, State state);
 /// Throws the Error(kOrder) of the first state that the engine is in and that refuses the call.
 void require(const EngineBase::Impl& impl, Call call);
 bool refuses(State state, Call call);
-/// Returns the table of docs/program.md, which has a row for each state, with the calls that it
-/// refuses.
+/// Returns the table shown in docs/program.md: one row per state, with the calls refused in that
+/// state.
 std::string table();
 
 }  // namespace gate

@@ -129,8 +129,8 @@ bool GatheredParameters::State::is_replaced(const ChosenParameter& one) const {
   return storage_of(one.tensor) != one.storage;
 }
 
-// Returns the indices of those in `chosen` that have new memory on some rank: on the writing rank,
-// and maybe on others. Every rank calls it.
+// Returns the indices into `chosen` of parameters that have new memory on some rank: on the writing
+// rank, and maybe on others. Every rank calls it.
 std::vector<size_t> GatheredParameters::State::replaced_anywhere() const {
   std::string mine;
   for (const ChosenParameter& one : chosen) mine += is_replaced(one) ? '1' : '0';

@@ -1,5 +1,5 @@
-// Creates the plugin's optimizer of each parameter group. At construction and when swap_optimizer()
-// replaces them, all optimizers are created and checked before any is used.
+// Creates each parameter group's optimizer from its plugin. At construction and when
+// swap_optimizer() replaces them, all optimizers are created and checked before any is used.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace gannet {
 
-/// The params of a group's plugin, and where each of them is set.
+/// The params of a group's plugin, and a function that names where each is set.
 struct GroupParams {
   Dict params;
   std::function<std::string(const std::string& member)> where;
@@ -20,7 +20,7 @@ struct GroupParams {
 
 /// Creates an optimizer for each of `groups`, describes the group to it, and reads its
 /// hyperparameters. In the result, [groups], only these and the names are filled in. Throws if the
-/// plugin does not fit these groups, ranges and ranks.
+/// plugin cannot be used with these groups, ranges and ranks.
 std::vector<Group> make_optimizers(const RankContext& context, const ParameterStore& store, const std::vector<Group>& groups,
                                    const plugin::Plugin& plugin, const std::function<GroupParams(size_t group)>& params_of);
 /// The same, for optimizers that `make` creates.

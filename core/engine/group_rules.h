@@ -25,7 +25,7 @@ class GroupRules {
     std::string name;
     std::vector<std::string> match = {};  // patterns; empty: the rest, or a list of tensors that the program gave
     Dict overrides = {};
-    std::string place = "";                // of the patterns, for errors: "ds_config.json:5:20: /optimizer/param_groups/0/match"
+    std::string place = "";                // where `match` is set: "ds_config.json:5:20: ..."
     std::optional<size_t> in_config = {};  // index in the config's list
   };
 
@@ -34,15 +34,15 @@ class GroupRules {
   /// the program's groups mix lists and patterns.
   static GroupRules read(const config::Settings& settings, const config::Document& document, const EngineOptions& options);
 
-  /// True if groups are made by patterns; otherwise they are the program's lists, or one group of
+  /// True if patterns select the groups; otherwise they are the program's lists, or one group of
   /// all parameters.
   bool are_by_name() const { return are_by_name_; }
   const std::vector<Rule>& rules() const { return rules_; }  // [groups]; empty: one group, or the program's own optimizer
-  /// `names`: all names of a parameter, which has several if it is tied. Only for groups made by
-  /// patterns.
+  /// `names`: all names of a parameter, which has several if it is tied. Only if patterns set the
+  /// groups.
   size_t group_of(const std::vector<std::string>& names) const;
 
-  /// How much a pattern matches among the names of all parameters.
+  /// The outcome of matching a pattern against the names of all parameters.
   static constexpr double kNothing = 0, kTaken = 1, kSome = 2;  // kTaken: earlier groups have all of its matches
   using Names = std::vector<std::vector<std::string>>;          // [parameters][names]
   std::vector<double> reaches(const Names& parameters) const;   // for every pattern, in the order of the groups

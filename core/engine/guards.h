@@ -13,7 +13,7 @@ namespace gannet {
 
 struct Guards {
   std::vector<std::string> writing;  // the first parameter of each guard with write_from
-  std::optional<Error> failed;       // error in a guard's destructor, which can only log it; the next call of a step throws it
+  std::optional<Error> failed;       // error in a guard's destructor; the next audit() throws it
 };
 
 }  // namespace gannet

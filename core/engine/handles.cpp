@@ -39,7 +39,7 @@ double& hyperparameter(Group& group, const std::string& name) {
 void check_hyperparameter(const Group& group, const std::string& name, double value) {
   if (!std::isfinite(value))
     throw Error(ErrorCode::kArgument, formatted("'{}' was set to {}: it is a finite number", name, value));
-  if (!group.optimizer) {  // an optimizer class of the program, whose other limits are unknown
+  if (!group.optimizer) {  // the program's own class: no other limits are known
     if (name != "lr" || value >= 0) return;
     throw Error(ErrorCode::kArgument, formatted("'lr' was set to {}: expected a number >= 0", value));
   }

@@ -36,7 +36,7 @@ namespace gannet {
 struct EngineBase::Impl : RankContext {
   std::shared_ptr<void> self{this, [](void*) {}};  // handles refer to it weakly
   std::shared_ptr<torch::nn::Module> module;
-  std::string splits;                // the splits of parameters, as declared when the engine took these; "": none
+  std::string splits;                // the parameter splits that the ranks last agreed on; "": none
   std::unique_ptr<class Ties> ties;  // parameters that other stages of the pipeline hold as well; null: none
   Calls calls;
   Progress progress;
@@ -47,7 +47,7 @@ struct EngineBase::Impl : RankContext {
   std::unique_ptr<Reducer> reducer;  // null: the engine does not train
   Updater updater{*this, store, groups};
   std::unique_ptr<TorchOptimizer> torch_optimizer;  // the program's own, from which the groups' optimizers are made; null: none
-  std::unique_ptr<UserOptimizer> user_optimizer;    // the program's own with any other rule; null: none
+  std::unique_ptr<UserOptimizer> user_optimizer;    // any other program optimizer; null: none
   Schedule schedule{groups};
   LossScaler scaler = LossScaler::fixed(1.0);
   SkipPolicy skip_policy;
@@ -60,7 +60,7 @@ struct EngineBase::Impl : RankContext {
   Newcomers newcomers;
   std::unique_ptr<Agreement> agreement;
   std::unique_ptr<StepReporter> reporter;  // null: no monitor
-  std::unique_ptr<Profiling> profiling;    // the profiling of a later or the current step; null: none
+  std::unique_ptr<Profiling> profiling;    // profiles the current or a later step; null: none
   ReportedTotals reported;
   std::vector<ProgramState> program_states;
   SaveState saving;  // the last member: destroyed first; its destructor waits for the write

@@ -134,7 +134,7 @@ void create_states(EngineBase::Impl& impl) {
   if (impl.settings().communication_data_type)
     reduction.communication_dtype = scalar_type(*impl.settings().communication_data_type);
   else
-    reduction.communication_dtype = training_dtype(impl.settings());  // the reference's default
+    reduction.communication_dtype = training_dtype(impl.settings());  // DeepSpeed's default
   const double world = impl.comm->size();
   const bool is_fp16_wire = reduction.communication_dtype
                                 ? *reduction.communication_dtype == at::kHalf
@@ -178,8 +178,8 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
       formatted("optimizer '{}'", impl.optimizer_name()));
 }
 
-// Takes an optimizer whose rule is known to work element by element as a TorchOptimizer, since
-// sharding and offload cut tensors. Any other becomes a UserOptimizer.
+// Wraps an optimizer with a rule known to work element by element in a TorchOptimizer, which allows
+// sharding and offload to cut tensors. Wraps any other one in a UserOptimizer.
 void take_program_optimizer(EngineBase::Impl& impl, const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
   impl.torch_optimizer = TorchOptimizer::of(optimizer);
   if (!impl.torch_optimizer) impl.user_optimizer = std::make_unique<UserOptimizer>(optimizer);

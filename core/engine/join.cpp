@@ -1,6 +1,6 @@
-// Adds parameters that were frozen or did not exist when the engine was made, and that are trained
-// from now on. Each gets a range of its own after the existing ranges, which keep their memory,
-// states and gradients.
+// Adds parameters that were frozen or did not exist when the engine was made, and trains them from
+// now on. Each gets its own range after the existing ranges, which keep their memory, states and
+// gradients.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <torch/nn/module.h>
@@ -31,7 +31,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return join(first, ", ") + (names.size() > kMost ? formatted(" and {} others", names.size() - kMost) : "");
 }
 
-// Returns several names if the parameter is tied.
+// Returns all names of the parameter: several if it is tied.
 std::vector<std::string> names_of(const torch::nn::Module& module, const at::Tensor& parameter) {
   std::vector<std::string> names;
   for (const auto& entry : module.named_parameters())
@@ -56,7 +56,7 @@ uint64_t value_hash(const at::Tensor& tensor) {
 }
 
 // Collects the gradients that parameters got before they joined. Every rank is about to get rank 0's
-// values, so a gradient that a rank computed with different values would be useless: throws
+// values, so a gradient computed with different values would be useless and causes
 // Error(kMismatch).
 FirstGradients first_gradients(EngineBase::Impl& impl, const ParameterStore::NamedParameters& joining) {
   FirstGradients found;

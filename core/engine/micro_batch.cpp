@@ -17,7 +17,7 @@
 namespace gannet {
 namespace {
 
-// A call of the engine by the driver itself. The gate would refuse the same call by the program.
+// A call that the driver itself makes to the engine. From the program, the gate would refuse it.
 class OwnCall {
  public:
   explicit OwnCall(EngineBase::Impl& impl)
@@ -36,7 +36,7 @@ class OwnCall {
   const bool is_exclusive_;
 };
 
-// `body` runs as a forward of the engine.
+// Runs `body` as a forward of the engine.
 void run_forward(EngineBase::Impl& impl, const std::function<void()>& body) {
   struct Scope {
     explicit Scope(EngineBase::Impl& impl) : impl(impl) {
@@ -64,7 +64,7 @@ std::pair<torch::autograd::edge_list, torch::autograd::variable_list> parts_of(c
   return parts;
 }
 
-// `is_last`: the last pass of a step that brings gradients.
+// `is_last`: whether this is the step's last pass that produces gradients.
 BackwardPass pass_of(const EngineBase::Impl& impl, bool is_last) {
   return {.reduce = reduces(impl, {}) && (is_last || impl.store.shards_gradients())};
 }
@@ -119,7 +119,7 @@ void MicroBatches::forward(int64_t micro_batch, const std::function<void()>& bod
 
 torch::autograd::Edge MicroBatches::edge_of(const at::Tensor& output) { return torch::autograd::impl::gradient_edge(output); }
 
-// `pass`: a backward, or one of its two passes. `name`: of an additional span in the trace; null: none.
+// `pass`: a backward, or one of its two passes. `name`: an extra span in the trace; null: none.
 void MicroBatches::run(int64_t micro_batch, const char* name, const std::function<void()>& pass) {
   EngineBase::Impl& impl = engine_.impl();
   {

@@ -47,10 +47,10 @@ class MicroBatches {
 
   /// The number of micro-batches in this step.
   int64_t count() const;
-  /// Returns the gradient with which a micro-batch's loss starts its backward: the loss scale over
-  /// count(), in the loss's dtype and on its device.
+  /// Returns the gradient that seeds a micro-batch's backward from its loss: the loss scale divided
+  /// by count(), in the loss's dtype and on its device.
   at::Tensor loss_gradient(const at::Tensor& loss) const;
-  /// Passes a loss to the monitors and to the check of losses. Called on the ranks that compute
+  /// Passes a loss to the monitors and to the finiteness check. Called on the ranks that compute
   /// one. A loss that is not finite makes the step fail or be skipped at its end, on all ranks.
   void take_loss(const at::Tensor& loss);
 

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int64_t kSamples = 16;
 
-// Hashes some elements, spread evenly over a dense parameter in host memory.
+// Hashes a sample of elements, spread evenly over a dense parameter in host memory.
 uint64_t sample_of(const at::Tensor& tensor) {
   const int64_t numel = tensor.numel(), size = static_cast<int64_t>(tensor.element_size());
   if (!tensor.is_cpu() || numel == 0) return 0;

@@ -64,10 +64,10 @@ class ModuleAudit {
   void reclaim();
   bool is_replaced(const TrainedParameter& parameter) const;                                    // is its memory new?
   at::Tensor value_in_file_dtype(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
-  /// Called before take_in() of parameters whose memory the program replaced. Throws
+  /// Called before take_in() of parameters that the program gave new memory. Throws
   /// Error(kArgument) if another tensor of the module uses the same memory. If the memory is
-  /// another parameter's place in the engine's buffers (two were exchanged), its values are copied
-  /// out of it.
+  /// another parameter's place in the engine's buffers (two were swapped), the values are copied
+  /// elsewhere.
   void prepare(const std::vector<const TrainedParameter*>& replaced) const;
   void take_in(Range& range, size_t parameter, bool is_replaced);
   /// Returns the value that the program gave the parameter, as real numbers. Throws
@@ -77,7 +77,7 @@ class ModuleAudit {
   uint64_t written_hash() const { return written_hash_; }  // hash of the values taken in since the last step
   std::string written_names() const;  // names them: "'first.bias'", or the first three and the number of others
   void end_step() { written_hash_ = 0, written_names_.clear(); }
-  /// Logs `what` on rank 0; of the sentences that begin alike, only the first is logged.
+  /// Logs `what` on rank 0; among messages with the same beginning, only the first is logged.
   void say_once(const std::string& what);
 
   /// A parameter of the module that is not trained and that every rank has whole.

@@ -6,8 +6,8 @@
 
 namespace gannet {
 
-// A gradient that another backward or the program put into `.grad` stays there; the step reports it
-// when it looks for such gradients.
+// A gradient that another backward or the program put into `.grad` stays there; step() reports it
+// when it checks for such gradients.
 void Newcomers::drop_cleared(Newcomer& one) {
   if (!one.shown.defined()) return;
   at::Tensor& grad = one.parameter.mutable_grad();

@@ -1,5 +1,5 @@
-// The gradients of parameters that entered the module within forward (of a layer built at its first
-// use, or of an unfrozen one). The reducer has no hook on these parameters in that step's backward,
+// The gradients of parameters that entered the module within forward (in a layer built at its first
+// use, or by unfreezing). The reducer has no hook on these parameters in that step's backward,
 // so autograd leaves their gradients in `.grad`. They are taken from there, and given to the
 // reducer when the parameters join (join.cpp).
 //

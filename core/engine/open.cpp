@@ -51,9 +51,9 @@ void open_accelerator(RankContext& context, const config::Document& document) {
   }
 }
 
-// At the first backward() of the process, LibTorch creates a thread for each device that it knows;
-// it creates none later. The backward here detects a missing thread before the program's first one
-// does.
+// LibTorch creates one thread per known device at the process's first backward(), and none later.
+// The trial backward below detects a missing thread before the program's first backward on this
+// device does.
 void require_backward_thread(const RankContext& context) {
   static std::atomic<uint64_t> tried{0};
   const uint64_t bit = uint64_t{1} << (context.device_index() % 64);
@@ -88,8 +88,8 @@ void choose_device(RankContext& context) {
 }
 
 // Returns the name of the comm plugin for the device's tensors: the one that the config or the
-// program names, or else the device's own. With one rank, or if that is not installed, it is the
-// host's. A plugin that serves host memory moves a copy in host memory.
+// program names, or else the device's own. With one rank, or if the latter is not installed, it
+// is the host's. A plugin that serves host memory works on host copies of the tensors.
 std::string name_of_device_comm(const RankContext& context) {
   control::World& world = *context.process_group->world();
   const std::string wanted = context.settings().comm.type;

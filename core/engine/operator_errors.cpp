@@ -47,7 +47,7 @@ std::string section(const RankContext& context) {
   return path;
 }
 
-// For use within a handler only. Returns if the error is not about devices.
+// For use within a catch block only. Returns if the error is not about devices.
 void refuse_two_devices(const RankContext& context, const char* call) {
   try {
     throw;
@@ -93,7 +93,7 @@ void rethrow_of_operators(const RankContext& context, const torch::nn::Module& m
     if (!error_of(error) && is_of_dtypes(line, is_half ? "Half" : "BFloat16")) refuse("with tensors of two dtypes", line);
   } catch (const Error&) {  // it explains itself
   } catch (const std::exception& error) {
-    // oneDNN's error for an LSTM or a GRU, which does not say what is missing.
+    // oneDNN's error for an LSTM or a GRU, which does not name the cause.
     const std::string line = error.what();
     if (line.starts_with("could not create a primitive"))
       refuse("that takes tensors of one dtype", line.substr(0, line.find(". ")));

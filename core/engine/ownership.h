@@ -2,10 +2,10 @@
 //
 //   Ownership mine(engine_id, [] { return false; });
 //   mine.check(parameters, of_module);   // Error(kOrder) names a parameter of an engine that trains others or has begun a step
-//   mine.claim(parameters);   // an engine all of whose parameters are among these loses its module to this one
+//   mine.claim(parameters);   // an engine with all its parameters among these loses its module
 //   mine.lost();              // "" while the parameters are this engine's
 //
-// Two engines may share parameters if only one of them trains these. An engine that lost its module
+// Two engines may share parameters if only one of them trains them. An engine that lost its module
 // reports this in its next call, and takes nothing from its successor when it ends.
 #pragma once
 

@@ -29,7 +29,7 @@ struct EarlierPasses {
 };
 
 struct Passes {
-  std::optional<EarlierPasses> earlier;  // the current step's earlier passes; null: its first pass runs
+  std::optional<EarlierPasses> earlier;  // the current step's earlier passes; null: first pass
   std::string ended_by;                  // the call that ended the micro-batches of this pass so far
   // The step's loss is already known, from the pass before perturb().
   bool has_loss() const { return earlier && earlier->is_perturbed; }

@@ -26,9 +26,9 @@ class Profiling {
   ~Profiling();
 
   void begin_forward();
-  void finish_forward();  // the model's forward is over; until end_forward() only the engine works
+  void finish_forward();  // the model's forward is over; until end_forward() only engine code runs
   void end_forward();
-  void pause();  // until begin_backward() only the engine works
+  void pause();  // until begin_backward() only engine code runs
   void begin_backward();
   void end_backward();
   // Called at a boundary. Writes the report if its step was the profiled one. Returns true once
@@ -47,7 +47,7 @@ class Profiling {
   Clock::time_point backward_began_{};
   bool is_done_ = false;
   double forward_seconds_ = 0, backward_seconds_ = 0;
-  Timers::Times before_;  // the times at the start of the profiled step
+  Timers::Times before_;  // the timers at the start of the profiled step
 };
 
 }  // namespace gannet

@@ -66,7 +66,7 @@ class Progress {
   void end_pass();  // at a boundary that is not the step's last: the same micro-batches are run again
   /// Counts the step. `samples`: the samples of the step on all ranks.
   void end_step(int64_t samples);
-  /// The program dropped the gradients so far. A loss of the last forward may still have its
+  /// The program dropped the gradients so far. The last forward's loss may still run its
   /// backward.
   void drop_gradients();
   /// Called after an error. The next micro-batch is the first of its step.
@@ -92,7 +92,7 @@ class Progress {
   // ---- results of the last boundary
   bool last_step_applied = false;
   std::optional<double> grad_norm;  // norm of the averaged, unscaled gradient before clipping; nullopt if the step was skipped
-  // ---- requests of the program
+  // ---- requests by the program
   std::optional<bool> forced_boundary;  // as set by set_gradient_accumulation_boundary()
   int64_t accumulation_from_next = 0;   // gradient_accumulation_steps of the next step; 0: unchanged
 
@@ -100,7 +100,7 @@ class Progress {
 
  private:
   bool has_forwarded_ = false;  // a training forward of this micro-batch or of an earlier one has ended
-  State state_ = State::kIdle;  // the state behind torn_: a load of weights alone keeps the micro-batch
+  State state_ = State::kIdle;  // kept while torn: a load of weights alone keeps the micro-batch
   std::string torn_;
 };
 

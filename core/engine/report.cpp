@@ -1,5 +1,5 @@
 // The report phase of a step: writes the log, and passes values to the monitors (step_reporter.h).
-// Also has the calls with which a program adds to the report.
+// Also implements the calls through which a program adds to the report.
 #include "engine/report.h"
 
 #include <gannet/log.h>
@@ -18,14 +18,14 @@
 namespace gannet {
 namespace {
 
-// The ranks whose losses and counts are combined. Stages of a pipeline report together: the loss is
+// The ranks that combine their losses and counts. Pipeline stages report together: the loss is
 // known on the last one, and rank 0, which writes the report, is on the first.
 HostGroup& reporting_ranks(const EngineBase::Impl& impl) {
   return impl.mesh->has_pipe_stages() ? *impl.world_group : *impl.host_group;
 }
 
-// Returns the number of parameters of the whole model. Stages of a pipeline add theirs up, so every
-// rank calls it.
+// Returns the number of parameters of the whole model. Pipeline stages add up their counts, so all
+// ranks call it.
 int64_t count_parameters(const EngineBase::Impl& impl) {
   double count = 0;
   for (const auto* ranges : {&impl.store.ranges(), &impl.store.frozen()})

@@ -12,8 +12,8 @@ namespace gannet {
 /// Opens the trace and the monitors that the config requests.
 void start_reporting(EngineBase::Impl& impl);
 void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& inputs);
-/// Logs DeepSpeed's lines about times: for the micro-batch at each step() and, at a boundary, for
-/// the whole step.
+/// Logs timings as DeepSpeed does: for the micro-batch at each step() and, at a boundary, for the
+/// whole step.
 void report_times(EngineBase::Impl& impl, bool is_boundary);
 /// Returns the learning rate of each group that has one.
 std::vector<double> rates(const std::vector<Group>& groups);

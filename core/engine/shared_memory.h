@@ -1,5 +1,5 @@
-// Refuses two tensors of a module in the same memory if the program causes this after construction.
-// At construction, initialize() refuses this as well (construction.h).
+// Refuses two module tensors that share memory if the program causes this after construction. At
+// construction, initialize() refuses them as well (construction.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -50,7 +50,7 @@ TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank,
 
 namespace {
 
-// Makes the checks that both declarations share; `what` is the name of the call. Returns null if
+// Runs the checks shared by both declarations; `what` is the name of the call. Returns null if
 // the rank has all of the tensor.
 std::shared_ptr<DeclaredSplit> checked(const char* what, const at::Tensor& parameter, const TensorSplit& split) {
   const Split boxes{split.boxes, split.dim};
@@ -183,7 +183,7 @@ void require_cover(HostGroup* ranks, const DeclaredSplits& declared, bool are_ex
 
 }  // namespace
 
-// Every rank of a group sees the same texts, so that either all of them throw or none does. A fault
+// Every rank of a group sees the same strings, so either all of them throw or none does. A fault
 // in one group of an axis, or on one rank if the mesh has no such axis, is reported on all ranks.
 std::string agree_on_splits(const RankContext& context, const torch::nn::Module& module) {
   const std::string mine = declared_splits(module);

@@ -54,8 +54,8 @@ StepResult skip(EngineBase::Impl& impl) {
           impl.skip_policy.reason(impl.progress.global_steps + 1, why, impl.progress.consecutive_skips, impl.scaler)};
 }
 
-// Called for a step that is not taken. Restores the parameters from before perturb(), and those
-// that the model reads.
+// Called for a step that is not taken. Restores the masters from before perturb(), and the
+// parameters that the model reads.
 void put_back(EngineBase::Impl& impl) {
   impl.progress.begin_update();
   restore_perturbed(impl, /*publishes=*/true);

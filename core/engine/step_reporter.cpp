@@ -52,8 +52,8 @@ void StepReporter::record(std::string_view name, double value) {
     values_.emplace_back(std::string(name), value);
 }
 
-// Adds the names that some rank counts for the first time: first rank 0's, then those of the other
-// ranks. Afterwards every rank has the same list.
+// Adds the names that some rank has counted for the first time: rank 0's first, then those of the
+// other ranks. Afterwards every rank has the same list.
 void StepReporter::agree_on_names() {
   std::string mine;
   for (size_t c = known_; c < counts_.size(); ++c) mine += counts_[c].name + '\0';
@@ -70,8 +70,8 @@ void StepReporter::agree_on_names() {
     }
 }
 
-// Makes one all-reduce of the loss, the number of its micro-batches, a flag for a rank with a new
-// name, and the known counts. A step with a new name costs two more exchanges.
+// Runs one all-reduce over the loss, its micro-batch count, a flag for a rank with a new name, and
+// the known counts. A step with a new name costs two more exchanges.
 void StepReporter::add_up(observe::Step& step) {
   fetch_loss();
   if (ranks_.size() == 1) {

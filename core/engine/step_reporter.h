@@ -1,6 +1,6 @@
-// Collects what the engine gives to its monitors: losses, counts, and times of phases. At a boundary,
+// Collects what the engine gives to its monitors: losses, counts and phase timings. At a boundary,
 // one small all-reduce combines losses and counts over all ranks; rank 0 passes them on with its own
-// times. Every rank has a StepReporter if the config requests a monitor; otherwise no rank has one.
+// timings. Every rank has a StepReporter if the config requests a monitor; otherwise none has one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,7 +36,7 @@ class StepReporter {
   void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 if a step's losses are averaged
   void end_micro_batch() { ++micro_batches_; }
   void forget_loss();  // drops the loss so far and its micro-batches, which do not belong to the step
-  void fetch_loss();   // reads the loss from its device; called just after the host has waited for the device anyway
+  void fetch_loss();   // reads the loss from its device; called when the host has already waited
   void count(std::string_view name, int64_t number);
   void record(std::string_view name, double value);
 
@@ -45,8 +45,8 @@ class StepReporter {
     Timers::Times times;
   };
   StepBoundary boundary_now() const { return {Timers::Clock::now(), timers_.now()}; }
-  // Ends a step. Every rank calls it. The rest of `step` is filled with the loss, the counts and
-  // the times that were collected.
+  // Ends a step. Every rank calls it. The rest of `step` is filled with the collected loss, counts
+  // and timings.
   void step(observe::Step step, const StepBoundary& boundary, bool with_breakdown, bool flush);
   void forget_step();                                 // called if the step, or its current pass, is not taken
   void end_pass();                                    // keeps the loss and the counts so far, whatever happens to the next pass
@@ -82,7 +82,7 @@ class StepReporter {
   size_t known_ = 0;
   std::vector<std::pair<std::string, double>> values_;
   std::vector<double> sums_;  // the values to all-reduce
-  Timers::Times before_;      // the times at the previous boundary
+  Timers::Times before_;      // the timers at the previous boundary
   std::optional<Timers::Clock::time_point> boundary_;
 };
 

@@ -1,5 +1,5 @@
 // The observers of one step at a boundary: the clock of its phases, the watch that compares the
-// ranks, and the reports at its end. The phases themselves (step.cpp) do not know the observers.
+// ranks, and the reports at its end. The phases themselves (step.cpp) are unaware of these.
 //
 //   StepScope scope(impl);
 //   try {
@@ -38,7 +38,7 @@ class StepScope {
   void watch();
   void begin();
   void end(const StepResult& result);
-  /// Called within a handler. A step is a transaction: an exception before the update leaves the
+  /// Called in a catch block. A step is a transaction: an exception before the update leaves the
   /// parameters unchanged, one during the update leaves them undefined, and one after the step
   /// reports that it was taken.
   [[noreturn]] void fail();

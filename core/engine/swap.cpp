@@ -31,7 +31,7 @@ struct PreparedSwap {
   std::vector<Group> groups;               // optimizer, hyperparameters, group_states
   std::vector<std::vector<Array>> states;  // [ranges][states]
   std::vector<bool> starts_over;           // [groups] true if some state is new: updates are then counted from 1
-  std::vector<bool> is_unmet;              // [groups] true if ranges must take on its requirements, which their layout meets
+  std::vector<bool> is_unmet;              // [groups] true: set its requirements on the ranges
   Schedule::Values rates;
   SwapReceipt receipt;
 };
@@ -67,7 +67,7 @@ config::Tree read_params(const Value& params) {
               "give a dictionary, or JSON text: R\"({\"lr\": 1e-4})\"");
 }
 
-// Returns those of a group's overrides for which the plugin has a parameter. Overrides from the
+// Returns the group's overrides that match a parameter of the plugin. Overrides from the
 // config or initialize were meant for a different plugin. Those given with the swap are for this
 // plugin: all of them are returned, and its schema checks them.
 Dict overrides_of(const EngineBase::Impl& impl, const plugin::Plugin& plugin, size_t group, const std::vector<Dict>& given,

@@ -283,8 +283,8 @@ void Ties::adopt(ParameterStore& store) const {
 
 namespace {
 
-// Sums in the device's memory, where the Comm works. Gradients that are kept in host memory pass
-// through the device's.
+// Sums in device memory, where the Comm works. Gradients kept in host memory are staged through
+// device memory.
 void sum_over(DeviceComm& ranks, const at::Tensor& gradient, const RankContext& context, int64_t most_numel) {
   if (gradient.device() == context.device) return ranks.all_reduce(gradient).block();
   for (int64_t begin = 0; begin < gradient.numel(); begin += most_numel) {

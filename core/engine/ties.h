@@ -1,5 +1,5 @@
 // Parameters that several pipeline stages hold (declare_tied in gannet/split.h), such as an
-// embedding on the first stage and the head on the last. Each stage treats its copy as any other
+// embedding on the first stage and the head on the last. Each stage treats its copy like any other
 // parameter: it averages and shards the copy along data, and updates it itself. This class makes
 // the copies one tensor:
 //

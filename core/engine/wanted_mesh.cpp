@@ -14,7 +14,7 @@
 namespace gannet {
 namespace {
 
-// Writes an mpu's answers as a text, for the other ranks.
+// Writes an mpu's answers as text, for the other ranks.
 std::string to_text(const MpuAnswers& answers) {
   std::ostringstream text;
   for (const auto& [rank, size, group] : {std::tuple(answers.model_rank, answers.model_size, answers.model_group),

@@ -148,7 +148,7 @@ void Init::State::before_making() {
 }
 
 void Init::State::consider(const at::Tensor& leaf, bool is_touched) {
-  // Only a tensor that has its storage to itself can give it up.
+  // Only a tensor that does not share its storage can release it.
   const bool is_own = leaf.numel() > threshold && leaf.is_floating_point() && leaf.device().is_cpu() && leaf.is_contiguous() &&
                       leaf.storage_offset() == 0 && leaf.storage().nbytes() == leaf.nbytes();
   if (!is_own || is_watched(leaf.storage().unsafeGetStorageImpl())) return;

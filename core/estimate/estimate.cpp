@@ -91,7 +91,7 @@ std::optional<DeclaredStates> declared(plugin::Registry& registry, const MemoryS
   for (size_t g = 0; g <= groups.size(); ++g) {
     const Dict overrides = g > 0 ? groups[g - 1].overrides : Dict();
     Dict params = config::with_overrides(read.settings.optimizer.params, overrides);
-    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in later, and without effect on bytes
+    std::erase_if(params.entries(), [](const Dict::Entry& one) {  // filled in later, same bytes
       return one.second.is_string() && one.second.as_string() == "auto";
     });
     const auto where = config::position_in_param_group(*read.document, g > 0 ? g - 1 : 0, overrides);
@@ -153,7 +153,7 @@ zero::Plan plan_of(const EstimateRequest& request, const MemorySettings& read, c
 }
 
 // Opens the device that ranks on this machine would train on. Returns nullptr, with the reason in
-// `why_not`, if there is none but the CPU.
+// `why_not`, if there is only the CPU.
 std::unique_ptr<Accelerator> open_accelerator(plugin::Registry& registry, const std::string& wanted, const Host& host,
                                               std::string& why_not) {
   why_not = "no plugin of an accelerator was found";

@@ -1,4 +1,4 @@
-// Writes a text about the bytes that a model takes on each rank, for every ZeRO stage and offload.
+// Reports the bytes that a model needs on each rank, for every ZeRO stage and offload.
 // Used by `gannet estimate` and gannet::estimate.
 #pragma once
 
@@ -21,11 +21,11 @@ struct EstimateRequest {
   uint64_t parameters = 0;
   std::optional<uint64_t> largest;                        // elements of the largest parameter; null: guessed from `parameters`
   std::string said;                                       // the number of parameters as the user gave it
-  std::string dtype;                                      // "bf16", for example; "": that of the config, else bf16
+  std::string dtype;                                      // "bf16"; "": the config's, else bf16
   std::shared_ptr<const config::Document> document;       // may be null or incomplete
   std::string config_name;                                // the name of the config in the text
   uint32_t ranks = 1, ranks_per_host = 0;                 // ranks_per_host 0: all ranks
-  std::string accelerator;                                // "": the config's, else the best that is usable
+  std::string accelerator;                                // "": the config's, else the best usable
   std::optional<uint64_t> device_bytes;                   // free bytes per device, for a machine other than this one
   std::string nvme, checkpoints;                          // the folders for NVMe offload and for checkpoints
   uint64_t held_bytes = 0;                                // bytes of this process's module, freed when its parameters are placed

@@ -7,7 +7,7 @@
 //                         // next step: "stage 2 fits: 11.2 GiB of 16.0 GiB of device memory; set ..."
 //
 // A change costs more the farther it moves data from the device: first a higher stage, then offload
-// to host memory, then to NVMe, and last more ranks (which someone has to pay for), on additional
+// to host memory, then to NVMe, and last more ranks (which someone must pay for), on additional
 // hosts like this one.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace gannet::zero {
 struct FreeSpace {
   std::optional<uint64_t> device;      // of one rank's device
   std::optional<uint64_t> host;        // shared by the ranks of the host
-  std::optional<uint64_t> process;     // the part of `host` that one rank may take
+  std::optional<uint64_t> process;     // the part of `host` that one rank may use
   std::optional<uint64_t> nvme;        // shared by the ranks of the host
   std::optional<uint64_t> checkpoint;  // in the checkpoint folder, shared by all ranks
 };
@@ -40,7 +40,7 @@ std::vector<MemoryLack> lacks(const Plan& plan, const FreeSpace& room);
 
 bool fits(const Plan& plan, const FreeSpace& room);  // ignores disk space for checkpoints
 
-// Returns all placements by step time as DeepSpeed's users measured it, fastest first: stage 0, 1,
+// Returns all placements by step time as measured by DeepSpeed users, fastest first: stage 0, 1,
 // 2, then 2 with offload to host memory, 3, 3 with offload to host memory; then all that use NVMe.
 std::vector<Placement> fastest_first();
 
@@ -49,8 +49,8 @@ std::vector<Placement> fastest_first();
 // ignored: no placement makes them smaller.
 std::optional<Plan> smallest_change(const Plan& plan, const FreeSpace& room);
 
-// Throws Error(kOutOfMemory) if the plan does not fit. The error says how much is missing of each
-// kind of memory, and what would fit.
+// Throws Error(kOutOfMemory) if the plan does not fit. The error states how much of each kind of
+// memory is missing, and what would fit.
 void fit(const Plan& plan, const FreeSpace& room);
 
 }  // namespace gannet::zero

@@ -1,5 +1,5 @@
 // Hints that an estimate gives in addition to its tables: the host memory for building the model,
-// which placements are fast, and shapes for which matrix products are slow.
+// which placements are fast, and shapes with slow matrix products.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@ namespace {
 
 uint64_t share(uint64_t number, uint64_t ranks) { return (number + ranks - 1) / ranks; }
 
-// Returns the number of elements of a gradient bucket. A tensor is never split: one that is larger
-// than a bucket gets a bucket of its own.
+// Returns the number of elements in a gradient bucket. A tensor is never split: one larger than a
+// bucket gets its own bucket.
 uint64_t bucket_numel(const Plan& plan) {
   const uint64_t usual = std::min<uint64_t>(plan.buffers.reduce_bucket_size, kOverlapNumel);
   return std::min(plan.model.parameters, std::max(usual, plan.model.largest));

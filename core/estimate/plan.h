@@ -1,4 +1,4 @@
-// The bytes that the model takes on each rank, and where they are: parameters, gradients, fp32
+// The bytes that the model needs on each rank, and where they are: parameters, gradients, fp32
 // masters, optimizer states, ZeRO's own buffers, and activations if a caller has measured them.
 // Pure functions of sizes. The program itself and alignment (less than 64 bytes per tensor) are not
 // counted.
@@ -20,7 +20,7 @@
 
 namespace gannet::zero {
 
-enum class Tier { kNone, kCpu, kNvme };  // of offload_optimizer and offload_param, nearest first
+enum class Tier { kNone, kCpu, kNvme };  // for offload_optimizer and offload_param, nearest first
 Tier tier_of(const config::OffloadTarget& to);
 const char* to_string(Tier tier);  // as in the config: "none", "cpu", "nvme"
 
@@ -38,13 +38,13 @@ std::string to_string(const Placement& placement);  // "stage 3 with offload_opt
 struct ModelSize {
   uint64_t parameters = 0;           // elements
   uint64_t largest = 0;              // elements of the largest parameter
-  uint32_t param_bytes = 2;          // of the training dtype
-  uint32_t grad_bytes = 2;           // of the dtype in which gradients are accumulated
+  uint32_t param_bytes = 2;          // per element, in the training dtype
+  uint32_t grad_bytes = 2;           // per element, in the gradient accumulation dtype
   uint32_t master_bytes = 4;         // fp32 masters of 16-bit parameters; 0: parameters are their own masters
   uint32_t state_bytes = 8;          // optimizer states per element; Adam: 2 x 4
   uint32_t average_bytes = 0;        // moving average per element, in the masters' type; 0: none is kept
   bool keeps_masters = false;        // the optimizer perturbs parameters: their masters are kept as well
-  bool has_second_gradient = false;  // the optimizer takes a second gradient, in the masters' type
+  bool has_second_gradient = false;  // the optimizer uses a second gradient, in the masters' type
 };
 
 // The buffer sizes of the config, with its defaults, in elements.
@@ -87,7 +87,7 @@ struct Plan {  // what is trained, on how many ranks, and where its data is plac
   std::vector<ActivationChange> activation_changes;  // cheapest first
 };
 
-struct RankBytes {  // what one rank takes
+struct RankBytes {  // what one rank needs
   uint64_t device = 0;
   uint64_t host = 0;
   uint64_t pinned = 0;  // part of host
@@ -95,12 +95,12 @@ struct RankBytes {  // what one rank takes
   uint64_t checkpoint = 0;  // this rank's share of one checkpoint
 };
 RankBytes estimate(const Plan& plan);
-// The bytes of one more parameter in the memory where the model is trained: the device's, or the host's
-// if that is the device. Ignores the plan's numbers of elements, its buffers and its activations.
+// The bytes of one more parameter in the memory where the model is trained: the device's, or the
+// host's if the device is the host. Ignores the plan's element counts, buffers and activations.
 double bytes_per_parameter(Plan plan);
-uint64_t checkpoint_bytes(const ModelSize& model);  // of a whole checkpoint: masters, states and averages, once
+uint64_t checkpoint_bytes(const ModelSize& model);  // one checkpoint: masters, states and averages
 
-// The host memory of a rank while the model is built, before an engine owns it. Modules create
+// A rank's host memory while the model is built, before an engine owns it. Modules create
 // parameters in fp32 or fp64.
 uint64_t built_whole_bytes(const ModelSize& model);
 // The same under zero::Init: the memory of the rank's shards and the parameter that is being

@@ -14,7 +14,7 @@ namespace gannet::files {
 
 // Throws Error(kCorrupt): "<path>: at byte 120: <what>".
 [[noreturn]] void corrupt(const std::string& path, uint64_t offset, const std::string& what);
-// Makes text from a file fit for a message: quoted, shortened, with control characters escaped.
+// Formats text from a file for a message: quoted, shortened, with control characters escaped.
 std::string shown(std::string_view text);
 
 // Read-only random access to a fixed number of bytes. A Cursor keeps a reference, so the object

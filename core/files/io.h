@@ -1,5 +1,5 @@
-// Wrappers of file calls. Unless noted otherwise, a failure is an Error(kIo), or Error(kNotFound) for
-// a path that does not exist, with the operation, path, reason and free space.
+// Wrappers for file calls. Unless noted otherwise, a failure throws Error(kIo), or Error(kNotFound)
+// for a path that does not exist, with the operation, path, reason and free space.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace gannet::files {
 // Returns "a, b, c and 12 more"; "none" for an empty list.
 std::string some_names(const std::vector<std::string>& names, size_t most = 3);
 
-// Returns the --rename option of `gannet checkpoint import` with which nine in ten names or more
+// Returns the --rename option of `gannet checkpoint import` that makes at least nine in ten names
 // match: "module.=" if the file has an extra prefix (torch's DataParallel, torch.compile, a
 // wrapper), "=model." if it lacks one, "" if no prefix fits.
 std::string rename_that_fits(const std::vector<std::string>& in_file, const std::vector<std::string>& in_model);

@@ -67,7 +67,7 @@ PickleObject* PickleBuilder::integer(int64_t value) {
   return object;
 }
 
-// A pickler completes an object before it puts it into another. Requiring that order excludes
+// A pickler completes an object before putting it into another. Requiring that order excludes
 // cycles and keeps the depth exact.
 bool PickleBuilder::hold(PickleObject& outer, const Object& inner) {
   auto& built = static_cast<PickleObject&>(const_cast<Object&>(inner));  // make() created every object

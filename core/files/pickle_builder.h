@@ -16,7 +16,7 @@
 namespace gannet::files {
 
 struct PickleObject : Object {
-  std::optional<KnownClass> as_class;  // a class itself, not an object of it
+  std::optional<KnownClass> as_class;  // a class itself, not an instance of it
   bool is_inside = false;              // held by another object: it may no longer change
   int depth = 0;                       // levels of objects inside this one; 0 for a leaf
 };
@@ -58,8 +58,8 @@ class PickleBuilder {
  private:
   PickleObject* shared(PickleObject*& one, Object::Kind kind);
   // Records that `outer` contains `inner`: freezes `inner`, updates the depth of `outer`, refuses
-  // cycles. Returns false if `outer` is a record that is already held or that holds itself, like a
-  // parent to which its children refer. The reference is then left out (Object::is_cut).
+  // cycles. Returns false if `outer` is a record that is already held or that holds itself, such as
+  // a parent that its children refer to. The reference is then left out (Object::is_cut).
   [[nodiscard]] bool hold(PickleObject& outer, const Object& inner);
   PickleObject* tensor(const KnownClass& callee, const PickleObject& arguments);
   PickleObject* parameter(const PickleObject& arguments);
@@ -78,7 +78,7 @@ class PickleBuilder {
   // would exhaust the memory limit.
   PickleObject *none_ = nullptr, *true_ = nullptr, *false_ = nullptr;
   std::vector<PickleObject*> small_integers_;
-  // The storages by their key in the persistent ids. tensor() checks a tensor's bounds against
+  // The storages, by the key in their persistent id. tensor() checks the bounds of tensors against
   // their sizes.
   std::map<std::string, NamedStorage> storages_;
 };

@@ -98,8 +98,8 @@ KnownClass class_of(std::string_view name) {
     for (const PythonDtype& dtype : kStorages)
       if (!dtype.storage.empty() && rest == dtype.storage) return KnownClass{Role::kStorage, dtype.dtype};
   }
-  // Programs, and DeepSpeed itself, keep data of any class beside their weights (loss scalers,
-  // enums, fragments).
+  // Programs, and DeepSpeed itself, store data of any class alongside weights (loss scalers, enums,
+  // fragments).
   return KnownClass{Role::kRecord};
 }
 

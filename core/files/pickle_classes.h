@@ -17,7 +17,7 @@ enum class Role {
   kTuple,  // torch.Size and builtins.tuple
   kSet,
   kBytes,        // builtins.bytes and bytearray
-  kEncode,       // _codecs.encode, with which old protocols write bytes
+  kEncode,       // _codecs.encode, used by old protocols for bytes
   kReconstruct,  // copyreg._reconstructor: makes an object of the class that is its first argument
   kStorage,      // torch.FloatStorage and so on; has `dtype`
   kDtype,        // torch.float32 and so on; has `dtype`; is a record in the data

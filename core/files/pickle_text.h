@@ -1,5 +1,5 @@
-// Decodes strings as protocol 0 writes them, one per line. The result is empty if the line is not
-// such a string.
+// Decodes strings as protocol 0 writes them, one per line. Returns nullopt for a line that is not
+// a valid string.
 #pragma once
 
 #include <optional>

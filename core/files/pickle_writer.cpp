@@ -54,7 +54,7 @@ void append_tensor(std::string& pickle, const PtEntry& entry, const std::string&
   for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(entry.shape[i], 1)) strides[i] = stride;
 
   // The outer mark begins the arguments, and the inner one begins the persistent id ('storage',
-  // type, key, 'cpu', size) that Q takes.
+  // type, key, 'cpu', size) that Q consumes.
   pickle += typed ? "ctorch._utils\n_rebuild_tensor_v2\n((" : "ctorch._utils\n_rebuild_tensor_v3\n((";
   append_text(pickle, "storage");
   pickle += typed ? formatted("ctorch\n{}\n", names.storage) : "ctorch.storage\nUntypedStorage\n";

@@ -26,10 +26,10 @@ StoredPieces whole(const Node& tensor);
 StoredPieces zeros(int64_t numel);
 int64_t numel_of(const StoredPieces& pieces);
 
-// Returns a text that identifies a view of a file's storages. It is the same for tied tensors.
+// Returns a string that identifies a view of a file's storages. It is the same for tied tensors.
 std::string place_of(const StoredTensor& tensor);
 
-// Limits the number of bytes that are taken out of files. One stored element may expand to any
+// Limits the number of bytes that are read from files. One stored element may expand to any
 // number of a tensor's elements (expand() makes such tensors), and storages may be shared, so a
 // file of a few hundred bytes can name terabytes. The limit per file is twice its size, with a
 // minimum of 256 MiB.
@@ -63,7 +63,7 @@ class ConcatenatedTensors {
 
 // The bytes of the pieces, back to back, in `dtype`; pieces of a different dtype are converted.
 std::shared_ptr<StoredBytes> stored(StoredPieces pieces, c10::ScalarType dtype);
-// Reads elements [begin, begin + numel) now.
+// Reads elements [begin, begin + numel) immediately.
 at::Tensor read(const StoredPieces& pieces, int64_t begin, int64_t numel, c10::ScalarType dtype);
 
 }  // namespace gannet::files

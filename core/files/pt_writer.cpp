@@ -19,8 +19,8 @@ namespace gannet::files {
 namespace {
 
 constexpr uint64_t kAlignment = 64, kPart = 64 << 20, kLocalBytes = 30, kLarge = 0xffffffff;
-// Bit 11 of the general purpose flag says that names are UTF-8. The versions needed to extract are
-// 2.0, and 4.5 for zip64 (4.4.3).
+// Bit 11 of the general purpose flag marks names as UTF-8. The versions needed to extract are 2.0,
+// and 4.5 for zip64 (4.4.3).
 constexpr uint16_t kUtf8 = 1 << 11, kVersion = 20, kVersion64 = 45;
 constexpr const char* kArchive = "archive/";
 
@@ -34,7 +34,7 @@ std::string fields(Numbers... numbers) {
 uint32_t narrow(uint64_t value) { return static_cast<uint32_t>(std::min(value, kLarge)); }
 uint16_t length(const std::string& text) { return static_cast<uint16_t>(text.size()); }
 
-// The entry's header, with zip64 sizes where 32 bits are too few, and padding up to the content.
+// The entry's header, with zip64 sizes if 32 bits do not suffice, and padding up to the content.
 std::string local_header(const std::string& name, uint64_t offset, uint64_t bytes, uint32_t crc) {
   std::string extra;
   if (bytes >= kLarge) extra = fields(uint16_t{1}, uint16_t{16}, bytes, bytes);

@@ -92,7 +92,7 @@ class StateDictCollector {
                     "save the parameters with gannet::save_weights(*module, \"weights.safetensors\")");
       if (key->kind != Object::Kind::kString) continue;
       // A long name may be on many paths, so the sum of the names' lengths is limited like
-      // everything that is taken out of the file.
+      // everything else that is read from the file.
       named_bytes_ += prefix.size() + key->text.size() + 1;
       if (named_bytes_ > file_->most_bytes())
         throw Error(ErrorCode::kUnsupported, formatted("{}: the names of its attributes take more than the file", file_->path()));

@@ -338,7 +338,7 @@ class Unpickler {
   Cursor& in_;
   PickleBuilder make_;
   PickleConstants constants_;
-  // Both point to objects of make_. memo_ is null at indices that no PUT has set.
+  // Both point at objects that make_ owns. memo_ is null at indices that no PUT has set.
   std::vector<PickleObject*> stack_, memo_;
   // The height of stack_ at each open MARK, ascending.
   std::vector<size_t> marks_;

@@ -1,5 +1,5 @@
 // Opens weights in PyTorch or safetensors files, in one file or in the shards of a model. Metadata
-// is read at once, and bytes on request.
+// is read up front, and bytes on demand.
 //
 //   const WeightFiles weights = open_weight_files("gpt2");        // a file, an index, or a folder of either
 //   for (const auto& tensor : weights.tensors) ... tensor.bytes->copy_out(0, tensor.nbytes, to) ...
@@ -32,8 +32,8 @@ struct WeightFiles {
   size_t not_tensors = 0;                                    // number of entries of a state dict that are not tensors
 };
 
-// Whether the file is in the safetensors format. Its content decides or, if it is damaged, its
-// name.
+// Whether the file is in the safetensors format, judged by its content or, if that is damaged, by
+// its name.
 bool is_safetensors(const std::string& path);
 // Whether a folder holds weights in one of the layouts that open_weight_files() reads.
 bool is_weights_folder(const std::string& folder);

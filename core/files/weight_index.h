@@ -1,4 +1,4 @@
-// Reads the index that Hugging Face writes beside shards:
+// Reads the index that Hugging Face writes next to shards:
 // {"weight_map": {"wte.weight": "pytorch_model-00001-of-00002.bin", ...}}.
 #pragma once
 

@@ -13,7 +13,7 @@
 
 namespace gannet::generation {
 
-// The largest number of tokens of a text after a prompt of `prompt_length` tokens; it may be below 1.
+// The maximum number of new tokens after a prompt of `prompt_length` tokens; it may be below 1.
 // In an encoder-decoder, the prompt is the decoder's first token.
 int64_t longest_text(const GenerateOptions& options, int64_t prompt_length);
 

@@ -1,5 +1,5 @@
-// Beam search for one prompt: the running beams, and the best complete texts so far. It runs no
-// model; the caller passes the log-probabilities.
+// Beam search for one prompt: the running beams, and the best complete texts so far. It never runs
+// the model; the caller passes the log-probabilities.
 //
 //   Beams beams(options);
 //   while (!beams.is_done()) { beams.advance(log_probabilities); ... beams.origins(), beams.last_tokens() ... }
@@ -21,7 +21,7 @@ namespace gannet::generation {
 
 class Beams {
  public:
-  // max_new_tokens: the most tokens that a text of this prompt may have.
+  // max_new_tokens: the maximum number of tokens to generate for this prompt.
   Beams(const GenerateOptions& options, int64_t max_new_tokens);
 
   // log_probabilities: [num_beams, vocabulary] fp32 on the CPU, for the token after each running

@@ -28,7 +28,7 @@ using generation::NextToken;
 
 at::Tensor numbers(const std::vector<int64_t>& values, at::Device device) { return at::tensor(values, at::kLong).to(device); }
 
-// The rows of a batch: the tokens that the model has processed, and those that it gets next.
+// The rows of a batch: the tokens that the model has processed, and those to process next.
 class GenerationRows {
  public:
   GenerationRows(const TextModel& model, const TokenLists& prompts, int64_t copies, bool uses_cache);

@@ -28,7 +28,7 @@ const std::set<std::string, std::less<>>& taken_keys() {
   return keys;
 }
 
-// Whether the key is about file names, outputs, memory or speed, so that no value of it changes the
+// Whether the key is about file names, outputs, memory or speed, so that no value changes the
 // text.
 bool has_no_effect(std::string_view key) {
   static const std::set<std::string, std::less<>> keys = {"pad_token_id",
@@ -48,7 +48,7 @@ bool has_no_effect(std::string_view key) {
   return key.starts_with("_") || key.starts_with("output_") || keys.contains(key);
 }
 
-// Whether an unsupported key has a value that has no effect.
+// Whether an unsupported key has a neutral value, one that changes nothing.
 bool is_neutral(std::string_view key, const Value& value) {
   if (value.is_null() || (value.is_bool() && !value.as_bool())) return true;
   if (value.is_list()) return value.as_list().empty();

@@ -7,7 +7,7 @@
 
 namespace gannet::generation {
 
-// The keys of the folder's generation_config.json that change a text; empty if there is no such
+// The keys of the folder's generation_config.json that change generated text; empty without that
 // file.
 std::vector<std::string> keys_with_effect(const std::string& folder);
 

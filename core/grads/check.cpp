@@ -73,7 +73,7 @@ double total_of(const Squares& squares, const std::deque<Range>& ranges, const N
   return total[0];
 }
 
-// The norm of finite fp64 gradients whose squares overflow: divides every element by the largest
+// The norm of finite fp64 gradients with overflowing squares: divides every element by the largest
 // one first. Either every rank calls it or none does, since all have the same sum of squares.
 double norm_of_large(const std::deque<Range>& ranges, const NormRanks& ranks) {
   double largest = 0;

@@ -50,7 +50,7 @@ GradientCheck check_gradients(const std::deque<Range>& ranges, const NormRanks& 
 double clip_factor(double norm, double limit, double factor);
 
 /// Names the first element that is not finite, in parameter order: "the gradient of 'h.0.weight' is
-/// nan at element 3". If there is none, says that the norm is too large. `gather` is collective: it
+/// nan at element 3". Without one, reports that the norm is too large. `gather` is collective: it
 /// collects one text from each rank that has different gradients. All ranks return the same text.
 std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather);

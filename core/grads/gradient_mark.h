@@ -1,10 +1,10 @@
 // The placeholder in `.grad` between the engine's backward and its step, while the gradient is in
-// the engine's buffers: a tensor of the parameter's shape without bytes. Clearing it, as
+// the engine's buffers: a tensor with the parameter's shape but no bytes. Clearing it, as
 // zero_grad() does, can be detected; reading it throws.
 //
 //   GradientMark mark;
 //   parameter.mutable_grad() = mark.of(parameter, "head.weight");
-//   parameter.grad().norm();   // throws c10::Error; error_of() translates it to one that says where the gradient is
+//   parameter.grad().norm();   // throws c10::Error; error_of() explains where the gradient is
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Keeps gradients in host memory for a device that has memory of its own (offload_optimizer at
+// Keeps gradients in host memory for a device with separate memory (offload_optimizer at
 // stages 2 and 3). Gradients are copied to the host while backward continues, and are stored or
 // added there.
 //

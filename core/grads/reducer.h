@@ -95,7 +95,7 @@ class Reducer {
   // Undoes an in-place reduction, so that the ranks' buffers again sum to the total and further
   // gradients can be added.
   void unreduce();
-  void wait_for_sums();  // brings the gradients so far into a form that can be saved, with nothing in flight
+  void wait_for_sums();  // makes the gradients so far ready to be saved, with nothing in flight
   // The factor that converts the buffers to this step's gradient: Options::post_factor if they were
   // summed over the ranks, else 1. It is the same for all ranges, because the buffers already
   // include each range's gradient_ratio.
@@ -109,10 +109,10 @@ class Reducer {
   void adopt_sums();
   void forget();  // the next gradient of each parameter counts as its first
 
-  // Bytes of autograd's tensors that the last step had taken over at its end.
+  // Bytes of autograd tensors that the engine had taken over by the end of the last step.
   int64_t taken_over_bytes() const { return last_taken_over_bytes_; }
 
-  // The first parameter whose `.grad` holds values that are not from this engine; "" if there is
+  // The first parameter with values in `.grad` that are not from this engine; "" if there is
   // none. Removes a `.grad` of zeros, which zero_grad(set_to_none = false) leaves. Call this after
   // take_cleared().
   std::string leftover();
@@ -228,7 +228,7 @@ class Reducer {
   std::shared_ptr<BackwardMark> mark_ = std::make_shared<BackwardMark>();
   int graph_task_ = -1;  // id of a backward started by the program that counts as this engine's (EngineBase::scale)
   std::optional<c10::DebugInfoGuard> marked_;             // set from begin_backward to end_backward, on the calling thread
-  std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // (slot, `.grad` of other sources), set aside in our backward
+  std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // (slot, foreign `.grad`), set aside
   std::map<size_t, at::Tensor> late_;                     // by bucket: gradients that came after its send, [numel] grad_dtype
   uint64_t late_buckets_ = 0, cleared_hash_ = 0;
   int64_t taken_over_bytes_ = 0, last_taken_over_bytes_ = 0;  // subtracted from the host memory meter

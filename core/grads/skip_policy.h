@@ -17,7 +17,7 @@ struct SkipPolicy {
   bool skips = false;           // fp16, or bf16 with check_grad_overflow; otherwise non-finite gradients are an error
   bool is_fp16 = false;         // there is a loss scale
   bool scale_can_mend = false;  // the scale is dynamic, so the next step may succeed with a lower one
-  int64_t max_consecutive = 0;  // the most consecutive skipped steps in which the loss scale was not reduced
+  int64_t max_consecutive = 0;  // maximum consecutive skips without lowering the loss scale
 
   /// `step`: the current step, counted from 1. `why`: the description of the first non-finite
   /// element.

@@ -145,7 +145,7 @@ variable_list SplitBackward::input_pass(const edge_list& roots, const variable_l
     of_first.push_back(of_roots[i]);
   }
   std::vector<Fork> forks;
-  std::vector<std::shared_ptr<Node>> others;  // nodes whose saved tensors no parameter's gradient needs
+  std::vector<std::shared_ptr<Node>> others;  // nodes with saved tensors unused by the second pass
   for (Node* node : to_inputs.nodes()) {
     const edge_list& edges = node->next_edges();
     if (std::all_of(edges.begin(), edges.end(), [&](const Edge& edge) { return !edge.function || to_inputs.leads(edge); })) {
@@ -156,7 +156,7 @@ variable_list SplitBackward::input_pass(const edge_list& roots, const variable_l
     node->add_tensor_pre_hook(std::make_unique<GradientRecorder>(forks.back().recorded));
   }
   variable_list of_inputs(inputs.size());
-  // Operators compute only the gradients that this pass requests, and so none of parameters.
+  // Operators compute only the gradients that this pass requests, so none for parameters.
   if (!first.empty())
     of_inputs = Engine::get_default_engine().execute(first, of_first, /*keep_graph=*/true, /*create_graph=*/false,
                                                      /*accumulate_grad=*/false, inputs);

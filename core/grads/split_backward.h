@@ -1,6 +1,6 @@
 // A backward in two passes over an unmodified graph: first the gradients of some inputs, which
-// another stage waits for; later those of the parameters. Gradients and hooks of parameters are
-// those of one backward, bit for bit.
+// another stage waits for; later those of the parameters. The parameters' gradients and hooks are
+// the same as in a single backward, bit for bit.
 //
 //   SplitBackward split;
 //   auto gradients = split.input_pass(roots, of_roots, inputs);   // no parameter gets a gradient
@@ -43,7 +43,7 @@ class SplitBackward {
 
   int64_t number_ = next_number();
   static int64_t next_number();
-  torch::autograd::edge_list roots_;   // of the second pass
+  torch::autograd::edge_list roots_;   // roots of the second pass
   std::vector<at::Tensor> gradients_;  // [roots_]
 };
 

@@ -18,7 +18,7 @@ class Comm;
 class Error;
 
 // The Comm's view of the control plane's watch (control/watch.h), which explains why a collective
-// does not end. A Comm without a watcher just waits up to its time-out.
+// does not complete. A Comm without a watcher waits up to its timeout.
 class Watcher {
  public:
   virtual ~Watcher() = default;
@@ -63,10 +63,10 @@ class Work {
   // Blocks the host. Throws Error(kTimeout) or Error(kPeerLost), or the watch's verdict. May be
   // called when nothing is pending.
   void wait();
-  // Whether the collective is over, so that wait() would return at once.
+  // Whether the collective has completed, so that wait() would return at once.
   bool is_over() const;
-  // Later work of the device stream begins after the collective; the host does not wait. The work
-  // stays pending, with its buffers in use, until wait() returns or is_over() is true. With a null
+  // Later work on the device stream waits for the collective; the host does not. The work stays
+  // pending, with its buffers in use, until wait() returns or is_over() is true. With a null
   // stream, block() is the same as wait().
   void block(void* stream);
 
@@ -104,9 +104,9 @@ class CommGroup {
   // exchanges and for many small gathers.
   Work start_many(std::vector<gannet_collective_args> batch, void* stream);
 
-  // Must be called by all ranks of the group. Allocates memory that the plugin moves faster than
-  // other memory, and that the ranks of one host may share. Null if the plugin does not offer such
-  // memory; then any memory will do.
+  // Must be called by all ranks of the group. Allocates memory that the plugin transfers faster
+  // than other memory, and that the ranks of one host may share. Null if the plugin does not offer
+  // such memory; any other memory can then be used.
   std::shared_ptr<void> allocate(uint64_t bytes);
   // Registers the caller's own memory for the lifetime of the result; null if the plugin does not
   // use registration.
@@ -154,7 +154,7 @@ class Comm {
   const gannet_comm_api* api_;
   void* self_ = nullptr;
   uint32_t rank_ = 0, world_size_ = 1;
-  // The longest wait for a collective if there is no watch that limits it.
+  // The longest wait for a collective if no watch limits it.
   std::chrono::milliseconds timeout_{600'000};
   Watcher* watcher_ = nullptr;
   // Atomic, since the watch's thread aborts while another thread waits.

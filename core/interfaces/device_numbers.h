@@ -1,4 +1,4 @@
-// The numbers of a call, in the form that an optimizer with TAKES_DEVICE_NUMBERS reads
+// A call's numbers, in the form read by an optimizer with TAKES_DEVICE_NUMBERS
 // (gannet_update_args::device_numbers).
 //
 //   const std::vector<double> numbers = numbers_of(args);   // to be copied to the memory that holds the arrays
@@ -20,8 +20,8 @@ inline std::vector<double> numbers_of(const gannet_update_args& args, bool is_sk
   return numbers;
 }
 
-// Sets the device numbers and clears the host's numbers, so that a plugin cannot read a number
-// whose value a replayed launch would keep forever.
+// Sets the device numbers and clears the host's numbers, so that a plugin cannot read a number that
+// a replayed launch would keep forever.
 inline void give_numbers(gannet_update_args& args, const double* numbers, uint64_t count) {
   args.device_numbers = numbers;
   args.device_number_count = count;

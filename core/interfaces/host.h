@@ -1,4 +1,4 @@
-// The host table that plugins get, and the interface that implements its collectives.
+// The host table passed to plugins, and the interface that implements its collectives.
 #pragma once
 
 #include <gannet/abi.h>

@@ -1,13 +1,13 @@
-// Exchanges numbers and texts in host memory among a group's ranks, over a Comm for host memory. It
-// never uses the device's Comm: the data is not in device memory, and its collectives would be
+// Exchanges numbers and strings in host memory among a group's ranks, over a Comm for host memory.
+// It never uses the device's Comm: the data is not in device memory, and its collectives would be
 // ordered with the device's collectives.
 //
 //   group.all_reduce(totals, 2);                                 // fp64, in place
 //   for (const std::string& text : group.gather_texts(mine)) ... // by rank
 //
-// It is a separate group: its calls must have the same order on all ranks, but independently of the
-// gradients' group. Only one thread may use it at a time; a background thread (an asynchronous
-// save) has a HostGroup of its own.
+// It is a separate group: its calls must be made in the same order on all ranks, but independently
+// of the gradients' group. Only one thread may use it at a time; a background thread (an
+// asynchronous save) has its own HostGroup.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,9 @@ class HostGroup {
   std::vector<std::string> gather_texts(const std::string& mine);
   void barrier();
 
-  // Starts byte messages between ranks of the group together. The buffers must stay valid until
-  // the work is over. Messages from one rank to another arrive in the order in which they were
-  // sent.
+  // Starts a batch of byte messages between the group's ranks. The buffers must stay valid until
+  // the work has completed. Messages from one rank to another arrive in the order in which they
+  // were sent.
   struct SentBytes {
     uint32_t to;
     const void* data;
@@ -51,11 +51,11 @@ class HostGroup {
   };
   Work start_exchange(const std::vector<SentBytes>& sent, const std::vector<ReceivedBytes>& received);
 
-  // An asynchronous all_gather: `mine` and `all` must stay valid until the work is over.
+  // An asynchronous all_gather: `mine` and `all` must stay valid until the work has completed.
   Work start_all_gather(const void* mine, void* all, uint64_t bytes);
 
  private:
-  // The group's name as the caller gave it; its CommGroup is called "<name>/host".
+  // The group's name as given by the caller; its CommGroup is called "<name>/host".
   std::string name_;
   CommGroup group_;
 };

@@ -65,17 +65,18 @@ class Optimizer {
   };
 
   Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, const Host& host);
-  // Takes over an object of the plugin that already exists, for a table without `create`.
+  // Takes over an existing object of the plugin, for a table without `create`.
   Optimizer(const plugin::Plugin& plugin, plugin::ParamSet params, void* self);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
 
   const plugin::Plugin& plugin() const { return plugin_; }
-  // Must be called first, and again whenever parameters are added, behind the existing ones. Throws
+  // Must be called first, and again whenever parameters are added after the existing ones. Throws
   // Error(kPluginFault) if the plugin's description is invalid, or has changed since the last call.
   void describe(const Context& context);
   // The plugin's description as text with one item per line. It must be the same on every rank.
   std::string description() const;
+  uint64_t capabilities() const { return capabilities_; }
   bool has(gannet_optimizer_capability capability) const { return (capabilities_ & capability) != 0; }
   bool needs_whole_tensors() const { return has(GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR) || !has(GANNET_OPTIMIZER_ELEMENTWISE); }
   const std::vector<State>& states() const { return states_; }
@@ -83,7 +84,7 @@ class Optimizer {
   uint64_t range_alignment() const { return range_alignment_; }
   size_t tensor_count() const { return tensors_.size(); }
   // square_rows: the number of rows of each square matrix that a state has for a tensor, given by
-  // its index; 0: there is none. matrix_count: the number of matrices that are stacked in the
+  // its index; 0: there is none. matrix_count: the number of matrices stacked in the
   // tensor.
   uint64_t square_rows(const State& state, uint64_t tensor) const;
   uint64_t matrix_count(uint64_t tensor) const;
@@ -93,11 +94,11 @@ class Optimizer {
   }
   bool has_squares() const { return has_squares_; }
   bool uses_seed() const { return (capabilities_ & GANNET_OPTIMIZER_USES_SEED) != 0; }
-  // The size of the workspace for a piece of `numel` elements; 0 gives that for begin_step and
+  // The size of the workspace for a piece of `numel` elements; 0 gives the size for begin_step and
   // end_step.
   uint64_t workspace_bytes(uint64_t numel) const { return workspace_bytes_ + numel * workspace_bytes_per_element_; }
   // group_numel: the number of values of a replicated state. line_count: the number of values of a
-  // sum over rows or columns. Both are for all tensors that were described so far.
+  // sum over rows or columns. Both are for all tensors described so far.
   uint64_t group_numel(const State& state) const;
   uint64_t line_count(const Sum& sum) const { return sum.scope == GANNET_SUM_OF_ROW ? rows_ : columns_; }
   // Whether the optimizer has states or sums by rows, columns, blocks or matrices of a tensor,
@@ -112,13 +113,13 @@ class Optimizer {
   // Who averages the gradients of this step (gannet_step_args::step). Without
   // owns_grad_reduction(), it is always the host.
   gannet_gradient_reduction reduction(uint64_t step) const;
-  // Whether the host does not average them. Then every rank's update() gets the rank's own, unreduced gradient.
+  // True if that is not the host: every rank's update() then gets its own, unreduced gradient.
   bool reduces_gradients(uint64_t step) const { return reduction(step) != GANNET_REDUCED_BY_HOST; }
   // Throws Error(kUnsupported) with the plugin's name and the three dtypes if the plugin does not
   // support them.
   void require_support(gannet_dtype param, gannet_dtype grad, gannet_dtype out) const;
 
-  // After this, every call works on copies of its arrays that lie between canaries
+  // After this, every call works on copies of its arrays that are surrounded by canaries
   // (optimizer_watch.h). Works only for arrays in host memory.
   void watch();
 
@@ -134,13 +135,13 @@ class Optimizer {
   // Whether the optimizer reads the step's numbers from the memory that holds the arrays
   // (device_numbers.h).
   bool takes_device_numbers() const { return has(GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS); }
-  // Whether evaluation uses different weights from the trained ones, which evaluate() computes.
+  // Whether evaluation uses weights other than the trained ones; evaluate() computes them.
   bool has_evaluation_weights() const { return api_->evaluate != nullptr; }
   void evaluate(const gannet_update_args& args);
   // Whether a step may need the gradient at perturbed parameters, which perturb() writes to `out`.
   bool perturbs() const { return has(GANNET_OPTIMIZER_PERTURBS); }
   void perturb(const gannet_update_args& args);
-  // takes_second_gradients: whether some steps take a second gradient. wants_second_gradient:
+  // takes_second_gradients: whether some steps use a second gradient. wants_second_gradient:
   // whether the given step does (gannet_step_args::step).
   bool takes_second_gradients() const { return has(GANNET_OPTIMIZER_SECOND_GRADIENT); }
   bool wants_second_gradient(uint64_t step) const;
@@ -158,7 +159,7 @@ class Optimizer {
   std::vector<gannet_tensor> tensor_views_;  // one for each of tensors_
   uint64_t rows_ = 0, columns_ = 0;          // total numbers over all tensors
   uint32_t world_size_ = 1;
-  // The following members are copied from the plugin's description, after checks.
+  // The following members are copied from the plugin's description once it is validated.
   uint64_t capabilities_ = 0, range_alignment_ = 0, workspace_bytes_ = 0, workspace_bytes_per_element_ = 0;
   bool has_squares_ = false;
   std::vector<State> states_;

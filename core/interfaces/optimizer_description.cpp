@@ -3,6 +3,7 @@
 #include <gannet/error.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -76,6 +77,7 @@ std::vector<Optimizer::State> read_states(const gannet_optimizer_description& fo
     if (spec.dtype > GANNET_BOOL) bad(formatted("its state '{}' has an unknown dtype, {}", spec.name, spec.dtype));
     if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_COLUMN_SQUARE)
       bad(formatted("its state '{}' has an unknown extent, {}", spec.name, spec.extent));
+    if (std::isnan(spec.initial_value)) bad(formatted("its state '{}' has NaN as its initial value", spec.name));
     if (const std::string flaw = flaw_of(spec, found); !flaw.empty()) bad(formatted("its state '{}' {}", spec.name, flaw));
     for (const auto& other : states)
       if (other.name == spec.name) bad(formatted("it declares the state '{}' twice", other.name));
@@ -114,7 +116,7 @@ constexpr uint64_t kKnownCapabilities =
 constexpr uint64_t kLargestAlignment = 4096;
 constexpr uint64_t kLargestWorkspace = uint64_t{1} << 40, kLargestWorkspacePerElement = 4096;
 
-// Checks the capabilities that came with ABI 2.2: each needs its function, and requires that the
+// Checks the capabilities introduced in ABI 2.2: each needs its function, and requires that the
 // host averages the gradients.
 void check_passes(const gannet_optimizer_description& found, const gannet_optimizer_api& api) {
   const bool perturbs = (found.capabilities & GANNET_OPTIMIZER_PERTURBS) != 0;
@@ -127,7 +129,7 @@ void check_passes(const gannet_optimizer_description& found, const gannet_optimi
     bad("it averages gradients itself, which excludes PERTURBS and SECOND_GRADIENT");
 }
 
-// Checks the capabilities that came with ABI 2.3. An update() that averages gradients calls
+// Checks the capabilities introduced in ABI 2.3. An update() that averages gradients calls
 // collectives, so it is not a single launch and cannot be replayed.
 void check_calls(const gannet_optimizer_description& found, const gannet_optimizer_api& api) {
   const bool takes_lists = (found.capabilities & GANNET_OPTIMIZER_TAKES_LISTS) != 0;

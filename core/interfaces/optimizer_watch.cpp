@@ -16,16 +16,16 @@
 namespace gannet {
 namespace {
 
-constexpr size_t kMargin = 4096;  // bytes on either side: enough for plugins that write a whole vector or page too much
+constexpr size_t kMargin = 4096;  // bytes on either side: enough for plugins that overrun by a whole vector or page
 constexpr unsigned char kCanary = 0xc5;
 
-// Says where in the model an element of an array is.
+// Describes where in the model an element of an array is.
 using ElementDescription = std::function<std::string(uint64_t element)>;
 
-// The bytes per element; 0 for a missing array, whose dtype is meaningless.
+// The bytes per element; 0 for a missing array, since its dtype is meaningless.
 uint64_t bytes_of(const void* array, uint32_t dtype) { return array ? sdk::bytes_of(dtype) : 0; }
 
-// A copy of an array that lies between canaries.
+// A copy of an array, surrounded by canaries.
 class WatchedArray {
  public:
   WatchedArray(std::string name, const void* original, uint64_t count, uint64_t element_bytes, bool may_write,
@@ -106,7 +106,7 @@ class WatchedArrays {
 
  private:
   std::vector<WatchedArray> all_;
-  std::map<const void*, void*> shared_;  // the copies, by the original array
+  std::map<const void*, void*> shared_;  // copies by original array
 };
 
 ElementDescription in_tensors(const gannet_update_args& args) {
@@ -152,7 +152,7 @@ uint64_t values_in(const gannet_update_args& piece, const Optimizer::State& stat
 // Adds the states. Sharded states exist only if there is a piece, to which they belong.
 std::vector<void*> add_states(WatchedArrays& arrays, const WatchContext& context, void* const* states, uint64_t count,
                               const gannet_update_args* piece, const WriteRights& rights) {
-  std::vector<void*> copies(count);  // null for square states, which are in a list of their own
+  std::vector<void*> copies(count);  // null for square states, which have their own list
   for (uint64_t s = 0; s < count; ++s) {
     const Optimizer::State& state = context.optimizer.states()[s];
     if (state.is_square()) continue;

@@ -1,5 +1,5 @@
 // Implements "gannet": {"debug_plugins": true}: an optimizer plugin works on copies of its arrays.
-// Each copy lies between canaries, which are checked after every call. The results of a correct
+// Each copy is surrounded by canaries, which are checked after every call. The results of a correct
 // plugin do not change; memory and time double.
 //
 //   OptimizerWatch watch(plugin);
@@ -17,7 +17,7 @@
 
 namespace gannet {
 
-// The optimizer, for its description, and its tensors.
+// The optimizer (for its description) and its tensors.
 struct WatchContext {
   const Optimizer& optimizer;
   const std::vector<gannet_tensor>& tensors;

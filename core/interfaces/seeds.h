@@ -8,7 +8,7 @@
 
 namespace gannet {
 
-// A tensor's seed, which is computed from its name by FNV-1a: it is the same in every run, on every
+// A tensor's seed, computed from its name with FNV-1a, so that it is the same in every run, on any
 // rank and in any group.
 constexpr uint64_t tensor_seed(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;

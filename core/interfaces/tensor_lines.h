@@ -9,11 +9,11 @@
 namespace gannet {
 
 struct TensorLines {
-  uint64_t columns = 1, matrix_rows = 1;     // numbers in each matrix
+  uint64_t columns = 1, matrix_rows = 1;     // counts per matrix
   uint64_t first_row = 0, first_column = 0;  // indices of the tensor's first row and column in the group
   uint64_t row_count = 0, column_count = 0;  // totals of the tensor
 
-  // The rows and columns of the tensor that follows the one of `before`.
+  // The rows and columns of the tensor that follows `before`.
   static TensorLines of(const std::vector<int64_t>& shape, uint64_t numel, const TensorLines& before) {
     const auto from_the_end = [&](size_t place) {
       return shape.size() < place ? uint64_t{1} : static_cast<uint64_t>(std::max<int64_t>(shape[shape.size() - place], 1));

@@ -68,7 +68,7 @@ MeshGroups::MeshGroups(std::shared_ptr<ProcessGroup> world, MeshShape refined)
 // Every rank of the world creates every group of the axis in the same order, and keeps its own.
 std::shared_ptr<ProcessGroup> MeshGroups::group_along(const MeshShape& shape, const std::string& axis) const {
   if (shape.size(axis) == shape.world_size()) return world_;
-  if (!shape.has(axis)) {  // each rank is a group of its own
+  if (!shape.has(axis)) {  // each rank forms its own group
     std::shared_ptr<ProcessGroup> own;
     for (uint32_t rank = 0; rank < shape.world_size(); ++rank)
       if (auto alone = world_->subset({rank})) own = std::move(alone);

@@ -31,7 +31,7 @@ class MeshGroups {
   ProcessGroup& world() const { return *world_; }
   ProcessGroup& data() const { return *data_; }
   ProcessGroup* pipe() const { return pipe_.get(); }                // one rank of each stage; null: the axis has one rank
-  ProcessGroup* tensor() const { return tensor_.get(); }            // null likewise
+  ProcessGroup* tensor() const { return tensor_.get(); }            // null: the axis has one rank
   ProcessGroup* expert() const { return expert_.get(); }            // ranks with different experts; null: data is not refined
   ProcessGroup* expert_data() const { return expert_data_.get(); }  // ranks with the same experts; null: data is not refined
   // The ranks that together hold one model: those with the same data coordinate as this rank. Null

@@ -16,7 +16,7 @@ namespace gannet::nn {
 namespace {
 
 // The size of a tile. Its scores (256 KiB of fp32) stay in the second-level cache. kKeys is a
-// multiple of 64, the number of columns whose dropout words are computed together.
+// multiple of 64, because dropout words are computed for 64 columns at a time.
 constexpr int64_t kQueries = 128, kKeys = 512;
 
 template <class T>

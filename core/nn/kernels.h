@@ -31,7 +31,7 @@ struct MatrixSize {
 /// inter += bias unless it is null; activated = gelu(inter).
 template <class T>
 void bias_gelu(MatrixSize size, T* inter, const T* bias, T* activated, bool is_tanh);
-/// gradient *= gelu'(inter); bias_gradient = the sums of that over rows.
+/// gradient *= gelu'(inter); bias_gradient = the column sums of the result.
 template <class T>
 void gelu_backward(MatrixSize size, const T* inter, T* gradient, T* bias_gradient, bool is_tanh);
 
@@ -58,23 +58,23 @@ struct NormBackward {
   const T* residual;                  // added to the result; may be null
   T *gamma_gradient, *beta_gradient;  // [columns]
 };
-/// Computes the gradient of the norm's input. `result` may be `gradient`.
+/// Computes the gradient of the norm's input. `result` may alias `gradient`.
 template <class T>
 void norm_backward(MatrixSize size, const NormBackward<T>& of, const Norm<T>& norm, T* result);
 
 /// result = the scaled gradient of the elements that dropout kept, and 0 for the others;
-/// bias_gradient = the sums of that over rows. Without dropout `result` may be null.
+/// bias_gradient = the column sums of these values. Without dropout `result` may be null.
 template <class T>
 void dropout_backward(MatrixSize size, const T* gradient, const Dropout& dropout, T* result, T* bias_gradient);
 
-// ---- tiles of attention: `rows` queries by `columns` keys, `stride` numbers from row to row
+// ---- attention tiles: `rows` queries by `columns` keys, with `stride` elements between rows
 
 template <class T>
 struct ScoreTile {
   int64_t rows, columns, stride;
   T scale;
   const T* mask;          // may be null
-  int64_t mask_stride;    // from row to row; 0 if all rows share one mask
+  int64_t mask_stride;    // between rows; 0 if all rows share one mask
   uint64_t first_row;     // index of the tile's first row, for dropout
   uint64_t first_column;  // index of the tile's first column, for dropout; a multiple of 64
 };
@@ -83,8 +83,8 @@ struct ScoreTile {
 /// the factor for outputs of earlier tiles.
 template <class T>
 void softmax_tile(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* largest, T* sum, T* rescale);
-/// Replaces scores with probabilities, to which dropout and its scale are applied. Replaces
-/// `gradients`, which are those of these probabilities, with the gradients of the scores.
+/// Replaces scores with probabilities after dropout and its scale. Replaces `gradients`, the
+/// gradients of these probabilities, with the gradients of the scores.
 template <class T>
 void softmax_tile_backward(const ScoreTile<T>& tile, const Dropout& dropout, T* scores, T* gradients, const T* lse,
                            const T* delta);

@@ -1,4 +1,4 @@
-// Parts that the kernels in core/nn share: the rules of rule.h for SIMD lanes, loops over a row,
+// Code shared by the kernels in core/nn: the rules of rule.h for SIMD lanes, loops over a row,
 // and dropout words. This file is compiled once per SIMD target. Include it after <hwy/highway.h>.
 #if defined(GANNET_NN_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GANNET_NN_LANES_INL_H_
@@ -57,7 +57,7 @@ HWY_INLINE void along(int64_t count, Body&& body) {
   for (; i < count; ++i) body(one, i);
 }
 
-// A sum or a maximum over a row. Each lane has its own, and the remaining elements have one more.
+// A sum or maximum over a row. Each lane has its own total; the remaining elements share one more.
 template <class T>
 struct Total {
   using D = hn::ScalableTag<T>;
@@ -103,7 +103,7 @@ HWY_INLINE void store_lanes(D d, Lanes<D> value, hn::TFromD<D>* to) {
   hn::StoreU(value.lanes, d, to);
 }
 
-// Returns `value` in the lanes whose word is at least the threshold, and 0 in the others.
+// Returns `value` in the lanes with a word of at least the threshold, and 0 in the others.
 template <class D>
 HWY_INLINE Lanes<D> kept(D d, Lanes<D> value, const uint32_t* words, uint32_t threshold) {
   if constexpr (sizeof(hn::TFromD<D>) == 4) {
@@ -117,8 +117,8 @@ HWY_INLINE Lanes<D> kept(D d, Lanes<D> value, const uint32_t* words, uint32_t th
   }
 }
 
-// Computes dropout_word for 64 elements at a time. The 32-bit words of counters are held in 64-bit
-// lanes, of which multiplications use the lower halves; a product fills all 64 bits.
+// Computes dropout_word for 64 elements at a time. The counters' 32-bit words are held in 64-bit
+// lanes: multiplications read the lower half of each lane, and a product fills all 64 bits.
 HWY_INLINE void words_of_row(const Dropout& dropout, uint64_t row, uint64_t first_column, int64_t count, uint32_t* out) {
 #if HWY_TARGET == HWY_SCALAR
   for (int64_t i = 0; i < (count + 63) / 64 * 64; ++i)

@@ -12,9 +12,9 @@
 
 namespace gannet::nn {
 
-// The parameters in the compute dtype. The vectors are parts of one tensor that an operator
-// created. So only that tensor's address is used, and never the address of a parameter, whose
-// values may be elsewhere (ZeRO stage 3).
+// The parameters in the compute dtype. The vectors are slices of one tensor that an operator
+// created, so only that tensor's address is used, never that of a parameter: its values may be
+// elsewhere (ZeRO stage 3).
 struct LayerWeights {
   at::Tensor qkv, out, inter, output;                                                                  // matrices
   at::Tensor qkv_bias, out_bias, mid_gamma, mid_beta, inter_bias, output_bias, norm_gamma, norm_beta;  // vectors

@@ -1,5 +1,5 @@
 // Arguments of the row kernels, which are passed to the loops of each SIMD target (row_kernels.cpp)
-// and hold for any range of rows.
+// and are valid for any range of rows.
 #pragma once
 
 #include "nn/kernels.h"

@@ -1,9 +1,9 @@
 // The per-element rules of the transformer layer's kernels: GELU, layer norm, the softmax of
 // attention, and dropout. This file is included in loops for the CPU and for GPUs, so it has no
 // include guard, no includes and no namespace. Include it where GANNET_DEVICE is defined and where
-// V has +, -, *, /, fma, abs, select and exp (gannet/elementwise/scalar.h, loop-inl.h). V is one
-// number, or several lanes of numbers. Tests compare the kernels with these functions for plain
-// numbers.
+// V has +, -, *, /, fma, abs, select and exp (gannet/elementwise/scalar.h, loop-inl.h). V is a
+// scalar or a vector of SIMD lanes. Tests compare the kernels with these functions on plain
+// scalars.
 
 // ---- GELU
 
@@ -55,7 +55,7 @@ template <class V>
 GANNET_DEVICE V normalized(V x, V mean, V rstd) {
   return (x - mean) * rstd;
 }
-// Computes the same from the norm's output, for a norm whose input is not kept
+// Computes the same from the norm's output, for a norm that does not keep its input
 // (normalize_invertible).
 template <class V>
 GANNET_DEVICE V normalized_from_output(V y, V gamma, V beta) {
@@ -99,8 +99,8 @@ GANNET_DEVICE PhiloxCounter philox(PhiloxCounter counter, uint64_t key) {
   }
   return counter;
 }
-// Returns the counter of an element, which four of the 64 neighbors in its group share. `stream`
-// makes the counters of the layer's different dropouts differ.
+// Returns the counter of an element, shared by four of the 64 neighbours in its group. `stream`
+// distinguishes the counters of the layer's dropout sites.
 GANNET_DEVICE PhiloxCounter dropout_counter(uint64_t row, uint64_t column, uint32_t stream) {
   return {{static_cast<uint32_t>(column / 64 * 16 + column % 16), static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32),
            stream}};

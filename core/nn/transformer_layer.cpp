@@ -39,7 +39,7 @@ void say_once(std::atomic<bool>& is_said, bool is_set, const char* text) {
   if (is_set && !is_said.exchange(true)) log_info(text);
 }
 
-// Returns the mask as numbers to add to the scores, in four dimensions; undefined if there is no
+// Returns the mask as a four-dimensional tensor to add to the scores; undefined if there is no
 // mask.
 at::Tensor additive(const at::Tensor& mask, const at::Tensor& x, int64_t heads) {
   if (!mask.defined()) return mask;

@@ -81,7 +81,7 @@ at::Tensor attended(const LayerCall& call, const at::Tensor& q, const at::Tensor
 }  // namespace
 
 at::Tensor kept_elements(const Dropout& dropout, int64_t rows, int64_t columns, at::Device device) {
-  // Works on a range of rows at a time, because the random words take several times eight bytes per
+  // Works on a range of rows at a time, because the random words need several times eight bytes per
   // element.
   constexpr int64_t kMostElements = 1 << 24;
   const int64_t stretch = std::max<int64_t>(1, kMostElements / std::max<int64_t>(columns, 64));

@@ -1,4 +1,4 @@
-// Writes the metrics file, in JSON lines by schema 1.
+// Writes the metrics file: JSON lines, schema 1.
 #include <ctime>
 
 #include "base/machine.h"
@@ -104,7 +104,7 @@ class MetricsFile : public Writer {
   void flush() override { output_.flush(); }
 
  private:
-  // Turns "/optimizer/params/lr" into "optimizer.params.lr", the form that --set takes.
+  // Turns "/optimizer/params/lr" into "optimizer.params.lr", the form that --set accepts.
   static std::string dotted(std::string path) {
     if (!path.empty()) path.erase(0, 1);
     for (char& letter : path)

@@ -80,8 +80,8 @@ class Monitor {
   void step(const Step& step);
   void event(const Event& event);
   void flush();
-  // Flushes if the last flush was at least a second ago. It is cheap enough to be called in every
-  // call of the engine.
+  // Flushes if the last flush was at least a second ago. Cheap enough to be part of every engine
+  // call.
   void flush_if_due() {
     if (has_news_ && Clock::now() - flushed_ >= std::chrono::seconds(1)) flush();
   }
@@ -102,7 +102,7 @@ bool is_wanted(const config::Settings& settings);
 // DeepSpeed's and others of the same form; a name that contains a '/' is the tag itself.
 std::vector<std::pair<std::string, double>> scalars_of(const Step& step);
 
-// A size for people to read: "1.2 GB".
+// A human-readable size: "1.2 GB".
 std::string bytes_text(uint64_t bytes);
 
 }  // namespace gannet::observe

@@ -22,7 +22,7 @@ enum class TimedPhase : uint8_t {
   kForward,
   kEvaluate,  // a forward that is not part of a step
   kBackward,
-  kReduce,  // the part of the wait for gradients summed over ranks that backward does not hide
+  kReduce,  // the part of the wait for gradient reduction that backward does not hide
   kStep,    // step() at an accumulation boundary; contains the next five phases
   kCheck,   // the gradient norm and the overflow check
   kUpdate,
@@ -107,7 +107,7 @@ class Timers {
   std::atomic<TimedPhase> current_{TimedPhase::kNone};
 };
 
-// The five times that DeepSpeed logs and sends to its monitors, in milliseconds.
+// The five timings that DeepSpeed logs and sends to its monitors, in milliseconds.
 struct Breakdown {
   double forward = 0, backward = 0, backward_inner = 0, backward_allreduce = 0, step = 0;
   explicit Breakdown(const Timers::Times& times);

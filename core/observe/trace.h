@@ -7,8 +7,8 @@
 //   trace.flight("gather", "h.0.weight", began, ended, bytes);   // a transfer, on no thread: flights may overlap
 //
 // The file is a JSON array with one event per line. It is written after each step, and stays
-// readable if a run died and left the array open. The times are those of the machine's steady
-// clock, so that the files of all ranks on one machine match.
+// readable if a run died and left the array open. Timestamps are from the machine's steady clock,
+// so that the files of all ranks on one machine match.
 #pragma once
 
 #include <atomic>

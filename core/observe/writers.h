@@ -8,7 +8,7 @@
 
 namespace gannet::observe {
 
-// Writes the metrics file, in JSON lines by schema 1 (docs/metrics.md).
+// Writes the metrics file: JSON lines, schema 1 (docs/metrics.md).
 std::unique_ptr<Writer> metrics_file(const std::string& path);
 // Writes CSV files in DeepSpeed's format: a file per tag, with the header "step,<last part of the
 // tag>" and one row per step. The column "step" is the number of samples seen.

@@ -41,7 +41,7 @@ struct Array::TierRegion {
   std::shared_ptr<Offload> tier;
   void* handle = nullptr;
   uint64_t alignment = 1;
-  std::mutex edges;  // guards the read-modify-write of blocks that two transfers share
+  std::mutex edges;  // guards the read-modify-write of blocks shared by two transfers
 
   ~TierRegion() {
     if (handle) tier->release(handle);
@@ -51,7 +51,7 @@ struct Array::TierRegion {
   void write(uint64_t begin, uint64_t bytes, const char* from);
 };
 
-// Allocates a buffer aligned for direct I/O, which all transfers of one call reuse.
+// Allocates a buffer aligned for direct I/O. All transfers of one call reuse it.
 at::Tensor Array::TierRegion::bounce_for(uint64_t bytes) const {
   return allocate_flat(static_cast<int64_t>(std::min(kStretchBytes, rounded_up(bytes, alignment)) + alignment), at::kByte,
                        at::kCPU);

@@ -38,8 +38,8 @@ class Array {
  public:
   Array() = default;
   static Array in_memory(at::Tensor flat);
-  // The array is initialized to zeros. If the tier's memory has an address (host memory), it is an
-  // array in memory.
+  // The array is initialised to zeros. If the tier's memory is addressable (host memory), the
+  // result is an in-memory array.
   static Array on_tier(std::shared_ptr<Offload> tier, int64_t numel, at::ScalarType dtype, const std::string& name);
 
   bool defined() const { return here_.defined() || region_; }
@@ -60,7 +60,7 @@ class Array {
   Transfer start_read(int64_t begin, int64_t numel, void* buffer) const;
   Transfer start_write(int64_t begin, int64_t numel, const void* buffer) const;
 
-  // Returns, for checkpoints, the elements from `begin` on. The array must not be in memory.
+  // Returns the elements from `begin` on, for checkpoints. The array must not be in memory.
   std::shared_ptr<StoredBytes> stored(int64_t begin) const;
 
  private:

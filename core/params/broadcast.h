@@ -10,8 +10,8 @@
 namespace gannet {
 
 /// Every rank of the group calls this with a tensor of the same shape and dtype. Work queued on the
-/// current stream afterwards sees the values of `root`. Sparse tensors may differ between ranks in
-/// their number of elements.
+/// current stream afterwards sees the values of `root`. The number of elements of a sparse tensor
+/// may differ between ranks.
 void broadcast(const ReductionGroup& ranks, const at::Tensor& tensor, uint32_t root = 0);
 /// The same, over the ranks of the data axis.
 void broadcast(const RankContext& context, const at::Tensor& tensor, uint32_t root = 0);

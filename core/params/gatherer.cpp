@@ -13,8 +13,8 @@
 namespace gannet {
 namespace {
 
-// A mark is count * kIds + id. The id is the number of a parameter or, counted down from kIds - 1,
-// of a meeting.
+// A mark is count * kIds + id. The id is a parameter's number or a meeting's; meetings count down
+// from kIds - 1.
 constexpr int64_t kIds = int64_t{1} << 31;
 constexpr int64_t kReadNumel = 4096;  // in elements; at least a page of direct I/O in every dtype
 constexpr int64_t kDone = -1;         // mark of a rank that only answers the other ranks' gathers
@@ -75,7 +75,7 @@ void Gatherer::copy_to_device(GatherEntry& entry, const at::Tensor& from) {
 void Gatherer::gather(GatherEntry& entry, const at::Tensor& shard) {
   entry.marks.assign(comm_->size(), entry.mark);
   if (comm_->size() > 1) entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
-  if (entry.range->ranks.comm->size() == 1) {  // no collective, because a host Comm would be given device memory
+  if (entry.range->ranks.comm->size() == 1) {  // no collective: a host Comm cannot read device memory
     if (shard.is_cpu() && entry.whole.is_cpu() && shard.const_data_ptr() != entry.whole.const_data_ptr())
       std::memcpy(entry.whole.data_ptr(), shard.const_data_ptr(), shard.nbytes());
     else if (shard.const_data_ptr() != entry.whole.const_data_ptr())
@@ -136,8 +136,8 @@ std::string Gatherer::name_of(int64_t mark) const {
   return formatted("reads '{}'", entries_[id].range->parameters[entries_[id].parameter].name);
 }
 
-// Every gather is preceded by an exchange of marks. The ranks that are still running check
-// themselves that their marks agree, so this rank follows the first mark that it finds.
+// Every gather is preceded by an exchange of marks. The ranks that are still running check that
+// their own marks agree, so this rank follows the first mark that it finds.
 void Gatherer::answer() {
   std::vector<int64_t> marks(comm_->size());
   for (;;) {
@@ -151,7 +151,7 @@ void Gatherer::answer() {
                      whole = at::empty({entry.numel}, shard.options());
     exchange(entry, shard, whole).wait();
   }
-  gathers_ = 0;  // the ranks have counted different numbers of gathers
+  gathers_ = 0;  // the ranks' counts differ by now
 }
 
 void Gatherer::meet(const char* where) {

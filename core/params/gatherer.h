@@ -23,7 +23,7 @@ class Gatherer : public zero::ParameterSource {
     Queue queue;
     std::function<void*()> stream;  // the operators' stream; a copy waits for it, since operators may still read the memory
   };
-  // `place` returns the current position in the program, for errors ("forward of step 3").
+  // `place` returns the current position in the program, for error texts ("forward of step 3").
   Gatherer(DeviceComm* comm, HostGroup* ranks, Timers& timers, std::optional<CopyToDevice> to_device,
            std::function<std::string()> place)
       : comm_(comm), ranks_(ranks), timers_(timers), to_device_(std::move(to_device)), place_(std::move(place)) {}
@@ -38,7 +38,7 @@ class Gatherer : public zero::ParameterSource {
   // For a rank that has finished: contributes its shards to the other ranks' gathers until every
   // rank has finished.
   void answer();
-  // Marks a point that all ranks must reach together. Throws Error(kMismatch) about a rank that does
+  // Marks a point that all ranks must reach together. Throws Error(kMismatch) if a rank does
   // something else instead, such as a gather.
   void meet(const char* where);
 
@@ -59,15 +59,15 @@ class Gatherer : public zero::ParameterSource {
     Timers::Clock::time_point began{};  // set while traced
   };
   void copy_to_device(GatherEntry& entry, const at::Tensor& from);
-  at::Tensor place_of(const GatherEntry& entry) const;  // the place of this rank's shard in the whole
+  at::Tensor place_of(const GatherEntry& entry) const;  // the slice of `whole` for this rank's shard
   DeviceWork exchange(const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole);
   void gather(GatherEntry& entry, const at::Tensor& shard);
   void compare(int64_t mark, const std::vector<int64_t>& marks) const;
   std::string name_of(int64_t mark) const;
 
   bool is_apart(const GatherEntry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
-  DeviceComm* comm_;  // Comm of the data axis; all its ranks gather the same parameters, each over the ranks of its range
-  HostGroup* ranks_;  // the same ranks, which exchange their marks over it
+  DeviceComm* comm_;  // data axis; all its ranks gather the same parameters, each over its range's ranks
+  HostGroup* ranks_;  // the same ranks, for exchanging marks
   Timers& timers_;
   std::optional<CopyToDevice> to_device_;
   std::function<std::string()> place_;

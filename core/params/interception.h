@@ -44,13 +44,13 @@ bool is_watched(const c10::StorageImpl* storage);
 void release_ownership(const c10::StorageImpl* storage);
 // Writes new values to the parameter with this storage, without gathering it
 // (ParameterSource::write). `read` fills `to` with the flattened parameter's elements from `begin`
-// on. Returns false if the storage is not watched or its source takes no writes.
+// on. Returns false if the storage is not watched or its source does not accept writes.
 bool write_at_source(const c10::StorageImpl* storage, ReadElements read);
 
 // Takes part in building a model on this thread (zero::Init). before_making() is called before an
 // operator that takes no tensors and therefore makes new ones. after_operator() is called after
-// every operator, with the leaves that require gradients among its arguments, and with the tensors
-// that it made.
+// every operator, with those of its arguments that are leaves and require gradients, and with the
+// tensors that it made.
 class Builder {
  public:
   virtual ~Builder() = default;

@@ -38,8 +38,8 @@ class Observer : public c10::DebugInfoBase {
 Observer* observer_here();
 
 // During its lifetime, the observer sees the operators of this thread and of the backward passes
-// that start on it, because LibTorch carries the thread state that names it into autograd's
-// threads. While no observer is active in the process, an operator pays only for one load.
+// that start on it, because LibTorch copies the thread state that holds the observer to autograd's
+// threads. While no observer is active in the process, the cost per operator is one load.
 class ObserverScope {
  public:
   explicit ObserverScope(std::shared_ptr<Observer> observer);

@@ -13,7 +13,7 @@
 namespace gannet {
 namespace {
 
-// One empty storage for each device marks these tensors.
+// Marks these tensors: they share one empty storage per device.
 struct Marks {
   std::mutex mutex;
   std::map<std::string, c10::Storage> by_device;

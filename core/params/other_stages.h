@@ -1,5 +1,5 @@
-// Parameters whose memory is on other stages of a pipeline. Their tensors stay in the program's model,
-// without elements, and a second engine must not take them for empty ones.
+// Parameters that are stored on other stages of a pipeline. Their tensors stay in the program's
+// model, without elements, and a second engine must not mistake them for empty parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>

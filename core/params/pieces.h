@@ -25,12 +25,12 @@ struct Piece {
   int64_t lag = 0;                       // the lag of all its tensors (TrainedParameter::lag)
 };
 
-// The ends of the pages into which this rank's arrays are cut, of at most `page_numel` elements
-// each. If the range keeps whole tensors, pages end at tensor borders, so a page with only one
-// tensor may exceed `page_numel`.
+// Returns where each page of this rank's arrays ends. A page has at most `page_numel` elements. If
+// the range keeps whole tensors, pages end at tensor boundaries, so a page with only one tensor may
+// exceed `page_numel`.
 std::vector<int64_t> page_ends(const Range& range, int64_t page_numel);
 
-// Returns the pieces of a range, in its order. No piece crosses the end of a page (page_ends).
+// Returns a range's pieces, in the range's order. No piece crosses the end of a page (page_ends).
 std::vector<Piece> pieces_of(const Range& range, int64_t page_numel);
 
 // Cuts the pieces where the number of updates differs between tensors, and leaves out the tensors

@@ -175,7 +175,7 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
     range.grad = allocate_flat(grad_numel, range.grad_dtype, context_.device);
   for (size_t b = 0; b < range.layout.buckets.size(); ++b) {
     const auto& bucket = range.layout.buckets[b];
-    // Masters keep the fp32 values of the program on rank 0, not their rounding to 16 bits.
+    // Masters keep the program's fp32 values from rank 0, not their rounding to 16 bits.
     const Array& masters = range.masters();
     const bool is_direct = !range.is_gathered_on_demand_ && masters.is_here() && masters.here().device() == context_.device &&
                            (!range.is_sharded() || !range.has_master_copy());
@@ -204,7 +204,7 @@ void ParameterStore::place_range(Range& range, const GradientMemory& gradient_me
   }
 }
 
-// Stores this rank's part of a bucket. `whole` has the values of the bucket's masters or
+// Stores this rank's part of a bucket. `whole` holds the values of the bucket's masters or
 // parameters.
 void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& whole) {
   const int64_t begin = range.layout.buckets[bucket].offset;
@@ -215,7 +215,7 @@ void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& wh
   if (range.has_master_copy()) range.set_master(part, mine);
 }
 
-// Frees the bytes of the module's parameter, whose values are in `whole`. A small or complex
+// Frees the bytes of the module's parameter; `whole` holds its values. A small or complex
 // parameter stays whole on every rank.
 void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
@@ -223,7 +223,7 @@ void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& w
   const int64_t counted = counted_numel(parameter);
   const bool is_small =
       counted <= zero.param_persistence_threshold && persistent_numel_ + counted <= zero.model_persistence_threshold;
-  if (is_small || parameter.is_complex) {  // a gather has only one dtype, that of the range
+  if (is_small || parameter.is_complex) {  // a gather has a single dtype, the range's
     persistent_numel_ += counted;
     parameter.persistent = whole.to(range.dtype, /*non_blocking=*/false, /*copy=*/true);
     move_leaf(parameter.tensor, Range::shaped(parameter.persistent, parameter));
@@ -286,8 +286,8 @@ Array ParameterStore::make_state(const Range& range, const Optimizer::State& sta
   const auto dtype = state.dtype != GANNET_DTYPE_NONE ? to_scalar_type(state.dtype)
                      : is_per_block                   ? at::kFloat
                                                       : range.master_dtype;
-  // The values of blocks are few and stay in memory: a page of them would be smaller than one
-  // direct read.
+  // Per-block values are few and stay in memory: a page of them would be smaller than one direct
+  // read.
   const int64_t own = range.is_served(state) ? range.shard_numel / range.ranks.comm->size() : range.shard_numel;
   const auto numel = static_cast<int64_t>(state.values_of(static_cast<uint64_t>(own)));
   Array array = is_per_block ? Array::in_memory(allocate_flat(numel, dtype, context_.update_device()))

@@ -44,8 +44,8 @@ struct TrainedParameter {
   std::shared_ptr<const DeclaredSplit> split;
   bool is_complex = false;  // then `shape` ends in 2 (real, imaginary), because flat buffers hold real numbers
   // Number of updates that were applied without this parameter: before it joined, or while it was
-  // frozen. Negative if the program's optimizer brought a state with updates that the engine did
-  // not count.
+  // frozen. Negative if the program's optimizer brought a state that includes updates the engine
+  // did not count.
   int64_t lag = 0;
   bool is_moved = false;  // for a parameter of a frozen range: it is now trained, as part of another range
   // The state in which the engine left `tensor`. The next audit attributes any difference from it
@@ -63,17 +63,17 @@ struct TrainedParameter {
   at::Tensor persistent;  // [its bucket's numel], or [numel] if the range keeps whole tensors
 };
 
-// The data of a range that ZeRO shards; this rank then has only a shard of it instead of the whole.
-// Each level includes those before it.
+// Which data of a range ZeRO shards, so that this rank holds only its shard instead of the whole.
+// Each level includes the previous ones.
 enum class Sharding { kNone, kStates, kGradients, kParameters };
 
 // A part of a range as optimizers see it. The stride of the array passed to them is the size of
 // this struct.
 struct Segment : gannet_segment {
-  size_t parameter = 0;  // of the range
+  size_t parameter = 0;  // index in the range
 };
 
-// How the ranks' gradients become their average.
+// How gradients are averaged over the ranks.
 enum class Reduction {
   kAllReduce,             // in Range::grad, at a boundary
   kReduceScatterInPlace,  // as above, but afterwards only this rank's shards are valid
@@ -103,7 +103,7 @@ struct Range {
   bool is_counted_elsewhere = false;  // the first of those stages counts it in the norm
   double gradient_ratio = 1;          // extra factor on gradients before they are summed; 1 if no divisor is declared
   bool keeps_whole_tensors = false;   // required by its optimizer: no shard and no page ends inside a tensor
-  int64_t alignment = 1;              // required by its optimizer: segments begin at multiples of it in their tensor
+  int64_t alignment = 1;              // required by its optimizer: segments begin at multiples of it within a tensor
   // The optimizer may average gradients itself over several ranks. Every bucket is then a piece of
   // the same length on all ranks and divides equally among them.
   bool is_optimizer_reduced = false;
@@ -120,8 +120,8 @@ struct Range {
 
   Array param;      // [numel] dtype, [shard_numel] where parameters are gathered on demand
   Array master;     // [shard_numel] master_dtype; undefined where the parameters are their own masters
-  Array average;    // [shard_numel] master_dtype, in the masters' tier: their moving average; undefined if none is kept
-  at::Tensor grad;  // [numel] grad_dtype, or [shard_numel] if gradients are sharded; undefined while all of them are taken over
+  Array average;    // [shard_numel] master_dtype: the masters' moving average, on the same tier; undefined: none
+  at::Tensor grad;  // [numel] grad_dtype, or [shard_numel] if sharded; undefined while autograd's own tensors are used
   // The masters that the program's writes have displaced since the last step, kept in the masters'
   // tier, and the parameters that they belong to. A program that swaps an average in and out writes
   // rounded masters back, and expects the exact masters to return.
@@ -141,12 +141,12 @@ struct Range {
            : is_sharded()     ? Reduction::kReduceScatterInPlace
                               : Reduction::kAllReduce;
   }
-  // Whether this rank has every element of `array`, masters or a state, in memory.
+  // Whether this rank has every element of `array` (masters or a state) in memory.
   bool has_all_of(const Array& array) const { return !is_sharded() && array.is_here(); }
   // Whether every rank has every tensor whole.
   bool has_every_tensor() const { return !is_sharded(); }
-  // Whether operators read a copy of the masters or shards, which an update overwrites with their
-  // new values.
+  // Whether operators read a copy of the masters or shards; an update then overwrites that copy
+  // with the new values.
   bool reads_a_copy(const TrainedParameter& parameter) const {
     return parameter.persistent.defined() || (has_master_copy() && !parameter.resident);
   }
@@ -193,7 +193,7 @@ struct Range {
     return slice(grad, parameter);
   }
   // Converts a part of a parameter from elements to the values of a state that is cut along
-  // elements: where they begin, and how many there are.
+  // elements: their offsets and their number.
   static zero::TensorPart values_in(const zero::TensorPart& part, const Optimizer::State& state) {
     const auto block = static_cast<int64_t>(state.block);
     return {part.tensor, part.begin / block, part.offset / block, part.own / block,
@@ -230,7 +230,7 @@ struct Range {
 };
 
 // The tensors in elements [own, own + numel) of this rank's arrays, as the optimizer sees them.
-// Offsets count from `own`.
+// Offsets are relative to `own`.
 std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel);
 
 // A parameter group: its hyperparameters, and the plugin object that applies the update rule to its

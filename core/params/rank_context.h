@@ -46,14 +46,14 @@ struct RankContext {
   std::shared_ptr<MeshGroups> mesh;                   // the mesh over process_group's ranks
   std::unique_ptr<DeviceComm> comm;                   // for tensors along the data axis
   Comm* device_comm = nullptr;                        // the Comm under `comm` and the other DeviceComms
-  HostGroup* host_group = nullptr;                    // for numbers and texts along the data axis
+  HostGroup* host_group = nullptr;                    // for numbers and strings along the data axis
   HostGroup* tensor_group = nullptr;                  // the ranks along the tensor axis; null: one rank
   std::unique_ptr<DeviceComm> expert_comm;            // the ranks with the same experts; null: the mesh has no expert axis
   HostGroup* expert_data_group = nullptr;             // the same ranks; null likewise
   HostGroup* expert_group = nullptr;                  // the ranks along the expert axis, with the other experts; null likewise
   HostGroup* world_group = nullptr;                   // all ranks of the mesh, which agree, save and report together
   bool is_first() const { return mesh->is_first(); }  // the first rank prints for all
-  // The ranks that must make the same calls with the same facts. Pipeline stages have different
+  // The ranks that must make the same calls with matching arguments. Pipeline stages have different
   // parameters.
   HostGroup& watched_group() const { return mesh->has_pipe_stages() ? *host_group : *world_group; }
   /// The ranks that hold the same part of a parameter as this one.
@@ -79,7 +79,7 @@ struct RankContext {
   uint32_t device_index() const { return device.has_index() ? static_cast<uint32_t>(device.index()) : 0; }
   bool updates_on_host() const { return memory_is_apart && state_tier; }
   at::Device update_device() const { return updates_on_host() ? at::Device(at::kCPU) : device; }
-  DeviceComm::Memory comm_memory() const;  // whether device_comm reaches the device's memory
+  DeviceComm::Memory comm_memory() const;  // whether device_comm can access device memory
   /// The native handle of the calling thread's current stream, for plugins; null on a device
   /// without streams. Work queued on it runs after the program's own work, which produces the
   /// gradients.

@@ -9,7 +9,7 @@ class HostGroup;
 
 struct ReductionGroup {
   DeviceComm* comm = nullptr;  // tensors
-  HostGroup* host = nullptr;   // numbers and texts
+  HostGroup* host = nullptr;   // numbers and strings
 };
 
 }  // namespace gannet

@@ -174,8 +174,8 @@ void Residency::look_ahead() {
   }
 }
 
-// Evicts parameters that were kept for a later use, starting with the one whose next use is
-// farthest away.
+// Evicts parameters that were kept for a later use, starting with the one with the most distant
+// next use.
 void Residency::make_room(int64_t numel) {
   while (live_ + numel > limits_.live) {
     size_t farthest = residents_.size();

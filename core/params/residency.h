@@ -34,8 +34,8 @@ class ParameterSource {
   virtual void start(size_t parameter, const at::Tensor& whole) = 0;  // begins to fill `whole`
   virtual void finish(size_t parameter) = 0;                          // waits until `whole` is filled
   virtual void keep(size_t, const at::Tensor& whole) { static_cast<void>(whole); }  // an operator has written to `whole`
-  // Takes new values: `read` fills in the elements that this rank has. The parameter is not in use
-  // meanwhile. Returns false if the source does not support this.
+  // Accepts new values: `read` fills in the elements that this rank has. The parameter must not be
+  // in use meanwhile. Returns false if the source does not support this.
   virtual bool write(size_t, ReadElements) { return false; }
   virtual void released(size_t) {}                   // called once the parameter belongs to another owner
   virtual void drop(size_t parameter) noexcept = 0;  // cancels a pending gather; returns once it is no longer in flight
@@ -83,7 +83,7 @@ class Residency {
 
   int64_t live_bytes() const { return live_bytes_; }
   int64_t peak_bytes() const { return peak_bytes_; }    // peak of live_bytes(): whole parameters, including those in flight
-  int64_t spare_bytes() const { return spare_bytes_; }  // bytes of the buffers kept for the following gathers
+  int64_t spare_bytes() const { return spare_bytes_; }  // bytes of the buffers kept for later gathers
   void reset_peak() { peak_bytes_ = live_bytes_; }
   uint64_t gathers() const { return gathers_; }
 

@@ -108,8 +108,8 @@ double ParameterStore::gradient_ratio(const TrainedParameter& parameter) const {
   return (context_.settings().gradient_sum ? 1 : data) / divisor;
 }
 
-// Returns the range for a parameter of this group, dtype and placement that has no memory yet, and
-// makes one if needed.
+// Returns the range for parameters of this group, dtype and placement among the ranges without
+// memory, and makes one if there is none.
 Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter) {
   const config::Settings& settings = context_.settings();
   const at::Tensor& tensor = parameter.tensor;

@@ -64,11 +64,11 @@ class ParameterStore {
   /// Adds to the range of its group, dtype and placement. After place() this is a new range, since
   /// placed ranges do not change.
   void add(size_t group, const TrainedParameter& parameter);
-  /// Large untrained parameters are sharded as well: a base model under adapters takes most of the
+  /// Large untrained parameters are sharded as well: a base model under adapters uses most of the
   /// memory.
   void add_frozen(const torch::nn::Module& module, const std::function<bool(const void* identity)>& is_trained);
-  /// For an optimizer that needs whole tensors: cuts the group's ranges, among ranks and into
-  /// pages, at tensor borders. Call before place().
+  /// For an optimizer that needs whole tensors: cuts the group's ranges at tensor boundaries, both
+  /// among ranks and into pages. Call before place().
   void keep_whole_tensors(size_t group);
   /// Aligns the group's ranges to multiples of `alignment` elements in their tensor. The largest
   /// value of all calls applies. Call before place().
@@ -76,7 +76,7 @@ class ParameterStore {
   /// For an optimizer that may average gradients itself: with several ranks, every bucket divides
   /// equally among them. Call before place().
   void set_optimizer_reduced(size_t group);
-  /// In the order of TrainedParameter::index. Pointers hold until the next add().
+  /// In the order of TrainedParameter::index. Pointers stay valid until the next add().
   std::vector<const TrainedParameter*> parameters_of(size_t group) const;
   /// Marks a frozen parameter that is now trained, in another range.
   void mark_moved(const at::Tensor& parameter);
@@ -93,7 +93,7 @@ class ParameterStore {
   bool is_sharded() const { return !ranges_.empty() && ranges_[0].is_sharded(); }
   bool has_experts() const;      // whether any parameter is split along the expert axis
   int64_t bucket_numel() const;  // limit for a bucket of gradients, in elements; a larger tensor gets its own
-  int64_t page_numel() const;    // elements of a page, the unit in which arrays on a tier are in memory
+  int64_t page_numel() const;    // elements of a page, the unit in which arrays on a tier are loaded
 
   // ---- memory (place.cpp)
   /// Allocates every range that has no memory yet, copies rank 0's values to every rank, and frees
@@ -115,7 +115,7 @@ class ParameterStore {
   /// Moves a parameter that no range has to the device, in the training dtype.
   void place_untrained(const at::Tensor& parameter) const;
 
-  // ---- gathering on demand (gathering.cpp); no effect if every parameter is whole
+  // ---- gathering on demand (gathering.cpp); no-ops if every parameter is whole
   zero::Residency* residency() const { return residency_.get(); }  // null: every parameter is whole
   bool gathers() const { return residency_ != nullptr; }
   /// Until disarm(), operators on this thread and in the backward passes that it starts gather the
@@ -180,13 +180,13 @@ class ParameterStore {
   void forget_displaced();
   /// Stores values that the program put into the module: in the parameter in use, and in this rank's
   /// part of its master. `is_replaced`: the tensor's memory is no longer the engine's.
-  /// `is_in_full`: the values have more digits than the parameter's dtype, so every element
+  /// `is_in_full`: the values are more precise than the parameter's dtype, so every element
   /// replaces its master. Otherwise only elements that differ from their master's rounding do.
   void take_in(Range& range, size_t parameter, const at::Tensor& flat, bool is_replaced, bool is_in_full);
   /// Makes the module's tensor use the store's memory again.
   void restore_memory(Range& range, size_t parameter);
   /// Names and values of all masters, whole. Calls `before_gathering` once if ranks must
-  /// synchronize.
+  /// synchronise.
   NamedParameters whole_masters(const std::function<void()>& before_gathering) const;
 
  private:
@@ -197,7 +197,7 @@ class ParameterStore {
   Range& range_for(size_t group, const TrainedParameter& parameter);
   double gradient_ratio(const TrainedParameter& parameter) const;
   /// The number of elements to use in decisions that all ranks along data must make alike. For
-  /// experts, whose number of elements may differ between ranks, it is an equal share.
+  /// experts, which may have different numbers of elements on each rank, it is an equal share.
   int64_t counted_numel(const TrainedParameter& parameter) const;
   Placement placement_for(const TrainedParameter& parameter);
   bool is_gathered_on_demand(Placement placement) const;

@@ -99,8 +99,8 @@ void ParameterStore::set_state(const FoundParameter& found, size_t state, const 
 }
 
 // Elements whose 16-bit value equals the rounding of their master were not written, and keep the
-// master's digits. Elements that equal the rounding of a master displaced by an earlier write get
-// that master back.
+// master's precision. Elements that equal the rounding of a master displaced by an earlier write
+// get that master back.
 at::Tensor ParameterStore::masters_after_write(const Range& range, size_t parameter, const zero::Shard& shard,
                                                const at::Tensor& written) const {
   const at::Tensor wide = written.to(range.master_dtype);

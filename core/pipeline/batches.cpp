@@ -1,4 +1,4 @@
-// Draws the micro-batches of a batch from the program, and checks that all ranks would train the same.
+// Draws a batch's micro-batches from the program, and checks that all ranks agree on the batch.
 #include <gannet/error.h>
 #include <gannet/value.h>
 
@@ -24,15 +24,15 @@ uint64_t hash_of(const Wire& tensors) {
   for (const at::Tensor& tensor : tensors) {
     bytes += tensor.defined() ? shape_text(tensor.sizes()) : std::string("-");
     if (!tensor.defined() || tensor.numel() == 0 || tensor.layout() != at::kStrided) continue;
-    if (!tensor.is_cpu()) continue;  // reading a device would make the host wait for it
+    if (!tensor.is_cpu()) continue;  // reading device memory would block the host
     const at::Tensor whole = tensor.detach().contiguous();
     bytes.append(static_cast<const char*>(whole.const_data_ptr()), whole.nbytes());
   }
   return std::hash<std::string>()(bytes);
 }
 
-// A source may fill the same tensors again for the next micro-batch, and a layer may change its
-// input in place: tensors that the source still holds are copied. Host tensors move to the device.
+// A source may refill the same tensors for the next micro-batch, and a layer may change its input
+// in place, so tensors that the source still holds are copied. Host tensors move to the device.
 void take_over(Wire& tensors, at::Device device) {
   for (at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
@@ -47,7 +47,7 @@ void take_over(Wire& tensors, at::Device device) {
 
 // Draws all micro-batches of a batch before the first one runs. If data is missing, or if the ranks
 // differ in what check_alike() compares, every rank throws before anything runs. `trains`: the batch
-// needs a schedule of its size.
+// needs a schedule for `count` micro-batches.
 std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t count, const char* call, bool trains) {
   std::vector<pipe::MicroBatch> drawn;
   const std::string mine = outcome([&] {
@@ -80,8 +80,8 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
   return drawn;
 }
 
-// `all`: what each rank would train: "COUNT SCHEDULE RATES", followed on the first and the last stage
-// by the hash of its labels and weights.
+// `all`: what each rank would run: "COUNT SCHEDULE RATES", followed on the first and the last stage
+// by a hash of its labels and weights.
 void Driver::check_alike(const std::vector<std::string>& all, int64_t count, const char* call, bool trains) const {
   std::vector<std::vector<std::string>> words;
   for (const std::string& one : all) words.push_back(split(one, ' '));

@@ -29,7 +29,7 @@ ChosenSchedule::ChosenSchedule(const Configured& config, const pipe::Options& op
   } else if (configured == "auto" && stages > 1) {
     is_auto_ = true;
   } else {
-    // One stage waits for no other, and has nothing to gain from chunks or split backwards.
+    // A single stage waits for no other, and gains nothing from chunks or split backwards.
     name_ = stages == 1 && configured != "gpipe" ? "data-parallel" : configured;
     chunks_ = stages == 1 ? std::nullopt : options.chunks;
   }
@@ -115,8 +115,8 @@ const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
   }
 }
 
-// A file has one size, and a built-in schedule can only fail for its size: both were checked at the
-// start. A program's schedule that is invalid at this size exists, so its error is thrown.
+// A file has one size, and a built-in schedule can only fail because of its size; both were checked
+// at the start. A program's schedule that is invalid at this size exists, so its error is thrown.
 bool ChosenSchedule::exists(int64_t micro_batches) {
   if (from_file_) return from_file_->micro_batches() == micro_batches;
   if (make_) {

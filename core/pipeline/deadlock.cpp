@@ -14,8 +14,8 @@
 namespace gannet::pipeline {
 namespace {
 
-// Activations or gradients, and the direction: 1 to the next rank, -1 to the previous one; 0 and
-// the two ranks where they are not neighbours.
+// Activations or gradients, and the direction: 1 to the next rank, -1 to the previous one, or 0
+// with both ranks if they are not neighbours.
 using LaneKey = std::tuple<Result::Kind, int, uint32_t, uint32_t>;
 
 LaneKey lane_of(const Message& message) {
@@ -42,7 +42,7 @@ class Rendezvous {
  private:
   struct Rank {
     size_t next = 0;                               // index of its next action
-    bool has_posted = false;                       // the receive of that action is in its lane
+    bool has_posted = false;                       // the receive for that action is in its lane
     std::map<LaneKey, std::deque<Message>> lanes;  // the rank's sends and receives, in order
   };
 
@@ -84,7 +84,7 @@ class Rendezvous {
     return moved;
   }
 
-  // The rank for which this one waits, and why.
+  // The rank that this one waits for, and why.
   std::pair<size_t, std::string> awaited_by(size_t rank) const {
     const Action& action = action_of(rank);
     const auto message = received_by(schedule_, action);
@@ -93,7 +93,7 @@ class Rendezvous {
     const std::string what = formatted("{}, for {} from rank {}", place, to_text(message->result), message->from);
     if (!computed_.contains(message->result)) return {message->from, what};
     const Message& ahead = ranks_[message->from].lanes.at(lane_of(*message)).front();
-    if (ahead.result == message->result) {  // the receiver's own lane is not free
+    if (ahead.result == message->result) {  // another message is first in the receiver's lane
       const Message& own = ranks_[rank].lanes.at(lane_of(*message)).front();
       return {own.to == rank ? own.from : own.to,
               formatted("{}, behind its send of {} to rank {}", what, to_text(own.result), own.to)};

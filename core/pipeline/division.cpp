@@ -20,7 +20,7 @@
 namespace gannet::pipeline {
 namespace {
 
-// The partition method, and the place that gives it, for messages.
+// The partition method, and where it was set, for messages.
 std::pair<std::string, std::string> method_of(const pipe::Options& options, const Dict& section) {
   if (options.partition_method) return {*options.partition_method, "pipe::Options::partition_method"};
   const Value* const partition = section.find("partition");
@@ -28,8 +28,8 @@ std::pair<std::string, std::string> method_of(const pipe::Options& options, cons
   return {"parameters", "the default partition method"};
 }
 
-// Bytes that a parameter takes on each of its ranks, in the memory of the activations, together with
-// its gradient, its master and Adam's states, as far as ZeRO and offload leave them there.
+// Bytes per parameter, including its gradient, master and Adam states, that remain on each rank in
+// the memory of the activations after ZeRO sharding and offload.
 double bytes_of_parameter(const RankContext& ranks) {
   const config::Settings& settings = ranks.settings();
   const MeshShape& mesh = ranks.mesh->shape();
@@ -47,8 +47,8 @@ double bytes_of_parameter(const RankContext& ranks) {
   return zero::bytes_per_parameter(plan);
 }
 
-// Divides by measured time, or by the memory that a part's parameters take together with its
-// activations for as many micro-batches as the schedule keeps there.
+// Divides by measured time, or by memory: a part's parameters, plus its activations for as many
+// micro-batches as the schedule keeps alive there.
 std::vector<size_t> measured_bounds(const std::vector<Layer>& layers, const pipe::Options& options, const RankContext& ranks,
                                     ChosenSchedule& schedule, const std::string& method, const std::string& where) {
   const size_t parts = schedule.stage_of().size();

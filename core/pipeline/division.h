@@ -29,8 +29,8 @@ struct Division {
   }
 };
 
-/// Divides the layers by pipe::Options::bounds, or by the partition method of the program or the config.
-/// Every rank calls it. Throws Error(kConfig) for an invalid division, naming an empty stage, and as measured_costs() does.
+/// Divides by pipe::Options::bounds, or by the partition method of the program or the config.
+/// Collective. Throws Error(kConfig) for an invalid division, and as measured_costs() does.
 Division divided(const std::vector<Layer>& layers, const pipe::Options& options, const RankContext& ranks,
                  ChosenSchedule& schedule);
 

@@ -9,7 +9,7 @@
 namespace gannet::pipeline {
 namespace {
 
-// The time of one cell; 0 if no action takes time.
+// The duration of one cell; 0 if no action takes any time.
 double cell_time(const Simulated& step) {
   constexpr double kMostCells = 400;
   double shortest = step.total;
@@ -38,7 +38,7 @@ std::string draw_text(const Schedule& schedule, const Simulated& step) {
     };
     for (size_t i = 0; i < schedule.actions[rank].size(); ++i) {
       const Simulated::Span& span = step.spans[rank][i];
-      // An action that rounds to no cell at all still gets one, and shifts those after it.
+      // An action that rounds to zero cells still gets one, and shifts those after it.
       const size_t begin = std::max(line.size(), column_of(span.start));
       const size_t end = std::max(begin + width, column_of(span.end));
       line.resize(begin, ' ');

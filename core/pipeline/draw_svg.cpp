@@ -44,7 +44,7 @@ std::string bar(const Action& action, const Simulated::Span& span, double scale,
   return out + "</g>\n";
 }
 
-// The kinds that the schedule has, with their colours.
+// The kinds of action in the schedule, with their colours.
 std::string legend(const Schedule& schedule, double y) {
   bool is_used[4] = {};
   for (const auto& row : schedule.actions)

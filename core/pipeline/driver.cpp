@@ -18,8 +18,8 @@
 namespace gannet::pipeline {
 namespace {
 
-// The node of a graph at which a stage's backward ends: it keeps the gradients of the tensors that
-// the stage received. The tensors are not leaves, so that a layer may change them in place.
+// The autograd node at which a stage's backward ends: it keeps the gradients of the tensors that
+// the stage received. They are not leaves, so that a layer may change them in place.
 class InputGradients : public torch::autograd::Node {
  public:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
@@ -32,14 +32,14 @@ class InputGradients : public torch::autograd::Node {
 }  // namespace
 
 struct Driver::InFlight {
-  pipe::MicroBatch drawn;                      // of the first and the last part
+  pipe::MicroBatch drawn;                      // inputs: first part; labels, weight: last part
   Wire from_previous, from_next;               // activations and gradients, if that part is on this stage
   std::shared_ptr<InputGradients> inputs;      // null: the inputs need no gradients
   std::vector<bool> input_needs_gradient;      // [inputs]
-  std::vector<torch::autograd::Edge> outputs;  // [outputs] the last stage's only one is the loss
+  std::vector<torch::autograd::Edge> outputs;  // [outputs]; on the last part, only the loss
   std::vector<bool> output_has_gradient;       // [outputs]
-  at::Tensor loss_gradient;                    // of the last part
-  SplitBackward split;                         // between its two passes
+  at::Tensor loss_gradient;                    // on the last part
+  SplitBackward split;                         // kept between the input and the weight pass
 };
 
 Driver::InFlight& Driver::Place::here() const { return of_chunk(chunk); }
@@ -208,7 +208,7 @@ void Driver::input_pass(MicroBatches& batch, const Place& place) {
 
 void Driver::expect_messages(const std::vector<Action>& actions) {
   if (!forward_lane_) return;
-  std::map<uint32_t, int64_t> activations, gradients;  // by the stage that sends them
+  std::map<uint32_t, int64_t> activations, gradients;  // by sending stage
   for (const Action& action : actions) {
     const Stage& chunk = chunks_[chunk_of(action.part)];
     if (action.kind == Action::kForward && !chunk.is_first()) ++activations[chunk.previous_stage()];
@@ -220,7 +220,7 @@ void Driver::expect_messages(const std::vector<Action>& actions) {
   backward_lane_->expect(gradients);
 }
 
-// Gives the schedule the times of the batch that was measured.
+// Hands the times of the measured batch to the schedule.
 void Driver::choose_schedule(int64_t count) {
   std::vector<uint32_t> own_parts;
   for (const Stage& chunk : chunks_) own_parts.push_back(chunk.part());
@@ -235,8 +235,8 @@ double Driver::mean_over_ranks(double sum, int64_t count) {
   return mean / ranks_.comm->size();
 }
 
-// Runs `body`, and reports its failure to the other ranks. If every rank throws, as after an agreed
-// error, the report has no effect on them.
+// Runs `body`, and reports its failure to the other ranks. If every rank throws anyway, as after an
+// agreed error, the report has no effect.
 template <class Body>
 auto Driver::told_to_others(const char* call, const Body& body) {
   try {
@@ -263,7 +263,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
                                                          control::Watch::Call::kAtOnce);
   const int64_t count = batch.count();
   std::vector<pipe::MicroBatch> drawn = draw(source, count, "train_batch", /*trains=*/true);
-  // The first batch of a run also allocates and compiles, so its times are not representative.
+  // The first batch of a run also allocates and compiles, so its timings are not representative.
   clock_.begin(schedule_->wants_times() && has_trained_, chunks_.size());
   const std::vector<Action> actions = schedule_->of(count).actions[first_chunk().index()];
   expect_messages(actions);
@@ -276,7 +276,7 @@ double Driver::take_step(MicroBatches& batch, const pipe::Source& source) {
   }
   loss_sum_.reset();
   first_micro_batch_ = engine_.micro_steps();
-  int64_t ended = 0;  // (chunk, micro-batch) pairs whose backward has ended
+  int64_t ended = 0;  // (chunk, micro-batch) pairs with a finished backward
   const int64_t chunks = std::ssize(chunks_);
   for (const Action& action : actions) {
     const Place place{in_flight, chunk_of(action.part), action.micro_batch};

@@ -32,7 +32,7 @@ class Driver {
   double train_batch(const pipe::Source& source);
   pipe::EvalResult eval_batch(const pipe::Source& source, const pipe::EvalOptions& options);
   bool has_schedule_for(int64_t micro_batches) const { return schedule_->exists(micro_batches); }
-  /// Of train_batch().
+  /// The result of the last train_batch().
   const StepResult& last_step() const { return last_step_; }
 
  private:
@@ -44,7 +44,7 @@ class Driver {
   std::vector<pipe::MicroBatch> draw(const pipe::Source& source, int64_t count, const char* call, bool trains);
   void check_alike(const std::vector<std::string>& all, int64_t count, const char* call, bool trains) const;
   using StepState = std::vector<std::vector<InFlight>>;  // [chunks][micro-batches]
-  struct Place {                                         // of an action's micro-batch
+  struct Place {                                         // locates an action's micro-batch
     StepState& all;
     size_t chunk;
     int64_t micro_batch;
@@ -72,12 +72,12 @@ class Driver {
   const std::shared_ptr<ChosenSchedule> schedule_;
   const std::vector<Stage> chunks_;                   // in the order of the layers
   std::optional<Lane> forward_lane_, backward_lane_;  // null: one stage
-  int64_t first_micro_batch_ = 0;                     // the number of the current batch's first micro-batch in the run
-  bool has_trained_ = false;                          // a batch, in this run
-  std::vector<double> hop_bytes_;                     // [parts] the largest activations that this rank sent, until logged
+  int64_t first_micro_batch_ = 0;                     // index within the run of the current batch's first micro-batch
+  bool has_trained_ = false;                          // whether this run has trained a batch
+  std::vector<double> hop_bytes_;                     // [parts] bytes of this rank's largest sent activations, until logged
   PassClock clock_;
   StepResult last_step_;
-  at::Tensor loss_sum_;  // of the current batch, fp64 on the loss's device; undefined: no loss yet
+  at::Tensor loss_sum_;  // over the current batch, fp64 on the loss's device; undefined: none yet
 };
 
 }  // namespace gannet::pipeline

@@ -1,4 +1,4 @@
-// The engine of a pipeline: what initialize() makes of a pipe::Module.
+// The engine of a pipeline, which initialize() builds from a pipe::Module.
 #include <gannet/error.h>
 #include <gannet/pipe.h>
 
@@ -85,7 +85,7 @@ pipe::EvalResult PipelineEngine::run_eval_batch(pipe::Source source, const pipe:
     const std::exception_ptr failed = std::current_exception();
     try {
       if (trains) train();
-    } catch (const Error&) {  // the ranks have lost one another, and the first error says why
+    } catch (const Error&) {  // the ranks have lost contact; the first error has the reason
     }
     std::rethrow_exception(failed);
   }

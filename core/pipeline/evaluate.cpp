@@ -1,4 +1,4 @@
-// Evaluations: forwards alone, in the order of the chunks.
+// Evaluations: forwards only, in the order of the chunks.
 #include <ATen/core/grad_mode.h>
 #include <gannet/error.h>
 
@@ -10,7 +10,7 @@
 
 namespace gannet::pipeline {
 
-// The losses of the last stage's micro-batches, on all stages; each rank along data has its own.
+// Sends the last stage's losses to all stages. Each rank along data has its own.
 std::vector<double> Driver::of_last_stage(const std::vector<double>& losses, int64_t count) {
   const auto own = static_cast<size_t>(count) * ranks_.comm->rank();
   std::vector<double> all(static_cast<size_t>(count) * ranks_.comm->size());
@@ -34,7 +34,7 @@ pipe::EvalResult Driver::evaluate(const pipe::Source& source, const pipe::EvalOp
   for (const Stage& chunk : chunks_)
     for (int64_t i = 0; i < count; ++i) forwards.push_back({Action::kForward, chunk.part(), i});
   expect_messages(forwards);
-  std::vector<Wire> from_previous(static_cast<size_t>(count));  // where the previous part is on this stage
+  std::vector<Wire> from_previous(static_cast<size_t>(count));  // if the previous part is on this stage
   for (const Stage& chunk : chunks_)
     for (int64_t i = 0; i < count; ++i) {
       const auto place = static_cast<size_t>(i);

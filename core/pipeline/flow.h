@@ -1,5 +1,5 @@
-// The data flow between the actions of a schedule: which action needs the result of which, and
-// which results travel from rank to rank.
+// The data flow between the actions of a schedule: which results each action needs, and which
+// results are sent from rank to rank.
 #pragma once
 
 #include <cstdint>

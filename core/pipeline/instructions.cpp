@@ -111,7 +111,7 @@ class Converter {
 
   const pipe::PipeSchedule& schedule_;
   size_t step_ = 0;
-  int64_t next_ = 0;  // micro-batch
+  int64_t next_ = 0;  // next micro-batch
   std::map<int64_t, Buffer> buffers_;
   std::vector<Action> actions_;
 };

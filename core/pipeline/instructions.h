@@ -10,9 +10,9 @@
 namespace gannet::pipeline {
 
 /// The actions of one stage, which has one part. Throws Error(kConfig) with stage, step and
-/// instruction for a buffer that does not exist or does not hold what the instruction takes, for a
-/// live one that is filled again or left at the end, and for an instruction that the stage cannot
-/// have. validate() checks whether all stages fit together.
+/// instruction if a buffer does not exist or does not hold what the instruction requires, if a live
+/// buffer is overwritten or left over at the end, and for an instruction that is invalid on this
+/// stage. validate() checks whether the stages fit together.
 std::vector<Action> actions_of(const pipe::PipeSchedule& schedule);
 
 }  // namespace gannet::pipeline

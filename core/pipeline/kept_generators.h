@@ -26,7 +26,7 @@ class KeptGenerators {
   }
   KeptGenerators(const KeptGenerators&) = delete;
   KeptGenerators& operator=(const KeptGenerators&) = delete;
-  void seed_cpu(uint64_t seed) {  // at::manual_seed would seed the generators of devices, too
+  void seed_cpu(uint64_t seed) {  // at::manual_seed would also seed the devices' generators
     at::Generator& generator = kept_.front().first;
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_current_seed(seed);

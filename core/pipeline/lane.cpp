@@ -84,7 +84,7 @@ Lane::Lane(const RankContext& ranks, const std::string& name, bool both_ways)
     : ranks_(ranks),
       host_(ranks.process_group->world()->host_comm(), ranks.mesh->pipe()->links().host.ranks(),
             formatted("{}/{}{}", ranks.mesh->pipe()->links().host.name(), name, ranks.number_in_group)) {
-  host_.barrier();  // after it all members are connected, so that rank 0 and its store may end early
+  host_.barrier();  // after this all members are connected, so rank 0 and its store may exit early
   ways_.push_back(std::make_unique<Way>(ranks, host_, "device"));
   if (both_ways && keeps_order()) ways_.push_back(std::make_unique<Way>(ranks, host_, "device to lower stages"));
 }
@@ -94,7 +94,7 @@ Lane::~Lane() {
   try {
     ranks_.device_comm->abort();
     host_.comm().abort();
-  } catch (const Error&) {  // the works report what is lost
+  } catch (const Error&) {  // the pending works report the loss
   }
 }
 

@@ -6,21 +6,21 @@
 //   Lane forward(ranks, "forward", /*both_ways=*/false);    // constructed on every stage
 //   forward.expect({{stage - 1, 8}});                       // the messages until finish(), by stage
 //   forward.send(stage + 1, number, activations);           // returns at once; holds the memory until it is sent
-//   Wire wire = forward.receive(stage - 1, number, flags);  // both stages give the message the same number
+//   Wire wire = forward.receive(stage - 1, number, flags);  // same number on both sides
 //   forward.finish();
 //
-// There is a lane for activations and one for gradients, so that a blocked send cannot delay messages in
-// the other one.
+// There is one lane for activations and one for gradients, so that a blocked send cannot delay the
+// other kind of message.
 //
-// On a host, the receive of the next message is posted before it is wanted, so that it arrives while this stage
-// computes. (Besides, Gloo's event thread polls for as long as a message has no receive.) The layout
-// is then not known yet: both sides expect that of the last two messages if these were equal. A
-// message of any other layout follows a dummy of the expected layout, which is dropped.
+// On a host, the receive for the next message is posted early, so that it arrives while this stage
+// computes. (Also, Gloo's event thread polls while a message has no matching receive.) If the last
+// two messages had the same layout, both sides predict it for the next one. A message with another
+// layout is preceded by a dummy of the predicted layout, which is dropped.
 //
-// A device's Comm executes the operations of a group in order: a receive whose message is not on its way would
-// hold up the sends behind it, and two stages that send to each other would wait for each other's receive. So on a
-// device a receive is posted once its header has arrived, and a lane both to higher and to lower stages (chunks that
-// wrap around, or a V) has a group for each direction: within a group, no stage waits for one that waits for it.
+// A device's Comm executes a group's operations in order: a receive for an unsent message would
+// block the sends behind it, and two stages that send to each other would deadlock. So a device's
+// receives are posted once their header has arrived, and a lane to higher and lower stages (chunks
+// that wrap around, or a V) has one group per direction, in which no stages wait for each other.
 #pragma once
 
 #include <gannet/wire.h>
@@ -41,17 +41,17 @@ namespace gannet::pipeline {
 
 class Lane {
  public:
-  /// `both_ways`: to higher and to lower stages.
+  /// `both_ways`: messages go to higher and to lower stages.
   Lane(const RankContext& ranks, const std::string& name, bool both_ways);
-  ~Lane();  // after a step that failed partway, aborts the Comms: the expected messages never come
+  ~Lane();  // after a step that failed partway, aborts the Comms: no further messages will arrive
   Lane(const Lane&) = delete;
 
-  /// How many messages each stage sends until finish(). All of them must be received.
+  /// Sets how many messages each stage will send until finish(). All of them must be received.
   void expect(const std::map<uint32_t, int64_t>& messages_from);
   /// Undefined tensors arrive undefined. Throws Error(kUnsupported) for a sparse tensor.
   void send(uint32_t stage, int64_t number, const Wire& tensors);
   /// Waits for the next message from a stage, which must have this number. `requires_grad`
-  /// gets a flag for each tensor: whether it required a gradient where it was sent.
+  /// gets a flag for each tensor: whether it required a gradient on the sender.
   Wire receive(uint32_t stage, int64_t number, std::vector<bool>& requires_grad);
   /// Waits until all messages are sent.
   void finish();
@@ -79,7 +79,7 @@ class Lane {
     }
   };
   struct Incoming {
-    int64_t left = 0;  // messages until finish()
+    int64_t left = 0;  // remaining messages until finish()
     Past past;
     std::vector<int64_t> header;  // of the next message
     Wire predicted;

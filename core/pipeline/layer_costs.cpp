@@ -25,7 +25,7 @@
 namespace gannet::pipeline {
 namespace {
 
-// The bytes that this thread has allocated and not freed while LibTorch reports to it.
+// Net bytes that this thread allocates while LibTorch reports its allocations to this object.
 class CountedBytes : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void* /*memory*/, int64_t size, size_t /*allocated*/, size_t /*reserved*/, c10::Device) override {
@@ -36,7 +36,7 @@ class CountedBytes : public c10::MemoryReportingInfoBase {
   int64_t bytes = 0;
 };
 
-// Builds a layer's lazy modules and moves all of its modules to the device, for as long as it exists.
+// During its lifetime, a layer's lazy modules are built and all its modules are on the device.
 class LayerOnDevice {
  public:
   LayerOnDevice(const Layer& layer, at::Device device) {
@@ -84,7 +84,7 @@ class LayerOnDevice {
 
   std::vector<detail::LazyModule*> lazy_;
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, at::Device>> moved_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // and their values
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // (buffer, copy of its values)
   std::vector<at::Tensor> trained_;
 };
 
@@ -93,7 +93,7 @@ std::chrono::steady_clock::time_point now(const RankContext& ranks) {
   return std::chrono::steady_clock::now();
 }
 
-// Runs `forward` on `wire`, and then its backward. `wire` becomes its results.
+// Measures `forward` on `wire` and its backward. Replaces `wire` with the outputs.
 LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, const std::vector<at::Tensor>& trained,
                   const RankContext& ranks) {
   const at::AutoGradMode grad_mode(true);
@@ -108,7 +108,7 @@ LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, c
       inputs.push_back(tensor.defined() && tensor.requires_grad() ? tensor.detach().requires_grad_().clone() : tensor);
       if (inputs.back().defined() && inputs.back().requires_grad()) wanted.push_back(inputs.back());
     }
-    outputs.clear();  // LibTorch warns if memory is freed that was allocated before the reports began
+    outputs.clear();  // LibTorch warns if memory is freed that was allocated before reporting began
     const auto counted = std::make_shared<CountedBytes>();
     const auto begin = now(ranks);
     {
@@ -132,7 +132,7 @@ LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, c
   return cost;
 }
 
-// Runs `measure` on a layer. Except for lack of memory, its errors are the sample's or the model's mistake.
+// Runs `measure` on a layer. Blames any error except out of memory on the sample or the model.
 template <class Measure>
 void measuring(const Layer& layer, const std::string& where, const Measure& measure) {
   const auto refuse = [&](const std::string& what, const std::string& next) {

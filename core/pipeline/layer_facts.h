@@ -1,5 +1,5 @@
-// What the partition and the log of a pipeline need to know about its layers, and the building of
-// lazy modules, which exist only on the stages that use them.
+// Facts about a pipeline's layers, for the partition and the log, and the construction of lazy
+// modules, which exist only on the stages that use them.
 #pragma once
 
 #include <gannet/pipe.h>
@@ -18,12 +18,12 @@ namespace gannet::pipeline {
 /// The name of a layer's module `i` in the whole model, if the model is a list of layers.
 std::string module_name(const Layer& layer, size_t i);
 
-/// Calls `visit` with every module of a list of layers and its name. A lazy module is built for the call,
-/// and dropped. Throws Error(kArgument) if a constructor throws.
+/// Calls `visit` with every module of a list of layers and its name. A lazy module is built for the
+/// call and then destroyed. Throws Error(kArgument) if a constructor throws.
 void visit_modules(const std::vector<Layer>& layers,
                    const std::function<void(const std::string& name, const torch::nn::Module& module)>& visit);
 
-/// `counts`: also the parameters. A lazy module is built for that, and dropped; Error(kArgument) if its constructor throws.
+/// `counts`: also counts parameters, which builds lazy modules temporarily as visit_modules() does.
 std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers, bool counts);
 
 /// Builds the lazy modules of the layers `own`, seeded by base_seed plus the number of the first layer
@@ -33,10 +33,10 @@ std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers, bool counts);
 std::vector<Layer> with_built_modules(const std::vector<Layer>& layers, const std::vector<size_t>& own,
                                       const pipe::Options& options);
 
-/// Unbuilds them, after an error.
+/// Destroys the built lazy modules after an error.
 void release_built_modules(const std::vector<Layer>& layers);
 
-/// The number of trainable elements of each stage. Every rank calls it, with the layers of its stage, built.
+/// The number of trainable elements of each stage. Collective. `own`: this stage's layers, built.
 std::vector<int64_t> trained_by_stage(const std::vector<Layer>& own, const MeshGroups& mesh);
 
 }  // namespace gannet::pipeline

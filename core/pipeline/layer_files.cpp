@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kAreOneSave = "are the files of one save, and whole?";
 
-// The fingerprint of a tensor's shape and bytes.
+// A fingerprint of a tensor's shape and bytes.
 uint64_t hash_of(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().to(at::kCPU).contiguous();
   const std::string_view bytes(static_cast<const char*>(whole.const_data_ptr()), whole.nbytes());
@@ -43,7 +43,7 @@ void check_fits(const std::string& where, const std::string& name, const at::Ten
                 "load them into the model that they are of");
 }
 
-// One tensor of one rank, as other ranks compare it.
+// What ranks compare about a tensor.
 struct TensorNote {
   uint64_t tensor_rank, layer, hash;
   std::string name;
@@ -110,8 +110,8 @@ std::vector<LayerFiles::LayerTensors> LayerFiles::layers() const {
   return all;
 }
 
-// The most layers that a stage has: parameters are gathered layer by layer, and all ranks of all
-// stages make the same calls.
+// The largest number of layers on a stage: parameters are gathered layer by layer, and all ranks of
+// all stages make the same calls.
 size_t LayerFiles::rounds() const {
   const std::vector<size_t>& bounds = module_.bounds();
   std::vector<size_t> counts(chunks_.front().count());
@@ -152,7 +152,7 @@ std::vector<std::string> LayerFiles::agreed(const char* call, const std::string&
   return results_of(ranks_.world_group->gather_texts(outcome));
 }
 
-// The parameters of a layer of this stage, gathered; a rank without such a layer takes part, too.
+// Gathers the parameters of one of this stage's layers; a rank without that layer takes part too.
 zero::GatheredParameters LayerFiles::whole_layer(const std::vector<LayerTensors>& own, size_t round) {
   std::vector<at::Tensor> parameters;
   if (round < own.size())

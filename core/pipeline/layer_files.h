@@ -19,10 +19,10 @@ namespace gannet::pipeline {
 
 class LayerFiles {
  public:
-  /// `chunks`: this stage's layers. All of these outlive the object, which holds no tensors.
+  /// `chunks`: this stage's layers. All arguments must outlive the object, which holds no tensors.
   LayerFiles(EngineBase& engine, RankContext& ranks, const pipe::ModuleImpl& module, const std::vector<Stage>& chunks);
 
-  /// The calls of PipelineEngine (gannet/pipe.h).
+  /// These implement PipelineEngine's calls (gannet/pipe.h).
   std::string path_of(const std::string& folder, size_t local_layer) const;
   void save(const std::string& folder);
   void load(const std::string& folder, bool strict);

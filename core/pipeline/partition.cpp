@@ -12,7 +12,7 @@
 namespace gannet::pipeline {
 namespace {
 
-// Returns 1 for each layer whose type the regex finds, ignoring case.
+// Returns 1 for each layer with a type that matches the regex, ignoring case.
 std::vector<int64_t> weights_by_type(const std::vector<LayerFacts>& layers, const std::string& pattern,
                                      const std::string& where) {
   std::regex regex;
@@ -43,8 +43,8 @@ std::vector<size_t> partition_uniform(size_t layers, size_t stages) {
   return bounds;
 }
 
-// Dynamic programming over (the first i layers, in j stages), with the first layer k of the last
-// stage. The last of several k with the same cost is taken, as in DeepSpeed.
+// Dynamic programming over (first i layers, j stages); k is the first layer of the last stage. The
+// largest of several k with the same cost wins, as in DeepSpeed.
 std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size_t stages) {
   const size_t layers = weights.size();
   if (layers <= stages) return partition_uniform(layers, stages);
@@ -55,7 +55,7 @@ std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size
   };
   std::vector<std::vector<Cell>> cells(layers + 1, std::vector<Cell>(stages + 1));
   cells[0][0] = {0, kInfinite, 0, 0};
-  std::vector<double> sums{0};  // [i] of the first i layers
+  std::vector<double> sums{0};  // [i] sum over the first i layers
   for (const int64_t weight : weights) sums.push_back(sums.back() + static_cast<double>(weight));
   for (size_t i = 1; i <= layers; ++i)
     for (size_t j = 1; j <= std::min(i, stages); ++j)

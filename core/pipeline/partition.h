@@ -1,5 +1,5 @@
-// Divides a list of layers among the stages of a pipeline. Pure functions; methods that DeepSpeed
-// 0.19.6 also has give the same results.
+// Divides a list of layers among the stages of a pipeline. Pure functions; methods that exist in
+// DeepSpeed 0.19.6 give the same results.
 //
 //   partition_uniform(10, 3)                   // {0, 4, 7, 10}: the first layer of each stage, and the number of layers
 //   partition_balanced({1, 2, 3, 4, 5}, 2)     // {0, 3, 5}: by weights
@@ -15,16 +15,16 @@ namespace gannet::pipeline {
 
 /// If there are fewer layers than stages, the last stages are empty.
 std::vector<size_t> partition_uniform(size_t layers, size_t stages);
-/// DeepSpeed's dynamic program: approximately minimizes the largest minus the smallest sum of weights
-/// of a stage (not always the optimum).
+/// DeepSpeed's dynamic program: approximately minimises the difference between the largest and the
+/// smallest sum of weights of a stage (not always the optimum).
 std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size_t stages);
 
-/// Minimizes the largest cost of a stage, and then the sum of the squared costs. `cost(stage, begin, end)` is that
-/// of the layers [begin, end) on that stage, and grows with the layers. Needs at least as many layers as stages.
+/// Minimises the largest stage cost, then the sum of squared costs. `cost(stage, begin, end)`, of
+/// the layers [begin, end), must grow with the layers. Requires at least as many layers as stages.
 std::vector<size_t> partition_bottleneck(size_t layers, size_t stages,
                                          const std::function<double(size_t stage, size_t begin, size_t end)>& cost);
 
-/// What the methods know of a layer.
+/// What the partition methods know about a layer.
 struct LayerFacts {
   std::string name;
   std::string type;        // the class of its module without namespaces and "Impl"; `name` if it has no module, or several

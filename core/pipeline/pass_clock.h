@@ -1,4 +1,4 @@
-// Measures the passes of a step on each part of the layers, for a schedule that is chosen by their times.
+// Measures a step's passes on each part of the layers, to choose a schedule for their durations.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace gannet::pipeline {
 class PassClock {
  public:
   explicit PassClock(RankContext& ranks) : ranks_(ranks) {}
-  /// Called at the start of a step. `chunks`: on this rank.
+  /// Called at the start of a step. `chunks`: the number of chunks on this rank.
   void begin(bool measures, size_t chunks);
   bool measures() const { return measures_; }
   /// Runs a pass and adds its duration in seconds, without the waits before and after the pass.
@@ -25,8 +25,8 @@ class PassClock {
     pass();
     sums_[chunk].*of += std::chrono::duration<double>(now() - start).count();
   }
-  /// The times of a micro-batch: for each part of the pipeline, those of its slowest rank, with a whole backward
-  /// halved between input and weight. Every rank calls it. `own_parts`: the parts of this rank's chunks.
+  /// The times per micro-batch: for each part, those of its slowest rank; a whole backward is split
+  /// equally into input and weight. Collective. `own_parts`: the parts of this rank's chunks.
   Times times(const std::vector<uint32_t>& own_parts, size_t parts, int64_t micro_batches) const;
 
  private:

@@ -47,7 +47,7 @@ std::vector<std::string_view> cells_between(std::string_view text, char separato
               "write part, F, B, I or W, and micro-batch, as 2F0; leave a cell empty for a pause");
 }
 
-// Takes a number of at most nine digits from the front.
+// Consumes a number of at most nine digits from the front.
 std::optional<uint32_t> take_number(std::string_view& text) {
   uint32_t number = 0;
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());

@@ -54,7 +54,7 @@ class Row {
   void add(Action::Kind kind, uint32_t part, int64_t micro_batch) { actions_.push_back({kind, part, micro_batch}); }
 
   std::vector<Action> actions_;
-  std::deque<Action> waiting_;     // weight passes whose input pass has run
+  std::deque<Action> waiting_;     // pending weight passes; their input passes have run
   std::map<uint32_t, Next> next_;  // by part
 };
 

@@ -1,6 +1,6 @@
 // A pipeline's schedule as data: for each rank, the order in which it runs the passes of a step's
-// micro-batches. What a rank receives and sends follows from it: a forward takes what the previous
-// part has sent, a backward the gradient that the next part has sent.
+// micro-batches. What a rank receives and sends follows from that order: a forward consumes the
+// previous part's result, a backward consumes the next part's gradient.
 //
 //   const Schedule schedule = built_in("1f1b", {.stages = 2, .micro_batches = 2});   // built_in.h
 //   to_csv(schedule);     // "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
@@ -21,7 +21,7 @@ struct Action {
   enum Kind : uint8_t {
     kForward,   ///< F
     kBackward,  ///< B: gradients of inputs and of weights
-    kInput,     ///< I: gradients of inputs alone, which the previous part waits for
+    kInput,     ///< I: only the gradients of inputs, which the previous part waits for
     kWeight,    ///< W: gradients of weights, after I
   };
   Kind kind;
@@ -37,16 +37,16 @@ struct Schedule {
 
   size_t ranks() const { return actions.size(); }
   size_t parts() const { return rank_of.size(); }
-  /// One more than the greatest micro-batch of any action.
+  /// One more than the highest micro-batch of any action.
   int64_t micro_batches() const;
   /// The number of parts of a rank.
   size_t parts_of(size_t rank) const;
   bool operator==(const Schedule&) const = default;
 };
 
-/// Parts on ranks as a loop: part p is on rank p modulo `ranks`.
+/// Places parts on ranks in a loop: part p is on rank p modulo `ranks`.
 std::vector<uint32_t> loop(uint32_t ranks, uint32_t chunks);
-/// Two parts a rank as a V: down the ranks and back up, so that rank 0 has the first and the last.
+/// Two parts per rank in a V: down the ranks and back up, so rank 0 has the first and the last.
 std::vector<uint32_t> v_shape(uint32_t ranks);
 
 /// "2F0": part 2, forward, micro-batch 0. PyTorch's notation (torch.distributed.pipelining).
@@ -61,8 +61,8 @@ std::string to_csv(const Schedule& schedule);
 /// A rank has the parts that are in its row. PyTorch's cells for communication and sharding
 /// (SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, REDUCE_GRAD) are ignored, since sends follow
 /// from the actions, and "(0F4;7B1)OVERLAP_F_B" is read as its two actions, one after the other.
-/// `name`, for errors, is where the text is from. Throws Error(kConfig) with row and column for a
-/// cell of another form, for a part on two rows or on none, and for a row or a text without actions.
+/// `name`: the source of the text, for errors. Throws Error(kConfig) with row and column for a
+/// malformed cell, for a part on two rows or on none, and for a row or a text without actions.
 /// validate() checks whether the order works.
 Schedule from_csv(std::string_view text, const std::string& name);
 /// Reads such a file. Also throws Error(kNotFound) if it cannot be read, and Error(kConfig) if it is

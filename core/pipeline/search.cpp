@@ -23,10 +23,10 @@ struct Habit {
   int64_t most_alive = 1;   // (part, micro-batch) pairs
   bool splits = true;       // I and W, else B
   bool alternates = false;  // after a backward, a forward comes first
-  double patience = 0;      // a weight pass begins if nothing is known to arrive within this share of its time
+  double patience = 0;      // a weight pass begins if nothing is due within this fraction of its duration
 };
 
-// Makes an order by simulation: ranks take what is ready when they are free.
+// Makes an order by simulation: whenever a rank is free, it runs a pass that is ready.
 class Maker {
  public:
   Maker(const std::vector<uint32_t>& rank_of, int64_t micro_batches, const Times& times, const Habit& habit)
@@ -62,7 +62,7 @@ class Maker {
       if (!is_done(rank)) return false;
     return true;
   }
-  /// The end of the step as it was made. Ranks that follow the order may finish earlier.
+  /// The end of the step in this simulation. Ranks that follow the order may finish earlier.
   double total() const {
     double total = 0;
     for (const Rank& rank : ranks_) total = std::max(total, rank.free_at);
@@ -78,7 +78,7 @@ class Maker {
   struct Rank {
     std::vector<uint32_t> parts;
     std::vector<Action> actions;
-    std::deque<Action> weights;  // weight passes that wait
+    std::deque<Action> weights;  // pending weight passes
     double free_at = 0;
     int64_t alive = 0, ended = 0;
     bool was_backward = false;
@@ -106,7 +106,7 @@ class Maker {
   }
   double link(uint32_t from, uint32_t to) const { return rank_of_[from] == rank_of_[to] ? 0 : times_.link; }
 
-  // A forward of an early part must leave room for the rank's later parts, or its backward never comes.
+  // A forward of an early part must leave room for the rank's later parts, or no backward can run.
   bool has_room(const Rank& rank, size_t index) const {
     return rank.alive + std::ssize(rank.parts) - static_cast<int64_t>(index) <= habit_.most_alive;
   }
@@ -120,7 +120,7 @@ class Maker {
     return next;
   }
 
-  // The latest of the rank's parts whose forward is ready: it is nearest to its backward.
+  // The last of the rank's parts with a forward that is ready: it is closest to its backward.
   const uint32_t* ready_forward(const Rank& rank) const {
     for (size_t i = rank.parts.size(); i-- > 0;)
       if (forward_at(rank.parts[i]) <= rank.free_at && has_room(rank, i)) return &rank.parts[i];
@@ -189,7 +189,7 @@ class Maker {
   std::vector<Part> parts_;
 };
 
-// Keeps the best of the schedules that are offered.
+// Keeps the best of the schedules offered to it.
 class Best {
  public:
   explicit Best(std::optional<double> memory) : memory_(memory) {}
@@ -210,7 +210,7 @@ class Best {
     if (best_ && !is_better(one)) return;
     best_ = std::move(one);
   }
-  /// Whether a step of this length would be shorter than the best so far, or as long.
+  /// Whether a step of this length would be at most as long as the best so far.
   bool may_be(double total) const { return !best_ || total <= best_->simulated.total * (1 + kSame); }
   Found take() {
     if (!best_)
@@ -256,7 +256,7 @@ void offer_made_orders(Best& best, const std::vector<uint32_t>& rank_of, int64_t
         }
 }
 
-// Null: the schedule cannot have this size.
+// Null: the schedule does not support this size.
 std::optional<Schedule> built_in_of(const std::string& name, const ScheduleSize& size) {
   try {
     return built_in(name, size);
@@ -266,7 +266,7 @@ std::optional<Schedule> built_in_of(const std::string& name, const ScheduleSize&
   }
 }
 
-// Offers the built-in schedules of this size that train; `rank_of`: only those with this placement of parts; null: all.
+// Offers the built-in training schedules of this size. `rank_of`: required placement; null: any.
 void offer_built_in(Best& best, uint32_t stages, int64_t micro_batches, const std::vector<uint32_t>* rank_of,
                     const std::function<Times(const Schedule&)>& times_of) {
   for (const std::string& name : built_in_names()) {

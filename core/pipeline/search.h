@@ -1,4 +1,4 @@
-// Finds a schedule for given times: the built-in ones, and orders that are made for these times.
+// Finds a schedule for given times, among the built-in ones and orders made for these times.
 //
 //   const Found found = search({.stages = 4, .micro_batches = 8, .times = {1, 1.2, 0.8}, .memory = 4});
 //   found.name;              // "zb-v", or "made for these times"
@@ -17,7 +17,7 @@ namespace gannet::pipeline {
 struct Wanted {
   uint32_t stages = 1;
   int64_t micro_batches = 1;
-  PassTimes times = {};               // of a rank's passes, the same on each
+  PassTimes times = {};               // a rank's passes, the same on every rank
   double link = 0;                    // as Times::link
   std::optional<double> memory = {};  // the most activations that a rank may keep, as Simulated::peaks
 };
@@ -28,14 +28,14 @@ struct Found {
   Simulated simulated;
 };
 
-/// The shortest step. Of two that are equally long, the one that keeps less, and of those the first
-/// of built_in_names(). Throws Error(kConfig) if no schedule keeps as little as `memory`, naming the
-/// one that keeps the least.
+/// Returns the schedule with the shortest step; among equally long ones, the one that keeps the
+/// fewest activations, then the first of built_in_names(). Throws Error(kConfig) if none stays
+/// within `memory`, naming the one that keeps the fewest.
 ///
-/// Orders are made by simulating ranks that take, whenever they are free, a backward that is ready,
-/// else a forward if the memory allows it, else a weight pass: for several limits of memory, for
-/// whole and split backwards, and for parts as a loop and as a V. The result is never longer than the
-/// best built-in one, since those are among the choices. It is not proven to be the shortest of all.
+/// Orders are made by simulation: whenever a rank is free, it runs a backward that is ready, else a
+/// forward if memory allows it, else a weight pass. This is repeated for several memory limits, for
+/// whole and split backwards, and for parts in a loop and in a V. The result is never longer than
+/// the best built-in schedule, since those are candidates too, but not proven to be the shortest.
 Found search(const Wanted& wanted);
 
 /// The same for parts that are already on their ranks, each with its own times.

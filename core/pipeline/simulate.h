@@ -21,7 +21,7 @@ struct Times {
   double link = 0;                 // from the end of an action until another rank has its result
 };
 
-/// The same times on every rank: a rank with several parts takes an equal share of them for each.
+/// The same times on every rank: a rank with several parts spends an equal share of them on each.
 Times even_times(const Schedule& schedule, const PassTimes& of_rank, double link = 0);
 
 struct Simulated {
@@ -33,12 +33,12 @@ struct Simulated {
   double idle_share = 0;                 // of all ranks' time
   std::vector<double> idle_shares;       // [ranks] of a rank's time
   /// [ranks] The most activations that a rank keeps at once, from F to B or W. One micro-batch
-  /// through all parts of the rank counts 1, so that with 2 chunks each counts 1/2. 0 for forwards
-  /// alone, which keep nothing.
+  /// through all parts of the rank counts as 1, so with 2 chunks each counts as 1/2. 0 for a
+  /// forward-only schedule, which keeps nothing.
   std::vector<double> peaks;
 };
 
-/// Every action starts as soon as the one before it on its rank has ended and its inputs are there;
+/// Every action starts as soon as the previous one on its rank has ended and its inputs are there;
 /// links carry any number of messages at once. Calls validate() first and throws as it does;
 /// Error(kArgument) for a time that is negative or not finite.
 Simulated simulate(const Schedule& schedule, const Times& times);

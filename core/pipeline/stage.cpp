@@ -85,8 +85,8 @@ struct UsedTensor {
   std::set<uint32_t> stages;
 };
 
-// A module that two stages use must have no modules of its own: one stage might use a part of it
-// alone, and the parameters of the rest would have gradients on the other stages only.
+// A module that two stages use must not have submodules: one stage might use only a part of it, and
+// the remaining parameters would have gradients only on the other stage.
 void refuse_shared_blocks(const std::vector<Layer>& layers, const Division& cut, const ModuleNames& names) {
   std::map<const Module*, size_t> first;  // the first layer that uses each module
   for (size_t l = 0; l < layers.size(); ++l)
@@ -123,7 +123,7 @@ void refuse_shared_buffers(const std::map<const void*, UsedTensor>& used) {
                         "give each its own, or put both layers on one stage with pipe::Options::bounds");
 }
 
-// Every tensor of the model must be in the list, since initialize sees this stage's layers alone.
+// Every tensor of the model must be in the list, since initialize sees only this stage's layers.
 void refuse_unused_tensors(const Module& model, const std::map<const void*, UsedTensor>& used) {
   for (const auto& tensors : {model.named_parameters(), model.named_buffers()})
     for (const auto& entry : tensors)
@@ -132,7 +132,7 @@ void refuse_unused_tensors(const Module& model, const std::map<const void*, Used
                           "name its module in the layer that uses it: gannet::function(name, {modules}, function)");
 }
 
-// Registers a module under a name with dots, in a tree of plain modules.
+// Registers a module under a dotted name, in a tree of plain modules.
 void register_at(Module& root, const std::string& name, const std::shared_ptr<Module>& module) {
   Module* at = &root;
   size_t begin = 0;
@@ -150,7 +150,7 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> own_modules(const s
                                                                          const std::vector<size_t>& own_layers,
                                                                          const ModuleNames& names) {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> own;
-  std::set<const Module*> known, inner;  // of this stage, and what is inside one of them
+  std::set<const Module*> known, inner;  // this stage's modules, and those nested inside them
   for (const size_t l : own_layers)
     for (const auto& module : layers[l].modules()) {
       if (known.insert(module.get()).second) own.emplace_back(names.of(*module), module);
@@ -160,7 +160,7 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> own_modules(const s
   return own;
 }
 
-// The host of each rank; empty on one machine.
+// The host of each rank; empty if all are on one machine.
 std::vector<std::string> host_names(HostGroup& world) {
   std::vector<std::string> machines = world.gather_texts(control::machine_identity());
   if (std::set<std::string>(machines.begin(), machines.end()).size() == 1) return {};
@@ -197,7 +197,7 @@ void Stage::build(pipe::ModuleImpl& module, const RankContext& ranks) {
   const MeshGroups& mesh = *ranks.mesh;
   const uint32_t own_stage = mesh.pipe_stage();
   std::shared_ptr<ChosenSchedule> schedule;
-  // A rank may lack the file of the schedule, and the program's may differ between ranks.
+  // A rank may lack the schedule's file, and the program's schedule may differ between ranks.
   const auto hashes = results_of(ranks.world_group->gather_texts(outcome([&] {
     const int64_t count = ranks.settings().accumulation_steps;
     schedule = std::make_shared<ChosenSchedule>(
@@ -275,7 +275,7 @@ std::vector<Stage> Stage::chunks_of(pipe::ModuleImpl& module, const RankContext&
   return chunks;
 }
 
-// The layers with the seed of each one set before it runs, also when it is recomputed.
+// The layers, each of which sets its seed before it runs, recomputation included.
 std::vector<Layer> Stage::seeded(int64_t micro_batch) const {
   std::vector<Layer> layers;
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -309,7 +309,7 @@ Wire Stage::run(const Wire& inputs, int64_t micro_batch) const {
     for (const Layer& layer : of_block) modules.insert(modules.end(), layer.modules().begin(), layer.modules().end());
     const bool has_parameters =
         std::any_of(modules.begin(), modules.end(), [](const auto& one) { return !one->parameters().empty(); });
-    if (!has_parameters) {  // as in DeepSpeed, what has no parameters is not recomputed
+    if (!has_parameters) {  // as in DeepSpeed, a block without parameters is not recomputed
       blocks.insert(blocks.end(), of_block.begin(), of_block.end());
       continue;
     }
@@ -338,7 +338,7 @@ at::Tensor Stage::loss(const Wire& outputs, const pipe::MicroBatch& micro_batch)
                 "let loss_fn reduce it, for example with .mean()");
   if (micro_batch.weight == 1) return loss;
   const bool has_16_bits = loss.scalar_type() == at::kHalf || loss.scalar_type() == at::kBFloat16;
-  return (has_16_bits ? loss.to(at::kFloat) : loss) * micro_batch.weight;  // 16 bits would lose digits
+  return (has_16_bits ? loss.to(at::kFloat) : loss) * micro_batch.weight;  // 16 bits lose precision
 }
 
 }  // namespace gannet::pipeline

@@ -1,6 +1,6 @@
 // A chunk of this rank's layers in a pipe::Module: cuts the list of layers, registers the modules of
-// its own layers under the whole model's names, declares the tensors that other stages use, too, and
-// runs its layers.
+// its own layers under the whole model's names, declares tensors shared with other stages, and runs
+// its layers.
 #pragma once
 
 #include <gannet/pipe.h>
@@ -20,12 +20,12 @@ class Stage {
   /// Error(kConfig), kOrder, kArgument, kMismatch or kNotFound with the module unchanged.
   static void build(pipe::ModuleImpl& module, const RankContext& ranks);
 
-  /// This rank's chunks of layers, in the order of the layers: one, or several, as the schedule
-  /// says.
+  /// This rank's chunks of layers, in the order of the layers: one or several, depending on the
+  /// schedule.
   static std::vector<Stage> chunks_of(pipe::ModuleImpl& module, const RankContext& ranks);
-  bool is_first() const { return part_ == 0; }          // whether it takes the inputs of the model
+  bool is_first() const { return part_ == 0; }          // whether it receives the model's inputs
   bool is_last() const { return part_ + 1 == parts_; }  // whether it computes the loss
-  uint32_t index() const { return stage_of_[part_]; }   // of the stage
+  uint32_t index() const { return stage_of_[part_]; }   // this stage's index
   uint32_t count() const { return stages_; }
   uint32_t part() const { return part_; }  // its number in the order of the layers, from 0
   uint32_t parts() const { return parts_; }
@@ -36,11 +36,11 @@ class Stage {
   uint32_t previous_stage() const { return stage_of_[part_ - 1]; }
   uint32_t next_stage() const { return stage_of_[part_ + 1]; }
 
-  /// Runs this chunk's layers. `micro_batch`: its number in the run; in an evaluation, in
-  /// the call.
+  /// Runs this chunk's layers. `micro_batch`: its index within the run, or within the call for an
+  /// evaluation.
   Wire run(const Wire& inputs, int64_t micro_batch) const;
   /// The loss of the last stage's results, times the micro-batch's weight. Throws Error(kArgument) if
-  /// it is not one element, or if there is no loss_fn and not exactly one result.
+  /// it is not a single element, or if there is no loss_fn and not exactly one result.
   at::Tensor loss(const Wire& outputs, const pipe::MicroBatch& micro_batch) const;
 
  private:

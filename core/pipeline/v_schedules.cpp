@@ -7,7 +7,7 @@
 namespace gannet::pipeline {
 namespace {
 
-// The two parts of a rank of a V.
+// The two parts of a rank in a V.
 struct Parts {
   uint32_t down, up;
 };
@@ -16,14 +16,14 @@ Parts parts_on(uint32_t rank, uint32_t ranks) { return {rank, 2 * ranks - 1 - ra
 
 }  // namespace
 
-// Qi et al. 2023, 6 (ZB-V), in the phases of its handcrafted order: as many forwards as bring the
-// first micro-batch down the V and back up to this rank, one pass of each kind in turn, and the
-// weight passes of the end in the bubbles of the input passes.
+// Qi et al. 2023, 6 (ZB-V), in the phases of its handcrafted order: enough forwards to take the
+// first micro-batch down the V and back up to this rank, then one pass of each kind in turn, and
+// finally the remaining weight passes in the bubbles between input passes.
 std::vector<Action> zb_v_row(uint32_t rank, uint32_t ranks, int64_t micro_batches) {
   const auto [down, up] = parts_on(rank, ranks);
-  const uint32_t below = ranks - rank;  // ranks from this one on
-  // The order is made for at least 2p - 1 micro-batches; if there are fewer, the actions of the surplus
-  // ones are left out, which keeps the order of the rest.
+  const uint32_t below = ranks - rank;  // number of ranks from this one on
+  // The order is built for at least 2p - 1 micro-batches; if there are fewer, the actions of the
+  // surplus ones are left out, which keeps the order of the rest.
   const int64_t count = std::max<int64_t>(micro_batches, 2 * int64_t{ranks} - 1);
   Row row;
   const auto turn = [&row](uint32_t part) {
@@ -82,7 +82,7 @@ std::vector<Action> dualpipe_v_row(uint32_t rank, uint32_t ranks, int64_t micro_
     row.forward(up);
     row.backward(down);
   }
-  // From the middle of step 6 on, weight passes wait for the bubbles of the end.
+  // From the middle of step 6 on, weight passes are deferred to the bubbles at the end.
   bool is_apart = false;
   const auto last_pass = [&](uint32_t part) { is_apart ? row.input(part) : row.backward(part); };
   for (uint32_t i = 0; i <= rank; ++i) {  // 6

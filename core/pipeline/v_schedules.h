@@ -1,4 +1,4 @@
-// Rows of the schedules with two chunks a rank as a V (built_in.h).
+// Rows of the schedules with two chunks per rank in a V (built_in.h).
 #pragma once
 
 #include "pipeline/schedule.h"

@@ -45,7 +45,7 @@ void check_parts(const Schedule& schedule) {
   });
 }
 
-// The backward, B or I, that each (part, micro-batch) has.
+// The kind of backward, B or I, of each (part, micro-batch).
 using Backwards = std::unordered_map<Result, Action::Kind, ResultHash>;
 
 Backwards check_once(const Schedule& schedule) {

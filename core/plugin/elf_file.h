@@ -37,12 +37,12 @@ class ElfFile {
   template <class T>
   T at(uint64_t offset, const char* what) const;
   std::string range(uint64_t offset, uint64_t size, const char* what) const;
-  std::string text(uint64_t offset) const;  // reads a null-terminated text
+  std::string text(uint64_t offset) const;  // reads a null-terminated string
   std::vector<Elf64_Shdr> sections() const;
   // DT_STRTAB holds a virtual address; the PT_LOAD segment that maps it gives the file offset.
   std::optional<uint64_t> offset_of_address(uint64_t address) const;
 
-  std::string_view bytes_;  // mapped, not read: files may have gigabytes, and only a few headers are needed
+  std::string_view bytes_;  // mapped, not read: files may be gigabytes large, and only a few headers are needed
   Elf64_Ehdr header_{};
   // The program headers. The loader needs them, so even a file that was stripped of its section
   // table has them.

@@ -27,8 +27,8 @@ RecordMemory& own_memory() {
   return memory;
 }
 
-// The shared memory that the launcher offers, unless another living process uses it: the launcher
-// may run a script that starts several programs.
+// The shared memory that the launcher offers, unless another live process uses it: the launcher may
+// run a script that starts several programs.
 RecordMemory* memory_of_launcher() {
   const char* path = std::getenv(kRecordVariable);
   const int file = path ? ::open(path, O_RDWR | O_CLOEXEC) : -1;
@@ -67,7 +67,7 @@ RecordMemory& memory() {
   return *memory_in_use.load(std::memory_order_acquire);
 }
 
-// The record for threads that have none of their own, and for a thread whose record was returned.
+// The record for threads that have none of their own, or that have already returned theirs.
 CallRecord nobodys{};
 
 thread_local CallRecord* mine = nullptr;
@@ -93,8 +93,8 @@ CallRecord& take_place() {
   return *(mine = &nobodys);
 }
 
-// Whether a signal handler of the program is on the stack. If so, the handler called exit(), and
-// not the plugin that it interrupted.
+// Whether a signal handler of the program is on the stack. If so, that handler called exit(), not
+// the interrupted plugin.
 bool is_in_handler_of_signal() {
   bool is = false;
   _Unwind_Backtrace(
@@ -139,8 +139,8 @@ void at_exit() {
   ::_exit(kPluginFault);
 }
 
-// The child of a fork() has only the thread that called fork(), and the end of the child is not the
-// end of the program.
+// The child of a fork() has only the thread that called fork(), and its exit is not the end of the
+// program.
 void after_fork_in_child() {
   memory_in_use.store(&own_memory(), std::memory_order_release);
   mine = &nobodys;
@@ -150,7 +150,7 @@ void after_fork_in_child() {
 
 void on_signal(int number) {
   if (const PluginCallMark* inside = PluginCallMark::current()) say("gannet: error: a signal came ", *inside, "\n");
-  ::raise(number);  // now takes the default action, because of SA_RESETHAND
+  ::raise(number);  // now triggers the default action, because of SA_RESETHAND
 }
 
 }  // namespace

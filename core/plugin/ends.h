@@ -1,5 +1,5 @@
-// Reports that the process ends inside a plugin, by means of a record for each thread, an exit
-// handler and a signal handler.
+// Reports a process that ends inside a plugin, using one record per thread, an exit handler and a
+// signal handler.
 #pragma once
 
 #include "base/call_record.h"
@@ -10,7 +10,7 @@ namespace gannet::plugin {
 CallRecord& call_record();
 
 // After this call, an exit() inside a plugin ends the process with a message and exit code 71.
-// Later calls cost little.
+// Later calls are cheap.
 void watch_ends();
 
 }  // namespace gannet::plugin

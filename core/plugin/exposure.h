@@ -1,5 +1,5 @@
-// Checks whether other users may change a file, by the permissions of the file and of every folder
-// on its path.
+// Checks whether other users may change a file, based on the permissions of the file and of every
+// folder on its path.
 //
 //   const std::string reason = exposure("/shared/plugins/lion.so");
 //   // "the folder /shared may be written by every user (mode 0777)"

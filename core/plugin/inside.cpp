@@ -16,6 +16,7 @@ namespace gannet::plugin {
 namespace {
 
 thread_local const PluginCallMark* innermost = nullptr;
+std::atomic<uint64_t> restored{0};
 
 template <size_t kBytes>
 void copy(char (&into)[kBytes], const char* text) {
@@ -114,6 +115,7 @@ void PluginCallMark::record() const {
 void PluginCallMark::put_back() const {
   const FloatEnvironment left = FloatEnvironment::now();
   environment_.restore();
+  ++restored;
   try {
     warn_of_environment(plugin_ ? formatted("{} plugin {} {}", kind_name(plugin_->kind()), plugin_->name(), plugin_->version())
                                 : formatted("plugin {}", printable(file_)),
@@ -121,6 +123,8 @@ void PluginCallMark::put_back() const {
   } catch (...) {  // out of memory for the message
   }
 }
+
+uint64_t restored_environments() { return restored; }
 
 size_t PluginCallMark::write(char* into, size_t bytes) const {
   CallRecord record{};

@@ -5,13 +5,13 @@
 //   api->update(...);
 //
 // While the mark lives:
-//   - exit() on this thread ends the process with code 71 and a message (a program that a plugin
-//     ends has not succeeded);
+//   - exit() on this thread ends the process with code 71 and a message (a program that is ended by
+//     a plugin has not succeeded);
 //   - `gannet run` reports _exit() and fatal signals; it reads the mark from shared memory
 //     (call_record.h);
 //   - an Error of the call names its origin (place()).
 // When the mark ends, the rounding mode, the handling of denormals and the traps are restored; if
-// the plugin changed them, one warning names it. A mark costs some tens of nanoseconds and
+// the plugin changed them, one warning names the plugin. A mark costs a few tens of nanoseconds and
 // allocates nothing.
 #pragma once
 
@@ -24,7 +24,7 @@
 
 namespace gannet::plugin {
 
-// The place in a plugin where a thread is. The strings must outlive the call.
+// A thread's position inside a plugin. The strings must outlive the call.
 struct CallPlace {
   const char* call = "";         // as in the contract's table: "update"
   uint64_t step = 0;             // 0: the call belongs to no step
@@ -37,7 +37,7 @@ std::string text_of(const CallPlace& place);
 class PluginCallMark {
  public:
   PluginCallMark(const Plugin& plugin, const CallPlace& place);
-  // Marks the opening of a file, whose plugins are not known yet. `file` must outlive the mark.
+  // Marks the opening of a file; its plugins are not known yet. `file` must outlive the mark.
   explicit PluginCallMark(const char* file);
   // Marks a worker thread as inside the caller's call: the thread runs a part of a loop that the
   // plugin runs on the host's threads. A null caller marks nothing.
@@ -47,11 +47,11 @@ class PluginCallMark {
 
   // The innermost mark of this thread; null outside of plugins.
   static const PluginCallMark* current();
-  // Drops the marks in the child of a fork(), whose end is not the program's end.
+  // Drops the marks in the child of a fork(): its exit is not the end of the program.
   static void forget();
   const Plugin* plugin() const { return plugin_; }  // null: a file is being opened
   const CallPlace& place() const { return place_; }
-  // The host's floating-point environment at the call.
+  // The host's floating-point environment at the time of the call.
   const FloatEnvironment& environment() const { return environment_; }
   // Writes "inside of optimizer plugin X 1.2, update, step 3", for a message at the end of the
   // process. Allocates nothing.
@@ -80,6 +80,10 @@ class HostEnvironmentScope {
  private:
   const FloatEnvironment before_;
 };
+
+// The number of calls in this process that have changed the floating-point environment, which was
+// then restored.
+uint64_t restored_environments();
 
 // Installs handlers that print the mark if a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) kills
 // the process inside a plugin, and then raise the signal with its default action. A library should

@@ -12,19 +12,19 @@
 
 namespace gannet {
 
-// The settings of the search for plugins, from the section "plugins": {"path": [...], "allow":
-// [...], "trusted": ...}.
+// The settings for the plugin search, from the section "plugins": {"path": [...], "allow": [...],
+// "trusted": ...}.
 plugin::Registry::Options plugin_places(const config::Settings& settings);
 
 // Returns a function that gives the position of each param of a block, for plugin::parse_params.
 std::function<std::string(const std::string& member)> position_in(const config::Document& document, const std::string& block);
 
-// The plugin named by a block's `type` (or by `key`). An error, such as that there is no plugin of
-// that name, begins with the position of the type.
+// The plugin named by a block's `type` (or by `key`). An error, for example if no plugin has that
+// name, begins with the position of the type.
 const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
                               const config::Document& document, const std::string& block, const char* key = "type");
 
-// The values of an offload block and of aio that the plugin's schema knows (known_params), and the
+// The values of an offload block and of aio that are in the plugin's schema (known_params), and the
 // position of each (position_in_offload).
 Dict known_params(const plugin::Plugin& plugin, const Dict& given);
 std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document,

@@ -179,6 +179,7 @@ Candidate read_candidate(const std::string& file, Fingerprint wanted) {
     const uint32_t tier = note.head.tier;
     candidate.tier = static_cast<gannet_tier>(tier);
     candidate.abi_minor = note.head.abi_minor;
+    candidate.required_features = note.head.required_features;
     candidate.provides = split(note.provides, ' ');
     candidate.fingerprint = note.fingerprint;
     candidate.vendor = note.vendor;

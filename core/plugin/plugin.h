@@ -19,7 +19,7 @@ namespace gannet::plugin {
 
 class TrustList;
 
-// A plugin whose file was opened and passed the handshake. Lives as long as the process.
+// A plugin from a file that was opened and passed the handshake. Lives as long as the process.
 struct Plugin {
   // Points into the plugin's own memory, which is never unmapped.
   const gannet_descriptor* descriptor = nullptr;
@@ -42,6 +42,7 @@ struct Candidate {
   std::string fingerprint;
   std::string vendor;  // the vendor part of LibTorch that the file uses; "": none
   uint16_t abi_minor = 0;
+  uint64_t required_features = 0;
   std::string rejected;  // why the file cannot be used; "" if it can be, as far as known before opening it
   std::string remedy;    // what the user can do; "": rebuild the file
   bool is_own = false;   // whether it is in a folder of Gannet's own plugins
@@ -54,7 +55,7 @@ class Registry {
     // Files or folders that may be opened although every user of the machine may change them or a
     // folder on their path.
     std::vector<std::string> allowed_paths = {};
-    // The value of "plugins": {"trusted": ...} in the config: only files whose hash is in that list
+    // The value of "plugins": {"trusted": ...} in the config: only files with a hash in that list
     // are opened. "": any file may be opened; "true": the user's own list (trust.h).
     std::string trusted = "";
   };
@@ -86,7 +87,7 @@ class Registry {
   Candidate judge(const std::string& file, const std::string& way) const;
   std::vector<const Plugin*> open_candidate(const Candidate& candidate);
 
-  // In the order of the search: the first usable candidate that provides a name is taken.
+  // In the order of the search: the first usable candidate that provides a name wins.
   std::vector<Candidate> candidates_;
   std::vector<std::string> searched_;
   std::vector<std::string> allowed_;        // canonical paths
@@ -137,14 +138,14 @@ class ErrorBuffer {
 
  private:
   // The plugin may fill all bytes except the last, which stays 0.
-  char text_[4097];  // not on the heap, and not zeroed, since every call of a plugin has one
+  char text_[4097];  // not on the heap, and not zeroed, since every plugin call has one
   gannet_error error_;
 };
 // Maps a status to an ErrorCode and throws "<who>: <message>" unless it is GANNET_OK.
 void raise_unless_ok(int32_t status, const ErrorBuffer& error, const Plugin& plugin, const std::string& who);
 
-// Makes an Error(kPluginFault), for errors that only a defect of the plugin explains. Its next step
-// names the plugin and its version.
+// Makes an Error(kPluginFault), for errors that only a defect in the plugin can explain. Its next
+// step names the plugin and its version.
 Error fault(const Plugin& plugin, const std::string& what);
 
 }  // namespace gannet::plugin

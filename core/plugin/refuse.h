@@ -1,5 +1,5 @@
-// Refuses a plugin. The reason has no subject; the caller, which opened the file, puts the file's
-// name in front.
+// Refuses a plugin. The reason has no subject; the caller, which opened the file, prepends the
+// file's name.
 #pragma once
 
 #include <gannet/error.h>

@@ -14,8 +14,8 @@
 namespace gannet::plugin {
 namespace {
 
-// These limits are far above what a plugin has or the contract's struct will ever need; a list that
-// exceeds one is damaged.
+// These limits are far above what a plugin declares or the contract's struct will ever need; a list
+// that exceeds one is damaged.
 constexpr uint64_t kMostParams = 1024, kLargestStride = 4096;
 
 [[noreturn]] void mismatch(const gannet_param_spec& spec, const Value& value) {

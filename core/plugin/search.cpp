@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder `gannet` beside the loaded libgannet_core.so.
+// The folder `gannet` next to the loaded libgannet_core.so.
 fs::path folder_beside_core() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<const void*>(&search), &info) || !info.dli_fname) return {};

@@ -1,5 +1,5 @@
-// Finds plugin files. Searches, in this order, the config's paths, GANNET_PLUGIN_PATH, the folder
-// beside the core library and the install prefix; never the current directory, unless one of the
+// Finds plugin files. Searches the config's paths, GANNET_PLUGIN_PATH, the folder next to the core
+// library and the install prefix, in this order; never the current directory, unless one of the
 // user's paths names it.
 #pragma once
 

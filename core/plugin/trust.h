@@ -2,8 +2,8 @@
 // list in "plugins": {"trusted": ...}, and `gannet plugins trust` maintains it.
 //
 // The list has the format of sha256sum(1), "HASH  FILE" on each line; `#` begins a comment. A file
-// is trusted for its content, whatever its path. The path in the list is for people, and for the
-// message that a file has changed.
+// is trusted for its content, whatever its path. The path in the list is for human readers, and for
+// the message that a file has changed.
 #pragma once
 
 #include <memory>
@@ -25,13 +25,13 @@ class TrustList {
   // Error(kPlugin) if the list is missing, is not a regular file, has an invalid line, or may be
   // written by every user of the machine; Error(kIo) if it cannot be read.
   static TrustList read(const std::string& trusted);
-  // Does the same, but returns an empty list if there is no such file yet.
+  // The same, but returns an empty list if there is no such file yet.
   static TrustList read_or_empty(const std::string& trusted);
   // Like read_or_empty, for a list that is to be changed and written. Other commands that change
   // the list wait until this object is destroyed. Also throws Error(kIo) if it cannot be locked.
   static TrustList read_to_change(const std::string& trusted);
-  // Writes the list to a new file, which then replaces the old one: either all is written or
-  // nothing. Throws Error(kIo).
+  // Writes the list to a new file, which then replaces the old one: all or nothing is written.
+  // Throws Error(kIo).
   void write() const;
 
   // Throws Error(kPlugin) with the command that adds the file, unless the list has the hash. `file`
@@ -70,7 +70,7 @@ class SealedCopy {
   SealedCopy(const SealedCopy&) = delete;
   const std::string& path() const { return path_; }  // "/proc/self/fd/N"
   // Leaves the descriptor open for the life of the process. The dynamic linker identifies a library
-  // by its path: if N were reused, it would take the next library at that path for this one.
+  // by its path: if N were reused, it would mistake the next library at that path for this one.
   void keep() { descriptor_ = -1; }
 
  private:

@@ -138,7 +138,7 @@ void add_movement_rules(Rules& rules) {
         "_efficientzerotensor", "tril_indices", "triu_indices", "rand", "rand_like", "randn", "randn_like", "randint",
         "randint_like", "randperm", "bernoulli", "uniform", "normal", "exponential", "random", "multinomial", "native_dropout",
         "native_dropout_backward", "_fused_dropout",
-        // comparisons, logic, numbers read
+        // comparisons, logic, scalar reads, tensor metadata
         "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "isin", "equal", "is_same_size", "all", "any",
         "logical_and", "logical_or", "logical_not", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor",
         "_local_scalar_dense", "item", "is_nonzero", "count_nonzero", "bincount", "_assert_async", "_version", "result_type",

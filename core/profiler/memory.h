@@ -1,4 +1,4 @@
-// Adds bytes to the modules of a profile.
+// Adds memory figures to the modules of a profile.
 #pragma once
 
 #include "profiler/modules.h"

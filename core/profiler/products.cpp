@@ -1,5 +1,5 @@
 // Rules for operators that multiply and add. A result of `numel` elements, each the sum of `depth`
-// products, takes numel * depth multiply-adds.
+// products, needs numel * depth multiply-adds.
 #include "base/format.h"
 #include "profiler/rules.h"
 
@@ -64,7 +64,7 @@ OperationCount attention_backward(const Call& call, double) {
   return {2 * macs + 2 * numel, macs};
 }
 
-// ---- Recurrent layers in one operator: each step multiplies by each weight matrix, and takes
+// ---- Recurrent layers in one operator: each step multiplies by each weight matrix, and needs
 // about three more operations per gate.
 
 OperationCount recurrent(const Call& call, const std::vector<Shape>& weights, double factor) {

@@ -1,4 +1,4 @@
-// Formats a profile as text in the form that DeepSpeed's users know: a summary, the top modules per
+// Formats a profile as text in the layout of DeepSpeed's profiler: a summary, the top modules per
 // depth, then every module, the operators and the memory.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The state that saving keeps between calls: the locked folders, the snapshot for a write in the
-// background, and the thread of that write.
+// State kept between saves: the locked folders, the snapshot for a background write, and the thread
+// that writes it.
 #pragma once
 
 #include <exception>
@@ -20,7 +20,7 @@ std::string real_path(const std::string& folder);
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(checkpoint::Ranks ranks) : ranks_(std::move(ranks)) {}
-  ~CheckpointWriter();  // waits for the write; logs an error that was not retrieved
+  ~CheckpointWriter();  // waits for the write; logs an error that no wait() has thrown
   CheckpointWriter(const CheckpointWriter&) = delete;
 
   const checkpoint::Ranks& ranks() const { return ranks_; }
@@ -28,11 +28,11 @@ class CheckpointWriter {
   // for a new folder.
   checkpoint::Saver& saver(const std::string& folder);
 
-  // Copies the slices' elements into memory of this object, and points the slices to it. Later
+  // Copies the slices' elements into this object's memory, and points the slices at it. Later
   // snapshots reuse the memory.
   void snapshot(std::vector<checkpoint::Slice>& slices);
   void start(std::function<void()> write);  // runs `write` on a thread with signals blocked, except faults
-  void wait();                              // waits for `write` to end, and throws its exception once
+  void wait();                              // waits for `write` to end; throws its exception once
 
  private:
   checkpoint::Ranks ranks_;

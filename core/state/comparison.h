@@ -25,7 +25,7 @@ class Comparison {
  public:
   struct Rules {
     const LoadOptions& options;
-    bool wants_states = true;  // the states of the optimizer
+    bool wants_states = true;  // whether optimizer states are loaded
     bool has_user_optimizer = false;
     const MeshShape& mesh;             // the mesh of the loading ranks
     std::string other_optimizer = "";  // non-empty: the error text for states of a different optimizer
@@ -43,7 +43,7 @@ class Comparison {
   // ---- after finish()
   const std::vector<std::pair<StateEntry, const checkpoint::TensorInfo*>>& wanted() const { return wanted_; }
   const std::vector<std::string>& notes() const { return notes_; }
-  int64_t parameters = 0, buffers = 0, states = 0;  // the numbers of tensors loaded, over all ranks
+  int64_t parameters = 0, buffers = 0, states = 0;  // numbers of tensors loaded, over all ranks
 
  private:
   void find_unexpected(const std::set<std::string>& expected_by_all);

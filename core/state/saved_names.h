@@ -29,10 +29,10 @@ class SavedNames {
   const checkpoint::TensorInfo* find(const StateEntry& entry) const;
   // The entry's name in this checkpoint.
   std::string expected(const StateEntry& entry) const { return stored_name(entry, source_); }
-  // For imported weights: whether `saved` is a second name of a tied parameter, with the same
-  // values as the checkpoint has under its other name.
+  // For imported weights: whether `saved` is a tied parameter under a second name, with the same
+  // values as under its other name in the checkpoint.
   bool is_copy_of_tied(const checkpoint::TensorInfo& saved) const;
-  // The rank_name of the rank whose buffers to load: "buffer/<source>/<name>".
+  // The rank_name of the rank to load buffers from: "buffer/<source>/<name>".
   const std::string& source() const { return source_; }
 
  private:

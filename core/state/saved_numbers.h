@@ -1,4 +1,4 @@
-// Validates the numbers of a checkpoint that a load relies on, before anything is written.
+// Validates the numbers in a checkpoint that a load relies on, before the load changes anything.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A tensor of the state in a checkpoint: its name, and the part of it that this rank has.
+// A tensor in a checkpoint: its name, and the part of it that this rank has.
 //
 //   parameter/<name>            masters (fp32, fp64), or the frozen parameter itself
 //   average/<name>              the moving average of the masters (gannet.ema)
@@ -51,7 +51,7 @@ struct StateEntry {
   std::vector<std::string> differs_along = {};
   // For a tensor that several pipeline stages hold: `saved_as` is the parameter's name on the first
   // of them, under which it is stored. `also_saved_as` has its names on all of them; a checkpoint
-  // of a model without stages has one of these.
+  // of a model without stages uses one of these.
   std::string saved_as = {};
   std::vector<std::string> also_saved_as = {};
 };
@@ -62,7 +62,7 @@ std::string parameter_of(const StateEntry& entry);
 // The trained parameters among the entries, by name.
 std::unordered_map<std::string, const StateEntry*> trained_entries(const std::vector<StateEntry>& entries);
 
-// The text of <rank> in the names above.
+// The value of <rank> in the names above.
 std::string rank_name(const MeshShape& mesh, uint32_t rank);
 
 // The name under which a checkpoint stores this rank's entry. `rank` is its rank_name.

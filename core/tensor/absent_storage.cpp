@@ -15,7 +15,7 @@ struct StorageFlagAccess {
 bool& throws_when_read(c10::StorageImpl& storage);
 template struct StorageFlagAccess<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
-// Every message begins with this mark, so that Gannet's errors can be told apart from LibTorch's
+// Every message begins with this mark, which distinguishes Gannet's errors from LibTorch's
 // own.
 constexpr std::string_view kMark = "gannet: ";
 

@@ -16,7 +16,7 @@
 namespace gannet {
 
 // Frees the memory that the storage owns. Until give_bytes, every request for its address throws a
-// c10::Error, since LibTorch supports no other exception type for this. `message` says what
+// c10::Error, since LibTorch supports no other exception type for this. `message` is what
 // happened and, after its last ": ", the next step.
 void take_bytes(c10::StorageImpl& storage, const std::string& message);
 // `bytes` points to storage.nbytes() bytes on the storage's device. The caller keeps ownership, and

@@ -12,7 +12,7 @@ namespace gannet {
 
 // Computes into[i] = from[i], or into[i] += from[i], with the same rounding as LibTorch. Returns
 // false and does nothing if the caller should use LibTorch: for dtypes that differ (except 16-bit to
-// fp32), for sums of other than floating-point dtypes, and for long sums, where LibTorch is faster.
+// fp32), for sums in non-floating-point dtypes, and for long sums, where LibTorch is faster.
 bool accumulate(void* into, at::ScalarType into_dtype, const void* from, at::ScalarType from_dtype, int64_t numel, bool adds);
 
 }  // namespace gannet

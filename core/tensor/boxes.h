@@ -6,7 +6,7 @@
 // each; grouped heads and experts are similar. ZeRO then cuts the flattened local tensor: a region
 // is a contiguous run of its elements.
 //
-//   whole [6, 4]                 local [3, 4] of rank 0           flattened: a run of ZeRO's
+//   whole [6, 4]                 local [3, 4] of rank 0           flattened, cut by ZeRO
 //     q q q q   box 0              q q q q                        [q q q q k k | k k v v v v]
 //     . . . .                      k k k k
 //     k k k k   box 1              v v v v
@@ -14,7 +14,7 @@
 //     v v v v   box 2
 //     . . . .
 //
-// All of these are pure functions. The shapes and splits that they get must have passed
+// All of these are pure functions. Input shapes and splits must be valid according to
 // split_fault.
 #pragma once
 

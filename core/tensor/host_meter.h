@@ -23,7 +23,7 @@ class HostMeter {
   /// The installed meter; null if there is none.
   static HostMeter* here();
 
-  /// From now on, peak() does not include the memory that is allocated at this moment.
+  /// From now on, peak() excludes the memory allocated at this moment.
   void begin();
   int64_t peak() const;
   int64_t live() const { return live_; }

@@ -7,7 +7,7 @@ namespace gannet {
 
 void move_leaf(const at::Tensor& leaf, const at::Tensor& values) {
   // set_data accepts only tensors with the same kind of TensorImpl, which it recognizes by the
-  // dispatch keys. They are therefore changed first.
+  // dispatch keys. The keys are therefore changed first.
   if (leaf.device().type() != values.device().type() && !at::_has_compatible_shallow_copy_type(leaf, values))
     leaf.unsafeGetTensorImpl()->_change_backend_component_keys(values.device());
   leaf.set_data(values);

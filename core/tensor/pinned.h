@@ -1,5 +1,5 @@
-// Allocates page-locked host memory from LibTorch's allocator, which reuses a block only after all
-// copies of it that the allocator knows of have ended.
+// Allocates page-locked host memory from LibTorch's allocator, which reuses a block only after the
+// copies from or to it that the allocator knows of have ended.
 #pragma once
 
 #include <ATen/core/Tensor.h>

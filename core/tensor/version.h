@@ -1,4 +1,4 @@
-// Detects whether a program wrote into a tensor or gave it other memory.
+// Detects whether a program wrote into a tensor or replaced its memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ inline uint32_t version_of(const at::Tensor& tensor) {
 }
 
 /// The storage, for comparison by identity; null if there is none. is_alias_of() would ask for the
-/// address, which a parameter whose bytes were taken does not have.
+/// address, which a parameter without bytes does not have.
 inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
 }

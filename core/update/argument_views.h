@@ -1,4 +1,4 @@
-// Tensor views of the arrays in a piece's arguments, for what the engine itself does to them.
+// Tensor views of the arrays in a piece's arguments, for the engine's own operations on them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ inline at::Tensor view_of(const gannet_update_args& args, void* data, uint32_t d
                        at::TensorOptions().dtype(to_scalar_type(static_cast<gannet_dtype>(dtype))).device(device));
 }
 
-// Initializes states with GANNET_STATE_FROM_PARAMETER, before the first update of their tensors.
+// Initialises states with GANNET_STATE_FROM_PARAMETER, before the first update of their tensors.
 inline void copy_first_values(const Optimizer& optimizer, const gannet_update_args& args, at::Device device) {
   for (size_t s = 0; s < optimizer.states().size(); ++s) {
     const Optimizer::State& state = optimizer.states()[s];

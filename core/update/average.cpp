@@ -19,7 +19,7 @@ void move_on_host(T* average, const T* masters, uint64_t numel, T weight) {
   parallel_for(0, numel, kAveragedGrain, [&](uint64_t begin, uint64_t end) {
     for (uint64_t i = begin; i < end; ++i) {
       const T apart = masters[i] - average[i];
-      const T by = apart * weight;  // no fused multiply-add, which some x86-64 CPUs lack: the bits are those of three operations
+      const T by = apart * weight;  // no fused multiply-add, which some x86-64 CPUs lack: each operation rounds separately
       average[i] += by;
     }
   });

@@ -42,7 +42,7 @@ class Average {
     is_fresh_ = false;
     weight_ = 1 - rule_.decay_of(update);
   }
-  /// Moves the average of a piece after its update; both tensors have `numel` elements.
+  /// Moves a piece's average after its update. Both tensors have as many elements as the piece.
   void move(const at::Tensor& average, const at::Tensor& masters) const;
   /// Moves the average outside the passes over pieces: for the parameters that `of(parameter)`
   /// selects, or for all.

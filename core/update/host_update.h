@@ -38,7 +38,7 @@ class HostUpdate {
   ~HostUpdate();
   HostUpdate(const HostUpdate&) = delete;
 
-  // Starts to copy piece `index`; indices go up from 0. `grad` and `param` were produced on
+  // Starts to copy piece `index`; indices increase from 0. `grad` and `param` were produced on
   // `stream`. If `param` is undefined, parameters are not copied to the device. If `grad` is
   // undefined, it is already on the host.
   void fetch(size_t index, const at::Tensor& grad, const at::Tensor& param, void* stream);

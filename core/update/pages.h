@@ -29,7 +29,7 @@ class Pages {
     // The ends of the pages, if an array is on a tier: each except the last is a multiple of the
     // array's alignment in every dtype. Otherwise there is one page.
     std::vector<int64_t> ends;
-    int64_t page_numel = 8 << 20;  // capacity of a page's buffers; raised to that of the longest page
+    int64_t page_numel = 8 << 20;  // capacity of a page's buffers; raised to fit the longest page
     size_t in_flight = 4;          // the most pages in memory at once: being read, open, or being written
   };
   // `spare`: page buffers that the caller keeps between updates.

@@ -1,4 +1,4 @@
-// The perturbed parameters at which a step's second pass takes its gradient
+// The perturbed parameters at which a step's second pass computes its gradient
 // (GANNET_OPTIMIZER_PERTURBS). They replace the masters, which are kept until the step's update.
 //
 //   perturbation.keep(range, place, masters);   // for each piece, before it is moved

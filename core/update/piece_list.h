@@ -16,8 +16,8 @@ namespace gannet {
 inline constexpr size_t kMostPieces = 1024;
 inline constexpr uint64_t kMostListWorkspace = uint64_t{256} << 20;
 
-// The bytes of a list's workspace for a piece of `numel` elements, rounded up so that those of the
-// next piece are aligned.
+// The bytes of a list's workspace for a piece of `numel` elements, rounded up so that the next
+// piece's part is aligned.
 inline uint64_t workspace_part(const Optimizer& optimizer, int64_t numel) {
   return (optimizer.workspace_bytes(static_cast<uint64_t>(numel)) + 63) / 64 * 64;
 }

@@ -1,5 +1,5 @@
 // Transfers pieces of gradients and parameters between separate device memory and the host's update
-// (host_update.h). Without a HostUpdate, pieces are updated in place and every call has no effect.
+// (host_update.h). Without a HostUpdate, pieces are updated in place and every call is a no-op.
 #pragma once
 
 #include <gannet/abi.h>
@@ -26,13 +26,13 @@ class PieceTransfers {
         stream_(stream) {}
 
   bool is_to_host() const { return host_ != nullptr; }
-  /// Call for the pieces in order, before each piece's use(). Has no effect past the last piece.
+  /// Call for the pieces in order, before each piece's use(). A no-op past the last piece.
   void fetch(size_t piece) {
     if (!host_ || piece >= pieces_.size()) return;
     host_->fetch(piece, gradients_on_host_ ? at::Tensor() : pieces_[piece].grad,
                  param_on_device_ ? range_.param_of(pieces_[piece].place) : at::Tensor(), stream_);
   }
-  /// Waits until the piece has arrived and points the arguments to it.
+  /// Waits until the piece has arrived and points the arguments at it.
   void use(size_t piece, gannet_update_args& args) {
     if (!host_) return;
     host_->wait(piece);

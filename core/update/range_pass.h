@@ -1,5 +1,5 @@
-// One pass over the pieces of a range. Calls the caller with each piece's arguments while its page
-// is in memory, and sends finished shards to other ranks.
+// One pass over the pieces of a range. Calls the caller's function with each piece's arguments
+// while the piece's page is in memory, and sends finished shards to other ranks.
 //
 //   RangePass pass(context, store, range, group, sums, {...}, memory);
 //   pass.for_each([&](size_t piece, const gannet_update_args& args) { optimizer.update(args); });
@@ -34,7 +34,7 @@ namespace gannet {
 struct PassMemory {
   std::vector<at::Tensor> spare_pages;
   Workspace workspace;  // for the optimizer's work on pieces
-  StepNumbers numbers;  // for optimizers that read a step's numbers where the pieces are
+  StepNumbers numbers;  // for optimizers that read a step's numbers from the pieces' memory
 };
 
 class RangePass {
@@ -47,7 +47,7 @@ class RangePass {
     uint64_t seed = 0;
     const Array* second_gradient = nullptr;  // null: none in this pass
     const Average* average = nullptr;        // updated after every piece; null: none
-    bool gradients_on_host = false;          // a host update need not copy them
+    bool gradients_on_host = false;          // so a host update need not copy them
   };
   /// `lags`: see cut_by_lag; empty if no tensor missed an update. `host`: null if the optimizer
   /// works on the pieces where they are.

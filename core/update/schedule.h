@@ -48,10 +48,10 @@ class Schedule {
     std::vector<double> state;
   };
   NextValues next() const { return by_hand_ ? NextValues() : after(kNoMetric); }
-  /// Call after an update. Has no effect if the program advances the schedule.
+  /// Call after an update. A no-op if the program advances the schedule.
   void advance(NextValues next);
-  /// Returns the rates at the current position for `groups`, whose base values may differ from
-  /// those of the engine's groups. set() writes them to the engine's groups.
+  /// Returns the rates at the current position for `groups`, which may have other base values than
+  /// the engine's groups. set() writes the rates to the engine's groups.
   Values now(const std::vector<Group>& groups) const { return at(position, groups, state); }
   void set(const Values& values) { apply(values); }
   void step(std::optional<double> metric = {});  // for the program: advances by one; throws Error(kArgument) on a wrong metric
@@ -60,7 +60,7 @@ class Schedule {
 
   int64_t position = 0;       // number of updates seen; set by a load or the program
   std::vector<double> state;  // the plugin's state at `position`
-  double last_metric = 0;     // the last metric that the program gave; the same on every rank
+  double last_metric = 0;     // the last metric passed by the program; the same on every rank
 
  private:
   static constexpr double kNoMetric = std::numeric_limits<double>::quiet_NaN();

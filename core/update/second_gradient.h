@@ -2,7 +2,7 @@
 // masters' dtype and tier.
 //
 //   if (second.is_wanted(applied_steps)) second.keep(factor, applied_steps);   // the reducer holds the gradient
-//   ... the pass of the first one, and the update: args.second_grad from second.of(range) ...
+//   ... the first gradient's pass, and the update with args.second_grad from second.of(range) ...
 //   second.drop();
 #pragma once
 
@@ -18,13 +18,13 @@ class SecondGradient {
  public:
   SecondGradient(ParameterStore& store, const std::vector<Group>& groups) : store_(store), groups_(groups) {}
 
-  /// Whether an optimizer of some group takes a second gradient in the next update.
+  /// Whether some group's optimizer uses a second gradient in the next update.
   /// `applied_steps`: the number of updates so far.
   bool is_wanted(int64_t applied_steps) const;
-  /// Stores the ranges' current gradients, times `factor`.
+  /// Stores the ranges' current gradients, multiplied by `factor`.
   void keep(double factor, int64_t applied_steps);
   bool is_kept() const { return !kept_.empty(); }
-  /// The second gradient of the range; null if the range's optimizer takes none.
+  /// The range's second gradient; null if the range's optimizer does not use one.
   const Array* of(const Range& range) const;
   void drop() noexcept { kept_.clear(); }
 

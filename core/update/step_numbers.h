@@ -1,4 +1,4 @@
-// Keeps a step's numbers in the memory where the pieces are
+// Keeps a step's numbers in the same memory as the pieces
 // (GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS). There is one array for each group and number of missed
 // updates, at the same address in every step. An array is rewritten when a number has changed, from
 // page-locked memory that later steps do not reuse, since the copy may still be in flight.

@@ -1,7 +1,7 @@
 // Keeps the program's torch::optim::Optimizer in sync with the engine, which steps in its place:
 // its settings are exchanged with the groups, and the engine owns its states.
 //
-//   auto own = TorchOptimizer::of(optimizer);             // null: its rule is not known to work element by element
+//   auto own = TorchOptimizer::of(optimizer);             // null: its rule is not known to be element-wise
 //   group.optimizer = own->make_rule(g, device);          // updates the group's ranges (torch_rule.h)
 //   own->follow(store, groups, applied_steps);            // adopts the program's changes since the last call
 //   updater.update(...);

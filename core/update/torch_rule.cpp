@@ -36,8 +36,8 @@ class TorchRule {
     description.state_stride = sizeof(gannet_state_spec);
   }
 
-  // Takes the options of the program's param group, with the numeric ones replaced by the values that
-  // the ranks have agreed on.
+  // Copies the options of the program's param group, with the numeric ones replaced by the values
+  // that the ranks have agreed on.
   void begin_step(const gannet_step_args& args) {
     auto set = options_.program->param_groups()[options_.group].options().clone();
     for (size_t i = 0; i < options_.type.numbers.size(); ++i) options_.type.numbers[i].in(*set) = args.hyper[i];
@@ -80,7 +80,7 @@ class TorchRule {
     stepper_->param_groups()[0].params().clear();
   }
 
-  // Converts before scaling: small numbers of a scaled fp16 gradient would be lost in fp16.
+  // Converts before scaling: small values of a scaled fp16 gradient would be lost in fp16.
   static at::Tensor gradient(const at::Tensor& given, at::ScalarType dtype, double scale) {
     const at::Tensor converted = given.to(dtype);
     if (scale == 1.0) return converted;

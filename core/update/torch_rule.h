@@ -25,7 +25,7 @@ struct TorchRuleOptions {
   std::shared_ptr<torch::optim::Optimizer> program;
   size_t group = 0;                           // index in the program's parameter groups
   std::vector<const TorchType::State*> kept;  // states that have memory
-  c10::Device device{c10::kCPU};              // of the arrays in an update
+  c10::Device device{c10::kCPU};              // holds the arrays of an update
 };
 
 /// Its hyperparameters start as the current settings of the program's object.

@@ -36,7 +36,7 @@ struct TorchType {
   struct State {
     const char* name;  // its name in checkpoints
     at::Tensor& (*in)(ParamState&);
-    bool (*is_kept)(Options&);  // whether the rule has it with these settings
+    bool (*is_kept)(Options&);  // whether the rule keeps it with these settings
   };
 
   const char* name;  // "torch::optim::AdamW"
@@ -48,7 +48,7 @@ struct TorchType {
   bool first_step_makes_states;       // the first step() makes them from the gradient, so it must find none (SGD)
   std::string (*switches)(Options&);  // settings that are neither numbers nor visible in the states: "nesterov"
   std::unique_ptr<ParamState> (*make_state)();
-  std::unique_ptr<torch::optim::Optimizer> (*make_optimizer)();  // has one group, which has no parameters
+  std::unique_ptr<torch::optim::Optimizer> (*make_optimizer)();  // with one group that has no parameters
 };
 
 /// Null if the optimizer's rule is not known to be element-wise.

@@ -61,7 +61,7 @@ class Updater {
   /// Updates all ranges and starts to send the shards that other ranks need.
   void update(const UpdateStep& step);
   /// Moves the parameters of groups with perturbing optimizers to the point where the second
-  /// gradient is taken, and starts to send them.
+  /// gradient is computed, and starts to send them.
   void perturb(const UpdateStep& step);
   Perturbation& perturbation() { return perturbation_; }
   SecondGradient& second_gradient() { return second_gradient_; }

@@ -99,7 +99,7 @@ void UserOptimizer::update(double grad_scale, std::deque<Range>& ranges, std::ve
     for (size_t p = 0; p < range.parameters.size(); ++p) {
       auto& parameter = range.parameters[p];
       if (is_skipped(range, p, reducer)) continue;
-      // Converts before scaling: small numbers of a scaled fp16 gradient would be lost in fp16.
+      // Converts before scaling: small values of a scaled fp16 gradient would be lost in fp16.
       at::Tensor gradient = parameter.held.to(range.master_dtype);
       if (grad_scale != 1.0) gradient.mul_(grad_scale);
       if (parameter.is_complex) gradient = Range::shaped(gradient.flatten(), parameter);

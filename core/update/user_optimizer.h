@@ -2,9 +2,9 @@
 // stage 0 and owns its state. LibTorch's element-wise optimizers are in torch_optimizer.h.
 //
 //   UserOptimizer user(optimizer);                // throws Error(kUnsupported) for torch::optim::LBFGS, which needs a closure
-//   user.adopt(ranges, groups);                   // it now holds the masters
+//   user.adopt(ranges, groups);                   // the optimizer now holds the masters
 //   user.update(factor, ranges, groups, reducer, ranks);
-//   user.give_back(ranges);                       // returns to the module's parameters, with its current states
+//   user.give_back(ranges);                       // it holds the module's parameters again, with its states
 #pragma once
 
 #include <deque>

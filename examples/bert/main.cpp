@@ -6,8 +6,8 @@
 //
 // Of 100 tokens, 15 are targets: 12 are replaced by the mask, 1 or 2 by a random token, and the rest
 // stay as they are (Devlin et al. 2018). At the end the program prints a line of held-out text with
-// its gaps filled. 600 steps teach the model little more than token frequencies; using the context
-// of a gap takes many more steps.
+// its gaps filled. 600 steps teach the model little more than token frequencies; learning to use a
+// gap's context takes many more steps.
 #include <gannet/gannet.h>
 #include <gannet/nn/transformer_layer.h>
 #include <torch/torch.h>
@@ -55,7 +55,7 @@ struct BertImpl : torch::nn::Module {
 };
 
 struct MaskedBatch {
-  at::Tensor inputs, targets;  // [batch, length]; targets are -100 where there is none
+  at::Tensor inputs, targets;  // [batch, length]; -100 where there is no target
   MaskedBatch to(const at::Device& device) const { return {inputs.to(device), targets.to(device)}; }
 };
 MaskedBatch masked(const at::Tensor& text) {

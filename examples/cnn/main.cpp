@@ -3,7 +3,7 @@
 //
 //   cnn                                                  one process, fp32, about 10 s on two cores
 //   cnn --deepspeed_config ds_config_bf16.json           the same in bf16
-//   cnn --epochs 10 --set optimizer.params.lr=1e-3       any value of the config from the command line
+//   cnn --epochs 10 --set optimizer.params.lr=1e-3       any config value from the command line
 //   gannet run --num_procs 2 cnn                         two processes that share each batch
 //   cnn --checkpoint run1                                saves in run1 after each epoch and on SIGTERM; resumes
 //                                                      from there when started again
@@ -125,7 +125,7 @@ int train(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return train(argc, argv);
-  } catch (const std::exception& error) {  // an exception of Gannet's, or of LibTorch's
+  } catch (const std::exception& error) {  // an exception from Gannet or from LibTorch
     const auto ours = gannet::error_of(error);
     std::cerr << "cnn: " << (ours ? ours->what() : error.what()) << '\n';
     return ours ? ours->exit_code() : 1;

@@ -38,16 +38,16 @@ namespace gpt2 {
 namespace {
 
 // Every step allocates and frees tens of megabytes of activations. By default, the C library
-// returns each block to the system, and the next block is zeroed again page by page. Retaining freed
-// memory fragments the heap: a large model then takes about a fifth more.
+// returns each block to the system, which zeroes the next block again page by page. Retaining freed
+// memory fragments the heap: a large model then needs about a fifth more memory.
 void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-// Gives every larger block its own pages, which return to the system when the block is freed. By
-// default the C library raises its size threshold for this, and blocks that were freed between used
-// ones stay with the process.
+// Gives every larger block its own pages, which go back to the system when the block is freed. By
+// default the C library raises its size threshold for this over time, and blocks freed between
+// blocks in use stay with the process.
 void give_freed_memory_back() {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 64 << 10);
@@ -60,7 +60,7 @@ LoadedModel make_model(const Options& options) {
 }
 
 // Trains in steps of `take_step(samples seen, report)`, which fills in the report. Returns false if
-// a signal asked to stop; the checkpoint to resume from is then saved.
+// a signal requested a stop; the checkpoint to resume from has then been saved.
 bool train(gannet::EngineBase& engine, const Options& options,
            const std::function<void(int64_t seen, StepReport& report)>& take_step) {
   const bool is_first = engine.process_group()->rank() == 0;
@@ -128,7 +128,7 @@ void take_step(gannet::Engine<GptImpl>& engine, const Tokens& tokens, int64_t le
     engine.backward(loss);
     engine.count("tokens", batch * length);
     engine.step();
-    losses += loss.detach();  // read once a step: reading a number waits for the device
+    losses += loss.detach();  // read once per step, since reading a scalar waits for the device
   }
   report.loss = engine.mean(losses.item<double>() / static_cast<double>(accumulation));
 }
@@ -167,7 +167,7 @@ void show_text(gannet::Engine<GptImpl>& engine, const Options& options) {
   }
 }
 
-// Reports now, rather than at the first checkpoint, a folder that cannot be written to.
+// Rejects an unwritable folder now rather than at the first checkpoint.
 void check_folders(const Options& options, const torch::nn::Module& model) {
   uint64_t parameters = 0;
   for (const auto& parameter : model.parameters()) parameters += static_cast<uint64_t>(parameter.numel());
@@ -176,7 +176,7 @@ void check_folders(const Options& options, const torch::nn::Module& model) {
   if (!options.save_model.empty()) gannet::check_folder(options.save_model, 4 * parameters);
 }
 
-// A micro-batch by which the partition methods "time" and "memory" measure the layers.
+// A micro-batch with which the partition methods "time" and "memory" measure the layers.
 gannet::pipe::MicroBatch sample_of(const Options& options, const Tokens& training) {
   const gannet::Value size = options.config.whole_config().get("train_micro_batch_size_per_gpu").value;
   const Batch samples = training.batch(0, size.is_int() ? size.as_int() : 1, options.sequence_length);
@@ -198,7 +198,7 @@ int run_pipeline(const Options& options, const LoadedModel& loaded, const Tokens
   if (first_rank) introduce(*engine, parameters, text, options);
   load(*engine, options);
   const int64_t batch = engine->train_micro_batch_size_per_gpu(), ranks = engine->world_size();
-  // Micro-batches from sample `first` on, dealt out in turn to the ranks along data.
+  // Micro-batches from sample `first` on, dealt out round-robin to the data-parallel ranks.
   const auto samples_from = [&](const Tokens& tokens, int64_t first) {
     return [&, first = first + engine->rank() * batch]() mutable {
       const Batch samples = tokens.batch(std::exchange(first, first + ranks * batch), batch, options.sequence_length);

@@ -34,8 +34,8 @@ Json read_json(const std::filesystem::path& path) {
   throw Error(ErrorCode::kCorrupt, path.string() + ": not a JSON object");
 }
 
-// Reads the keys of Hugging Face's GPT2Config, with its defaults. Null also means the default (an
-// n_inner that is the default is saved as null).
+// Reads the keys of Hugging Face's GPT2Config, with its defaults. Null also means the default (a
+// default n_inner is saved as null).
 GptOptions parse_options(const Json& config, const std::string& path) {
   const auto read = [&]<class T>(const char* key, T fallback) {
     if (!config.contains(key) || config[key].is_null()) return fallback;

@@ -51,8 +51,8 @@ class Scratch {
 
 thread_local Scratch wide_weight, wide_grad;
 
-// Multiplies 16-bit matrices in fp32. Products are exact there, and sums are kept in fp32 either
-// way, so the result differs from that of 16-bit instructions only by the order of additions.
+// Multiplies 16-bit matrices in fp32, where products are exact. Sums are kept in fp32 either way,
+// so the result differs from that of 16-bit instructions only in the order of additions.
 class WideAffine : public torch::autograd::Function<WideAffine> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -128,7 +128,7 @@ class HeadLoss : public torch::autograd::Function<HeadLoss> {
   struct Chunk {
     int64_t begin, size;
   };
-  // A chunk has about a million logits: 4 MB in fp32, which stay in the second and third level
+  // A chunk has about a million logits: 4 MB in fp32, which stays in the second- and third-level
   // caches.
   static std::vector<Chunk> chunks(int64_t tokens, int64_t vocabulary) {
     const int64_t size = std::clamp<int64_t>((int64_t{1} << 20) / tokens, 512, 8192);

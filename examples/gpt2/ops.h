@@ -49,8 +49,8 @@ class Operators {
 struct ProductSupport {
   bool bf16 = false, fp16 = false;
 };
-/// The products of this processor. They are derived from its features rather than measured, so
-/// every run decides in the same way.
+/// The products that this processor supports, derived from its features rather than measured, so
+/// that every run decides the same way.
 ProductSupport products_here();
 
 /// The dtype in which a CPU with these products multiplies matrices of `dtype`: fp32 if the 16-bit

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kSteps = 200, kSamples = 64, kTag = 7;
 
-// What a solver would compute: here points of a sine.
+// Stands in for a solver's computation: points on a sine.
 void solve(int trainer, int seed) {
   for (int step = 0; step < kSteps; ++step) {
     std::array<float, 2 * kSamples> points;
@@ -30,7 +30,7 @@ void solve(int trainer, int seed) {
   }
 }
 
-// Trainer 0 chooses where the trainers meet, and broadcasts the address by MPI.
+// Trainer 0 chooses where the trainers meet, and broadcasts the address over MPI.
 std::string meeting_point(MPI_Comm trainers) {
   std::array<char, 300> address{};
   int rank = 0;

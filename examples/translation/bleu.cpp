@@ -28,8 +28,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Applies a rule to pairs of characters: if `applies` to a pair, `put` appends it with spaces, and
-// the search resumes after the pair, as that of a regular expression does.
+// Applies a rule to pairs of characters: if `applies` accepts a pair, `put` appends it with spaces,
+// and the search resumes after the pair, as in a regular expression search.
 template <class Applies, class Put>
 std::string by_pairs(const std::string& text, Applies applies, Put put) {
   std::string out;
@@ -115,7 +115,7 @@ double bleu(const std::vector<std::string>& texts, const std::vector<std::string
   if (std::all_of(matches.begin(), matches.end(), [](int64_t count) { return count == 0; })) return 0;
   double smoothing = 1, sum = 0;
   for (size_t order = 0; order < kOrders; ++order) {
-    if (totals[order] == 0) return 0;  // no text has enough tokens: the sum would have log(0)
+    if (totals[order] == 0) return 0;  // no text has enough tokens: avoids a division by zero
     double found = static_cast<double>(matches[order]);
     if (matches[order] == 0) found = 1 / (smoothing *= 2);
     sum += std::log(100 * found / static_cast<double>(totals[order]));

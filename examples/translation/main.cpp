@@ -69,7 +69,7 @@ std::vector<Example> samples_of(const std::vector<Pair>& pairs, const Options& o
 }
 
 // Makes a batch: sources [B, T] with padding, and labels [B, L] padded with -100 (or with pad
-// tokens that count).
+// tokens that count towards the loss).
 gannet::Collate<Example> collator(const Options& options, int64_t pad) {
   const int64_t source_width = options.pad_to_max_length ? options.max_source_length : 0;
   const int64_t target_width = options.pad_to_max_length ? options.max_target_length : 0;
@@ -84,7 +84,7 @@ gannet::Collate<Example> collator(const Options& options, int64_t pad) {
   };
 }
 
-// Computes the loss of a batch and, in an evaluation that generates, also the texts.
+// Computes a batch's loss and, in an evaluation that generates, also the generated tokens.
 struct TranslationLoss {
   double label_smoothing;
   bool generates;
@@ -248,8 +248,8 @@ int run(int argc, char** argv) {
   parts.inference = !arguments.do_train;
   gannet::Trainer<T5Impl> trainer(model, arguments, std::move(parts));
 
-  // Saves the metrics of "train", "eval" or "predict" with the times and, if there was training,
-  // the epoch.
+  // Saves the metrics of "train", "eval" or "predict" with the timings and, after training, the
+  // epoch.
   const auto save_metrics = [&](const std::string& split, const gannet::Metrics& metrics, int64_t samples, double seconds) {
     gannet::Dict all;
     for (const auto& [name, value] : metrics) all[name] = value;

@@ -150,8 +150,8 @@ Options parse_options(int argc, char** argv, const gannet::TrainingArguments& ar
     const std::string name = underscored(word.substr(2, equals == std::string::npos ? equals : equals - 2));
     std::optional<std::string> value;
     if (equals != std::string::npos) value = word.substr(equals + 1);
-    // parse_training_arguments leaves only options of the table and the words that follow each of
-    // them.
+    // parse_training_arguments leaves only this table's options, and the words that follow each
+    // of them.
     const auto is_option = [](const std::string& one) {
       return one.starts_with("--") && find(underscored(one.substr(2, one.find('=') - 2)));
     };

@@ -24,7 +24,7 @@ struct Options {
   bool pad_to_max_length = false, ignore_pad_token_for_loss = true;
   bool predict_with_generate = false, overwrite_output_dir = false;
 
-  std::vector<std::string> without_effect;  ///< warnings about given options that have no effect here
+  std::vector<std::string> without_effect;  ///< warnings about given options that are ignored
 
   /// The maximum number of tokens of a generated text: generation_max_length, val_max_target_length
   /// or max_target_length, minus the decoder's first token, which these include.

@@ -1,4 +1,4 @@
-// Sentence pairs in files that have the format of run_translation.py, one JSON object per line:
+// Sentence pairs in files in run_translation.py's format, one JSON object per line:
 //   {"translation": {"en": "two hundred", "ro": "două sute"}}
 #pragma once
 

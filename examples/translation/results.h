@@ -1,5 +1,5 @@
 // The result files of run_translation.py in output_dir: train_results.json, eval_results.json,
-// predict_results.json, all_results.json with all of their numbers, and generated_predictions.txt.
+// predict_results.json, all_results.json with all their values, and generated_predictions.txt.
 #pragma once
 
 #include <gannet/value.h>

@@ -32,8 +32,8 @@ class Vocabulary {
 
   /// Returns the pieces of a text and the end token, truncated to `longest` tokens in total.
   std::vector<int64_t> encode(const std::string& text, int64_t longest) const;
-  /// Decodes tokens to text. Skips pad, end and unknown tokens, and numbers that no piece has (-100
-  /// in labels, T5's sentinels).
+  /// Decodes tokens to text. Skips pad, end and unknown tokens, and ids without a piece (-100 in
+  /// labels, T5's sentinels).
   std::string decode(const std::vector<int64_t>& tokens) const;
 
   int64_t size() const;  ///< number of pieces. A model's vocab_size may be larger: T5's adds 100 sentinels and is rounded up

@@ -90,7 +90,7 @@ class Adafactor : public AdafactorBase {
     auto* const param = static_cast<float*>(args.param);
     auto* const exp_avg = has_first_moment() ? static_cast<float*>(args.states[kFirstMoment]) : nullptr;
     parallel_for(roots.rows().count(), grain_of(part), [&](uint64_t begin, uint64_t end) {
-      const AdafactorRule rule = shared_rule;  // a copy that no store can alias: its numbers stay in registers
+      const AdafactorRule rule = shared_rule;  // a copy that no store can alias: its members stay in registers
       for (uint64_t r = begin; r < end; ++r) {
         const RowRange row = roots.rows()[r];
         const float of_row = roots.of_row(row);

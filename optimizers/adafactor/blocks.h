@@ -1,5 +1,5 @@
 // How a part of a tensor is divided into thread blocks, along its rows and along its columns. The
-// cuts are at fixed positions of the whole tensor, so that a block has the same elements whatever
+// cuts are at fixed positions in the whole tensor, so that a block has the same elements whatever
 // else is in the range.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The numbers of one Adam step, in double.
+// The scalars of one Adam step, in double.
 #pragma once
 
 #include <cstdint>

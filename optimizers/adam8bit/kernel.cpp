@@ -50,7 +50,7 @@ template <class Grad, class Out>
 void update_block(const Adam8bitRule& shared_rule, float grad_scale, float* param, const Grad* grad, Out* out,
                   int8_t* first_codes, uint8_t* second_codes, float& first_scale, float& second_scale, size_t count) {
   const Floats d;
-  const Adam8bitRule rule = shared_rule;  // a copy that no store can alias: its numbers stay in registers
+  const Adam8bitRule rule = shared_rule;  // a copy that no store can alias: its members stay in registers
   Block block;
   const Numbers scale = hn::Set(d, grad_scale);
   const V of_first(first_unit(first_scale)), of_second(second_unit(second_scale));

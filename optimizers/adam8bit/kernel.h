@@ -1,6 +1,6 @@
-// Runs AdamW8bit's update of elements [begin, end) of the range in args, which are whole blocks of
-// a tensor, except that the last may be partial. Runs on the calling thread with the widest SIMD of
-// this CPU.
+// Runs AdamW8bit's update over elements [begin, end) of the range in args: whole blocks of one
+// tensor, except that the last may be partial. Runs on the calling thread with this CPU's widest
+// SIMD.
 #pragma once
 
 #include <gannet/abi.h>

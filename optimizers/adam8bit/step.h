@@ -1,4 +1,4 @@
-// The numbers of one AdamW8bit step, for fp32 masters.
+// The scalars of one AdamW8bit step, for fp32 masters.
 #pragma once
 
 #include <cmath>

@@ -62,8 +62,8 @@ class Cuda {
   class Work;
   Cuda() = default;
   Cuda(const Cuda&) = delete;
-  // At process exit the driver may already be gone. If these calls then fail, nothing needs to be
-  // done: the memory is gone with the driver.
+  // At process exit the driver may already be gone. These calls may then fail, which is harmless:
+  // the memory went with the driver.
   ~Cuda() {
     if (last_ == nullptr) return;
     int before = 0;

@@ -41,8 +41,8 @@ class TensorBlocks {
 // The size of an element, for the types of elementwise_supports().
 inline uint64_t element_bytes(uint32_t dtype) { return dtype == GANNET_FLOAT64 ? 8 : dtype == GANNET_FLOAT32 ? 4 : 2; }
 
-// The elements [first, first + numel) of a range, as a range of their own. Its kStates states are
-// the first ones in the list of states; they are per element and have the master's type.
+// The elements [first, first + numel) of a range, as a separate range. Its kStates states are the
+// first ones in the list of states; they are per element and have the master's type.
 template <size_t kStates>
 struct UpdatePart {
   UpdatePart(const gannet_update_args& all, uint64_t first, uint64_t numel) : args(all) {

@@ -16,8 +16,8 @@
 //   };
 //
 // Within one each() a thread must not read data that a different thread writes. Data that a thread
-// keeps between calls of each() is in a `typename Team::template PerThread<T>`, with one element
-// per thread, which is in registers on a GPU. Shared memory is initially undefined.
+// keeps between calls to each() goes in a `typename Team::template PerThread<T>`, with one element
+// per thread, held in registers on a GPU. Shared memory is initially undefined.
 #pragma once
 
 #include <gannet/elementwise/scalar.h>

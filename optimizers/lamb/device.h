@@ -1,4 +1,4 @@
-// LAMB on a device: both passes go tensor by tensor.
+// LAMB on a device: both passes run tensor by tensor.
 //
 // For each tensor, a piece costs one launch for the sums and one for the update. The piece waits
 // once for the device, because the host combines the sums.

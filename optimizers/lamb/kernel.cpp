@@ -13,9 +13,9 @@ constexpr size_t kSums = 16;
 constexpr size_t kWidth = hn::MaxLanes(Wide());
 constexpr size_t kVectors = kSums / kWidth;
 
-// The vectors of elements are full vectors for floats too, since their roots and divisions take
-// most of the time. add_squares() adds the squares of one vector to the sums at `into`: two vectors of
-// sums for floats (one on HWY_SCALAR), one for doubles.
+// Floats use full vectors too, since their roots and divisions take most of the time.
+// add_squares() adds the squares of one vector to the sums at `into`: two vectors of sums for
+// floats (one on HWY_SCALAR), one for doubles.
 #if HWY_TARGET == HWY_SCALAR
 template <class T>
 using Elements = hn::Rebind<T, Wide>;
@@ -69,7 +69,7 @@ LambSums sums_typed(const LambStep& step, const gannet_update_args& args, uint64
   }
   if (i < end) {
     // With eps 0 the direction of zeros is 0/0. So the rest of the group repeats the last element,
-    // and the sums of the repeated ones are discarded below.
+    // and the repeats' sums are discarded below.
     T p[kSums], m[kSums], s[kSums];
     Grad g[kSums];
     for (size_t k = 0; k < kSums; ++k) {

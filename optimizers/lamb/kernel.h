@@ -1,5 +1,5 @@
 // LAMB's two passes over elements [begin, end) of the range in args, which all belong to one tensor.
-// They run on the calling thread with the widest SIMD of this CPU.
+// They run on the calling thread with this CPU's widest SIMD.
 #pragma once
 
 #include <gannet/abi.h>

@@ -30,7 +30,7 @@ class Lamb : public LambBase {
     }
   }
 
-  // Each thread goes from its last elements to its first, because the elements that the first pass
+  // Each thread works from its last elements to its first, because the elements that the first pass
   // read last are still in the caches.
   void update(const gannet_update_args& args) {
     const LambStep step = step_of(args);

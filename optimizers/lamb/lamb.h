@@ -1,9 +1,9 @@
 // LAMB, except for the loops, which each device implements: the parameters of DeepSpeed's "Lamb"
-// (FusedLamb) and the numbers of a step.
+// (FusedLamb) and the scalars of a step.
 //
 // A step makes two passes over memory. The first sums the squares of a tensor's weights and of its
-// direction. The second updates the tensor, with the ratio of the two norms as a factor of the
-// learning rate. In fp32 this moves 44 bytes per parameter: 16 are read for the norms, and 16 are
+// direction. The second updates the tensor, scaling the learning rate by the ratio of the two
+// norms. In fp32 this moves 44 bytes per parameter: 16 are read for the norms, and 16 are
 // read and 12 written for the update.
 #pragma once
 

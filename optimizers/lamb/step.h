@@ -1,5 +1,5 @@
-// The numbers of one LAMB step, which are computed in double from the hyperparameters, once per
-// call, and then rounded to the master's type.
+// The scalars of one LAMB step, computed in double from the hyperparameters once per call and then
+// rounded to the master's type.
 #pragma once
 
 #include <cmath>

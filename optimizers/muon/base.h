@@ -1,5 +1,5 @@
 // Muon, except for the loops and the products, which each device implements: the assignment of
-// tensors to Muon or Adam, and the numbers of a step.
+// tensors to Muon or Adam, and the scalars of a step.
 #pragma once
 
 #include <string>

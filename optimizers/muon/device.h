@@ -1,7 +1,7 @@
 // Muon on a device. It copies nothing to the host and never waits for the device.
 //
 // Between steps, the object keeps device memory for two copies of its largest matrix in fp32 (four
-// for an fp64 matrix) and for four squares of that matrix's smaller dimension. A matrix costs 20 to
+// for an fp64 matrix) and for four square matrices of its smaller dimension. A matrix costs 20 to
 // 27 launches; the matrices of one tensor are processed one after another.
 #pragma once
 
@@ -90,7 +90,7 @@ struct ConvertElements {
   GANNET_DEVICE void operator()(uint64_t i) const { to[i] = static_cast<To>(from[i]); }
 };
 
-// The arithmetic that NewtonSchulz needs. `work` is that of the current call.
+// The arithmetic that NewtonSchulz needs. `work` belongs to the current call.
 template <class Work>
 struct Arithmetic {
   static constexpr size_t kFirstSlot = 0, kSlots = 5;

@@ -1,4 +1,4 @@
-// Muon's passes over elements [begin, end), on the calling thread with the widest SIMD of this CPU.
+// Muon's passes over elements [begin, end), on the calling thread with this CPU's widest SIMD.
 #pragma once
 
 #include <gannet/abi.h>
@@ -11,7 +11,7 @@ namespace gannet::rules {
 // args.param receives the direction, and args.states[0] is the momentum. Gradients are fp32 or 16-bit,
 // or fp64 for fp64 masters.
 void muon_direction_cpu(const MuonStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
-// Updates the tensors that Adam trains, by the rule of the optimizer AdamW.
+// Updates the tensors that Adam trains, with AdamW's rule.
 void adam_cpu(const AdamStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 // args.grad is the orthogonalized update, in the master's type.
 void muon_apply_cpu(const MuonStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);

@@ -2,7 +2,7 @@
 // `adam_for`.
 //
 // One object serves a parameter group and decides for each tensor: Muon for matrices, Adam for
-// vectors and for tensors that match `adam_for`. DeepSpeed makes two groups of them. Here both
+// vectors and for tensors that match `adam_for`. DeepSpeed splits them into two groups. Here both
 // share the learning rate `lr` for schedules, so a schedule that halves `lr` halves both rates:
 //
 //   Muon:  muon_lr if given, else lr                          times  lr of the step / lr of the config

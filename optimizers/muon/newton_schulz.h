@@ -1,4 +1,4 @@
-// Orthogonalizes a matrix: returns one with the same singular vectors, whose singular values are all
+// Orthogonalizes a matrix: returns one with the same singular vectors, and singular values all
 // near 1. Runs five steps (by default) of the quintic Newton-Schulz iteration, X <- a X + (b A + c
 // A^2) X with A = X X^T (Jordan et al. 2024, Muon), in fp32.
 //
@@ -23,8 +23,8 @@ class NewtonSchulz {
   struct Options {
     uint64_t steps = 5;
     // Whether to iterate on R = X X^T, which has the smaller dimension, and to multiply X only once
-    // before the third step and once at the end; this takes fewer products of the longer dimension.
-    // The result equals that of the plain iteration up to rounding. Square matrices use the plain
+    // before the third step and once at the end: fewer products along the longer dimension. The
+    // result equals that of the plain iteration up to rounding. Square matrices use the plain
     // iteration.
     bool gram = true;
   };

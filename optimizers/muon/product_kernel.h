@@ -2,10 +2,10 @@
 // x 64, one per thread block. Each of 64 threads computes 8 x 8 elements in registers from 16-deep
 // strips of a and b in shared memory.
 //
-// The elements are bitwise equal to the CPU's: each is a sum along the depth by fused
-// multiply-adds, in blocks of the same size, each of which is added to c by the same operations. So
-// the depth is not split among thread blocks, and tensor cores, which round differently, are not
-// used. An H100 reaches only a fraction of its fp32 peak.
+// The elements are bitwise equal to the CPU's: each is summed along the depth with fused
+// multiply-adds, in blocks of the same size, and each block is added to c with the same operations.
+// So the depth is not split among thread blocks, and tensor cores, which round differently, are
+// not used. An H100 reaches only a fraction of its fp32 peak.
 #pragma once
 
 #include "optimizers/device/team.h"

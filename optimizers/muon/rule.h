@@ -4,7 +4,7 @@
 //
 //   M <- M + (1 - momentum) (g - M);  u <- M, or with Nesterov's momentum M - (1 - momentum) (M - g)
 //
-// The loop's parameter array is memory of the caller, which receives u.
+// The loop's parameter array is a buffer of the caller that receives u.
 template <class T, bool kNesterov>
 struct MuonDirectionRule : MuonNumbers<T> {
   using Number = T;

@@ -42,7 +42,7 @@ inline bool matches_any(std::string_view patterns, std::string_view text) {
   return false;
 }
 
-// A tensor, taken as consecutive matrices of one shape.
+// A tensor, viewed as consecutive matrices of one shape.
 struct Matrices {
   uint64_t count = 1, rows = 0, columns = 0;
   double scale = 1;  // multiplies the orthogonalized update

@@ -1,4 +1,4 @@
-// The numbers of one Muon step, computed from the hyperparameters.
+// The scalars of one Muon step, computed from the hyperparameters.
 #pragma once
 
 #include "optimizers/device/both.h"
@@ -27,7 +27,7 @@ MuonNumbers<T> muon_numbers(const MuonStep& s) {
   return n;
 }
 
-// The factor of the direction before orthogonalization; it makes all singular values at most 1.
+// Scales the direction before orthogonalization, so that no singular value exceeds 1.
 GANNET_BOTH float muon_normalizing_factor(double norm) { return static_cast<float>(1 / (norm + 1e-7)); }
 
 }  // namespace gannet::rules

@@ -1,4 +1,4 @@
-// The element-wise part of 1-bit Adam, on the calling thread with the widest SIMD of this CPU.
+// The element-wise part of 1-bit Adam, on the calling thread with this CPU's widest SIMD.
 #pragma once
 
 #include <gannet/abi.h>
@@ -7,7 +7,7 @@
 
 namespace gannet::rules {
 
-// These update elements [begin, end) of the range in args: in the warm-up; after it on a single
+// These update elements [begin, end) of the range in args: during the warm-up; after it on a single
 // rank; and after it on several ranks, where the momentum is already the average over the ranks.
 void onebit_adam_warm_up_cpu(const OneBitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
 void onebit_adam_frozen_cpu(const OneBitStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);

@@ -42,7 +42,7 @@ class OneBitBase : public sdk::OptimizerBase {
   }
 
   uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION; }
-  // The alignment makes each tensor's signs begin at a byte.
+  // The alignment makes each tensor's signs begin on a byte boundary.
   uint64_t range_alignment() const { return 32; }
   // Only fp32 masters are supported, because compressed values do not benefit from more precision.
   bool supports(uint32_t param, uint32_t grad, uint32_t out) const {

@@ -36,8 +36,8 @@ HWY_INLINE void store_mask(hn::Mask<Sign> mask, uint8_t* bits, size_t at) {
   }
 }
 
-// The prefetch distance of loops that have few operations. A prefetch past the end of a buffer has
-// no effect.
+// The prefetch distance of loops that have few operations. A prefetch past the end of a buffer is
+// harmless.
 constexpr size_t kAheadBytes = 3072;
 HWY_INLINE void prefetch_ahead(const void* from) { hwy::Prefetch(static_cast<const char*>(from) + kAheadBytes); }
 

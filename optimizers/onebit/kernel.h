@@ -1,6 +1,6 @@
-// The loops of a compressed average, which run on the calling thread with the widest SIMD of this
-// CPU. Each processes elements of one tensor, whose bits begin at a byte: 8 signs per byte, lowest
-// bit first, 1 for +. The sign of zero is +.
+// The loops of a compressed average, which run on the calling thread with this CPU's widest SIMD.
+// Each processes elements of one tensor, whose bits begin on a byte boundary: 8 signs per byte,
+// lowest bit first, 1 for +. The sign of zero is +.
 #pragma once
 
 #include <gannet/abi.h>

@@ -150,7 +150,7 @@ class OneBitLamb : public OneBitBase {
     if (is_compressed(args.step)) {
       compressor_.average(args, step.beta1, exp_avg, static_cast<float*>(args.states[2]), static_cast<float*>(args.states[3]),
                           averaged_.data());
-    } else {  // on a single rank, it is the momentum itself
+    } else {  // on a single rank, the average is the momentum itself
       const auto beta = static_cast<float>(step.beta1);
       const MomentumInputs from{exp_avg, args.grad, args.grad_dtype, beta, 1 - beta, static_cast<float>(args.grad_scale)};
       parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {

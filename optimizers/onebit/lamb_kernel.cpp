@@ -8,7 +8,7 @@
 
 GANNET_RULES_BEGIN
 
-// Computes the parameters only: the moments are already updated, so this changes no state.
+// Updates the parameters only: the moments are already updated, so this changes no state.
 struct OneBitLambRule {
   using Number = float;
   static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};

@@ -1,5 +1,5 @@
 // The loops of 1-bit LAMB over elements [begin, end) of the range in args, which all belong to one
-// tensor. They run on the calling thread with the widest SIMD of this CPU. The states are exp_avg,
+// tensor. They run on the calling thread with this CPU's widest SIMD. The states are exp_avg,
 // exp_avg_sq, worker_error, server_error and exp_avg_sq_fresh.
 #pragma once
 

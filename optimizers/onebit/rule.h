@@ -8,8 +8,8 @@
 // (kFrozen).
 //
 // An element with v = 0 at the freeze never had a gradient on any rank. Its share of a compressed
-// average is noise, which dividing by eps would blow up. So the element does not move, which
-// DeepSpeed's users achieve with an exp_avg_mask.
+// average is noise, which dividing by eps would blow up. So only decay moves the element,
+// which DeepSpeed's users achieve with an exp_avg_mask.
 enum class OneBitPhase { kWarmUp, kFrozen, kAveraged };
 
 template <OneBitPhase kPhase>

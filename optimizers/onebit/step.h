@@ -1,4 +1,4 @@
-// The numbers of one step of the 1-bit optimizers, in double, computed from the hyperparameters.
+// The scalars of one step of the 1-bit optimizers, in double, computed from the hyperparameters.
 #pragma once
 
 #include <cstdint>

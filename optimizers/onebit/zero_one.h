@@ -10,7 +10,7 @@
 //     c = C((p - p_common) (sqrt(v) + eps));   p <- p_common + c / (sqrt(v) + eps);   m <- -c / sum of the learning rates
 //
 // zero_one_plan.h decides the kind of each step. DeepSpeed accumulates the updates separately from
-// the parameters; here they are p - p_common, which takes the same memory and keeps the common
+// the parameters; here they are p - p_common, which uses the same memory and keeps the common
 // parameters bitwise equal on all ranks.
 //
 // An element with v = 0 does not move, except for decay, as in rule.h.
@@ -90,7 +90,7 @@ class ZeroOneAdam : public OneBitBase {
     if (plan_.averages_updates(step_)) average_updates(args);
   }
 
-  // Copies to `out` the parameters, or during a run of local steps the common parameters.
+  // Copies the parameters to `out`, or the common parameters during a run of local steps.
   void evaluate(const gannet_update_args& args) {
     const bool is_under_way = *static_cast<const double*>(args.states[kLrSum]) > 0;
     copy(args, is_under_way ? state(args, kCommon) : static_cast<const float*>(args.param), static_cast<float*>(args.out));

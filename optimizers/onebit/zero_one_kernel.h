@@ -1,5 +1,5 @@
-// The element-wise steps of 0/1 Adam's averaging of updates, on the calling thread with the widest
-// SIMD of this CPU.
+// The element-wise steps of 0/1 Adam's averaging of updates, on the calling thread with this CPU's
+// widest SIMD.
 #pragma once
 
 #include <gannet/abi.h>

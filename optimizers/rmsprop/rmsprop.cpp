@@ -7,7 +7,7 @@ GANNET_RULES_BEGIN
 //   g <- g + decay p;  v <- alpha v + (1-alpha) g^2
 //   centered:      a <- a + (1-alpha) (g - a);  d = sqrt(v - a^2) + eps;      else  d = sqrt(v) + eps
 //   with momentum: b <- momentum b + g / d;  p <- p - lr b;                   else  p <- p - lr g / d
-// The numbers shared by the four variants.
+// The coefficients shared by the four variants.
 template <class T>
 struct RMSpropRule {
   T l2, alpha, one_minus_alpha, eps, minus_lr, momentum;

@@ -132,7 +132,7 @@ class Sam : public SamUpdateOptimizer {
   }
 
   void perturb(const gannet_update_args& args) {
-    const double norm = args.segment_count > 0 ? std::sqrt(args.sums[0]) : 0;  // of the model, so it is the same in every row
+    const double norm = args.segment_count > 0 ? std::sqrt(args.sums[0]) : 0;  // of the model: the same in every row
     const double rho = args.hyper[kRho];
     const uint64_t size = element_bytes(args.param_dtype);
     parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) {

@@ -8,7 +8,7 @@
 
 namespace gannet::rules {
 
-// The indices of the states: first two per element, then those of the whole group.
+// The indices of the states: first two per-element states, then the group-wide ones.
 enum ScheduleFreeState : uint64_t {
   kAverageBase = 0,
   kSecondMoment = 1,
@@ -22,7 +22,7 @@ struct ScheduleFreeWeight {
   double lr;            // including warm-up
   double weight_sum;    // sum over all steps up to and including this one
   double largest_rate;  // the largest learning rate so far
-  double share;         // of this step's iterate in the average: weight / weight_sum
+  double share;         // weight of this step's iterate in the average: weight / weight_sum
 
   // `steps`, `weight_sum_before` and `largest_before` are the values before this step.
   ScheduleFreeWeight(double rate, double warmup_steps, double power_of_step, double power_of_rate, int64_t steps,

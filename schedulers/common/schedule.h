@@ -23,8 +23,8 @@ class Schedule : public sdk::SchedulerBase {
 
   // Returns the i of the formulas, for step >= 1.
   int64_t iteration(uint64_t step) const { return last_batch_iteration_ + static_cast<int64_t>(step); }
-  // Whether this is before the first scheduler step. There a resumed schedule leaves the optimizer
-  // unchanged, and a new one sets its initial values.
+  // Whether this is before the first scheduler step. At that point a resumed schedule leaves the
+  // optimizer unchanged, and a new one sets its initial values.
   bool at_start(uint64_t step) const { return step == 0; }
   bool leaves_start_alone() const { return last_batch_iteration_ != -1; }
 

@@ -49,7 +49,7 @@ class OneCycle : public Schedule {
     mom_rate_ = params.number("decay_mom_rate");
   }
 
-  // If the optimizer has no momentum, DeepSpeed logs that it does not cycle it, and continues.
+  // If the optimizer has no momentum, DeepSpeed logs that it is not cycled, and continues.
   uint64_t optional_roles() const { return momentum_ ? sdk::bit_of(GANNET_ROLE_BETA1) | sdk::bit_of(GANNET_ROLE_BETA2) : 0; }
   sdk::ScheduleValues value(const gannet_schedule_query& query) const {
     const double min = min_lr_.at(query.group), max = max_lr_.at(query.group);

@@ -28,7 +28,7 @@ std::vector<Number> given_or(const std::vector<Number>& given, std::vector<Numbe
 
 std::vector<NvmePoint> points_of(const BenchArguments& arguments) {
   const bool quick = arguments.quick;
-  // If one of the three options is given, the others take the config's defaults unless they are
+  // If one of the three options is given, the others use the config's defaults unless they are
   // given as well.
   const bool fixed = !arguments.block_sizes.empty() || !arguments.queue_depths.empty() || !arguments.parallelisms.empty();
   const NvmePoint plain;

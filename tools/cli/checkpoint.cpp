@@ -52,7 +52,7 @@ void list(const CheckpointArguments& arguments) {
                one.bytes == 0 ? "-" : size_text(one.bytes), state});
   }
   std::cout << table.to_string() << std::flush;
-  if (!all_whole) throw CLI::RuntimeError(kBroken);  // the rows say why a load would skip a checkpoint
+  if (!all_whole) throw CLI::RuntimeError(kBroken);  // the rows give the reason for each one
   const Opened opened = checkpoint::open(arguments.folder, {});
   for (const std::string& note : opened.notes()) std::cerr << "gannet: " << note << '\n';
 }

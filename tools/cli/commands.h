@@ -1,4 +1,4 @@
-// The commands of the binary `gannet`: each adds itself to the parser; a command's callback throws
+// The commands of the `gannet` binary: each adds itself to the parser; a command's callback throws
 // gannet::Error on failure.
 #pragma once
 
@@ -18,8 +18,8 @@ void add_pipeline(CLI::App& app);                                    // pipeline
 void add_plugins(CLI::App& app);                                     // plugins list | info
 void add_report(CLI::App& app);                                      // report: a page or a summary of a metrics file
 void add_run(CLI::App& app);                                         // run: starts ranks
-// Removes the optional `--` between the options of run and PROGRAM: the parser would end the
-// command there. Throws for an option with nothing after its "=".
+// Removes the optional `--` between run's options and PROGRAM, where the parser would otherwise end
+// the command. Throws for an option with nothing after its "=".
 void drop_separator(const CLI::App& app, std::vector<std::string>& arguments);
 void add_shell(CLI::App& app);     // completion, help
 void add_schedule(CLI::App& app);  // schedule: a schedule as CSV

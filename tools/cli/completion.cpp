@@ -26,8 +26,8 @@ std::string names_of_options(const CommandInfo& command) {
   return join(names, " ");
 }
 
-// The scripts' word for what can complete an option's value: its fixed choices, or a kind that the
-// shell itself can complete, such as files.
+// The scripts' keyword for what can complete an option's value: its fixed choices, or a kind that
+// the shell itself can complete, such as files.
 std::string kind_of(const OptionInfo& option) {
   if (!option.choices.empty()) return "words:" + join(option.choices, " ");
   switch (option.takes) {

@@ -63,7 +63,7 @@ void check(const ConfigCommandArguments& options) {
   throw CLI::RuntimeError(is_plugins ? found.mistakes.front().exit_code() : 2);
 }
 
-// Shows "auto" for a value that is known only when the run has its data.
+// Shows "auto" for a value that is known only once the run has its data.
 Value shown(const config::EffectiveValue& line) { return line.origin == kKnownLater ? Value("auto") : line.value; }
 
 void print_json(const config::ResolvedConfig& resolved) {

@@ -48,8 +48,8 @@ void hide_keys(std::string& text) {
     }
 }
 
-// The config file's text for a report, without API keys and without names and paths of this
-// machine.
+// The config file's text for a report, without API keys and without this machine's names and
+// paths.
 std::string config_block(const doctor::Diagnosis& diagnosis, const std::string& file) {
   std::error_code failed;
   if (!std::filesystem::is_regular_file(file, failed)) return "";

@@ -22,8 +22,8 @@ const char* footer_of(const std::string& path);
 // Gives the parser and all its commands help in this form.
 void use_our_help(CLI::App& app);
 
-// Puts the parser's error into Gannet's words, with the argument at fault, the command, the nearest
-// valid name or value, and the next step.
+// Rewords the parser's error as one of Gannet's, with the argument at fault, the command, the
+// nearest valid name or value, and the next step.
 Error usage_error(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace gannet::cli

@@ -1,6 +1,6 @@
 // The `gannet plugins` commands that gannet-kit runs, since they need no LibTorch. They are
 // declared once: gannet-tools describes them in help and completion, gannet-kit parses and runs
-// them, and the front (front.cpp) uses the table to choose the program.
+// them, and front.cpp uses the table to choose the program.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -12,7 +12,7 @@
 #include "kit/run.h"
 #include "kit/trust.h"
 
-// `gannet-kit new ...` means `gannet-kit plugins new ...`; only the front requires the word
+// `gannet-kit new ...` means `gannet-kit plugins new ...`; only `gannet` itself requires the word
 // `plugins`.
 int main(int argc, char** argv) {
   gannet::kit::count_every_block(argv);

@@ -24,7 +24,7 @@ struct NvmePoint {
 
 struct NvmeSpeed {
   NvmePoint point;
-  double write_gb_s = 0, read_gb_s = 0;                      // 10^9 bytes
+  double write_gb_s = 0, read_gb_s = 0;                      // 10^9 bytes per second
   double write_cpu_ms_per_gib = 0, read_cpu_ms_per_gib = 0;  // processor time of this process, user and system
 };
 

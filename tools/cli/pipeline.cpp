@@ -1,4 +1,4 @@
-// gannet pipeline show: a step of a pipeline schedule as text, SVG or CSV, by simulation.
+// gannet pipeline show: simulates a step of a pipeline schedule; prints it as text, SVG or CSV.
 #include <gannet/error.h>
 
 #include <algorithm>
@@ -85,7 +85,7 @@ pipeline::Schedule schedule_of(const ShowArguments& arguments) {
   return pipeline::built_in(arguments.schedule, {stages, *arguments.micro_batches, arguments.chunks});
 }
 
-// The schedule, and, if it was found by search, a line with its name.
+// The schedule and, if a search found it, a line with its name.
 std::pair<pipeline::Schedule, std::string> chosen(const ShowArguments& arguments, const pipeline::PassTimes& times) {
   if (arguments.schedule != "auto") {
     if (arguments.memory)

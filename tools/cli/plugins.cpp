@@ -25,7 +25,7 @@ using plugin::Candidate;
 using plugin::Plugin;
 using plugin::Registry;
 
-// One plugin that a file provides, under the name that a request uses.
+// One plugin that a file provides, under the name used to request it.
 struct ListedPlugin {
   std::string kind, name, device, version, hash;
 };
@@ -70,8 +70,8 @@ std::string look_inside(Registry& registry, const Candidate& candidate, std::chr
   return "";
 }
 
-// Lists one plugin in each line. If a file above provides the same plugin, the line says that this
-// one is not used.
+// Lists one plugin per line. If a file above provides the same plugin, the line marks this one as
+// not used.
 class PluginListing {
  public:
   explicit PluginListing(bool verbose)

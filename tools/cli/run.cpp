@@ -193,7 +193,7 @@ void drop_separator(const CLI::App& app, std::vector<std::string>& arguments) {
       arguments.erase(arguments.begin() + static_cast<long>(i));
       return;
     }
-    // The parser would take the next word, which may be PROGRAM, for the value.
+    // The parser would treat the next word, which may be PROGRAM, as the value.
     if (arguments[i].size() > 3 && arguments[i].back() == '=')
       refuse_empty_value(arguments[i].substr(0, arguments[i].size() - 1));
     const CLI::Option* option = command->get_option_no_throw(arguments[i]);

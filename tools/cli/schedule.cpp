@@ -27,7 +27,7 @@ struct ScheduleArguments {
   int64_t world_size = 0;  // 0: what the batch sizes imply
 };
 
-// The rates of a schedule do not depend on batch sizes, so a config that leaves those to another
+// A schedule's rates do not depend on batch sizes, so a config that leaves those to another
 // program is enough.
 std::shared_ptr<const config::Document> with_batch_size(const std::shared_ptr<const config::Document>& document) {
   const config::GivenBatch given = config::given_batch(*document);

@@ -1,5 +1,5 @@
 // gannet checkpoint show FILE.pt: prints the contents of a PyTorch file as a tree. Reads the
-// pickle, no tensors.
+// pickle but no tensors.
 #include <c10/core/ScalarType.h>
 #include <gannet/value.h>
 

@@ -50,7 +50,7 @@ bool show_foreign(const std::string& path, const std::string& tag) {
   }
   const bool is_file = files::kind_of(path).is_file;
   if (is_file && !path.ends_with(".index.json") && !files::is_safetensors(path)) {
-    show_pt(path);  // prints a tree, since a file of torch.save may hold anything
+    show_pt(path);  // prints a tree, since a torch.save file may hold anything
     return true;
   }
   if (!is_file && !files::is_weights_folder(path)) return false;

@@ -21,7 +21,7 @@ struct OptionInfo {
   std::string meaning;
   std::string range;                 // "1 to 4096"; "" if any value is valid
   std::string fallback;              // the default, as text; "" if there is none
-  std::vector<std::string> choices;  // the fixed values that it takes
+  std::vector<std::string> choices;  // the fixed values that it accepts
   OptionValueKind takes = OptionValueKind::kNothing;
   bool is_required = false;
 };

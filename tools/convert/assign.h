@@ -11,7 +11,7 @@ namespace gannet::convert {
 
 // Distributes candidates over the groups. Each group takes candidates in their order and is filled
 // from place 0 to its end; some candidates may be left over. `sizes`: how many places each
-// candidate takes. `fits(group, place, candidate)`: whether the candidate matches there. Returns
+// candidate fills. `fits(group, place, candidate)`: whether the candidate matches there. Returns
 // the group of each candidate, -1 if it is left over. Returns no groups if no assignment fits, or, with
 // `ambiguous` true, if several fit or there are too many to search.
 struct Assignment {

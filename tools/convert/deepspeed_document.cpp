@@ -61,7 +61,7 @@ std::string precision_of(const files::Node& model) {
       return section == std::string("fp16") ? "fp16" : "bf16";
   if (model.find("ds_config")) return "fp32";
   const auto module = model.find("module");
-  if (!module) return "fp32";  // a pipeline's, whose files always have ds_config
+  if (!module) return "fp32";  // a pipeline, whose files always have ds_config
   for (const auto& [name, node] : module->entries())
     if (node.is_tensor() && c10::isFloatingType(node.tensor().dtype))
       return node.tensor().dtype == c10::kHalf ? "fp16" : node.tensor().dtype == c10::kBFloat16 ? "bf16" : "fp32";
@@ -175,7 +175,7 @@ int64_t applied_steps(const files::Node& model, const DeepSpeedState& state, Dee
   const double last = *state.steps.rbegin();
   receipt.taken.push_back(formatted("the optimizer's step, {}", static_cast<int64_t>(last)));
   // DeepSpeed's fused Adam counts steps in one state of a group and leaves the others at zero; that
-  // count is valid for all.
+  // count holds for all.
   const double first =
       *state.steps.begin() == 0 && state.steps.size() > 1 ? *std::next(state.steps.begin()) : *state.steps.begin();
   if (first != last)

@@ -1,5 +1,5 @@
-// Converts the numbers of a DeepSpeed checkpoint to a Gannet document: counters, schedule, loss
-// scale, hyperparameters, client_state.
+// Converts the non-tensor contents of a DeepSpeed checkpoint to a Gannet document: counters,
+// schedule, loss scale, hyperparameters, client_state.
 #pragma once
 
 #include <gannet/value.h>

@@ -21,7 +21,7 @@ const std::regex kModelFile(R"(mp_rank_(\d+)_model_states\.pt)");
 const std::regex kShardedModelFile(R"(zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt)");
 const std::regex kOptimizerFile(R"((bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_?optim_states\.pt)");
 const std::regex kLayerFile(R"(layer_(\d+)(?:-model_(\d+))?-model_states\.pt)");
-const std::regex kOtherLayerFile(R"(layer_\d+-.*model_states\.pt)");  // of a topology with axes of its own
+const std::regex kOtherLayerFile(R"(layer_\d+-.*model_states\.pt)");  // from a topology with other axes
 const std::regex kExpertFile(R"(.*expert_\d+_mp_rank_\d+_model_states\.pt|expp_rank_.*)");
 
 bool is_there(const fs::path& path) { return files::kind_of(path.string()).exists; }
@@ -100,7 +100,7 @@ fs::path choose(const fs::path& dir, const std::string& asked) {
 // Files by rank, in order; a gap is reported as the missing file.
 using FilesByRank = std::map<int64_t, std::string>;
 
-// The files of one model-parallel rank: of the only one, or of a stage of a pipeline.
+// The files of one model-parallel rank: the only one, or a pipeline stage.
 struct ModelRankFiles {
   std::string model;                  // the only file of the model at stages 0 to 2
   FilesByRank models, optimizers[2];  // [1]: with the prefix bf16_
@@ -276,7 +276,7 @@ void check_model(const fs::path& path, const DeepSpeedFolder& folder, bool is_pi
 int64_t stages_counted(const files::Node& model) {
   if (const auto dimensions = model.find("checkpoint_parallel_dimensions"))
     if (const auto degree = dimensions->find("pp_degree")) return degree->integer();
-  const auto ranks = model.find("mp_world_size");  // pipe times model
+  const auto ranks = model.find("mp_world_size");  // pipe size times model size
   return ranks ? ranks->integer() : 0;
 }
 

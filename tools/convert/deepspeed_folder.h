@@ -1,4 +1,4 @@
-// The files of a DeepSpeed checkpoint: finds them, checks that they belong together, and refuses
+// The files of a DeepSpeed checkpoint: finds them, checks that they belong together, and rejects
 // what cannot be imported.
 //
 //   <dir>/latest                                                     the tag
@@ -6,8 +6,8 @@
 //   <dir>/<tag>/zero_pp_rank_<R>_mp_rank_00_model_states.pt          stage 3, one per rank
 //   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_00_optim_states.pt   stages 1 to 3, one per rank
 //
-// A pipeline has the model's tensors in files of its layers, numbered in the whole model, and mp_rank_<P>
-// for its stage P in place of mp_rank_00; layers that are functions have no file:
+// A pipeline has one file of tensors per layer, numbered over the whole model, and mp_rank_<P> for
+// stage P in place of mp_rank_00; layers that are functions have no file:
 //   <dir>/<tag>/layer_<L>[-model_00]-model_states.pt                 one per layer
 //   <dir>/<tag>/mp_rank_<P>_model_states.pt                          one per stage; its "module" is None
 //   <dir>/<tag>/[bf16_]zero_pp_rank_<R>_mp_rank_<P>_optim_states.pt  ZeRO stage 1, one per rank and stage
@@ -22,7 +22,7 @@
 namespace gannet::convert {
 
 struct DeepSpeedLayer {
-  int64_t number;       // in the whole model
+  int64_t number;       // over the whole model
   files::Node tensors;  // by their names within the layer
 };
 
@@ -36,14 +36,14 @@ struct DeepSpeedFolder {
   std::vector<DeepSpeedLayer> layers;   // in ascending order
 };
 
-// Whether `dir`, the folder that its `latest` names, or without a valid `latest` any folder in it, has files with these names.
+// Whether `dir`, its `latest` folder or, without a valid `latest`, any folder in it has such files.
 bool is_deepspeed_folder(const std::string& dir);
 
-// Reads the files' pickles, no tensors. `tag` "": the tag in `latest`. Throws Error(kArgument) for an invalid tag,
-// Error(kNotFound) if a folder or a rank's file is missing, Error(kMismatch) if the ranks counted in the files differ
-// from the files present, Error(kUnsupported) for experts, tensor parallelism, universal
-// checkpoints and states on a drive, Error(kCorrupt) for unreadable files. `weights_only`: ignores
-// states on a drive.
+// Reads the files' pickles but no tensors. `tag` "": the tag in `latest`. Throws Error(kArgument)
+// for an invalid tag, Error(kNotFound) if a folder or a rank's file is missing, Error(kMismatch) if
+// the ranks counted in the files differ from the files present, Error(kUnsupported) for experts,
+// tensor parallelism, universal checkpoints and states on a drive, and Error(kCorrupt) for
+// unreadable files. `weights_only`: ignores states on a drive.
 DeepSpeedFolder open_deepspeed(const std::string& dir, const std::string& tag, bool weights_only = false);
 
 }  // namespace gannet::convert

@@ -1,10 +1,10 @@
-// A pipeline's checkpoint: trained parameters from the optimizers of its stages, frozen ones and
-// buffers from the files of its layers.
+// A pipeline's checkpoint: trained parameters come from its stages' optimizers, frozen ones and
+// buffers from its layers' files.
 //
 // A layer's file has names within the layer ("weight"). In the whole model they are "3.weight", for
 // layer 3, or "tied_modules.<key>.weight" for a layer of a TiedLayerSpec. At ZeRO stage 1 the
-// stages' param_shapes have these names. Which layers are tied is not recorded: a layer counts as tied if
-// no known parameter or buffer has its own prefix, and its tensors equal those of a tied module.
+// stages' param_shapes have these names. Tied layers are not recorded: a layer counts as tied if
+// no known parameter or buffer has the layer's prefix, and its tensors equal a tied module's.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -40,8 +40,8 @@ std::vector<DeepSpeedState> states_of_stages(const DeepSpeedFolder& folder, bool
   return states;
 }
 
-// Finds the shapes of flat parameters in the files of layers. Those of a tied module are in a layer
-// that has no parameters of its own.
+// Finds the shapes of flat parameters in the layers' files. A tied module's are in a layer that has
+// no parameters of its own.
 void find_shapes(const DeepSpeedFolder& folder, DeepSpeedState& state) {
   std::set<std::string> with_own;
   for (const ImportedTensor& tensor : state.trained) with_own.insert(tensor.name.substr(0, tensor.name.find('.') + 1));
@@ -73,7 +73,7 @@ DeepSpeedState merged(std::vector<DeepSpeedState> stages) {
   all.scaler = stages[0].scaler;
   all.notes = stages[0].notes;
   all.aliases = stages[0].aliases;
-  std::map<std::string, std::pair<size_t, size_t>> places;  // name: the stage that has it, and its place in all.trained
+  std::map<std::string, std::pair<size_t, size_t>> places;  // name -> its stage, and its index in all.trained
   for (size_t s = 0; s < stages.size(); ++s) {
     for (ImportedTensor& tensor : stages[s].trained) {
       const auto [place, is_new] = places.try_emplace(tensor.name, s, all.trained.size());
@@ -88,13 +88,13 @@ DeepSpeedState merged(std::vector<DeepSpeedState> stages) {
     }
     all.steps.insert(stages[s].steps.begin(), stages[s].steps.end());
     all.has_states |= stages[s].has_states;
-    // A stage without parameters of a group may lack the group.
+    // A stage without parameters in a group may lack the group.
     if (stages[s].groups.size() > all.groups.size()) all.groups = std::move(stages[s].groups);
   }
   return all;
 }
 
-// Names a layer's tensors in the whole model.
+// Determines the names of a layer's tensors in the whole model.
 class LayerNames {
  public:
   LayerNames(const DeepSpeedState& state, const std::set<std::string>& buffers) : buffers_(buffers) {
@@ -133,8 +133,8 @@ class LayerNames {
   const std::set<std::string>& buffers_;
 };
 
-// Every trained parameter of a layer must be in the layer's file: a file that is missing may have
-// had frozen parameters and buffers as well.
+// Every trained parameter of a layer must be in the layer's file: a missing file may have held
+// frozen parameters and buffers as well.
 void check_layers(const DeepSpeedFolder& folder, const DeepSpeedState& state) {
   std::map<std::string, const DeepSpeedLayer*> layers;
   for (const DeepSpeedLayer& layer : folder.layers) layers.emplace(own_prefix(layer), &layer);

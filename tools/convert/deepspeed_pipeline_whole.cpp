@@ -1,11 +1,11 @@
 // A pipeline with ZeRO off. Each stage's optimizer numbers its parameters: first those of its tied
 // modules, then those of its layers in order. Neither the layers of a stage nor its tied modules are
-// recorded. Both follow from the numbers and the shapes of the optimizers' states (in fp16, from the
-// values of their masters): the search tries every division of the layers among the stages that gives
+// recorded. Both are deduced from the number and shapes of the optimizers' states (in fp16, from
+// their masters' values): the search tries every division of the layers among the stages that gives
 // each stage the right number of parameters.
 //
-// A tied module whose layer has a function of its own, such as an output layer, has no file on that
-// stage, but is one of its optimizer's parameters. Its states there are those of the other stage.
+// A tied module whose layer has its own function, such as an output layer, has no file on that
+// stage, but that stage's optimizer holds it, with the same states as the other stage's.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMostAttempts = 20'000;  // beyond this the division counts as ambiguous
 
-// The tensors of a layer that may be parameters.
+// A layer's tensors that may be parameters.
 std::vector<NamedNode> parameters_of(const DeepSpeedLayer& layer, const std::set<std::string>& buffers) {
   std::vector<NamedNode> parameters;
   for (const auto& [key, node] : layer.tensors.entries()) {
@@ -104,7 +104,7 @@ class Division {
       wanted_.push_back(places_in(*optimizer));
       by_value_.push_back(is_by_value(*optimizer));
     }
-    // First try the divisions without frozen parameters: with them there are far more.
+    // First try the divisions without frozen parameters: allowing frozen ones gives far more.
     for (const bool may_leave_out : {false, true}) {
       may_leave_out_ = may_leave_out;
       try_tied(kNone);
@@ -199,7 +199,7 @@ class Division {
     has_tied_.pop_back();
   }
 
-  // A tied module is on two stages at least, or in two files, and has the same states everywhere.
+  // A tied module is on at least two stages, or in two files, and has the same states everywhere.
   // Otherwise the division without it is the one to keep.
   bool is_really_tied() const {
     if (tied_ == kNone) return true;
@@ -246,10 +246,10 @@ class Division {
   std::vector<size_t> first_equal_;                     // [files of layers] the first one with equal tensors
   std::vector<int64_t> wanted_;                         // [stages] places_in(optimizer)
   std::vector<bool> by_value_;                          // [stages]
-  // Of the search:
+  // Search state:
   size_t tied_ = kNone, attempts_ = 0, ambiguous_stages_ = 0;
   bool may_leave_out_ = false, is_ambiguous_ = false;
-  std::vector<DeepSpeedState> chosen_;  // of the stages before the current one
+  std::vector<DeepSpeedState> chosen_;  // for the stages before the current one
   std::vector<bool> has_tied_;
   std::map<std::string, std::vector<DeepSpeedState>> found_;
 };

@@ -1,4 +1,4 @@
-// ZeRO stages 1 to 3: cuts the flat buffers that the ranks share back into parameters.
+// ZeRO stages 1 to 3: cuts flat buffers that are sharded over the ranks back into parameters.
 //
 // Stages 1 and 2, and BF16_Optimizer: a group's parameters are concatenated in the order of
 // param_shapes, padded, and split into `ranks` equal parts of `part` elements: element e of the
@@ -31,8 +31,8 @@ std::vector<NamedShape> shapes_of(const files::Node& group) {
 }
 
 // A pipeline in bf16 with ZeRO off has no param_shapes. Its optimizers record where each parameter
-// lies in their partitions, which gives the order and the sizes, but not the shapes: each is one row
-// until sort_out_pipeline finds it in a layer's file.
+// is in their partitions, which gives the order and the sizes, but not the shapes: each parameter
+// is one row until sort_out_pipeline finds it in a layer's file.
 std::vector<std::vector<NamedShape>> rows_of_partitions(const DeepSpeedFolder& folder) {
   std::vector<std::vector<NamedShape>> groups;
   for (const files::Node& optimizer : folder.optimizers) {
@@ -83,7 +83,7 @@ struct FlatStates {
   }
 };
 
-// Checks the offsets that follow from the shapes against DeepSpeed's own record of each parameter's
+// Checks the offsets computed from the shapes against DeepSpeed's own record of each parameter's
 // offset in a rank's partition.
 void check_places(const files::Node& optimizer, size_t group, const std::vector<NamedShape>& shapes, int64_t rank, int64_t part) {
   const auto mappings = optimizer.at("optimizer_state_dict").find("param_slice_mappings");
@@ -131,7 +131,7 @@ void add_partitions(const DeepSpeedFolder& folder, bool weights_only, DeepSpeedS
       if (indices.size() != 1)
         differ(optimizers[r].groups()[g], formatted("a group of {} tensors, where ZeRO has one flat buffer", indices.size()));
       const int64_t numel = partitions[r][g].tensor().numel();
-      // The padding is at the end: on a rank after which all others are empty.
+      // The padding is at the end: on the last rank that is not empty.
       const bool is_last = r + 1 == ranks || partitions[r + 1][g].tensor().numel() == 0;
       tensors[r] = optimizers[r].tensors(indices[0], numel, is_last ? numel + alignment - 1 : numel, state.steps);
       for (const auto& [name, tensor] : tensors[r]) names.insert(name);

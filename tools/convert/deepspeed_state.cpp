@@ -45,7 +45,7 @@ void add_frozen_fragments(const DeepSpeedFolder& folder, DeepSpeedState& state, 
   }
 }
 
-// Two names for one place in a storage are one tensor. ZeRO stages also record ties in
+// Two names for the same location in a storage are one tensor. ZeRO stages also record ties in
 // shared_params.
 void add_ties(const files::Node& model, DeepSpeedState& state, std::set<std::string>& known) {
   if (const auto shared = model.find("shared_params"))
@@ -102,7 +102,7 @@ DeepSpeedState sort_out(const DeepSpeedFolder& folder, bool weights_only) {
   add_rest(folder, state, known);
   // A save with exclude_frozen_parameters has no frozen parameters and, at stages 2 and 3, no
   // frozen_param_shapes, which is present there even if the model has no frozen parameters. Stages
-  // 0 and 1 never have it, so such a save cannot be told from a model without frozen parameters.
+  // 0 and 1 never have it, so such a save looks like a model without frozen parameters.
   state.frozen_excluded = state.frozen.empty() && !model.find("frozen_param_shapes");
   return state;
 }

@@ -52,15 +52,15 @@ void add_whole(const DeepSpeedFolder& folder, bool weights_only, const std::set<
 DeepSpeedState sort_out_pipeline(const DeepSpeedFolder& folder, bool weights_only);
 // ZeRO off: one state for each stage (deepspeed_pipeline_whole.cpp). The optimizers number their
 // parameters, so the layers of each stage are found by the number and the shapes of its states. A
-// module that several stages hold has the name of its first layer on each of them.
+// module held by several stages has its first layer's name on each of them.
 std::vector<DeepSpeedState> pipeline_without_zero(const DeepSpeedFolder& folder, bool weights_only);
 
 // ---- shared by the functions above
 
 using NamedNode = std::pair<std::string, files::Node>;
 
-// The optimizer's parameters at stage 0 are not these candidates in their order; `ambiguous`: they
-// are, in more than one way.
+// The stage 0 optimizer's parameters do not match these candidates in order or, if `ambiguous`,
+// match in more than one way.
 struct NoAssignment : Error {
   NoAssignment(const files::Node& optimizer, bool is_ambiguous);
   bool ambiguous;
@@ -71,7 +71,7 @@ void add_numbered(const files::Node& optimizer, const std::vector<NamedNode>& ca
 // Whether two pieces of files have the same values, in `dtype`.
 bool have_equal_values(const files::StoredPieces& one, const files::StoredPieces& other, c10::ScalarType dtype);
 
-// The number of elements of a shape; throws Error(kCorrupt) if it is more than any memory holds.
+// The number of elements of a shape; throws Error(kCorrupt) if they cannot fit in any memory.
 int64_t numel_of(const files::Node& place, const std::vector<int64_t>& shape);
 // fp64 masters and states stay fp64; all others become fp32.
 c10::ScalarType master_dtype(c10::ScalarType saved);

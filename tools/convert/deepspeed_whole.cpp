@@ -65,7 +65,7 @@ void add_by_number(const files::Node& optimizer, const std::vector<NamedNode>& c
     state.has_states = true;
   }
   if (state.has_states) return;
-  for (size_t i = 0; i < candidates.size(); ++i)  // the optimizer has no states, or has made no step yet
+  for (size_t i = 0; i < candidates.size(); ++i)  // the optimizer has no states or took no step yet
     if (groups[i] >= 0)
       state.trained.push_back({candidates[i].first,
                                candidates[i].second.tensor().sizes,

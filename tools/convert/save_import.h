@@ -1,4 +1,4 @@
-// Writes an imported checkpoint. On failure it removes `out` if it created it and it is empty.
+// Writes an imported checkpoint. On failure removes `out` if it was created here and is empty.
 #pragma once
 
 #include <filesystem>

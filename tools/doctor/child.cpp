@@ -98,7 +98,7 @@ ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::sec
   const auto until = std::chrono::steady_clock::now() + deadline;
   AnswerState reading = read_answer(ends[0], answer.text, until);
   ::close(ends[0]);
-  // Wait for the child's own exit code or signal: it says more than ours would.
+  // Wait for the child's own exit code or signal, which is more informative than ours would be.
   if (reading == AnswerState::kBroken && !await_end(child, until)) reading = AnswerState::kTooLate;
   ::kill(-child, SIGKILL);  // the group, while its id cannot be reused
   ::kill(child, SIGKILL);   // the child may not have reached setsid

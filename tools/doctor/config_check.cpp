@@ -57,7 +57,7 @@ class PluginCheck {
     return mistakes.empty() ? std::optional(plugin::parse_params(plugin, given, where)) : std::nullopt;
   }
 
-  // Reports params that the schema accepts one by one but the plugin refuses together.
+  // Reports params that the schema accepts one by one but the plugin rejects together.
   template <typename Make>
   void make(const std::string& block, Make&& make) {
     try {
@@ -71,7 +71,7 @@ class PluginCheck {
     }
   }
 
-  // True if the device is usable here.
+  // Returns whether the device is usable on this machine.
   bool open(const std::string& name) {
     const plugin::Plugin& plugin = require(*registry_, GANNET_KIND_ACCELERATOR, name, "", document_, "accelerator");
     device_ = lower(name);
@@ -89,7 +89,7 @@ class PluginCheck {
       for (const plugin::Plugin* best : registry_->accelerators_best_first()) try {
           if (open(best->name())) return;
         } catch (const Error&) {
-          // It is not usable here: try the next one.
+          // Not usable on this machine: try the next one.
         }
     try {
       open(is_auto ? "cpu" : wanted);
@@ -102,7 +102,7 @@ class PluginCheck {
     }
   }
 
-  // Reads only the files' ELF notes: a plugin for a device that is missing here may fail to load.
+  // Reads only the files' ELF notes: a plugin for an absent device may fail to load.
   bool has_comm_for(const std::string& device) const {
     const auto& candidates = registry_->candidates();
     return std::any_of(candidates.begin(), candidates.end(), [&](const plugin::Candidate& candidate) {
@@ -204,8 +204,8 @@ class PluginCheck {
                   document_.origin_of("/scheduler").to_string(), given_.scheduler.type));
   }
 
-  // The schedule's error for its params or for the first update, since some schedules notice only
-  // at the first update what they lack.
+  // The schedule's error for its params or for the first update, since some schedules detect what
+  // they lack only at the first update.
   std::optional<Error> first_value(const plugin::Plugin& plugin, uint64_t total_steps) const {
     auto set = plugin::parse_params(plugin, given_.scheduler.params, position_in(document_, "scheduler"));
     const auto groups = static_cast<uint32_t>(1 + groups_of_names().size());
@@ -224,7 +224,7 @@ class PluginCheck {
   const config::Settings* settings_;  // null if the config could not be resolved
   const Host host_;
   std::unique_ptr<plugin::Registry> registry_;
-  std::unique_ptr<Accelerator> accelerator_;  // null if it is not usable here
+  std::unique_ptr<Accelerator> accelerator_;  // null if it is not usable
   std::string device_;                        // the device of optimizers and schedules; "": any
 };
 

@@ -36,7 +36,7 @@ Value json_of(const gannet_param_spec& spec) {
               {"roles", std::move(roles)}};
 }
 
-// The master types that it takes with gradients of the same type: "fp32", "fp64".
+// The master types that the optimizer accepts with gradients of the same type: "fp32", "fp64".
 List masters_of(const Optimizer& optimizer) {
   List masters;
   for (const gannet_dtype dtype : {GANNET_FLOAT32, GANNET_FLOAT64, GANNET_BFLOAT16, GANNET_FLOAT16}) {

@@ -66,7 +66,7 @@ class PluginInspection {
     return false;
   }
 
-  // A plugin for a device is as usable as the device: the engine asks for it only if its
+  // A plugin for a device is as usable as the device: the engine requests it only if that
   // accelerator was opened.
   void tell_devices_that_are_not_here() {
     for (FoundPlugin& found : diagnosis_.plugins) {
@@ -136,8 +136,8 @@ class PluginInspection {
   plugin::Registry& registry_;
   std::chrono::seconds patience_;
   std::map<std::string, PluginProvider> first_;           // request -> the file that provides the plugin
-  std::map<std::string, std::string> comms_;              // usable accelerator -> the comm that it asks for
-  std::set<std::pair<int64_t, std::string>> best_first_;  // usable accelerators that "auto" may take: (-priority, name)
+  std::map<std::string, std::string> comms_;              // usable accelerator -> its default comm
+  std::set<std::pair<int64_t, std::string>> best_first_;  // usable accelerators that "auto" may pick: (-priority, name)
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ void make(const plugin::Plugin& plugin, Dict& out) {
   static const Host host;
   Dict given;
   if (plugin.kind() == GANNET_KIND_COMM || !plain_params(plugin, given)) return;
-  // An optimizer's device may be missing here, so its accelerator is asked instead.
+  // An optimizer's device may be absent; probing its accelerator decides instead.
   if (plugin.kind() == GANNET_KIND_OPTIMIZER && !plugin.device().empty() && lower(plugin.device()) != "cpu") return;
   plugin::ParamSet params = plugin::parse_params(plugin, given, {});
   switch (plugin.kind()) {
@@ -86,7 +86,7 @@ Dict line_of(const plugin::Plugin& plugin) {
   try {
     make(plugin, line);
   } catch (const Error& error) {
-    // A missing param that only a user knows is no defect, and neither is a missing device.
+    // A missing param that only a user knows is not a defect, nor is a missing device.
     if (error.code() == ErrorCode::kArgument || error.code() == ErrorCode::kConfig) return line;
     const bool is_absent = error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kUnsupported;
     line[is_absent ? "not_here" : "broken"] = error.message();

@@ -10,11 +10,11 @@
 namespace gannet::doctor {
 
 std::string as_text(const Diagnosis& diagnosis);
-// Redacts the machine's and the user's names, home folders and addresses, and says so.
+// Redacts the machine's and the user's names, home folders and addresses, with a note about that.
 std::string as_markdown(const Diagnosis& diagnosis);
 std::string as_json(const Diagnosis& diagnosis);
 
-// `text` with every secret replaced where it occurs as a whole word, the longest first.
+// Replaces each secret that is a whole word, longest first, and other users' names after /home/.
 std::string without_secrets(std::string text, const std::vector<std::pair<std::string, std::string>>& secrets);
 
 }  // namespace gannet::doctor

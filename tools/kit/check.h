@@ -21,6 +21,8 @@ struct Subject {
   const plugin::Plugin* plugin = nullptr;
   std::vector<const plugin::Plugin*> of_file;  // this plugin, and the others in its file
   Dict params;
+  uint32_t least_minor = 0;  // the oldest minor of the ABI whose hosts open the file
+  std::string opening;       // what opening the file has changed in this process; "": nothing
   // Another plugin of the same kind, known to be right (--reference); null: none.
   const plugin::Plugin* reference = nullptr;
   Dict reference_params;
@@ -55,14 +57,15 @@ std::vector<Check> offload_checks();
 std::vector<Check> comm_checks();
 std::vector<Check> accelerator_checks();
 
-enum class Verdict { kPassed, kFailed, kSkipped, kExcluded };
+// kSame: it failed as an earlier check did, in the same call.
+enum class Verdict { kPassed, kFailed, kSame, kSkipped, kExcluded };
 
 struct CheckResult {
   std::string check = "";
   Verdict verdict = Verdict::kPassed;
   double seconds = 0;
   std::string expected = "", found = "", where = "", to_do = "";  // for a failure
-  std::string reason = "";                                        // why it was skipped or excluded
+  std::string reason = "";                                        // why it was skipped or excluded, or as which check it failed
 };
 
 }  // namespace gannet::kit

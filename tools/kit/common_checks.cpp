@@ -1,24 +1,19 @@
-// Checks, for a plugin of any kind, that opening its file and creating an object have no side
-// effects, that it checks its params, and that it leaves nothing behind.
-#include <sys/wait.h>
-
+// Checks for a plugin of any kind: that it leaves the process as it was, checks its params, and
+// leaves nothing behind.
 #include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
-#include "kit/child.h"
 #include "kit/growth.h"
 #include "kit/host.h"
 #include "kit/object.h"
+#include "kit/process_check.h"
+#include "kit/relay.h"
+#include "kit/relay_fault.h"
 #include "plugin/schema.h"
 
 namespace gannet::kit {
 namespace {
-
-bool has_child() {
-  siginfo_t ended{};
-  return ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
-}
 
 // A Comm, a tier or an accelerator may have threads; an optimizer and a scheduler use the host's.
 bool may_have_threads(gannet_kind kind) { return kind != GANNET_KIND_OPTIMIZER && kind != GANNET_KIND_SCHEDULER; }
@@ -28,24 +23,6 @@ void require_made(const CallOutcome& outcome) {
   require_explained("create", outcome);
   if (outcome.status == GANNET_UNAVAILABLE) throw SkippedCheck(formatted("it is not to be had here: {}", outcome.message));
   require_ok("create", outcome);
-}
-
-void create_quietly(Subject& subject) {
-  const size_t threads = entries_in("/proc/self/task");
-  const Host host;
-  const auto params = subject.parsed();
-  CallOutcome outcome;
-  const PluginObject object(*subject.plugin, params.view(), host.table(), outcome);
-  // The output includes that of opening the file, which this process has done as well.
-  if (const std::string text = printed_so_far(); !text.empty())
-    throw CheckFailure(formatted("it printed: {}", printable(text.substr(0, 200), Lines::kMany)), "opening the file, or create",
-                       "", "use the host's log (gannet_host::log), which knows the rank and the user's sink");
-  if (has_child()) throw CheckFailure("it started a process", "opening the file, or create", "", "start none");
-  require_made(outcome);
-  const size_t now = entries_in("/proc/self/task");
-  if (now > threads && !may_have_threads(subject.plugin->kind()))
-    throw CheckFailure(formatted("it started {} thread(s)", now - threads), "create", "",
-                       "use the host's threads (gannet_host::parallel_for)");
 }
 
 // A value of the spec's type at a limit, or just outside it.
@@ -138,6 +115,19 @@ void take_params(Subject& subject) {
   }
 }
 
+// Every sentence must fit into the room that the host gives, its final zero included.
+void fit_sentences(Subject& subject) {
+  for (const uint64_t capacity : {uint64_t{24}, uint64_t{2}, uint64_t{1}}) {
+    const RelayScope scope({.error_capacity = capacity});
+    take_params(subject);
+    const gannet_kind kind = subject.plugin->kind();
+    if (kind == GANNET_KIND_OPTIMIZER) fail_optimizer(subject);
+    if (kind == GANNET_KIND_COMM) fail_comm(subject);
+    if (kind == GANNET_KIND_OFFLOAD) fail_offload(subject);
+    throw_kept_fault();
+  }
+}
+
 void leave_nothing(Subject& subject) {
   const Host host;
   const auto params = subject.parsed();
@@ -154,16 +144,22 @@ void leave_nothing(Subject& subject) {
 }  // namespace
 
 std::vector<Check> common_checks() {
-  return {{"creates-quietly",
-           "opening the file and create print nothing and start no process; an optimizer and a schedule start no "
-           "thread",
-           "do it later, or through the host", 30, create_quietly},
-          {"params",
-           "every param is taken as it is declared: at each limit the object is made or refused with a sentence, beyond "
-           "it the schema refuses",
-           "declare the limits (at_least, below ...) and refuse the rest with a sentence", 60, take_params},
-          {"leaves-nothing", "create and destroy give back all memory, files, threads and mappings",
-           "free in destroy what create made; AddressSanitizer names the line (docs/plugin_check.md)", 60, leave_nothing}};
+  return {
+      {"process-untouched",
+       "opening the file and every call leave the process as it was: floating-point environment, locale, working directory, "
+       "umask, signals, environment variables, processors, output and child processes; of an optimizer and a schedule also "
+       "threads and open files",
+       "undo it before the call returns; print by gannet_host::log, compute in gannet_host::parallel_for, and compile without "
+       "-ffast-math",
+       60, leave_process_alone},
+      {"params",
+       "every param is taken as it is declared: at each limit the object is made or refused with a sentence, beyond "
+       "it the schema refuses",
+       "declare the limits (at_least, below ...) and refuse the rest with a sentence", 60, take_params},
+      {"sentences", "a failure writes at most gannet_error::capacity bytes, the final 0 among them",
+       "cut the text (snprintf does)", 120, fit_sentences},
+      {"leaves-nothing", "create and destroy give back all memory, files, threads and mappings",
+       "free in destroy what create made; AddressSanitizer names the line (docs/plugin_check.md)", 60, leave_nothing}};
 }
 
 }  // namespace gannet::kit

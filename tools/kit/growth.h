@@ -17,9 +17,9 @@ enum class GrowthBlocks {
 void require_no_growth(const std::function<void()>& body, int times, const std::string& where,
                        GrowthBlocks blocks = GrowthBlocks::kUntilSettled);
 
-// Restarts the program, once, with an allocator that counts freed memory as free at once: glibc
-// keeps small blocks for the thread that freed them, and counts them as allocated. Call it first in
-// main().
+// Restarts the program, once, with an allocator that counts freed memory as free at once (glibc
+// keeps small blocks for the thread that freed them, and counts them as allocated), and that ends
+// the process if a block's end was overwritten. Call it first in main().
 void count_every_block(char** arguments);
 
 size_t entries_in(const char* folder);  // entries in a folder of /proc/self: "task" counts threads, "fd" open files

@@ -91,15 +91,16 @@ void handle(int, siginfo_t* info, void* context) {
 
 }  // namespace
 
-Buffer::Buffer(size_t bytes, const std::string& name, bool tight) : bytes_(bytes) {
-  const size_t page = page_size(), used_bytes = (bytes + 63) / 64 * 64 + 128;  // at least 64 bytes on either side
+Buffer::Buffer(size_t bytes, const std::string& name, bool tight, size_t alignment) : bytes_(bytes) {
+  const size_t page = page_size(), rounded = (bytes + alignment - 1) / alignment * alignment;
+  const size_t used_bytes = rounded + 128 + alignment;  // at least 64 bytes on either side
   const size_t inner = (used_bytes + page - 1) / page * page;
   length_ = inner + 2 * page;
   void* memory = ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory for a buffer of the check");
   memory_ = static_cast<char*>(memory);
   std::memset(memory_ + page, kCanary, inner);
-  data_ = tight ? memory_ + page + inner - (bytes + 63) / 64 * 64 : memory_ + page + 64;
+  data_ = memory_ + page + (tight ? inner - rounded : std::max<size_t>(alignment, 64));
   std::memset(data_, 0, bytes);
   ::mprotect(memory_, page, PROT_NONE);
   ::mprotect(memory_ + page + inner, page, PROT_NONE);

@@ -14,11 +14,11 @@ namespace gannet::kit {
 
 class Buffer {
  public:
-  // The buffer is zeroed and aligned to 64 bytes. `tight`: its size, rounded up to 64 bytes, ends at
-  // an inaccessible page, so that a longer access faults. Otherwise at least 64 more bytes follow,
-  // for checks that must not fail because of such an access.
+  // The buffer is zeroed and aligned to `alignment` bytes, at most a page. `tight`: its size, rounded
+  // up to the alignment, ends at an inaccessible page, so that a longer access faults. Otherwise at
+  // least 64 more bytes follow, for checks that must not fail because of such an access.
   Buffer() = default;
-  Buffer(size_t bytes, const std::string& name, bool tight = false);
+  Buffer(size_t bytes, const std::string& name, bool tight = false, size_t alignment = 64);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;

@@ -14,6 +14,8 @@ const char* name_of(Verdict verdict) {
       return "pass";
     case Verdict::kFailed:
       return "FAIL";
+    case Verdict::kSame:
+      return "same";
     case Verdict::kSkipped:
       return "skipped";
     case Verdict::kExcluded:

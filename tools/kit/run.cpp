@@ -19,7 +19,11 @@
 #include "kit/json.h"
 #include "kit/object.h"
 #include "kit/place.h"
+#include "kit/process_state.h"
+#include "kit/relay.h"
+#include "kit/relay_fault.h"
 #include "kit/report.h"
+#include "plugin/inside.h"
 #include "plugin/note.h"
 #include "plugin/open.h"
 #include "plugin/schema.h"
@@ -133,8 +137,14 @@ std::string verdict_of(const CheckPlan& plan, const ReportedPlugin& known, const
   try {
     capture_log();
     Subject subject;
-    subject.plugin = find(plan.file, known.provided, known.kind);
+    const ProcessState unopened = ProcessState::now(process_scope(known.kind));
+    const plugin::Plugin* const opened = find(plan.file, known.provided, known.kind);
+    subject.opening = plugin::restored_environments() > 0
+                          ? "it changed the floating-point environment (-ffast-math does so in a shared object's start-up code)"
+                          : ProcessState::now(process_scope(known.kind)).change_since(unopened);
+    subject.plugin = relayed(opened);
     subject.of_file = plugin::open(plan.file);
+    subject.least_minor = plan.file.required_features & GANNET_FEATURE_2_1 ? 1 : 0;
     subject.params = plan.params;
     subject.tolerance = plan.options.tolerance;
     if (!plan.options.reference.empty()) {
@@ -142,6 +152,7 @@ std::string verdict_of(const CheckPlan& plan, const ReportedPlugin& known, const
       subject.reference_params = plan.reference_params;
     }
     check.run(subject);
+    throw_kept_fault();
   } catch (const CheckFailure& failure) {
     return failed(failure);
   } catch (const SkippedCheck& skipped) {
@@ -178,6 +189,23 @@ CheckResult run(const CheckPlan& plan, const ReportedPlugin& known, const Check&
   }
   return result;
 }
+
+// One cause is one entry of the report: a plugin that crashes in `supports` fails every check there.
+class KnownCauses {
+ public:
+  void look_up(CheckResult& result) {
+    if (result.verdict != Verdict::kFailed) return;
+    const size_t begin = result.where.find(", in "), end = begin == std::string::npos ? begin : result.where.find(',', begin + 1);
+    const std::string call = begin == std::string::npos ? "" : result.where.substr(begin, end - begin);
+    const auto [known, is_new] = first_.try_emplace(result.found + call, result.check);
+    if (is_new) return;
+    result.verdict = Verdict::kSame;
+    result.reason = formatted("it fails as '{}' does", known->second);
+  }
+
+ private:
+  std::map<std::string, std::string> first_;
+};
 
 // For a plugin that works on a device's memory most checks are skipped for the same reason. One
 // child finds these, so that not every check needs a child that opens the file again. Returns
@@ -284,6 +312,7 @@ int check_file(const CheckOptions& options) {
     require_params(plan, known);
     print(formatted("\n{}\n", known.provided));
     reports.push_back({known.provided, {}});
+    KnownCauses causes;
     const auto skipped =
         known.kind == GANNET_KIND_OPTIMIZER ? skipped_together(plan, known) : std::map<std::string, std::string>();
     for (const Check& check : checks_of(known.kind)) {
@@ -295,6 +324,7 @@ int check_file(const CheckOptions& options) {
           reason != excluded.end()    ? CheckResult{.check = check.name, .verdict = Verdict::kExcluded, .reason = reason->second}
           : not_here != skipped.end() ? CheckResult{.check = check.name, .verdict = Verdict::kSkipped, .reason = not_here->second}
                                       : run(plan, known, check);
+      causes.look_up(result);
       print(text_of(result));
       reports.back().results.push_back(std::move(result));
     }

@@ -8,6 +8,9 @@
 #include "interfaces/scheduler.h"
 #include "kit/object.h"
 #include "kit/place.h"
+#include "kit/process_check.h"
+#include "kit/relay.h"
+#include "kit/relay_fault.h"
 
 namespace gannet::kit {
 namespace {
@@ -35,8 +38,8 @@ std::vector<uint64_t> steps() {
 }
 
 struct CheckedScheduler {
-  explicit CheckedScheduler(const Subject& subject, uint32_t groups = 1)
-      : scheduler(*subject.plugin, subject.parsed(), host, groups), groups(groups) {}
+  explicit CheckedScheduler(const Subject& subject, uint32_t groups = 1, uint64_t total_steps = 0)
+      : scheduler(*subject.plugin, subject.parsed(), host, groups, total_steps), groups(groups) {}
   Values at(uint64_t step, uint32_t group, const Values& base) const {
     const CallScope calling("value", step, formatted("group {} of {}", group, groups));
     return scheduler.at(step, group, base, scheduler.first_state());
@@ -108,10 +111,11 @@ void base(Subject& subject) {
   Values none;
   const CheckedScheduler made(subject);
   for (const uint64_t step : {uint64_t{0}, uint64_t{10}, uint64_t{100000}}) made.at(step, 0, none);  // NaN: there is no base
-  const CheckedScheduler two(subject, 2);
+  const CheckedScheduler two(subject, 2), other(subject, 2);
   for (const uint64_t step : steps()) {
     const Values low = two.at(step, 0, base_of(0.01)), high = two.at(step, 1, base_of(0.02));
     require_equal(two.at(step, 0, base_of(0.01)), low, step, "group 0, asked after group 1,");
+    require_equal(other.at(step, 1, base_of(0.02)), high, step, "an object that knows no other base");
     const auto a = low[GANNET_ROLE_LEARNING_RATE], b = high[GANNET_ROLE_LEARNING_RATE];
     if (a.has_value() != b.has_value())
       throw CheckFailure("it sets the learning rate of one group alone", formatted("step {}", step));
@@ -162,22 +166,87 @@ void keeps_its_state(Subject& subject) {
   }
 }
 
+// Asks for a run's values: its beginning, its end and long after it, advancing a schedule with a
+// state.
+std::vector<Values> run_of(const CheckedScheduler& made, uint64_t last) {
+  std::vector<double> state = made.scheduler.first_state();
+  std::vector<Values> values;
+  for (uint64_t step = 0; step <= last; ++step) {
+    if (step > 0) {
+      const CallScope calling("advance", step);
+      state = made.scheduler.advanced(step, made.scheduler.needs_metric() ? metric_at(step) : NAN, state);
+    }
+    const CallScope calling("value", step);
+    values.push_back(made.scheduler.at(step, 0, base_of(0.01), state));
+  }
+  return values;
+}
+
+// The number of steps that the run is planned to have: none, a few, many; and what comes after them.
+void total_steps(Subject& subject) {
+  const CheckedScheduler one(subject);
+  const bool has_state = !one.scheduler.first_state().empty();
+  for (const uint64_t total : {uint64_t{0}, uint64_t{100}, uint64_t{1000}, uint64_t{7}, uint64_t{0}}) {
+    const std::string config = total > 0 ? formatted("a run of {} steps", total) : "a run of unknown length";
+    set_config(config);
+    const CheckedScheduler fresh(subject, 1, total);
+    const std::vector<Values> expected = run_of(fresh, 3 * std::max<uint64_t>(total, 30));
+    for (uint64_t step = 0; step < expected.size(); ++step) {
+      const auto rate = expected[step][GANNET_ROLE_LEARNING_RATE];
+      if (rate && *rate < 0)
+        throw CheckFailure(formatted("the learning rate is {}", *rate), formatted("{}, step {}", config, step),
+                           "no learning rate is negative, nor behind the planned end of the run", "clamp behind the end");
+    }
+    if (has_state) continue;
+    // The same object is asked about runs of other lengths, one after another.
+    const RelayScope scope({.total_steps = total});
+    for (uint64_t step = 0; step < expected.size(); ++step)
+      require_equal(one.at(step, 0, base_of(0.01)), expected[step], step, "an object that was asked about another length before");
+  }
+}
+
+// The same questions in structs of other minors of the ABI, which must not change the answers.
+void struct_shapes(Subject& subject) {
+  const CheckedScheduler plain(subject);
+  const std::vector<Values> expected = run_of(plain, 200);
+  for (const auto& [name, shape] : {std::pair{"write-protected structs", RelayOptions{.copies_arguments = true}},
+                                    {"structs of a later minor", RelayOptions{.appended_bytes = 64}},
+                                    {"structs of minor 0", RelayOptions{.minor = 0, .guards_allocations = true}}}) {
+    if (shape.minor < subject.least_minor) continue;
+    const RelayScope scope(shape);
+    set_config(name);
+    const CheckedScheduler made(subject);
+    const std::vector<Values> found = run_of(made, 200);
+    for (uint64_t step = 0; step < found.size(); ++step) require_equal(found[step], expected[step], step, name);
+    throw_kept_fault();
+  }
+}
+
 }  // namespace
 
+void use_scheduler(Subject& subject) { run_of(CheckedScheduler(subject), 300); }
+
 std::vector<Check> scheduler_checks() {
-  return {{"pure", "the value depends on the query alone: the same in any order, again, and on every object",
-           "compute it from "
-           "query->step; keep no position in the object",
-           60, pure},
-          {"finite", "steps 0 to 1,000,000 give finite values and no negative learning rate", "clamp behind the schedule's end",
-           60, finite},
-          {"roles", "it writes the roles that it declares, and no others", "declare them in describe", 60, roles},
-          {"base", "the group's own values are honoured, also where it has none (NaN)",
-           "take the base from the query "
-           "(gannet::sdk::base_value)",
-           60, base},
-          {"keeps-its-state", "what is no function of the step is in the state: a new object continues from a saved one",
-           "write args->state in advance, and read query->state in value", 60, keeps_its_state}};
+  return {
+      {"pure", "the value depends on the query alone: the same in any order, again, and on every object",
+       "compute it from "
+       "query->step; keep no position in the object",
+       60, pure},
+      {"finite", "steps 0 to 1,000,000 give finite values and no negative learning rate", "clamp behind the schedule's end", 60,
+       finite},
+      {"roles", "it writes the roles that it declares, and no others", "declare them in describe", 60, roles},
+      {"base", "the group's own values are honoured, also where it has none (NaN)",
+       "take the base from the query "
+       "(gannet::sdk::base_value)",
+       60, base},
+      {"keeps-its-state", "what is no function of the step is in the state: a new object continues from a saved one",
+       "write args->state in advance, and read query->state in value", 60, keeps_its_state},
+      {"total-steps",
+       "with every length of the run, and without one, the values are finite and no rate negative, to three times the length; "
+       "a length counts for the question that has it",
+       "read query->total_steps (0: not known) in every call, and clamp behind it", 60, total_steps},
+      {"other-hosts", "structs that are longer or shorter, as another minor has them, change nothing; arguments are only read",
+       "ask GANNET_HAS() for fields that are newer than 2.0; copy what you change", 60, struct_shapes}};
 }
 
 }  // namespace gannet::kit

@@ -27,7 +27,7 @@ namespace {
 // The next frame of this kind; null at the end of the connection.
 std::optional<Frame> wait_for(FrameKind kind, Session& session, HeadLink& head) {
   for (;;) {
-    // First: what came after `go` is for its ranks.
+    // Frames first: signals that arrive after `go` are for its ranks.
     while (auto frame = head.next_frame())
       if (frame->kind == kind) return frame;
     for (Signal signal; session.next(signal);) {  // no rank is running; the end of the connection is noticed below

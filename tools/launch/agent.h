@@ -1,6 +1,6 @@
-// The agent of a host: `gannet node`, which `gannet run --hostfile` starts there by ssh. It reads a plan from its
-// stdin, reports whether it can start it, and on `go` starts and supervises the host's ranks. The same stdin is
-// its lifeline: at its end the ranks get SIGTERM, and SIGKILL after the grace period.
+// A host's agent: `gannet node`, which `gannet run --hostfile` starts over ssh. It reads a plan
+// from stdin, reports whether it can start it, and on `go` starts and supervises the ranks. Stdin
+// is also its lifeline: when it closes, the ranks get SIGTERM, and SIGKILL after the grace period.
 #pragma once
 
 namespace gannet::launch {

@@ -118,7 +118,7 @@ void Attempt::take_signals() {
   }
 }
 
-// Ends these ranks as after a failure; the cause is on another host. Ranks that are saving keep their time.
+// Ends these ranks as after a failure; the cause is on another host. Saving ranks keep their time.
 void Attempt::fail_elsewhere() {
   if (is_over_ || first_ || all_ended() || stopped_by_ != 0) return;
   failed_elsewhere_ = sent_term_ = true;
@@ -175,7 +175,7 @@ void Attempt::reap() {
 }
 
 // Reaps leftover processes of the ranks that have ended. A rank that ends meanwhile is handled in
-// the next turn.
+// the next iteration.
 void Attempt::reap_adopted() {
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
@@ -220,8 +220,8 @@ void Attempt::set_deadline(milliseconds after, const std::string& what_they_igno
   patience_ = after;
 }
 
-// A process that waits inside the kernel ends once that returns, and one of another user cannot be signalled: neither can
-// be reaped, so this waits on, and says for what.
+// A process blocked in the kernel ends only once its call returns, and another user's process
+// cannot be signalled. Neither can be reaped, so the launcher keeps waiting and reports for what.
 void Attempt::say_who_survives() {
   for (const auto& rank : ranks_)
     if (!rank->ended())

@@ -30,7 +30,7 @@ struct Session {
   std::string mark;
   Signals signals;  // created before any rank starts, so that no rank's end is missed
   Output output;
-  HeadLink* head = nullptr;  // of an agent (launch/agent.h)
+  HeadLink* head = nullptr;  // set only in an agent (launch/agent.h)
 };
 
 struct AttemptOutcome {
@@ -40,7 +40,7 @@ struct AttemptOutcome {
   std::string why = {};         // "rank 1 was killed by SIGKILL (Killed)"
   std::string no_restart = {};  // the reason not to restart; "": none
   std::string report = {};      // text to print; "": none
-  int weight = kCode;           // of several hosts' failures, the smallest is the cause
+  int weight = kCode;           // among several hosts' failures, the smallest is the cause
   enum Weight { kSignal, kCode, kHostLost, kPeerLost };
 };
 
@@ -87,7 +87,7 @@ class Attempt {
   const uint32_t restart_;
   const MemoryWatch memory_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<const Rank*> ended_;  // in the order of their ends
+  std::vector<const Rank*> ended_;  // in the order in which they ended
   const Rank* first_ = nullptr;     // the first rank that failed; later failures are consequences
   bool stop_ = false;               // first_ ended because it was asked to
   std::string why_killed_;          // why first_ was killed by SIGKILL
@@ -104,7 +104,7 @@ class Attempt {
   static constexpr int kKillsUntilReport = 6;  // SIGKILL is sent every second
   int kills_ = 0;
   std::optional<Clock::time_point> deadline_;  // the time at which SIGKILL is sent
-  std::string ignored_;                        // what the ranks have ignored when they are killed: "SIGTERM"
+  std::string ignored_;                        // what the ranks ignored before they are killed: "SIGTERM"
   std::chrono::milliseconds patience_{0};
 };
 

@@ -17,8 +17,8 @@ std::string meaning_of_exit_code(int code);
 // 0 for other codes.
 int signal_in_exit_code(int code);
 
-// Why a restart would only repeat a failure with this exit code: a user's mistake, or a program that cannot be
-// executed; "": it might not.
+// Why a restart would only repeat a failure with this exit code: a user's mistake, or a program
+// that cannot be executed; "" if it might not.
 std::string reason_not_to_repeat(int exit_code);
 
 }  // namespace gannet::launch

@@ -43,7 +43,7 @@ void close_end(int& end) {
 
 }  // namespace
 
-// ssh ends its lines as for a terminal.
+// ssh ends its lines with CR LF, as on a terminal.
 std::string last_line(const std::string& text) {
   const auto lines = split(text, '\n');
   if (lines.empty()) return "";
@@ -62,7 +62,7 @@ std::vector<std::string> agent_command(const std::string& host, bool is_here, co
              "-o",  "ServerAliveInterval=4",
              "-o",  "ServerAliveCountMax=2",
              "-o",  "ClearAllForwardings=yes",
-             "-o",  "ControlMaster=no"};  // a master of this run would end the user's other sessions with it
+             "-o",  "ControlMaster=no"};  // a master of this run would take the user's other sessions down
   if (options.port) words.insert(words.end(), {"-p", std::to_string(options.port)});
   words.insert(words.end(), {host, formatted("exec {} node", shell_word(options.gannet))});
   return words;
@@ -95,7 +95,7 @@ std::string why_no_agent(const std::string& host, const SshOptions& options, int
                   formatted("try: {} {} {} --version", ssh, host, shell_word(options.gannet)));
 }
 
-// Looks nothing up: a name server that does not answer would delay every host in turn.
+// Does no lookups: a name server that does not answer would delay every host in turn.
 bool is_this_machine(const std::string& host) {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
@@ -151,13 +151,13 @@ Connection::Connection(const std::vector<std::string>& command) {
   to_send_ = kGreeting;
 }
 
-// An agent ends as soon as its stdin does; ssh gets a moment to notice.
+// An agent ends as soon as its stdin closes; ssh gets a moment to notice.
 Connection::~Connection() {
   close_input();
   for (int tries = 0; pid_ > 0 && tries < 100; ++tries) {
     if (waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
     char bytes[4096];
-    while (output_ >= 0 && read(output_, bytes, sizeof bytes) > 0) {  // so that nothing waits for a reader
+    while (output_ >= 0 && read(output_, bytes, sizeof bytes) > 0) {  // so that no writer blocks
     }
     if (pid_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

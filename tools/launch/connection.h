@@ -14,23 +14,23 @@
 namespace gannet::launch {
 
 struct SshOptions {
-  std::vector<std::string> command = {};  // GANNET_SSH, in words; empty: ssh, with options of ours
-  uint32_t port = 0;                      // 0: ssh's own choice
+  std::vector<std::string> command = {};  // GANNET_SSH, split into words; empty: ssh, our options
+  uint32_t port = 0;                      // 0: ssh's default
   std::string gannet;                     // this program's path, which is the same on every host
 };
 
-// The words that start an agent on a host. What the remote shell reads is one constant: all else is sent.
+// The command that starts an agent. The remote shell sees a constant; all else is sent as frames.
 std::vector<std::string> agent_command(const std::string& host, bool is_here, const SshOptions& options);
 
-// Why no agent has answered, as a sentence with a next step: from ssh's exit code, what it wrote to stderr, and bytes on
-// stdout that are not an agent's.
+// Why no agent has answered, as a sentence with a next step, deduced from ssh's exit code, its
+// stderr, and stdout bytes that are not an agent's.
 std::string why_no_agent(const std::string& host, const SshOptions& options, int exit_code, const std::string& errors,
                          const std::string& foreign);
 
-std::string last_line(const std::string& text);  // of what ssh wrote
+std::string last_line(const std::string& text);  // of ssh's stderr
 
-// Whether a host of a hostfile is `localhost`, this machine's name, or one of its addresses. Under any other name this
-// machine is reached by ssh, as other hosts are.
+// Whether a hostfile's host is `localhost`, this machine's name, or one of its addresses. Under any
+// other name this machine is reached over ssh, like other hosts.
 bool is_this_machine(const std::string& host);
 
 class Connection {
@@ -46,11 +46,11 @@ class Connection {
 
   bool has_greeted() const { return reader_.has_greeted(); }
   const std::string& foreign() const { return reader_.foreign(); }
-  const std::string& errors() const { return errors_text_; }  // the end of what ssh wrote to stderr
+  const std::string& errors() const { return errors_text_; }  // the tail of ssh's stderr
   bool has_ended();                                           // and all its output has been read
   int exit_code() const { return exit_code_; }
   void close_input();  // the agent's lifeline
-  void kill();         // ssh, of a host that is lost: its end is not waited for
+  void kill();         // kills the ssh of a lost host, and does not wait for it
 
  private:
   pid_t pid_ = -1;

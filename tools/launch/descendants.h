@@ -1,4 +1,4 @@
-// Processes below another one, as /proc shows them now: children, their children, and so on.
+// Descendants of a process, as /proc shows them now: children, their children, and so on.
 //
 // An orphan becomes a child of the nearest process above it that adopts (PR_SET_CHILD_SUBREAPER),
 // so a daemon of a rank is found here even if it changed its group, its session, its environment or
@@ -15,7 +15,7 @@ namespace gannet::launch {
 // The descendants of `root` that have not ended, without `excluded` and their descendants.
 std::vector<pid_t> descendants_of(pid_t root, const std::vector<pid_t>& excluded);
 
-// The state of a process as ps shows it: 'S', 'D' (waits inside the kernel) ...; 0 if there is no such process.
+// A process's state as ps shows it: 'S', 'D' (blocked in the kernel) ...; 0 if there is none.
 char state_of(pid_t pid);
 
 // Kills all descendants of this process and all processes with the mark (launch/marked.h), until

@@ -50,7 +50,7 @@ uint32_t count_nvidia(const std::string& root) {
   return count;
 }
 
-// The nodes of AMD's driver that are GPUs: a processor's gpu_id is 0.
+// The nodes of AMD's driver that are GPUs: a CPU's gpu_id is 0.
 uint32_t count_amd(const std::string& root) {
   uint32_t count = 0;
   std::error_code code;
@@ -77,7 +77,7 @@ uint32_t count_devices(const std::vector<std::string>& environment, const std::s
 std::string visible_devices(const std::vector<uint32_t>& slots, const std::vector<std::string>& environment,
                             const std::string& root) {
   const auto listed = listed_in(environment);
-  if (listed && listed->devices.empty()) return listed->variable + "=";  // all are hidden, to train on the processor
+  if (listed && listed->devices.empty()) return listed->variable + "=";  // all are hidden, to train on the CPU
   const uint32_t here = count_nvidia(root) + count_amd(root);
   const size_t most = listed ? listed->devices.size() : here ? here : kMostSlots;
   std::vector<std::string> devices;

@@ -50,7 +50,7 @@ struct FileWriter::State {
       if (reason != 0) failure[descriptor] = reason;
       written.notify_one();
       const uint64_t one = 1;
-      if (::write(event, &one, sizeof one) < 0) {  // its counter is full: the event stands already
+      if (::write(event, &one, sizeof one) < 0) {  // its counter is full: the event is already set
       }
     }
   }
@@ -97,7 +97,7 @@ size_t FileWriter::take_dropped() {
 
 void FileWriter::take_event() const {
   uint64_t count = 0;
-  if (read(event_, &count, sizeof count) < 0) {  // none stands
+  if (read(event_, &count, sizeof count) < 0) {  // no event is set
   }
 }
 

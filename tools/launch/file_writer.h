@@ -1,5 +1,5 @@
-// Writes to regular files on a thread of its own, in order: a file system that stalls must not keep the launcher from its
-// signals, or a head from its heartbeats.
+// Writes to regular files in order, on a separate thread: a stalled file system must not keep the
+// launcher from its signals, or a head from its heartbeats.
 //
 //   FileWriter writer;
 //   writer.write(1, "[0] loss 2.3\n");       // returns at once

@@ -38,7 +38,7 @@ std::vector<std::string> parts_of(const std::string& text, char separator) {
   return parts;
 }
 
-// The nodes of a filter: parts between '@', but for a '@' in the name of a host (user@host).
+// The nodes of a filter: parts between '@', except for an '@' in a host's name (user@host).
 std::vector<std::string> nodes_of(const std::string& text, const std::vector<Host>& hosts) {
   std::vector<std::string> nodes;
   for (size_t start = 0;;) {
@@ -55,7 +55,7 @@ std::vector<std::string> nodes_of(const std::string& text, const std::vector<Hos
   }
 }
 
-// A node's name, and its slots unless it means all of them. The name of a host may have a ':' (IPv6).
+// A node's name, and its slots unless all of them are meant. A host's name may have a ':' (IPv6).
 std::pair<std::string, std::optional<std::string>> fields_of(const std::string& node, const std::vector<Host>& hosts) {
   const auto is_name = [&](const std::string& text) {
     return std::any_of(hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == text; });

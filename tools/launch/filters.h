@@ -10,9 +10,9 @@
 
 namespace gannet::launch {
 
-// The hosts and slots that remain, in the hostfile's order; a host without slots is dropped. "" for a filter that is not given.
-// `any_slot`: of a machine whose devices could not be counted, any slot may be included. Throws
-// Error(kArgument) for both filters at once, an unknown host or slot, and text that is no filter.
+// The hosts and slots that remain, in the hostfile's order; a host without slots is dropped. "":
+// no filter. `any_slot`: any slot may be included, since the devices could not be counted. Throws
+// Error(kArgument) for both filters at once, an unknown host or slot, or a malformed filter.
 std::vector<Host> filtered(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude,
                            bool any_slot = false);
 

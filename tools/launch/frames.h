@@ -19,14 +19,14 @@ enum class FrameKind : char {
   // from the head
   kPlan = 'p',         // launch/node_plan.h
   kGo = 'g',           // start the ranks: restart number, address, port
-  kSignal = 's',       // for the ranks: its number
+  kSignal = 's',       // the number of a signal for the ranks
   kReaderEnded = 'e',  // the reader of gannet run's output has ended: stop the ranks
   kFail = 'f',         // ranks of another host have failed: end these
   // from an agent
   kReady = 'r',    // the ranks can be started: Readiness
   kRefused = 'n',  // a sentence
   kOut = '1',      // whole lines of the ranks' stdout
-  kError = '2',    // and stderr
+  kError = '2',    // whole lines of the ranks' stderr
   kSay = 't',      // a line of the agent's own
   kOutcome = 'x',  // all ranks have ended: AttemptOutcome
   // both
@@ -56,7 +56,7 @@ class FrameReader {
   bool has_greeted_ = false;
 };
 
-// Texts without NUL bytes, as arguments and variables are, in one body.
+// Packs texts without NUL bytes, such as arguments and variables, into one body.
 std::string packed(const std::vector<std::string>& texts);
 std::vector<std::string> unpacked(std::string_view body);
 

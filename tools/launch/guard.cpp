@@ -78,7 +78,7 @@ int wait_for(pid_t launcher, int channel, int lifeline, Signals& signals, Serial
 }  // namespace
 
 int run_guarded(const std::string& mark, const std::function<int(int)>& launcher, int lifeline) {
-  const auto children_of_before = descendants_of(getpid(), {});  // those of a shell that became this process by exec
+  const auto children_of_before = descendants_of(getpid(), {});  // left by a shell that became this process by exec
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     throw Error(ErrorCode::kIo, std::string("cannot make a socket: ") + std::strerror(errno));

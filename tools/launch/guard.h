@@ -2,11 +2,11 @@
 // process running.
 //
 //   the front process  has the process id that a shell and a batch system know; it relays signals and waits
-//   the launcher       its child, in a process group of its own: starts the ranks and looks after them
+//   the launcher       its child, in its own process group: starts the ranks and supervises them
 //
 // Both adopt orphans below them (PR_SET_CHILD_SUBREAPER). If the launcher is killed, the front
-// process ends all processes that it adopts. If the front process is killed, the launcher reads the
-// end of their channel and ends all processes below itself.
+// process ends all processes that it adopts. If the front process is killed, the launcher sees
+// their channel close and ends all processes below itself.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ namespace gannet::launch {
 // rethrown here. The launcher gets its end of the channel, for launch/signals.h. Call this from a
 // process without other threads.
 //
-// `lifeline`: a descriptor whose other end closes when the launch is no longer wanted (an agent's connection). The
-// launcher reads it; so that a stopped launcher notices its end, the front process then sends SIGCONT.
+// `lifeline`: a descriptor whose peer closes once the launch is unwanted (an agent's connection).
+// The launcher reads it; the front process then sends SIGCONT, so that a stopped launcher notices.
 int run_guarded(const std::string& mark, const std::function<int(int channel)>& launcher, int lifeline = -1);
 
 }  // namespace gannet::launch

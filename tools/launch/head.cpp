@@ -214,7 +214,7 @@ void Head::notice_lost(HeadNode& node) {
   lose(node, formatted("the connection to {} ({}) was lost{}", node.host.name, ranks_text(node), words));
 }
 
-// Waits for a silent host until the others' ranks have ended: these may still be training, and notice a lost rank themselves.
+// Drops a silent host only after the others have ended: they may still train, or notice the loss.
 void Head::notice_silence(HeadNode& node) {
   if (!is_running(node) || Clock::now() - node.heard < std::chrono::seconds(10)) return;
   if (!node.is_silent) session_.output.say(formatted("{}: no answer for 10 s", node.host.name));

@@ -1,5 +1,5 @@
-// `gannet run` on several hosts: starts an agent on each by ssh (launch/agent.h), starts the ranks once every agent is
-// ready, merges their output, forwards signals, and finds the cause of a failure among all hosts.
+// `gannet run` on several hosts: starts an agent on each over ssh (launch/agent.h), starts ranks
+// once all are ready, merges output, forwards signals, and finds a failure's cause among all hosts.
 #pragma once
 
 #include <chrono>
@@ -20,10 +20,10 @@ struct HeadNode;
 
 struct HeadOptions {
   std::vector<Host> hosts;  // in the order of the ranks
-  LaunchOptions options;    // of every host; each has its own slots
+  LaunchOptions options;    // for every host, apart from the slots
   std::string master_addr;  // "": an address of the first host that the others can reach
   SshOptions ssh;
-  Exports exports = {};  // sent to every host, even those that describe a machine
+  Exports exports = {};  // sent to every host, even variables that describe a machine
 };
 
 // The body of `gannet run --hostfile`. Throws as run() does (launch/launch.h).
@@ -35,7 +35,7 @@ class Head {
   ~Head();
   // One attempt on all hosts; agents that are still connected are reused.
   AttemptOutcome run(uint32_t restart);
-  // One turn: waits for an event, writes, reads, and handles the frames. Between attempts, it keeps the agents.
+  // One iteration: waits, writes, reads, handles frames. Between attempts, keeps the agents alive.
   void exchange();
 
  private:
@@ -71,7 +71,7 @@ class Head {
   const std::string build_, folder_;
   const std::vector<std::string> environment_;
   std::vector<std::unique_ptr<HeadNode>> nodes_;
-  std::vector<const HeadNode*> ended_;  // in the order of their ends
+  std::vector<const HeadNode*> ended_;  // in the order in which they ended
   int stopped_by_ = 0, stops_ = 0;
   bool has_failed_ = false;
   std::optional<Clock::time_point> fail_at_;  // when to end the ranks of the other hosts

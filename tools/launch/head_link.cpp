@@ -56,7 +56,7 @@ void HeadLink::take() {
         break;
       case FrameKind::kBeat:
         break;
-      case FrameKind::kGo:  // earlier signals and failures were of the attempt before
+      case FrameKind::kGo:  // earlier signals and failures belong to the previous attempt
         signals_.clear();
         has_failed_ = false;
         [[fallthrough]];

@@ -25,7 +25,7 @@ class HeadLink {
   // After poll(): reads frames. The end of the connection, or silence, implies a stop.
   void take();
 
-  bool next(Signal& signal);          // a signal that the head forwards, or a stop that is implied
+  bool next(Signal& signal);          // a signal that the head forwards, or an implied stop
   bool take_failure();                // whether ranks of another host have failed since the last call
   std::optional<Frame> next_frame();  // kPlan and kGo
   bool is_lost() const { return is_lost_; }

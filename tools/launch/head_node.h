@@ -22,10 +22,10 @@ struct HeadNode {
   std::string refusal;  // why it cannot take part; "": no reason so far
   int refusal_code = 3;
   std::optional<Readiness> readiness;
-  std::optional<AttemptOutcome> outcome;  // of this attempt
+  std::optional<AttemptOutcome> outcome;  // for this attempt
   bool is_silent = false;
   std::chrono::steady_clock::time_point started, heard;
-  int tries = 0;                                                       // of this start
+  int tries = 0;                                                       // in this start
   std::optional<std::chrono::steady_clock::time_point> next_try = {};  // sshd had too many connections
 };
 

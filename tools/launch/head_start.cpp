@@ -38,7 +38,7 @@ std::string Head::plan_for(size_t index) const {
   return packed(plan);
 }
 
-// No rank is running yet that could save on SIGUSR1.
+// SIGUSR1 counts as well: no rank is running yet that could save on it.
 bool Head::stop_has_come() {
   for (Signal signal; session_.next(signal);)
     if (Signals::is_stop(signal.number) || signal.number == SIGUSR1) {
@@ -75,7 +75,7 @@ bool Head::start_agents() {
     HeadNode& node = *nodes_[i];
     node.outcome.reset();
     node.tries = 0;
-    if (node.connection) take_all(node);  // so that an end which has been sent is seen
+    if (node.connection) take_all(node);  // so that an end that was already sent is noticed
     if (node.connection && node.connection->has_ended()) node.connection.reset();
     if (!node.connection) connect(i);
     beat();  // starting many takes longer than the heartbeat interval
@@ -133,7 +133,7 @@ bool Head::start_agents_patiently() {
   }
 }
 
-// A host that is listed under two names would get two ranks on each device.
+// A machine that is listed under two names would get two ranks on each device.
 void Head::check_machines() {
   if (!options_.ssh.command.empty()) return;  // containers of one machine may share its network
   std::map<std::string, const HeadNode*> seen;

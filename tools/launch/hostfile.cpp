@@ -42,7 +42,7 @@ std::string text_of(const std::vector<uint32_t>& slots, const char* between) {
 
 std::vector<Host> parse_hostfile(const std::string& text, const std::string& file) {
   std::vector<Host> hosts;
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of editors
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // written by some editors
   std::istringstream lines(text.rfind(kByteOrderMark, 0) == 0 ? text.substr(kByteOrderMark.size()) : text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {

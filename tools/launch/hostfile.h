@@ -10,11 +10,11 @@
 
 namespace gannet::launch {
 
-// Used where --hostfile names none, if it exists: DeepSpeed's default.
+// Used if --hostfile is not given and this file exists: DeepSpeed's default.
 inline constexpr const char* kDefaultHostfile = "/job/hostfile";
 inline constexpr uint32_t kMostSlots = 4096;
 
-// A slot is a place for one rank, and the number of a device where the machine has devices.
+// A slot is a place for one rank, and a device's number if the machine has devices.
 struct Host {
   std::string name;
   std::vector<uint32_t> slots;

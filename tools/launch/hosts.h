@@ -16,16 +16,16 @@ struct HostOptions {
   uint32_t procs = 0;                  // --num_gpus, --num_procs: slots 0 to N - 1 of each host; 0: all
 };
 
-// Chooses hosts and slots from those of a hostfile. Throws Error(kArgument) for counts above what the hosts have,
-// and for filters beside counts.
+// Chooses hosts and slots from those of a hostfile. Throws Error(kArgument) for counts above what
+// the hosts have, and for filters combined with counts.
 std::vector<Host> chosen_hosts(const std::vector<Host>& hosts, const HostOptions& options);
 
-// The slots of this machine that --include and --exclude choose without a hostfile, where it is "localhost". `devices`:
-// its number of devices; 0: unknown.
+// The slots that --include and --exclude choose on this machine without a hostfile, where it is
+// "localhost". `devices`: its number of devices; 0: unknown.
 std::vector<uint32_t> chosen_slots(uint32_t devices, const HostOptions& options);
 
-// The line that starts the same run by srun, mpirun or kubectl: DeepSpeed's --launcher NAME. Throws
-// Error(kUnsupported), whose next step is the line; Error(kArgument) for an unknown name.
+// For DeepSpeed's --launcher NAME: throws Error(kUnsupported), with the srun, mpirun or kubectl
+// line that starts the same run as its next step, or Error(kArgument) for an unknown name.
 [[noreturn]] void refuse_launcher(const std::string& name, const std::vector<Host>& hosts,
                                   const std::vector<std::string>& command);
 

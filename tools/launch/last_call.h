@@ -1,6 +1,6 @@
 // The plugin call that a rank's process was in when it ended. The rank writes its calls to memory
-// that outlives it (base/call_record.h), so that an _exit() or a signal, which run no code of the
-// rank, are reported as well.
+// that outlives it (base/call_record.h), so that an _exit() or a signal, after which the rank
+// runs no more code, is reported as well.
 #pragma once
 
 #include <sys/types.h>

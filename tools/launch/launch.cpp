@@ -38,7 +38,7 @@ bool may_restart(const LaunchOptions& options, Session& session, const AttemptOu
   return true;
 }
 
-// Returns whether a signal came that asks the run to stop, and reports it. No rank is running that could save on SIGUSR1.
+// Whether a stop signal came; reports it. SIGUSR1 counts: no rank is running that could save on it.
 bool stop_came(Session& session, const std::string& instead_of) {
   Signal signal;
   while (session.next(signal))

@@ -3,7 +3,7 @@
 //
 //   int code = launch::run({.procs = 2, .command = {"./train", "--deepspeed_config", "ds_config.json"}});
 //
-// Output lines have the rank in front (a single rank inherits the terminal). The launcher never
+// Output lines are prefixed with the rank (a single rank inherits the terminal). The launcher never
 // waits for the output's reader (launch/output.h); when the reader ends, the ranks get SIGTERM.
 // SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to the ranks; after the first three
 // the ranks have LaunchOptions::grace_seconds to end. When a rank fails, the others get SIGTERM
@@ -19,8 +19,8 @@
 
 namespace gannet::launch {
 
-// Throws StartError if PROGRAM cannot be started, Error(kArgument) for options that cannot be met. Call it from a process without
-// other threads: it takes the process's signals while it runs, and forks.
+// Throws StartError if PROGRAM cannot be started, Error(kArgument) for options that cannot be met.
+// Call it from a single-threaded process: it takes over the process's signals, and forks.
 int run(const LaunchOptions& options, std::chrono::milliseconds failure_grace = std::chrono::seconds(5));
 
 }  // namespace gannet::launch

@@ -1,6 +1,6 @@
 // Output of a rank, cut into whole lines with "[rank] " before each.
 //
-//   LastLines last;                        // of stdout and stderr together, in the order they came
+//   LastLines last;                        // of stdout and stderr together, in order of arrival
 //   LinePrefixer lines("[1] ", last);
 //   lines.add("loss 2.3\nlo");             // "[1] loss 2.3\n"
 //   lines.add("ss 2.1\n");                 // "[1] loss 2.1\n"

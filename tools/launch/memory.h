@@ -16,14 +16,14 @@ namespace gannet::launch {
 
 class MemoryWatch {
  public:
-  // `root`: the folder where cgroups are mounted; `membership`: the file that says which cgroup
-  // this process is in.
+  // `root`: the folder where cgroups are mounted; `membership`: the file that names this process's
+  // cgroup.
   explicit MemoryWatch(const std::string& root = "/sys/fs/cgroup", const std::string& membership = "/proc/self/cgroup");
 
   // The likely reason for a SIGKILL since this object was made: one or two clauses without a full
   // stop.
   std::string why_killed() const;
-  // The smallest limit of the cgroup and of those above it; nullopt if there is none.
+  // The smallest limit among the cgroup and its ancestors; nullopt if there is none.
   std::optional<uint64_t> limit_bytes() const;
   const std::string& counter_file() const { return file_; }  // "" if this machine has none
 

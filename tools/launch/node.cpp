@@ -31,7 +31,7 @@ bool is_node_of_torchrun(const Claim& claim, const Variables& variables) {
   return claim.variables[0] == "PET_NNODES" && nodes->find(':') == std::string::npos && find(variables, "PET_NODE_RANK");
 }
 
-// Kubeflow also sets RANK and WORLD_SIZE, of pods and of all processes; torchrun does not read them.
+// Kubeflow also sets RANK (the pod's) and WORLD_SIZE (all processes); torchrun does not read them.
 std::optional<Claim> claim_of_this(const Variables& variables) {
   for (const Claim& claim : control::claims(variables))
     if (claim.is_one_of_several() && is_node_of_torchrun(claim, variables)) return claim;

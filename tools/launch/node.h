@@ -1,5 +1,5 @@
-// Which node of a run on several machines this `gannet run` is. Each node's launcher starts its own ranks
-// and knows of no other launcher: the ranks meet, and end, stop and restart together by themselves.
+// Which node of a multi-machine run this `gannet run` is. Each node's launcher starts its own ranks
+// and knows of no other launcher: the ranks meet, end, stop and restart together by themselves.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct Node {
   uint32_t index = 0, count = 1;
   std::string master_addr = "127.0.0.1";      // the machine of node 0
   uint32_t master_port = 0;                   // 0: any free one, on one machine
-  std::optional<uint32_t> procs = {};         // that the outer launcher wants on each node
-  std::vector<uint32_t> procs_of_nodes = {};  // where a hostfile says how many ranks each node has; empty: all have as many
+  std::optional<uint32_t> procs = {};         // per node, as the outer launcher wants
+  std::vector<uint32_t> procs_of_nodes = {};  // ranks of each node, from a hostfile; empty: all have as many
   std::string told_by = {};                   // "--node_rank", "Slurm"; "": one machine
 };
 
@@ -26,10 +26,10 @@ struct NodeOptions {
   uint32_t master_port = 0;
 };
 
-/// From the options, else from the variables of a launcher that started one process on each machine (Slurm,
-/// MPI, Kubeflow, an indexed Kubernetes job with --num_nodes). Throws Error(kArgument) for options that do
-/// not make a node, and Error(kConfig) where a launcher started this as one of several on one machine: each
-/// would train the whole model by itself, into the same checkpoint folder.
+/// From the options, else from the variables of a launcher that started one process on each machine
+/// (Slurm, MPI, Kubeflow, an indexed Kubernetes job with --num_nodes). Throws Error(kArgument) for
+/// invalid options, and Error(kConfig) if a launcher started this as one of several on one machine:
+/// each would train the whole model by itself, into the same checkpoint folder.
 Node node_of(const NodeOptions& options, const control::Variables& variables);
 
 }  // namespace gannet::launch

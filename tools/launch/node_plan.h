@@ -1,5 +1,5 @@
-// The messages between `gannet run` and an agent, as values: what an agent is to start, whether it can, and how
-// that ended.
+// The messages between `gannet run` and an agent, as values: what the agent is to start, whether it
+// can, and how that ended.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 namespace gannet::launch {
 
 struct NodePlan {
-  std::string build;   // build_id() of the head, which the agent's must equal
-  std::string folder;  // where the ranks start
+  std::string build;   // the head's build_id(), which must equal the agent's
+  std::string folder;  // the ranks' working folder
   LaunchOptions options;
   int64_t failure_grace_ms = 5000;
   uint32_t file_mask = 022;  // umask
@@ -29,7 +29,7 @@ std::string packed(const Readiness& readiness);
 Readiness readiness_in(const std::string& body);
 
 struct Refusal {
-  int code = 3;  // of the program, if that is the obstacle: 126, 127
+  int code = 3;  // the program's, if that is the obstacle: 126, 127
   std::string why;
 };
 std::string packed(const Refusal& refusal);
@@ -38,7 +38,7 @@ Refusal refusal_in(const std::string& body);
 struct Go {
   uint32_t restart = 0;
   std::string place;    // of rank 0's agent
-  std::string address;  // --master_addr; "": the one in `place` that this host reaches
+  std::string address;  // --master_addr; "": the one in `place` that this host can reach
   uint32_t port = 0;
 };
 std::string packed(const Go& go);
@@ -52,7 +52,7 @@ std::string build_id();
 
 // The variables to send to other hosts: all but those that describe this machine or this login.
 std::vector<std::string> environment_to_send(const std::vector<std::string>& environment);
-// `sent` over the agent's own environment.
+// The agent's own environment, overridden by `sent`.
 std::vector<std::string> merged_environment(const std::vector<std::string>& own, const std::vector<std::string>& sent);
 
 }  // namespace gannet::launch

@@ -2,13 +2,13 @@
 //
 //   Output output;
 //   output.write(1, "[0] loss 2.3\n");      // queued
-//   output.flush();                          // writes what the reader takes now
+//   output.flush();                          // writes what the reader accepts now
 //   if (!output.has_room(1)) ...             // leave it in the rank's pipe: the rank waits, the launcher does not
 //
-// Regular files are written by a thread (launch/file_writer.h). A reader that stalls (Ctrl-S, `less`, a blocked log collector)
-// fills the queue; then ranks wait as they would for a pipe of their own. While ranks are being stopped they must not wait:
-// drop_when_full() then drops output, which is counted and reported. The end of a reader is
-// detected even while nothing is written.
+// Regular files are written by a thread (launch/file_writer.h). A stalled reader (Ctrl-S, `less`, a
+// blocked log collector) fills the queue; then ranks wait, as they would on their own pipe. While
+// ranks are being stopped they must not wait: drop_when_full() then drops output, which is counted
+// and reported. A reader's end is detected even while nothing is written.
 #pragma once
 
 #include <poll.h>
@@ -72,7 +72,7 @@ class Output {
 
   Way way_;
   Sink sinks_[2];
-  std::unique_ptr<FileWriter> files_;  // from the first text for a regular file on
+  std::unique_ptr<FileWriter> files_;  // created with the first text for a regular file
   bool drops_ = false;
   uint64_t dropped_ = 0;
 };

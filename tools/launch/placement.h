@@ -1,5 +1,5 @@
-// Where the ranks of a `gannet run` go: on this machine, on this one as a node of several, or on the hosts of a
-// hostfile. A value made of the options and the environment, before anything is started.
+// Where a `gannet run` places its ranks: on this machine, on it as one node of several, or on the
+// hosts of a hostfile. Computed from the options and the environment, before anything is started.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace gannet::launch {
 
 struct PlacementOptions {
   HostOptions hosts = {};
-  NodeOptions node = {};  // its count is that of `hosts`
+  NodeOptions node = {};  // its count comes from `hosts`
   bool no_ssh = false;
   std::string launcher = {};  // --launcher
   std::vector<std::string> command = {};
@@ -20,14 +20,14 @@ struct PlacementOptions {
 };
 
 struct Placement {
-  std::vector<Host> hosts = {};  // where agents are started by ssh; empty: the ranks are this launcher's own
+  std::vector<Host> hosts = {};  // with agents started over ssh; empty: the ranks are this launcher's own
   Node node = {};                // without hosts: this node of several; `procs` and `slots` are this machine's
   uint32_t procs = 1;
   std::vector<uint32_t> slots = {};     // empty: not chosen
   std::vector<std::string> notes = {};  // lines to print before the start
 };
 
-// `devices`: of this machine (launch/devices.h), one rank for each unless something says otherwise. Throws
+// `devices`: this machine's number of them (launch/devices.h); by default one rank for each. Throws
 // Error(kArgument, kConfig, kNotFound, kUnsupported).
 Placement place(const PlacementOptions& options, const control::Variables& variables, uint32_t devices);
 

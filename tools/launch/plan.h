@@ -16,12 +16,12 @@ struct LaunchOptions {
   uint32_t procs = 1;  // on this node, and on every other one
   Node node = {};
   bool bind_cores_to_rank = false;
-  uint32_t max_restarts = 0;         // limit on restarts of all ranks after failures
-  double restart_pause_seconds = 1;  // before the second restart in a row that fails at once; doubled for each one after it
-  double grace_seconds = 30;         // from forwarding a stop to the ranks until SIGKILL: time to write a checkpoint
-  std::vector<std::string> command;  // PROGRAM ARGS...
-  std::vector<uint32_t> slots = {};  // the devices that this node's ranks see (launch/devices.h); empty: all
-  std::vector<std::string> environment = {};  // "NAME=value", that the ranks inherit; empty: this process's
+  uint32_t max_restarts = 0;                  // limit on restarts of all ranks after failures
+  double restart_pause_seconds = 1;           // before the second restart in a row after quick failures; doubled each time
+  double grace_seconds = 30;                  // from forwarding a stop to the ranks until SIGKILL: time to write a checkpoint
+  std::vector<std::string> command;           // PROGRAM ARGS...
+  std::vector<uint32_t> slots = {};           // the devices that this node's ranks see (launch/devices.h); empty: all
+  std::vector<std::string> environment = {};  // "NAME=value", inherited by the ranks; empty: this process's
   std::string cgroup_root = "/sys/fs/cgroup", cgroup_membership = "/proc/self/cgroup";
 
   uint32_t first_rank() const;
@@ -44,7 +44,7 @@ class StartError : public Error {
 // Throws StartError.
 std::string find_program(const std::string& program, const std::string& path);
 
-// What the ranks inherit, and its PATH.
+// The environment that the ranks inherit, and its PATH.
 std::vector<std::string> inherited_environment(const LaunchOptions& options);
 std::string path_in(const std::vector<std::string>& environment);
 

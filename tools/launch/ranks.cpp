@@ -26,7 +26,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// Everything that the child needs, made before the fork, since only async-signal-safe calls are
+// Everything that the child needs, prepared before the fork, since only async-signal-safe calls are
 // legal after it.
 struct PreparedChild {
   const char* file;

@@ -63,7 +63,7 @@ class Rank {
   pid_t pid_ = -1;
   bool ended_ = false;
   int status_ = 0;
-  LastCall calls_;  // made before the process
+  LastCall calls_;  // created before the process
   std::string last_call_;
   int pipes_[2] = {-1, -1};  // for its stdout and stderr
   LastLines last_;

@@ -42,7 +42,7 @@ std::vector<std::string> Attempt::meanings() const {
   if (number && !first_->killed_by_signal())
     lines.push_back(formatted("as reported by a shell: a program that it started was killed by {}", signal_name(number)));
   const std::string& call = first_->last_call();
-  // For a signal from outside, the call in which it arrived says nothing about the cause.
+  // For a signal from outside, the call that it interrupted is unrelated to the cause.
   const bool is_fault = number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT ||
                         number == SIGTRAP || number == SIGSYS;
   if (!call.empty() && is_fault) lines.push_back(formatted("{}: it came {}", signal_name(number), call));
@@ -65,7 +65,7 @@ std::string Attempt::consequences() const {
 }
 
 std::string Attempt::report_of_failure() const {
-  // Exit code 3 of several nodes' ranks is the loss of another rank, as a rule one of another node.
+  // With several nodes, exit code 3 means the loss of another rank, usually one on another node.
   const bool followed_from_elsewhere = options_.node.count > 1 && first_->exit_code() == 3;
   const std::string where = options_.node.count > 1 ? formatted(" on {}", this_host()) : "";
   std::string text = formatted("{}{} {}{}", name_of(*first_), where,

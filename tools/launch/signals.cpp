@@ -15,7 +15,7 @@ Signals::Signals(int channel) : channel_(channel) {
   // SIGPIPE: if the reader has ended, write() returns an error instead. SIGTTOU: a launcher in a
   // terminal's background may still write.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGPIPE, SIGTTOU}) sigaddset(&taken, number);
-  // nohup: what was ignored stays so. (A blocked signal would be queued all the same.)
+  // nohup: an ignored SIGHUP stays ignored. (If it were blocked, it would be queued all the same.)
   struct sigaction hangup{};
   if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN) sigdelset(&taken, SIGHUP);
   sigprocmask(SIG_BLOCK, &taken, &before_);

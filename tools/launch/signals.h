@@ -3,7 +3,7 @@
 //
 // The launcher receives a signal twice if it is sent to a whole job: directly, and through the
 // process in front of it (launch/guard.h); an agent also from its head. For each signal number it
-// counts every source, and acts when the largest of the counts grows. A stop may also come as several
+// keeps a count per source, and acts when the largest count grows. A stop may also come as several
 // signals (`timeout` signals its child and the group, a closing terminal sends SIGHUP twice, systemd
 // SIGTERM and SIGHUP): within kOneStop of a stop, further ones are part of it, and SIGHUP always is.
 #pragma once
@@ -21,7 +21,7 @@ namespace gannet::launch {
 struct Signal {
   int number = 0;
   bool is_from_terminal = false;  // Ctrl-C: every process of the foreground group receives it
-  // Why a stop is implied by something else than a signal. It never counts as a second stop.
+  // Why a stop is implied by something other than a signal. It never counts as a second stop.
   enum Implied { kNo, kReaderEnded, kHeadLost } implied = kNo;
 };
 
@@ -34,7 +34,7 @@ class Signals {
   Signals(const Signals&) = delete;
 
   // Returns the next signal to act on; false if there is none now. SIGCHLD and SIGPIPE only wake
-  // poll() up.
+  // poll().
   bool next(Signal& signal);
   // Whether to act on a signal that the head of an agent forwards.
   bool takes_from_head(int number) { return counts(from_head_, number); }

@@ -1,4 +1,4 @@
-// What a launcher of ranks and a head of several hosts share.
+// Code shared by a launcher of ranks and a head of several hosts.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace gannet::launch {
 
-// Makes attempts until one succeeds, or no restart is left or allowed; prints their reports, waits for the reader of
-// the output, and returns the exit code. `turn`: called again and again during a pause before a restart; it waits for
-// an event, at most for a second.
+// Makes attempts until one succeeds, or no restart is left or allowed; prints their reports, waits
+// for the output's reader, and returns the exit code. `turn`: called repeatedly during a pause
+// before a restart; it waits for an event, for at most a second.
 int supervise(const LaunchOptions& options, Session& session, const std::function<AttemptOutcome(uint32_t restart)>& attempt,
               const std::function<void()>& turn = {});
 
-// Says how much of the ranks' output was dropped since the last call, if any.
+// Reports how much of the ranks' output was dropped since the last call, if any.
 void report_dropped(Session& session);
 
 // Opens /dev/null in place of a closed stdout or stderr (`>&-`), whose number the next opened file would get.

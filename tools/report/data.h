@@ -1,4 +1,4 @@
-// The data that the page's script draws, as JSON. docs/report.md says how many steps it keeps.
+// The data that the page's script draws, as JSON. docs/report.md states how many steps it keeps.
 //
 //   {"begin": [1, 1, 1],          the first step of each place, as differences; also "end" if a place has several steps
 //    "time": [0, 3, 5],           seconds since the start of the place's run, at its last step
@@ -10,7 +10,7 @@
 //      "lines": [{"name": "", "colour": 0, "mean": [5.1, null, 3.2], "bad": [1], "smooth": [5.0, 4.1, 3.2]}]}}}
 //
 // A place is one step, or several steps in a long run; its line then also has "low" and "high".
-// null: no finite value; "bad": the places with values that are NaN or infinite.
+// null: no finite value; "bad": the places with NaN or infinite values.
 #pragma once
 
 #include <string>

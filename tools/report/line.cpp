@@ -145,7 +145,7 @@ void read_step(const OrderedJson& json, ParsedLine& line) {
     step.applied = applied->get<bool>();
   }
   step.reason = text(json, "reason");
-  const std::string said = "step " + std::to_string(step.step) + " skipped: ";  // the step is shown beside it, so remove it here
+  const std::string said = "step " + std::to_string(step.step) + " skipped: ";  // the step is shown next to it, so drop it
   if (step.reason.starts_with(said)) step.reason.erase(0, said.size());
   line.phases = named(json, "phases");
   line.counts = named(json, "counts");

@@ -4,9 +4,9 @@
 //   records.steps.back().loss;   // the loss of the last step
 //   records.notes;               // "line 57 was left out: ..."
 //
-// When a run is resumed, its step numbers go back. A step record replaces every earlier record in the
-// file that is for the same step or a later one: the steps of a run after the checkpoint
-// from which the next run resumed are not part of the training.
+// When a run is resumed, its step numbers go back. A step record replaces every earlier record of
+// the same or a later step: the steps that a run made after the checkpoint from which the next run
+// resumed are not part of the training.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct RunRecord {
 using IndexedValues = std::vector<std::pair<size_t, double>>;  // index into a list of names, value
 
 struct StepRecord {
-  int64_t step = 0, samples = 0;  // samples: those of this step
+  int64_t step = 0, samples = 0;  // samples: in this step
   size_t run = 0;
   double time = 0;                                                           // seconds since the run's start
   std::optional<double> loss, grad_norm, loss_scale, seconds, memory_bytes;  // may be NaN or infinite

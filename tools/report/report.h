@@ -23,7 +23,7 @@ class Report {
 
   const Records& records() const { return records_; }
   std::string html() const;
-  std::string text() const;                  // a table, and the loss as a line of blocks
+  std::string text() const;                  // a table, and the loss as a sparkline
   std::vector<std::string> summary() const;  // three lines
 
  private:

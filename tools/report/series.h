@@ -1,11 +1,11 @@
-// The steps of a run in buckets for the width of a picture, and a series over them: the mean, the
-// smallest and the largest value of each bucket.
+// A run's steps in buckets that fit the width of a plot, and a series over them: the mean, minimum
+// and maximum of each bucket.
 //
 //   const Buckets buckets(records.steps, 600);
 //   const Series loss = series(buckets, [](const StepRecord& step) { return step.loss; });
 //   loss.points[3].mean;
 //
-// If a run has no more steps than there are buckets, each step has a bucket of its own.
+// If a run has no more steps than there are buckets, each step has its own bucket.
 #pragma once
 
 #include <cstdint>
@@ -60,9 +60,9 @@ using StepValue = std::function<std::optional<double>(const StepRecord&)>;
 
 Series series(const Buckets& buckets, const StepValue& extract);
 
-// For each step, the value there of the best-fitting straight line; the weights of the neighbours
+// For each step, the best-fitting straight line's value at that step; the weights of neighbours
 // on both sides halve every `half_life` steps (local linear regression). The result does not lag and
-// has no first-order bias at the ends. Values that are not finite are skipped.
+// has no first-order bias at the ends. Non-finite values are skipped.
 std::vector<std::optional<double>> smoothed(const std::vector<StepRecord>& steps, const StepValue& extract, double half_life);
 
 // The `q` quantile of `values`.

@@ -1,4 +1,4 @@
-// The tables of the report, and the texts that it shares with the terminal.
+// The report's tables, and the text that it shares with the terminal.
 #pragma once
 
 #include <string>

@@ -35,14 +35,14 @@ std::string sparkline(const Series& series) {
   return line;
 }
 
-// Pads on the right to `width` columns; a character that is not ASCII counts as one.
+// Pads on the right to `width` columns; a non-ASCII character counts as one.
 std::string padded(std::string text, size_t width) {
   const auto columns = static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char letter) { return (static_cast<unsigned char>(letter) & 0xC0) != 0x80; }));
   return columns < width ? text + std::string(width - columns, ' ') : text;
 }
 
-// Replaces control characters, which a terminal acts on: the file's texts are not trusted.
+// Replaces control characters, which a terminal would interpret: the file's text is not trusted.
 std::string plain(std::string text) {
   for (char& letter : text)
     if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7F) letter = '?';

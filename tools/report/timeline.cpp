@@ -61,7 +61,7 @@ std::string timeline_html(const Records& records, const Buckets& places) {
   std::map<std::string, std::string> inside;
   std::map<std::string, double> last;
   for (const EventRecord& event : records.events) {
-    if (event.what == "skip") continue;  // shown from the step records, which say why
+    if (event.what == "skip") continue;  // shown from the step records, which have reasons
     if (std::find(kinds.begin(), kinds.end(), event.what) == kinds.end()) kinds.push_back(event.what);
     const double place = places.place(static_cast<double>(event.step));
     if (last.count(event.what) && place >= last[event.what] && place - last[event.what] < kApart) continue;

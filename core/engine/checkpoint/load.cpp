@@ -32,8 +32,8 @@ std::string newest_in(const std::string& folder) {
   }
 }
 
-// Throws if rank 0's machine has no checkpoint while others have one: the run must not start over
-// then.
+// Throws if rank 0's machine has no checkpoint but another machine has one: the run must not start
+// over in that case.
 void refuse_if_others_have_one(const std::string& folder, const std::vector<std::string>& newest) {
   for (size_t rank = 0; rank < newest.size(); ++rank)
     if (!newest[rank].empty())
@@ -183,8 +183,8 @@ class LoadRounds {
     return why;
   }
 
-  // Publishes the parameters only now, so that no rank waits for the part of a rank that has failed
-  // to load it.
+  // Publishes the parameters only now, so that no rank waits for a shard that another rank failed
+  // to load.
   LoadReceipt loaded() {
     const at::NoGradGuard no_grad;
     impl_.store.publish_all();
@@ -223,7 +223,7 @@ class LoadRounds {
 LoadReceipt EngineBase::load_checkpoint(const std::string& folder, const LoadOptions& options) try {
   Impl& impl = *impl_;
   const Entered entered(impl, Call::kLoadCheckpoint);
-  forget_earlier_passes(impl);  // a step that left parameters undefined may have had some
+  forget_earlier_passes(impl);  // a step that failed partway may have had some
   wait_for_checkpoint();
   if (impl.reducer && impl.progress.is_whole()) impl.audit();  // unfrozen parameters are part of the checkpoint
   if (impl.reducer) impl.module_audit->reclaim();

@@ -18,7 +18,7 @@ struct StorageSharing {
 /// torch::load gives a parameter the storage of a file without checking the dtype: fp32 weights in
 /// a 16-bit parameter would each be read as two numbers. It uses set_(), which advances the
 /// version. The storage holds only the tensor or, if an engine's module was saved, the flat buffer
-/// that contained the tensor. Returns `tensor`, or its memory in the dtype of the file. Throws
+/// that contained the tensor. Returns `tensor`, or a view of its memory in the file's dtype. Throws
 /// Error(kArgument) if the memory fits no dtype.
 at::Tensor as_a_file_has_it(const std::string& name, const at::Tensor& tensor, const StorageSharing& sharing);
 

@@ -1,4 +1,4 @@
-// The tensors of a load: which of the checkpoint's tensors are read, and where they go.
+// The tensors of a load: selects the checkpoint's tensors to read, and their destinations.
 #include "engine/checkpoint/loading.h"
 
 #include <ATen/ops/empty.h>
@@ -137,14 +137,14 @@ bool RankLoad::has_same_parts() const {
   return impl_.splits == (there ? there->as_string() : "");
 }
 
-// Older checkpoints have the program's optimizer in serialized form for LibTorch's optimizers as
-// well, because the engine did not own their states then.
+// Older checkpoints also store LibTorch's own optimizers in serialized form, because the engine did
+// not own their states then.
 bool RankLoad::reads_user_optimizer() const {
   return wants_states() && (impl_.user_optimizer || (impl_.torch_optimizer && is_there("optimizer/user")));
 }
 
 // The data that a torch::optim::Optimizer serializes follows the order of its parameters, so it
-// cannot be split for different parts of the model.
+// cannot be repartitioned for a different division of the model.
 void RankLoad::compare_user_optimizer() const {
   if (!reads_user_optimizer()) return;
   if (is_there("optimizer/user/") == keeps_model_parts(impl_) && (!keeps_model_parts(impl_) || has_same_parts())) return;

@@ -1,5 +1,5 @@
 // One load from one checkpoint: checks that it belongs to this model, reads it, and restores the
-// engine. Nothing is written before everything that the manifest describes has been compared.
+// engine. Nothing is written until everything in the manifest has been compared.
 #pragma once
 
 #include <gannet/rng_tracker.h>
@@ -48,7 +48,7 @@ class RankLoad {
   GroupMapping compare_groups() const;
   std::vector<StateEntry> entries() const;  // the engine's entries; a group's states are named by its number in the checkpoint
   std::string other_optimizer() const;      // names both optimizers if they differ; "": the same, unknown, or no states loaded
-  bool has_same_parts() const;              // whether the axes pipe and tensor and the boxes of this rank are as at the save
+  bool has_same_parts() const;              // whether this rank's part of the model is unchanged
   void compare_accumulation();
   void compare_user_optimizer() const;
   bool reads_user_optimizer() const;  // whether to read the data that the program's own optimizer serialized
@@ -59,7 +59,7 @@ class RankLoad {
   void hand_to_program();
   void start_averages();  // for parameters without an average in the checkpoint
 
-  // ---- restore.cpp: the numbers
+  // ---- restore.cpp: scalars, random states, program states
   void restore();
   void restore_loss_scale();
   void restore_accumulation();
@@ -85,8 +85,8 @@ class RankLoad {
   const SavedNames names_;
   Comparison comparison_;
   LoadReceipt receipt_;
-  // Tensors that are read into the first and then copied into the second, which has a different
-  // dtype, is not contiguous, or is on a tier.
+  // Pairs of a buffer to read into and the destination to copy it to, which has a different dtype,
+  // is not contiguous, or is on a tier.
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
   std::deque<std::pair<at::Tensor, std::shared_ptr<StoredBytes>>> stored_copies_;
   std::map<std::string, at::Tensor> for_program_, random_;

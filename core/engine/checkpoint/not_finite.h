@@ -10,8 +10,8 @@
 namespace gannet {
 
 // Returns "2 parameters are not finite: 'h.0.weight' (12 elements), ..."; "" if there are none.
-// `counts`: the numbers of elements that are not finite, by tensor names in a checkpoint; tensors
-// that are not parameters are skipped.
+// `counts`: the number of non-finite elements by tensor name in a checkpoint; tensors that are not
+// parameters are skipped.
 std::string not_finite_text(const std::map<std::string, uint64_t>& counts);
 
 // Does the same for this rank's parts of the parameters in memory. It reads all of them, so use it

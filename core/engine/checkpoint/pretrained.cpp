@@ -72,8 +72,8 @@ std::string some_of(const std::vector<std::string>& names) {
   return join(first, ", ") + (names.size() > kMost ? formatted(" and {} more", names.size() - kMost) : "");
 }
 
-// Copies elements [begin, begin + to.numel()) of the file's tensor into `to`, flat. `spare`: memory
-// for elements of a different dtype.
+// Copies elements [begin, begin + to.numel()) of the file's tensor into `to`, flat. `spare`: a
+// staging buffer for elements of a different dtype.
 void copy_elements(const WeightTensor& from, int64_t begin, const at::Tensor& to, const at::Tensor& spare) {
   const uint64_t size = c10::elementSize(from.dtype);
   if (to.scalar_type() == from.dtype && to.device().is_cpu()) {
@@ -110,7 +110,7 @@ class PretrainedLoading {
   void add(const std::string& in_file, const WeightTensor& tensor);
   void check_tied(const WeightTensor& one, const WeightTensor& other) const;
   void fill(const WantedTensor& one, const at::Tensor& spare) const;
-  // The storage of a tensor, which tied tensors share, whether or not its bytes are on this rank.
+  // A tensor's storage, which identifies tied tensors even if its bytes are not on this rank.
   static const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
   const PretrainedNames& names_;

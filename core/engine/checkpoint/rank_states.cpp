@@ -48,7 +48,7 @@ std::vector<OwnState> all_own(const EngineBase::Impl& impl, const LocalTest& dif
   return all;
 }
 
-// A state to read, from the ranks whose values are taken.
+// A state to read from the selected saved ranks.
 struct WantedState {
   OwnState own;
   bool is_there;  // the checkpoint has it for each of those ranks
@@ -65,8 +65,8 @@ std::vector<WantedState> wanted_from(const checkpoint::Opened& found, const std:
   return wanted;
 }
 
-// Reads the mean over the saved ranks. Holds only one rank's values in memory at a time, in the
-// order of the ranks.
+// Reads the mean over the saved ranks, in rank order, with only one rank's values in memory at a
+// time.
 void read_mean(const checkpoint::Opened& found, const std::vector<std::string>& saved_ranks,
                const std::vector<WantedState>& all) {
   for (size_t r = 0; r < saved_ranks.size(); ++r) {

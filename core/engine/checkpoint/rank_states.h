@@ -3,12 +3,12 @@
 // states and the parameters:
 //
 //   rank_state/<rank>/<state>/<parameter>       <rank> as in state/state_entry.h
-//   rank_parameter/<rank>/<parameter>           masters, beside parameter/<parameter>, which are the weights to use
+//   rank_parameter/<rank>/<parameter>           masters; parameter/<parameter>: the weights to use
 //
 // A run that resumes with the same number of ranks along the data axis gives each rank its own
 // state. With a different number, each rank gets the mean over all of them, which preserves the
-// amount that an average over the ranks still has to carry. Parameters and LOCAL states also become
-// the mean if the config's params have changed so that the ranks should be equal after the current
+// residual that is still to be averaged over the ranks. Parameters and LOCAL states are averaged as
+// well if the config's params have changed so that the ranks should be equal after the current
 // step.
 #pragma once
 

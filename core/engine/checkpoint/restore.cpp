@@ -1,5 +1,5 @@
-// The numbers of a load: the counters, the loss scale, the numbers of the optimizer and the
-// schedule, the random numbers, and the program's states.
+// The part of a load beyond tensors: the counters, the loss scale, the scalars of the optimizer and
+// the schedule, the random number generators, and the program's states.
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/input-archive.h>
 
@@ -157,7 +157,7 @@ bool RankLoad::restore_hyperparameters() {
   const Schedule::Values scheduled = impl_.schedule.now(impl_.groups);
   for (size_t g = 0; g < impl_.groups.size(); ++g) {
     Group& group = impl_.groups[g];
-    if (!groups_.saved[g]) {  // its number of updates is that of its parameter with the most
+    if (!groups_.saved[g]) {  // its update count is the highest among its parameters
       group.lag = impl_.progress.applied_steps;
       for (const TrainedParameter* parameter : impl_.store.parameters_of(g)) group.lag = std::min(group.lag, parameter->lag);
       continue;
@@ -207,8 +207,8 @@ void RankLoad::restore_program_states() {
     if (!states) throw Error(ErrorCode::kCorrupt, formatted("{}: rank {}'s document has no 'states'", found_.path(), rank));
     return states->as_dict();
   };
-  // Takes the states of all ranks along the data axis: a data cursor is made from those of all
-  // ranks that had different data.
+  // Collects the states of all ranks along the data axis: a data cursor is derived from the cursors
+  // of all ranks that had different data.
   const std::vector<uint32_t> ranks = found_.mesh().group(kDataAxis, source_rank(found_.mesh(), ranks_.mesh, ranks_.rank));
   for (auto& state : impl_.program_states) {
     std::vector<Value> saved;

@@ -49,8 +49,8 @@ List tensors_in_group(const EngineBase::Impl& impl, size_t group) {
   return names;
 }
 
-// Returns the numbers of updates that parameters missed because they joined late or were frozen for
-// a while.
+// Returns how many updates each parameter missed because it joined late or was frozen for a
+// while.
 Dict missed_updates(const EngineBase::Impl& impl) {
   Dict lags;
   for (const auto& range : impl.store.ranges())
@@ -141,7 +141,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
 
 namespace {
 
-// The content of one save while it is being assembled, and the things on which its slices depend.
+// The content of one save while it is being assembled, and what its slices depend on.
 struct SaveContext {
   const EngineBase::Impl& impl;
   const SaveOptions& options;
@@ -248,7 +248,7 @@ checkpoint::Content EngineBase::Impl::content(const SaveOptions& options, const 
   return std::move(save.content);
 }
 
-// Returns the ranks of this engine, with the function that gathers texts from them.
+// Returns the ranks of this engine, with the function that gathers strings from them.
 checkpoint::Ranks EngineBase::Impl::checkpoint_ranks() const {
   checkpoint::Ranks ranks{world_group->rank(), world_group->size(), nullptr};
   ranks.mesh = mesh->shape();
@@ -338,7 +338,7 @@ void EngineBase::add_state(const std::string& name, std::function<Value()> save,
                     }});
 }
 
-// The program owns the loader: once it has released the loader, nothing of it is saved or loaded.
+// The program owns the loader: once it is released, its position is neither saved nor loaded.
 void EngineBase::add_loader(const std::string& name, std::shared_ptr<ResumableLoader> loader) {
   const std::weak_ptr<ResumableLoader> known = loader;
   const auto load = [known, rank = impl_->comm->rank(), world = impl_->comm->size()](const std::vector<Value>& saved) {

@@ -69,8 +69,8 @@ void add_untrained(const EngineBase::Impl& impl, NamedTensors& tensors, bool exc
       tensors.emplace_back(kept.name, kept.whole);
 }
 
-// Adds a tied parameter under its other names as well: programs that use torch.load expect each of
-// the names, and the files store the values once.
+// Adds a tied parameter under its other names as well: programs that use torch.load expect every
+// name, and the file stores the values once.
 void add_other_names(const torch::nn::Module& module, NamedTensors& tensors) {
   std::map<std::string, at::Tensor> known(tensors.begin(), tensors.end());
   std::map<const void*, at::Tensor> values;

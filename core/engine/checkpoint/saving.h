@@ -1,4 +1,4 @@
-// State that an engine keeps between two saves.
+// The state that an engine keeps between saves.
 #pragma once
 
 #include <memory>

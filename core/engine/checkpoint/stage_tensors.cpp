@@ -13,7 +13,7 @@
 namespace gannet {
 namespace {
 
-// A line for each tensor: dtype, number of dimensions, sizes, name.
+// One line per tensor: dtype, number of dimensions, sizes, name.
 std::string described(const NamedTensors& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {

@@ -1,4 +1,4 @@
-// The tensors of all stages of a pipeline on one rank.
+// Gathers the tensors of all pipeline stages on one rank.
 #pragma once
 
 #include <gannet/safetensors.h>
@@ -14,9 +14,9 @@ namespace gannet {
 /// but pipe. Without stages, the first rank.
 uint32_t first_rank_of_stage(const MeshGroups& mesh);
 
-/// Appends the tensors of the other stages to those of the first one. The ranks of first_rank_of_stage
-/// call it, with their stage's tensors whole; afterwards the first one has all tensors, each name
-/// once (a tied tensor is on several stages), and the others are unchanged.
+/// Appends the other stages' tensors to those of the first stage. Called on each stage's
+/// first_rank_of_stage rank with that stage's whole tensors; afterwards the first stage has all
+/// tensors, each name once (a tied tensor is on several stages); the others are unchanged.
 void gather_stages(const MeshGroups& mesh, NamedTensors& tensors);
 
 }  // namespace gannet

@@ -23,7 +23,7 @@ StateEntry whole_of(StateEntry::Kind kind, const std::string& name, const at::Te
   return {kind, name, tensor.sizes().vec(), tensor.scalar_type(), tensor, {}};
 }
 
-// Completes the entry of a parameter or of a per-element state whose elements are boxes of a larger
+// Completes the entry of a parameter or of a per-element state that consists of boxes of a larger
 // tensor.
 StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSplit>& split) {
   if (!split) return entry;
@@ -33,7 +33,7 @@ StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSpli
   return entry;
 }
 
-// Makes the entry of a part of a tensor, which an array holds from `place` on.
+// Makes the entry of a tensor part, which an array holds from `place` on.
 StateEntry part_of(StateEntry::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array,
                    int64_t place, const zero::TensorPart& part) {
   StateEntry kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin};
@@ -62,8 +62,8 @@ StateEntry blocks_of(const std::string& name, const Optimizer::State& state, con
           values.begin};
 }
 
-// Adds the squares of a tensor's rows or columns, which are on the rank that has the tensor. If all
-// ranks have the tensor, all have the same squares.
+// Adds a tensor's row or column squares, which are on the rank that has the tensor. If all ranks
+// have the tensor, all have the same squares.
 void add_square(std::vector<StateEntry>& all, const std::string& name, const Group& group, size_t s,
                 const TrainedParameter& parameter, bool has_every_tensor) {
   const Optimizer::State& state = group.optimizer->states()[s];
@@ -147,7 +147,7 @@ void add_values(const EngineBase::Impl& impl, std::vector<StateEntry>& all) {
       all.push_back(whole_of(EntryKind::kBuffer, entry.key(), entry.value().detach()));
 }
 
-// Adds state `s` of every parameter of a range. Must not be a state of the whole group.
+// Adds state `s` of every parameter of a range. It must not be a whole-group state.
 void add_state(const Range& range, const Group& group, size_t s, const DifferenceTest& differs, std::vector<StateEntry>& all) {
   const Optimizer::State& state = group.optimizer->states()[s];
   const auto parts = part_of_each(range), served = served_parts(range);

@@ -6,11 +6,11 @@
 ///
 ///   gannet::load_weights(*model, "run1");                             // a plain module, for inference
 ///
-/// A checkpoint is written under a temporary name beside the others and renamed when it is
+/// A checkpoint is written under a temporary name next to the others and renamed when it is
 /// complete, so that a crash at any moment leaves the earlier ones intact; every byte of it is
 /// checksummed. It can be loaded at any number of ranks. Resuming is exact, since a checkpoint
 /// holds the weights, fp32 masters, optimizer states, loss scale, schedule, hyperparameters, random
-/// numbers of every rank, the loader's position, counters, batch-norm statistics of every rank, and
+/// states of every rank, the loader's position, counters, batch-norm statistics of every rank, and
 /// the data that the program adds (ClientState, EngineBase::add_state).
 #pragma once
 
@@ -43,7 +43,7 @@ struct SaveOptions {
   /// Adds the program's own files to the checkpoint. It gets the folder before the folder has its
   /// final name, so that the checkpoint is never visible without them. Called on rank 0 (if each
   /// machine has its own file system, on the first rank of each). With an asynchronous save it is
-  /// called in the background. An exception that it throws is the save's error.
+  /// called in the background. An exception that it throws becomes the save's error.
   std::function<void(const std::string& folder)> add_files = {};
 };
 
@@ -53,13 +53,13 @@ struct LoadOptions {
   bool load_optimizer_states = true;
   bool load_lr_scheduler_states = true;
   bool load_module_only = false;  ///< weights and buffers only; counters start at 0
-  bool if_present = false;        ///< starts fresh if there is no checkpoint, and the receipt says so; false: that is an error
+  bool if_present = false;        ///< no checkpoint: starts fresh and reports it; false: error
   /// A run that resumes owns the folder from the load on: it is an error if another running job
   /// resumes from it or saves into it. false: this engine only reads, and another job may save
   /// there. load_module_only never locks.
   bool lock_folder = true;
-  /// Puts the weights into the module in place of the engine. It gets every parameter (fp32, or
-  /// fp64) and buffer by name.
+  /// Loads the weights into the module instead of the engine's own code. It gets every parameter
+  /// (fp32, or fp64) and buffer by name.
   std::function<void(const std::map<std::string, at::Tensor>& source, torch::nn::Module& destination)> custom_load_fn = {};
 };
 
@@ -96,8 +96,8 @@ struct WeightsOptions {
 
 /// Fills a module's parameters and buffers by name, converting to their dtype and device. `path`: a
 /// checkpoint folder of save_checkpoint, a safetensors file, a state dict of torch.save (.pt, .pth,
-/// .bin; at its root or under "module", "model" ...: the log says which), or a folder of either in
-/// Hugging Face's layout. No code of a PyTorch file is run. Returns the number of tensors that were
+/// .bin; at its root or under "module", "model" ...: the log shows which), or a folder of either in
+/// Hugging Face's layout. Code in PyTorch files never runs. Returns the number of tensors that were
 /// filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape),
 /// Error(kNotFound), Error(kCorrupt).
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options = {});

@@ -51,7 +51,7 @@ struct Options {
   /// default generator while another thread recomputes gets different numbers, and changes those of
   /// the recomputation.
   bool preserve_rng_state = true;
-  /// Ends the recomputation by an exception as soon as it has the tensors that backward needs. Code
+  /// Ends recomputation with an exception as soon as it has the tensors that backward needs. Code
   /// after that point, such as code that switches a module back to train() or decrements a counter,
   /// does not run, so use it only for functions without such code. With nested regions it avoids
   /// recomputing the last of them.
@@ -61,7 +61,7 @@ struct Options {
   /// installed. Refused with Error(kUnsupported): autograd::grad and other backwards that ask for
   /// only some of the gradients, create_graph, a region without an input that requires a gradient,
   /// a result without tensors. Parameters that two such regions share get their gradients in two
-  /// parts. `early_stop` has no effect.
+  /// parts. `early_stop` is ignored.
   bool use_reentrant = false;
 };
 
@@ -188,7 +188,7 @@ class Call {
       static_cast<void>(call(function_, arguments));
     }
   }
-  /// Runs the call likewise, and returns the result's tensors.
+  /// Runs the call in the same way, and returns the result's tensors.
   std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& tensors) {
     std::tuple<Args...> arguments = arguments_;
     size_t next = 0;
@@ -242,7 +242,7 @@ void run_reentrant(const Options& options, const std::vector<at::Tensor>& tensor
 
 /// Runs function(arguments...) as a region. Every tensor among the arguments, including those in
 /// vectors, optionals, arrays, maps, pairs and tuples, is an input of the region (your own type may
-/// offer its tensors by a template member `for_each_tensor(f)`). Function and arguments are copied
+/// offer its tensors via a template member `for_each_tensor(f)`). Function and arguments are copied
 /// for the recomputation, which runs on the thread that runs backward: pass a module by std::ref,
 /// or capture it. Objects that are captured or passed by reference must outlive backward and stay
 /// unchanged. The result may have any type, and is returned by value. Under torch::NoGradGuard it

@@ -29,8 +29,8 @@ struct Configure {
   std::optional<bool> checkpoint_in_cpu = {};
   std::optional<bool> synchronize = {};
   std::optional<bool> profile = {};
-  /// Replaces DeepSpeed's `mpu`: the ranks that share each layer, and whose regions get the same
-  /// inputs.
+  /// Replaces DeepSpeed's `mpu`: the ranks that share each layer, and get the same inputs in its
+  /// regions.
   std::shared_ptr<ProcessGroup> model_parallel_group = {};
 };
 
@@ -45,9 +45,9 @@ bool is_configured();
 /// reset() drops buffers that evaluation has filled; here evaluation keeps none.)
 void reset();
 
-/// DeepSpeed's setters of one value each: number_checkpoints, and partition_activations. Other settings stay
-/// in force. They throw the errors of configure(), and Error(kArgument) if `layers` is below 1. `layers` is
-/// the number of slots of contiguous_memory_optimization; without that option, a warning is logged.
+/// DeepSpeed's single-value setters: number_checkpoints and partition_activations. Other settings
+/// stay in force. They throw configure()'s errors, and Error(kArgument) if `layers` is below 1.
+/// `layers` sets contiguous_memory_optimization's slots; a warning is logged if that option is off.
 void set_num_layers(int64_t layers);
 void partition_activations_in_checkpoint(bool partition);
 

@@ -50,7 +50,7 @@ class Config {
   /// those of a file.
   Config& fill(const std::string& path, const Value& value, const std::string& origin);
 
-  /// Returns one value by its path, whose keys are separated by dots or slashes; the default if the
+  /// Returns one value by its path, with keys separated by dots or slashes; the default if the
   /// config does not set it. Throws Error(kConfig) if the key table has no such key. The result is
   /// a copy, and does not depend on the lifetime of any object.
   ConfigEntry get(const std::string& path) const;

@@ -13,8 +13,8 @@
 ///
 /// The choice and order of samples is a pure function of (seed, epoch, number of samples, rank,
 /// world size), the same on every platform and for any number of workers. The order of an epoch is
-/// dealt in runs of batch_size: rank r of W takes runs r, r + W, ...; so program runs with equal
-/// total batch see the same samples in a step and, with equal batch_size, the same ones in each
+/// dealt in runs of batch_size: rank r of W takes runs r, r + W, ...; so jobs with equal total
+/// batch size see the same samples in a step and, with equal batch_size, the same ones in each
 /// micro-batch (which batch norm sees). Ranks get equal counts: the first samples of the order are
 /// taken again at its end or, with drop_last, its last ones are left out. A stream (a dataset
 /// without random access) is not sharded or shuffled: each rank gives its own.

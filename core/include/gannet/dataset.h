@@ -29,7 +29,7 @@
 ///   gannet::Collate<Tokens> pad = [](std::vector<std::string> lines) { return Tokens(lines); };
 ///
 /// A dataset is read by the loader's workers: with one worker, by one thread at a time; with more,
-/// get() must allow several calls at once.
+/// get() must allow concurrent calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -51,8 +51,8 @@ namespace gannet {
 /// torch::data::Example<>: one sample, or one batch of them, with members data and target.
 using Example = torch::data::Example<at::Tensor, at::Tensor>;
 
-/// Marks a stream (a range or a callable) whose items are whole micro-batches: they are neither
-/// grouped nor collated.
+/// Marks a stream (a range or a callable) of whole micro-batches, which are neither grouped nor
+/// collated.
 template <class Stream>
 struct Batched {
   explicit Batched(Stream given) : stream(std::move(given)) {}

@@ -76,7 +76,7 @@ concept Range = requires(D& dataset) {
   dataset.begin() != dataset.end();
   *dataset.begin();
 };
-// A stream that can report its position and be moved to one.
+// A stream that can report its position and seek to one.
 template <class T>
 concept HasCursor = requires(T& stream, const T& as_const, const Value& where) {
   { as_const.cursor() } -> std::convertible_to<Value>;

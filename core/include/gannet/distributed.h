@@ -31,7 +31,7 @@ struct DistributedOptions {
   /// engine on a device also opens the plugin for that device.
   std::string comm = "auto";
   Dict comm_params;  ///< the plugin's own parameters, as the config's "comm": {"params": {...}}
-  /// The Comm plugin for numbers and texts in host memory, as the config's "comm": {"host":
+  /// The Comm plugin for numbers and strings in host memory, as the config's "comm": {"host":
   /// "gloo"}. It must serve host memory. "auto": the plugin of `comm` if it serves host memory,
   /// else gloo.
   std::string host_comm = "auto";
@@ -51,11 +51,11 @@ class ProcessGroup {
   uint32_t local_rank() const;     ///< rank on this machine; it selects the device
   std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
   void barrier();
-  /// Returns the bytes of every rank, by rank; their sizes may differ. Every rank of the group calls
-  /// it. EngineBase::gather() does the same along data alone.
+  /// Returns every rank's bytes, indexed by rank; their sizes may differ. Every rank of the group
+  /// calls it. EngineBase::gather() does the same along data alone.
   std::vector<std::string> gather(const std::string& bytes);
   /// Reports to the group that this rank has left `call`, such as "train()", by an exception with
-  /// the text `error`, which the program may catch. A rank that then waits for this one, or makes
+  /// message `error`, which the program may catch. A rank that then waits for this one, or makes
   /// its next collective call without having left as well, gets Error(kPeerLost) with this rank and
   /// `error` within seconds, and so do all others. If all ranks leave, none gets an error. The
   /// Trainer and generate() call it.
@@ -73,7 +73,7 @@ class ProcessGroup {
 
  private:
   std::shared_ptr<control::World> world_;
-  std::unique_ptr<control::Links> links_;  // null: those of the world
+  std::unique_ptr<control::Links> links_;  // null: the world's
   std::string name_ = "world";
   uint32_t subsets_ = 0;
 };

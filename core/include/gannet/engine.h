@@ -66,11 +66,11 @@ class EngineBase {
   ///   torch::autograd::backward({engine->scale(loss), engine->scale(penalty)}, {});
   ///   engine->step();
   ///
-  /// Where the gradients are: this engine's backward moves each gradient into the engine's buffers,
-  /// and `.grad` is undefined afterwards. Read and write them with full_gradient, for_each_gradient
-  /// and set_full_gradient. Any other backward (a loss.backward(), another engine's) leaves its
-  /// gradients in `.grad`, where PyTorch puts them; a step() that finds gradients there throws
-  /// Error(kOrder) and names the parameter, since plain LibTorch would have added them up.
+  /// Where the gradients are: this engine's backward moves each gradient into the engine's buffers
+  /// and leaves a placeholder in `.grad` that throws when read. Read and write gradients with
+  /// full_gradient, for_each_gradient and set_full_gradient. Any other backward (a loss.backward(),
+  /// another engine's) leaves its gradients in `.grad`, where PyTorch puts them; a step() that sees
+  /// some there throws Error(kOrder) and names the parameter: plain LibTorch would have added them.
   at::Tensor scale(const at::Tensor& loss, const BackwardOptions& options = {});
   /// Averages the gradients over ranks now; by default backward does so itself.
   void allreduce_gradients();
@@ -78,7 +78,7 @@ class EngineBase {
   /// parameters.
   StepResult step();
 
-  /// Steps with two passes. Some optimizers take the gradient of a step at parameters that differ
+  /// Steps with two passes. Some optimizers need the gradient of a step at parameters that differ
   /// from the ones that they update (SAM), or need a second gradient, that of a different loss
   /// (Sophia). The step's micro-batches are then run again, and the earlier pass ends with
   /// perturb() or keep_second_gradient() in place of step():
@@ -91,13 +91,13 @@ class EngineBase {
   /// ranks and in every copy. The gradients then start from zero. step() restores the parameters,
   /// bit for bit, before it updates. Between the two, save_checkpoint, load_checkpoint, eval(),
   /// swap_optimizer, and all other calls that write or export parameters, are Error(kOrder). In the
-  /// result, `applied` says whether the parameters were moved. If the gradient is not finite and
+  /// result, `applied` is true if the parameters were moved. If the gradient is not finite and
   /// such steps are skipped, nothing is moved, and the step() that follows is skipped; the program
   /// need not check. Without perturb() the step is an ordinary one. Every rank must call perturb().
-  /// Error(kUnsupported) if the optimizer has no perturbation. It takes as much additional memory
+  /// Error(kUnsupported) if the optimizer has no perturbation. It needs as much additional memory
   /// as the masters.
   StepResult perturb();
-  /// Whether the current step takes a second gradient. The same on every rank.
+  /// Whether the current step needs a second gradient. The same on every rank.
   bool wants_second_gradient() const;
   /// Keeps the averaged, unscaled gradient of this pass for the update of this step:
   ///   if (engine->wants_second_gradient()) {
@@ -107,8 +107,8 @@ class EngineBase {
   ///   engine->backward(loss(engine->forward(batch.data)));
   ///   engine->step();
   /// A gradient that is not finite is treated as by perturb(). Throws Error(kOrder) if this step
-  /// takes no second gradient; if it takes one, step() throws Error(kOrder) without this call.
-  /// Every rank must call it. Until step() it takes as much additional memory as the masters.
+  /// needs no second gradient; if it needs one, step() throws Error(kOrder) without this call.
+  /// Every rank must call it. Until step() it uses as much additional memory as the masters.
   StepResult keep_second_gradient();
   /// Restarts the current step: restores what perturb() moved, and drops the step's gradients. It
   /// is for a program that does not finish a step with two passes. (After an exception in a later
@@ -123,11 +123,11 @@ class EngineBase {
   void zero_grad();
   /// Sets the module's training mode. If the engine evaluates with weights that differ from the
   /// trained ones (Schedule-Free; the moving average of gannet.ema; local steps, see
-  /// parameters_differ), eval() puts the former into the model, for forward, fp32_parameters,
-  /// save_16bit_model and all other readers, and train() restores the trained ones, bit for bit. In
-  /// that case every rank must call both, between two steps; backward, step, save_checkpoint and
-  /// load_checkpoint before train() are Error(kOrder). Until train() this takes as much additional
-  /// memory as the fp32 masters.
+  /// parameters_differ), eval() puts the evaluation weights into the model, for forward,
+  /// fp32_parameters, save_16bit_model and all other readers, and train() restores the trained
+  /// ones, bit for bit. Every rank must then call both, between two steps; backward, step,
+  /// save_checkpoint and load_checkpoint before train() are Error(kOrder). Until train() this uses
+  /// as much additional memory as the fp32 masters.
   ///   engine->eval();
   ///   { torch::NoGradGuard no_grad; report(engine->forward(batch.data, batch.target)); }
   ///   engine->train();
@@ -135,7 +135,7 @@ class EngineBase {
   void eval() { train(false); }
   /// Whether the ranks have different parameters now: after a local step of an optimizer that
   /// averages them from time to time (ZeroOneAdam). The weights to use then, which are the same on
-  /// all ranks, are given by fp32_parameters, full_fp32_parameter, save_16bit_model,
+  /// all ranks, are provided by fp32_parameters, full_fp32_parameter, save_16bit_model,
   /// save_fp32_model and eval(); checkpoints have both. In this state, writing parameters from the
   /// program and swap_optimizer are Error(kOrder). The same on every rank.
   bool parameters_differ() const;
@@ -143,7 +143,7 @@ class EngineBase {
   /// Turns on activation checkpointing, from the next forward on, for a model that runs its layers
   /// by run_layers (gannet/layers.h). The config's number_checkpoints, interval or memory_limit
   /// apply; without them each layer is a region. Checkpointing is on from the start if the config
-  /// has one of these keys. Losses and parameters have the same bits as without it. Every rank must
+  /// has one of these keys. Losses and parameters are unchanged, bit for bit. Every rank must
   /// call it. Regions that the program makes itself by checkpointing::checkpoint do not change.
   void gradient_checkpointing_enable();
   void gradient_checkpointing_disable();
@@ -183,17 +183,17 @@ class EngineBase {
 
   at::Device device() const;
   uint32_t rank() const;        ///< rank along the data axis; selects this rank's share of each batch
-  uint32_t world_size() const;  ///< number of ranks that have data of their own
+  uint32_t world_size() const;  ///< number of ranks with their own data
   const std::shared_ptr<ProcessGroup>& process_group() const;
   double mean(double value);                             ///< the mean over ranks; every rank calls it
   std::vector<double> mean(std::vector<double> values);  ///< the mean of each number, in one collective; same size on every rank
-  /// Returns the bytes of every rank, by rank; their sizes may differ. Every rank must call it. It
+  /// Returns every rank's bytes, by rank; their sizes may differ. Every rank must call it. It
   /// is meant for the program's measurements, not for training.
   std::vector<std::string> gather(const std::string& bytes);
 
   /// Names and fp32 values of the trained parameters: the masters of 16-bit training, else the
-  /// parameters themselves. Every rank must call it: sharded masters are gathered, and take the
-  /// memory of all of them while the result exists.
+  /// parameters themselves. Every rank must call it: sharded masters are gathered, and the result
+  /// occupies the memory of all of them.
   std::vector<std::pair<std::string, at::Tensor>> fp32_parameters();
   /// The contents of a checkpoint of weights: the values of fp32_parameters(), the frozen
   /// parameters and the buffers, all of them whole and under the module's names.
@@ -255,7 +255,7 @@ class EngineBase {
   LoadReceipt load_checkpoint(const std::string& folder, const LoadOptions& options = {});
   /// Adds the program's own state (a loader, a replay buffer's position) to checkpoints, for each
   /// rank: `save` returns the state, and `load` gets it back. If a run resumes with more ranks,
-  /// those without a state of their own get rank 0's.
+  /// those without a saved state get rank 0's.
   void add_state(const std::string& name, std::function<Value()> save, std::function<void(const Value&)> load);
   /// Makes checkpoints save the position in `loader`'s data under this name; initialize adds its
   /// own loader as "training_data". The engine does not keep the loader alive.
@@ -286,7 +286,7 @@ class EngineBase {
 
   /// Adds `number` to a count of this step, which the config's monitors write (docs/metrics.md,
   /// "counts"). Counts are summed over micro-batches and ranks, which need not use the same names.
-  /// Counts after a boundary belong to the next step. Without a monitor it does nothing.
+  /// Counts after a boundary belong to the next step. Without a monitor it is a no-op.
   ///   engine->count("tokens", batch.data.numel());
   void count(std::string_view name, int64_t number);
   /// Records a value of the program's own that the monitors write with this step ("values"; in
@@ -308,7 +308,7 @@ class EngineBase {
   void announce_leftovers(int64_t micro_batches, int64_t leftover) const;
   /// Makes steps end with epochs from now on. `micro_batches_left` returns the number of
   /// micro-batches left in the epoch, including the current one; it must return the same number on
-  /// every rank. A last step of fewer micro-batches divides its loss by their number.
+  /// every rank. A shorter last step divides its loss by its number of micro-batches.
   void end_steps_with_epochs(std::function<int64_t()> micro_batches_left);
   /// Does the same for the epochs of a loader. Throws Error(kUnsupported) for a stream, because the
   /// end of a stream is unknown in advance.
@@ -320,7 +320,7 @@ class EngineBase {
 
  protected:
   void begin_forward();
-  void finish_forward();  // the model's forward has returned; checks that all ranks are here
+  void finish_forward();  // the model's forward has returned; checks that all ranks arrived
   void end_forward();     // after finish_forward(), or after an exception
   static at::Tensor forward_layers(const std::shared_ptr<torch::nn::SequentialImpl>& model,
                                    const std::vector<at::Tensor>& inputs);
@@ -333,10 +333,10 @@ class Engine : public EngineBase {
  public:
   Engine(std::shared_ptr<Model> model, const EngineOptions& options) : EngineBase(model, options), model_(std::move(model)) {}
 
-  /// Calls the model's own forward, which may have any signature. Running out of memory and errors
-  /// of the device are Error(kOutOfMemory) and Error(kDevice), here and in every other call. If the
-  /// config has the parameters in 16 bits, an operator that refuses a mixture of dtypes is
-  /// Error(kMismatch). All other exceptions of the model pass through unchanged.
+  /// Calls the model's own forward, which may have any signature. Running out of memory and device
+  /// errors are Error(kOutOfMemory) and Error(kDevice), here and in every other call. If the config
+  /// has 16-bit parameters, an operator that rejects mixed dtypes is Error(kMismatch). All other
+  /// exceptions of the model pass through unchanged.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) -> decltype(std::declval<Model&>().forward(std::forward<Arguments>(arguments)...)) {
     return call([&](Model& model) -> decltype(model.forward(std::forward<Arguments>(arguments)...)) {

@@ -10,7 +10,7 @@
 
 namespace gannet {
 
-/// Result of a call of step(). A skipped step is never silent: `reason` says why nothing was
+/// Result of a call to step(). A skipped step is never silent: `reason` explains why nothing was
 /// applied.
 struct StepResult {
   bool applied = false;   ///< the parameters were updated

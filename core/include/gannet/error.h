@@ -3,8 +3,8 @@
 ///   try { gannet::initialize(model, {.config = "ds_config.json"}); }
 ///   catch (const gannet::Error& error) { std::cerr << error.what() << '\n'; return error.exit_code(); }
 ///
-/// The error for a user's mistake says what happened, where (file:line:column, rank, parameter),
-/// what was found, and which step to take next. A defect of Gannet itself is thrown as kInternal
+/// The error for a user's mistake states what happened, where (file:line:column, rank, parameter),
+/// what was found, and what to do next. A defect of Gannet itself is thrown as kInternal
 /// with file and line by GANNET_CHECK (core/base/check.h).
 #pragma once
 
@@ -42,7 +42,7 @@ const char* to_string(ErrorCode code) noexcept;
 class Error : public std::runtime_error {
  public:
   /// `what_happened` is one sentence, which includes the place and what was found there.
-  /// `next_step` says what the user should do; it may be empty.
+  /// `next_step` is what the user should do next; it may be empty.
   Error(ErrorCode code, const std::string& what_happened, const std::string& next_step = "");
 
   ErrorCode code() const noexcept { return code_; }

@@ -1,4 +1,4 @@
-/// Estimates the memory that training a module takes on each rank, for every ZeRO stage and
+/// Estimates the memory that training a module needs on each rank, for every ZeRO stage and
 /// offload, and compares it with the memory of this machine.
 ///
 ///   auto arguments = gannet::take_config_arguments(argc, argv);          // knows --estimate and --estimate=RANKS
@@ -10,7 +10,7 @@
 ///   }
 ///
 /// No training is started. Without `forward` nothing is allocated beyond the model, and activations
-/// are not counted. docs/estimate.md says what is counted.
+/// are not counted. docs/estimate.md lists what is counted.
 #pragma once
 
 #include <gannet/config.h>
@@ -40,7 +40,7 @@ struct EstimateOptions {
   std::function<at::Tensor(int64_t samples)> forward{};
 };
 
-/// Returns a table. The config's own row says whether training fits or, if not, the smallest change
+/// Returns a table. The config's row shows whether training fits or, if not, the smallest change
 /// that would make it fit. Throws Error(kConfig) without a config, Error(kArgument) for a module
 /// without trained parameters.
 std::string estimate(const torch::nn::Module& module, const Config& config, const EstimateOptions& options = {});

@@ -35,7 +35,7 @@ inline constexpr const char* kKnownLater = "known when training starts";
 
 Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts);
 
-/// For a config that fill_auto has filled: one sentence for each given argument that has no effect,
+/// For a config that fill_auto has filled: one sentence for each given argument that was ignored
 /// because the config's own optimizer or scheduler has no such entry.
 std::vector<std::string> arguments_without_effect(const Config& config, const Dict& arguments);
 

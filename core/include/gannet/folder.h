@@ -12,7 +12,7 @@
 namespace gannet {
 
 /// Creates the folder if it is missing, and creates and removes a file there; every rank may call
-/// it. Throws an Error(kIo) that says why the folder or a file in it cannot be created, or that
+/// it. Throws an Error(kIo) explaining why the folder or a file in it cannot be created, or that
 /// fewer than `bytes` are free on its disk.
 void check_folder(const std::string& folder, uint64_t bytes = 0);
 

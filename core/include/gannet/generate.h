@@ -8,7 +8,7 @@
 ///
 /// texts[i] is the continuation of prompts[i], including the stop token that ended it. The first
 /// argument is an Engine, a model, or a std::shared_ptr to either. With an engine, at every ZeRO
-/// stage, every rank must call it with its own prompts, of which there may be any number, including
+/// stage, every rank must call it, each with any number of prompts of its own, including
 /// none. At stage 3 it returns when the last rank has finished.
 ///
 /// A model must have
@@ -64,8 +64,8 @@ struct GenerateOptions {
   /// Limit of prompt and text together, or of an encoder-decoder's first token and text; 0: none.
   /// The smaller of this limit and max_new_tokens applies.
   int64_t max_length = 0;
-  int64_t min_length = 0;            ///< no stop token before this length, which is counted as max_length is
-  int64_t min_new_tokens = 0;        ///< the same for the text without its prompt; if above 0, min_length has no effect
+  int64_t min_length = 0;            ///< no stop token before this length, counted like max_length
+  int64_t min_new_tokens = 0;        ///< the same, without the prompt; above 0: ignores min_length
   double repetition_penalty = 1;     ///< divides positive logits of tokens that already occurred, and multiplies negative ones
   int64_t no_repeat_ngram_size = 0;  ///< no sequence of this many tokens occurs twice, including the prompt's; 0: no restriction
 
@@ -119,7 +119,7 @@ constexpr bool has_encoder() {
 at::Device device_of(const torch::nn::Module& module);
 bool is_training(const torch::nn::Module& module);
 void set_evaluation(torch::nn::Module& module);
-// The training modes of a module and of all modules in it, some of which a program may have frozen
+// The training modes of a module and all its submodules, some of which a program may have frozen
 // by eval().
 class TrainingModes {
  public:
@@ -158,7 +158,7 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
 
 }  // namespace detail
 
-/// Generates with the engine's model, which is put in eval() meanwhile. The former modes are
+/// Generates with the engine's model, which is in eval() meanwhile. The previous modes are
 /// restored, also after an error; modules that were in eval() before stay in it. Throws
 /// Error(kArgument) for an empty prompt, one that leaves no room for max_new_tokens in the model's
 /// positions, a token of a prompt or a stop token outside the model's vocabulary, and options that
@@ -210,7 +210,7 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
   evaluating.end();
   return texts;
 }
-/// Generates with a model that belongs to this process alone, and is put in evaluation mode
+/// Generates with a model that belongs to this process alone, and is in evaluation mode
 /// meanwhile.
 template <class Model>
   requires std::is_base_of_v<torch::nn::Module, Model>

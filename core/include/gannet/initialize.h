@@ -55,8 +55,8 @@ struct InitializeOptions {
   LrSchedule lr_scheduler = {};                      ///< a callable step -> lr instead of the config's scheduler
   std::shared_ptr<ProcessGroup> process_group = {};  ///< the ranks that train together; default: all
   /// Makes an engine that only runs forward, without masters, gradients and states. At ZeRO stage 3
-  /// it can run a model larger than one device's memory. The config's optimizer and scheduler have
-  /// no effect, which is logged.
+  /// it can run a model larger than one device's memory. The config's optimizer and scheduler are
+  /// ignored, which is logged.
   bool inference = false;
   /// Layout of the ranks over the axes pipe, data and tensor; default: the config's gannet.mesh,
   /// else all along data.

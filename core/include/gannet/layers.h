@@ -42,7 +42,7 @@ namespace gannet {
 class Layer {
  public:
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
-  /// The numbers of tensors that a layer may be called with.
+  /// The tensor counts that a layer accepts.
   struct Takes {
     std::vector<size_t> numbers = {};  ///< in ascending order; empty: not known before the call
     bool is_open = false;              ///< also any number above the last one
@@ -200,8 +200,8 @@ void check_results(const std::vector<Layer>& layers, size_t found, size_t least,
 
 }  // namespace detail
 
-/// A layer that calls a module's forward. The parameters are deduced: tensors, or tuples and the
-/// like of tensors. Parameters with default arguments may be left out at the end, so that
+/// A layer that calls a module's forward. The parameters are deduced: tensors, or tuples and other
+/// aggregates of tensors. Parameters with default arguments may be left out at the end, so that
 /// TransformerEncoderLayer takes 1, 2 or 3 tensors.
 template <class Module>
 Layer layer_of(std::string name, const Module& module) {
@@ -264,9 +264,9 @@ auto layers_of(const Holder& sequential, const std::string& prefix = "") -> decl
 ///   auto [y, mask] = gannet::run_layers<std::tuple<at::Tensor, at::Tensor>>(layers(), x, mask);
 /// If their parameters belong to an engine with activation checkpointing on (docs/activation.md),
 /// groups of layers become regions of checkpointing::checkpoint. Without checkpointing, under
-/// torch::NoGradGuard and inside a region, the layers are simply called. The results have the same
-/// bits either way. Throws Error(kArgument) if a layer does not take the number of tensors that the
-/// layer before it returned.
+/// torch::NoGradGuard and inside a region, the layers are called directly. The results are bitwise
+/// equal either way. Throws Error(kArgument) if a layer does not take the number of tensors that
+/// the layer before it returned.
 template <class Result = at::Tensor, class... Inputs>
 Result run_layers(const std::vector<Layer>& layers, const Inputs&... inputs) {
   static_assert((detail::Wired<Inputs> && ...), "run_layers passes tensors, and tuples, pairs, arrays and vectors of them");

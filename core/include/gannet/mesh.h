@@ -10,7 +10,7 @@
 ///   mesh.refine("data", {{"replicate", 2}, {"shard", 1}}).group("replicate", 0);   // {0, 1}
 ///   mesh.combine({"data", "tensor"}, "batch").size("batch");                         // 2
 ///
-/// A mesh holds numbers and names, no communication. It can also be made from a ProcessTopology
+/// A mesh holds numbers and names, no communicators. It can also be made from a ProcessTopology
 /// (gannet/topology.h) or from an `mpu` (gannet/mpu.h).
 #pragma once
 
@@ -57,7 +57,7 @@ class MeshShape {
   /// 0 if there is no such axis.
   uint32_t coordinate(uint32_t rank, std::string_view axis) const;
   /// The rank at these coordinates, one per axis. Throws Error(kArgument) on a wrong number of
-  /// coordinates, and naming the axis that has no such coordinate.
+  /// coordinates or, naming the axis, on a coordinate out of range.
   uint32_t rank(const std::vector<uint32_t>& coordinates) const;
   /// The rank at a place of the numbering that has the last axis fastest; `place` is below
   /// world_size().

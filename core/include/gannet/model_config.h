@@ -1,4 +1,4 @@
-/// The config.json beside a model's weights, as Hugging Face writes it. A model reads its own
+/// The config.json next to a model's weights, as Hugging Face writes it. A model reads its own
 /// struct of sizes from it.
 ///
 ///   const auto json = gannet::ModelConfig::read("gpt2-folder");
@@ -21,7 +21,7 @@ namespace gannet {
 
 class ModelConfig {
  public:
-  /// `where` is the beginning of error texts, such as the path of the file.
+  /// `where` is the prefix of error messages, such as the path of the file.
   explicit ModelConfig(Dict values, std::string where = "the model's config");
   /// Reads `folder`/config.json, or `folder` itself if it is a file. Throws Error(kNotFound), and
   /// Error(kConfig) with line and column.

@@ -1,4 +1,4 @@
-/// The class of a module, also where a program names its holder. Used by other headers.
+/// The class of a module, even if a program names its holder. Used by other headers.
 #pragma once
 
 namespace gannet::detail {

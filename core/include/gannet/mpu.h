@@ -1,5 +1,5 @@
-/// A program's own division of the ranks: the six calls of Megatron's `mpu`, which tell DeepSpeed
-/// which ranks share a model and which ranks divide the data. Groups are lists of ranks.
+/// A program's own division of the ranks: the six calls of Megatron's `mpu`, by which DeepSpeed
+/// learns which ranks share a model and which ranks divide the data. Groups are lists of ranks.
 ///
 ///   struct MyMpu : gannet::Mpu {                       // of four ranks, two share each model
 ///     uint32_t get_model_parallel_rank() const override { return rank % 2; }

@@ -32,8 +32,8 @@ struct LrSchedule {
   bool by_hand = false;  ///< the schedule advances when the program calls scheduler->step(), not after each update
 };
 
-/// A handle's reference to its engine. Every call of a handle whose engine was destroyed throws
-/// Error(kOrder).
+/// A handle's reference to its engine. Every call on a handle throws Error(kOrder) once its engine
+/// was destroyed.
 using EngineReference = std::weak_ptr<void>;
 
 /// Gives the program access to the optimizer's groups and their hyperparameters, which it may read

@@ -43,8 +43,8 @@ class Stage;
 
 namespace pipe {
 
-/// A micro-batch: what the first layer takes, and what the loss compares the last layer's results
-/// with.
+/// A micro-batch: the inputs of the first layer, and the labels that the loss compares with the
+/// last layer's results.
 struct MicroBatch {
   Wire inputs, labels;
   /// Factor of the loss, in its gradient and in the mean that train_batch() and eval_batch()
@@ -124,7 +124,7 @@ Source source_of(T&& from) {
 }
 
 /// Computes the loss of a micro-batch, a tensor of one element, from the last layer's results and
-/// the labels: a function of tensors, whose parameter types are written out.
+/// the labels: a function of tensors, with its parameter types written out.
 class Loss {
  public:
   Loss() = default;
@@ -269,7 +269,7 @@ struct EvalResult {
 
 }  // namespace pipe
 
-/// The engine of a pipeline. It trains by train_batch() alone: forward(), backward() and step()
+/// The engine of a pipeline. It trains only through train_batch(): forward(), backward() and step()
 /// throw Error(kOrder). Everything else is as for other engines: checkpoints, learning rates,
 /// values by name (of this stage's parameters).
 template <>
@@ -292,9 +292,9 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
     return run_train_batch(pipe::source_of(std::forward<Source>(source)));
   }
   /// Whether the schedule exists for a step of this many micro-batches. All ranks get the same answer.
-  /// Throws Error(kConfig) for a schedule of the program that is wrong at this size.
+  /// Throws Error(kConfig) for the program's own schedule if it is invalid at this size.
   bool has_schedule_for(int64_t micro_batches) const;
-  /// What the last train_batch() did: `applied` is false for a skipped step, and `reason` says why.
+  /// What the last train_batch() did: `applied` is false for a skipped step, as `reason` explains.
   const StepResult& last_step() const;
   /// Evaluates micro-batches in evaluation mode and without gradients, and restores the mode.
   pipe::EvalResult eval_batch() { return run_eval_batch({}, {}); }

@@ -69,7 +69,7 @@ class PipeSchedule {
       : micro_batches_(micro_batches), stages_(stages), stage_id_(stage_id) {}
   virtual ~PipeSchedule() = default;
 
-  /// The instructions of a step, in order. The inner lists have no meaning of their own. Each time
+  /// The instructions of a step, in order. The grouping into inner lists has no meaning. Each time
   /// a buffer is filled, it takes the next micro-batch: 0, 1, 2 ...
   virtual std::vector<std::vector<Instruction>> steps() const = 0;
   /// The number of buffers; ids are below it. A buffer must not be filled again before the backward

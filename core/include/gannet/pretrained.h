@@ -43,7 +43,7 @@ struct PretrainedOptions {
   /// itself, and fp32 keeps all bits of the file for the masters.
   std::string dtype = "float32";
   bool strict = false;                   ///< missing and unexpected names are also errors
-  bool ignore_mismatched_sizes = false;  ///< a parameter whose shape in the file differs keeps its initial values
+  bool ignore_mismatched_sizes = false;  ///< keeps initial values where the file's shape differs
   std::shared_ptr<ProcessGroup> process_group = {};
   std::optional<MeshShape> mesh = {};   ///< as in initialize
   std::shared_ptr<const Mpu> mpu = {};  ///< as in initialize
@@ -59,8 +59,7 @@ struct PretrainedReceipt {
   int64_t loaded = 0;                   ///< tensors that were filled
   std::vector<std::string> missing;     ///< names in no file: these parameters keep the model's initialisation
   std::vector<std::string> unexpected;  ///< names in a file but not in the module
-  std::vector<std::string>
-      mismatched;  ///< names whose shape differs (with ignore_mismatched_sizes): "name: [2, 3] there, [3, 3] here"
+  std::vector<std::string> mismatched;  ///< shape differs (ignore_mismatched_sizes): "name: [2, 3] there, [3, 3] here"
   std::string to_string() const;
 };
 
@@ -89,7 +88,7 @@ class Building {
   std::unique_ptr<State> state_;
 };
 
-// Throws Error(kUnsupported) if config.json says that the files hold quantised weights.
+// Throws Error(kUnsupported) if config.json declares that the files hold quantised weights.
 void refuse_quantized(const ModelConfig& json);
 // Throws an error that identifies a folder without config.json, such as a folder of adapters.
 void refuse_other_folder(const std::string& folder);

@@ -27,7 +27,7 @@ class Module;
 
 namespace gannet {
 
-/// How a profile is written. The fields are the keys of the same names in the config's
+/// How a profile is formatted. The fields are the keys of the same names in the config's
 /// "flops_profiler" section.
 struct ProfileText {
   int64_t module_depth = -1;  ///< depth of the deepest modules shown; -1: all
@@ -80,7 +80,7 @@ struct ModelProfile {
   const Work& forward() const { return modules.front().forward; }
   const Work& backward() const { return modules.front().backward; }
   int64_t parameters() const { return modules.front().parameters; }
-  /// Throws Error(kNotFound) for a name that no module has, with the nearest one.
+  /// Throws Error(kNotFound), with the nearest name, if no module has this name.
   const Module& module(const std::string& name) const;
   std::string to_string(const ProfileText& text = {}) const;
 };

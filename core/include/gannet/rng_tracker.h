@@ -1,4 +1,4 @@
-/// Named streams of random numbers in addition to the default generators', for models with layers
+/// Named random number streams in addition to the default generators, for models with layers
 /// that are split over ranks: dropout of a whole tensor must be the same on the ranks that share
 /// it, and dropout of a split one must differ.
 ///

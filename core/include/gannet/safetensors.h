@@ -20,14 +20,14 @@ namespace gannet {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Reads every tensor into memory of its own, on the CPU. `metadata`, if given, receives the
-/// header's texts. Throws Error(kNotFound) if there is no such file, Error(kIo) if it cannot be
-/// read, and Error(kCorrupt) with the defect if the header does not describe the file: nothing in
-/// it is used before it is checked.
+/// Reads every tensor into its own memory, on the CPU. `metadata`, if given, receives the
+/// header's strings. Throws Error(kNotFound) if there is no such file, Error(kIo) if it cannot be
+/// read, and Error(kCorrupt) with the defect if the header does not describe the file, which is
+/// checked before anything in it is used.
 std::map<std::string, at::Tensor> load_safetensors(const std::string& path,
                                                    std::map<std::string, std::string>* metadata = nullptr);
 
-/// Writes `path`: first a temporary file beside it, which is synced and then renamed, so that a
+/// Writes `path`: first a temporary file next to it, which is synced and then renamed, so that a
 /// crash or a full disk leaves the old file intact. Tensors may be strided and on any device; each
 /// one that is not both on the CPU and contiguous is copied, one at a time. Throws Error(kIo)
 /// naming path and reason, Error(kArgument) on a name given twice and Error(kUnsupported) on a

@@ -16,9 +16,9 @@
 /// that was left early continues at its position, and loses nothing. Epochs are never empty: a
 /// second end_epoch() in a row does nothing.
 ///
-/// The data cursor of a checkpoint counts the samples that were given to the training. After
+/// The data cursor of a checkpoint counts the samples that were delivered to training. After
 /// load_checkpoint, position() is that count, so start producers after it, from that position.
-/// Producers then push again the samples that were pushed but not given before a crash. With epochs
+/// Producers then push again samples that were pushed but not delivered before a crash. With epochs
 /// of `n` samples:
 ///
 ///   if (queue.position() % n == 0) queue.end_epoch();       // if resumed after an epoch's last sample; otherwise no effect

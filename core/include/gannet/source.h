@@ -2,9 +2,9 @@
 /// once, in the core. This header is part of dataset.h, which lists the possible datasets and
 /// collate functions.
 ///
-/// make_source looks at a dataset's members and fills a Source: random access (`read`) or a stream
+/// make_source inspects a dataset's members and fills a Source: random access (`read`) or a stream
 /// (`open`). make_collator does the same for a collate function. Both record the types of samples
-/// and batches, and the loader refuses a dataset and a collate function that do not fit.
+/// and batches, and the loader refuses a dataset and a collate function that do not match.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -63,7 +63,7 @@ struct Collator {
 /// `member` and the shapes, if shapes differ.
 at::Tensor stack(const std::vector<at::Tensor>& tensors, const char* member);
 
-/// Call it in a catch block: throws the current exception again as an Error that names these
+/// Call it in a catch block: rethrows the current exception as an Error that names these
 /// samples, with the cause nested inside.
 [[noreturn]] void rethrow_with_samples(Indices samples);
 

@@ -1,4 +1,4 @@
-/// Declares parameters of which each rank along the mesh's axis `tensor` holds a part, as in
+/// Declares parameters that are split among the ranks along the mesh's axis `tensor`, as in
 /// tensor-parallel layers. Experts, and tensors that several stages of a pipeline hold, follow
 /// below. With the declaration the norm counts every element once, replicas are not expected to be
 /// equal, and checkpoints hold the whole tensor, so that they load on any other mesh, or without
@@ -34,7 +34,7 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-/// A rank's part of a tensor: boxes that lie side by side along `dim`, and have equal sizes in the
+/// A rank's part of a tensor: boxes that are concatenated along `dim`, and have equal sizes in the
 /// other dimensions.
 struct TensorSplit {
   std::vector<int64_t> shape;  ///< shape of the whole tensor
@@ -44,22 +44,22 @@ struct TensorSplit {
 };
 
 /// Splits a tensor into equal parts along `dim`, one for each rank; if they cannot be equal, the
-/// first ones are larger by one element. `fused`: number of tensors of equal size that are
-/// concatenated along `dim`, each of which is split. Throws Error(kArgument) if a rank would get no
+/// first ones are larger by one element. `fused`: number of equal-sized tensors that are
+/// concatenated along `dim` and split one by one. Throws Error(kArgument) if a rank would get no
 /// elements, or if the tensors do not have equal sizes.
 TensorSplit split_evenly(std::vector<int64_t> shape, int64_t dim, uint32_t rank, uint32_t ranks, int64_t fused = 1);
 
 /// Call it before initialize, on every rank of the axis, usually in the layer's constructor.
 /// gannet::load_weights fills a declared parameter from the whole tensor of a file. `initialize`
-/// refuses boxes that leave out elements of the tensor, and elements that several ranks hold.
+/// refuses boxes that leave out elements of the tensor or that overlap.
 /// Throws Error(kArgument) if the boxes do not make up the parameter's shape or its dtype is not
 /// floating-point, Error(kOrder) if an engine already trains it.
 void declare_split(const at::Tensor& parameter, const TensorSplit& split);
 
 /// Does the same for experts, which are divided among the ranks along the mesh's axis `expert`.
 /// That axis refines `data`: with {"gannet": {"mesh": {"expert": 2}}} on 4 ranks, ranks 0 and 1
-/// hold different experts, and ranks 0 and 2 the same ones. `split` says which boxes of the tensor
-/// of all experts this rank holds; along `tensor` they are replicas.
+/// hold different experts, and ranks 0 and 2 the same ones. `split` gives this rank's boxes of the
+/// tensor of all experts; along `tensor` they are replicas.
 ///
 ///   // [experts, out, in]: this rank's experts; neighbours along data hold the others
 ///   const auto mine = gannet::split_evenly({experts, out, in}, 0, data_rank % degree, degree);
@@ -75,10 +75,10 @@ void declare_split(const at::Tensor& parameter, const TensorSplit& split);
 /// finite, and Error(kOrder) if zero::Init has already sharded the parameter.
 void declare_expert(const at::Tensor& parameter, const TensorSplit& split, double divisor = 0);
 
-/// Declares one tensor of which several stages of a pipeline (the mesh's axis `pipe`) hold a copy,
+/// Declares a tensor that several pipeline stages (the mesh's axis `pipe`) hold a copy of,
 /// such as an embedding on the first stage that is the head on the last one. Every rank of those
 /// stages calls it before initialize, with the same name; the parameter's name in each stage's
-/// module does not matter. With one stage it does nothing, since the module has the tensor once.
+/// module does not matter. With one stage it is a no-op, since the module has the tensor once.
 ///
 ///   if (stage == 0 || stage == last) gannet::declare_tied(weight, "embedding");
 ///

@@ -1,5 +1,5 @@
 /// Stops a run on request: turns a scheduler's SIGTERM or SIGUSR1 into a checkpoint and an orderly
-/// end.
+/// shutdown.
 ///
 ///   gannet::StopSignals stop;                       // from here on SIGTERM and SIGUSR1 only set a flag
 ///   for (auto& batch : *loader) {

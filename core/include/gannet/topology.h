@@ -1,4 +1,4 @@
-/// DeepSpeed's ProcessTopology: ranks on a grid of named axes, the last of which is fastest.
+/// DeepSpeed's ProcessTopology: ranks on a grid of named axes, with the last axis fastest.
 ///
 ///   gannet::PipeModelDataParallelTopology topology(/*num_pp=*/2, /*num_mp=*/2, /*num_dp=*/2);   // axes pipe, data, model
 ///   topology.get_rank({{"pipe", 1}, {"data", 0}, {"model", 1}});     // 5
@@ -34,7 +34,7 @@ class ProcessTopology {
   uint32_t get_dim(std::string_view axis) const;  ///< 0 for an unknown axis
   uint32_t world_size() const { return shape_.world_size(); }
 
-  /// The ranks whose coordinate on `axis` is `index`; none if the axis has no such coordinate.
+  /// The ranks with coordinate `index` on `axis`; none if the axis has no such coordinate.
   /// Throws on an unknown axis.
   std::vector<uint32_t> get_axis_list(std::string_view axis, uint32_t index) const;
   /// The groups that communicate along an axis; none for an unknown one.

@@ -36,9 +36,9 @@ class GatheredParameters {
   };
 
   /// `parameters` belong to the engine's module, and may include some that are whole anyway. Throws
-  /// Error(kMismatch) if the ranks ask for different parameters, Error(kArgument) for a tensor that is
-  /// none of the module's parameters and for a write_from that is no rank, Error(kOrder) for write_from
-  /// between eval() and train() if the model has different weights then (gannet.ema, Schedule-Free).
+  /// Error(kMismatch) if the ranks' requests differ, Error(kArgument) for a tensor that is not a
+  /// parameter of the module or a write_from that is not a rank, Error(kOrder) for write_from
+  /// between eval() and train() if the model has other weights then (gannet.ema, Schedule-Free).
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options);
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters)
       : GatheredParameters(engine, std::move(parameters), Options()) {}
@@ -71,7 +71,7 @@ class GatheredParameters {
 /// Every rank builds the same model in the same order. Reading or writing a parameter again while
 /// the Init exists is allowed, and gathers it for that operator. Between the end of the Init and
 /// initialize, a parameter has no bytes. Parameters of at most stage3_param_persistence_threshold
-/// elements stay whole. Below ZeRO stage 3 and on one rank an Init does nothing, which is logged.
+/// elements stay whole. Below ZeRO stage 3 and on one rank an Init is a no-op, which is logged.
 class Init {
  public:
   struct Options {
@@ -105,7 +105,7 @@ class AnswerUntilAllAreDone {
 
   /// Does the destructor's work, for a program that wants to get its error.
   void wait();
-  /// Call it in place of wait() if this rank leaves `call` by an exception with the text `error`:
+  /// Call it instead of wait() if this rank leaves `call` by an exception with message `error`:
   /// the other ranks, which wait for it, then get an Error that names this rank
   /// (ProcessGroup::report_failure). After an exception the destructor does the same, without the
   /// exception's text.

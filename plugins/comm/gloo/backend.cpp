@@ -51,8 +51,8 @@ std::string text_of(const std::exception_ptr& thrown) {
   }
 }
 
-// Gloo has one exception type for all I/O errors. Only the text of the exception distinguishes a
-// timeout from a lost peer.
+// Gloo has one exception type for all I/O errors. Only the exception's text distinguishes a timeout
+// from a lost peer.
 Failure failure_of(const std::string& doing, const std::string& said) {
   const bool late = said.find("imed out") != std::string::npos || said.find("imeout") != std::string::npos;
   if (late) return {GANNET_TIMEOUT, doing + " timed out; Gloo says: " + said};

@@ -1,5 +1,5 @@
-// The plugin's wrapper of c10d's ProcessGroupGloo. It is the plugin's only header that includes
-// c10d's headers, which take many seconds to compile.
+// The plugin's wrapper around c10d's ProcessGroupGloo. It is the plugin's only header that includes
+// ProcessGroupGloo.hpp, which takes many seconds to compile.
 #pragma once
 
 #include <exception>
@@ -24,7 +24,7 @@ c10::intrusive_ptr<Backend> connect(const GroupOptions& options);
 
 // Returns the text of an exception from c10d, without the backtrace that c10d adds.
 std::string text_of(const std::exception_ptr& thrown);
-// Converts such a text to a Failure, of a timeout or a lost peer; `doing` begins its message.
+// Converts such a text to a Failure for a timeout or a lost peer; its message starts with `doing`.
 gannet::sdk::Failure failure_of(const std::string& doing, const std::string& said);
 
 // c10d counts its operations without a lock, so every start of an operation holds `issuing`.
@@ -39,7 +39,7 @@ class BackendMail : public Mail {
   std::mutex& issuing_;
 };
 
-// An operation started by c10d, and what this rank has to do after its completion.
+// An operation started by c10d, and what this rank does once it completes.
 struct LaunchedOperation {
   c10::intrusive_ptr<c10d::Work> work;
   std::function<void()> then = nullptr;

@@ -1,4 +1,4 @@
-// Collectives made of messages: SEND, RECV, and those that c10d's Gloo does not have.
+// Collectives built from messages: SEND, RECV, and those that c10d's Gloo lacks.
 #pragma once
 
 #include <memory>

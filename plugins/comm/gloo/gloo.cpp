@@ -1,4 +1,4 @@
-// Comm plugin "gloo": collectives on host memory over TCP, by c10d's ProcessGroupGloo. This file
+// Comm plugin "gloo": collectives on host memory over TCP, using c10d's ProcessGroupGloo. This file
 // holds the plugin's table; group.cpp calls c10d, and wire.h counts the bytes.
 #include <atomic>
 #include <cstdlib>
@@ -19,7 +19,7 @@ using gannet::sdk::Failure;
 struct OpenGroups {
   std::mutex mutex;
   std::set<gannet_gloo::Group*> all;
-  std::atomic<bool> left_pending{false};  // whether a work timed out and may still be in flight
+  std::atomic<bool> left_pending{false};  // whether a Work timed out and may still be in flight
 
   void abort() {
     const std::lock_guard lock(mutex);

@@ -41,7 +41,7 @@ class PendingWork : public Work {
       if (left.count() <= 0) return false;
       try {
         work_->wait(std::min(left, kSlice));
-      } catch (...) {  // either the slice expired or the work failed; the code below tells which
+      } catch (...) {  // either the slice expired or the work failed; checked below
       }
     }
     if (auto thrown = work_->exception()) throw failure_of(doing_, text_of(thrown));
@@ -149,7 +149,7 @@ class ConnectedGroup : public Group {
     return c.op != GANNET_BARRIER && c.count == 0 && !c.send_counts && !c.recv_counts;
   }
 
-  // Runs `body` and turns exceptions of c10d into failures.
+  // Runs `body` and turns c10d's exceptions into failures.
   template <class Body>
   std::unique_ptr<Work> begin(const std::string& doing, Body&& body) {
     if (*aborted_) throw Failure(GANNET_PEER_LOST, doing + " cannot start: the group was aborted");

@@ -36,7 +36,7 @@ class Group {
  public:
   virtual ~Group() = default;
   virtual std::unique_ptr<Work> start(const Collective& collective) = 0;
-  // All SENDs and RECVs of a batch share one work; every other collective has its own.
+  // All SENDs and RECVs of a batch share one Work; every other collective has its own.
   virtual std::vector<std::unique_ptr<Work>> start_many(const std::vector<Collective>& batch) = 0;
   // Closes the connections. Peers notice immediately, this rank's buffers are no longer written to,
   // and every Work fails.

@@ -1,4 +1,4 @@
-// Byte messages between the ranks of a group, by c10d's send and receive.
+// Byte messages between the ranks of a group, using c10d's send and receive.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gannet_gloo {
 
-// The messages of one lane between two ranks arrive in the order of the calls.
+// Messages in the same lane between two ranks arrive in the order of the calls.
 enum Lane { kRing = 1, kMessages = 2, kParts = 3 };
 
 class Mail {
@@ -17,7 +17,7 @@ class Mail {
   virtual std::unique_ptr<Transfer> send(const void* from, uint64_t bytes, uint32_t to, Lane lane) = 0;
   virtual std::unique_ptr<Transfer> receive(void* to, uint64_t bytes, uint32_t from, Lane lane) = 0;
 
-  // These do the same, and return the transfer as a Message, for Messages to wait for.
+  // The same, but returning the transfer as a Message that Messages can wait for.
   Message sent(const void* from, uint64_t bytes, uint32_t to, Lane lane) {
     return {{to, true, lane}, send(from, bytes, to, lane)};
   }

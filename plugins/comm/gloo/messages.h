@@ -31,7 +31,7 @@ class Transfer {
   virtual void abort() = 0;  // called from another thread; a later wait also ends immediately
 };
 
-// The peer, direction and lane of a message. Messages of one route complete in order.
+// The peer, direction and lane of a message. Messages on the same route complete in order.
 struct Route {
   uint32_t peer;
   bool is_sent;
@@ -51,7 +51,7 @@ class Messages {
   Messages() = default;
   ~Messages();  // waits for messages in flight, unless aborted
 
-  // `doing` begins the message of a failure. `then` runs once all messages have arrived, on the
+  // A failure's message starts with `doing`. `then` runs once all messages have arrived, on the
   // thread that saw the last one arrive.
   std::unique_ptr<Work> watch(std::vector<Message> messages, const std::string& doing, std::function<void()> then = {});
   void abort();  // on return, the caller's memory is no longer accessed
@@ -67,7 +67,7 @@ class Messages {
   void finish(Batch& batch);
 
   std::mutex mutex_;
-  std::condition_variable drained_;  // notified when an aborted group has one transfer less in flight
+  std::condition_variable drained_;  // notified when a transfer of an aborted group ends
   std::map<Route, Waiter> waiters_;
   bool stop_ = false, aborted_ = false;
 };

@@ -134,7 +134,7 @@ void Ring::serve() {
   }
 }
 
-// Waits for a transfer in such a way that abort() can interrupt it.
+// Waits for a transfer. abort() can interrupt the wait.
 void Ring::wait(std::unique_ptr<Transfer>& transfer) {
   if (!transfer) return;
   {

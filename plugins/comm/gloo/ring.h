@@ -40,8 +40,8 @@ class Ring {
   Ring(uint32_t rank, uint32_t size, std::unique_ptr<Link> link);
   ~Ring();  // waits for running jobs, unless aborted
 
-  // Starts a reduce-scatter of equal parts, whose partial sums may be rounded to their type.
-  // `doing` begins the message of a failure.
+  // Starts a reduce-scatter of equal-sized parts; partial sums may be rounded to the element type.
+  // A failure's message starts with `doing`.
   std::unique_ptr<Work> start(const Collective& collective, const std::string& doing);
   // On return, the caller's memory is no longer accessed.
   void abort();

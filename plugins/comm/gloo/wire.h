@@ -1,5 +1,5 @@
-// The payload bytes that a rank sends and receives through Gloo's transport for one collective, as
-// formulas of the collective's algorithm. There are N ranks, and P is the payload bytes of one rank
+// The payload bytes that a rank sends and receives through Gloo's transport for one collective,
+// from a formula for its algorithm. There are N ranks, and P is the payload bytes of one rank
 // (count * element size; twice that for a 16-bit all_reduce in float).
 //
 //   all_reduce       ring: N-1 steps of reduce-scatter and N-1 of all-gather, a chunk of P/N each     2 P (N-1) / N

@@ -1,5 +1,5 @@
 // A block of host memory: zeroed and page-aligned, with huge pages if the block is large and the
-// kernel has them.
+// kernel supports them.
 #pragma once
 
 #include <cstddef>

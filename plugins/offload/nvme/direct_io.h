@@ -1,4 +1,4 @@
-// Tests whether a job's files can be read and written past the page cache. Throws Failure if the test write fails otherwise.
+// Tests direct I/O on a job's files. Throws Failure if the test write fails for another reason.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace nvme {
 
 struct DirectIo {
   bool possible = true;
-  std::string warning;  // why it is not possible, and what follows from that
+  std::string warning;  // why it is not possible, and the consequences
 };
 DirectIo try_direct_io(const JobFolder& folder);
 

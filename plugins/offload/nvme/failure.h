@@ -1,4 +1,4 @@
-// The error messages of this plugin. Each has the attempt, the place, the system's error and the
+// This plugin's error messages. Each names the attempt, the place, the system's error and the
 // next step.
 #pragma once
 

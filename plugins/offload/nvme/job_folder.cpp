@@ -60,7 +60,7 @@ FileHandle take_lock(const std::string& folder, int flags) {
   FileHandle lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
   struct stat locked{}, there{};
   if (!lock.is_open() || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  // Between open and flock another job may have removed the folder as a left-over.
+  // Between open and flock another job may have removed the folder as a leftover.
   if (::fstat(lock.get(), &locked) != 0 || ::stat(path.c_str(), &there) != 0 || locked.st_ino != there.st_ino) {
     errno = ENOENT;
     return {};
@@ -78,7 +78,7 @@ uint64_t remove_left_overs(const std::string& nvme_path) {
     const FileHandle lock = take_lock(entry.path(), 0);
     if (lock.is_open())
       removed += fs::remove_all(entry.path(), ignored) > 0;
-    else if (errno == ENOENT)  // its maker may be alive (and retry) or dead: remove it only if it is empty
+    else if (errno == ENOENT)  // its creator may be alive (and retry) or dead: remove it only if empty
       ::rmdir(entry.path().c_str());
   }
   return removed;

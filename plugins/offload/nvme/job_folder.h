@@ -1,8 +1,8 @@
 // The folder of a job's swap files: `<nvme_path>/gannet-<id>-rank<r>`.
 //
-// The file `lock` in it is locked (flock) until the process ends, and then unlocked however it ends.
-// Swap files are unlinked once opened, so a dead job leaves only its folder, which the next
-// job removes.
+// Its file `lock` stays locked (flock) until the process ends, however that happens. Swap files
+// are unlinked as soon as they are open, so a dead job leaves only its folder, which the next job
+// removes.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace nvme {
 
 class JobFolder {
  public:
-  // Throws Failure: GANNET_INVALID_ARGUMENT if nvme_path is not a writable folder, or that of another system error.
+  // Throws Failure, with GANNET_INVALID_ARGUMENT if nvme_path is not a writable folder.
   JobFolder(const std::string& nvme_path, uint32_t rank);
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;
 
   const std::string& nvme_path() const { return nvme_path_; }
   const std::string& path() const { return path_; }
-  uint64_t removed() const { return removed_; }  // number of left-over folders of dead jobs
+  uint64_t removed() const { return removed_; }  // number of dead jobs' folders removed
 
-  // Creates an unlinked file; returns a closed handle, with errno set, if it cannot. `flags` is O_DIRECT or 0.
+  // Creates an unlinked file; on failure, a closed handle with errno set. `flags`: O_DIRECT or 0.
   FileHandle create_file(const std::string& name, int flags) const;
 
  private:

@@ -1,9 +1,9 @@
-// Offload plugin "nvme": regions are files on a drive, read and written past the page cache by libaio.
+// Offload plugin "nvme": regions are files on a drive, accessed with direct I/O through libaio.
 //
 //   nvme.cpp        this file: parameters, regions, the plugin's table
-//   job_folder      the locked folder of the swap files; the left-overs of dead jobs
-//   direct_io       whether the file system takes direct I/O
-//   region          a file of reserved length and the checksums of its blocks
+//   job_folder      the locked folder of the swap files; the leftovers of dead jobs
+//   direct_io       whether the file system supports direct I/O
+//   region          a preallocated file and the checksums of its blocks
 //   requests        the open requests: callers add them and wait, workers take pieces
 //   worker          a thread with a kernel I/O context: submits, computes checksums, reaps
 //   failure         error messages

@@ -1,4 +1,4 @@
-// A region: a file of reserved length, and the checksums of its contents.
+// A region: a preallocated file, and the checksums of its contents.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ class BlockSums {
 };
 
 struct Region {
-  // Reserves the space. Throws GANNET_IO_ERROR, which names the free space, if there is too little. With
-  // `direct`, opens the file with O_DIRECT. Keeps the options' block_size and checksum for the workers.
+  // Reserves the space; if there is too little, throws GANNET_IO_ERROR naming the free space. With
+  // `direct`, opens the file with O_DIRECT. Keeps block_size and checksum for the workers.
   Region(const JobFolder& folder, const Options& options, const std::string& name, uint64_t wanted_bytes, uint64_t number,
          bool direct);
 
@@ -46,7 +46,7 @@ struct Region {
   uint64_t block_size;
   bool checksum;
   BlockSums sums;
-  uint64_t requests_open = 0;  // number of requests that are not done yet; guarded by Requests
+  uint64_t requests_open = 0;  // number of unfinished requests; guarded by Requests
 };
 
 }  // namespace nvme

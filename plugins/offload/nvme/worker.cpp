@@ -150,8 +150,8 @@ void Worker::submit() {
   ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(submitted));
 }
 
-// While the drive works, computes and verifies checksums, and reports outcomes to those who wait
-// for them.
+// While the drive works, computes and verifies checksums, and reports outcomes to the waiting
+// callers.
 void Worker::settle() {
   for (Slot* slot : unsummed_) slot->sum = BlockSums::of(slot->piece.buffer, slot->piece.bytes);
   unsummed_.clear();

@@ -1,8 +1,8 @@
 // A worker: a thread with one kernel I/O context and up to queue_depth pieces in flight.
 //
 // The thread sleeps in the kernel (until a transfer completes) or in Requests (until there is a
-// request) and never polls. While pieces are in flight, it computes checksums: those of writes that
-// have just begun, and those of reads that are done, once other pieces have taken their slots.
+// request) and never polls. While pieces are in flight, it computes checksums: for writes that have
+// just begun, and for finished reads once other pieces have taken their slots.
 #pragma once
 
 #include <libaio.h>

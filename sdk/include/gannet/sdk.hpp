@@ -1,6 +1,6 @@
 /// A C++ layer over gannet/abi.h that is compiled into the plugin: typed parameters, the host's
-/// services, and the wall that turns exceptions into codes. It is header-only, needs C++17 and does
-/// not use LibTorch.
+/// services, and the wall that turns exceptions into status codes. It is header-only, needs C++17
+/// and does not use LibTorch.
 ///
 ///   #include <gannet/sdk.hpp>
 ///
@@ -17,7 +17,7 @@
 ///   };
 ///   GANNET_PLUGINS("optimizer/sign@cpu", GANNET_TIER_STABLE, gannet::sdk::optimizer<Sign>("Sign", "cpu", "1.0", "sign descent"))
 ///
-/// A C++ exception may be thrown anywhere in the plugin's functions: throw gannet::sdk::Failure to choose the code.
+/// A plugin's functions may throw any C++ exception; gannet::sdk::Failure chooses the status code.
 #pragma once
 
 #include <gannet/abi.h>
@@ -71,7 +71,7 @@ constexpr gannet_descriptor scheduler(const char* name, const char* version, con
 }  // namespace gannet::sdk
 
 /// Set by gannet_add_plugin() for the pinned tier: LibTorch's version, its string ABI and the
-/// compiler family; with VENDOR also the vendor whose half of LibTorch is used.
+/// compiler family; with VENDOR, also the vendor part of LibTorch that is used.
 #ifndef GANNET_FINGERPRINT
 #define GANNET_FINGERPRINT ""
 #endif
@@ -82,7 +82,7 @@ constexpr gannet_descriptor scheduler(const char* name, const char* version, con
 namespace gannet::sdk::detail {
 
 template <size_t kCount>
-struct Table {  // laid out as the plain array of pointers that abi.h promises
+struct Table {  // laid out like the plain array of pointers that abi.h requires
   const gannet_descriptor* pointers[kCount + 1];
 };
 template <size_t kCount>
@@ -96,9 +96,9 @@ constexpr Table<kCount> table_of(const gannet_descriptor (&descriptors)[kCount])
 
 /// Writes the ELF note and exports the table. Use it once per shared object, at namespace scope:
 ///   GANNET_PLUGINS("optimizer/adam@cpu optimizer/adamw@cpu", GANNET_TIER_STABLE, descriptor, descriptor)
-/// `provides_` names each descriptor as kind/name@device (no @device where it is ""), lower case.
+/// `provides_` names each descriptor as kind/name@device (no @device if that is ""), in lower case.
 #define GANNET_PLUGINS(provides_, tier_, ...) GANNET_PLUGINS_THAT_NEED(0, provides_, tier_, __VA_ARGS__)
-/// The same for plugins that require features of newer hosts: `features_` is made of bits of
+/// The same for plugins that require features of newer hosts: `features_` consists of bits of
 /// gannet_note::required_features.
 #define GANNET_PLUGINS_THAT_NEED(features_, provides_, tier_, ...)                                          \
   GANNET_PLUGIN_NOTE(tier_, features_, GANNET_FINGERPRINT, GANNET_VENDOR, provides_);                       \

@@ -1,4 +1,4 @@
-/// An accelerator in C++: the table of gannet_accelerator_api over a class, with the exception wall of gannet/sdk.hpp.
+/// Builds a gannet_accelerator_api table from a C++ class, using gannet/sdk.hpp's exception wall.
 ///
 ///   struct Cpu : gannet::sdk::AcceleratorBase {
 ///     static constexpr std::array<gannet_param_spec, 0> kParams{};
@@ -10,14 +10,14 @@
 ///   GANNET_PLUGINS("accelerator/cpu", GANNET_TIER_STABLE,
 ///                  gannet::sdk::accelerator<Cpu>("cpu", GANNET_TIER_STABLE, "", "1.0", "the host's processor"))
 ///
-/// An accelerator with queues beside the compute streams (see gannet/abi.h for their guarantees)
-/// also has the following; capabilities() need not include them:
+/// An accelerator that has queues in addition to compute streams (guarantees: see gannet/abi.h)
+/// also defines the following; the SDK then sets GANNET_ACCELERATOR_QUEUES by itself:
 ///   class Event {                                            movable
 ///     bool is_over();
 ///     void wait();
-///     void block(void* stream);                              makes later work of this compute stream wait
+///     void block(void* stream);                              later work on the stream waits for the event
 ///   };
-///   class Queue {                                            its destructor returns when its work is over
+///   class Queue {                                            the destructor returns when the queue's work is over
 ///     void copy(void* to, const void* from, uint64_t bytes);
 ///     Event record();
 ///     void wait(Event& event);
@@ -33,9 +33,9 @@
 
 namespace gannet::sdk {
 
-/// A derived class may also have set_device, synchronize, native_stream, default_comm and
-/// plugin_device; the defaults are those of a host without streams. It may also have kPriority, its
-/// preference when the config says "auto" (gannet_accelerator_priority).
+/// A derived class may also define set_device, synchronize, native_stream, default_comm and
+/// plugin_device; the defaults are for a host without streams. It may also define kPriority, its
+/// priority if the config has "auto" (gannet_accelerator_priority).
 class AcceleratorBase : public HostServices {
  public:
   static constexpr int32_t kPriority = GANNET_PRIORITY_UNSAID;

@@ -1,33 +1,33 @@
-/// A Comm plugin in C++: the table of gannet_comm_api over a class, with the exception wall of gannet/sdk.hpp.
+/// Builds a gannet_comm_api table from a C++ class, using gannet/sdk.hpp's exception wall.
 ///
 ///   struct Mail : gannet::sdk::CommBase {
 ///     struct Group { std::vector<uint32_t> ranks; ... };                any type
 ///     struct Work {                                                     the work of one collective, or of a batch
-///       bool wait(uint64_t timeout_ms);                                 whether it is over; throws what went wrong
+///       bool wait(uint64_t timeout_ms);                                 whether it is over; throws if it failed
 ///       bool is_over();                                                 whether wait would return at once
 ///     };
 ///     static constexpr std::array<gannet_param_spec, 0> kParams{};
 ///     Mail(const gannet_host&, const gannet::sdk::Params&, const gannet_rendezvous&);
 ///     std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name);
 ///     std::unique_ptr<Work> start(Group& group, const gannet::sdk::Collective& collective);
-///     void abort();                                                     from any thread; the works then end with an error
+///     void abort();                                                     from any thread; all works then end with an error
 ///   };
 ///   GANNET_PLUGINS("comm/mail@cpu", GANNET_TIER_STABLE,
 ///                  gannet::sdk::comm<Mail>("mail", "cpu", GANNET_TIER_STABLE, "", "1.0", "carrier pigeons"))
 ///
-/// A derived class may also have
+/// A derived class may also define
 ///   std::vector<std::unique_ptr<Work>> start_many(Group&, const std::vector<Collective>&);
 ///                                                                    default: starts them one after the other, for plugins
-///                                                                    whose start never waits
-///   void block(Work&, void* stream);                                 default: the host waits, as where there are no streams
+///                                                                    with a start that never waits
+///   void block(Work&, void* stream);                                 default: the host waits, as on a device without streams
 ///   uint32_t sum_dtype(uint32_t dtype) const;                        default: partial sums are rounded to the type itself
 ///   static constexpr bool kTakesHandles = true; make_group(ranks, rank, name, void* external);    the vendor's communicator
 ///   void* allocate(Group&, uint64_t bytes); void deallocate(Group&, void*);
 ///   void register_buffer(Group&, void*, uint64_t bytes); void unregister_buffer(Group&, void*);   all four or none
 ///
-/// The wall has already checked the arguments of start: the operation and the type are known, there
-/// are buffers if there are elements, the ranks are in the group, and the counts agree with one
-/// another.
+/// The wall has already checked the arguments of start: the operation and the dtype are known, the
+/// buffers are not null if there are elements, the ranks are in the group, and the counts are
+/// consistent.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +54,8 @@ struct Collective : gannet_collective_args {
   bool sums_in_float() const { return reduces() && sum_dtype == GANNET_FLOAT32 && is_16_bit_float(dtype); }
   uint64_t element_bytes() const { return op == GANNET_BARRIER ? 0 : bytes_of(dtype); }
   uint64_t bytes() const { return count * element_bytes(); }
-  /// Number of elements of rank i's part of the send or receive buffer, and the part's offset, in
-  /// operations that have parts.
+  /// For operations with parts: the number of elements in rank i's part of the send or receive
+  /// buffer, and the part's offset.
   uint64_t send_count(uint32_t i) const { return send_counts ? send_counts[i] : count; }
   uint64_t recv_count(uint32_t i) const { return recv_counts ? recv_counts[i] : count; }
   uint64_t send_offset(uint32_t i) const { return offset(send_counts, i); }
@@ -120,7 +120,7 @@ inline Collective checked(const gannet_collective_args& given, uint32_t rank, ui
   return c;
 }
 
-/// Carries out a collective of a group of one rank, at once, in host memory.
+/// Executes a collective in a group of one rank, synchronously, in host memory.
 inline void do_alone(const Collective& c) {
   const bool copies = c.op != GANNET_BARRIER && c.op != GANNET_BROADCAST;
   const uint64_t count = c.send_count(0);

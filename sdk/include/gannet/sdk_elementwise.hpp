@@ -1,6 +1,6 @@
 /// Builds an optimizer from a rule for one element; the SDK provides the loop. The same source is
-/// compiled for a CPU (for every SIMD width that Highway supports, with threads; without Highway,
-/// as plain loops with the same bits) and, by nvcc, for CUDA. For HIP the rules are device
+/// compiled for a CPU (multithreaded, for every SIMD width that Highway supports; without Highway,
+/// as plain loops with bit-identical results) and, by nvcc, for CUDA. For HIP the rules are device
 /// functions, which a plugin's own kernel calls.
 ///
 ///   // lion.cpp: Lion (Chen et al. 2023, algorithm 2).
@@ -30,16 +30,16 @@
 /// side effects, and keep its rules between GANNET_RULES_BEGIN and GANNET_RULES_END. A rule may
 /// also have
 ///   static std::vector<gannet_state_spec> states(const RuleParams&);      in place of kStates
-///   static void check(const RuleParams&, const HostServices&);            throws Failure for params that do not fit
-/// A struct that selects one of several rules by the params is a family. It has kParams, states(),
+///   static void check(const RuleParams&, const HostServices&);            throws Failure if the params are invalid
+/// A struct that selects one of several rules by its params is a family. It has kParams, states(),
 /// optionally check(), and
 ///   template <class T, class Run> static void with_rule(const Step& s, Run&& run) { run(SomeRule<T>(s)); }
-/// and is named with GANNET_ELEMENTWISE_FAMILY(Family). For several optimizers in a file, write
+/// and is declared with GANNET_ELEMENTWISE_FAMILY(Family). For several optimizers in a file, write
 /// GANNET_ELEMENTWISE(Rule) for each, then
 ///   GANNET_ELEMENTWISE_PLUGINS("optimizer/a@" GANNET_RULE_DEVICE " optimizer/b@" GANNET_RULE_DEVICE,
 ///                              GANNET_ELEMENTWISE_OPTIMIZER(A, "A", "1.0.0", "..."), ...)
 //
-// There is no include guard, since the file is read once per target.
+// There is no include guard, since the file is included once per target.
 #include <gannet/sdk_rule.hpp>
 
 #if defined(__CUDACC__)

@@ -1,5 +1,5 @@
-/// The wall between a plugin's C++ and the ABI: exceptions become codes with a text. Part of
-/// gannet/sdk.hpp.
+/// The wall between a plugin's C++ and the ABI: exceptions become status codes with a
+/// message. Part of gannet/sdk.hpp.
 ///
 ///   int32_t create(..., gannet_error* error) noexcept {
 ///     return gannet::sdk::guarded(error, [&] {
@@ -18,7 +18,7 @@
 
 namespace gannet::sdk {
 
-/// An error with one of the ABI's codes. The text should say what was found and what to do next.
+/// An error with an ABI status code. The message should state what was found and what to do next.
 class Failure : public std::exception {
  public:
   Failure(gannet_status status, std::string message) : status_(status), message_(std::move(message)) {}

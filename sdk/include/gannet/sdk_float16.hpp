@@ -34,9 +34,9 @@ struct BFloat16 {
 struct Float16 {
   uint16_t bits;
   Float16() = default;
-  // A float's exponent has 8 bits and bias 127, a half's has 5 bits and bias 15. Adding a number
-  // whose last bit has the weight of the half's last bit makes the float addition do the rounding,
-  // for normal and subnormal numbers alike.
+  // A float's exponent has 8 bits and bias 127, a half's has 5 bits and bias 15. For a subnormal
+  // result, the addition of 0.5 rounds: the sum's last bit has the weight of the half's last bit. A
+  // normal result is rounded in integer arithmetic.
   explicit Float16(float value) {
     uint32_t wide;
     std::memcpy(&wide, &value, sizeof(wide));

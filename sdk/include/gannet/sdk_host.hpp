@@ -24,7 +24,7 @@ class HostServices {
   /// The rank and the number of ranks in the group that shares the work on the same parameters.
   uint32_t rank() const { return host_->rank(host_->context, GANNET_GROUP_DATA); }
   uint32_t world_size() const { return host_->world_size(host_->context, GANNET_GROUP_DATA); }
-  /// A collective of these ranks; allowed only at the points that gannet_host::collective names.
+  /// Runs a collective of these ranks; allowed only where gannet_host::collective allows it.
   void collective(gannet_host_collective args) const {
     char text[1024] = "";
     gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
@@ -34,8 +34,8 @@ class HostServices {
   }
 
   /// Runs body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of
-  /// `grain`. An exception that the body throws is thrown again here, as a Failure with its code
-  /// and its text; if there are several, it is the first one.
+  /// `grain`. If the body throws, rethrows the first exception as a Failure with its status code
+  /// and message.
   template <class Body>
   void parallel_for(uint64_t count, uint64_t grain, Body&& body) const {
     struct Loop {

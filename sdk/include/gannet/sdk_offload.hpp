@@ -1,4 +1,4 @@
-/// An offload tier in C++: the table of gannet_offload_api over a class, with the exception wall of gannet/sdk.hpp.
+/// Builds a gannet_offload_api table from a C++ class, using gannet/sdk.hpp's exception wall.
 ///
 ///   struct Tape : gannet::sdk::OffloadBase {
 ///     struct Region { std::string name; uint64_t bytes; ... };          any type with these two members
@@ -7,18 +7,18 @@
 ///     Tape(const gannet_host&, const gannet::sdk::Params&, uint32_t rank);
 ///     uint64_t alignment_bytes() const;                                 the alignment of buffers, offsets and sizes
 ///     Region* allocate(uint64_t bytes, const std::string& name);        the region reads as zeros until it is written
-///     void release(Region* region);                                     waits for the transfers in flight on it
-///     void* address(Region& region);                                    null where the tier cannot be addressed
+///     void release(Region* region);                                     waits for the region's transfers in flight
+///     void* address(Region& region);                                    null if the tier is not addressable
 ///     Work* read(Region& region, uint64_t offset, void* buffer, uint64_t bytes);
 ///     Work* write(Region& region, uint64_t offset, const void* buffer, uint64_t bytes);
-///     void wait(Work* work);                                            frees the work; throws what went wrong
+///     void wait(Work* work);                                            frees the work; throws if it failed
 ///   };
 ///   GANNET_PLUGINS("offload/tape", GANNET_TIER_STABLE, gannet::sdk::offload<Tape>("tape", "1.0", "slow but large"))
 ///
 /// read and write may return before the transfer is done; the buffer belongs to the tier until wait
 /// has returned. Several works may be in flight at once, and the host waits for them in any order.
-/// The host orders works whose bytes overlap, if at least one of them is a write: it waits for the
-/// first before it starts the second. The wall has already checked alignment and range.
+/// If two works overlap and at least one of them is a write, the host waits for the first before it
+/// starts the second. The wall has already checked alignment and range.
 #pragma once
 
 #include <gannet/sdk.hpp>

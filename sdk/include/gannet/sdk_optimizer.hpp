@@ -3,6 +3,7 @@
 
 #include <gannet/abi.h>
 
+#include <cstring>
 #include <gannet/sdk_host.hpp>
 #include <gannet/sdk_params.hpp>
 #include <type_traits>
@@ -31,7 +32,7 @@ constexpr gannet_state_spec state_from_parameter(const char* name, gannet_dtype 
 }
 
 /// A state with one value per `block` elements: `state_per_block("exp_avg_scale", 256)`.
-/// range_alignment() must then be a multiple of the block.
+/// range_alignment() must then be a multiple of `block`.
 constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, gannet_dtype dtype = GANNET_FLOAT32,
                                             double initial_value = 0) {
   gannet_state_spec spec = state(name, GANNET_STATE_PER_BLOCK, dtype, initial_value);
@@ -40,10 +41,10 @@ constexpr gannet_state_spec state_per_block(const char* name, uint64_t block, ga
 }
 
 #if GANNET_TARGET_MINOR >= 1
-/// A state of square matrices for a tensor's rows (GANNET_STATE_ROW_SQUARE) or columns
+/// A state of square matrices over a tensor's rows (GANNET_STATE_ROW_SQUARE) or columns
 /// (GANNET_STATE_COLUMN_SQUARE), for optimizers with NEEDS_WHOLE_TENSOR: `square_state("left",
-/// GANNET_STATE_ROW_SQUARE, 2048, 1e-6)` has 1e-6 on its diagonals, and no matrix of more than 2048
-/// rows.
+/// GANNET_STATE_ROW_SQUARE, 2048, 1e-6)` starts with 1e-6 on its diagonals, and has no matrix with
+/// more than 2048 rows.
 constexpr gannet_state_spec square_state(const char* name, gannet_state_extent extent, uint64_t limit, double diagonal = 0,
                                          gannet_dtype dtype = GANNET_FLOAT32) {
   gannet_state_spec spec = state(name, extent, dtype, diagonal);
@@ -124,14 +125,14 @@ class Pieces {
 #if GANNET_TARGET_MINOR >= 3
 #if defined(__CUDACC__)
 #define GANNET_NUMBERS_FUNCTION __host__ __device__
-#elif defined(__HIP__) /* its headers, which define those words, may not have been included */
+#elif defined(__HIP__) /* HIP's headers, which define these keywords, may not be included yet */
 #define GANNET_NUMBERS_FUNCTION __attribute__((host)) __attribute__((device))
 #else
 #define GANNET_NUMBERS_FUNCTION
 #endif
-/// The numbers of a call, from its arguments or, with TAKES_DEVICE_NUMBERS, from the piece's device
-/// arrays. The object is made on the host from `args` without reading the numbers, and passed by
-/// value to a kernel, which reads them:
+/// The step's numbers in a call, from its arguments or, with TAKES_DEVICE_NUMBERS, from
+/// args.device_numbers. The host creates the object without reading the device numbers, and passes
+/// it by value to a kernel, which does read them:
 ///
 ///   const StepNumbers numbers(args);
 ///   if (numbers.is_skipped()) return;
@@ -139,7 +140,10 @@ class Pieces {
 class StepNumbers {
  public:
   explicit StepNumbers(const gannet_update_args& args)
-      : numbers_(args.device_numbers), grad_scale_(args.grad_scale), step_(static_cast<double>(args.step)), hyper_(args.hyper) {}
+      : numbers_(GANNET_HAS(&args, gannet_update_args, device_numbers) ? args.device_numbers : nullptr),
+        grad_scale_(args.grad_scale),
+        step_(static_cast<double>(args.step)),
+        hyper_(args.hyper) {}
   GANNET_NUMBERS_FUNCTION bool is_skipped() const { return numbers_ && numbers_[GANNET_NUMBER_SKIP] != 0; }
   GANNET_NUMBERS_FUNCTION double grad_scale() const { return numbers_ ? numbers_[GANNET_NUMBER_GRAD_SCALE] : grad_scale_; }
   GANNET_NUMBERS_FUNCTION double step() const { return numbers_ ? numbers_[GANNET_NUMBER_STEP] : step_; }
@@ -153,11 +157,11 @@ class StepNumbers {
 #undef GANNET_NUMBERS_FUNCTION
 #endif
 
-/// Base of an optimizer in C++: one object per parameter group. A derived class has
+/// Base of an optimizer in C++: one object per parameter group. A derived class defines
 ///   static constexpr gannet_param_spec kParams[];              the parameters in the config
 ///   Derived(const gannet_host&, const Params&)                  or `using OptimizerBase::OptimizerBase`
 ///   void update(const gannet_update_args&);
-/// and may have
+/// and may define
 ///   bool supports(param_dtype, grad_dtype, out_dtype) const;    default: fp32 master and gradient, no copy
 ///   void prepare(const gannet_optimizer_context&);              gets the tensors; called before the functions below
 ///   uint64_t capabilities() const;                              default: ELEMENTWISE
@@ -169,9 +173,9 @@ class StepNumbers {
 ///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, if they are not the trained ones
 ///   uint32_t reduces_gradients(uint64_t step) const;            with OWNS_GRAD_REDUCTION: a gannet_gradient_reduction
 ///   uint64_t workspace_bytes() const;                           with USES_WORKSPACE: per piece, independent of its length
-///   uint64_t workspace_bytes_per_element() const;               plus the bytes for each of its elements
+///   uint64_t workspace_bytes_per_element() const;               plus this many bytes per element
 ///   void perturb(const gannet_update_args&);                    with PERTURBS: writes the perturbed parameters to `out`
-///   bool wants_second_gradient(uint64_t step) const;            with SECOND_GRADIENT: whether update() of this step takes one
+///   bool wants_second_gradient(uint64_t step) const;            with SECOND_GRADIENT: whether update() of this step needs one
 ///   void update_many(const Pieces&);                            with TAKES_LISTS; default: update() of each piece
 ///   void sums_many(const Pieces&, uint32_t round, double* const* sums);   likewise
 class OptimizerBase : public HostServices {
@@ -206,6 +210,25 @@ struct OptimizerHolder {
   Derived optimizer;
   std::vector<gannet_state_spec> states;
   std::vector<gannet_sum_spec> sums;
+};
+
+// The struct of a call as this header has it. What an older host's shorter struct lacks is zero or
+// null, so that a rule may copy its arguments whole.
+template <class T>
+class WholeArgs {
+ public:
+  explicit WholeArgs(const T* args) : args_(args) {
+    if (args->struct_size >= sizeof(T)) return;
+    std::memset(static_cast<void*>(&copy_), 0, sizeof(T));
+    std::memcpy(static_cast<void*>(&copy_), args, args->struct_size);
+    args_ = &copy_;
+  }
+  WholeArgs(const WholeArgs&) = delete;
+  const T& operator*() const { return *args_; }
+
+ private:
+  const T* args_;
+  T copy_;  // set only if it is used
 };
 
 // Whether a class overrides a function of OptimizerBase.
@@ -251,23 +274,23 @@ inline constexpr gannet_optimizer_api kOptimizerApi = [] {
     });
   };
   api.update = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
-    return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.update(*args); });
+    return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.update(*WholeArgs(args)); });
   };
   if constexpr (kIsOwn<decltype(&Derived::sums), decltype(&OptimizerBase::sums)>)
     api.sums = [](void* self, const gannet_update_args* args, uint32_t round, double* sums, gannet_error* error) -> int32_t {
-      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.sums(*args, round, sums); });
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.sums(*WholeArgs(args), round, sums); });
     };
   if constexpr (kIsOwn<decltype(&Derived::begin_step), decltype(&OptimizerBase::begin_step)>)
     api.begin_step = [](void* self, const gannet_step_args* args, gannet_error* error) -> int32_t {
-      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.begin_step(*args); });
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.begin_step(*WholeArgs(args)); });
     };
   if constexpr (kIsOwn<decltype(&Derived::end_step), decltype(&OptimizerBase::end_step)>)
     api.end_step = [](void* self, const gannet_step_args* args, gannet_error* error) -> int32_t {
-      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.end_step(*args); });
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.end_step(*WholeArgs(args)); });
     };
   if constexpr (kIsOwn<decltype(&Derived::evaluate), decltype(&OptimizerBase::evaluate)>)
     api.evaluate = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
-      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.evaluate(*args); });
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.evaluate(*WholeArgs(args)); });
     };
   if constexpr (kIsOwn<decltype(&Derived::reduces_gradients), decltype(&OptimizerBase::reduces_gradients)>)
     api.reduces_gradients = [](void* self, uint64_t step, uint32_t* reduces, gannet_error* error) -> int32_t {
@@ -276,7 +299,7 @@ inline constexpr gannet_optimizer_api kOptimizerApi = [] {
 #if GANNET_TARGET_MINOR >= 2
   if constexpr (kIsOwn<decltype(&Derived::perturb), decltype(&OptimizerBase::perturb)>)
     api.perturb = [](void* self, const gannet_update_args* args, gannet_error* error) -> int32_t {
-      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.perturb(*args); });
+      return guarded(error, [&] { static_cast<Holder*>(self)->optimizer.perturb(*WholeArgs(args)); });
     };
   if constexpr (kIsOwn<decltype(&Derived::wants_second_gradient), decltype(&OptimizerBase::wants_second_gradient)>)
     api.wants_second_gradient = [](void* self, uint64_t step, uint32_t* wants, gannet_error* error) -> int32_t {

@@ -28,7 +28,7 @@ constexpr gannet_param_spec param(gannet_param_type type, const char* name, cons
   spec.default_json = default_json;
   return spec;
 }
-/// A value whose `default_json` is null and that has no REQUIRED flag is optional; see Params::has.
+/// A parameter with a null `default_json` and no REQUIRED flag is optional; see Params::has.
 constexpr gannet_param_spec boolean(const char* name, const char* default_json, const char* doc, uint32_t flags = 0) {
   return param(GANNET_PARAM_BOOL, name, default_json, doc, flags);
 }
@@ -74,8 +74,8 @@ namespace detail {
 template <uint32_t... kRoles>
 inline constexpr uint32_t kRoleList[] = {kRoles...};
 }
-/// Sets the role of a dynamic parameter, by which schedules find it whatever its name is:
-/// role<GANNET_ROLE_LEARNING_RATE>(dynamic_number("lr", ...)). A list has one role for each number:
+/// Sets the role of a dynamic parameter; schedules find it by role, whatever its name is:
+/// role<GANNET_ROLE_LEARNING_RATE>(dynamic_number("lr", ...)). A list has one role per number:
 /// role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(dynamic_numbers("betas", 2, ...)).
 template <uint32_t... kRoles>
 constexpr gannet_param_spec role(gannet_param_spec spec) {

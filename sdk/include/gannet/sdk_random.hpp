@@ -10,7 +10,7 @@
 ///
 /// A number is a function of the run's seed (the config's gannet.seed), the step, the tensor and
 /// the element's index in it. So the results do not depend on the number of ranks, the ZeRO stage,
-/// the pieces or the threads, and a run that resumes gets the same bits.
+/// the pieces or the threads, and a resumed run gets the same bits.
 #pragma once
 
 #include <gannet/abi.h>
@@ -46,9 +46,9 @@ class ElementRandom {
   uint64_t key_, first_;
 };
 
-/// Rounds the finite `value` stochastically to 16 bits: to one of its two neighbours, with
-/// probabilities that make the mean equal to the value. `random` has at least 16 random bits, of
-/// which the lowest 16 are used.
+/// Rounds the finite `value` stochastically to bfloat16: to one of its two neighbours, with
+/// probabilities that make the mean equal to the value. Only the lowest 16 bits of `random` are
+/// used.
 inline uint16_t stochastic_bfloat16(float value, uint64_t random) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));

@@ -68,8 +68,8 @@ void with_type(uint32_t dtype, Body&& body) {
 
 }  // namespace detail
 
-/// into[i] = into[i] op other[i]. Averages and premultiplied sums are added here; scale() does the
-/// rest. A sum of booleans is "or".
+/// into[i] = into[i] op other[i]. Averages and premultiplied sums are only added; scale() does the
+/// rest. A sum of booleans is a logical or.
 inline void combine(void* into, const void* other, uint64_t count, uint32_t dtype, uint32_t op) {
   detail::with_type(dtype, [&](auto type) {
     using T = decltype(type);

@@ -67,7 +67,7 @@ class RuleParams {
     bool is_set, is_given;
     std::vector<double> list;  // one element for a number or a flag
     std::string text;
-    uint64_t first_hyper;  // index in gannet_update_args::hyper; kStatic if it is not there
+    uint64_t first_hyper;  // index in gannet_update_args::hyper; kStatic if not dynamic
   };
   static double at(const Value& value, size_t i) { return i < value.list.size() ? value.list[i] : 0; }
   const Value& find(std::string_view name) const {
@@ -78,7 +78,7 @@ class RuleParams {
   std::vector<Value> values_;
 };
 
-/// One step's numbers in double, by the names of kParams: `step("lr")`, `step("betas", 1)`,
+/// One step's params as doubles, by their names in kParams: `step("lr")`, `step("betas", 1)`,
 /// `step.flag("nesterov")`.
 class Step {
  public:
@@ -90,12 +90,12 @@ class Step {
   const RuleParams& params() const { return params_; }
   /// Number of updates of these elements, including this one: 1 for the first.
   uint64_t count() const { return args_.step; }
-  /// The value of a SCALAR state, given by its index among the states, as the last step left it.
+  /// The value of a SCALAR state, by its index among the states, as begin_step or end_step left it.
   template <class T>
   T kept(uint64_t state) const {
     return *static_cast<const T*>(args_.states[state]);
   }
-  /// 1 - beta^count(), the divisor of a moving average that began at zero.
+  /// 1 - beta^count(), the divisor for a moving average that was initialised to zero.
   double bias_correction(double beta) const { return 1 - std::pow(beta, static_cast<double>(count())); }
 
  private:
@@ -118,8 +118,8 @@ inline constexpr uint64_t kGrain = 16384;
 
 namespace detail {
 
-// Number of states of a rule: the extent of its kStates, or 0 if it has none. (It uses sizeof,
-// because that makes a compiler complete the type of an array in a template.)
+// Number of states of a rule: the extent of its kStates, or 0 if it has none. (sizeof is used
+// because it makes the compiler complete the array type in a template.)
 template <class Rule, class = void>
 struct StateCount : std::integral_constant<size_t, 0> {};
 template <class Rule>

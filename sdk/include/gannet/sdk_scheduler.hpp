@@ -40,15 +40,15 @@ inline double base_value(const gannet_schedule_query& query, gannet_param_role r
 }
 
 #if GANNET_TARGET_MINOR >= 1
-/// Number of updates that the run is planned to apply; 0 if unknown, or for a host of version 2.0.
+/// Number of updates that the run is planned to apply; 0 if unknown, or if the host has ABI 2.0.
 inline uint64_t total_steps(const gannet_schedule_query& query) {
   return GANNET_HAS(&query, gannet_schedule_query, total_steps) ? query.total_steps : 0;
 }
 #endif
 
-/// Base of a schedule in C++. A derived class has a constructor Derived(HostServices, Params,
+/// Base of a schedule in C++. A derived class defines a constructor Derived(HostServices, Params,
 /// uint32_t group_count) and `ScheduleValues value(const gannet_schedule_query&) const`, a pure
-/// function. It may hide the following.
+/// function. It may also redefine the functions below.
 class SchedulerBase : public HostServices {
  public:
   explicit SchedulerBase(const HostServices& host) : HostServices(host) {}

@@ -33,6 +33,8 @@ std::vector<Check> comm_checks() {
        "fill in all four functions, or none", 60, use_memory_of_the_plugin},
       {"refusals", "arguments that no rank may give are refused with a sentence, on this rank alone",
        "check before you send anything (gannet/sdk_comm.hpp does)", 60, refuse_wrong_arguments},
+      {"newer-host", "structs that are longer than the header's, and strides to match, change nothing; arguments are only read",
+       "read every array by its stride, and ask struct_size for no more than you need", 60, take_longer_structs},
       {"leaves-nothing-in-use", "works and batches give back all memory, files, threads and mappings",
        "free in work_free what a work holds", 90, leave_nothing_of_collectives},
       {"leaves-no-group", "groups give back all memory, files, threads and mappings",

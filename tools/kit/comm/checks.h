@@ -30,4 +30,7 @@ void refuse_wrong_arguments(Subject& subject);
 void leave_nothing_of_collectives(Subject& subject);
 void leave_nothing_of_groups(Subject& subject);
 
+// shape_checks.cpp: the structs of a call.
+void take_longer_structs(Subject& subject);
+
 }  // namespace gannet::kit

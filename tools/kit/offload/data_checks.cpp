@@ -12,6 +12,7 @@
 #include "kit/numbers.h"
 #include "kit/offload/checks.h"
 #include "kit/offload/tier.h"
+#include "kit/process_check.h"
 
 namespace gannet::kit {
 namespace {
@@ -54,6 +55,19 @@ void in_threads(const std::vector<std::function<void()>>& bodies) {
 }
 
 }  // namespace
+
+void use_offload(Subject& subject) {
+  Tier tier(subject, 0);
+  for (const uint64_t size : {uint64_t{100}, uint64_t{3} << 20}) {
+    const GuardedBytes bytes = tier.bytes(tier.rounded(size), 5);
+    void* const region = tier.allocate(bytes.size(), "a region");
+    tier.address(region);
+    tier.write(region, 0, bytes);
+    require_same(tier.read(region, 0, bytes.size()), bytes, "what was written");
+    tier.release(region);
+  }
+  tier.destroy();
+}
 
 void align(Subject& subject) {
   Tier tier(subject, 0);

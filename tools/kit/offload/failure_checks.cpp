@@ -9,6 +9,7 @@
 #include "kit/host.h"
 #include "kit/offload/checks.h"
 #include "kit/offload/tier.h"
+#include "kit/process_check.h"
 
 namespace gannet::kit {
 namespace {
@@ -39,6 +40,8 @@ void require_working(Tier& tier, const std::string& when) {
 }
 
 }  // namespace
+
+void fail_offload(Subject& subject) { refuse_ranges(subject); }
 
 void refuse_ranges(Subject& subject) {
   Tier tier(subject, 0);

@@ -13,8 +13,10 @@
 #include "kit/optimizer/list_checks.h"
 #include "kit/optimizer/own_reduction.h"
 #include "kit/optimizer/pass_checks.h"
+#include "kit/optimizer/property_checks.h"
 #include "kit/optimizer/result_checks.h"
 #include "kit/optimizer/types.h"
+#include "kit/process_check.h"
 
 namespace gannet::kit {
 namespace {
@@ -49,7 +51,10 @@ TrainingResult guarded(Subject& subject, RunOptions options) {
 }
 
 void gradients(Subject& subject) { guarded(subject, {.guards_gradients = true}); }
-void inputs(Subject& subject) { guarded(subject, {.guards_inputs = true}); }
+void inputs(Subject& subject) {
+  guarded(subject, {.guards_inputs = true});
+  arguments_untouched(subject);
+}
 void bounds(Subject& subject) {
   guarded(subject, {.is_tight = true});
   const Problem problem = many_shapes(usual_types(subject));
@@ -192,6 +197,12 @@ void leave_nothing_in_steps(Subject& subject) {
 
 }  // namespace
 
+void fail_optimizer(Subject& subject) {
+  if (!works_on_host(*subject.plugin)) return;
+  supported_types(subject, /*is_strict=*/true);
+  host_failures(subject);
+}
+
 std::vector<Check> optimizer_checks() {
   return {
       {"description",
@@ -230,6 +241,24 @@ std::vector<Check> optimizer_checks() {
        "your own",
        60, lag},
       {"schedule", "each update uses the hyperparameters that it is given", "read args->hyper in every update", 60, schedule},
+      {"gradient-scale", "the gradient is grad * grad_scale: a power of two that moves from one to the other changes no bit",
+       "multiply by args->grad_scale in every call, sums included, as a product in which nothing is rounded twice", 60,
+       gradient_scale},
+      {"hyperparameters", "every dynamic param is that of the call, not that of create or of an earlier step",
+       "read args->hyper in every call; keep of `params` what is not dynamic", 90, hyperparameters},
+      {"labels", "tensor ids, group numbers and addresses are labels: results do not depend on them",
+       "take random numbers from args->seed and the segment's seed, and what differs between tensors from their shapes", 60,
+       labels},
+      {"neighbours", "without sums or states of the group, a tensor's results do not depend on which other tensors are in it",
+       "find a tensor's numbers by tensor_index, first_row and first_column", 60, neighbours},
+      {"types", "every combination of types that `supports` accepts is trained by the same rule, in any cut and after a resume",
+       "read each array by its dtype of the call", 180, all_types},
+      {"lengths", "pieces of every length from 1 to 131, and one of 2^20 + 3 elements, are as in any other cut",
+       "mind the last lanes, and counters of 16 or 20 bits", 120, piece_lengths},
+      {"far-steps", "steps beyond 2^24, 2^31, 2^32 and 2^40 change the parameters, to finite values",
+       "keep args->step in 64 bits, and compute powers of it in double", 60, far_steps},
+      {"threads", "results do not depend on the number of the host's threads, nor on the order of a loop's chunks",
+       "cut sums at places that are fixed by the tensor, not by thread_count()", 120, threads},
       {"random-numbers", "USES_SEED is claimed: another seed of the run gives other parameters",
        "draw from args->seed, or drop the claim", 60, random_numbers},
       {"copy-out", "`out` is the new parameter, rounded to nearest even", "round the value that you store into param", 60,
@@ -237,7 +266,7 @@ std::vector<Check> optimizer_checks() {
       {"nonfinite-gradients", "NaN and infinite gradients end neither the process nor the loop", "do not index or loop by them",
        60, nonfinite},
       {"gradients-untouched", "the gradient is never written", "use a scratch buffer of gannet_host::allocate", 30, gradients},
-      {"inputs-untouched", "hyperparameters, sums and segments are never written", "copy them", 30, inputs},
+      {"inputs-untouched", "the structs of a call, its lists and its numbers are never written", "copy them", 60, inputs},
       {"bounds", "nothing outside of a buffer is read or written", "loop to args->numel, the last lanes one by one", 30, bounds},
       {"own-states-untouched", "states per tensor and per group are written in begin_step and end_step alone",
        "move the write to "
@@ -249,6 +278,14 @@ std::vector<Check> optimizer_checks() {
        two_at_once},
       {"host-failures", "where a service of the host fails, the call fails with a sentence", "check what gannet_host returns", 30,
        host_failures},
+      {"refused-memory", "where gannet_host::allocate gives null, a call fails with a sentence, or computes what it would have",
+       "return GANNET_OUT_OF_MEMORY with a sentence where you cannot do without", 60, refused_memory},
+      {"other-hosts",
+       "structs and strides that are longer, as a later minor makes them, or shorter, as an older one does, change nothing",
+       "go from one struct to the next by the stride; ask GANNET_HAS() for fields that are newer than 2.0", 120, other_hosts},
+      {"partial-sums",
+       "sums() combines this piece's share with what is in the array: it adds to it, or takes the larger or smaller",
+       "write sums[i] += part, not sums[i] = part", 30, partial_sums},
       {"leaves-nothing-in-steps", "objects that have trained, and long runs, leave no memory behind",
        "free in destroy what "
        "update made, and make it once",

@@ -5,6 +5,9 @@
 
 namespace gannet::kit {
 
+// The tolerance of require_close for runs that add up their sums in a different order.
+inline constexpr double kReordered = 1e-6;
+
 // Compares bit for bit. Throws CheckFailure with the tensor, the element and both values; `what`
 // says what was compared: "3 ranks against one".
 void require_same(const TrainingResult& found, const TrainingResult& expected, const Problem& problem, const std::string& what);

@@ -30,6 +30,7 @@ TrainingResult train(const Subject& subject, const Problem& problem, const Probl
       if (!options.may_fail || text.find("gave no reason") != std::string::npos ||
           text.find("threw an exception across") != std::string::npos)
         throw CheckFailure(text, text_of(place()));
+      trained.has_failed = true;
     }
     if (number == 0) {
       trained.described = rank.optimizer().states();
@@ -62,6 +63,7 @@ OptimizerTraits describe(const Subject& subject, const Problem& problem) {
   optimizer.describe(context_of(problem, 0, 0, 1));
   OptimizerTraits described;
   described.rules = {optimizer.needs_whole_tensors(), optimizer.range_alignment()};
+  described.capabilities = optimizer.capabilities();
   described.is_elementwise = optimizer.has(GANNET_OPTIMIZER_ELEMENTWISE);
   described.has_sums = !optimizer.sums().empty();
   described.has_evaluation_weights = optimizer.has_evaluation_weights();

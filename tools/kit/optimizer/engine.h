@@ -30,6 +30,7 @@ struct TrainingResult {
   // [ranks][groups][states], the states that are not per element; empty for the others.
   std::vector<std::vector<std::vector<Bytes>>> group_states;
   std::vector<Optimizer::State> described;
+  bool has_failed = false;  // a call failed, and the run ended there (RunOptions::may_fail)
 };
 
 // Seed of the random numbers that optimizers draw, unless a check chooses another.
@@ -42,6 +43,8 @@ struct RunOptions {
   // Sets the hyperparameters of a step, counted from 1; `hyper` initially holds those of the params.
   std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
+  // Of each step: gradients are multiplied by this power of two, and grad_scale is divided by it.
+  std::function<int(int64_t step)> scale_power = {};
   uint64_t run_seed = kRunSeed;
   // Write-protects inputs while a function runs that must not write them.
   bool guards_gradients = false, guards_own_states = false, guards_sums = false, guards_inputs = false;
@@ -60,6 +63,8 @@ struct RunOptions {
   // update().
   int64_t skipped_from = std::numeric_limits<int64_t>::max();
   bool alters_edges = false;
+  // Asks for each part of a sum twice: beginning at nothing, and at a number that must be combined.
+  bool combines_sums = false;
   bool evaluates = false;  // at the end, asks for the weights to evaluate with, with write-protected inputs
 };
 
@@ -68,6 +73,7 @@ TrainingResult train(const Subject& subject, const Problem& problem, const Probl
 // The plugin's description of itself, for a given problem.
 struct OptimizerTraits {
   CutRules rules;
+  uint64_t capabilities = 0;
   bool is_elementwise = false, has_sums = false, has_group_states = false, has_evaluation_weights = false,
        owns_grad_reduction = false, uses_seed = false, perturbs = false, takes_second_gradients = false, takes_lists = false,
        takes_device_numbers = false;

@@ -3,6 +3,7 @@
 // sums.cpp without LibTorch.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,11 @@ class GroupSums {
   const std::vector<double>& values() const { return values_; }
   std::vector<double> identity_values(size_t rows) const;
   void add(size_t tensor, uint32_t round, const double* part);
+  // The sums over rows and columns, to put them back after a call that is made once more.
+  std::vector<std::vector<double>> kept_lines() const { return lines_; }
+  void restore_lines(const std::vector<std::vector<double>>& kept) {
+    for (size_t s = 0; s < kept.size(); ++s) std::copy(kept[s].begin(), kept[s].end(), lines_[s].begin());
+  }
   double* const* lines() { return line_places_.empty() ? nullptr : line_places_.data(); }
 
  private:

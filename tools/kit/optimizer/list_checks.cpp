@@ -54,6 +54,15 @@ void lists(Subject& subject) {
         require_same(listed, single, problem, what);
     }
   }
+  const Problem many = many_tensors(problem.types);
+  const ProblemCut cut = by_tensor(many);
+  const TrainingResult single = train(subject, many, cut, {.steps = 3});
+  const TrainingResult listed = train(subject, many, cut, {.steps = 3, .list_length = many.tensors.size()});
+  const std::string what = formatted("a list of {} tensors, against single calls", many.tensors.size());
+  if (has_sums_of_lines(described))
+    require_close(listed, single, many, kCloseInLines, what);
+  else
+    require_same(listed, single, many, what);
 }
 
 void device_numbers(Subject& subject) {

@@ -10,7 +10,7 @@
 namespace gannet::kit {
 namespace {
 
-void add(Problem& problem, const char* name, std::vector<int64_t> shape, uint32_t group = 0) {
+void add(Problem& problem, const std::string& name, std::vector<int64_t> shape, uint32_t group = 0) {
   TensorSpec tensor{name, std::move(shape), 1, group};
   for (const int64_t length : tensor.shape) tensor.numel *= static_cast<uint64_t>(length);
   problem.seed_of.push_back(problem.tensors.size());
@@ -31,16 +31,22 @@ uint32_t Problem::groups() const {
   return count;
 }
 
-double Problem::initial(size_t tensor, uint64_t i) const { return uniform(mixed(seed, seed_of[tensor], i, 0)); }
+double Problem::initial(size_t tensor, uint64_t i) const {
+  if (!chosen.empty()) return chosen[i % chosen.size()];
+  return rounded(uniform(mixed(seed, seed_of[tensor], i, 0)));
+}
+
+double Problem::rounded(double value) const { return is_coarse ? std::rint(std::ldexp(value, 7)) / 128 : value; }
 
 double Problem::gradient(size_t tensor, uint64_t i, int64_t step) const {
+  if (!chosen.empty()) return 0;
   const uint64_t bits = mixed(seed + 1, seed_of[tensor], i, static_cast<uint64_t>(step - delay[tensor]));
   if (has_nonfinite && bits % 64 == 0)
     return bits / 64 % 3 == 0   ? std::numeric_limits<double>::quiet_NaN()
            : bits / 64 % 3 == 1 ? std::numeric_limits<double>::infinity()
                                 : -std::numeric_limits<double>::infinity();
   // Tensors differ in scale, like layers; one gradient in 32 is zero.
-  return bits % 32 == 0 ? 0 : uniform(bits) * std::ldexp(1.0, -static_cast<int>(seed_of[tensor] % 4));
+  return bits % 32 == 0 ? 0 : rounded(uniform(bits)) * std::ldexp(1.0, -static_cast<int>(seed_of[tensor] % 4));
 }
 
 Problem many_shapes(const ProblemTypes& types) {
@@ -66,6 +72,21 @@ Problem with_a_large_one(const ProblemTypes& types) {
   add(problem, "bias", {17});
   add(problem, "large", {251, 279});
   add(problem, "odd", {1, 333}, 1);
+  return problem;
+}
+
+Problem many_lengths(const ProblemTypes& types) {
+  Problem problem;
+  problem.types = types;
+  for (int64_t length = 1; length <= 131; ++length) add(problem, formatted("length_{}", length), {length});
+  add(problem, "million", {(int64_t{1} << 20) + 3});
+  return problem;
+}
+
+Problem many_tensors(const ProblemTypes& types) {
+  Problem problem;
+  problem.types = types;
+  for (int64_t i = 0; i < 700; ++i) add(problem, formatted("small_{}", i), {i % 5 + 1, i % 7 + 1});
   return problem;
 }
 

@@ -28,6 +28,9 @@ struct Problem {
   ProblemTypes types;
   uint64_t seed = 1;
   bool has_nonfinite = false;  // some gradients are NaN or infinite
+  // Parameters and gradients are multiples of 2^-7, which every floating-point type has exactly.
+  bool is_coarse = false;
+  std::vector<double> chosen;  // the parameters repeat these values, and gradients are 0; empty: neither
   // Gradients are those of tensor `seed_of[t]` at step - delay[t], so that a problem can repeat a
   // tensor of another run.
   std::vector<uint64_t> seed_of;
@@ -36,6 +39,9 @@ struct Problem {
   uint32_t groups() const;
   double initial(size_t tensor, uint64_t i) const;
   double gradient(size_t tensor, uint64_t i, int64_t step) const;
+
+ private:
+  double rounded(double value) const;
 };
 
 // One element, odd sizes, whole SIMD vectors and one element more, vectors, matrices, and one tensor
@@ -43,5 +49,10 @@ struct Problem {
 Problem many_shapes(const ProblemTypes& types);
 // Two small tensors and one that is large enough for the host's threads.
 Problem with_a_large_one(const ProblemTypes& types);
+
+// Tensors of every length from 1 to 131, and one of 2^20 + 3 elements.
+Problem many_lengths(const ProblemTypes& types);
+// Many small tensors, more than a list of the other problems has.
+Problem many_tensors(const ProblemTypes& types);
 
 }  // namespace gannet::kit

@@ -22,7 +22,7 @@ void SimulatedRank::prepare(SimulatedCall& call, int64_t applied, bool evaluates
   args.out = piece.out.data();
   args.states = call.states.data();
   args.state_count = call.states.size();
-  args.grad_scale = options_.grad_scale;
+  args.grad_scale = grad_scale_of(applied + 1);
   args.step = static_cast<uint64_t>(applied - piece.lag) + 1;
   args.hyper = group.hyper.as<double>();
   args.hyper_count = group.hyper.bytes() / sizeof(double);
@@ -147,6 +147,34 @@ void SimulatedRank::add_sums(const std::vector<PieceMemory*>& list, int64_t appl
   for (const SimulatedCall& call : calls) {
     look_at(call.workspace.buffer(), "the workspace");
     look_at(parts_[call.piece], "the sums that it adds to");
+    if (options_.combines_sums) require_combined(call, round);
+  }
+}
+
+// Asks for a piece's part again, with a number to which it must be added, or among which it must be
+// the largest or the least.
+void SimulatedRank::require_combined(const SimulatedCall& call, uint32_t round) {
+  GroupSums& sums = sums_[call.piece->cut->group];
+  Optimizer& optimizer = *groups_[call.piece->cut->group].optimizer;
+  const auto begin_of = [](gannet_reduce_op op) { return op == GANNET_SUM ? 3.0 : op == GANNET_MAX ? 1e30 : -1e30; };
+  const Buffer parts(parts_[call.piece].bytes(), "the sums that it adds to", options_.is_tight);
+  const size_t width = sums.width();
+  for (size_t i = 0; i < parts.bytes() / sizeof(double); ++i) parts.as<double>()[i] = begin_of(optimizer.sums()[i % width].op);
+  const auto kept = sums.kept_lines();
+  {
+    const CallScope calling("sums", call.args.step, call.piece->names);
+    optimizer.sums(call.args, round, parts.as<double>());
+  }
+  sums.restore_lines(kept);
+  for (size_t i = 0; i < parts.bytes() / sizeof(double); ++i) {
+    const Optimizer::Sum& sum = optimizer.sums()[i % width];
+    if (sum.round != round || sum.is_of_lines()) continue;
+    const double part = parts_[call.piece].as<double>()[i], begin = begin_of(sum.op);
+    const double expected = sum.op == GANNET_SUM ? begin + part : begin, found = parts.as<double>()[i];
+    if (!(std::fabs(found - expected) <= 1e-6 * (std::fabs(begin) + std::fabs(part))))
+      throw CheckFailure(formatted("sum number {} became {}, and it was {} before the call, which contributes {}", i % width,
+                                   found, begin, part),
+                         text_of(place()));
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <limits>
@@ -108,7 +109,7 @@ class SimulatedRank {
     for (PieceMemory& piece : pieces_)
       for (const CutPart& part : piece.cut->parts)
         for (uint64_t i = 0; i < part.numel; ++i)
-          put(piece.grad.data(), part.offset + i, problem_.types.grad, problem_.gradient(part.tensor, part.begin + i, step));
+          put_gradient(piece.grad.data(), part.offset + i, problem_.gradient(part.tensor, part.begin + i, step), step);
     Problem other = problem_;
     other.seed += options_.second_seed;
     for (PieceMemory& piece : pieces_)
@@ -116,6 +117,15 @@ class SimulatedRank {
         for (uint64_t i = 0; piece.second.data() && i < part.numel; ++i)
           put(piece.second.data(), part.offset + i, problem_.types.param, other.gradient(part.tensor, part.begin + i, step));
   }
+
+  // The scaled gradient is exact: it is rounded before it is scaled.
+  void put_gradient(void* gradients, uint64_t i, double value, int64_t step) const {
+    put(gradients, i, problem_.types.grad, value);
+    if (const int power = power_of(step); power != 0)
+      put(gradients, i, problem_.types.grad, std::ldexp(get(gradients, i, problem_.types.grad), power));
+  }
+  int power_of(int64_t step) const { return options_.scale_power ? options_.scale_power(step) : 0; }
+  double grad_scale_of(int64_t step) const { return std::ldexp(options_.grad_scale, -power_of(step)); }
 
   // begin_step or end_step of every group.
   void edges(const char* name, void (Optimizer::*function)(gannet_step_args), int64_t step, bool has_sums) {
@@ -127,7 +137,7 @@ class SimulatedRank {
       gannet_step_args args{};
       args.group = static_cast<uint32_t>(g);
       args.step = static_cast<uint64_t>(step);
-      args.grad_scale = options_.grad_scale;
+      args.grad_scale = grad_scale_of(step);
       const Buffer other = other_hyper(group);
       args.hyper = (other.data() ? other : group.hyper).as<double>();
       if (other.data()) args.grad_scale *= 2;
@@ -173,6 +183,7 @@ class SimulatedRank {
   Buffer other_hyper(const SimulatedGroup& group) const;
   void move_buffers(PieceMemory& piece, SimulatedGroup& group);
   void add_sums(const std::vector<PieceMemory*>& list, int64_t applied, uint32_t round, gannet_pass pass);
+  void require_combined(const SimulatedCall& call, uint32_t round);
   void add_parts(const PieceMemory& piece, uint32_t round);
   void update(const std::vector<PieceMemory*>& list, int64_t applied);
   void look_at_piece(const SimulatedCall& call) const;

@@ -19,7 +19,7 @@
 ///   },
 ///   .count_items = [](const Batch& batch) { return batch.y.size(0); },  // the number of items
 ///
-/// A model with layers() trains as a pipeline where the config asks for stages (pipeline.stages), and
+/// A model with layers() trains as a pipeline if the config asks for stages (pipeline.stages), and
 /// so does a pipe::Module (gannet/pipe.h).
 ///
 /// Every rank constructs the Trainer and makes the same calls. See docs/trainer.md.
@@ -71,9 +71,9 @@ class Trainer : public TrainerBase {
     initialize();
   }
 
-  /// Returns the engine, which has the schedule of the training. It is created on first use, by
-  /// train, steps, evaluate, predict, save_model or this function. Of a model that trains as a
-  /// pipeline, pipeline_engine() is the engine; the other one of the two throws Error(kOrder).
+  /// Returns the engine, which has the training's schedule. It is created on first use, by train,
+  /// steps, evaluate, predict, save_model or this function. For a model that trains as a pipeline,
+  /// call pipeline_engine() instead; the wrong one of the two throws Error(kOrder).
   Engine<Model>& engine() {
     ensure_engine();
     if (!typed_engine_) detail::fail_with_pipeline_engine(true);
@@ -125,7 +125,7 @@ class Trainer : public TrainerBase {
         pipeline_engine_ = gannet::initialize<Batch>(pipe_module_, std::move(options)).engine;
       }
     } else {
-      // With a loss of its own, a program may divide the model among stages itself.
+      // A program with its own loss may divide the model among stages itself.
       if (pipe_stages(config) > 1 && !parts_.compute_loss) detail::fail_without_layers();
       typed_engine_ = gannet::initialize<Batch>(model_, std::move(options)).engine;
     }
@@ -281,7 +281,7 @@ class Trainer : public TrainerBase {
     eval_share_.count(samples);
     return samples;
   }
-  // Those of a batch that does not count keep the shape, with no rows.
+  // Predictions and labels of a batch that does not count keep their shape, but have no rows.
   static void keep_predictions(EvalBatch& batch, const Measured& measured, bool counts) {
     batch.predictions = measured.predictions;
     batch.labels = measured.labels;
@@ -289,7 +289,7 @@ class Trainer : public TrainerBase {
     batch.predictions = batch.predictions.narrow(0, 0, 0);
     if (batch.labels.defined()) batch.labels = batch.labels.narrow(0, 0, 0);
   }
-  // The stages of a pipeline work on several batches at a time. Returns false at the end.
+  // Evaluates several batches at once, since pipeline stages overlap. Returns false at the end.
   bool evaluate_group() {
     std::vector<std::shared_ptr<Batch>> batches;
     std::vector<int64_t> samples;
@@ -334,7 +334,7 @@ class Trainer : public TrainerBase {
         batch.samples = samples[i];
         if (labelled > 0) batch.loss = at::scalar_tensor(result.losses[i], at::kDouble);
       }
-      // One rank of the last stage has the predictions of its samples.
+      // Only one rank of the last stage has the predictions for its samples.
       if (!result.logits.empty() && detail::is_first_of_replicas(*pipeline_engine_))
         keep_predictions(batch, detail::kept({{}, result.logits[i].at(0), labels[i]}, true, parts_), counts);
       if (!batch.predictions.defined()) batch.labels = at::Tensor();
@@ -346,7 +346,7 @@ class Trainer : public TrainerBase {
     if (!arguments().max_train_samples) return parts_.train_dataset;
     return Dataset<Batch>(detail::first_samples(parts_.train_dataset.source(), *arguments().max_train_samples));
   }
-  // The first micro-batch of the training, by which the config's partition method measures the layers.
+  // The first training micro-batch, with which the config's partition method measures the layers.
   std::optional<pipe::MicroBatch> sample_for(const Config& config) const {
     const Value method = config.get("pipeline.partition").value;
     if (!train_samples() || (method != Value("time") && method != Value("memory"))) return std::nullopt;
@@ -356,7 +356,7 @@ class Trainer : public TrainerBase {
     if (parts_.count_items) return parts_.count_items(batch);
     if constexpr (detail::HasDataAndTarget<const Batch>)
       return static_cast<double>(count_labels(detail::labels_of_predictions<Model>(batch.target)));
-    // Of a pipeline's other batches, the labels are what it converts them to.
+    // For other batch types in a pipeline, the labels are those of the converted micro-batch.
     using pipe::to_micro_batch;
     if constexpr (!detail::HasDataAndTarget<const Batch> && pipe::ConvertibleToMicroBatch<Batch>)
       if (is_pipeline())

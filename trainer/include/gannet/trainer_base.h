@@ -1,5 +1,5 @@
-/// The loop of the Trainer without the types of model and batch: events, strategies, logs, checkpoints. gannet/trainer.h has the
-/// Trainer that programs use.
+/// The Trainer's loop, independent of the types of model and batch: events, strategies, logs and
+/// checkpoints. Programs use the Trainer in gannet/trainer.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -152,22 +152,22 @@ class TrainerBase {
   virtual bool is_inference() const = 0;
   virtual bool has_schedule() const = 0;                     // whether the program supplied one
   virtual std::optional<int64_t> train_samples() const = 0;  // nullopt for a stream, or for a loader supplied by the program
-  virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // length of its epochs; nullopt: unknown
+  virtual std::optional<int64_t> own_micro_batches(const LoaderOptions& options) = 0;  // batches per epoch; nullopt: unknown
   virtual std::optional<int64_t> hidden_size() = 0;                                    // nullopt if the model has none
   virtual TrainSize open_train_loader(const LoaderOptions& options) = 0;
   virtual void begin_epoch(std::optional<int64_t> epoch) = 0;         // nullopt continues at the loader's position
   virtual std::vector<double> read_micro_batches(int64_t count) = 0;  // items of each one; fewer at the epoch's end
   virtual int64_t samples_read() const = 0;                           // samples in the micro-batches read last
-  virtual bool has_micro_batch() const = 0;  // whether at least one was read, which this rank may repeat without weight
-  // A pipeline takes all micro-batches of an update in one call.
+  virtual bool has_micro_batch() const = 0;  // whether at least one was read, which this rank may repeat with weight 0
+  // A pipeline runs all micro-batches of an update in one call.
   struct ProgramDegrees {
     std::optional<int64_t> pipe = {}, tensor = {};
   };
   virtual ProgramDegrees program_degrees() const = 0;  // degrees of the mesh that the program sets
   virtual bool is_pipeline() const = 0;                // true for a pipe::Module, or once there is a pipeline engine
   virtual bool has_pipeline_step_of(int64_t micro_batches) const = 0;
-  // Takes a step with the micro-batches that were read; a micro-batch beyond them repeats the last one with weight 0. Returns
-  // the mean of the weighted losses.
+  // Takes a step with the micro-batches that were read; any beyond them repeat the last one with
+  // weight 0. Returns the mean of the weighted losses.
   virtual double train_pipeline(const std::vector<double>& weights, StepResult& result) = 0;
   // An index beyond the micro-batches that were read repeats one of them, with a loss of 0.
   virtual Measured measure_micro_batch(size_t index) = 0;
@@ -237,7 +237,7 @@ class TrainerBase {
   bool advance_steps();
   void end_steps(bool is_thrown_out);
   void plan_run(const TrainSize& size);
-  int64_t updates_of(int64_t micro_batches) const;  // updates of the run, from the micro-batches of an epoch
+  int64_t updates_of(int64_t micro_batches) const;  // updates in the run, given an epoch's micro-batches
   std::optional<int64_t> planned_updates(int64_t ranks, bool drops_leftovers);
   LoaderOptions train_loader_options(LoaderOptions of_engine) const;
   int64_t samples_in_update() const;  // of all ranks together

@@ -29,7 +29,7 @@ class TrainBatches {
     iterator_.emplace(loader_->begin());
     is_first_of_epoch_ = true;
   }
-  // Reads the batches of the next update, at most `count`; returns what `items_of` says of each.
+  // Reads the batches of the next update, at most `count`; returns `items_of` for each.
   template <class ItemsOf>
   std::vector<double> read(int64_t count, const ItemsOf& items_of) {
     if (batches_.size() > 1) {
@@ -49,7 +49,7 @@ class TrainBatches {
     return items;
   }
   bool empty() const { return batches_.empty(); }
-  size_t counted() const { return counted_; }  // read for this update
+  size_t counted() const { return counted_; }  // number read for this update
   Batch& at(size_t index) { return index < counted_ ? batches_[index] : batches_.back(); }
   const Batch& at(size_t index) const { return index < counted_ ? batches_[index] : batches_.back(); }
   void close() {

@@ -36,7 +36,7 @@ struct TrainerEvent {
   const TrainingArguments& arguments;
   const TrainerState& state;
   EngineBase* engine;      ///< null in on_init_end
-  const Dict& logs;        ///< in on_log: what is logged, times included
+  const Dict& logs;        ///< in on_log: what is logged, timings included
   const Metrics& metrics;  ///< in on_evaluate
 };
 

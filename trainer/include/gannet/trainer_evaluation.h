@@ -20,7 +20,7 @@ class EvalShare {
  public:
   using MakeLoader = std::function<std::shared_ptr<DataLoader<Batch>>(loading::Source, const LoaderOptions&)>;
 
-  // `options`: with the rank and the number of ranks. Returns false for a data set without samples.
+  // `options` includes the rank and the number of ranks. Returns false if there are no samples.
   bool open(const loading::Source& whole, LoaderOptions options, const MakeLoader& make_loader) {
     close();
     const int64_t rank = options.rank, ranks = options.world_size;
@@ -54,7 +54,7 @@ class EvalShare {
     return !is_over_;
   }
   const std::shared_ptr<Batch>& batch() const { return batch_; }  // null: a stream without batches
-  // The number of samples in a batch whose type does not provide it.
+  // The number of samples in a batch of a type that does not provide it.
   int64_t samples_in_whole_batch() const {
     const int64_t full = loader_ ? loader_->options().batch_size : 1;
     return samples_left_ ? std::min(full, *samples_left_) : full;

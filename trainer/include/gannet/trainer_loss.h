@@ -27,7 +27,7 @@ struct BatchLoss {
 /// spread over all classes: (1 - s) nll + s mean over classes of -log p (Szegedy et al. 2016). It
 /// is computed in fp32, or in fp64 for fp64 logits, from logits [..., classes] and integer labels
 /// [...]. For floating-point labels it is the squared error, averaged within each row and summed
-/// over the rows. Throws Error(kArgument) for shapes that do not match, or a CPU label that is no class.
+/// over the rows. Throws Error(kArgument) for mismatched shapes, or if a CPU label is not a class.
 at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
 /// The number of labels that are not -100; the number of rows if the labels are floating-point; 0
 /// for undefined labels.
@@ -43,9 +43,9 @@ struct Measured {                  // the result for one batch of this rank
 // Converts integer labels to int64 for LibTorch's losses. If `some_count` is false, replaces -100 by
 // class 0: a mean over no labels is NaN, and so are its gradients, even when multiplied by 0.
 at::Tensor usable_labels(const at::Tensor& labels, bool some_count);
-// Turns the mean over `items` into their sum, in fp32 or fp64, because 16 bits would lose digits.
+// Turns the mean over `items` into their sum, in fp32 or fp64, because 16 bits lose precision.
 at::Tensor summed(const at::Tensor& mean, double items);
-// A causal language model predicts each label from the logits before it: forward(data, target)
+// A causal language model predicts each label from the preceding logits: forward(data, target)
 // shifts the labels itself, and the first label does not count. Such a model declares
 // `static constexpr bool kShiftsLabels = true;`.
 template <class Model>
@@ -127,8 +127,8 @@ std::pair<at::Tensor, at::Tensor> loss_and_logits(Output&& output) {
   }
 }
 
-// While it exists, replaces the labels of a batch in which none counts, so that a mean over them is
-// finite.
+// During its lifetime, replaces the labels of a batch in which none counts, so that a mean over
+// them is finite.
 template <class Batch>
 struct PatchedLabels {
   PatchedLabels(Batch& batch, bool on) : batch(batch) {

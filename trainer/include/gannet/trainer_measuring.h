@@ -1,5 +1,5 @@
-/// Measures the loss and the predictions of one batch for a Trainer, with the functions of the program
-/// or of the model.
+/// Measures the loss and the predictions of one batch for a Trainer, with the program's or the
+/// model's functions.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -81,7 +81,7 @@ struct MeasuredBatch {
   }
 };
 
-// Keeps predictions only on request, in the form that compute_metrics gets.
+// Keeps predictions only on request, in the form that compute_metrics receives.
 template <class Model, class Batch>
 Measured kept(Measured measured, bool with_predictions, const TrainerParts<Model, Batch>& parts) {
   if (with_predictions && measured.predictions.defined()) {

@@ -1,5 +1,5 @@
-/// The inputs of a Trainer besides the model and the arguments: data, loss, metrics, callbacks, and
-/// replacements for parts of the Trainer.
+/// The inputs of a Trainer in addition to the model and the arguments: data, loss, metrics,
+/// callbacks, and replacements for parts of the Trainer.
 #pragma once
 
 #include <gannet/gannet.h>
@@ -19,8 +19,8 @@ template <class M>
 struct TrainedModule {
   using type = typename decltype(module_pointer(std::declval<M>()))::element_type;
 };
-// first_samples takes the first `limit` samples of a dataset with random access; share_of takes one
-// rank's share of a dataset.
+// first_samples returns the first `limit` samples of a dataset with random access; share_of returns
+// one rank's share of a dataset.
 loading::Source first_samples(loading::Source source, int64_t limit);
 loading::Source share_of(loading::Source source, int64_t batch_size, int64_t rank, int64_t world_size);
 std::optional<int64_t> samples_of(const loading::Source& source);  // nullopt for a stream
@@ -75,7 +75,7 @@ struct TrainerParts {
   std::function<double(const Batch&)> count_items = {};  ///< default: labels other than -100; 1 for a type without labels
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};
-  /// Make the program's own loaders, from the Trainer's options. eval_loader is called with this
+  /// Build the program's own loaders from the Trainer's options. eval_loader is called with this
   /// rank's share, as rank 0 of 1. Without max_steps, train_loader is called a second time, as rank
   /// 0, for the length of the schedule.
   std::function<std::shared_ptr<DataLoader<Batch>>(const Dataset<Batch>&, const LoaderOptions&)> train_loader = {};

@@ -1,5 +1,5 @@
 /// How the Trainer trains a pipeline (docs/trainer.md, docs/pipeline.md): a pipe::Module, or a model
-/// with layers() or pipeline_layers() where the config asks for stages.
+/// with layers() or pipeline_layers() if the config asks for stages.
 #pragma once
 
 #include <gannet/data.h>
@@ -33,17 +33,17 @@ concept HasLayers = requires(Model& model) { model.layers(); } || requires(Model
 [[noreturn]] void fail_with_some_labels();
 [[noreturn]] void fail_with_pipeline_engine(bool is_pipeline);
 
-// Whether this rank is the first one along tensor, whose ranks have the same results.
+// Whether this rank is the first along the tensor axis; ranks along it have the same results.
 bool is_first_of_replicas(const PipelineEngine& engine);
 
-// A model whose decoder reads the labels, too, takes them as its second input.
+// A model with a decoder that also reads the labels gets them as its second input.
 template <class Model, class Batch>
 constexpr bool reads_labels() {
   return HasLogitsOfLabels<Model, Batch> && !HasLogits<Model, Batch> && !ForwardsData<Model, Batch>;
 }
 
-// The micro-batch of a batch, with its own weight times `weight`. Floating-point tensors are cast to
-// `dtype`. `some_count`: whether any of its labels does.
+// Converts a batch to a micro-batch and multiplies its weight by `weight`. Floating-point tensors
+// are cast to `dtype`. `some_count`: whether any of its labels counts.
 template <class Model, class Batch>
 pipe::MicroBatch micro_batch_of(const Batch& batch, const std::optional<at::ScalarType>& dtype, bool some_count = true,
                                 double weight = 1) {
@@ -65,7 +65,7 @@ pipe::MicroBatch micro_batch_of(const Batch& batch, const std::optional<at::Scal
   }
 }
 
-// The micro-batch of the data set's first samples, in order; null: it has none.
+// A micro-batch of the data set's first samples, in order; null: there are none.
 template <class Model, class Batch>
 std::optional<pipe::MicroBatch> first_micro_batch(const Dataset<Batch>& data, const Collate<Batch>& collate, int64_t batch_size) {
   LoaderOptions options;
@@ -79,7 +79,7 @@ std::optional<pipe::MicroBatch> first_micro_batch(const Dataset<Batch>& data, co
   return micro_batch_of<Model>(batch, std::nullopt);
 }
 
-// The loss of a model's logits: its own, else the cross entropy, as without a pipeline.
+// The loss for a model's logits: the model's own, else cross entropy, as without a pipeline.
 template <class Model, class Batch>
 pipe::Options pipeline_options(const std::shared_ptr<Model>& model, double smoothing) {
   pipe::Options options;

@@ -23,7 +23,7 @@ struct TrainerState {
   int64_t num_train_epochs = 0;
   int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;  ///< in updates; fractions are resolved
   int64_t train_batch_size = 0;                               ///< size of one rank's micro-batch
-  std::vector<Dict> log_history;                              ///< without times, so that a resumed run has the same history
+  std::vector<Dict> log_history;                              ///< without timings, so that a resumed run has the same history
   std::optional<double> best_metric;
   std::optional<int64_t> best_global_step;
   std::string best_model_checkpoint;  ///< "" until a best evaluation has a checkpoint
@@ -33,7 +33,7 @@ struct TrainerState {
   static TrainerState from_dict(const Dict& values);
 };
 
-/// The actions to take next. The Trainer sets the first three by its strategies, and
+/// The actions to take next. The Trainer sets the first three according to its strategies, and
 /// should_training_stop at the last update; a callback may change any of them.
 struct TrainerControl {
   bool should_log = false, should_evaluate = false, should_save = false;

@@ -4,7 +4,7 @@
 ///   gannet::TrainingArguments arguments{.output_dir = "out", .learning_rate = 3e-4, .deepspeed = "ds_config.json"};
 ///
 /// One table (trainer/argument_rows.cpp) has a row for each argument: its range, its meaning, and
-/// whether it works, is refused or has no effect. The parser, --help, argument files, completion
+/// whether it works, is refused or is ignored. The parser, --help, argument files, completion
 /// and docs/training_arguments.md are derived from it.
 #pragma once
 
@@ -158,8 +158,8 @@ struct TrainingArguments {
   Dict config_overrides = {};                    ///< from --set; merged over the config
   std::shared_ptr<const StopSignals> stop = {};  ///< null: signals end the process as they would without a Trainer
 
-  /// Throws Error(kArgument) or Error(kUnsupported) that lists every mistake: values out of range, refused arguments, strategies
-  /// that contradict one another.
+  /// Throws Error(kArgument) or Error(kUnsupported) with all mistakes: values out of range, refused
+  /// arguments, contradictory strategies.
   void check() const;
   /// Arguments that differ from their defaults, by name.
   Dict changed() const;
@@ -181,7 +181,7 @@ struct ParseOptions {
 /// Takes the arguments out of the command line: `--name value`, `--name=value`, `--flag`,
 /// `--no_flag`; dashes and underscores are equivalent. `--arguments FILE` (or a first word that
 /// ends in .json, .yaml or .yml) reads a file; the command line takes precedence. `--deepspeed
-/// FILE` and `--set key=value` are those of take_config_arguments. `--help` and `--completion bash`
+/// FILE` and `--set key=value` are as in take_config_arguments. `--help` and `--completion bash`
 /// print and end the process. Throws an Error(kArgument) that lists all mistakes, with suggestions
 /// for unknown names; other errors are those of check() and of reading the files.
 TrainingArguments parse_training_arguments(int& argc, char** argv, const ParseOptions& options = {});
@@ -190,17 +190,17 @@ TrainingArguments training_arguments_from(const Dict& values);
 TrainingArguments training_arguments_from_file(const std::string& path);
 
 /// Reads the arguments in a file for gannet::fill_auto, under their current names; older spellings
-/// are converted. The mistakes it reports are those of training_arguments_from_file, except that
-/// two things are only notes: an argument that the Trainer refuses, since a program with its own
-/// loop may accept it, and the model and data arguments that transformers' example scripts read
-/// from the same file.
+/// are converted. Reports the same mistakes as training_arguments_from_file, except that two things
+/// are only notes: an argument that the Trainer refuses, since a program with its own loop may
+/// accept it, and the model and data arguments that transformers' example scripts read from the
+/// same file.
 struct GivenArguments {
   Dict values;
   std::vector<std::string> notes;
 };
 GivenArguments given_training_arguments(const std::string& path);
 
-/// The whole table as text: for --help, as a completion script for bash, and as docs/training_arguments.md.
+/// Renders the whole table: as --help text, as bash completion, and as docs/training_arguments.md.
 std::string training_arguments_help();
 std::string training_arguments_completion(const std::string& program);
 std::string training_arguments_markdown();

@@ -2,16 +2,16 @@
 ///
 ///   const gannet::Hparams& hparams = context.get_hparams();
 ///   const double rate = hparams.get<double>("lr");
-///   const auto width = hparams.get<int64_t>("model.width");            // dots go into dictionaries
+///   const auto width = hparams.get<int64_t>("model.width");            // dots enter dictionaries
 ///   const auto dropout = hparams.get<double>("model.dropout", 0.1);    // 0.1 if it is missing
 ///   const gannet::Hparams model = hparams.section("model");            // model.get<int64_t>("width")
 ///
 /// A value that is missing or of a different type causes an Error(kArgument) that names the
-/// hyperparameter, the type that was asked for, what was found, and where it came from
-/// ("hparams.yaml:3", "command line"). An integer is a number too.
+/// hyperparameter, the requested type, what was found, and where it came from ("hparams.yaml:3",
+/// "command line"). An integer is a number too.
 ///
 /// Reads are recorded, so that a name that is given on the command line but never read by the trial
-/// is an error, and not a hyperparameter without effect.
+/// is an error instead of being silently ignored.
 #pragma once
 
 #include <gannet/value.h>

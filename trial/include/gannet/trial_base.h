@@ -1,4 +1,4 @@
-/// A Trial without the types of its batches, as the runner sees it. gannet/trial.h has the Trial that programs derive from.
+/// A Trial without its batch types, for the runner. Programs derive from Trial in gannet/trial.h.
 #pragma once
 
 #include <gannet/cursor.h>
@@ -40,7 +40,7 @@ std::optional<double> samples_of_batch(const Batch& batch) {
 struct Drawn {
   int64_t batches = 0;
   std::optional<double> samples = 0;  // nullopt if it is unknown for one of the batches
-  bool counts = true;                 // false if this rank was out of data, and ran its last batch again
+  bool counts = true;                 // false if this rank was out of data and repeated its last batch
 };
 
 [[noreturn]] void fail_unread_validation();

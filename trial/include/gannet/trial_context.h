@@ -11,7 +11,7 @@
 ///
 /// The process group exists before the trial is constructed. A registered engine is switched
 /// between training and evaluation mode, and is saved and restored with its optimizer and schedule.
-/// A trial may register several engines, which must have equal micro-batch size and accumulation.
+/// A trial may register several engines with equal micro-batch sizes and accumulation steps.
 #pragma once
 
 #include <gannet/gannet.h>
@@ -124,7 +124,7 @@ class TrialContext {
   bool get_stop_requested() const { return stop_requested_; }
 
   int64_t get_train_micro_batch_size_per_gpu() const;  ///< number of samples in a micro-batch of one rank
-  int64_t get_num_micro_batches_per_slot() const;      ///< number of calls of train_batch in a batch
+  int64_t get_num_micro_batches_per_slot() const;      ///< number of train_batch calls per batch
   int64_t get_global_batch_size() const;               ///< number of samples in a batch of all ranks
   int64_t get_trial_seed() const { return settings_.seed; }
   const std::string& get_output_dir() const { return settings_.output_dir; }
@@ -134,7 +134,7 @@ class TrialContext {
 
  private:
   friend class TrialRunner;
-  int64_t micro_batches_in_batch() const;  // a pipeline's accumulation steps, else the calls of train_batch in a batch
+  int64_t micro_batches_in_batch() const;  // a pipeline's accumulation steps, else the train_batch calls per batch
   struct Wrapped {
     std::string name;
     std::shared_ptr<EngineBase> engine;

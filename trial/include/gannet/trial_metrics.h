@@ -87,7 +87,7 @@ class MetricReducer {
   /// Called on every rank with the same values. Returns a number or, without a name, a dictionary of numbers.
   virtual Value cross_slot_reduce(const List& per_slot) = 0;
   /// This rank's state for a checkpoint or a validation within a period. If it is null, a resume or
-  /// that validation loses the values since the last report, and a warning says so.
+  /// that validation loses the values since the last report, with a warning.
   virtual Value save() const { return {}; }
   virtual void load(const Value&) {}
 };

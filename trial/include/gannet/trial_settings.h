@@ -49,7 +49,7 @@ struct TrialSettings {
   void check() const;
 };
 
-/// The options of a program besides its Trial.
+/// The options of a program in addition to its Trial.
 struct TrialOptions {
   /// The defaults of the hyperparameters. If there are any, another name or a value of a different type
   /// is an error. Without defaults, the file likewise limits the command line.

@@ -1,6 +1,6 @@
 /// DeepSpeed's transformer layer (its training kernel) as a module: self-attention and a
 /// feed-forward part with their norms and dropouts, and a hand-written backward. It keeps less for
-/// backward than a composition of LibTorch's operators, and dropout takes no memory: masks are
+/// backward than a composition of LibTorch's operators, and dropout uses no memory: masks are
 /// recomputed from each element's position.
 ///
 ///   gannet::nn::TransformerLayerConfig config;
@@ -31,7 +31,7 @@ namespace gannet::nn {
 
 /// The keys of DeepSpeedTransformerConfig, with its defaults; -1 is "not set".
 struct TransformerLayerConfig {
-  int64_t batch_size = -1;           ///< accepted, without effect: nothing is allocated in advance, so any batch fits
+  int64_t batch_size = -1;           ///< ignored: nothing is allocated in advance
   int64_t hidden_size = -1;          ///< must be set; a multiple of heads
   int64_t intermediate_size = -1;    ///< not set: 4 * hidden_size
   int64_t heads = -1;                ///< must be set
@@ -44,15 +44,15 @@ struct TransformerLayerConfig {
   int64_t seed = -1;  ///< seed of dropout, mixed with a draw from the default generator
   bool fp16 = false;  ///< creates the parameters in fp16
   bool pre_layer_norm = true;
-  bool normalize_invertible = false;  ///< norms keep their output in place of their input
+  bool normalize_invertible = false;  ///< norms keep their output instead of their input
   bool gelu_checkpoint = false;       ///< GELU's output is recomputed in backward
   /// attn_ow and output_w are initialised with initializer_range / sqrt(2 * num_hidden_layers) if
   /// local_rank is 0, as in DeepSpeed.
   bool adjust_init_range = true;
-  bool attn_dropout_checkpoint = false;  ///< accepted, without effect: attention's probabilities are never kept
-  bool stochastic_mode = false;          ///< accepted, without effect
+  bool attn_dropout_checkpoint = false;  ///< ignored: the probabilities are never kept
+  bool stochastic_mode = false;          ///< ignored
   bool huggingface = false;              ///< the older name of return_tuple
-  bool return_tuple = false;             ///< accepted: C++ fixes the result type of forward(); forward_tuple() returns a tuple
+  bool return_tuple = false;             ///< ignored: call forward_tuple() for a tuple
   bool training = true;
   /// "erf", as in BERT, or "tanh", the approximation that DeepSpeed's CUDA kernel computes.
   std::string gelu = "erf";

@@ -41,7 +41,7 @@ struct BertConfig {
   double layer_norm_eps = 1e-12;
   // The following are for BertForSequenceClassification (bert_classifier.h).
   int64_t num_labels = 2;          ///< with from_pretrained: num_labels, or else the number of names in id2label
-  std::string problem_type = "";   ///< regression, single_label_classification, multi_label_classification; empty: by the labels
+  std::string problem_type = "";   ///< regression, single_label_classification, multi_label_classification; "": from the labels
   double classifier_dropout = -1;  ///< below 0: the same as hidden_dropout_prob
 
   static BertConfig from(const ModelConfig& json);

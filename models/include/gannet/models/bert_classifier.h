@@ -10,7 +10,7 @@
 ///
 /// The loss is Hugging Face's and depends on problem_type: for regression, it is the mean squared
 /// error against labels [B] or [B, num_labels]; for single_label_classification, the cross entropy
-/// against integer labels [B], of which -100 does not count; for multi_label_classification, the
+/// against integer labels [B], ignoring -100; for multi_label_classification, the
 /// binary cross entropy against labels [B, num_labels] of 0 and 1. Without a problem_type, the
 /// problem is regression if num_labels is 1; otherwise integer labels make it single-label, and
 /// floating-point labels make it multi-label. Throws Error(kArgument) for labels that do not fit.

@@ -1,5 +1,5 @@
-// The host side of element-wise CUDA optimizers: selects the device and turns errors into
-// sentences.
+// The host side of element-wise CUDA optimizers: selects the device and turns CUDA errors into
+// messages.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,8 +9,8 @@
 namespace gannet::rules {
 
 // Makes the device that holds `memory` this thread's current device until the end of the scope.
-// This is necessary because a null stream is the current device's, and a program may call step from
-// a thread that never selected a device.
+// This is necessary because a null stream belongs to the current device, and a program may call
+// step from a thread that never selected a device.
 class DeviceOf {
  public:
   explicit DeviceOf(const void* memory) {
@@ -51,7 +51,7 @@ inline void require_launched(cudaError_t status, int device) {
   throw sdk::Failure(status == cudaErrorMemoryAllocation ? GANNET_OUT_OF_MEMORY : GANNET_IO_ERROR, what);
 }
 
-// Implements update() of a CUDA optimizer: runs launch(args) on the device of the parameters.
+// Implements update() of a CUDA optimizer: runs launch(args) on the device with the parameters.
 // `launch` returns the status of the kernel launch.
 template <class Launch>
 void update_on_device(const gannet_update_args& args, Launch&& launch) {

@@ -9,7 +9,7 @@ GANNET_DEVICE V sign(V x) {
   return select(x > V(T(0)), V(T(1)), select(x < V(T(0)), V(T(-1)), x));
 }
 
-// Makes a family of a single rule.
+// Makes a family from a single rule.
 template <template <class> class Rule>
 struct FamilyOf {
   static constexpr const auto& kParams = Rule<float>::kParams;

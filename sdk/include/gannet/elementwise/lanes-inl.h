@@ -1,10 +1,10 @@
-// Loads and stores SIMD lanes, converting from and to the type in memory; every CPU optimizer's
-// loop uses them. Compiled once per SIMD target (Highway's foreach_target): include it after
+// Loads and stores of SIMD lanes, with conversion from and to the type in memory, for the loops of
+// CPU optimizers. Compiled once per SIMD target (Highway's foreach_target): include it after
 // <hwy/highway.h>.
 //
 //   auto g = load(d, grad);          // float, double, bfloat16_t or float16_t in memory become float or double lanes
-//   store(d, p, out);                // rounded to nearest even; a NaN stays a NaN, an overflow becomes infinite
-//   store_pair(d, p, q, out, stream);   // stores two; `stream`: bypasses the caches, `out` aligned to the pair's size
+//   store(d, p, out);                // rounded to nearest even; NaN stays NaN, overflow becomes infinity
+//   store_pair(d, p, q, out, stream);   // `stream`: bypasses the caches; requires `out` aligned to the size of both
 #if defined(GANNET_ELEMENTWISE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GANNET_ELEMENTWISE_LANES_INL_H_
 #undef GANNET_ELEMENTWISE_LANES_INL_H_
@@ -14,8 +14,8 @@
 
 #include <hwy/highway.h>
 
-// Highway 1.0 emulates the conversion to fp16 if the CPU has none, but it truncates and does not
-// handle infinity.
+// If the CPU has no conversion to fp16, Highway 1.0 emulates it, but truncates and does not handle
+// infinity.
 #undef GANNET_HARDWARE_HALF
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || (HWY_ARCH_ARM_A64 && HWY_TARGET == HWY_NEON)
 #define GANNET_HARDWARE_HALF 1
@@ -46,8 +46,8 @@ HWY_INLINE hn::Vec<D> load(D d, const hwy::float16_t* from) {
   const auto half = hn::PromoteTo(bits_of, hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(from)));
   const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(bits_of, 0x8000u)));
   const auto magnitude = hn::ShiftLeft<13>(hn::And(half, hn::Set(bits_of, 0x7fffu)));
-  // The exponent's bias changes from 15 to 127; a multiplication does that exactly, for subnormal
-  // numbers as well.
+  // The multiplication changes the exponent bias from 15 to 127. It is exact, for subnormal numbers
+  // as well.
   const auto finite = hn::BitCast(bits_of, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)));
   const auto is_finite = hn::Lt(magnitude, hn::Set(bits_of, 0x1fu << 23));
   const auto special = hn::Or(magnitude, hn::Set(bits_of, 0x7f800000u));

@@ -26,7 +26,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace gannet::rules::HWY_NAMESPACE {
 
-// The numbers of a rule as SIMD lanes; scalar.h has the version for one element.
+// A rule's number type as SIMD lanes; scalar.h has the version for a single element.
 template <class D>
 struct LaneMask {
   hn::Mask<D> mask;
@@ -82,17 +82,17 @@ HWY_INLINE hn::Vec<D> update_lanes(D d, const Rule& rule, typename RuleNumber<Ru
   return param.lanes;
 }
 
-// Prefetches the cache lines that are kPrefetchBytes after [from, from + bytes), because a pass
-// over five streams outruns the hardware's prefetchers. The distance is not a multiple of 4096, so
-// no prefetch waits for a store that it does not depend on. Past the end of a buffer a prefetch
-// does nothing.
+// Prefetches the cache lines kPrefetchBytes beyond [from, from + bytes), because a pass over five
+// streams outruns the hardware's prefetchers. The distance is not a multiple of 4096, so that no
+// prefetch waits for a store that it does not depend on. Prefetching past the end of a buffer is a
+// no-op.
 inline constexpr size_t kPrefetchBytes = 3072;
 HWY_INLINE void prefetch(const void* from, size_t bytes) {
   for (size_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(static_cast<const char*>(from) + kPrefetchBytes + byte);
 }
 
-// From this many elements on, the copy is written past the caches, which could not hold it until it
-// is read; that saves reading its cache lines before writing them.
+// From this many elements on, writes of the copy bypass the caches, which could not hold it until
+// it is read. This saves reading its cache lines before they are written.
 inline constexpr uint64_t kStreamNumel = 1 << 22;
 
 template <class Rule, class Grad, class Out>

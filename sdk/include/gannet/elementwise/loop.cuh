@@ -103,13 +103,13 @@ cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
   Pointers<Rule, Grad, Out> at{
       static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
   for (size_t s = 0; s < at.kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
-  // The engine's flat buffers are aligned; memory that a caller takes from the middle of a buffer
-  // may not be.
+  // The engine's flat buffers are aligned; a caller's pointer into the middle of a buffer may not
+  // be.
   auto misaligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 != 0; };
   bool scalar = misaligned(at.param) || misaligned(at.grad) || misaligned(at.out);
   for (const Number* state : at.state) scalar = scalar || misaligned(state);
 
-  // Enough blocks to fill the device a few times over; beyond that each thread takes several packs.
+  // Enough blocks to fill the device a few times over; beyond that, each thread loops over packs.
   int device = 0, processors = 0;
   if (const cudaError_t failed = cudaGetDevice(&device)) return failed;
   if (const cudaError_t failed = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) return failed;

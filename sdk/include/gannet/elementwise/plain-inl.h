@@ -6,7 +6,7 @@ struct Scalar;
 
 struct NoCopy {};  // type of `out` if there is no low-precision copy
 
-inline constexpr uint64_t kBlock = 256;  // elements in a block, whose gradients and copies fit the first-level cache
+inline constexpr uint64_t kBlock = 256;  // elements; a block's gradients and copies fit in L1
 
 template <class Rule, class Number, class Grad, class Out, size_t... kState>
 void run_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t begin, uint64_t end,

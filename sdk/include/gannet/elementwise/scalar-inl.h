@@ -1,8 +1,8 @@
-// Scalar<T>: one element, with the arithmetic of a rule. There is no include guard, because the
+// Scalar<T>: one element, with the arithmetic for rules. There is no include guard, because the
 // file is compiled for each target of the plain loop, in that target's namespace. See scalar.h.
 //
-// HIP's own functions with these names come from a device library whose older versions do not
-// support newer processors; the compiler's builtins are one instruction each.
+// HIP's own functions with these names come from a device library, and its older versions do not
+// support newer GPUs; the compiler's builtins are one instruction each.
 
 template <class T>
 struct Scalar {

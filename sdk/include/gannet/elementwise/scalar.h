@@ -1,4 +1,4 @@
-// The numbers of a rule for plain loops and GPU kernels: one element at a time. lanes-inl.h has the
+// A rule's number type for plain loops and GPU kernels: one element at a time. lanes-inl.h has the
 // SIMD version.
 //
 //   const V root = sqrt(fma(a, b, c));

@@ -1,4 +1,4 @@
-// The CUDA target: nvcc reads the file with the rules once.
+// The CUDA target: nvcc compiles the file with the rules once.
 #include <gannet/elementwise/cuda.h>
 
 #include <gannet/elementwise/loop.cuh>

@@ -1,8 +1,8 @@
-// The targets of Highway: the file with the rules is read once for each of them (foreach_target).
+// The Highway targets: the file with the rules is included once per target (foreach_target).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE __BASE_FILE__
 #include <hwy/foreach_target.h>
-// Must come after foreach_target, as Highway requires.
+// The rest must come after foreach_target, as Highway requires.
 #ifndef GANNET_DEVICE
 #define GANNET_DEVICE HWY_INLINE  // lanes must not be passed in memory, nor to functions compiled for a different target
 #endif

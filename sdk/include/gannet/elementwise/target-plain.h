@@ -1,5 +1,5 @@
 // Plain loops that a compiler vectorises, for builds without Highway. On x86-64 the file with the
-// rules is read twice: for processors with AVX2 and fused multiply-add, and for all others.
+// rules is compiled twice: for CPUs with AVX2 and fused multiply-add, and for all others.
 #ifndef GANNET_RULE_PASS
 #if defined(__x86_64__) && defined(__GNUC__)
 #define GANNET_RULE_PASS 1

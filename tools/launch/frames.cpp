@@ -12,7 +12,7 @@ namespace gannet::launch {
 namespace {
 constexpr size_t kHeader = 5;
 constexpr uint32_t kMostBody = 64u << 20;  // beyond any argument list; a larger value is not a length
-constexpr std::string_view kKinds = "pgsfrn12txb";
+constexpr std::string_view kKinds = "pgsfrn12txbe";
 }  // namespace
 
 std::string framed(FrameKind kind, std::string_view body) {

@@ -1,5 +1,5 @@
 // The plugin's wrapper around c10d's ProcessGroupGloo. It is the plugin's only header that includes
-// ProcessGroupGloo.hpp, which takes many seconds to compile.
+// that class's own header, which takes many seconds to compile.
 #pragma once
 
 #include <exception>

@@ -1,5 +1,5 @@
 // For each field of an optimizer's calls: rules that ignore it, read it once, read it wrongly, or write it. The table of
-// ../abi_fields.py names them by struct, field and defect.
+// kit_test.py has the check that names each.
 #include "full.h"
 
 namespace {

@@ -379,149 +379,63 @@ constexpr gannet_descriptor with_table(const char* name, const gannet_param_spec
                                api);
 }
 
-#define ALL_FIELDS(X)                                                                                                                       \
-  X(UpdateSizeExact, "updatesizeexact")                                                                                                     \
-  X(UpdateParamTypeIgnored, "updateparamtypeignored")                                                                                       \
-  X(UpdateParamTypeWritten, "updateparamtypewritten") X(UpdateGradTypeIgnored, "updategradtypeignored") X(                                  \
-      UpdateOutTypeIgnored, "updateouttypeignored") X(UpdateNumelWritten, "updatenumelwritten") X(UpdateParamOnce,                          \
-                                                                                                  "updateparamonce")                        \
-      X(UpdateGradOnce, "updategradonce") X(UpdateGradWritten, "updategradwritten") X(UpdateOutIgnored, "updateoutignored") X(              \
-          UpdateOutOnce, "updateoutonce") X(UpdateStatesOnce, "updatestatesonce") X(UpdateStatesWritten, "updatestateswritten")             \
-          X(UpdateScaleIgnored, "updatescaleignored") X(UpdateScaleOnce, "updatescaleonce") X(                                              \
-              UpdateScaleSquared, "updatescalesquared") X(UpdateScaleWritten, "updatescalewritten") X(UpdateStepOnce,                       \
-                                                                                                      "updatesteponce")                     \
-              X(UpdateStepWritten, "updatestepwritten") X(UpdateHyperOnce, "updatehyperonce") X(                                            \
-                  UpdateHyperKept, "updatehyperkept") X(UpdateHyperBeyond, "updatehyperbeyond") X(UpdateHyperWritten,                       \
-                                                                                                  "updatehyperwritten")                     \
-                  X(UpdateHyperCountWritten, "updatehypercountwritten") X(UpdateSegmentsOnce, "updatesegmentsonce") X(                      \
-                      UpdateSegmentsWritten, "updatesegmentswritten") X(UpdateSegmentCountShort, "updatesegmentcountshort")                 \
-                      X(UpdateStrideIgnored, "updatestrideignored") X(UpdateSumsOnce, "updatesumsonce") X(                                  \
-                          UpdateSumsFirstRow, "updatesumsfirstrow") X(UpdateSumsWritten,                                                    \
-                                                                      "updatesumswritten") X(UpdateGroupUsed, "updategroupused")            \
-                          X(UpdateLinesOnce, "updatelinesonce") X(UpdateLinesWritten, "updatelineswritten") X(                              \
-                              UpdateSeedIgnored, "updateseedignored") X(UpdateSeedOnce, "updateseedonce")                                   \
-                              X(UpdateWorkspaceOnce, "updateworkspaceonce") X(UpdateWorkspaceBeyond, "updateworkspacebeyond") X(            \
-                                  UpdateWorkspaceRead,                                                                                      \
-                                  "updateworkspaceread") X(SumsScaleIgnored,                                                                \
-                                                           "sumsscaleignored") X(SumsRoundIgnored,                                          \
-                                                                                 "sumsroundignored") X(SumsLinesSet,                        \
-                                                                                                       "sumslinesset")                      \
-                                  X(SumsStrideIgnored, "sumsstrideignored") X(SumsParamWritten, "sumsparamwritten") X(                      \
-                                      SumsGroupUsed, "sumsgroupused") X(BeginSizeExact, "beginsizeexact")                                   \
-                                      X(BeginStepOnce, "beginsteponce") X(BeginStepWritten, "beginstepwritten") X(                          \
-                                          BeginHyperOnce,                                                                                   \
-                                          "beginhyperonce")                                                                                 \
-                                          X(BeginHyperWritten, "beginhyperwritten") X(BeginGroupUsed, "begingroupused") X(                  \
-                                              BeginSeedOnce,                                                                                \
-                                              "beginseedonce") X(BeginStatesOnce,                                                           \
-                                                                 "beginstatesonce") X(BeginStatesWritten, "beginstateswritten")             \
-                                              X(BeginWorkspaceBeyond, "beginworkspacebeyond") X(EndTensorsOnce, "endtensorsonc"             \
-                                                                                                                "e") X(                     \
-                                                  EndTensorCountShort,                                                                      \
-                                                  "endtensorcountshort") X(EndTensorStrideIgnored, "endtensorstrideignored")                \
-                                                  X(EndSumsOnce, "endsumsonce") X(EndSumsWritten, "endsumswritten") X(                      \
-                                                      EndSumsFirstRow,                                                                      \
-                                                      "endsumsfirstrow") X(EndHyperOnce,                                                    \
-                                                                           "endhyperonce") X(EndLinesOnce, "endlinesonce")                  \
-                                                      X(SegmentIndexInPiece, "segmentindexinpiece") X(                                      \
-                                                          SegmentIdUsed,                                                                    \
-                                                          "segmentidused") X(SegmentOffsetIgnored, "segmentoffsetignored")                  \
-                                                          X(SegmentOffsetInTensorIgnored, "segmentoffsetintensorignored") X(                \
-                                                              SegmentNumelShort, "segmentnumelshort")                                       \
-                                                              X(SegmentTensorNumelOfPart, "segmenttensornumelofpart") X(                    \
-                                                                  SegmentNameOnce,                                                          \
-                                                                  "segment"                                                                 \
-                                                                  "nameonc"                                                                 \
-                                                                  "e") X(SegmentShapeOnce,                                                  \
-                                                                         "segmentshapeonce") X(SegmentShapeBeyond,                          \
-                                                                                               "segmentshapebeyo"                           \
-                                                                                               "nd") X(SegmentColumnsOfPart,                \
-                                                                                                       "segmentcolumnsofpart")              \
-                                                                  X(SegmentFirstRowIgnored, "segmentfirstrowignored") X(                    \
-                                                                      SegmentFirstColumnIgnored,                                            \
-                                                                      "segmentfirstcolumnignor"                                             \
-                                                                      "ed")                                                                 \
-                                                                      X(SegmentMatrixRowsIgnored, "segmentmatrixrowsignored") X(            \
-                                                                          SegmentSeedIgnored,                                               \
-                                                                          "segmentseedignore"                                               \
-                                                                          "d") X(SegmentSeedByIndex,                                        \
-                                                                                 "segmentseedbyindex") X(TensorIndexReversed,               \
-                                                                                                         "tensorindexreversed")             \
-                                                                          X(TensorFirstRowIgnored, "tensorfirstrowignored") X(              \
-                                                                              TensorFirstColumnIgnored,                                     \
-                                                                              "tensorfirstcolumnignored")                                   \
-                                                                              X(TensorIdUsed, "tensoridused") X(                            \
-                                                                                  ContextKept, "contextkept")                               \
-                                                                                  X(ContextGroupUsed, "contextgroupused") X(                \
-                                                                                      ContextRankUsed, "contextrankused")                   \
-                                                                                      X(ContextWorldUsed, "contextworldused") X(            \
-                                                                                          ContextCountUsed,                                 \
-                                                                                          "contextcountuse"                                 \
-                                                                                          "d") X(ContextStrideIgnored,                      \
-                                                                                                 "contextst"                                \
-                                                                                                 "rideignor"                                \
-                                                                                                 "ed") X(ContextWritten,                    \
-                                                                                                         "contextwritte"                    \
-                                                                                                         "n")                               \
-                                                                                          X(DescriptionByRank,                              \
-                                                                                            "descrip"                                       \
-                                                                                            "tionbyr"                                       \
-                                                                                            "ank") X(StateNameless,                         \
-                                                                                                     "statenameless") X(StateExtentUnknown, \
-                                                                                                                        "statee"            \
-                                                                                                                        "xtentu"            \
-                                                                                                                        "nknow"             \
-                                                                                                                        "n")                \
-                                                                                              X(StateTypeUnknown,                           \
-                                                                                                "statetyp"                                  \
-                                                                                                "eunknow"                                   \
-                                                                                                "n") X(StateFlagUnknown,                    \
-                                                                                                       "s"                                  \
-                                                                                                       "t"                                  \
-                                                                                                       "a"                                  \
-                                                                                                       "t"                                  \
-                                                                                                       "e"                                  \
-                                                                                                       "f"                                  \
-                                                                                                       "l"                                  \
-                                                                                                       "a"                                  \
-                                                                                                       "g"                                  \
-                                                                                                       "u"                                  \
-                                                                                                       "n"                                  \
-                                                                                                       "k"                                  \
-                                                                                                       "n"                                  \
-                                                                                                       "o"                                  \
-                                                                                                       "w"                                  \
-                                                                                                       "n")                                 \
-                                                                                                  X(StateBlockAlone,                        \
-                                                                                                    "stateb"                                \
-                                                                                                    "lockal"                                \
-                                                                                                    "one") X(StateLimitAlone,               \
-                                                                                                             "statelimitalone")             \
-                                                                                                      X(SumScopeUnknown,                    \
-                                                                                                        "su"                                \
-                                                                                                        "ms"                                \
-                                                                                                        "co"                                \
-                                                                                                        "pe"                                \
-                                                                                                        "un"                                \
-                                                                                                        "kn"                                \
-                                                                                                        "ow"                                \
-                                                                                                        "n") X(SumOperationUnknown,         \
-                                                                                                               "sumoperationunk"            \
-                                                                                                               "nown")                      \
-                                                                                                          X(SumRoundsBackwards,             \
-                                                                                                            "sumroundsbackward"             \
-                                                                                                            "s") X(SumPassUnclaimed,        \
-                                                                                                                   "sumpassuncl"            \
-                                                                                                                   "aimed")                 \
-                                                                                                              X(AlignmentOdd,               \
-                                                                                                                "alignmentodd")             \
-                                                                                                                  X(WorkspaceUnclaimed,     \
-                                                                                                                    "workspaceu"            \
-                                                                                                                    "nclaimed")             \
-                                                                                                                      X(CapabilityUnknown,  \
-                                                                                                                        "capabi"            \
-                                                                                                                        "lityun"            \
-                                                                                                                        "known")
+// clang-format off
+#define ALL_FIELDS(X)                                                                                   \
+  X(UpdateSizeExact, "updatesizeexact") X(UpdateParamTypeIgnored, "updateparamtypeignored")             \
+  X(UpdateParamTypeWritten, "updateparamtypewritten") X(UpdateGradTypeIgnored, "updategradtypeignored") \
+  X(UpdateOutTypeIgnored, "updateouttypeignored") X(UpdateNumelWritten, "updatenumelwritten")           \
+  X(UpdateParamOnce, "updateparamonce") X(UpdateGradOnce, "updategradonce")                             \
+  X(UpdateGradWritten, "updategradwritten") X(UpdateOutIgnored, "updateoutignored")                     \
+  X(UpdateOutOnce, "updateoutonce") X(UpdateStatesOnce, "updatestatesonce")                             \
+  X(UpdateStatesWritten, "updatestateswritten") X(UpdateScaleIgnored, "updatescaleignored")             \
+  X(UpdateScaleOnce, "updatescaleonce") X(UpdateScaleSquared, "updatescalesquared")                     \
+  X(UpdateScaleWritten, "updatescalewritten") X(UpdateStepOnce, "updatesteponce")                       \
+  X(UpdateStepWritten, "updatestepwritten") X(UpdateHyperOnce, "updatehyperonce")                       \
+  X(UpdateHyperKept, "updatehyperkept") X(UpdateHyperBeyond, "updatehyperbeyond")                       \
+  X(UpdateHyperWritten, "updatehyperwritten") X(UpdateHyperCountWritten, "updatehypercountwritten")     \
+  X(UpdateSegmentsOnce, "updatesegmentsonce") X(UpdateSegmentsWritten, "updatesegmentswritten")         \
+  X(UpdateSegmentCountShort, "updatesegmentcountshort") X(UpdateStrideIgnored, "updatestrideignored")   \
+  X(UpdateSumsOnce, "updatesumsonce") X(UpdateSumsFirstRow, "updatesumsfirstrow")                       \
+  X(UpdateSumsWritten, "updatesumswritten") X(UpdateGroupUsed, "updategroupused")                       \
+  X(UpdateLinesOnce, "updatelinesonce") X(UpdateLinesWritten, "updatelineswritten")                     \
+  X(UpdateSeedIgnored, "updateseedignored") X(UpdateSeedOnce, "updateseedonce")                         \
+  X(UpdateWorkspaceOnce, "updateworkspaceonce") X(UpdateWorkspaceBeyond, "updateworkspacebeyond")       \
+  X(UpdateWorkspaceRead, "updateworkspaceread") X(SumsScaleIgnored, "sumsscaleignored")                 \
+  X(SumsRoundIgnored, "sumsroundignored") X(SumsLinesSet, "sumslinesset")                               \
+  X(SumsStrideIgnored, "sumsstrideignored") X(SumsParamWritten, "sumsparamwritten")                     \
+  X(SumsGroupUsed, "sumsgroupused") X(BeginSizeExact, "beginsizeexact")                                 \
+  X(BeginStepOnce, "beginsteponce") X(BeginStepWritten, "beginstepwritten")                             \
+  X(BeginHyperOnce, "beginhyperonce") X(BeginHyperWritten, "beginhyperwritten")                         \
+  X(BeginGroupUsed, "begingroupused") X(BeginSeedOnce, "beginseedonce")                                 \
+  X(BeginStatesOnce, "beginstatesonce") X(BeginStatesWritten, "beginstateswritten")                     \
+  X(BeginWorkspaceBeyond, "beginworkspacebeyond") X(EndTensorsOnce, "endtensorsonce")                   \
+  X(EndTensorCountShort, "endtensorcountshort") X(EndTensorStrideIgnored, "endtensorstrideignored")     \
+  X(EndSumsOnce, "endsumsonce") X(EndSumsWritten, "endsumswritten")                                     \
+  X(EndSumsFirstRow, "endsumsfirstrow") X(EndHyperOnce, "endhyperonce") X(EndLinesOnce, "endlinesonce") \
+  X(SegmentIndexInPiece, "segmentindexinpiece") X(SegmentIdUsed, "segmentidused")                       \
+  X(SegmentOffsetIgnored, "segmentoffsetignored")                                                       \
+  X(SegmentOffsetInTensorIgnored, "segmentoffsetintensorignored")                                       \
+  X(SegmentNumelShort, "segmentnumelshort") X(SegmentTensorNumelOfPart, "segmenttensornumelofpart")     \
+  X(SegmentNameOnce, "segmentnameonce") X(SegmentShapeOnce, "segmentshapeonce")                         \
+  X(SegmentShapeBeyond, "segmentshapebeyond") X(SegmentColumnsOfPart, "segmentcolumnsofpart")           \
+  X(SegmentFirstRowIgnored, "segmentfirstrowignored")                                                   \
+  X(SegmentFirstColumnIgnored, "segmentfirstcolumnignored")                                             \
+  X(SegmentMatrixRowsIgnored, "segmentmatrixrowsignored") X(SegmentSeedIgnored, "segmentseedignored")   \
+  X(SegmentSeedByIndex, "segmentseedbyindex") X(TensorIndexReversed, "tensorindexreversed")             \
+  X(TensorFirstRowIgnored, "tensorfirstrowignored")                                                     \
+  X(TensorFirstColumnIgnored, "tensorfirstcolumnignored") X(TensorIdUsed, "tensoridused")               \
+  X(ContextKept, "contextkept") X(ContextGroupUsed, "contextgroupused")                                 \
+  X(ContextRankUsed, "contextrankused") X(ContextWorldUsed, "contextworldused")                         \
+  X(ContextCountUsed, "contextcountused") X(ContextStrideIgnored, "contextstrideignored")               \
+  X(ContextWritten, "contextwritten") X(DescriptionByRank, "descriptionbyrank")                         \
+  X(StateNameless, "statenameless") X(StateExtentUnknown, "stateextentunknown")                         \
+  X(StateTypeUnknown, "statetypeunknown") X(StateFlagUnknown, "stateflagunknown")                       \
+  X(StateBlockAlone, "stateblockalone") X(StateLimitAlone, "statelimitalone")                           \
+  X(SumScopeUnknown, "sumscopeunknown") X(SumOperationUnknown, "sumoperationunknown")                   \
+  X(SumRoundsBackwards, "sumroundsbackwards") X(SumPassUnclaimed, "sumpassunclaimed")                   \
+  X(AlignmentOdd, "alignmentodd") X(WorkspaceUnclaimed, "workspaceunclaimed")                           \
+  X(CapabilityUnknown, "capabilityunknown")
+// clang-format on
 
 #define PROVIDED(type, name) " optimizer/" name
 #define RULE(type, name) , optimizer<type>(#type, "", "1.0", "misreads one field")

@@ -47,10 +47,12 @@ struct Check {
   void (*run)(Subject&);
 };
 
-// The checks of a kind, in the order in which they run: first those that all kinds have.
+// The checks of a kind, in the order in which they run: first those that all kinds have. The last one
+// watches the process, so that a bad access is named by the check that is about it.
 std::vector<Check> checks_of(gannet_kind kind);
 
 std::vector<Check> common_checks();
+Check process_check();
 std::vector<Check> optimizer_checks();
 std::vector<Check> scheduler_checks();
 std::vector<Check> offload_checks();

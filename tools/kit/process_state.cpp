@@ -43,12 +43,13 @@ std::string first_difference(const std::vector<std::string>& now, const std::vec
   return "";
 }
 
-}  // namespace
-
+// Whether this process has a child process, ended or not.
 bool has_child() {
   siginfo_t ended{};
   return ::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
+
+}  // namespace
 
 ProcessState ProcessState::now(ProcessScope scope) {
   ProcessState found;  // reads the floating-point environment before anything else

@@ -48,7 +48,4 @@ class ProcessState {
   std::map<std::string, std::string> files_;  // descriptors and what they refer to
 };
 
-// Whether this process has a child process, ended or not.
-bool has_child();
-
 }  // namespace gannet::kit

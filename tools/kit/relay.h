@@ -29,7 +29,7 @@ struct RelayOptions {
   bool relabels = false;
   uint64_t error_capacity = 0;  // of gannet_error::message; 0: the host's own
 
-  std::optional<uint64_t> total_steps = {};  // that a schedule is told of, in place of the run's
+  std::optional<uint64_t> total_steps = {};  // the length of the run that a schedule gets, in place of its own
 
   // The host's services.
   uint32_t threads = 0;             // of thread_count and parallel_for; 0: the host's own

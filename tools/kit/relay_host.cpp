@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -30,17 +31,15 @@ struct VariedHost {
   std::map<void*, Buffer> given;  // with guards_allocations
 };
 
-// Returns null, and keeps a fault, if the context is not the one of the table.
+std::mutex& hosts_mutex = *new std::mutex;
+std::set<void*>& hosts = *new std::set<void*>;
+
+// Returns null, and keeps a fault, if the context is not the one of a table.
 VariedHost* varied(void* context, const char* service) {
-  auto* host = static_cast<VariedHost*>(context);
-  static std::mutex mutex;
-  static auto& known = *new std::map<void*, bool>;
-  const std::lock_guard lock(mutex);
-  if (!service) {
-    known[context] = true;
-    return host;
+  {
+    const std::lock_guard lock(hosts_mutex);
+    if (hosts.count(context)) return static_cast<VariedHost*>(context);
   }
-  if (known.count(context)) return host;
   keep_fault(formatted("it called gannet_host::{} with another context than the table's", service));
   return nullptr;
 }
@@ -163,7 +162,10 @@ const gannet_host* varied_host(const gannet_host* host) {
   made.table.collective = collective;
   if (options.minor < GANNET_ABI_MINOR) made.table.abi_minor = static_cast<uint16_t>(options.minor);
   if (options.appended_bytes > 0) made.table.abi_minor = GANNET_ABI_MINOR + 1;
-  varied(&made, nullptr);
+  {
+    const std::lock_guard lock(hosts_mutex);
+    hosts.insert(&made);
+  }
   if (options.appended_bytes == 0) return &made.table;
   auto* longer = new char[sizeof(gannet_host) + options.appended_bytes];
   std::memset(longer, 0x5a, sizeof(gannet_host) + options.appended_bytes);

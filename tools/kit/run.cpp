@@ -38,6 +38,7 @@ std::vector<Check> checks_of(gannet_kind kind) {
                            : kind == GANNET_KIND_COMM      ? comm_checks()
                                                            : accelerator_checks();
   checks.insert(checks.end(), own.begin(), own.end());
+  checks.push_back(process_check());
   return checks;
 }
 

@@ -67,7 +67,7 @@ class EngineBase {
   ///   engine->step();
   ///
   /// Where the gradients are: this engine's backward moves each gradient into the engine's buffers
-  /// and leaves a placeholder in `.grad` that throws when read. Read and write gradients with
+  /// and leaves `.grad` defined but without values: reading it throws. Read and write gradients with
   /// full_gradient, for_each_gradient and set_full_gradient. Any other backward (a loss.backward(),
   /// another engine's) leaves its gradients in `.grad`, where PyTorch puts them; a step() that sees
   /// some there throws Error(kOrder) and names the parameter: plain LibTorch would have added them.

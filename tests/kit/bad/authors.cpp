@@ -58,7 +58,7 @@ struct ByChunk : Momentum {  // a number for each chunk of the loop
     });
   }
 };
-struct Partial : Momentum {  // without memory nothing is done, and nobody hears of it
+struct Partial : Momentum {  // without memory it does nothing, and reports success
   using Momentum::Momentum;
   void update(const gannet_update_args& a) {
     void* const scratch = host().allocate(host().context, a.numel * sizeof(float) + 1, 64);

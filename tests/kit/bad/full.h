@@ -133,6 +133,11 @@ struct Full : OptimizerBase {
   std::map<std::string, std::vector<char>> first_;
 };
 
+template <class T>
+volatile T& writable(const T& value) {  // volatile: the same value is written, too
+  return const_cast<volatile T&>(value);
+}
+
 // Segments that may be changed, in place of a call's own.
 struct OwnSegments {
   explicit OwnSegments(gannet_update_args& a) {

@@ -19,7 +19,7 @@ struct Listed : Momentum {  // sound: by the root of each tensor's squares, with
   void sums(const gannet_update_args& a, uint32_t, double* sums) {
     for (uint64_t s = 0; s < a.segment_count; ++s)
       for (uint64_t i = segment(a, s).offset; i < segment(a, s).offset + segment(a, s).numel; ++i)
-        sums[s] += double(grad(a)[i]) * grad(a)[i];
+        sums[s] += double(grad(a)[i]) * grad(a)[i] * a.grad_scale * a.grad_scale;
   }
   void update(const gannet_update_args& a) { update_with(a, static_cast<float*>(a.workspace), a.step, a.sums); }
   // First the step of every element, then the elements: `work` has [numel].

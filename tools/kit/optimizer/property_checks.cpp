@@ -325,38 +325,37 @@ void piece_lengths(Subject& subject) {
     require_alike(subject, train(subject, problem, cut, {.steps = 2}), whole, problem, cut.name, true);
 }
 
-// Long runs: the count of steps exceeds what a float, an int and an unsigned int can count.
+// Long runs: the number of the step exceeds what a float, an int and an unsigned int can count. Just
+// before and just behind such a number a step must move the parameters alike.
 void far_steps(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
   if (described.owns_grad_reduction) throw SkippedCheck("who averages gradients may depend on the step");
-  const ProblemCut cut = uncut(problem, described.rules);
-  const TrainingResult untrained = train(subject, problem, cut, {.steps = 0});
-  const bool changes = train(subject, problem, cut, {.steps = 2, .applied = 1000}).params != untrained.params;
-  for (const int64_t applied : {(int64_t{1} << 24) + 1, (int64_t{1} << 31) + 10, (int64_t{1} << 32) + 10, int64_t{1} << 40}) {
-    const TrainingResult found = train(subject, problem, cut, {.steps = 2, .applied = applied});
-    set_config(formatted("steps {} and {}", applied + 1, applied + 2));
-    require_finite(found, problem);
-    if (changes && found.params == untrained.params)
-      throw CheckFailure("the parameters do not change, as they do in steps 1001 and 1002", text_of(place()));
-  }
-  if (described.uses_seed || described.takes_second_gradients) return;  // they differ from step to step
-  // On both sides of what 24, 31 and 32 bits can count; most intervals divide the distance.
-  constexpr int64_t kApart = 15120;
-  for (const int bits : {24, 31, 32}) {
-    const auto run = [&](int64_t applied) {  // with the same gradients
-      Problem delayed = problem;
-      std::fill(delayed.delay.begin(), delayed.delay.end(), applied);
-      return train(subject, delayed, cut, {.steps = 2, .applied = applied});
-    };
-    const TrainingResult before = run((int64_t{1} << bits) - kApart), behind = run(int64_t{1} << bits);
-    const double moved = squares_of(before.params, problem.types.param, &untrained.params, problem.types.param);
-    const double apart = squares_of(before.params, problem.types.param, &behind.params, problem.types.param);
-    if (!(apart <= 1e-4 * moved))
-      throw CheckFailure(
-          formatted("a step just behind 2^{} moves the parameters elsewhere than one just before it: by {} of the way", bits,
-                    short_number(std::sqrt(apart / moved))),
-          formatted("2 steps from {} and from {}", (int64_t{1} << bits) - kApart, int64_t{1} << bits));
+  const gannet_dtype type = problem.types.param;
+  const auto run = [&](int64_t applied) {  // with the same gradients wherever it begins
+    Problem delayed = problem;
+    std::fill(delayed.delay.begin(), delayed.delay.end(), applied);
+    return train(subject, delayed, uncut(delayed, described.rules), {.steps = 2, .applied = applied});
+  };
+  const TrainingResult untrained = train(subject, problem, uncut(problem, described.rules), {.steps = 0});
+  const double epsilon = bytes_of(type) == 2 ? 0x1p-8 : type == GANNET_FLOAT32 ? 0x1p-23 : 0x1p-52;
+  const double rounding = epsilon * epsilon * squares_of(untrained.params, type, nullptr, type);
+  constexpr int64_t kApart = 15120;  // which most intervals of rules divide
+  for (const int bits : {24, 31, 32, 40}) {
+    const int64_t number = int64_t{1} << bits;
+    const TrainingResult before = run(number - kApart), behind = run(number);
+    set_config(formatted("2 steps from {} and from {}", number - kApart, number));
+    require_finite(before, problem);
+    require_finite(behind, problem);
+    const double moved = squares_of(before.params, type, &untrained.params, type);
+    const double apart = squares_of(before.params, type, &behind.params, type);
+    // Random numbers and second gradients differ from step to step; steps that decay with their number
+    // may be too small to see.
+    const bool is_comparable = !described.uses_seed && !described.takes_second_gradients && moved > 1000 * rounding;
+    if (is_comparable && !(apart <= 1e-4 * moved + 100 * rounding))
+      throw CheckFailure(formatted("a step just behind 2^{} ends elsewhere than one just before it: by {} of what it moved", bits,
+                                   short_number(std::sqrt(apart / moved))),
+                         text_of(place()));
   }
 }
 

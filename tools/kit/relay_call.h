@@ -1,0 +1,177 @@
+// The parts of which the relay's tables (relay_tables.h) are made: calling the plugin's own function,
+// watched and with the error that the options ask for.
+//
+//   table.supports = Relay<&gannet_optimizer_api::supports>::call;
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "base/format.h"
+#include "kit/call_memory.h"
+#include "kit/process_state.h"
+#include "kit/relay.h"
+#include "kit/relay_fault.h"
+#include "kit/relay_host.h"
+
+namespace gannet::kit {
+
+template <class Api>
+inline const Api* real = nullptr;  // the plugin's own table
+
+// What of the process is watched: by the kind of the plugin.
+ProcessScope relay_scope();
+
+// Watches one call of the plugin.
+class CallWatch {
+ public:
+  CallWatch() {
+    if (relay_options().watches_process) before_.emplace(ProcessState::now(relay_scope()));
+  }
+  ~CallWatch() {
+    if (!before_) return;
+    if (const std::string change = ProcessState::now(relay_scope()).change_since(*before_); !change.empty()) keep_fault(change);
+  }
+  CallWatch(const CallWatch&) = delete;
+
+ private:
+  std::optional<ProcessState> before_;
+};
+
+// A gannet_error with room for few characters, between inaccessible pages.
+class ShortError {
+ public:
+  explicit ShortError(gannet_error* original)
+      : original_(original), message_(relay_options().error_capacity, "gannet_error::message", true, 1) {
+    given_.struct_size = sizeof(given_);
+    given_.capacity = relay_options().error_capacity;
+    given_.message = message_.as<char>();
+    std::memset(message_.data(), 0x7e, relay_options().error_capacity);
+    given_.message[0] = 0;
+  }
+  gannet_error* given() { return &given_; }
+  void give_back(int32_t status) const {
+    const void* const end = std::memchr(message_.data(), 0, relay_options().error_capacity);
+    if (!end)
+      return keep_fault(
+          formatted("it wrote a sentence of {} bytes or more without the final 0 into gannet_error::message, "
+                    "which has {}",
+                    relay_options().error_capacity, relay_options().error_capacity));
+    if (given_.message != message_.data() || given_.capacity != relay_options().error_capacity)
+      return keep_fault("it changed gannet_error itself: only the characters at `message` are written");
+    // The sentence is cut; for the checks that look for one, this one is.
+    if (status == GANNET_OK || !original_ || original_->capacity == 0) return;
+    const char* const text = relay_options().error_capacity > 1 ? message_.as<char>() : "(there was room for no character)";
+    std::snprintf(original_->message, original_->capacity, "%s", text);
+  }
+
+ private:
+  gannet_error* original_;
+  gannet_error given_{};
+  Buffer message_;
+};
+
+template <class Function, class... Arguments>
+auto watched(Function function, Arguments... arguments) {
+  const CallWatch watch;
+  return function(arguments...);
+}
+
+// Calls function(arguments..., error), with a short error if the options ask for it.
+template <class Function, class... Arguments>
+int32_t with_error(gannet_error* error, Function function, Arguments... arguments) {
+  if (relay_options().error_capacity == 0) return watched(function, arguments..., error);
+  ShortError small(error);
+  const int32_t status = watched(function, arguments..., small.given());
+  small.give_back(status);
+  return status;
+}
+
+// The relay of a function that needs nothing else: its type has the table, the result and the
+// arguments.
+template <auto kMember>
+struct Relay;
+
+template <class Api, class Result, class... Arguments, Result (*Api::*kMember)(Arguments...)>
+struct Relay<kMember> {
+  static Result call(Arguments... arguments) {
+    constexpr size_t kLast = sizeof...(Arguments) - 1;
+    using All = std::tuple<Arguments...>;
+    if constexpr (std::is_same_v<std::tuple_element_t<kLast, All>, gannet_error*>)
+      return with_short_error(All(arguments...), std::make_index_sequence<kLast>());
+    else
+      return watched(real<Api>->*kMember, arguments...);
+  }
+
+ private:
+  template <class All, size_t... kFirst>
+  static Result with_short_error(const All& all, std::index_sequence<kFirst...>) {
+    return with_error(std::get<sizeof...(kFirst)>(all), real<Api>->*kMember, std::get<kFirst>(all)...);
+  }
+};
+
+// The functions of a table that GANNET_HAS and that are there.
+#define GANNET_RELAY(Api, member) \
+  if (GANNET_HAS(real<Api>, Api, member) && real<Api>->member) table.member = Relay<&Api::member>::call
+
+inline CallMemory call_memory() { return {relay_options().minor, relay_options().appended_bytes}; }
+
+// A struct that the plugin fills in, in the shape of the relay_options(). Fields behind what the plugin knows
+// must stay zero.
+template <class T>
+class FilledIn {
+ public:
+  FilledIn(CallMemory& memory, T* original, const char* name) : original_(original), name_(name) {
+    std::memcpy(static_cast<void*>(&zero_), original, sizeof(T));
+    given_ = memory.copied(&zero_, name);
+    bytes_ = given_->struct_size;
+    known_ = bytes_in(original, relay_options().minor);
+    std::memset(reinterpret_cast<char*>(given_) + known_, 0, bytes_ - known_);
+  }
+  T* given() { return given_; }
+  void give_back() {
+    for (size_t i = known_; i < bytes_; ++i)
+      if (reinterpret_cast<const char*>(given_)[i] != 0)
+        keep_fault(formatted("it wrote behind the end of {}, {} bytes after the fields that it can know", name_, i - known_));
+    const uint32_t size = original_->struct_size;
+    std::memcpy(static_cast<void*>(original_), given_, known_);
+    original_->struct_size = size;
+  }
+
+ private:
+  T* original_;
+  const char* name_;
+  T zero_{};
+  T* given_;
+  size_t bytes_, known_;
+};
+
+// `create` of any kind: the host comes first.
+template <auto kMember>
+struct CreateRelay;
+template <class Api, class... Others, int32_t (*Api::*kMember)(const gannet_host*, Others...)>
+struct CreateRelay<kMember> {
+  static int32_t call(const gannet_host* host, Others... others) { return Relay<kMember>::call(varied_host(host), others...); }
+};
+
+// A table that begins as the plugin's own, as far as it is long.
+template <class Api>
+Api begun(const plugin::Plugin& plugin) {
+  real<Api> = static_cast<const Api*>(plugin.descriptor->api);
+  Api table{};
+  const size_t bytes = std::min<size_t>(real<Api>->struct_size, sizeof(Api));
+  std::memcpy(static_cast<void*>(&table), real<Api>, bytes);
+  table.struct_size = static_cast<uint32_t>(bytes);
+  table.create = CreateRelay<&Api::create>::call;
+  table.destroy = Relay<&Api::destroy>::call;
+  return table;
+}
+
+}  // namespace gannet::kit

@@ -178,6 +178,16 @@ struct LeaksGroups : FakeComm {
   }
 };
 
+// Written against the table itself: takes structs of this header alone.
+constexpr gannet_comm_api kSizeExact = [] {
+  gannet_comm_api api = sdk::detail::kCommApi<SoundComm>;
+  api.collective = [](void* self, void* group, const gannet_collective_args* args, void** work, gannet_error* error) -> int32_t {
+    if (args->struct_size == sizeof(*args)) return sdk::detail::kCommApi<SoundComm>.collective(self, group, args, work, error);
+    return sdk::report(error, GANNET_INVALID_ARGUMENT, "another size");
+  };
+  return api;
+}();
+
 #define COMM(type) sdk::comm<type>(#type, "cpu", GANNET_TIER_STABLE, "", "1.0", "breaks one thing")
 
 }  // namespace
@@ -186,7 +196,9 @@ GANNET_PLUGINS(
     "comm/soundcomm@cpu comm/dropslast@cpu comm/overruns@cpu comm/reducesinsend@cpu comm/silentrefusal@cpu "
     "comm/evenparts@cpu comm/serial@cpu comm/reorders@cpu comm/onegroup@cpu comm/eagerquery@cpu comm/timeoutends@cpu "
     "comm/hangsondeath@cpu comm/deaftoabort@cpu comm/liesofsums@cpu comm/countstwice@cpu comm/leaksworks@cpu "
-    "comm/leaksgroups@cpu",
+    "comm/leaksgroups@cpu comm/sizeexact@cpu",
     GANNET_TIER_STABLE, COMM(SoundComm), COMM(DropsLast), COMM(Overruns), COMM(ReducesInSend), COMM(SilentRefusal),
     COMM(EvenParts), COMM(Serial), COMM(Reorders), COMM(OneGroup), COMM(EagerQuery), COMM(TimeOutEnds), COMM(HangsOnDeath),
-    COMM(DeafToAbort), COMM(LiesOfSums), COMM(CountsTwice), COMM(LeaksWorks), COMM(LeaksGroups))
+    COMM(DeafToAbort), COMM(LiesOfSums), COMM(CountsTwice), COMM(LeaksWorks), COMM(LeaksGroups),
+    sdk::describe(GANNET_KIND_COMM, GANNET_TIER_STABLE, "SizeExact", "cpu", "1.0", "", "breaks one thing",
+                  std::data(SoundComm::kParams), std::size(SoundComm::kParams), &kSizeExact))

@@ -214,6 +214,15 @@ constexpr gannet_optimizer_api kReadsNewer = [] {
   };
   return api;
 }();
+constexpr gannet_optimizer_api kLongSentence = [] {
+  gannet_optimizer_api api = kOptimizerApi<Momentum>;
+  api.supports = [](void* self, uint32_t param, uint32_t grad, uint32_t out, gannet_error* error) -> int32_t {
+    if (kOptimizerApi<Momentum>.supports(self, param, grad, out, error) == GANNET_OK) return GANNET_OK;
+    std::strcpy(error->message, "it takes fp32 alone, whatever room there is for this sentence");
+    return GANNET_UNSUPPORTED;
+  };
+  return api;
+}();
 constexpr gannet_optimizer_api kWritesNewer = [] {
   gannet_optimizer_api api = kOptimizerApi<Momentum>;
   api.describe = [](void* self, const gannet_optimizer_context* context, gannet_optimizer_description* description,
@@ -281,8 +290,10 @@ constexpr gannet_descriptor with_table(const char* name, const gannet_param_spec
 
 }  // namespace
 
-GANNET_PLUGINS("optimizer/complete optimizer/separate optimizer/readsnewer optimizer/writesnewer" ALL_FIELDS(PROVIDED),
-               GANNET_TIER_STABLE, optimizer<Complete>("Complete", "", "1.0", "reads every field"),
-               optimizer<Separate>("Separate", "", "1.0", "reads every field of a tensor"),
-               with_table("ReadsNewer", Complete::kParams, 2, &kReadsNewer),
-               with_table("WritesNewer", Momentum::kParams, 1, &kWritesNewer) ALL_FIELDS(RULE))
+GANNET_PLUGINS(
+    "optimizer/complete optimizer/separate optimizer/readsnewer optimizer/writesnewer optimizer/longsentence" ALL_FIELDS(
+        PROVIDED),
+    GANNET_TIER_STABLE, optimizer<Complete>("Complete", "", "1.0", "reads every field"),
+    optimizer<Separate>("Separate", "", "1.0", "reads every field of a tensor"),
+    with_table("ReadsNewer", Complete::kParams, 2, &kReadsNewer), with_table("WritesNewer", Momentum::kParams, 1, &kWritesNewer),
+    with_table("LongSentence", Momentum::kParams, 1, &kLongSentence) ALL_FIELDS(RULE))

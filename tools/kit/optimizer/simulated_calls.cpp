@@ -216,6 +216,11 @@ void SimulatedRank::update(const std::vector<PieceMemory*>& list, int64_t applie
   }
   held.clear();
   for (const SimulatedCall& call : calls) look_at_piece(call);
+  for (SimulatedCall& call : calls) {
+    if (!options_.moves_buffers || !call.workspace.buffer().data()) continue;
+    gone_.push_back(call.workspace.take());
+    gone_.back().forbid();
+  }
 }
 
 void SimulatedRank::look_at_piece(const SimulatedCall& call) const {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "kit/memory.h"
 
@@ -21,6 +22,8 @@ class WorkMemory {
     return buffer_.data();
   }
   const Buffer& buffer() const { return buffer_; }
+  // Gives the memory away, for a caller that forbids its address from here on.
+  Buffer take() { return std::move(buffer_); }
 
  private:
   Buffer buffer_;  // of the current call

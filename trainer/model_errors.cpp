@@ -14,7 +14,7 @@ void rethrow_from_model(const std::string& where) {
     throw;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    if (const auto ours = error_of(error)) throw *ours;  // Gannet's own error, as for a parameter that is not in memory
+    if (const auto ours = error_of(error)) throw *ours;  // Gannet's, e.g. a parameter not in memory
     // The host's allocator has no exception type of its own.
     if (text.find("DefaultCPUAllocator") != std::string::npos) throw;
     throw Error(ErrorCode::kArgument, where + ": LibTorch: " + text.substr(0, text.find('\n')),

@@ -27,7 +27,7 @@ constexpr const char* kOfArguments = "training arguments";
 
 // Whether the config has its own optimizer entry. Such an entry has one parameter group, as in
 // transformers with DeepSpeed, so its weight decay applies to all parameters. With the optimizer
-// made from the arguments, biases and normalisations have no weight decay.
+// made from the arguments, biases and normalisation layers have no weight decay.
 bool has_own_optimizer_entry(const Config& config) {
   return names(config, "optimizer.type") && config.get("optimizer.type").origin != kOfArguments;
 }
@@ -55,7 +55,7 @@ Dict additions(const TrainingArguments& a, const Config& config, bool trains) {
 }
 
 // Sets the config's gannet.ema.decay from ema_decay, which has no counterpart in transformers;
-// contradicting the config is an error all the same.
+// contradicting the config is still an error.
 void add_average(Config& config, const TrainingArguments& a) {
   if (!a.ema_decay) return;
   const Value given = config.get("gannet.ema.decay").value;
@@ -90,8 +90,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Whether a parameter is a bias or belongs to a normalisation, which is recognised by module type
-// or by name, as in Hugging Face.
+// Whether a parameter is a bias or belongs to a normalisation layer. Such layers are recognised by
+// module type or by name, as in Hugging Face.
 bool is_without_decay(const std::string& name, const std::string& type) {
   if (type.find("LayerNorm") != std::string::npos || type.find("RMSNorm") != std::string::npos) return true;
   const std::string dotted = "." + lower(name) + ".";

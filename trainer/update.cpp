@@ -13,7 +13,7 @@
 
 namespace gannet {
 
-// `items`: how many count in each of this rank's micro-batches; `count`: micro-batches, on every
+// `items`: counted items in each of this rank's micro-batches; `count`: micro-batches on every
 // rank; `total`: items of all ranks. Returns this rank's share of the loss, in fp64.
 at::Tensor TrainerBase::take_update(const std::vector<double>& items, int64_t count, double total) {
   return is_pipeline() ? take_pipeline_step(items, count, total) : take_micro_batches(count, total);

@@ -28,7 +28,7 @@ std::string in_quotes(std::string_view text);                  // "'text'"
 std::string shape_text(std::span<const int64_t> shape);        // "[2, 3]"
 
 /// The optimal string alignment distance (insertions, deletions, substitutions, transpositions of
-/// neighboring letters), the restricted form of Damerau-Levenshtein.
+/// adjacent letters), the restricted form of Damerau-Levenshtein.
 size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidates nearest to `word`, best first, at most `limit`. A candidate qualifies if its

@@ -1,4 +1,4 @@
-// UTF-8 as RFC 3629 defines it: without overlong forms, surrogates and characters above U+10FFFF.
+// UTF-8 as RFC 3629 defines it: without overlong forms, surrogates or characters above U+10FFFF.
 #pragma once
 
 #include <cstddef>

@@ -34,7 +34,7 @@ bool is_manifest_of_others(const std::string& path) try {
   return false;
 }
 
-// Whether the folder is a Gannet checkpoint: it has Gannet's manifest or files of its ranks.
+// Whether the folder is a Gannet checkpoint, that is, contains Gannet's manifest or rank files.
 // `problem`: set if that cannot be determined.
 bool looks_like_one(const std::string& path, std::optional<Error>& problem) try {
   if (!files::kind_of(path).is_folder) return false;

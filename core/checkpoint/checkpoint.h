@@ -85,11 +85,11 @@ class Saver {
   struct Options {
     bool save_latest = true;
     int64_t keep = 0;        // number of complete checkpoints of this run to keep, including the new one; 0: all
-    bool continues = false;  // the folder's checkpoints belong to this run; otherwise to another: reported and kept
+    bool continues = false;  // the folder's checkpoints are this run's; else reported and kept
   };
   // Creates and locks the folder (on each keeper), and removes unfinished files of dead jobs. If a
-  // living job holds the lock, throws Error(kUnavailable) naming host, pid and start time. Takes
-  // over a dead job's lock.
+  // live job holds the lock, throws Error(kUnavailable) naming host, pid and start time. Takes over
+  // a dead job's lock.
   Saver(std::string folder, Ranks ranks);
   ~Saver();
   Saver(const Saver&) = delete;

@@ -1,5 +1,5 @@
-// Manages a keeper's folder: stages, commits and removes checkpoints. A kill after any step loses
-// nothing that was complete.
+// Manages a keeper's folder: stages, commits and removes checkpoints. A job killed after any step
+// leaves every complete checkpoint intact.
 #pragma once
 
 #include <set>

@@ -1,12 +1,12 @@
-// Ensures that one job at a time saves into a folder: <folder>/.gannet.lock is held with flock and
-// has a record of its owner.
+// Ensures that only one job at a time saves into a folder: <folder>/.gannet.lock is held with flock
+// and contains a record of its owner.
 //
 // If flock works, it decides, because the lock ends with its process. On some mounts (nolock,
-// localflock) flock is local to each machine and wrongly succeeds; there the record decides. A
-// living process on this host is recognized by its id and start time, and one on another host by
-// its heartbeat: the owner updates the file's modification time, and a newcomer watches it for a
-// while. A new lock file is created with its record in it, by a hard link. Of two creators, only
-// one succeeds, whatever flock reports and however long one of them is delayed.
+// localflock) flock is local to each machine and wrongly succeeds; there the record decides. A live
+// process on this host is recognised by its id and start time, and one on another host by its
+// heartbeat: the owner updates the file's modification time, and a newcomer watches it for a while.
+// A new lock file is created with its record in it, by a hard link. Of two creators, only one
+// succeeds, whatever flock reports and however long one of them is delayed.
 #pragma once
 
 #include <chrono>
@@ -27,9 +27,9 @@ struct LockTimes {
 
 class FolderLock {
  public:
-  // Throws Error(kUnavailable) naming host, process and start time if a living job holds the lock,
-  // and Error(kIo) if the lock file cannot be used. Takes over a dead job's lock, even if one of its
-  // child processes still holds the file, or flock is unavailable.
+  // Throws Error(kUnavailable) naming host, process and start time if a live job holds the lock,
+  // and Error(kIo) if the lock file cannot be used. Takes over a dead job's lock, even if one of
+  // its child processes still holds the file, or flock is unavailable.
   explicit FolderLock(const std::string& folder, const LockTimes& times = {});
   ~FolderLock();  // removes the lock file
   FolderLock(const FolderLock&) = delete;

@@ -1,4 +1,4 @@
-// Plans a save: merges each rank's slices into the manifest, still without checksums.
+// Plans a save: merges each rank's slices into the manifest, which has no checksums yet.
 #pragma once
 
 #include <vector>

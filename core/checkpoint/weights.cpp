@@ -38,7 +38,7 @@ constexpr size_t kReadTogether = 8 << 20;
 using SplitsByName = std::map<std::string, std::shared_ptr<const DeclaredSplit>>;
 using SourceTensors = std::map<std::string, checkpoint::WeightSource::Info>;
 
-// Names that a file lacks, has in addition to the module, or has in a different shape.
+// Names missing from a file, unexpected in it, or present with a different shape.
 struct Differences {
   std::vector<std::string> missing, unexpected, shapes;
   bool are_none() const { return missing.empty() && unexpected.empty() && shapes.empty(); }

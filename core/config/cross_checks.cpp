@@ -73,7 +73,21 @@ void check_zero(const Settings& settings, const Document& document) {
                 "leave ratio out");
 }
 
+void check_masters(const Settings& settings, const Document& document) {
+  if (!settings.bf16.without_masters) return;
+  const char* const key = "/bf16/bf16_master_weights_and_grads";
+  if (!settings.bf16.enabled)
+    throw Error(ErrorCode::kConfig, formatted("{}{} is true, and bf16 is not enabled", where(document, key), key),
+                "set bf16.enabled to true, or leave the key out");
+  if (settings.ema.decay)
+    throw Error(
+        ErrorCode::kUnsupported,
+        formatted("{}{} and gannet.ema are both on: an average in bf16 would lose nearly every step", where(document, key), key),
+        "leave one of them out");
+}
+
 void check_precision(const Settings& settings, const Document& document) {
+  check_masters(settings, document);
   refuse_int8(document, "/data_types/grad_accum_dtype");
   refuse_int8(document, "/data_types/buffer_dtype");
   if (settings.fp16.enabled && settings.bf16.enabled)

@@ -25,7 +25,7 @@ constexpr Key kRows[] = {
     row("fp16/min_loss_scale", member<&Settings::fp16, &Fp16::min_loss_scale>, kInt, "1", "",
         "smallest dynamic scale; above 0 with a dynamic scale"),
     {"fp16/fp16_master_weights_and_grads", kBool, "false", kUnsupported, "", "keep master weights and gradients in fp16",
-     "fp16 master weights (they need ZeRO)"},
+     "fp16 parameters without fp32 masters (bf16 has bf16_master_weights_and_grads)"},
 
     {"bf16", kSection, "{}", kActive, "", "train in bf16 with fp32 master weights", "", "bfloat16"},
     row("bf16/enabled", member<&Settings::bf16, &Bf16::enabled>, kBool, "false", "", "switches the section on"),
@@ -33,10 +33,10 @@ constexpr Key kRows[] = {
      "Gannet always accumulates inside the gradient hooks"},
     row("bf16/check_grad_overflow", member<&Settings::bf16, &Bf16::check_grad_overflow>, kBool, "true", "",
         "skip a step whose gradient is not finite"),
-    {"bf16/bf16_master_weights_and_grads", kBool, "false", kUnsupported, "", "keep master weights and gradients in bf16",
-     "bf16 master weights (they need ZeRO)"},
-    {"bf16/bf16_optimizer_states", kBool, "false", kUnsupported, "", "keep optimizer states in bf16",
-     "bf16 optimizer states (they need ZeRO)"},
+    row("bf16/bf16_master_weights_and_grads", member<&Settings::bf16, &Bf16::without_masters>, kBool, "false", "",
+        "train bf16 parameters without fp32 masters, with an optimizer that takes them: AdamWBF16"),
+    {"bf16/bf16_optimizer_states", kBool, "false", kNoEffect, "", "keep optimizer states in bf16",
+     "the optimizer chooses the type of its states: those of AdamWBF16 are bf16"},
 
     {"data_types", kSection, "{}", kActive, "", "types other than the model's"},
     row("data_types/grad_accum_dtype", member<&Settings::grad_accum_dtype>, kDType, "null", "",

@@ -30,6 +30,7 @@ struct Fp16 {
 struct Bf16 {
   bool enabled;
   bool check_grad_overflow;
+  bool without_masters;  // parameters are their own masters, in bf16
 };
 
 struct TorchAutocast {

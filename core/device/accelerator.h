@@ -33,10 +33,10 @@ class Accelerator {
   std::string name() const { return plugin_.name(); }  // "cpu", "cuda": the registry's device
   bool has(gannet_accelerator_capability capability) const;
   uint32_t device_count() const;
-  // The device of a process, by its local rank. If only one device is visible, every rank gets that
-  // one: a scheduler that gives each task its own device hides the others (CUDA_VISIBLE_DEVICES).
-  // Throws Error(kUnavailable) if several devices are visible, but the local rank has none of its
-  // own.
+  // The device of a process, by its local rank. If only one device is visible, every rank uses it:
+  // a scheduler that gives each task its own device hides the others (CUDA_VISIBLE_DEVICES). Throws
+  // Error(kUnavailable) if several devices are visible, but too few for this local rank to have one
+  // of its own.
   uint32_t device_of(uint32_t local_rank) const;
   Device device(uint32_t index) const;
   void set_device(uint32_t index);

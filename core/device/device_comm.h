@@ -1,13 +1,13 @@
 // Collectives on device tensors: the core's only access to a device's Comm. A collective is ordered
 // after the work of the current stream, so it begins after the kernels that produce its buffers,
-// and it holds the tensors until it is over. A Comm for host memory can also serve a device: it
+// and it holds the tensors until it completes. A Comm for host memory can also serve a device: it
 // then works on page-locked copies of the tensors.
 //
 //   DeviceWork work = comm.all_reduce(bucket);       // begins after the stream's earlier work
 //   ...
 //   work.block();                                    // later kernels see the sum; the host does not wait
 //
-// On a device whose compute is synchronous (a CPU), there is no stream, and block() waits.
+// On a device with synchronous compute (a CPU), there is no stream, and block() waits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@ namespace gannet {
 
 class DeviceComm;
 
-// A collective in flight on tensors. Its destructor waits, as that of Work does; the tensors then
-// hold the results.
+// A collective on tensors, possibly still in flight. Like Work's, its destructor waits; the tensors
+// then hold the results.
 class DeviceWork {
  public:
   DeviceWork() = default;

@@ -1,5 +1,5 @@
 // A queue of an accelerator, which copies between host and device memory in order, asynchronously
-// to the caller and to the compute streams.
+// with respect to the caller and the compute streams.
 //
 //   Queue queue = accelerator.make_queue("copy");
 //   Pin pin = accelerator.pin(host.data(), bytes);
@@ -9,7 +9,7 @@
 //   saved.block(stream);                   // from here on, compute may overwrite the source
 //   saved.wait();                          // now the host may read the copy
 //
-// On an accelerator without queues the same code copies synchronously, and every event is over
+// On an accelerator without queues the same code copies synchronously, and every event completes
 // immediately.
 #pragma once
 
@@ -31,7 +31,7 @@ struct HandleDeleter {
 };
 
 // Marks all work that was submitted to a queue before the event was recorded. An event that was
-// never recorded counts as over. It may outlive its queue, but not the accelerator.
+// never recorded counts as complete. It may outlive its queue, but not the accelerator.
 class Event {
  public:
   Event() = default;

@@ -33,8 +33,8 @@ void check_loss(const EngineBase::Impl& impl, const at::Tensor& loss, const char
                   formatted("the loss given to {} does not depend on any parameter that requires a gradient", name),
                   "compute it from engine->forward(...), outside NoGradGuard and InferenceMode, and do not detach it");
   };
-  // Checked first: a forward without a graph is not a micro-batch, and the error would be "called
-  // before forward()".
+  // Checked first: a forward without a graph is not a micro-batch, so the error would otherwise be
+  // "called before forward()".
   if (impl.passes.training && loss.defined() && loss.numel() == 1) require_graph();
   impl.progress.check_backward(name, impl.passes.training);
   if (!loss.defined() || loss.numel() != 1)

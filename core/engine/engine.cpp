@@ -1,4 +1,4 @@
-// The engine's calls without a file of their own: batch sizes and boundaries, learning rates,
+// The engine calls that have no file of their own: batch sizes and boundaries, learning rates,
 // counters, no_sync(), means over ranks, whole parameters.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

@@ -72,7 +72,7 @@ ComparedHashes copy_of(const Tie& tie, const ParameterStore& store) {
 }
 
 // Adds the states that belong to a whole group (one value per tensor, per row or column, or for the
-// group), which every rank should compute alike. Leaves out optimizers that average gradients
+// group), which should be identical on every rank. Leaves out optimizers that average gradients
 // themselves, which may be in the middle of local steps, and models with experts, since experts'
 // groups are not on all ranks.
 void add_states(const std::vector<Group>& groups, const ParameterStore& store, ComparedHashes& compared) {
@@ -108,7 +108,7 @@ struct HashesByAxis {
   }
 };
 
-// Adds the parameters and masters that this rank has whole.
+// Adds the parameters and masters that this rank holds in full.
 void add_whole(const ParameterStore& store, const std::function<bool(const Range&)>& may_differ, HashesByAxis& all) {
   for (const auto& range : store.ranges())
     for (const auto& parameter : range.parameters) {

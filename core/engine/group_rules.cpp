@@ -20,7 +20,7 @@ bool matches(const std::vector<std::string>& patterns, const std::vector<std::st
   });
 }
 
-// Converts the program's patterns to the config's form, so that both are checked alike.
+// Converts the program's patterns to the config's form, so that both get the same checks.
 List as_in_a_config(const std::vector<ParameterGroup>& groups) {
   List all;
   for (const ParameterGroup& group : groups) {

@@ -64,7 +64,7 @@ class ModuleAudit {
   void reclaim();
   bool is_replaced(const TrainedParameter& parameter) const;                                    // is its memory new?
   at::Tensor value_in_file_dtype(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
-  /// Called before take_in() of parameters that the program gave new memory. Throws
+  /// Called before take_in() of parameters whose memory the program replaced. Throws
   /// Error(kArgument) if another tensor of the module uses the same memory. If the memory is
   /// another parameter's place in the engine's buffers (two were swapped), the values are copied
   /// elsewhere.
@@ -80,7 +80,7 @@ class ModuleAudit {
   /// Logs `what` on rank 0; among messages with the same beginning, only the first is logged.
   void say_once(const std::string& what);
 
-  /// A parameter of the module that is not trained and that every rank has whole.
+  /// A parameter of the module that is not trained and that every rank holds in full.
   struct FrozenParameter {
     std::string name;
     at::Tensor tensor;

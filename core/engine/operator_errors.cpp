@@ -16,7 +16,7 @@ namespace {
 // mat2 must have the same dtype, but got Float and BFloat16", "expected scalar type Float but found
 // Half", "Input type (float) and bias type (c10::BFloat16) should be the same", "Found dtype Float
 // but expected BFloat16", "mixed dtype (CPU): expect parameter to have scalar type of Float"
-// (normalizations).
+// (normalisations).
 bool is_of_dtypes(const std::string& line, const std::string& parameters) {
   const auto has = [&](const std::string& text) { return line.find(text) != std::string::npos; };
   if ((has("same dtype") && !has("but got")) || has("mixed dtype")) return true;

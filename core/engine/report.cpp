@@ -73,11 +73,30 @@ void start_reporting(EngineBase::Impl& impl) {
   }
   impl.reported.bytes_sent = impl.comm->comm().counters().bytes_sent;
   if (impl.host_reads_device() && !impl.settings().metrics_path.empty()) HostMeter::install();
+  collect_losses(impl);
   if (!observe::is_wanted(impl.settings())) return;
   const int64_t parameters = count_parameters(impl);
   impl.reporter = std::make_unique<StepReporter>(
       reporting_ranks(impl), impl.timers,
       impl.is_first() ? std::make_unique<observe::Monitor>(impl.settings(), run_of(impl, parameters)) : nullptr);
+}
+
+namespace {
+
+bool uses_loss(const EngineBase::Impl& impl) {
+  return std::any_of(impl.groups.begin(), impl.groups.end(),
+                     [](const Group& group) { return group.optimizer && group.optimizer->has(GANNET_OPTIMIZER_USES_LOSS); });
+}
+
+}  // namespace
+
+void collect_losses(EngineBase::Impl& impl) {
+  if (impl.reporter || !uses_loss(impl)) return;
+  impl.reporter = std::make_unique<StepReporter>(reporting_ranks(impl), impl.timers, nullptr);
+}
+
+double loss_for_optimizers(EngineBase::Impl& impl) {
+  return uses_loss(impl) ? impl.reporter->mean_loss() : std::numeric_limits<double>::quiet_NaN();
 }
 
 std::vector<double> rates(const std::vector<Group>& groups) {

@@ -11,6 +11,12 @@ namespace gannet {
 
 /// Opens the trace and the monitors that the config requests.
 void start_reporting(EngineBase::Impl& impl);
+/// Collects losses if an optimizer uses them, with or without monitors. Called again if the
+/// optimizers change.
+void collect_losses(EngineBase::Impl& impl);
+/// The step's loss for optimizers that use it: the mean over micro-batches and ranks. NaN, without
+/// a collective, if none does. Every rank calls it.
+double loss_for_optimizers(EngineBase::Impl& impl);
 void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& inputs);
 /// Logs timings as DeepSpeed does: for the micro-batch at each step() and, at a boundary, for the
 /// whole step.

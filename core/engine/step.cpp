@@ -9,6 +9,7 @@
 #include "engine/gate.h"
 #include "engine/impl.h"
 #include "engine/recomputation.h"
+#include "engine/report.h"
 #include "engine/step_scope.h"
 #include "grads/check.h"
 
@@ -27,7 +28,11 @@ void begin_update(EngineBase::Impl& impl, double norm) {
 
 // Updates the parameters. Finished shards are sent while others are updated.
 void update(EngineBase::Impl& impl, double factor) {
-  if (!impl.user_optimizer) return impl.updater.update({factor, impl.progress.applied_steps, *impl.reducer});
+  if (!impl.user_optimizer) {
+    Host::ShowMetric show;
+    if (impl.reporter) show = [&](const std::string& name, double value) { impl.reporter->record(name, value); };
+    return impl.updater.update({factor, impl.progress.applied_steps, *impl.reducer, loss_for_optimizers(impl), std::move(show)});
+  }
   Timers::Scope timed(impl.timers, TimedPhase::kUpdate);
   Average& average = impl.updater.average();
   if (average.is_on()) average.begin(impl.progress.applied_steps + 1);

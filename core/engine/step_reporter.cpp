@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "tensor/host_meter.h"
 
@@ -34,6 +35,14 @@ void StepReporter::fetch_loss() {
   if (!device_loss_.defined()) return;
   loss_ += device_loss_.item<double>();
   device_loss_.reset();
+}
+
+double StepReporter::mean_loss() {
+  fetch_loss();
+  // At a boundary, before the report, the last micro-batch is not counted yet.
+  double sums[] = {loss_, has_loss_ ? static_cast<double>(micro_batches_ + 1) : 0};
+  if (ranks_.size() > 1) ranks_.all_reduce(sums, 2);
+  return sums[1] > 0 ? sums[0] / sums[1] : std::numeric_limits<double>::quiet_NaN();
 }
 
 void StepReporter::count(std::string_view name, int64_t number) {

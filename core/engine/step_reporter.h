@@ -1,6 +1,7 @@
 // Collects what the engine gives to its monitors: losses, counts and phase timings. At a boundary,
 // one small all-reduce combines losses and counts over all ranks; rank 0 passes them on with its own
-// timings. Every rank has a StepReporter if the config requests a monitor; otherwise none has one.
+// timings. Every rank has a StepReporter if the config requests a monitor or an optimizer uses the
+// loss; otherwise none has one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,7 +37,10 @@ class StepReporter {
   void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 if a step's losses are averaged
   void end_micro_batch() { ++micro_batches_; }
   void forget_loss();  // drops the loss so far and its micro-batches, which do not belong to the step
-  void fetch_loss();   // reads the loss from its device; called when the host has already waited
+  // The mean loss of the step over its micro-batches and all ranks, before step(); NaN if no rank
+  // has one. Every rank calls it.
+  double mean_loss();
+  void fetch_loss();  // reads the loss from its device; called when the host has already waited
   void count(std::string_view name, int64_t number);
   void record(std::string_view name, double value);
 

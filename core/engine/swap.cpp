@@ -16,6 +16,7 @@
 #include "engine/gate.h"
 #include "engine/group_optimizers.h"
 #include "engine/impl.h"
+#include "engine/report.h"
 #include "plugin/schema.h"
 #include "tensor/dtype.h"
 #include "tensor/torch_errors.h"
@@ -191,8 +192,8 @@ void prepare_states(EngineBase::Impl& impl, PreparedSwap& made) {
       if (const Optimizer::State* same = find(after, state.name); !same || !kept[static_cast<size_t>(same - after.data())])
         fates.add(state.name, StateFates::kDropped, impl.groups[g].name);
     made.starts_over.push_back(std::find(kept.begin(), kept.end(), false) != kept.end());
-    for (size_t s = 0; s < after.size(); ++s) {  // grow_squares() creates the squares that are not kept
-      if (!kept[s] || !after[s].is_square()) continue;
+    for (size_t s = 0; s < after.size(); ++s) {  // grow_squares() creates the matrices that are not kept
+      if (!kept[s] || !after[s].has_matrices()) continue;
       made.groups[g].squares.resize(after.size());
       made.groups[g].squares[s] = impl.groups[g].squares[static_cast<size_t>(find(before, after[s].name) - before.data())];
     }
@@ -325,6 +326,7 @@ SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& par
       if (made.groups[g].optimizer->needs_whole_tensors()) impl.store.keep_whole_tensors(g);
     }
   commit(impl, made, agreement);
+  collect_losses(impl);
   const std::string sentence = made.receipt.to_string();
   if (impl.is_first()) log_info(sentence);
   if (impl.reporter) impl.reporter->event("swap", impl.progress.global_steps, sentence);

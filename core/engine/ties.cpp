@@ -57,7 +57,7 @@ constexpr const char* kFactNames[] = {"shape", "dtype", "split", "training"};
 uint32_t stage_of(const EngineBase::Impl& impl, uint32_t rank) { return impl.mesh->shape().coordinate(rank, kPipeAxis); }
 
 // Describes how this rank's engine trains the tied parameter: the stages' copies stay equal only if
-// they are updated alike.
+// they are updated in the same way.
 std::string training_of(const EngineBase::Impl& impl, const std::string& tie) {
   for (const Range& range : impl.store.ranges()) {
     if (range.tie != tie) continue;

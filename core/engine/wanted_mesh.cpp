@@ -1,6 +1,6 @@
 // Determines the mesh of an engine from its config (gannet.mesh), DeepSpeed's pipeline.stages, and
 // the program (a MeshShape or an mpu). Sources that request the same axis must request the same
-// number.
+// degree.
 #include <gannet/mpu.h>
 
 #include <sstream>

@@ -109,6 +109,11 @@ std::optional<DeclaredStates> declared(plugin::Registry& registry, const MemoryS
   return all;
 }
 
+// The bytes of a master: states without a type of their own have the master's.
+uint32_t master_type_bytes(const MemorySettings& read, uint32_t param_bytes) {
+  return param_bytes == 2 && read.settings.bf16.without_masters ? 2 : std::max(4u, param_bytes);
+}
+
 // An incomplete config may lack the accumulation steps or the batch sizes.
 bool accumulates(const config::Settings& settings, uint32_t ranks) {
   if (settings.accumulation_steps > 0) return settings.accumulation_steps > 1;
@@ -121,12 +126,12 @@ zero::Plan plan_of(const EstimateRequest& request, const MemorySettings& read, c
   plan.model.parameters = request.parameters;
   plan.model.largest = request.largest.value_or(guessed_largest(request.parameters));
   plan.model.param_bytes = size_of_dtype(dtype);
-  plan.model.master_bytes = plan.model.param_bytes == 2 ? 4 : 0;
+  plan.model.master_bytes = plan.model.param_bytes == 2 && !read.settings.bf16.without_masters ? 4 : 0;
   const auto accumulation = read.settings.grad_accum_dtype;
   plan.model.grad_bytes = !accumulation || dtype == "fp64"           ? plan.model.param_bytes
                           : *accumulation == config::DType::kFloat32 ? 4
                                                                      : 2;
-  plan.model.state_bytes = of_plugin ? of_plugin->state_bytes : 2 * std::max(4u, plan.model.param_bytes);
+  plan.model.state_bytes = of_plugin ? of_plugin->state_bytes : 2 * master_type_bytes(read, plan.model.param_bytes);
   if (read.settings.ema.decay) plan.model.average_bytes = std::max(plan.model.master_bytes, plan.model.param_bytes);
   plan.model.keeps_masters = of_plugin && of_plugin->perturbs;
   plan.model.has_second_gradient = of_plugin && of_plugin->takes_second_gradients;
@@ -288,7 +293,7 @@ std::string estimate_text(const EstimateRequest& request) {
   plugin::Registry registry(plugin_places(read.settings));
 
   const std::string dtype = estimated_dtype(request, read);
-  const auto states = declared(registry, read, std::max(4u, size_of_dtype(dtype)), host);
+  const auto states = declared(registry, read, master_type_bytes(read, size_of_dtype(dtype)), host);
   zero::Plan plan = plan_of(request, read, states, dtype);
   const std::string named = !request.accelerator.empty() ? request.accelerator : read.settings.accelerator.type;
   const std::string wanted = named.empty() ? "auto" : lower(named);

@@ -25,7 +25,7 @@ inline std::vector<double> numbers_of(const gannet_update_args& args, bool is_sk
 inline void give_numbers(gannet_update_args& args, const double* numbers, uint64_t count) {
   args.device_numbers = numbers;
   args.device_number_count = count;
-  args.grad_scale = NAN;
+  args.grad_scale = args.loss = NAN;
   args.step = 0;
   args.hyper = nullptr;
   args.hyper_count = 0;

@@ -67,6 +67,23 @@ void run_collective(void* context, const gannet_host_collective* args) {
   collectives->run(*args);
 }
 
+constexpr size_t kLongestMetricName = 64;
+
+void run_metric(void* context, const char* name, double value) {
+  const Host::ShowMetric& show = static_cast<Host*>(context)->show_metric();
+  if (!show) throw Error(ErrorCode::kPluginFault, "metric() was called outside of an optimizer's begin_step and end_step");
+  const std::string given = name ? name : "";
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' ||
+           c == '/';
+  };
+  if (given.empty() || given.size() > kLongestMetricName || !std::all_of(given.begin(), given.end(), is_allowed))
+    throw Error(ErrorCode::kPluginFault,
+                formatted("metric() was given the name '{}': 1 to {} letters, digits, '_', '-', '.', '/' are allowed",
+                          printable(given), kLongestMetricName));
+  show(given, value);
+}
+
 void write_log(void*, int32_t level, const char* message) noexcept {
   guarded(nullptr, [&] {
     log(static_cast<LogLevel>(std::clamp<int32_t>(level, GANNET_LOG_DEBUG, GANNET_LOG_ERROR)),
@@ -127,6 +144,9 @@ Host::Host() {
   table_.world_size = [](void* context, uint32_t) -> uint32_t { return static_cast<Host*>(context)->size(); };
   table_.collective = [](void* context, const gannet_host_collective* args, gannet_error* error) -> int32_t {
     return guarded(error, [&] { run_collective(context, args); });
+  };
+  table_.metric = [](void* context, const char* name, double value, gannet_error* error) -> int32_t {
+    return guarded(error, [&] { run_metric(context, name, value); });
   };
 }
 

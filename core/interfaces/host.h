@@ -4,6 +4,9 @@
 #include <gannet/abi.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
 
 namespace gannet {
 
@@ -41,10 +44,23 @@ class Host {
     Host& host_;
   };
   HostCollectives* collectives() const { return collectives_; }
+  // Plugins may show metrics while this object lives: `show` gets their names and values.
+  using ShowMetric = std::function<void(const std::string& name, double value)>;
+  class OpenMetrics {
+   public:
+    OpenMetrics(Host& host, ShowMetric show) : host_(host) { host_.show_metric_ = std::move(show); }
+    ~OpenMetrics() { host_.show_metric_ = nullptr; }
+    OpenMetrics(const OpenMetrics&) = delete;
+
+   private:
+    Host& host_;
+  };
+  const ShowMetric& show_metric() const { return show_metric_; }
 
  private:
   gannet_host table_{};
   HostCollectives* collectives_ = nullptr;  // not owned; null while closed
+  ShowMetric show_metric_;                  // empty while closed
   uint32_t rank_ = 0, size_ = 1;
 };
 

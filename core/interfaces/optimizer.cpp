@@ -132,16 +132,16 @@ std::string Optimizer::description() const {
   return text;
 }
 
-// Limits the size of square states: for a stack of many matrices they could exceed any memory.
+// Limits the size of squares and factors: for a stack of many matrices they could exceed any memory.
 void Optimizer::check_squares() {
-  has_squares_ = false;
+  has_matrix_states_ = false;
   for (const State& state : states_) {
-    has_squares_ = has_squares_ || state.is_square();
+    has_matrix_states_ = has_matrix_states_ || state.has_matrices();
     for (uint64_t t = 0; t < tensors_.size(); ++t)
-      if (square_numel(state, t) > kMostInSquares)
+      if (const uint64_t numel = matrices_of(state, t).numel(); numel > kMostInSquares)
         description::bad(formatted(
             "its state '{}' would have {} values for the tensor '{}', at most {} are possible: give it a limit below {}",
-            state.name, square_numel(state, t), tensors_[t].name, kMostInSquares, state.limit));
+            state.name, numel, tensors_[t].name, kMostInSquares, state.limit));
   }
 }
 
@@ -154,7 +154,11 @@ void Optimizer::require_support(gannet_dtype param, gannet_dtype grad, gannet_dt
   plugin::raise_unless_ok(
       status, error, plugin_,
       formatted("{} does not take a {} parameter with a {} gradient and {}", interfaces::who(plugin_), dtype_name(param),
-                dtype_name(grad), out == GANNET_DTYPE_NONE ? "no copy" : formatted("a {} copy", dtype_name(out))));
+                dtype_name(grad),
+                out != GANNET_DTYPE_NONE ? formatted("a {} copy", dtype_name(out))
+                : param == GANNET_BFLOAT16
+                    ? std::string("no fp32 master, as \"bf16_master_weights_and_grads\" asks (AdamWBF16 takes it)")
+                    : std::string("no copy")));
 }
 
 gannet_gradient_reduction Optimizer::reduction(uint64_t step) const {
@@ -198,16 +202,15 @@ void Optimizer::step(const char* name, int32_t (*function)(void*, const gannet_s
   call(args);
 }
 
-uint64_t Optimizer::square_rows(const State& state, uint64_t tensor) const {
+Optimizer::Matrices Optimizer::matrices_of(const State& state, uint64_t tensor) const {
   const gannet_tensor& view = tensor_views_[tensor];
-  if (!state.is_square() || view.dimensions < 2 || view.numel == 0) return 0;
-  const uint64_t rows = state.extent == GANNET_STATE_ROW_SQUARE ? view.matrix_rows : view.columns;
-  return rows <= state.limit ? rows : 0;
-}
-
-uint64_t Optimizer::matrix_count(uint64_t tensor) const {
-  const gannet_tensor& view = tensor_views_[tensor];
-  return view.numel / (view.columns * view.matrix_rows);
+  if (!state.has_matrices() || view.dimensions < 2 || view.numel == 0) return {};
+  const uint64_t count = view.numel / (view.columns * view.matrix_rows);
+  const bool of_rows = state.extent == GANNET_STATE_ROW_SQUARE || state.extent == GANNET_STATE_ROW_FACTOR;
+  const uint64_t rows = of_rows ? view.matrix_rows : view.columns;
+  if (!state.is_square()) return {count, rows, std::min({state.limit, view.matrix_rows, view.columns})};
+  if (rows > state.limit) return {};
+  return {count, rows, rows};
 }
 
 uint64_t Optimizer::group_numel(const State& state) const {
@@ -226,7 +229,7 @@ uint64_t Optimizer::group_numel(const State& state) const {
 bool Optimizer::needs_lines() const {
   return std::any_of(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.is_of_lines(); }) ||
          std::any_of(states_.begin(), states_.end(), [](const State& state) {
-           return state.is_square() || state.extent == GANNET_STATE_PER_ROW || state.extent == GANNET_STATE_PER_COLUMN ||
+           return state.has_matrices() || state.extent == GANNET_STATE_PER_ROW || state.extent == GANNET_STATE_PER_COLUMN ||
                   state.extent == GANNET_STATE_PER_BLOCK;
          });
 }

@@ -28,7 +28,7 @@ class Optimizer {
     double initial_value;
     uint32_t flags = 0;  // gannet_state_flag
     uint64_t block = 1;  // PER_BLOCK: elements that share one value
-    uint64_t limit = 0;  // square states: the largest number of rows
+    uint64_t limit = 0;  // squares: the largest number of rows; factors: the width
     bool is_of_rank() const { return (flags & GANNET_STATE_OF_RANK) != 0; }
     bool is_served() const { return (flags & GANNET_STATE_SERVED) != 0; }
     bool is_local() const { return (flags & GANNET_STATE_LOCAL) != 0; }
@@ -37,11 +37,12 @@ class Optimizer {
     bool has(gannet_state_flag flag) const { return (flags & flag) != 0; }
     // Whether the state is sharded: cut into ranges like the parameters.
     bool is_cut() const { return extent == GANNET_STATE_PER_ELEMENT || extent == GANNET_STATE_PER_BLOCK; }
-    // Whether the state consists of square matrices over a tensor's rows or columns, which are on
-    // the rank that has the whole tensor.
+    // Whether the state consists of matrices over a tensor's rows or columns, which are on the rank
+    // that has the whole tensor: squares, or low-rank factors.
+    bool has_matrices() const { return extent >= GANNET_STATE_ROW_SQUARE && extent <= GANNET_STATE_COLUMN_FACTOR; }
     bool is_square() const { return extent == GANNET_STATE_ROW_SQUARE || extent == GANNET_STATE_COLUMN_SQUARE; }
     // Whether the state is replicated: every rank has all of it, for its parameter group.
-    bool is_of_group() const { return !is_cut() && !is_square(); }
+    bool is_of_group() const { return !is_cut() && !has_matrices(); }
     // For a sharded state: the number of values that belong to `numel` elements.
     uint64_t values_of(uint64_t numel) const { return (numel + block - 1) / block; }
   };
@@ -83,16 +84,14 @@ class Optimizer {
   const std::vector<Sum>& sums() const { return sums_; }
   uint64_t range_alignment() const { return range_alignment_; }
   size_t tensor_count() const { return tensors_.size(); }
-  // square_rows: the number of rows of each square matrix that a state has for a tensor, given by
-  // its index; 0: there is none. matrix_count: the number of matrices stacked in the
-  // tensor.
-  uint64_t square_rows(const State& state, uint64_t tensor) const;
-  uint64_t matrix_count(uint64_t tensor) const;
-  uint64_t square_numel(const State& state, uint64_t tensor) const {
-    const uint64_t rows = square_rows(state, tensor);
-    return rows == 0 ? 0 : matrix_count(tensor) * rows * rows;
-  }
-  bool has_squares() const { return has_squares_; }
+  // The matrices that a state has for a tensor, given by its index: `count` of them, stacked, of
+  // rows x columns. All are 0 if there are none.
+  struct Matrices {
+    uint64_t count = 0, rows = 0, columns = 0;
+    uint64_t numel() const { return count * rows * columns; }
+  };
+  Matrices matrices_of(const State& state, uint64_t tensor) const;
+  bool has_matrix_states() const { return has_matrix_states_; }
   bool uses_seed() const { return (capabilities_ & GANNET_OPTIMIZER_USES_SEED) != 0; }
   // The size of the workspace for a piece of `numel` elements; 0 gives the size for begin_step and
   // end_step.
@@ -161,7 +160,7 @@ class Optimizer {
   uint32_t world_size_ = 1;
   // The following members are copied from the plugin's description once it is validated.
   uint64_t capabilities_ = 0, range_alignment_ = 0, workspace_bytes_ = 0, workspace_bytes_per_element_ = 0;
-  bool has_squares_ = false;
+  bool has_matrix_states_ = false;
   std::vector<State> states_;
   std::vector<Sum> sums_;
   bool is_described_ = false;

@@ -32,18 +32,21 @@ std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, 
 constexpr uint32_t kFlagsOfRanks = GANNET_STATE_OF_RANK | GANNET_STATE_SERVED | GANNET_STATE_LOCAL;
 constexpr uint32_t kKnownStateFlags = GANNET_STATE_FROM_PARAMETER | kFlagsOfRanks;
 
-// What is wrong with a square state, or with the limit of a state that is not square; "" if nothing
-// is.
-std::string flaw_of_square(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
+// What is wrong with a state of matrices (squares or factors), or with the limit of another state;
+// "" if nothing is.
+std::string flaw_of_matrices(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
   const uint64_t limit = GANNET_HAS(&spec, gannet_state_spec, limit) ? spec.limit : 0;
-  if (spec.extent != GANNET_STATE_ROW_SQUARE && spec.extent != GANNET_STATE_COLUMN_SQUARE)
-    return limit == 0 ? "" : "has a limit, and is no square";
+  const bool is_factor = spec.extent == GANNET_STATE_ROW_FACTOR || spec.extent == GANNET_STATE_COLUMN_FACTOR;
+  if (!is_factor && spec.extent != GANNET_STATE_ROW_SQUARE && spec.extent != GANNET_STATE_COLUMN_SQUARE)
+    return limit == 0 ? "" : "has a limit, and is neither a square nor a factor";
+  const std::string is_one = is_factor ? "is a factor" : "is a square";
   if (!(found.capabilities & GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR))
-    return "is a square, which takes the capability NEEDS_WHOLE_TENSOR";
+    return is_one + ", which takes the capability NEEDS_WHOLE_TENSOR";
   if (found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION)
-    return "is a square, which an optimizer that averages gradients itself cannot have";
+    return is_one + ", which an optimizer that averages gradients itself cannot have";
   if (limit == 0 || limit > kLargestSquare)
-    return formatted("is a square with a limit of {} rows, which must be from 1 to {}", limit, kLargestSquare);
+    return formatted("{} with a limit of {} {}, which must be from 1 to {}", is_one, limit, is_factor ? "columns" : "rows",
+                     kLargestSquare);
   return "";
 }
 
@@ -56,7 +59,7 @@ std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_descri
   if (spec.flags & (spec.flags - 1)) return "has several flags, which exclude one another";
   if ((spec.flags & kFlagsOfRanks) && !(found.capabilities & GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION))
     return "is each rank's own, which takes the capability OWNS_GRAD_REDUCTION";
-  if (const std::string flaw = flaw_of_square(spec, found); !flaw.empty()) return flaw;
+  if (const std::string flaw = flaw_of_matrices(spec, found); !flaw.empty()) return flaw;
   if (spec.extent != GANNET_STATE_PER_BLOCK) return spec.block == 0 ? "" : "has a block, and is not PER_BLOCK";
   if (spec.block == 0 || (spec.block & (spec.block - 1)) != 0 || alignment % spec.block != 0)
     return formatted("has blocks of {} elements, which must be a power of two that divides range_alignment, {}", spec.block,
@@ -75,7 +78,7 @@ std::vector<Optimizer::State> read_states(const gannet_optimizer_description& fo
     if (printable(spec.name) != spec.name)
       bad(formatted("its state '{}' has a control character in its name", printable(spec.name)));
     if (spec.dtype > GANNET_BOOL) bad(formatted("its state '{}' has an unknown dtype, {}", spec.name, spec.dtype));
-    if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_COLUMN_SQUARE)
+    if (spec.extent < GANNET_STATE_PER_ELEMENT || spec.extent > GANNET_STATE_COLUMN_FACTOR)
       bad(formatted("its state '{}' has an unknown extent, {}", spec.name, spec.extent));
     if (std::isnan(spec.initial_value)) bad(formatted("its state '{}' has NaN as its initial value", spec.name));
     if (const std::string flaw = flaw_of(spec, found); !flaw.empty()) bad(formatted("its state '{}' {}", spec.name, flaw));
@@ -112,7 +115,7 @@ namespace {
 constexpr uint64_t kKnownCapabilities =
     GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_NEEDS_WHOLE_TENSOR | GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION |
     GANNET_OPTIMIZER_USES_SEED | GANNET_OPTIMIZER_USES_WORKSPACE | GANNET_OPTIMIZER_PERTURBS | GANNET_OPTIMIZER_SECOND_GRADIENT |
-    GANNET_OPTIMIZER_TAKES_LISTS | GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS;
+    GANNET_OPTIMIZER_TAKES_LISTS | GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS | GANNET_OPTIMIZER_USES_LOSS;
 constexpr uint64_t kLargestAlignment = 4096;
 constexpr uint64_t kLargestWorkspace = uint64_t{1} << 40, kLargestWorkspacePerElement = 4096;
 

@@ -155,7 +155,7 @@ std::vector<void*> add_states(WatchedArrays& arrays, const WatchContext& context
   std::vector<void*> copies(count);  // null for square states, which have their own list
   for (uint64_t s = 0; s < count; ++s) {
     const Optimizer::State& state = context.optimizer.states()[s];
-    if (state.is_square()) continue;
+    if (state.has_matrices()) continue;
     const uint32_t dtype = state.dtype != GANNET_DTYPE_NONE                               ? uint32_t{state.dtype}
                            : state.extent == GANNET_STATE_PER_ELEMENT && piece != nullptr ? piece->param_dtype
                                                                                           : uint32_t{GANNET_FLOAT32};
@@ -195,8 +195,8 @@ void* const* add_squares(WatchedArrays& arrays, const WatchContext& context, con
           *reinterpret_cast<const gannet_segment*>(reinterpret_cast<const char*>(args.segments) + k * args.segment_stride);
       void* const original = args.squares[k * args.state_count + s];
       const uint32_t dtype = state.dtype == GANNET_DTYPE_NONE ? uint32_t{GANNET_FLOAT32} : uint32_t{state.dtype};
-      copies.push_back(arrays.add(formatted("the squares '{}' of tensor '{}'", state.name, segment.name), original,
-                                  original ? context.optimizer.square_numel(state, segment.tensor_index) : 0,
+      copies.push_back(arrays.add(formatted("the matrices '{}' of tensor '{}'", state.name, segment.name), original,
+                                  original ? context.optimizer.matrices_of(state, segment.tensor_index).numel() : 0,
                                   bytes_of(original, dtype), may_write, in_list("value")));
     }
   return static_cast<void* const*>(

@@ -45,7 +45,7 @@ MeshShape::MeshShape(std::vector<MeshAxis> axes, std::vector<uint32_t> ranks) : 
                                                   rank >= world_size_ ? formatted("not below {}", world_size_) : "given twice"));
     places[rank] = place;
   }
-  if (std::is_sorted(ranks.begin(), ranks.end())) return;  // each rank is its own place: equal meshes have one form
+  if (std::is_sorted(ranks.begin(), ranks.end())) return;  // identity: one form for equal meshes
   ranks_ = std::move(ranks);
   places_ = std::move(places);
 }
@@ -56,7 +56,7 @@ size_t MeshShape::index(std::string_view axis) const {
   return i;
 }
 
-// The distance between neighboring places along an axis. Places are in row-major order: the last
+// The distance between neighbouring places along an axis. Places are in row-major order: the last
 // axis varies fastest.
 uint32_t MeshShape::stride(size_t axis) const {
   uint32_t stride = 1;

@@ -52,7 +52,7 @@ MeshShape mesh_of(const std::vector<MpuAnswers>& by_rank) {
   }
   if (uint64_t{model} * data != world)
     refuse(0, formatted("the groups are of {} model x {} data ranks, and the world has {}", model, data, world));
-  // [data][model] the rank that claims the position; `world` if none does.
+  // [data][model] the rank that claims each position; `world` if none does.
   std::vector<uint32_t> ranks(world, world);
   for (uint32_t rank = 0; rank < world; ++rank) {
     uint32_t& place = ranks[by_rank[rank].data_rank * model + by_rank[rank].model_rank];

@@ -45,7 +45,7 @@ MeshShape refined_by_experts(const MeshShape& mesh, int64_t experts, const std::
         formatted("{}: {} ranks along the axis 'expert' do not divide the {} along 'data', in a mesh of {}", where, experts, data,
                   mesh.text()),
         "experts are shared out among ranks along data: give a divisor of their number, or start another number of ranks");
-  // As in DeepSpeed, neighboring ranks hold different experts.
+  // As in DeepSpeed, neighbouring ranks hold different experts.
   const auto degree = static_cast<uint32_t>(experts);
   return mesh.refine(kDataAxis, {{kExpertDataAxis, data / degree}, {kExpertAxis, degree}});
 }

@@ -19,12 +19,12 @@ struct RequestedDegree {
   std::string where;  // for messages: "ds_config.json:12:5 (/gannet/mesh/pipe)", "PipelineModule's num_stages"
 };
 
-// `mesh` is the config's section, which names each axis at most once. `elsewhere` are the requests
-// from other places (pipeline.stages, the program), which must agree with it. An axis without a
-// request has the degree 1, except data, which gets the remaining factor. Throws Error(kConfig)
-// with the place, or both places, if an axis is unknown or named twice, if degrees differ, are
-// below 1 or do not multiply to the world's size, or if the degree of expert does not divide data.
-// If the degree of expert is above 1, the mesh has the axes expert_data and expert instead of data.
+// `mesh` is the config's section, which names each axis at most once. `elsewhere` holds requests
+// from other places (pipeline.stages, the program), which must agree with it. An axis that nobody
+// requests has degree 1, except data, which gets the remaining factor. Throws Error(kConfig), with
+// the place or places, if an axis is unknown or named twice, if degrees conflict, are below 1 or do
+// not multiply to the world size, or if the expert degree does not divide the data degree. If the
+// expert degree is above 1, the mesh has the axes expert_data and expert instead of data.
 MeshShape requested_mesh(const std::vector<RequestedDegree>& mesh, const std::vector<RequestedDegree>& elsewhere,
                          uint32_t world_size);
 

@@ -1,5 +1,5 @@
-// Intercepts every operator between forward and step and gathers the parameters that it reads while
-// it runs. The user's module needs no wrapper, hook, or list of layers.
+// Intercepts every operator between forward and step and, while the operator runs, gathers the
+// parameters that it reads. The user's module needs no wrapper, hook, or list of layers.
 //
 //   watch(storage, &residency, id);          // registers the storage
 //   Interception armed;                      // for this thread and the backward passes that it starts

@@ -34,8 +34,8 @@ struct Layout {
 };
 
 // Buckets are filled from the last tensor backwards, because backward computes the last gradients
-// first. A bucket takes tensors up to `bucket_numel` elements; a larger tensor gets its own bucket.
-// Each bucket is padded to `ranks` aligned shards.
+// first. A bucket holds up to `bucket_numel` elements; a larger tensor gets its own bucket. Each
+// bucket is padded to `ranks` aligned shards.
 Layout lay_out(const std::vector<int64_t>& numels, int64_t bucket_numel, uint32_t ranks, int64_t alignment = kAlignment);
 
 // Like lay_out, but no tensor is split across shards, for optimizers that need whole tensors. Each

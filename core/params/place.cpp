@@ -41,8 +41,8 @@ void ParameterStore::place(const GradientMemory& gradient_memory) {
   if (is_first && context_.param_tier_is_drive) report_drive();
 }
 
-// Reports how many elements of the parameters max_in_cpu keeps in memory. Closes the tier if it
-// holds nothing.
+// Reports how many parameter elements max_in_cpu keeps in memory. Closes the tier if it holds
+// nothing.
 void ParameterStore::report_drive() {
   int64_t kept = 0, all = 0;
   for (const auto* each : {&ranges_, &frozen_})

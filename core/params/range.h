@@ -104,8 +104,8 @@ struct Range {
   double gradient_ratio = 1;          // extra factor on gradients before they are summed; 1 if no divisor is declared
   bool keeps_whole_tensors = false;   // required by its optimizer: no shard and no page ends inside a tensor
   int64_t alignment = 1;              // required by its optimizer: segments begin at multiples of it within a tensor
-  // The optimizer may average gradients itself over several ranks. Every bucket is then a piece of
-  // the same length on all ranks and divides equally among them.
+  // The optimizer itself may average gradients over several ranks. Each bucket then has the same
+  // length on all ranks, and that length is divisible by their number.
   bool is_optimizer_reduced = false;
   bool has_unreduced_gradients = false;  // the optimizer averages in this step: gradients are this rank's own, not averaged
   zero::Layout layout;
@@ -192,8 +192,8 @@ struct Range {
     if (!grad.defined()) grad = allocate_flat(numel, grad_dtype, parameter.tensor.device());
     return slice(grad, parameter);
   }
-  // Converts a part of a parameter from elements to the values of a state that is cut along
-  // elements: their offsets and their number.
+  // Maps a part of a parameter to the values of a state that is cut along elements: returns their
+  // offsets and their number.
   static zero::TensorPart values_in(const zero::TensorPart& part, const Optimizer::State& state) {
     const auto block = static_cast<int64_t>(state.block);
     return {part.tensor, part.begin / block, part.offset / block, part.own / block,

@@ -9,7 +9,7 @@
 //
 // The order of uses is recorded (trace.h). Once it is known, upcoming parameters are prefetched,
 // and those that will soon be used again are kept. Only that order and the limits decide what to
-// gather and release, so that all ranks decide alike.
+// gather and release, so that all ranks make the same decisions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,7 +35,7 @@ class ParameterSource {
   virtual void finish(size_t parameter) = 0;                          // waits until `whole` is filled
   virtual void keep(size_t, const at::Tensor& whole) { static_cast<void>(whole); }  // an operator has written to `whole`
   // Accepts new values: `read` fills in the elements that this rank has. The parameter must not be
-  // in use meanwhile. Returns false if the source does not support this.
+  // in use during the call. Returns false if the source does not support this.
   virtual bool write(size_t, ReadElements) { return false; }
   virtual void released(size_t) {}                   // called once the parameter belongs to another owner
   virtual void drop(size_t parameter) noexcept = 0;  // cancels a pending gather; returns once it is no longer in flight

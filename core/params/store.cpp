@@ -108,8 +108,8 @@ double ParameterStore::gradient_ratio(const TrainedParameter& parameter) const {
   return (context_.settings().gradient_sum ? 1 : data) / divisor;
 }
 
-// Returns the range for parameters of this group, dtype and placement among the ranges without
-// memory, and makes one if there is none.
+// Returns the range for parameters of this group, dtype and placement, from those that have no
+// memory yet. Makes one if there is none.
 Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter) {
   const config::Settings& settings = context_.settings();
   const at::Tensor& tensor = parameter.tensor;
@@ -132,7 +132,8 @@ Range& ParameterStore::range_for(size_t group, const TrainedParameter& parameter
   if (const auto found = alignments_.find(group); found != alignments_.end()) range.alignment = found->second;
   range.placement = placement;
   range.dtype = dtype;
-  range.master_dtype = is_16_bit(dtype) ? at::kFloat : dtype;
+  const bool is_own_master = dtype == at::kBFloat16 && settings.bf16.without_masters;
+  range.master_dtype = is_16_bit(dtype) && !is_own_master ? at::kFloat : dtype;
   range.grad_dtype = settings.grad_accum_dtype ? scalar_type(*settings.grad_accum_dtype) : dtype;
   // As in DeepSpeed, the accumulation dtype may be narrower than the parameters for fp32 models,
   // but never for fp64.

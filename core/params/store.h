@@ -112,7 +112,7 @@ class ParameterStore {
   Array make_like_masters(const Range& range, const std::string& name) const;
   /// Throws Error(kUnsupported) if the optimizer does not support the range's dtypes.
   static void require_support(const Range& range, const Optimizer& optimizer);
-  /// Moves a parameter that no range has to the device, in the training dtype.
+  /// Moves a parameter that is in no range to the device, in the training dtype.
   void place_untrained(const at::Tensor& parameter) const;
 
   // ---- gathering on demand (gathering.cpp); no-ops if every parameter is whole
@@ -172,7 +172,7 @@ class ParameterStore {
   void set_master(const FoundParameter& found, const at::Tensor& flat);
   void set_gradient(const FoundParameter& found, const at::Tensor& flat);
   void set_state(const FoundParameter& found, size_t state, const at::Tensor& flat);
-  /// Stores new values that the module's tensor already has: writes this rank's parts of masters
+  /// Stores new values that the module's tensor already holds: writes this rank's parts of masters
   /// and shards. `flat` is the whole parameter.
   void keep_written(Range& range, size_t parameter, const at::Tensor& flat);
   /// Drops the masters that keep_written() and take_in() have displaced, because a step has updated
@@ -196,7 +196,7 @@ class ParameterStore {
   void write_masters(Range& range, size_t parameter, const zero::TensorPart& part, const at::Tensor& mine);
   Range& range_for(size_t group, const TrainedParameter& parameter);
   double gradient_ratio(const TrainedParameter& parameter) const;
-  /// The number of elements to use in decisions that all ranks along data must make alike. For
+  /// The number of elements to use in decisions that must be the same on all ranks along data. For
   /// experts, which may have different numbers of elements on each rank, it is an equal share.
   int64_t counted_numel(const TrainedParameter& parameter) const;
   Placement placement_for(const TrainedParameter& parameter);

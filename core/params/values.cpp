@@ -58,7 +58,7 @@ at::Tensor ParameterStore::shard_state(const FoundParameter& found, size_t state
   return found.range->states[state].get(part.own, part.numel);
 }
 
-// A rank without elements adds zeros. The sum is over bytes, so the result is exact.
+// A rank without elements contributes zeros. The sum is over bytes, so the result is exact.
 at::Tensor ParameterStore::gather(const FoundParameter& found, const at::Tensor& own) const {
   if (!found.range->is_sharded())
     return Range::shaped(own.to(context_.device, /*non_blocking=*/false, /*copy=*/true), found.get());

@@ -1,5 +1,5 @@
 // The schedule that a pipeline follows: a built-in one by name, a CSV file, the program's own, or
-// the shortest one for the times measured in this run ("auto").
+// the fastest one for the pass durations measured in this run ("auto").
 #pragma once
 
 #include <gannet/pipe.h>
@@ -23,7 +23,7 @@ class ChosenSchedule {
     std::optional<double> memory_limit = {};  // gannet.pipeline.memory_limit
   };
   /// `micro_batches`: the initial number per step. Throws Error(kConfig) if the schedule is invalid
-  /// or does not support this size, memory limit or number of chunks; Error(kNotFound) if no file.
+  /// or rejects this size, memory limit or number of chunks; Error(kNotFound) for a missing file.
   ChosenSchedule(const Configured& configured, const pipe::Options& options, uint32_t stages, int64_t micro_batches);
 
   /// The stage of each part of the list of layers.
@@ -32,7 +32,7 @@ class ChosenSchedule {
   const Schedule& of(int64_t micro_batches);
   /// Whether there is such a schedule. Throws Error(kConfig) if the program returns an invalid one.
   bool exists(int64_t micro_batches);
-  /// Whether "auto" still needs measured times; until then it assumes that all passes are equal.
+  /// Whether "auto" still needs measured times; until then it assumes equally long passes.
   bool wants_times() const { return is_auto_ && !times_; }
   /// From now on "auto" searches with these times. The parts stay where they are. Returns a log
   /// message: the choice for `micro_batches`, the times of the parts, and the schedule as CSV.

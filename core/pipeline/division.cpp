@@ -28,8 +28,8 @@ std::pair<std::string, std::string> method_of(const pipe::Options& options, cons
   return {"parameters", "the default partition method"};
 }
 
-// Bytes per parameter, including its gradient, master and Adam states, that remain on each rank in
-// the memory of the activations after ZeRO sharding and offload.
+// Bytes per parameter, including its gradient, master and Adam states, that each rank keeps after
+// ZeRO sharding and offload in the memory that also holds the activations.
 double bytes_of_parameter(const RankContext& ranks) {
   const config::Settings& settings = ranks.settings();
   const MeshShape& mesh = ranks.mesh->shape();
@@ -41,7 +41,7 @@ double bytes_of_parameter(const RankContext& ranks) {
                     zero::tier_of(settings.zero.offload_param)};
   plan.ranks_per_host = plan.ranks;
   plan.model.param_bytes = is_16_bit ? 2 : 4;
-  plan.model.master_bytes = is_16_bit ? 4 : 0;
+  plan.model.master_bytes = is_16_bit && !settings.bf16.without_masters ? 4 : 0;
   const at::ScalarType gradients = settings.grad_accum_dtype ? scalar_type(*settings.grad_accum_dtype) : at::kFloat;
   plan.model.grad_bytes = settings.grad_accum_dtype || !is_16_bit ? static_cast<uint32_t>(c10::elementSize(gradients)) : 2;
   return zero::bytes_per_parameter(plan);

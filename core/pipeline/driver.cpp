@@ -220,7 +220,7 @@ void Driver::expect_messages(const std::vector<Action>& actions) {
   backward_lane_->expect(gradients);
 }
 
-// Hands the times of the measured batch to the schedule.
+// Passes the pass durations of the measured batch to the schedule.
 void Driver::choose_schedule(int64_t count) {
   std::vector<uint32_t> own_parts;
   for (const Stage& chunk : chunks_) own_parts.push_back(chunk.part());

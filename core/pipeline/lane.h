@@ -97,7 +97,7 @@ class Lane {
     CommGroup group;
     DeviceComm device;
   };
-  // The group for a message, the same on the sender and on the receiver.
+  // The communicator for a message; sender and receiver use the same one.
   DeviceComm& way(uint32_t from, uint32_t to) { return ways_[from < to ? 0 : ways_.size() - 1]->device; }
 
   const RankContext& ranks_;

@@ -15,7 +15,7 @@
 
 namespace gannet::pipeline {
 
-/// The name of a layer's module `i` in the whole model, if the model is a list of layers.
+/// The name within the whole model of a layer's module `i`, if the model is a list of layers.
 std::string module_name(const Layer& layer, size_t i);
 
 /// Calls `visit` with every module of a list of layers and its name. A lazy module is built for the

@@ -1,5 +1,5 @@
 // The weights of a stage's layers: as values by name, and as one file for each layer. Tensors keep
-// their names in the whole model, and files are named by the layer's number there, so that neither
+// their names in the whole model, and files are named by the layer's number in it, so that neither
 // depends on the number of stages.
 #pragma once
 

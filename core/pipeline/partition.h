@@ -19,8 +19,8 @@ std::vector<size_t> partition_uniform(size_t layers, size_t stages);
 /// smallest sum of weights of a stage (not always the optimum).
 std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size_t stages);
 
-/// Minimises the largest stage cost, then the sum of squared costs. `cost(stage, begin, end)`, of
-/// the layers [begin, end), must grow with the layers. Requires at least as many layers as stages.
+/// Minimises the largest stage cost, then the sum of squared costs. `cost(stage, begin, end)` of
+/// layers [begin, end) must grow as layers are added. Requires at least as many layers as stages.
 std::vector<size_t> partition_bottleneck(size_t layers, size_t stages,
                                          const std::function<double(size_t stage, size_t begin, size_t end)>& cost);
 

@@ -25,8 +25,8 @@ class PassClock {
     pass();
     sums_[chunk].*of += std::chrono::duration<double>(now() - start).count();
   }
-  /// The times per micro-batch: for each part, those of its slowest rank; a whole backward is split
-  /// equally into input and weight. Collective. `own_parts`: the parts of this rank's chunks.
+  /// Pass durations per micro-batch, on each part's slowest rank; a whole backward is split equally
+  /// into input and weight. Collective. `own_parts`: the parts of this rank's chunks.
   Times times(const std::vector<uint32_t>& own_parts, size_t parts, int64_t micro_batches) const;
 
  private:

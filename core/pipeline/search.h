@@ -1,4 +1,4 @@
-// Finds a schedule for given times, among the built-in ones and orders made for these times.
+// Finds a schedule for given pass times, among the built-in ones and ones generated for them.
 //
 //   const Found found = search({.stages = 4, .micro_batches = 8, .times = {1, 1.2, 0.8}, .memory = 4});
 //   found.name;              // "zb-v", or "made for these times"

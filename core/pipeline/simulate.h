@@ -1,4 +1,4 @@
-// The times of a schedule: when each action starts and ends, how long ranks are idle, and how many
+// Simulates a schedule: when each action starts and ends, how long ranks are idle, and how many
 // activations they keep.
 //
 //   const Schedule schedule = built_in("zb-h1", {.stages = 4, .micro_batches = 8});
@@ -38,9 +38,9 @@ struct Simulated {
   std::vector<double> peaks;
 };
 
-/// Every action starts as soon as the previous one on its rank has ended and its inputs are there;
-/// links carry any number of messages at once. Calls validate() first and throws as it does;
-/// Error(kArgument) for a time that is negative or not finite.
+/// Every action starts as soon as the previous one on its rank has ended and its inputs are
+/// available; links carry any number of messages at once. Calls validate() first and throws as it
+/// does; Error(kArgument) for a time that is negative or not finite.
 Simulated simulate(const Schedule& schedule, const Times& times);
 
 }  // namespace gannet::pipeline

@@ -275,7 +275,7 @@ std::vector<Stage> Stage::chunks_of(pipe::ModuleImpl& module, const RankContext&
   return chunks;
 }
 
-// The layers, each of which sets its seed before it runs, recomputation included.
+// The layers, each wrapped to set its seed before it runs, including when it is recomputed.
 std::vector<Layer> Stage::seeded(int64_t micro_batch) const {
   std::vector<Layer> layers;
   for (size_t l = 0; l < layers_.size(); ++l) {

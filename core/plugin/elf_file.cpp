@@ -27,7 +27,7 @@ constexpr uint16_t kMachine = EM_AARCH64;
 #endif
 
 // These limits are far above what compilers and linkers write. A file that exceeds one is damaged,
-// or made to exhaust its reader.
+// or crafted to exhaust its reader.
 constexpr uint64_t kMostHeaders = 4096, kMostExports = 4096;
 constexpr uint64_t kLongestName = 1 << 16, kLargestNote = 1 << 20;
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;

@@ -9,7 +9,7 @@
 //     a plugin has not succeeded);
 //   - `gannet run` reports _exit() and fatal signals; it reads the mark from shared memory
 //     (call_record.h);
-//   - an Error of the call names its origin (place()).
+//   - an Error from the call names its origin (place()).
 // When the mark ends, the rounding mode, the handling of denormals and the traps are restored; if
 // the plugin changed them, one warning names the plugin. A mark costs a few tens of nanoseconds and
 // allocates nothing.
@@ -27,7 +27,7 @@ namespace gannet::plugin {
 // A thread's position inside a plugin. The strings must outlive the call.
 struct CallPlace {
   const char* call = "";         // as in the contract's table: "update"
-  uint64_t step = 0;             // 0: the call belongs to no step
+  uint64_t step = 0;             // 0: the call is not part of a step
   const char* tensor = nullptr;  // the first tensor of the call
 };
 

@@ -122,7 +122,7 @@ void check_needs_no_torch(const ElfFile& file) {
 }
 
 // Extracts from gannet_note::interface_versions the version of a kind's interface that the file was
-// built with. A number below 256 is the version of all kinds.
+// built with. A number below 256 is the version for every kind.
 uint32_t version_in(uint32_t versions, int byte) { return versions < 256 ? versions : versions >> (8 * byte) & 0xff; }
 
 // A note has the versions of all three interfaces; only those of the kinds that the file provides

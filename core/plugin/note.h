@@ -12,7 +12,7 @@ namespace gannet::plugin {
 // since it loads the LibTorch that the file brings.
 enum class Fingerprint { kOfThisHost, kAny };
 
-// Reads the file and judges it by its note. Never throws: for an unusable file, the Candidate has
+// Reads the file and validates its note. Never throws: for an unusable file, the Candidate records
 // the reason.
 Candidate read_candidate(const std::string& file, Fingerprint wanted = Fingerprint::kOfThisHost);
 

@@ -118,7 +118,7 @@ struct OpenedFile {
 }
 
 // Checks an open file against a trust list. If the file was opened without one, its SHA-256 is
-// computed now, provided that its hash is still that of the opened file.
+// computed now, provided that its XXH3 hash still matches the opened file's.
 void require_trust(const TrustList& trust, const Candidate& candidate, OpenedFile& opened) {
   if (opened.sha256.empty()) {
     const ElfFile now(candidate.file);

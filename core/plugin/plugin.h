@@ -32,7 +32,7 @@ struct Plugin {
   std::string device() const { return descriptor->device ? descriptor->device : ""; }
 };
 
-// A file that was examined and the outcome, which `gannet plugins list -v` prints.
+// An examined file and the outcome, which `gannet plugins list -v` prints.
 struct Candidate {
   std::string file;
   std::vector<std::string> provides;  // "optimizer/adam@cpu", from the note
@@ -43,7 +43,7 @@ struct Candidate {
   std::string vendor;  // the vendor part of LibTorch that the file uses; "": none
   uint16_t abi_minor = 0;
   uint64_t required_features = 0;
-  std::string rejected;  // why the file cannot be used; "" if it can be, as far as known before opening it
+  std::string rejected;  // why the file cannot be used; "" if no reason is known before opening it
   std::string remedy;    // what the user can do; "": rebuild the file
   bool is_own = false;   // whether it is in a folder of Gannet's own plugins
 };
@@ -52,8 +52,8 @@ class Registry {
  public:
   struct Options {
     std::vector<std::string> explicit_paths;  // the files or folders that the config names
-    // Files or folders that may be opened although every user of the machine may change them or a
-    // folder on their path.
+    // Files or folders that may be opened even though every user of the machine may change them or
+    // a folder on their path.
     std::vector<std::string> allowed_paths = {};
     // The value of "plugins": {"trusted": ...} in the config: only files with a hash in that list
     // are opened. "": any file may be opened; "true": the user's own list (trust.h).

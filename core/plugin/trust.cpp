@@ -99,7 +99,7 @@ TrustList TrustList::read_or_empty(const std::string& trusted) {
   if (!fs::is_regular_file(status))
     throw Error(ErrorCode::kPlugin, formatted("the list of trusted plugins {} is not a regular file", printable(list.path_)),
                 "name a file");
-  // Checked before the list is read: anyone who may write the list decides which plugins are
+  // Checked before the list is read: anyone who can write to the list decides which plugins are
   // trusted.
   if (const std::string reason = exposure(list.path_); !reason.empty())
     throw Error(ErrorCode::kPlugin,

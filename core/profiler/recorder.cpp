@@ -23,8 +23,8 @@ void each_tensor(const std::vector<c10::IValue>& stack, size_t count, Visit visi
   }
 }
 
-// The sequence number of AccumulateGrad nodes, which is the largest one, so that the autograd
-// engine runs them first. They store gradients, so operators in them belong to the step and not to
+// The sequence number of AccumulateGrad nodes, which is the largest possible, so that the autograd
+// engine runs them first. They store gradients, so their operators belong to the step and not to
 // the model.
 constexpr uint64_t kAccumulates = std::numeric_limits<uint64_t>::max();
 

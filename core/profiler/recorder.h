@@ -26,8 +26,8 @@ class OperatorRecorder : public zero::Observer {
   OperatorRecorder(const torch::nn::Module& model, bool is_timed);
 
   void on_operator(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack, c10::function_ref<void()> run) override;
-  // Turns recording on or off. Operators that run while it is off belong to the engine, not to the
-  // model.
+  // Turns recording on or off. Operators that run while it is off are the engine's, not the
+  // model's.
   void listen(bool on) { listens_ = on; }
   // Records which of the storages created by operators are still alive, since these are the ones
   // that backward will need.

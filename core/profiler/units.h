@@ -14,8 +14,8 @@ inline std::string with_unit(double number, const char* format, const char* pref
   return std::string(text) + (*prefix || *unit ? " " : "") + prefix + unit;
 }
 
-// Formats a number with a decimal prefix. `giga` is the prefix for 1e9: "B" for numbers of
-// parameters, as is usual in the field.
+// Formats a number with a decimal prefix. `giga` is the prefix for 1e9: "B" for parameter counts,
+// as is customary.
 inline std::string decimal(double number, const char* unit = "", const char* giga = "G") {
   static constexpr struct {
     double size;

@@ -10,7 +10,7 @@
 namespace gannet {
 namespace {
 
-// The number of elements moved at a time, which bounds the memory for arrays on a drive.
+// Moves this many elements at a time, to bound the temporary memory for arrays on a drive.
 constexpr int64_t kAveragedStretch = 1 << 22;
 constexpr uint64_t kAveragedGrain = 1 << 15;
 

@@ -13,8 +13,8 @@
 namespace gannet {
 namespace {
 
-// The number of elements processed at a time, which bounds the memory for arrays on a drive. It is
-// a multiple of every alignment of a range.
+// Processes this many elements at a time, to bound the temporary memory for arrays on a drive. A
+// multiple of every range's alignment.
 constexpr int64_t kStretch = 1 << 22;
 
 }  // namespace
@@ -93,8 +93,8 @@ void EvaluationWeights::leave() {
   store_.publish_all();
 }
 
-// Evaluates one part, because tensors may differ in their number of updates. Before the first
-// update, returns a copy of the masters.
+// Evaluates a single part, because tensors may have had different numbers of updates. Before the
+// first update, returns a copy of the masters.
 at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::TensorPart& part, int64_t applied_steps) const {
   Group& group = groups_[range.group];
   Optimizer& optimizer = *group.optimizer;
@@ -108,7 +108,7 @@ at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::TensorPar
   std::vector<void*> places;
   for (size_t s = 0; s < optimizer.states().size(); ++s) {
     const Optimizer::State& state = optimizer.states()[s];
-    if (state.is_square()) {
+    if (state.has_matrices()) {
       places.push_back(nullptr);
     } else if (!state.is_cut()) {
       places.push_back(group.group_states[s].data_ptr());
@@ -130,6 +130,8 @@ at::Tensor EvaluationWeights::evaluate(const Range& range, const zero::TensorPar
   args.states = places.data();
   args.state_count = places.size();
   args.grad_scale = 1;
+  args.loss = std::numeric_limits<double>::quiet_NaN();
+  args.total_steps = static_cast<uint64_t>(context_.settings().total_steps);
   args.step = static_cast<uint64_t>(updates);
   args.hyper = group.hyper.data();
   args.hyper_count = group.hyper.size();

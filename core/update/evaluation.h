@@ -35,7 +35,7 @@ class EvaluationWeights {
   // enter() and leave() are collective, and no gradient may be in flight.
   void enter(int64_t applied_steps);
   void leave();
-  // The evaluation weights of a parameter that this rank has whole, as a copy in
+  // The evaluation weights of a parameter that this rank holds in full, as a copy in
   // TrainedParameter::shape and the masters' dtype. Call while they are not in use.
   at::Tensor of(const Range& range, size_t parameter, int64_t applied_steps) const;
 

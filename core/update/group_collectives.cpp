@@ -14,9 +14,9 @@ void GroupCollectives::run(const gannet_host_collective& args) {
   try {
     move(args);
   } catch (const Error& error) {
-    // Adds the plugin and the call to the error. Errors of the network or another rank are not the
-    // plugin's fault. A collective that times out although all ranks are alive was not requested by
-    // all of them.
+    // Adds the plugin and the call to the error. Network errors and errors of another rank are not
+    // the plugin's fault. If a collective times out although all ranks are alive, not all of them
+    // requested it.
     const bool is_misuse = error.code() == ErrorCode::kArgument || error.code() == ErrorCode::kTimeout;
     if (inside && inside->plugin() && is_misuse)
       failed_ = std::make_exception_ptr(plugin::fault(

@@ -39,12 +39,12 @@ void grow_group_states(Group& group) {
 }
 
 void grow_squares(Group& group, size_t number, const RankContext& context, const ParameterStore& store) {
-  if (!group.optimizer || !group.optimizer->has_squares()) return;
+  if (!group.optimizer || !group.optimizer->has_matrix_states()) return;
   const Optimizer& optimizer = *group.optimizer;
   const auto& specs = optimizer.states();
   group.squares.resize(specs.size());
   for (size_t s = 0; s < specs.size(); ++s) {
-    if (!specs[s].is_square()) continue;
+    if (!specs[s].has_matrices()) continue;
     group.squares[s].resize(optimizer.tensor_count());
     const auto dtype = specs[s].dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(specs[s].dtype);
     for (const Range& range : store.ranges()) {
@@ -52,12 +52,14 @@ void grow_squares(Group& group, size_t number, const RankContext& context, const
       for (const zero::TensorPart& part : range.parts) {  // each part is a whole tensor, as the optimizer requires
         const TrainedParameter& parameter = range.parameters[part.tensor];
         at::Tensor& square = group.squares[s][parameter.index];
-        const auto rows = static_cast<int64_t>(optimizer.square_rows(specs[s], parameter.index));
-        if (part.numel == 0 || rows == 0 || square.defined()) continue;
-        const auto matrices = static_cast<int64_t>(optimizer.matrix_count(parameter.index));
-        square = at::eye(rows, at::TensorOptions().dtype(dtype).device(context.update_device()))
-                     .mul_(specs[s].initial_value)
-                     .repeat({matrices, 1, 1});
+        const Optimizer::Matrices of = optimizer.matrices_of(specs[s], parameter.index);
+        if (part.numel == 0 || of.numel() == 0 || square.defined()) continue;
+        const auto count = static_cast<int64_t>(of.count), rows = static_cast<int64_t>(of.rows);
+        const auto options = at::TensorOptions().dtype(dtype).device(context.update_device());
+        if (specs[s].is_square())
+          square = at::eye(rows, options).mul_(specs[s].initial_value).repeat({count, 1, 1});
+        else
+          square = at::full({count, rows, static_cast<int64_t>(of.columns)}, specs[s].initial_value, options);
       }
     }
   }

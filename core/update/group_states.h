@@ -17,8 +17,8 @@ void describe_group(std::vector<Group>& groups, size_t number, const RankContext
 /// Extends Group::group_states to all described tensors; existing ones keep their values.
 void grow_group_states(Group& group);
 
-/// Extends Group::squares to the tensors that this rank has whole; existing ones keep their values.
-/// Call after the store has placed them.
+/// Extends Group::squares to the tensors that this rank holds in full; existing ones keep their
+/// values. Call after the store has placed them.
 void grow_squares(Group& group, size_t number, const RankContext& context, const ParameterStore& store);
 
 /// Fills in gannet_update_args::squares for a piece: [segments][states]. Leaves `into` empty for an

@@ -26,7 +26,7 @@ class Pages {
     bool reads = true;  // false: every element is written before it is read
   };
   struct Options {
-    // The ends of the pages, if an array is on a tier: each except the last is a multiple of the
+    // Where each page ends, if an array is on a tier: all but the last end are multiples of the
     // array's alignment in every dtype. Otherwise there is one page.
     std::vector<int64_t> ends;
     int64_t page_numel = 8 << 20;  // capacity of a page's buffers; raised to fit the longest page

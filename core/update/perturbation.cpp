@@ -7,7 +7,7 @@
 namespace gannet {
 namespace {
 
-// The number of elements restored at a time, which bounds the memory for arrays on a drive.
+// Restores this many elements at a time, to bound the temporary memory for arrays on a drive.
 constexpr int64_t kKeptStretch = 1 << 22;
 
 }  // namespace

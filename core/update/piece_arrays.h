@@ -58,7 +58,7 @@ class PieceArrays {
     into.resize(states_.size());
     for (size_t s = 0; s < into.size(); ++s)
       into[s] = group.group_states[s].defined() ? group.group_states[s].data_ptr()
-                : specs_[s].is_square()         ? nullptr
+                : specs_[s].has_matrices()      ? nullptr
                 : states_[s] != kHere           ? pages.at(states_[s], piece.place.own)
                                                 : at_element(range_.states[s].here(), place(specs_[s], s, piece));
   }

@@ -72,6 +72,8 @@ gannet_update_args RangePass::arguments(const Pages& pages, size_t index, PieceC
   args.device = on_host ? 0 : context_.device_index();
   args.stream = on_host ? nullptr : context_.current_stream();
   args.seed = options_.seed;
+  args.loss = options_.pass == GANNET_PASS_UPDATE ? options_.loss : std::numeric_limits<double>::quiet_NaN();
+  args.total_steps = static_cast<uint64_t>(context_.settings().total_steps);
   args.workspace_bytes = optimizer_.workspace_bytes(args.numel);
   args.workspace = args.workspace_bytes > 0 ? workspace : nullptr;
   squares_of(group_, piece.segments, piece.segment_count, call.squares);

@@ -45,6 +45,7 @@ class RangePass {
     double grad_scale = 1;
     int64_t applied_steps = 0;  // updates before this one
     uint64_t seed = 0;
+    double loss = 0;
     const Array* second_gradient = nullptr;  // null: none in this pass
     const Average* average = nullptr;        // updated after every piece; null: none
     bool gradients_on_host = false;          // so a host update need not copy them

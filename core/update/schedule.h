@@ -39,7 +39,7 @@ class Schedule {
   bool has_function() const { return static_cast<bool>(function_); }
   const Scheduler* plugin() const { return plugin_.get(); }
   bool exists() const { return function_ || plugin_; }
-  /// Whether the program advances the schedule. The values stay until it does.
+  /// Whether the program advances the schedule. The values remain in effect until it does.
   bool is_by_hand() const { return by_hand_; }
 
   /// The values for the update after the next one; empty if the program advances the schedule.
@@ -50,8 +50,8 @@ class Schedule {
   NextValues next() const { return by_hand_ ? NextValues() : after(kNoMetric); }
   /// Call after an update. A no-op if the program advances the schedule.
   void advance(NextValues next);
-  /// Returns the rates at the current position for `groups`, which may have other base values than
-  /// the engine's groups. set() writes the rates to the engine's groups.
+  /// Returns the rates at the current position for `groups`, whose base values may differ from
+  /// those of the engine's groups. set() writes the rates to the engine's groups.
   Values now(const std::vector<Group>& groups) const { return at(position, groups, state); }
   void set(const Values& values) { apply(values); }
   void step(std::optional<double> metric = {});  // for the program: advances by one; throws Error(kArgument) on a wrong metric

@@ -7,8 +7,8 @@
 namespace gannet {
 namespace {
 
-// The number of elements copied at a time, since each stretch is first converted to the masters'
-// dtype.
+// Copies this many elements at a time, to bound the temporary memory that conversion to the
+// masters' dtype needs.
 constexpr int64_t kSecondStretch = 1 << 22;
 
 }  // namespace

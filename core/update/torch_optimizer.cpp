@@ -223,7 +223,7 @@ void TorchOptimizer::give_back(ParameterStore& store) noexcept try {
   for_each(store, [&](const ParameterPlace& place) {
     const TrainedParameter& parameter = place.get();
     auto& own = program_->state()[const_cast<void*>(place.key())];
-    if (own || parameter.resident) return;  // a shard's values end with the engine
+    if (own || parameter.resident) return;  // a shard's values do not outlive the engine
     own = type_.make_state();
     const double first = type_.first_value(program_->param_groups()[place.group].options());
     for (const auto* state : kept_[place.group])

@@ -7,10 +7,10 @@
 //   updater.update(...);
 //   own->show_states(store, applied_steps);               // makes the new states visible in the program's object
 //
-// The object always holds the module's parameters. If a rank has whole states in device memory
+// The object always holds the module's parameters. If a rank holds whole states in device memory
 // (stage 0, or one rank without offload), the object's states are views of them, so that the
-// program can read, write and save them. Otherwise it has none, and a state that the program puts
-// there is taken over: each rank takes its own part.
+// program can read, write and save them. Otherwise it has none, and the engine takes over any state
+// that the program puts there: each rank takes its own part.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ class TorchOptimizer {
   static std::unique_ptr<TorchOptimizer> of(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
 
   torch::optim::Optimizer& get() { return *program_; }
-  /// `is_offloaded`: states are on a tier and end with the engine.
+  /// `is_offloaded`: states are on a tier and do not outlive the engine.
   void set_offloaded(bool is_offloaded) { is_offloaded_ = is_offloaded; }
   std::unique_ptr<Optimizer> make_rule(size_t group, c10::Device device);
   /// Describes what ranks must agree on before the first step, in addition to the numbers: the class
   /// and, for each group, its switches, the first value of its states, and the kept states' names.
   std::string text() const;
 
-  // ---- called with the audit of parameters, and after a load
+  // ---- called during the audit of parameters, and after a load
   /// Takes over numbers and states. For changes that the engine cannot follow, throws an Error:
   /// kUnsupported, kOrder, kMismatch (a missing state) or kArgument (a state of another size).
   void follow(ParameterStore& store, std::vector<Group>& groups, int64_t applied_steps);

@@ -4,10 +4,10 @@
 //   group.optimizer = make_torch_rule({.type = type, .program = optimizer, .group = 0, .kept = states, .device = cpu});
 //   group.optimizer->update(args);        // any piece: step() runs on views of its arrays, block by block
 //
-// To the engine it is a plugin optimizer whose function table is built in. The engine owns, shards,
+// To the engine it is a plugin optimizer with a built-in function table. The engine owns, shards,
 // pages and saves masters, gradients and states. This file only reads settings from the program's
-// object: a second object of the same class runs step(), so that the program's is unchanged even if
-// a step fails.
+// object: a second object of the same class runs step(), so that the program's object stays
+// unchanged even if a step fails.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -22,7 +22,7 @@ using torch::optim::RMSprop, torch::optim::RMSpropOptions, torch::optim::RMSprop
 using torch::optim::SGD, torch::optim::SGDOptions, torch::optim::SGDParamState;
 using TorchBase = torch::optim::Optimizer;  // `Optimizer` is Gannet's
 
-// kMember is the accessor that LibTorch's TORCH_ARG makes for a member.
+// kMember is the accessor that LibTorch's TORCH_ARG generates for a member.
 template <class Options, double& (Options::*kMember)() noexcept>
 TorchType::Number number(const char* name, uint32_t role = GANNET_ROLE_NONE) {
   return {name, role, [](OptimizerOptions& options) -> double& { return (static_cast<Options&>(options).*kMember)(); }};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/format.h"
 #include "interfaces/seeds.h"
 #include "params/pieces.h"
 #include "update/argument_views.h"
@@ -109,6 +110,12 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), const U
     args.seed = seed_of(*group.optimizer, step.applied_steps);
     args.workspace_bytes = group.optimizer->workspace_bytes(0);
     args.workspace = step_workspace_.of(args.workspace_bytes, at::kCPU, group.optimizer->plugin());
+    args.loss = loss_of(*group.optimizer, step);
+    args.total_steps = static_cast<uint64_t>(context_.settings().total_steps);
+    const std::string prefix = groups_.size() == 1 ? "optimizer/" : formatted("optimizer/group{}/", g);
+    const Host::OpenMetrics metrics(context_.host, [&](const std::string& name, double value) {
+      if (step.show_metric) step.show_metric(prefix + name, value);
+    });
     try {
       (group.optimizer.get()->*function)(args);
     } catch (const Error&) {
@@ -120,6 +127,10 @@ void Updater::step_groups(void (Optimizer::*function)(gannet_step_args), const U
 
 uint64_t Updater::seed_of(const Optimizer& optimizer, int64_t applied_steps) const {
   return optimizer.uses_seed() ? step_seed(static_cast<uint64_t>(run_seed), applied_steps) : 0;
+}
+
+double Updater::loss_of(const Optimizer& optimizer, const UpdateStep& step) {
+  return optimizer.has(GANNET_OPTIMIZER_USES_LOSS) ? step.loss : std::numeric_limits<double>::quiet_NaN();
 }
 
 // The maximum number of elements of a piece.
@@ -163,6 +174,7 @@ void Updater::update_range(Range& range, const UpdateStep& step, Sums& sums, Pie
                   .grad_scale = scale_for(group, step.grad_scale, step.reducer),
                   .applied_steps = step.applied_steps,
                   .seed = seed_of(*group.optimizer, step.applied_steps),
+                  .loss = loss_of(*group.optimizer, step),
                   .second_gradient = updates ? second_gradient_.of(range) : nullptr,
                   .average = averages ? &average_ : nullptr,
                   .gradients_on_host = gradients_on_host_},

@@ -6,17 +6,19 @@
 //   store.publish();                                     // waits until every rank has the new parameters
 //
 // A range is updated piece by piece: a shard of its arrays or, on a tier without addresses, a page
-// of them while it is in memory. Gradients and parameters in separate device memory are copied to
-// the host and back meanwhile (host_update.h). The calling thread runs the optimizer; on a device,
+// of them while it is in memory. Meanwhile, gradients and parameters in separate device memory are
+// copied to the host and back (host_update.h). The calling thread runs the optimizer; on a device,
 // work is queued on the thread's current stream. range_pass.h has the pass over one range.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "grads/reducer.h"
+#include "interfaces/host.h"
 #include "params/range.h"
 #include "params/rank_context.h"
 #include "params/store.h"
@@ -57,6 +59,8 @@ class Updater {
     double grad_scale;      // factor for gradients
     int64_t applied_steps;  // updates before this one
     const Reducer& reducer;
+    double loss = std::numeric_limits<double>::quiet_NaN();  // for optimizers that use it
+    Host::ShowMetric show_metric = {};                       // empty: metrics are dropped
   };
   /// Updates all ranges and starts to send the shards that other ranks need.
   void update(const UpdateStep& step);
@@ -92,6 +96,7 @@ class Updater {
   HostUpdate& host_update(const Range& range);
   int64_t largest_page(const Range& range) const;
   uint64_t seed_of(const Optimizer& optimizer, int64_t applied_steps) const;
+  static double loss_of(const Optimizer& optimizer, const UpdateStep& step);
 
   RankContext& context_;
   ParameterStore& store_;

@@ -6,37 +6,13 @@
 
 #include <cstddef>
 #include <gannet/sdk_rule.hpp>
+#include <gannet/sdk_sums.hpp>
 
 #include "optimizers/device/team.h"
 
 namespace gannet::rules {
 
-// The blocks in which a part of a tensor is summed. They begin at multiples of kBlockNumel in the
-// tensor, so that a sum depends neither on the rest of the range nor on the number of threads.
-//
-//   const TensorBlocks blocks(part);
-//   for (uint64_t b = 0; b < blocks.count(); ++b) sum += sum_of(blocks.begin(b), blocks.end(b));      // elements of the range
-class TensorBlocks {
- public:
-  static constexpr uint64_t kBlockNumel = sdk::kGrain;
-  explicit TensorBlocks(const gannet_segment& part)
-      : offset_(part.offset), tensor_offset_(part.tensor_offset), numel_(part.numel) {}
-  GANNET_BOTH uint64_t count() const {
-    return numel_ == 0 ? 0 : (tensor_offset_ + numel_ - 1) / kBlockNumel - tensor_offset_ / kBlockNumel + 1;
-  }
-  GANNET_BOTH uint64_t begin(uint64_t block) const { return block == 0 ? offset_ : border(block); }
-  GANNET_BOTH uint64_t end(uint64_t block) const {
-    const uint64_t full = border(block + 1), last = offset_ + numel_;
-    return full < last ? full : last;
-  }
-
- private:
-  // Returns the boundary between block - 1 and block, as an index in the range; block > 0.
-  GANNET_BOTH uint64_t border(uint64_t block) const {
-    return (tensor_offset_ / kBlockNumel + block) * kBlockNumel - tensor_offset_ + offset_;
-  }
-  uint64_t offset_, tensor_offset_, numel_;
-};
+using sdk::TensorBlocks;
 
 // The size of an element, for the types of elementwise_supports().
 inline uint64_t element_bytes(uint32_t dtype) { return dtype == GANNET_FLOAT64 ? 8 : dtype == GANNET_FLOAT32 ? 4 : 2; }

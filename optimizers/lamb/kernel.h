@@ -8,9 +8,9 @@
 
 namespace gannet::rules {
 
-// This pass only reads. The sums do not depend on the SIMD width, except for rounding on targets
-// without fused multiply-add.
-LambSums lamb_sums_cpu(const LambStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end);
+// This pass only reads, and adds the two sums of squares to `sums`. They do not depend on the SIMD
+// width, except for rounding on targets without fused multiply-add.
+void lamb_sums_cpu(const LambStep& step, const gannet_update_args& args, uint64_t begin, uint64_t end, double* sums);
 void lamb_update_cpu(const LambStep& step, double coefficient, const gannet_update_args& args, uint64_t begin, uint64_t end);
 
 }  // namespace gannet::rules

@@ -13,21 +13,10 @@ class Lamb : public LambBase {
  public:
   using LambBase::LambBase;
 
-  // Sums the blocks in parallel, and then adds the sums of a tensor's blocks in order.
-  void sums(const gannet_update_args& args, uint32_t, double* sums) {
-    blocks_.clear();
-    for (uint64_t s = 0; s < args.segment_count; ++s) {
-      const TensorBlocks of_tensor(sdk::segment(args, s));
-      for (uint64_t b = 0; b < of_tensor.count(); ++b) blocks_.push_back({s, of_tensor.begin(b), of_tensor.end(b), {}});
-    }
+  void sums(const gannet_update_args& args, uint32_t round, double* sums) {
     const LambStep step = step_of(args);
-    parallel_for(blocks_.size(), 1, [&](uint64_t begin, uint64_t end) {
-      for (uint64_t b = begin; b < end; ++b) blocks_[b].sums = lamb_sums_cpu(step, args, blocks_[b].begin, blocks_[b].end);
-    });
-    for (const Block& block : blocks_) {
-      sums[args.sum_count * block.segment] += block.sums.weights;
-      sums[args.sum_count * block.segment + 1] += block.sums.update;
-    }
+    parallel_(*this, args, wanted_, round, sums,
+              [&](uint64_t, uint64_t begin, uint64_t end, double* share) { lamb_sums_cpu(step, args, begin, end, share); });
   }
 
   // Each thread works from its last elements to its first, because the elements that the first pass
@@ -51,11 +40,8 @@ class Lamb : public LambBase {
   // expect.
   static constexpr uint64_t kStretch = 4 * sdk::kGrain;
 
-  struct Block {
-    uint64_t segment, begin, end;  // `begin` and `end` are indices in the range
-    LambSums sums;
-  };
-  std::vector<Block> blocks_;  // kept between calls, so that a step allocates nothing
+  const std::vector<gannet_sum_spec> wanted_ = wanted_sums();
+  sdk::ParallelSums parallel_;
 };
 
 }  // namespace

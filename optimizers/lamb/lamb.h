@@ -16,27 +16,22 @@ namespace gannet::rules {
 class LambBase : public sdk::OptimizerBase {
  public:
   static constexpr gannet_param_spec kParams[] = {
-      sdk::at_least(sdk::learning_rate("1e-3"), 0),
-      sdk::role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(
-          sdk::below(sdk::at_least(sdk::dynamic_numbers("betas", 2, "[0.9, 0.999]", "decay rates of the two moments"), 0), 1)),
-      sdk::role<GANNET_ROLE_WEIGHT_DECAY>(
-          sdk::at_least(sdk::dynamic_number("weight_decay", "0.0", "weight decay, part of the direction"), 0)),
+      sdk::learning_rate("1e-3"),
+      sdk::betas("[0.9, 0.999]"),
+      sdk::weight_decay("0.0", "weight decay, part of the direction"),
       sdk::at_least(sdk::number("eps", "1e-8", "added to the root of the second moment"), 0),
       sdk::boolean("bias_correction", "true", "correct the step size for the moments' start at 0"),
       sdk::boolean("eps_inside_sqrt", "false", "add eps to the second moment, under the root"),
       sdk::at_least(sdk::number("max_coeff", "10.0", "largest trust ratio"), 0),
       sdk::at_least(sdk::number("min_coeff", "0.01", "smallest trust ratio"), 0),
       sdk::boolean("amsgrad", "false", "not available"),
-      sdk::number("max_grad_norm", nullptr, "refused: gradient_clipping does this", GANNET_PARAM_NULLABLE),
+      sdk::max_grad_norm(),
   };
 
   LambBase(const gannet_host& host, const sdk::Params& params) : OptimizerBase(host, params) {
     if (params.boolean("amsgrad"))
       throw sdk::Failure(GANNET_UNSUPPORTED, "'amsgrad' is true, but LAMB has no AMSGrad variant: remove it");
-    if (params.has("max_grad_norm"))
-      throw sdk::Failure(
-          GANNET_INVALID_ARGUMENT,
-          "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
+    sdk::refuse_max_grad_norm(params);
     eps_ = params.number("eps");
     eps_inside_sqrt_ = params.boolean("eps_inside_sqrt");
     bias_correction_ = params.boolean("bias_correction");

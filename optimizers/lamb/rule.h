@@ -10,6 +10,8 @@
 template <class T>
 struct LambRule : LambNumbers<T> {
   static constexpr const char* kStates[] = {"exp_avg", "exp_avg_sq"};
+  static constexpr const char* kTermStates[] = {"exp_avg", "exp_avg_sq"};
+  static constexpr gannet_sum_spec kSums[] = {sdk::sum(GANNET_SUM_OF_TENSOR), sdk::sum(GANNET_SUM_OF_TENSOR)};
   T minus_rate = 0;  // -step_size * the tensor's coefficient
 
   template <class V>
@@ -19,6 +21,13 @@ struct LambRule : LambNumbers<T> {
     exp_avg_sq = fma(V(n.one_minus_beta2), gradient * gradient, n.beta2 * exp_avg_sq);
     const V root = sqrt(exp_avg_sq + n.eps_inside);
     return fma(V(n.weight_decay), param, exp_avg / (root + n.eps_outside));
+  }
+  // The squares of the weights and of the direction.
+  template <class V>
+  GANNET_DEVICE void terms(V gradient, V param, V exp_avg, V exp_avg_sq, Term<V>& weights, Term<V>& update) const {
+    const V u = direction(gradient, param, exp_avg, exp_avg_sq);
+    weights = product(param, param);
+    update = product(u, u);
   }
   template <class V>
   GANNET_DEVICE void operator()(V gradient, V& param, V& exp_avg, V& exp_avg_sq) const {

@@ -141,10 +141,13 @@ def optimizers(gannet):
     lines = ["# Optimizers", "", WRITTEN, "", wrapped(
         "In the formulas p is a parameter, t the number of its updates, this one counted, and the gradient is averaged, unscaled and "
         "clipped. States are those of the default params; `master` is the type of the master parameters: fp32, or fp64 in an fp64 "
-        "model. A model in bf16 or fp16 has fp32 masters of 4 bytes per parameter beside the states. `docs/estimate.md` adds up a run."),
+        "model. A model in bf16 or fp16 has fp32 masters of 4 bytes per parameter beside the states, but with `AdamWBF16`. "
+        "`docs/estimate.md` adds up a run."),
         "", "| type | rule | devices | bytes of states per parameter |", "|---|---|---|---|"]
     for plugin in all_of_them:
-        size = bytes_per_parameter(plugin["description"]["states"], "fp32") if plugin["description"] else "depends on its params"
+        size = "depends on its params"
+        if description := plugin["description"]:
+            size = bytes_per_parameter(description["states"], "fp32" if "fp32" in description["masters"] else description["masters"][0])
         lines.append(f"| [{plugin['name']}](#{plugin['name'].lower()}) | {plugin['doc']} | {', '.join(plugin['devices'])} | {size} |")
     return "\n".join([*lines, "", *(line for plugin in all_of_them for line in optimizer_section(plugin, names))])
 

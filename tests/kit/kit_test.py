@@ -74,6 +74,12 @@ ONE_CHECK = {
         "twonames": "description", "crashingsupports": "supports",
     },
     "fastmath": {"fastmath": "process-untouched"},
+    "losses": {
+        "lossunclaimed": "repeatable", "lossonce": "loss", "lossignored": "loss", "lossofall": "loss",
+        "losswritten": "inputs-untouched", "lengthonce": "total-steps", "lengthdivides": "total-steps", "factorwidth": "bounds",
+        "factorinsums": "sums-write-nothing", "metricinupdate": "metrics", "metricunnamed": "metrics",
+        "metriccounted": "metrics", "metricnan": "metrics", "metricunheeded": "metrics", "metricunasked": "other-hosts",
+    },
     "descriptions": {
         "contextkept": "labels", "contextgroupused": "labels", "contextrankused": "any-cut", "contextworldused": "any-cut",
         "contextcountused": "labels", "contextstrideignored": "other-hosts", "contextwritten": "inputs-untouched",
@@ -226,7 +232,7 @@ class Kit(unittest.TestCase):
                 self.assertEqual(found[plugin][check]["verdict"], "fail")
                 self.assertTrue(found[plugin][check]["found"])
         for file, sound in (("comms", "soundcomm"), ("tiers", "soundtier"), ("descriptions", "described"), ("fields", "complete"),
-                            ("fields", "separate")):
+                            ("fields", "separate"), ("losses", "scaled")):
             done = self.check(BAD / f"gannet_bad_{file}.so", "--plugin", sound)
             self.assertEqual(done.returncode, 0, done.stdout)
 

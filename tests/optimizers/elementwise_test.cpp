@@ -29,7 +29,13 @@ std::vector<Rule> rules() {
           {"optimizer_nadam", "NAdam", Dict{{"weight_decay", 0.1}}, 2},
           {"optimizer_rmsprop", "RMSprop", Dict{}, 1},
           {"optimizer_rmsprop", "RMSprop", Dict{{"momentum", 0.9}, {"weight_decay", 0.1}}, 2},
-          {"optimizer_rmsprop", "RMSprop", Dict{{"momentum", 0.9}, {"centered", true}}, 3}};
+          {"optimizer_rmsprop", "RMSprop", Dict{{"momentum", 0.9}, {"centered", true}}, 3},
+          {"optimizer_adan", "Adan", Dict{{"weight_decay", 0.1}}, 4},
+          {"optimizer_adabelief", "AdaBelief", Dict{{"weight_decay", 0.1}}, 2},
+          {"optimizer_adabelief", "AdaBelief", Dict{{"rectify", false}, {"weight_decouple", false}, {"weight_decay", 0.1}}, 2},
+          // k 2: of the tests' steps 2 and 3, one moves the slow weights, and a parameter that is no number into them.
+          {"optimizer_lookahead", "LookaheadAdamW", Dict{{"weight_decay", 0.1}, {"k", 2}}, 3},
+          {"optimizer_lookahead", "LookaheadSGD", Dict{{"weight_decay", 0.1}, {"k", 2}}, 2}};
 }
 
 // Runs the rest of a scope with the kernels of one SIMD target.

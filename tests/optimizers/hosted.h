@@ -19,7 +19,6 @@
 namespace gannet::rules {
 namespace hosted {
 #include <gannet/elementwise/plain-inl.h>
-#include <gannet/elementwise/scalar-inl.h>
 }  // namespace hosted
 
 class Hosted {
@@ -89,7 +88,7 @@ class Hosted {
     }
     template <class Rule>
     void each(const Rule& rule, const gannet_update_args& args) {
-      hosted::PlainRunner{args, 0, args.numel}(rule);
+      hosted::run_elementwise(rule, args, 0, args.numel, gannet_segment{});
     }
     template <class T>
     void to_device(T* to, const T* from, uint64_t count) {

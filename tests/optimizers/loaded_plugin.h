@@ -119,6 +119,7 @@ struct TestHost {
     table.struct_size = sizeof(table);
     table.abi_major = GANNET_ABI_MAJOR;
     table.context = this;
+    table.metric = [](void*, const char*, double, gannet_error*) -> int32_t { return GANNET_OK; };
     table.log = [](void* self, int32_t, const char* text) { static_cast<TestHost*>(self)->logged.emplace_back(text); };
     table.parallel_for = [](void* self, uint64_t begin, uint64_t end, uint64_t grain, gannet_loop_body body,
                             void* argument) -> int32_t {

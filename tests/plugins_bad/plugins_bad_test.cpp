@@ -76,7 +76,7 @@ TEST(BadPlugins, AFolderOfThemHidesNoGoodPlugin) {
   Registry registry({});
   EXPECT_NE(registry.find(GANNET_KIND_ACCELERATOR, "cpu"), nullptr);
   EXPECT_THAT(test::error_of([&] { registry.require(GANNET_KIND_SCHEDULER, "none"); }).message(),
-              HasSubstr("other_abi.so is built for plugin ABI 3.3"));
+              HasSubstr("other_abi.so is built for plugin ABI 3.4"));
 }
 
 // The verdict of check_plugin.cmake on a plugin that was just linked, and whether a later build can

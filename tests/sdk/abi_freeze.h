@@ -28,16 +28,24 @@
 #else
 #define SINCE_3(type, field, offset, bytes)
 #endif
-#if GANNET_TARGET_MINOR == 0
-#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3) SIZE(type, bytes_2_0)
-#elif GANNET_TARGET_MINOR == 1
-#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3) SIZE(type, bytes_2_1)
-#elif GANNET_TARGET_MINOR == 2
-#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3) SIZE(type, bytes_2_2)
+#if GANNET_TARGET_MINOR >= 4
+#define SINCE_4(type, field, offset, bytes) FIELD(type, field, offset, bytes)
 #else
-#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3) SIZE(type, bytes_2_3)
+#define SINCE_4(type, field, offset, bytes)
 #endif
-#define SIZES(type, bytes_2_0, bytes_2_1) SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_1, bytes_2_1)
+/* The size in each minor. SIZES is for the structs that 2.1 was the last to change. */
+#if GANNET_TARGET_MINOR == 0
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3, bytes_2_4) SIZE(type, bytes_2_0)
+#elif GANNET_TARGET_MINOR == 1
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3, bytes_2_4) SIZE(type, bytes_2_1)
+#elif GANNET_TARGET_MINOR == 2
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3, bytes_2_4) SIZE(type, bytes_2_2)
+#elif GANNET_TARGET_MINOR == 3
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3, bytes_2_4) SIZE(type, bytes_2_3)
+#else
+#define SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_2, bytes_2_3, bytes_2_4) SIZE(type, bytes_2_4)
+#endif
+#define SIZES(type, bytes_2_0, bytes_2_1) SIZES_OF_ALL(type, bytes_2_0, bytes_2_1, bytes_2_1, bytes_2_1, bytes_2_1)
 #define CODE(name, number) FROZEN((name) == (number))
 
 #endif

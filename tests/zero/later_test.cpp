@@ -172,7 +172,7 @@ RANK_BODY(wrong_descriptions) {
   auto world = gannet::test::world();
   for (const auto& [what, message] : {std::pair{"limit", "a square with a limit of 20000 rows, which must be from 1 to 16384"},
                                       {"parts", "is a square, which takes the capability NEEDS_WHOLE_TENSOR"},
-                                      {"a limit of another", "has a limit, and is no square"},
+                                      {"a limit of another", "has a limit, and is neither a square nor a factor"},
                                       {"unclaimed", "asks for a workspace, which takes the capability USES_WORKSPACE"},
                                       {"no bytes", "claims USES_WORKSPACE, and asks for a workspace of no bytes"},
                                       {"many bytes", "and 5000 for each element, at most"}})

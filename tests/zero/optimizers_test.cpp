@@ -1,5 +1,5 @@
 // Every optimizer of ours trains at each stage and on each tier as at stage 0: bitwise, except for
-// Lamb and Adafactor, which add their sums in another order.
+// Lamb, Adafactor, LARS and Prodigy, which add their sums in another order.
 #include <gannet/gannet.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,15 @@ std::vector<Type> types() {
           {"Muon", Dict{{"lr", 0.01}, {"adam_lr", 1e-3}}},
           {"Adafactor", Dict{{"lr", 0.01}, {"beta1", 0.9}}, 1e-6},
           {"AdamW8bit", Dict{{"lr", 1e-3}}},
-          {"AdamWScheduleFree", Dict{{"lr", 1e-2}, {"warmup_steps", 3}}}};
+          {"AdamWScheduleFree", Dict{{"lr", 1e-2}, {"warmup_steps", 3}}},
+          {"Adan", Dict{{"lr", 1e-2}, {"weight_decay", 0.1}}},
+          {"AdaBelief", Dict{{"lr", 1e-2}, {"weight_decay", 0.1}}},
+          {"LARS", Dict{{"lr", 0.05}, {"weight_decay", 0.1}, {"trust_coefficient", 0.1}}, 1e-6},
+          // The first steps decide what the estimate becomes: of 1e-3, beside which the rounding of a parameter is small.
+          {"Prodigy", Dict{{"d0", 1e-3}, {"weight_decay", 0.1}}, 1e-6},
+          // k 3: there are moves within the four steps, and the run that resumes after two has its move later.
+          {"LookaheadAdamW", Dict{{"lr", 1e-2}, {"weight_decay", 0.1}, {"k", 3}}},
+          {"LookaheadSGD", Dict{{"lr", 0.05}, {"k", 3}}}};
 }
 
 Dict family_config(const Type& type, int64_t stage, const std::string& tier, bool bf16 = false) {
@@ -72,14 +80,13 @@ RANK_BODY(every_optimizer_everywhere) {
 
 // eval() puts the averaged weights into the model for any placement of the masters, and train()
 // restores the trained ones, bit for bit.
-RANK_BODY(evaluation_everywhere) {
-  auto world = gannet::test::world();
-  const Type type{"AdamWScheduleFree", Dict{{"lr", 1e-2}}};
+void evaluate_everywhere(const Type& type) {
   for (const bool bf16 : {false, true}) {
     at::Tensor trained, evaluated, predicted;
     for (const auto& [stage, tier] :
          {std::pair<int64_t, std::string>{0, "none"}, {1, "none"}, {2, "cpu"}, {3, "none"}, {3, "nvme"}}) {
-      const std::string where = " at stage " + std::to_string(stage) + " on " + tier + (bf16 ? " in bf16" : "");
+      const std::string where =
+          std::string(": ") + type.name + " at stage " + std::to_string(stage) + " on " + tier + (bf16 ? " in bf16" : "");
       auto engine = gannet::initialize(make_uneven(), {.config = family_config(type, stage, tier, bf16)}).engine;
       train(*engine, 3);
       const at::Tensor before = parameters_of(*engine);
@@ -105,6 +112,13 @@ RANK_BODY(evaluation_everywhere) {
       expect(torch::equal(parameters_of(*engine), trained), "training continues as without eval()" + where);
     }
   }
+}
+RANK_BODY(evaluation_everywhere) {
+  auto world = gannet::test::world();
+  evaluate_everywhere({"AdamWScheduleFree", Dict{{"lr", 1e-2}}});
+  // k 2: the third step is no move, so that the trained weights have left the slow ones.
+  evaluate_everywhere({"LookaheadAdamW", Dict{{"lr", 1e-2}, {"k", 2}}});
+  evaluate_everywhere({"LookaheadSGD", Dict{{"lr", 0.05}, {"k", 2}}});
 }
 
 // Saved and resumed in mid-run, at another stage: as without a stop.

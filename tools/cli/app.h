@@ -1,4 +1,4 @@
-// Runs a parser's commands as a program: exceptions become a sentence on stderr and an exit code.
+// Runs a parser's commands as a program: exceptions become an error message and an exit code.
 #pragma once
 
 namespace CLI {

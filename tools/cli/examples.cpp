@@ -74,6 +74,16 @@ Examples:
   gannet plugins check ./lion.so --exclusions lion.exclusions --json
 
 Exit code: 0 when every check passes, is skipped or is excluded; 1 when one fails; 2 when the file or an option is not right.)"},
+    {"gannet plugins bench",
+     R"(Steps optimizers in turn on the host's memory, and prints each round and the medians: the time of a step, that time over the
+one which its bytes take at the machine's bandwidth in the same run, and the ratio to AdamW where it is among the files.
+
+Examples:
+  gannet plugins bench ./lion.so
+  gannet plugins bench ./lion.so lib/gannet/gannet_optimizer_adam.so --plugin Lion --plugin AdamW --dtype bf16
+  gannet plugins bench ./lars.so --bytes 28
+
+Exit code: 0; 2 when a file or an option is not right, 3 when memory runs out.)"},
     {"gannet plugins new",
      R"(Writes CMakeLists.txt, one source file and README.md. The project configures, builds and passes `gannet plugins check` as
 it is; replace its rule by yours. In C99: optimizer, scheduler, offload.

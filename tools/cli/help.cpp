@@ -59,7 +59,7 @@ std::string usage_of(const CommandInfo& command) {
   return usage;
 }
 
-// Capitalizes the first letter and adds a full stop if there is none.
+// Capitalises the first letter and adds a full stop if there is none.
 std::string sentence(std::string text) {
   if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
   if (!text.empty() && text.back() != '.') text += '.';

@@ -33,6 +33,31 @@ void add_check(CLI::App& plugins, int (*run)(const kit::CheckOptions&)) {
   });
 }
 
+void add_bench(CLI::App& plugins, int (*run)(const kit::BenchOptions&)) {
+  auto* command = plugins.add_subcommand("bench", "Time an optimizer's step beside the machine's bandwidth and other optimizers");
+  auto options = std::make_shared<kit::BenchOptions>();
+  command->add_option("files", options->files, "the plugins' files")->required()->type_name("FILE");
+  command->add_option("--plugin", options->plugins, "only this one of the files' optimizers, by name; may be given several times")
+      ->type_name("NAME");
+  command->add_option("--params", options->params, "params, in JSON; each optimizer takes those that it declares")
+      ->type_name("JSON");
+  command->add_option("--dtype", options->dtype, "type of the gradients and of the copy; masters are fp32 (fp32)")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp64"}));
+  command->add_option("--numel", options->numel, "number of parameters (16777216)")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(uint64_t{16384}, uint64_t{1} << 40));
+  command->add_option("--rounds", options->rounds, "rounds, of which the median counts (9)")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--bytes", options->bytes, "bytes that a step moves for a parameter, where you know them better")
+      ->type_name("NUMBER")
+      ->check(CLI::NonNegativeNumber);
+  command->callback([options, run] {
+    if (run)
+      if (const int code = run(*options); code != 0) throw CLI::RuntimeError(code);
+  });
+}
+
 void add_new(CLI::App& plugins, int (*run)(const kit::NewOptions&)) {
   auto* command = plugins.add_subcommand("new", "Write the project of a plugin of your own");
   auto options = std::make_shared<kit::NewOptions>();
@@ -66,6 +91,7 @@ void add_trust(CLI::App& plugins, int (*run)(const kit::TrustOptions&)) {
 
 void add_kit_commands(CLI::App& plugins, const KitRunners& runners) {
   add_check(plugins, runners.check);
+  add_bench(plugins, runners.bench);
   add_new(plugins, runners.new_plugin);
   add_trust(plugins, runners.trust);
 }

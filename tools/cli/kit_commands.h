@@ -12,12 +12,13 @@
 namespace gannet::cli {
 
 // To add a command, add its name here and its options in add_kit_commands().
-inline constexpr std::array<std::string_view, 3> kKitCommands = {"check", "new", "trust"};
+inline constexpr std::array<std::string_view, 4> kKitCommands = {"check", "bench", "new", "trust"};
 
 // The functions that run the commands; null in a program that only describes them. Each returns the
 // exit code.
 struct KitRunners {
   int (*check)(const kit::CheckOptions&) = nullptr;
+  int (*bench)(const kit::BenchOptions&) = nullptr;
   int (*new_plugin)(const kit::NewOptions&) = nullptr;
   int (*trust)(const kit::TrustOptions&) = nullptr;
 };

@@ -7,6 +7,7 @@
 #include "cli/app.h"
 #include "cli/help.h"
 #include "cli/kit_commands.h"
+#include "kit/bench.h"
 #include "kit/growth.h"
 #include "kit/new_plugin.h"
 #include "kit/run.h"
@@ -23,8 +24,10 @@ int main(int argc, char** argv) {
   CLI::App app("train LibTorch models from a ds_config.json", "gannet");
   auto* plugins = app.add_subcommand("plugins", "List, describe, write and check plugins");
   plugins->require_subcommand(1);
-  gannet::cli::add_kit_commands(
-      *plugins, {.check = gannet::kit::check_file, .new_plugin = gannet::kit::new_plugin, .trust = gannet::kit::trust_files});
+  gannet::cli::add_kit_commands(*plugins, {.check = gannet::kit::check_file,
+                                           .bench = gannet::kit::bench_files,
+                                           .new_plugin = gannet::kit::new_plugin,
+                                           .trust = gannet::kit::trust_files});
   gannet::cli::use_our_help(app);
   return gannet::cli::parse_and_run(app, static_cast<int>(words.size()), words.data());
 }

@@ -32,7 +32,7 @@ const OptionInfo* find(const CommandInfo& command, const std::string& name) {
   return nullptr;
 }
 
-// For an option with several names, the first one that is not a single letter.
+// The option's first long name ("--..."), or its last name if it has none.
 std::string name_of(const OptionInfo& option) {
   for (const std::string& name : option.names)
     if (name.starts_with("--")) return name;

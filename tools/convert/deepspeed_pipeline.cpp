@@ -40,8 +40,8 @@ std::vector<DeepSpeedState> states_of_stages(const DeepSpeedFolder& folder, bool
   return states;
 }
 
-// Finds the shapes of flat parameters in the layers' files. A tied module's are in a layer that has
-// no parameters of its own.
+// Finds the shapes of flat parameters in the layers' files. Those of a tied module are in a layer
+// without parameters of its own.
 void find_shapes(const DeepSpeedFolder& folder, DeepSpeedState& state) {
   std::set<std::string> with_own;
   for (const ImportedTensor& tensor : state.trained) with_own.insert(tensor.name.substr(0, tensor.name.find('.') + 1));

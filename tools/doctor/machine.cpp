@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// The least that a plain run needs; less is a finding.
+// The minimum that a plain run needs; less is reported as a finding.
 constexpr uint64_t kLeastMemory = 512 * kMiB;  // LibTorch, a small model, its states
 constexpr uint64_t kLeastFiles = 128;          // libraries, sockets of a few ranks, a checkpoint's files
 constexpr uint64_t kLeastDisk = 256 * kMiB;

@@ -42,7 +42,8 @@ std::string capabilities_of(const Plugin& plugin) {
     if (!optimizer.sums().empty()) names.push_back("needs sums");
     if (optimizer.has(GANNET_OPTIMIZER_OWNS_GRAD_REDUCTION)) names.push_back("reduces gradients itself");
     if (optimizer.uses_seed()) names.push_back("draws random numbers");
-    if (optimizer.has_squares()) names.push_back("keeps squares");
+    if (optimizer.has_matrix_states()) names.push_back("keeps squares or low-rank factors");
+    if (optimizer.has(GANNET_OPTIMIZER_USES_LOSS)) names.push_back("uses the loss");
     if (optimizer.perturbs()) names.push_back("perturbs parameters");
     if (optimizer.takes_second_gradients()) names.push_back("takes second gradients");
     if (optimizer.takes_lists()) names.push_back("takes several pieces in a call");

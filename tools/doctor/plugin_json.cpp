@@ -51,7 +51,8 @@ List masters_of(const Optimizer& optimizer) {
 }
 
 Value description_of(const Plugin& plugin) {
-  constexpr const char* kExtents[] = {"", "element", "tensor", "group", "row", "column", "block", "row square", "column square"};
+  constexpr const char* kExtents[] = {"",      "element",    "tensor",        "group",      "row",          "column",
+                                      "block", "row square", "column square", "row factor", "column factor"};
   constexpr const char* kScopes[] = {"", "tensor", "group", "model", "row", "column"};
   try {
     const Host host;

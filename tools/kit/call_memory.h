@@ -1,5 +1,5 @@
-// Copies of a call's structs and lists, in memory of their own that can be write-protected and that
-// ends where the struct ends.
+// Copies of a call's structs and lists, each in its own memory, which can be write-protected and
+// ends exactly where the struct ends.
 //
 //   CallMemory memory(options.minor, options.appended_bytes);
 //   const gannet_update_args* given = memory.copied(args, "gannet_update_args");
@@ -19,15 +19,16 @@
 
 namespace gannet::kit {
 
-// The bytes of a struct in a minor of ABI 2: up to the first field that is newer.
+// The size of a struct in a minor version of ABI 2: up to the first newer field.
 inline size_t bytes_in(const gannet_update_args*, uint32_t minor) {
   return minor == 0   ? offsetof(gannet_update_args, seed)
          : minor == 1 ? offsetof(gannet_update_args, second_grad)
          : minor == 2 ? offsetof(gannet_update_args, device_numbers)
+         : minor == 3 ? offsetof(gannet_update_args, loss)
                       : sizeof(gannet_update_args);
 }
 inline size_t bytes_in(const gannet_step_args*, uint32_t minor) {
-  return minor == 0 ? offsetof(gannet_step_args, seed) : sizeof(gannet_step_args);
+  return minor == 0 ? offsetof(gannet_step_args, seed) : minor < 4 ? offsetof(gannet_step_args, loss) : sizeof(gannet_step_args);
 }
 inline size_t bytes_in(const gannet_segment*, uint32_t minor) {
   return minor == 0 ? offsetof(gannet_segment, seed) : sizeof(gannet_segment);
@@ -37,6 +38,9 @@ inline size_t bytes_in(const gannet_tensor*, uint32_t minor) {
 }
 inline size_t bytes_in(const gannet_optimizer_description*, uint32_t minor) {
   return minor == 0 ? offsetof(gannet_optimizer_description, workspace_bytes) : sizeof(gannet_optimizer_description);
+}
+inline size_t bytes_in(const gannet_host*, uint32_t minor) {
+  return minor < 4 ? offsetof(gannet_host, metric) : sizeof(gannet_host);
 }
 inline size_t bytes_in(const gannet_schedule_query*, uint32_t minor) {
   return minor == 0 ? offsetof(gannet_schedule_query, total_steps) : sizeof(gannet_schedule_query);
@@ -52,7 +56,7 @@ size_t bytes_in(const T*, uint32_t) {
 class CallMemory {
  public:
   CallMemory(uint32_t minor, uint64_t appended_bytes) : minor_(minor), appended_(appended_bytes) {}
-  // Addresses are not used again for some calls: an access to a kept one faults.
+  // Addresses are not reused for a number of calls: an access through a kept pointer faults.
   ~CallMemory() {
     static auto& retired = *new std::deque<Buffer>;
     static auto& mutex = *new std::mutex;
@@ -65,12 +69,12 @@ class CallMemory {
   }
   CallMemory(const CallMemory&) = delete;
 
-  // A struct, with struct_size as this minor has it. Null stays null.
+  // Copies a struct, with struct_size as in this minor version. Null stays null.
   template <class T>
   T* copied(const T* from, const char* name) {
     return from ? static_cast<T*>(put(from, name, 1, 0).data()) : nullptr;
   }
-  // An array of structs; its stride is stride_of<T>().
+  // Copies an array of structs; the stride of the copy is stride_of<T>().
   template <class T>
   T* list(const T* first, uint64_t count, uint64_t stride, const char* name) {
     return first ? static_cast<T*>(put(first, name, count, stride).data()) : nullptr;
@@ -83,7 +87,7 @@ class CallMemory {
   T& at(T* first, uint64_t i) const {
     return *reinterpret_cast<T*>(reinterpret_cast<char*>(first) + i * stride_of<T>());
   }
-  // Plain values: pointers, numbers, the characters of a text.
+  // Copies plain values: pointers, numbers, the characters of a string.
   template <class T>
   T* values(const T* first, uint64_t count, const char* name) {
     if (!first) return nullptr;
@@ -98,7 +102,7 @@ class CallMemory {
   }
 
  private:
-  static constexpr unsigned char kNewer = 0x5a;  // the content of fields of a later minor
+  static constexpr unsigned char kNewer = 0x5a;  // fills the fields of later minor versions
 
   template <class T>
   Buffer& put(const T* first, const char* name, uint64_t count, uint64_t stride) {

@@ -3,8 +3,8 @@
 //   const Check kCheck{"gradients-untouched", "the gradient is only read", "copy it before you change it", 30, run};
 //   void run(Subject& subject) { ...; throw CheckFailure("it wrote to element 3", "step 2, tensor 'odd'"); }
 //
-// A check runs in its own process (child.h): it may crash or hang, and the other checks see nothing
-// that it leaves behind.
+// A check runs in its own process (child.h), so that a crash, a hang or anything left behind does
+// not affect the other checks.
 #pragma once
 
 #include <gannet/value.h>
@@ -21,17 +21,17 @@ struct Subject {
   const plugin::Plugin* plugin = nullptr;
   std::vector<const plugin::Plugin*> of_file;  // this plugin, and the others in its file
   Dict params;
-  uint32_t least_minor = 0;  // the oldest minor of the ABI whose hosts open the file
+  uint32_t least_minor = 0;  // the oldest ABI minor version among the hosts that can open the file
   std::string opening;       // what opening the file has changed in this process; "": nothing
   // Another plugin of the same kind, known to be right (--reference); null: none.
   const plugin::Plugin* reference = nullptr;
   Dict reference_params;
-  double tolerance = 1e-6;  // largest difference between the results of the two, relative, in the 2-norm
+  double tolerance = 1e-6;  // largest relative difference between the two results, in the 2-norm
 
   plugin::ParamSet parsed() const { return plugin::parse_params(*plugin, params, {}); }
 };
 
-// Thrown by a check. `to_do` and `expected` replace the table's texts unless they are "".
+// Thrown by a check. `to_do` and `expected` replace those of the Check unless they are "".
 struct CheckFailure {
   std::string found, where = "", expected = "", to_do = "";
 };
@@ -43,12 +43,12 @@ struct Check {
   const char* name;      // "halves-equal-whole", also used by exclusions
   const char* expected;  // what a plugin that passes does
   const char* to_do;     // what the plugin's author should do if it fails
-  int seconds;           // its time limit
+  int seconds;           // time limit
   void (*run)(Subject&);
 };
 
-// The checks of a kind, in the order in which they run: first those that all kinds have. The last one
-// watches the process, so that a bad access is named by the check that is about it.
+// The checks for a kind, in order: first those common to all kinds. The check that watches the
+// process is last, so that a bad access is reported by the check made for it.
 std::vector<Check> checks_of(gannet_kind kind);
 
 std::vector<Check> common_checks();
@@ -59,7 +59,7 @@ std::vector<Check> offload_checks();
 std::vector<Check> comm_checks();
 std::vector<Check> accelerator_checks();
 
-// kSame: it failed as an earlier check did, in the same call.
+// kSame: failed in the same way, in the same call, as an earlier check.
 enum class Verdict { kPassed, kFailed, kSame, kSkipped, kExcluded };
 
 struct CheckResult {
@@ -67,7 +67,7 @@ struct CheckResult {
   Verdict verdict = Verdict::kPassed;
   double seconds = 0;
   std::string expected = "", found = "", where = "", to_do = "";  // for a failure
-  std::string reason = "";                                        // why it was skipped or excluded, or as which check it failed
+  std::string reason = "";                                        // for kSame, kSkipped, kExcluded
 };
 
 }  // namespace gannet::kit

@@ -122,7 +122,7 @@ ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::sec
   const auto until = began + limit;
   const bool is_whole = read_answer(ends[0], answer.text, until, is_late);
   ::close(ends[0]);
-  // Wait for the child's own exit code or signal: it says more than ours would.
+  // Wait for the child's own exit code or signal, which is more informative than ours.
   siginfo_t ended{};
   while (!is_whole && !is_late &&
          !(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT | WNOHANG) == 0 && ended.si_pid == child)) {

@@ -25,7 +25,7 @@ void require_made(const CallOutcome& outcome) {
   require_ok("create", outcome);
 }
 
-// A value of the spec's type at a limit, or just outside it.
+// A value of the spec's type at a limit of its range, or just outside it.
 struct ParamLimit {
   const gannet_param_spec* spec;
   double value;
@@ -71,7 +71,7 @@ void require_refused(const Subject& subject, const Dict& params, const std::stri
   throw CheckFailure(formatted("{} is accepted", what), "params", "the schema refuses it");
 }
 
-// Requires that the object is created, or that the plugin gives the reason in a sentence: "nesterov
+// Requires that the object is created, or that the plugin explains why not: "nesterov
 // needs a momentum".
 void require_answer(const Subject& subject, const Dict& params, const std::string& what) {
   set_config(what);
@@ -115,8 +115,8 @@ void take_params(Subject& subject) {
   }
 }
 
-// Every sentence must fit into the room that the host gives, its final zero included. The calls that
-// fail are those of other checks, which report what else is wrong with them.
+// Every error message, terminating zero included, must fit the host's buffer. The failing calls are
+// taken from other checks, which report what else is wrong with them.
 void fit_sentences(Subject& subject) {
   const gannet_kind kind = subject.plugin->kind();
   void (*const fail_on_purpose)(Subject&) = kind == GANNET_KIND_OPTIMIZER ? fail_optimizer

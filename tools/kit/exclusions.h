@@ -1,5 +1,5 @@
-// The checks that a partial plugin does not pass, with reasons, from a file of lines "check-name
-// reason"; # begins a comment.
+// The checks to exclude for a partial plugin, with reasons, from a file with one "check-name
+// reason" per line; # begins a comment.
 #pragma once
 
 #include <map>

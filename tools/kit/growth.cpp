@@ -29,8 +29,8 @@ HeldResources held() {
   return {info.uordblks + info.hblkhd, entries_in("/proc/self/fd"), entries_in("/proc/self/task"), mappings};
 }
 
-// What has grown in `times` runs of the body; "" if nothing has. Memory counts only if it has grown by
-// more than 4 bytes per run, less than any object takes, plus 1 KiB for the allocator itself.
+// What has grown in `times` runs of the body; "" if nothing has. Memory counts only if it has grown
+// by more than 4 bytes per run, less than any object needs, plus 1 KiB for the allocator itself.
 std::string growth_of(const HeldResources& before, const HeldResources& now, size_t times) {
   const auto told = [](size_t then, size_t count, const char* what) {
     return formatted("{} {}, and {} before", count, what, then);
@@ -46,8 +46,8 @@ std::string growth_of(const HeldResources& before, const HeldResources& now, siz
 
 namespace {
 
-// The C library's allocator with a canary behind every block, which free() checks; "" where there is
-// none. Not beside a sanitizer, which has an allocator of its own.
+// The C library's allocator with a canary behind every block, which free() checks; "" if it is
+// missing or a sanitizer is loaded, since a sanitizer brings its own allocator.
 std::string checking_allocator(const std::string& preloaded) {
   if (preloaded.find("san.so") != std::string::npos) return "";
   Dl_info info{};

@@ -10,7 +10,7 @@
 
 namespace gannet::kit {
 
-// The lines, at most 100, that a plugin has logged since the last call; the kit does not print them.
+// Up to 100 lines that plugins have logged since the last call; the kit does not print them.
 std::vector<std::string> take_log();
 void capture_log();
 

@@ -1,4 +1,4 @@
-// Parses JSON text to a Value, for options and for the answers of a check's process.
+// Parses JSON into a Value, for options and for the results of a check's process.
 #pragma once
 
 #include <gannet/value.h>

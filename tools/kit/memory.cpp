@@ -24,8 +24,8 @@ size_t page_size() {
   return size;
 }
 
-// The handler's data about all buffers, in a table that never moves. Entries are reused; a handler
-// may read during a write, and at worst reads an old name.
+// The signal handler's record of all buffers, in a table that never moves. Entries are reused; a
+// handler that reads during a write sees, at worst, an old name.
 struct BufferEntry {
   char* memory;  // null: free
   size_t length;

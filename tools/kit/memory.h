@@ -1,4 +1,4 @@
-// Memory that detects wrong accesses by a plugin: inaccessible pages around each buffer, canaries
+// Memory that detects invalid accesses by a plugin: inaccessible pages around each buffer, canaries
 // in between, and write protection where the contract says "never written".
 //
 //   Buffer grad(numel * 4, "the gradient");
@@ -14,9 +14,9 @@ namespace gannet::kit {
 
 class Buffer {
  public:
-  // The buffer is zeroed and aligned to `alignment` bytes, at most a page. `tight`: its size, rounded
-  // up to the alignment, ends at an inaccessible page, so that a longer access faults. Otherwise at
-  // least 64 more bytes follow, for checks that must not fail because of such an access.
+  // The buffer is zeroed and aligned to `alignment` bytes, at most a page. `tight`: its end,
+  // rounded up to the alignment, is at an inaccessible page, so that an overrun faults. Otherwise
+  // at least 64 spare bytes follow it, for checks that must not fail because of an overrun.
   Buffer() = default;
   Buffer(size_t bytes, const std::string& name, bool tight = false, size_t alignment = 64);
   ~Buffer();
@@ -29,11 +29,11 @@ class Buffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  // Whether nothing was written just before or just after it. `where` says how many bytes before or
-  // after it a write was.
+  // Whether the bytes just before and just after the buffer are unchanged. `where`: how far before
+  // or after the buffer a write was.
   bool is_intact(std::string* where = nullptr) const;
   void set_writable(bool on) const;
-  // Forbids reads and writes from here on: any use of a kept address faults.
+  // Forbids reads and writes from here on: any use of a kept pointer faults.
   void forbid() const;
 
  private:

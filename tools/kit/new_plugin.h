@@ -11,8 +11,8 @@ inline constexpr const char* kKinds[] = {"optimizer", "scheduler", "offload", "c
 inline constexpr const char* kLanguages[] = {"c++", "c99"};
 
 // Writes CMakeLists.txt, the source and README.md, prints what to do next, and returns 0. Throws
-// Error(kArgument) if the name is no identifier, the language is not available for that kind, or
-// the folder is not empty; Error(kIo) if it cannot write.
+// Error(kArgument) if the name is not an identifier, the language is not available for that kind,
+// or the folder is not empty; Error(kIo) if writing fails.
 int new_plugin(const NewOptions& options);
 
 }  // namespace gannet::kit

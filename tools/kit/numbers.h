@@ -1,4 +1,4 @@
-// Numbers in the types of the contract: reading and writing one element as a double, and sizes.
+// Elements of the contract's dtypes: reading and writing one as a double, sizes and names.
 #pragma once
 
 #include <gannet/abi.h>

@@ -1,4 +1,4 @@
-// A plugin's object of any kind, created only through its C table, and the outcome of a plugin
+// A plugin object of any kind, created only through its C table, and the outcome of a plugin
 // call.
 #pragma once
 
@@ -20,8 +20,8 @@ struct CallOutcome {
   bool ok() const { return status == GANNET_OK; }
 };
 
-// Calls function(arguments..., gannet_error*). Throws CheckFailure if the plugin throws across the
-// contract.
+// Calls function(arguments..., gannet_error*). Throws CheckFailure if an exception crosses the
+// plugin contract.
 template <class Function, class... Arguments>
 CallOutcome call(const char* name, const plugin::Plugin& plugin, Function function, Arguments... arguments) {
   const CallScope calling(name, place().step, place().detail);
@@ -37,7 +37,7 @@ CallOutcome call(const char* name, const plugin::Plugin& plugin, Function functi
   return outcome;
 }
 
-// Throws CheckFailure if the call failed without a code of the contract, or without a sentence.
+// Throws CheckFailure if the call failed with an unknown code, or without an error message.
 void require_explained(const char* name, const CallOutcome& outcome);
 // Throws CheckFailure unless the call succeeded.
 void require_ok(const char* name, const CallOutcome& outcome);
@@ -45,7 +45,7 @@ void require_ok(const char* name, const CallOutcome& outcome);
 // Owns the object and destroys it.
 class PluginObject {
  public:
-  // `outcome` says whether the object was created. A Comm is the only rank of its world.
+  // `outcome`: whether the object was created. A Comm is the only rank of its world.
   PluginObject(const plugin::Plugin& plugin, const gannet_params& params, const gannet_host* host, CallOutcome& outcome);
   ~PluginObject();
   PluginObject(const PluginObject&) = delete;
@@ -56,7 +56,7 @@ class PluginObject {
   void* self_ = nullptr;
 };
 
-// Whether the plugin works on a device with host memory: the kit has no other.
+// Whether the plugin works on host memory, the only memory that the kit has.
 bool works_on_host(const plugin::Plugin& plugin);
 
 }  // namespace gannet::kit

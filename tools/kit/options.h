@@ -1,6 +1,7 @@
-// The options of `gannet plugins check`, `new` and `trust`.
+// The options of `gannet plugins check`, `bench`, `new` and `trust`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,18 @@ struct CheckOptions {
   std::string reference;            // another plugin's file; "": none
   std::string reference_params;
   double tolerance = 1e-6;
-  int limit_seconds = 0;  // for each check; 0: its own
+  int limit_seconds = 0;  // per check; 0: the check's own
   bool json = false;
+};
+
+struct BenchOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> plugins;  // only these, by name; empty: all optimizers of the files
+  std::string params;                // JSON text; each optimizer takes those that it declares
+  std::string dtype = "fp32";        // or "bf16", "fp16", "fp64"
+  uint64_t numel = 1 << 24;
+  int rounds = 9;
+  double bytes = 0;  // per parameter and step; 0: counted from the states
 };
 
 struct NewOptions {
@@ -28,9 +39,9 @@ struct NewOptions {
 
 struct TrustOptions {
   std::vector<std::string> files;   // plugins, or folders of them
-  std::vector<std::string> remove;  // files or hashes to take out of the list
+  std::vector<std::string> remove;  // files or hashes to remove from the list
   bool list = false;                // print the list
-  std::string trusted;              // "": the user's own
+  std::string trusted;              // path of the list; "": the user's own
 };
 
 }  // namespace gannet::kit

@@ -47,7 +47,7 @@ CallScope::CallScope(const char* function, uint64_t step, const std::string& det
   place().step = step;
   put(place().call, function);
 }
-// The other fields stay: a failure that is found after a call belongs to that call.
+// The other fields stay: a failure found right after a call belongs to that call.
 CallScope::~CallScope() { place().call[0] = 0; }
 
 std::string text_of(const CheckPlace& place) {

@@ -30,8 +30,8 @@ inline ProcessScope process_scope(gannet_kind kind) {
 class ProcessState {
  public:
   static ProcessState now(ProcessScope scope);
-  // The first difference, as a sentence without a subject for the report; "" if there is none. Output
-  // and child processes count as changes.
+  // The first difference, as a sentence that begins with "it"; "" if there is none. Output and
+  // child processes count as changes.
   std::string change_since(const ProcessState& before) const;
 
  private:

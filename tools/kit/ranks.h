@@ -17,17 +17,17 @@ class SimulatedRanks {
  public:
   explicit SimulatedRanks(uint32_t size) : given_(size) {}
   uint32_t size() const { return static_cast<uint32_t>(given_.size()); }
-  // Reduces in the order of the ranks, so that the result is the same on all of them and in every
+  // Reduces in rank order, so that the result is the same on all ranks and in every
   // run.
   void all_reduce(uint32_t rank, double* values, size_t count, gannet_reduce_op op);
   void collective(uint32_t rank, const gannet_host_collective& args);
-  // Called when a rank has failed: ranks that wait leave with an exception.
+  // Call when a rank has failed: ranks that are waiting then throw an exception.
   void abort();
 
  private:
   struct AbortedRank {};
   friend void run_ranks(uint32_t, const std::function<void(SimulatedRanks&, uint32_t)>&);
-  // Makes this rank's pointer known to all ranks; it stays valid until the next barrier().
+  // Makes this rank's pointer visible to all ranks; it stays valid until the next barrier().
   void publish(uint32_t rank, const void* pointer, uint64_t mark);
   void barrier();
 
@@ -43,8 +43,8 @@ class SimulatedRanks {
   std::vector<PublishedPointer> given_;
 };
 
-// The first exception of a rank ends all ranks and is thrown here. One rank runs on the calling
-// thread.
+// The first exception thrown by a rank ends all ranks and is rethrown here. One rank runs on the
+// calling thread.
 void run_ranks(uint32_t size, const std::function<void(SimulatedRanks& ranks, uint32_t rank)>& body);
 
 // The collectives of one rank, for Host::OpenCollectives.

@@ -39,7 +39,7 @@ RelayScope::~RelayScope() { options = {}; }
 
 const plugin::Plugin* relayed(const plugin::Plugin* plugin) {
   const auto kind = plugin->kind();
-  if (kind == GANNET_KIND_ACCELERATOR) return plugin;  // queues are called from many threads, whose state is their own
+  if (kind == GANNET_KIND_ACCELERATOR) return plugin;  // called by many threads with separate state
   static plugin::Plugin copy;
   static gannet_descriptor descriptor;
   copy = *plugin;

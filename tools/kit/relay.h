@@ -1,8 +1,8 @@
-// A table of functions between the host and the checked plugin: every call of the plugin passes
-// through it, so that a check can watch the process around each call, and hand over a call's structs
-// in the other shapes that the contract allows.
+// A function table between the host and the checked plugin: every call of the plugin passes through
+// it, so that a check can watch the process around each call and pass structs in the other shapes
+// that the contract allows.
 //
-//   const RelayScope scope({.appended_bytes = 64});   // structs as a later minor of the ABI makes them
+//   const RelayScope scope({.appended_bytes = 64});   // structs as in a later ABI minor version
 //   train(subject, ...);                              // must give the same bits
 #pragma once
 
@@ -21,36 +21,37 @@ struct RelayOptions {
   bool watches_process = false;
   // Structs are longer by this many bytes, of arbitrary content, and so are the strides of arrays.
   uint64_t appended_bytes = 0;
-  // Structs end before the first field that is newer than this minor; an access behind faults.
+  // Structs, and the host's table, end before the first field that is newer than this minor; an access beyond that faults.
   uint32_t minor = std::numeric_limits<uint32_t>::max();
-  // Structs, lists of pointers and texts are write-protected copies that last as long as the call.
+  // Structs, pointer lists and strings are write-protected copies that live only during the call.
   bool copies_arguments = false;
-  // Tensor ids, group numbers and the context's group count are other ones.
+  // Changes the tensor ids, the group numbers and the context's group count.
   bool relabels = false;
   uint64_t error_capacity = 0;  // of gannet_error::message; 0: the host's own
 
-  std::optional<uint64_t> total_steps = {};  // the length of the run that a schedule gets, in place of its own
+  std::optional<uint64_t> total_steps = {};  // overrides the run length passed to the scheduler
 
   // The host's services.
-  uint32_t threads = 0;             // of thread_count and parallel_for; 0: the host's own
+  uint32_t threads = 0;             // for thread_count and parallel_for; 0: the host's own
   bool reverses_chunks = false;     // parallel_for runs the last chunk first, in chunks of one grain
-  int64_t allocations = -1;         // how many calls of allocate succeed; -1: all
-  bool guards_allocations = false;  // memory of allocate lies between canaries and inaccessible pages
+  int64_t allocations = -1;         // how many calls of allocate succeed; -1: all of them
+  bool guards_allocations = false;  // allocate returns memory between canaries and guard pages
+  bool watches_metrics = false;     // a call of metric that the host refuses is kept as a fault
 
   bool reshapes() const {
     return appended_bytes > 0 || minor != std::numeric_limits<uint32_t>::max() || copies_arguments || relabels || total_steps;
   }
   bool changes_host() const {
-    return threads > 0 || reverses_chunks || allocations >= 0 || guards_allocations || appended_bytes > 0 ||
+    return threads > 0 || reverses_chunks || allocations >= 0 || guards_allocations || watches_metrics || appended_bytes > 0 ||
            minor != std::numeric_limits<uint32_t>::max();
   }
 };
 
-// The plugin with a table whose functions call those of `plugin`. One plugin per process.
+// A copy of the plugin with a table whose functions call those of `plugin`. One plugin per process.
 const plugin::Plugin* relayed(const plugin::Plugin* plugin);
 
-// Sets the options for its lifetime. Objects must have been created within the scope for the options
-// of the host to apply.
+// Sets the options for its lifetime. Those about the host apply only to objects created within the
+// scope.
 class RelayScope {
  public:
   explicit RelayScope(const RelayOptions& options);

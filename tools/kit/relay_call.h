@@ -1,5 +1,5 @@
-// The parts of which the relay's tables (relay_tables.h) are made: calling the plugin's own function,
-// watched and with the error that the options ask for.
+// The building blocks of the relay's tables (relay_tables.h): they call the plugin's own function,
+// watched and with the error buffer that the options request.
 //
 //   table.supports = Relay<&gannet_optimizer_api::supports>::call;
 #pragma once
@@ -26,7 +26,7 @@ namespace gannet::kit {
 template <class Api>
 inline const Api* real = nullptr;  // the plugin's own table
 
-// What of the process is watched: by the kind of the plugin.
+// What to watch in the process; depends on the plugin's kind.
 ProcessScope relay_scope();
 
 // Watches one call of the plugin.
@@ -45,7 +45,7 @@ class CallWatch {
   std::optional<ProcessState> before_;
 };
 
-// A gannet_error with room for few characters, between inaccessible pages.
+// A gannet_error with a small message buffer between inaccessible pages.
 class ShortError {
  public:
   explicit ShortError(gannet_error* original)
@@ -66,7 +66,7 @@ class ShortError {
                     relay_options().error_capacity, relay_options().error_capacity));
     if (given_.message != message_.data() || given_.capacity != relay_options().error_capacity)
       return keep_fault("it changed gannet_error itself: only the characters at `message` are written");
-    // The sentence is cut; for the checks that look for one, this one is.
+    // Copies the truncated message, for checks that require a message.
     if (status == GANNET_OK || !original_ || original_->capacity == 0) return;
     const char* const text = relay_options().error_capacity > 1 ? message_.as<char>() : "(there was room for no character)";
     std::snprintf(original_->message, original_->capacity, "%s", text);
@@ -84,7 +84,7 @@ auto watched(Function function, Arguments... arguments) {
   return function(arguments...);
 }
 
-// Calls function(arguments..., error), with a short error if the options ask for it.
+// Calls function(arguments..., error), with a short error buffer if the options request one.
 template <class Function, class... Arguments>
 int32_t with_error(gannet_error* error, Function function, Arguments... arguments) {
   if (relay_options().error_capacity == 0) return watched(function, arguments..., error);
@@ -94,8 +94,8 @@ int32_t with_error(gannet_error* error, Function function, Arguments... argument
   return status;
 }
 
-// The relay of a function that needs nothing else: its type has the table, the result and the
-// arguments.
+// The relay of a function that needs nothing else. Deduces the table, the result and the arguments
+// from the member's type.
 template <auto kMember>
 struct Relay;
 
@@ -117,14 +117,14 @@ struct Relay<kMember> {
   }
 };
 
-// The functions of a table that GANNET_HAS and that are there.
+// Relays a function of the table, if the table has it (GANNET_HAS) and it is not null.
 #define GANNET_RELAY(Api, member) \
   if (GANNET_HAS(real<Api>, Api, member) && real<Api>->member) table.member = Relay<&Api::member>::call
 
 inline CallMemory call_memory() { return {relay_options().minor, relay_options().appended_bytes}; }
 
-// A struct that the plugin fills in, in the shape of the relay_options(). Fields behind what the plugin knows
-// must stay zero.
+// A struct that the plugin fills in, in the shape that relay_options() requests. Fields beyond
+// those that the plugin knows must stay zero.
 template <class T>
 class FilledIn {
  public:
@@ -153,7 +153,7 @@ class FilledIn {
   size_t bytes_, known_;
 };
 
-// `create` of any kind: the host comes first.
+// `create` of any kind; its first argument is the host.
 template <auto kMember>
 struct CreateRelay;
 template <class Api, class... Others, int32_t (*Api::*kMember)(const gannet_host*, Others...)>
@@ -161,7 +161,7 @@ struct CreateRelay<kMember> {
   static int32_t call(const gannet_host* host, Others... others) { return Relay<kMember>::call(varied_host(host), others...); }
 };
 
-// A table that begins as the plugin's own, as far as it is long.
+// A copy of the plugin's table, up to its struct_size, with `create` and `destroy` relayed.
 template <class Api>
 Api begun(const plugin::Plugin& plugin) {
   real<Api> = static_cast<const Api*>(plugin.descriptor->api);

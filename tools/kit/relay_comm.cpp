@@ -9,7 +9,7 @@
 namespace gannet::kit {
 namespace {
 
-// The sizes of a Comm's groups, which the lists of counts have.
+// The sizes of a Comm's groups, which are also the lengths of the lists of counts.
 std::mutex& group_mutex = *new std::mutex;
 std::map<void*, uint32_t>& group_sizes = *new std::map<void*, uint32_t>;
 

@@ -1,5 +1,5 @@
-// The first fault that a relay (relay.h) has seen in this process: it is found inside of a call, in
-// which nothing may be thrown.
+// The first fault that a relay (relay.h) has found in this process. It is kept, because nothing may
+// be thrown during the call in which it is found.
 #pragma once
 
 #include <string>

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <gannet/sdk_errors.hpp>
 #include <map>
 #include <mutex>
 #include <set>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "kit/call_memory.h"
 #include "kit/check.h"
 #include "kit/memory.h"
 #include "kit/place.h"
@@ -23,18 +25,19 @@ namespace {
 std::atomic<uint64_t> refused{0};
 
 struct VariedHost {
-  gannet_host table{};  // first: `context` of the plugin's calls is this object
+  gannet_host table{};  // first: the plugin passes this object's address as `context`
   const gannet_host* base = nullptr;
   RelayOptions options;
   std::atomic<int64_t> allocations{0};
   std::mutex mutex;
   std::map<void*, Buffer> given;  // with guards_allocations
+  Buffer reshaped;                // the table that the plugin gets, if it has another length than `table`
 };
 
 std::mutex& hosts_mutex = *new std::mutex;
 std::set<void*>& hosts = *new std::set<void*>;
 
-// Returns null, and keeps a fault, if the context is not the one of a table.
+// Returns null, and keeps a fault, if `context` does not belong to a table.
 VariedHost* varied(void* context, const char* service) {
   {
     const std::lock_guard lock(hosts_mutex);
@@ -54,7 +57,7 @@ int32_t run_chunks(const VariedHost& host, uint64_t begin, uint64_t end, uint64_
   const uint64_t step = std::max<uint64_t>(grain, 1);
   std::vector<std::pair<uint64_t, uint64_t>> chunks;
   const uint64_t threads = std::max<uint32_t>(host.options.threads, 1);
-  // As many chunks as threads, or all that the grain allows, of which there may be very many.
+  // One chunk per thread or, if reversed, one per grain, at most 1000.
   const uint64_t grains = (end - begin + step - 1) / step;
   const uint64_t wanted = host.options.reverses_chunks ? std::min<uint64_t>(grains, 1000) : std::min(grains, threads);
   const uint64_t length = wanted > 0 ? (grains + wanted - 1) / wanted * step : step;
@@ -140,6 +143,18 @@ int32_t collective(void* context, const gannet_host_collective* args, gannet_err
   return host ? host->base->collective(host->base->context, args, error) : GANNET_INTERNAL;
 }
 
+int32_t metric(void* context, const char* name, double value, gannet_error* error) {
+  VariedHost* const host = varied(context, "metric");
+  if (!host) return GANNET_INTERNAL;
+  char text[512] = "";
+  gannet_error own{sizeof(gannet_error), 0, sizeof(text), text};
+  const int32_t status = host->base->metric(host->base->context, name, value, &own);
+  if (status == GANNET_OK) return status;
+  // Kept, since a plugin may ignore the status.
+  if (host->options.watches_metrics) keep_fault(formatted("gannet_host::metric refused its call: {}", text));
+  return sdk::report(error, status, text);
+}
+
 }  // namespace
 
 uint64_t refused_allocations() { return refused; }
@@ -160,18 +175,21 @@ const gannet_host* varied_host(const gannet_host* host) {
   made.table.rank = rank;
   made.table.world_size = world_size;
   made.table.collective = collective;
+  made.table.metric = metric;
   if (options.minor < GANNET_ABI_MINOR) made.table.abi_minor = static_cast<uint16_t>(options.minor);
   if (options.appended_bytes > 0) made.table.abi_minor = GANNET_ABI_MINOR + 1;
   {
     const std::lock_guard lock(hosts_mutex);
     hosts.insert(&made);
   }
-  if (options.appended_bytes == 0) return &made.table;
-  auto* longer = new char[sizeof(gannet_host) + options.appended_bytes];
-  std::memset(longer, 0x5a, sizeof(gannet_host) + options.appended_bytes);
-  made.table.struct_size = static_cast<uint32_t>(sizeof(gannet_host) + options.appended_bytes);
-  std::memcpy(longer, &made.table, sizeof(gannet_host));
-  return reinterpret_cast<const gannet_host*>(longer);
+  const size_t known = bytes_in(host, options.minor), bytes = known + options.appended_bytes;
+  if (bytes == sizeof(gannet_host)) return &made.table;
+  // In memory of its own, which ends where the table does.
+  made.reshaped = Buffer(bytes, "gannet_host", true, alignof(gannet_host));
+  std::memset(made.reshaped.data(), 0x5a, bytes);
+  made.table.struct_size = static_cast<uint32_t>(bytes);
+  std::memcpy(made.reshaped.data(), &made.table, known);
+  return made.reshaped.as<gannet_host>();
 }
 
 }  // namespace gannet::kit

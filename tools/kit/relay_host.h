@@ -1,4 +1,4 @@
-// The host's table as a check varies it (RelayOptions), and the checks of how a plugin uses it.
+// The host's table, varied for a check (RelayOptions), with checks of how a plugin uses it.
 #pragma once
 
 #include <gannet/abi.h>

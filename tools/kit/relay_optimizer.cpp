@@ -1,4 +1,4 @@
-// The relay of an optimizer's calls: copies of their arguments in the shape of the options.
+// The relay of an optimizer's calls: copies their arguments in the shape that the options request.
 #include <vector>
 
 #include "kit/relay_call.h"

@@ -23,7 +23,7 @@ int32_t schedule_value(void* self, const gannet_schedule_query* query, gannet_sc
   CallMemory memory = call_memory(), writable = call_memory();
   gannet_schedule_query copy = *query;
   if (relay_options().total_steps) copy.total_steps = *relay_options().total_steps;
-  // A later minor may have more roles than this one.
+  // A later minor version may have more roles.
   std::vector<double> base(copy.base, copy.base + copy.base_count);
   std::vector<double> values(value->values, value->values + value->value_count);
   if (relay_options().appended_bytes > 0) base.push_back(0.125), values.push_back(0.25);

@@ -1,4 +1,4 @@
-// The tables of the relay (relay.h), one for each kind: functions that call those of `plugin`.
+// The relay's tables (relay.h), for all kinds but accelerators; their functions call `plugin`'s.
 #pragma once
 
 #include "plugin/plugin.h"

@@ -191,7 +191,7 @@ CheckResult run(const CheckPlan& plan, const ReportedPlugin& known, const Check&
   return result;
 }
 
-// One cause is one entry of the report: a plugin that crashes in `supports` fails every check there.
+// Reports each cause once: a plugin that crashes in `supports` fails every check there.
 class KnownCauses {
  public:
   void look_up(CheckResult& result) {
@@ -208,8 +208,8 @@ class KnownCauses {
   std::map<std::string, std::string> first_;
 };
 
-// For a plugin that works on a device's memory most checks are skipped for the same reason. One
-// child finds these, so that not every check needs a child that opens the file again. Returns
+// For a plugin that works on device memory, most checks are skipped for the same reason. One child
+// finds these, so that not every check needs a child that opens the file again. Returns the
 // reasons by check; none if the child failed.
 std::map<std::string, std::string> skipped_together(const CheckPlan& plan, const ReportedPlugin& known) {
   const ChildAnswer answer = ask_child(
@@ -248,7 +248,7 @@ void require_length(const plugin::Plugin& plugin, const Dict& params) {
   try {
     first_value(kSomeLength);
   } catch (const Error&) {
-    return;  // it lacks something else, or is broken: the checks say which
+    return;  // it lacks something else, or is broken, which the checks report
   }
   std::string name = "total_num_steps";
   for (const auto* spec : plugin::specs_of(*plugin.descriptor))
@@ -257,7 +257,7 @@ void require_length(const plugin::Plugin& plugin, const Dict& params) {
               formatted("give it one, for example --params '{{\"{}\": 1000}}'", name));
 }
 
-// Params that do not fit are a mistake of the user, not of the plugin.
+// Invalid params are the user's mistake, not the plugin's.
 void require_params(const CheckPlan& plan, const ReportedPlugin& known) {
   const ChildAnswer answer = ask_child(
       [&]() -> std::string {

@@ -166,7 +166,7 @@ void keeps_its_state(Subject& subject) {
   }
 }
 
-// Asks for a run's values: its beginning, its end and long after it, advancing a schedule with a
+// A run's values: at its beginning, at its end and long after it. Advances a schedule that has
 // state.
 std::vector<Values> run_of(const CheckedScheduler& made, uint64_t last) {
   std::vector<double> state = made.scheduler.first_state();
@@ -182,7 +182,7 @@ std::vector<Values> run_of(const CheckedScheduler& made, uint64_t last) {
   return values;
 }
 
-// The number of steps that the run is planned to have: none, a few, many; and what comes after them.
+// The planned length of a run: none, a few steps, many; and the steps beyond its end.
 void total_steps(Subject& subject) {
   const CheckedScheduler one(subject);
   const bool has_state = !one.scheduler.first_state().empty();
@@ -198,14 +198,14 @@ void total_steps(Subject& subject) {
                            "no learning rate is negative, nor behind the planned end of the run", "clamp behind the end");
     }
     if (has_state) continue;
-    // The same object is asked about runs of other lengths, one after another.
+    // Query the same object for runs of other lengths, one after another.
     const RelayScope scope({.total_steps = total});
     for (uint64_t step = 0; step < expected.size(); ++step)
       require_equal(one.at(step, 0, base_of(0.01)), expected[step], step, "an object that was asked about another length before");
   }
 }
 
-// The same questions in structs of other minors of the ABI, which must not change the answers.
+// The same queries with other forms of structs (RelayOptions), which must not change the results.
 void struct_shapes(Subject& subject) {
   const CheckedScheduler plain(subject);
   const std::vector<Values> expected = run_of(plain, 200);

@@ -6,8 +6,8 @@
 
 namespace gannet::kit {
 
-// Adds and removes files, and prints the list if asked for. Runs no code of the files. Returns 0.
-// Throws Error if a file is no plugin or the list cannot be used; the list is then unchanged.
+// Adds and removes files, and prints the list if requested. Runs no code from the files. Returns 0.
+// Throws Error if a file is not a plugin or the list cannot be used; the list is then unchanged.
 int trust_files(const TrustOptions& options);
 
 }  // namespace gannet::kit

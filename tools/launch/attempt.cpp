@@ -118,7 +118,7 @@ void Attempt::take_signals() {
   }
 }
 
-// Ends these ranks as after a failure; the cause is on another host. Saving ranks keep their time.
+// Ends the ranks after a failure on another host. Ranks already stopping keep their grace period.
 void Attempt::fail_elsewhere() {
   if (is_over_ || first_ || all_ended() || stopped_by_ != 0) return;
   failed_elsewhere_ = sent_term_ = true;
@@ -221,7 +221,7 @@ void Attempt::set_deadline(milliseconds after, const std::string& what_they_igno
 }
 
 // A process blocked in the kernel ends only once its call returns, and another user's process
-// cannot be signalled. Neither can be reaped, so the launcher keeps waiting and reports for what.
+// cannot be signalled. Neither can be reaped, so the launcher keeps waiting and reports what for.
 void Attempt::say_who_survives() {
   for (const auto& rank : ranks_)
     if (!rank->ended())

@@ -104,7 +104,7 @@ class Attempt {
   static constexpr int kKillsUntilReport = 6;  // SIGKILL is sent every second
   int kills_ = 0;
   std::optional<Clock::time_point> deadline_;  // the time at which SIGKILL is sent
-  std::string ignored_;                        // what the ranks ignored before they are killed: "SIGTERM"
+  std::string ignored_;                        // what the ranks ignored: "SIGTERM"
   std::chrono::milliseconds patience_{0};
 };
 

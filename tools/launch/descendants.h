@@ -1,6 +1,6 @@
 // Descendants of a process, as /proc shows them now: children, their children, and so on.
 //
-// An orphan becomes a child of the nearest process above it that adopts (PR_SET_CHILD_SUBREAPER),
+// An orphan becomes a child of its nearest ancestor that adopts orphans (PR_SET_CHILD_SUBREAPER),
 // so a daemon of a rank is found here even if it changed its group, its session, its environment or
 // its name.
 #pragma once

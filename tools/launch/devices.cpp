@@ -70,7 +70,7 @@ bool chooses_devices(const std::string& name) {
 uint32_t count_devices(const std::vector<std::string>& environment, const std::string& root) {
   const uint32_t here = count_nvidia(root) + count_amd(root);
   const auto listed = listed_in(environment);
-  // Where there are no devices, the variable does not count any.
+  // On a machine without devices, the variable's entries do not count.
   return listed && here ? std::min(here, static_cast<uint32_t>(listed->devices.size())) : here;
 }
 

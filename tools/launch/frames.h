@@ -1,5 +1,5 @@
-// What `gannet run` and its agents on other hosts (launch/agent.h) send each other over ssh: a greeting, then
-// frames of a letter, a length and a body of any bytes.
+// The protocol of `gannet run` and its agents on other hosts (launch/agent.h) over ssh: a greeting,
+// then frames of a letter, a length and a body of any bytes.
 //
 //   write(channel, std::string(kGreeting) + framed(FrameKind::kSay, "ready"))
 //   FrameReader reader;
@@ -24,10 +24,10 @@ enum class FrameKind : char {
   kFail = 'f',         // ranks of another host have failed: end these
   // from an agent
   kReady = 'r',    // the ranks can be started: Readiness
-  kRefused = 'n',  // a sentence
+  kRefused = 'n',  // the reason, as a sentence
   kOut = '1',      // whole lines of the ranks' stdout
   kError = '2',    // whole lines of the ranks' stderr
-  kSay = 't',      // a line of the agent's own
+  kSay = 't',      // a line from the agent itself
   kOutcome = 'x',  // all ranks have ended: AttemptOutcome
   // both
   kBeat = 'b',  // a heartbeat

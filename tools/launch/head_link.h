@@ -22,10 +22,10 @@ class HeadLink {
 
   // Before poll(): sends a due heartbeat, adds stdin, and caps the wait at the heartbeat interval.
   std::chrono::milliseconds prepare_to_wait(Output& output, std::vector<pollfd>& waiting, std::chrono::milliseconds time);
-  // After poll(): reads frames. The end of the connection, or silence, implies a stop.
+  // After poll(): reads frames. A closed or silent connection counts as a request to stop.
   void take();
 
-  bool next(Signal& signal);          // a signal that the head forwards, or an implied stop
+  bool next(Signal& signal);          // a signal forwarded by the head, or an implied stop
   bool take_failure();                // whether ranks of another host have failed since the last call
   std::optional<Frame> next_frame();  // kPlan and kGo
   bool is_lost() const { return is_lost_; }

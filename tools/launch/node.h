@@ -15,7 +15,7 @@ struct Node {
   uint32_t index = 0, count = 1;
   std::string master_addr = "127.0.0.1";      // the machine of node 0
   uint32_t master_port = 0;                   // 0: any free one, on one machine
-  std::optional<uint32_t> procs = {};         // per node, as the outer launcher wants
+  std::optional<uint32_t> procs = {};         // per node, as the outer launcher requests
   std::vector<uint32_t> procs_of_nodes = {};  // ranks of each node, from a hostfile; empty: all have as many
   std::string told_by = {};                   // "--node_rank", "Slurm"; "": one machine
 };

@@ -33,14 +33,14 @@ class Output {
   Output(const Output&) = delete;
 
   void write(int descriptor, std::string_view text);  // 1 or 2
-  void say(const std::string& text);  // a line of gannet run's own on stderr; never dropped when the queue is full
+  void say(const std::string& text);                  // its own line on stderr, queued even if full
   void frame(FrameKind kind, std::string_view body);
   bool is_framed() const { return way_ == Way::kFramed; }
   bool has_room(int descriptor) const { return pending(sink(descriptor)) < kMost; }
   void drop_when_full(bool on) { drops_ = on; }
 
   void flush();
-  size_t pending() const { return pending(sinks_[0]) + pending(sinks_[1]); }  // bytes that are not written yet
+  size_t pending() const { return pending(sinks_[0]) + pending(sinks_[1]); }  // unwritten bytes
   void add_to(std::vector<pollfd>& waiting) const;                            // adds the descriptors that poll() must wait for
 
   bool is_pipe(int descriptor) const { return sink(descriptor).is_pipe; }  // a pipe or a socket: something with a reader
@@ -59,7 +59,7 @@ class Output {
     dev_t device = 0;
     ino_t inode = 0;
     std::string queue;
-    size_t done = 0;  // bytes of the queue that are written
+    size_t done = 0;  // bytes of the queue already written
     size_t pending() const { return queue.size() - done; }
   };
   const Sink& sink(int descriptor) const { return sinks_[descriptor == 2 && !sinks_[1].is_the_first ? 1 : 0]; }
@@ -72,7 +72,7 @@ class Output {
 
   Way way_;
   Sink sinks_[2];
-  std::unique_ptr<FileWriter> files_;  // created with the first text for a regular file
+  std::unique_ptr<FileWriter> files_;  // created when text is first written to a regular file
   bool drops_ = false;
   uint64_t dropped_ = 0;
 };

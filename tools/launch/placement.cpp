@@ -23,7 +23,7 @@ std::string hostfile_of(const PlacementOptions& options, const std::optional<con
   return !is_node && std::filesystem::exists(options.default_hostfile) ? options.default_hostfile : "";
 }
 
-// --no_ssh with a hostfile: the same command on every host, which differs in --node_rank.
+// --no_ssh with a hostfile: the same command on every host, except for --node_rank.
 Placement node_of_hostfile(const PlacementOptions& options, const std::vector<Host>& hosts, const control::Variables& variables) {
   if (!options.node.rank)
     throw Error(ErrorCode::kArgument, "--no_ssh with a hostfile, and no --node_rank",

@@ -27,7 +27,7 @@ struct Placement {
   std::vector<std::string> notes = {};  // lines to print before the start
 };
 
-// `devices`: this machine's number of them (launch/devices.h); by default one rank for each. Throws
+// `devices`: this machine's device count (launch/devices.h); by default one rank for each. Throws
 // Error(kArgument, kConfig, kNotFound, kUnsupported).
 Placement place(const PlacementOptions& options, const control::Variables& variables, uint32_t devices);
 

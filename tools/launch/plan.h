@@ -48,7 +48,7 @@ std::string find_program(const std::string& program, const std::string& path);
 std::vector<std::string> inherited_environment(const LaunchOptions& options);
 std::string path_in(const std::vector<std::string>& environment);
 
-// The i-th of `procs` slices of `cores`, equal in size; leftover cores are unused. Throws
+// The i-th of `procs` equal-sized slices of `cores`; leftover cores are unused. Throws
 // Error(kArgument) if there are fewer cores than ranks.
 std::vector<int> core_slice(const std::vector<int>& cores, uint32_t procs, uint32_t index);
 

@@ -1,4 +1,4 @@
-// Formats numbers and texts for the report.
+// Formats numbers and text for the report.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ std::string duration_text(double seconds);                 // "312 ms", "4.2 s",
 std::string clock_text(double seconds);                    // "0:03:12"
 std::string plural(int64_t count, std::string_view word);  // "1 step", "2 steps"
 
-// Escapes a text for HTML and for its attributes; bytes that are not UTF-8 or are control
+// Escapes text for HTML and its attributes; bytes that are not UTF-8 or are control
 // characters become U+FFFD.
 std::string html_text(std::string_view text);
 // JSON that is safe in a script element: '<', '>' and '&', which occur only in its strings, are

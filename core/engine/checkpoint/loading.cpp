@@ -137,13 +137,13 @@ bool RankLoad::has_same_parts() const {
   return impl_.splits == (there ? there->as_string() : "");
 }
 
-// Older checkpoints also store LibTorch's own optimizers in serialized form, because the engine did
+// Older checkpoints also store LibTorch's own optimizers in serialised form, because the engine did
 // not own their states then.
 bool RankLoad::reads_user_optimizer() const {
   return wants_states() && (impl_.user_optimizer || (impl_.torch_optimizer && is_there("optimizer/user")));
 }
 
-// The data that a torch::optim::Optimizer serializes follows the order of its parameters, so it
+// The data that a torch::optim::Optimizer serialises follows the order of its parameters, so it
 // cannot be repartitioned for a different division of the model.
 void RankLoad::compare_user_optimizer() const {
   if (!reads_user_optimizer()) return;

@@ -51,7 +51,7 @@ class RankLoad {
   bool has_same_parts() const;              // whether this rank's part of the model is unchanged
   void compare_accumulation();
   void compare_user_optimizer() const;
-  bool reads_user_optimizer() const;  // whether to read the data that the program's own optimizer serialized
+  bool reads_user_optimizer() const;  // whether to read the program optimizer's serialised data
   void read();
   void read_entries(std::vector<checkpoint::Target>& targets);
   void read_accumulation(std::vector<checkpoint::Target>& targets);

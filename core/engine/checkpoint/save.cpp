@@ -190,8 +190,8 @@ void add_gradients(SaveContext& save) {
             whole(formatted("gradient/{}/{}", save.mine, parameter.name), parameter.held.view(parameter.shape)));
 }
 
-// Adds the data that the program's own optimizer serializes. If ranks do not keep different parts
-// of the model, the keeper has all states.
+// Adds the data that the program's own optimizer serialises. If every rank keeps the whole model,
+// the keeper has all states.
 void add_user_optimizer(SaveContext& save) {
   const EngineBase::Impl& impl = save.impl;
   const bool keeps_part = keeps_model_parts(impl);

@@ -62,17 +62,21 @@ StateEntry blocks_of(const std::string& name, const Optimizer::State& state, con
           values.begin};
 }
 
-// Adds a tensor's row or column squares, which are on the rank that has the tensor. If all ranks
-// have the tensor, all have the same squares.
-void add_square(std::vector<StateEntry>& all, const std::string& name, const Group& group, size_t s,
-                const TrainedParameter& parameter, bool has_every_tensor) {
+// Adds a tensor's squares or factors, which are on the rank that has the tensor. If all ranks have
+// the tensor, all have the same ones.
+void add_matrices(std::vector<StateEntry>& all, const std::string& name, const Group& group, size_t s,
+                  const TrainedParameter& parameter, bool has_every_tensor) {
   const Optimizer::State& state = group.optimizer->states()[s];
-  const auto rows = static_cast<int64_t>(group.optimizer->square_rows(state, parameter.index));
-  if (rows == 0) return;
+  const Optimizer::Matrices of = group.optimizer->matrices_of(state, parameter.index);
+  if (of.numel() == 0) return;
   const at::Tensor& here = group.squares[s][parameter.index];
-  const auto matrices = static_cast<int64_t>(group.optimizer->matrix_count(parameter.index));
   const auto dtype = state.dtype == GANNET_DTYPE_NONE ? at::kFloat : to_scalar_type(state.dtype);
-  StateEntry entry{StateEntry::Kind::kState, name, {matrices, rows, rows}, dtype, {}, {}};
+  StateEntry entry{StateEntry::Kind::kState,
+                   name,
+                   {static_cast<int64_t>(of.count), static_cast<int64_t>(of.rows), static_cast<int64_t>(of.columns)},
+                   dtype,
+                   {},
+                   {}};
   if (has_every_tensor)
     entry.whole = here;
   else if (here.defined())
@@ -158,8 +162,8 @@ void add_state(const Range& range, const Group& group, size_t s, const Differenc
     const auto& parameter = range.parameters[p];
     if (state.is_local() && differs(range, parameter)) continue;  // handled in rank_states.cpp
     const std::string name = formatted("{}/{}", state.name, parameter.name);
-    if (state.is_square())
-      add_square(all, name, group, s, parameter, range.has_every_tensor());
+    if (state.has_matrices())
+      add_matrices(all, name, group, s, parameter, range.has_every_tensor());
     else if (state.extent == GANNET_STATE_PER_TENSOR)
       all.push_back(whole_of(EntryKind::kState, name, of_group(parameter.index, 1).view({})));
     else if (state.extent == GANNET_STATE_PER_ROW)

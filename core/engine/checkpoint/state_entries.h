@@ -21,7 +21,7 @@ std::vector<StateEntry> state_entries(const EngineBase::Impl& impl);  // `differ
 // Returns whether ranks have different parameters along axes other than data, because there are
 // pipeline stages or boxes of split parameters.
 bool keeps_model_parts(const EngineBase::Impl& impl);
-// Returns the checkpoint name of the data that the program's own optimizer serializes for this
+// Returns the checkpoint name of the data that the program's own optimizer serialises for this
 // rank's parameters: "optimizer/user" or, if ranks keep parts of the model,
 // "optimizer/user/pipe0.tensor1".
 std::string user_optimizer_name(const EngineBase::Impl& impl);

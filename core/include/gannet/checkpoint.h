@@ -85,7 +85,7 @@ struct SaveReceipt {
   double seconds = 0;  ///< duration of the call
   /// A warning that is also logged: "2 parameters are not finite: 'h.0.weight' (12 elements) ...".
   /// It is empty if all are finite, or while the background write is in progress. The checkpoint is
-  /// complete all the same, and holds the values as they are.
+  /// still complete, and holds the values as they are.
   std::string warning = {};
 };
 

@@ -58,7 +58,7 @@ struct Options {
   bool early_stop = false;
   /// DeepSpeed's variant: the region is one node of the graph; its backward recomputes it with a
   /// separate graph and runs a backward inside. It also works if a different autograd engine is
-  /// installed. Refused with Error(kUnsupported): autograd::grad and other backwards that ask for
+  /// installed. Refused with Error(kUnsupported): autograd::grad and other backwards that request
   /// only some of the gradients, create_graph, a region without an input that requires a gradient,
   /// a result without tensors. Parameters that two such regions share get their gradients in two
   /// parts. `early_stop` is ignored.

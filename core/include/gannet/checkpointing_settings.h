@@ -34,8 +34,8 @@ struct Configure {
   std::shared_ptr<ProcessGroup> model_parallel_group = {};
 };
 
-/// Throws Error(kConfig) on values that contradict one another, Error(kUnsupported) on options that
-/// are not implemented, Error(kOrder) while a region that has run waits for its backward.
+/// Throws Error(kConfig) on contradictory values, Error(kUnsupported) on options that are not
+/// implemented, Error(kOrder) while a region that has run waits for its backward.
 void configure(const Configure& options = {});
 
 /// Whether configure() was called and not undone.

@@ -16,8 +16,8 @@
 /// dealt in runs of batch_size: rank r of W takes runs r, r + W, ...; so jobs with equal total
 /// batch size see the same samples in a step and, with equal batch_size, the same ones in each
 /// micro-batch (which batch norm sees). Ranks get equal counts: the first samples of the order are
-/// taken again at its end or, with drop_last, its last ones are left out. A stream (a dataset
-/// without random access) is not sharded or shuffled: each rank gives its own.
+/// repeated at its end or, with drop_last, its last ones are dropped. A stream (a dataset without
+/// random access) is not sharded or shuffled: each rank reads its own.
 #pragma once
 
 #include <gannet/cursor.h>
@@ -63,8 +63,8 @@ class Loader {
   Loader(const Source& source, const Collator& collator, const LoaderOptions& options, std::function<void(void*)> on_batch);
   ~Loader();
 
-  /// If nothing is left of the cursor's epoch, begins the next one; without `skip_empty_rest`
-  /// begins the empty rest, which next() ends at once.
+  /// If nothing is left of the cursor's epoch, begins the next one or, without `skip_empty_rest`,
+  /// the empty remainder, whose end the first next() reports.
   void begin_epoch(bool skip_empty_rest);
   Any next();  ///< null at the epoch's end
   /// Call it after the end of this rank's epoch. `held`: the epoch is still running on other ranks,
@@ -121,7 +121,7 @@ class DataLoader : public ResumableLoader {
     DataLoader* loader_;  // null: the end
   };
 
-  /// Throws Error(kArgument) on options out of range, a dataset that gives no micro-batch, and
+  /// Throws Error(kArgument) on options out of range, a dataset that yields no micro-batch, and
   /// samples that cannot be collated.
   DataLoader(const Dataset<Batch>& dataset, const Collate<Batch>& collate, const LoaderOptions& options)
       : loader_(dataset.source(), collate.collator(), options, [on_worker = options.on_worker](void* batch) {

@@ -9,16 +9,16 @@
 ///   gannet::Dataset<> ready = gannet::Batched(Frames{});                          // a stream whose items are batches already
 ///   gannet::Dataset<> pushed = queue;                                             // a SampleQueue that the program fills
 ///
-/// A stream is resumed by reading again the items that it already gave, unless it offers these two
-/// functions:
+/// A stream is resumed by rereading the items that it has already yielded, unless it offers these
+/// two functions:
 ///
 ///   gannet::Value cursor() const;         // the position after everything given so far; called after each micro-batch
 ///   void seek(const gannet::Value&);      // resumes at that position
 ///
 /// A range offers them itself: the next begin() resumes at the position that seek() set, and any
 /// other begin() restarts. With a callable that opens an epoch, the object that it returns offers
-/// them. A callable that gives samples is never restarted: its state persists across epochs, and
-/// seek() is called at once, not when the next epoch begins. If such a callable waits for other
+/// them. A callable that yields samples is never restarted: its state persists across epochs, and
+/// seek() is called immediately, not when the next epoch begins. If such a callable waits for other
 /// threads, it may also offer `void interrupt(bool on)`: while the interrupt is on, a call that
 /// waits throws, so that a loader can end.
 ///

@@ -60,9 +60,9 @@ class ProcessGroup {
   /// `error` within seconds, and so do all others. If all ranks leave, none gets an error. The
   /// Trainer and generate() call it.
   void report_failure(const std::string& call, const std::string& error) noexcept;
-  /// Makes a group of these ranks of this group, in this order. All ranks of this group must call
-  /// it; those that are not in `ranks` get null. Throws Error(kArgument) on a rank that this group
-  /// does not have, or that is named twice.
+  /// Makes a group from these ranks of this group, in this order. All ranks of this group must call
+  /// it; those that are not in `ranks` get null. Throws Error(kArgument) on a rank that is not in
+  /// this group, or that is named twice.
   std::shared_ptr<ProcessGroup> subset(const std::vector<uint32_t>& ranks);
 
   ProcessGroup(std::shared_ptr<control::World> world, std::unique_ptr<control::Links> links);
@@ -78,8 +78,8 @@ class ProcessGroup {
   uint32_t subsets_ = 0;
 };
 
-/// Throws Error(kConfig) on variables that contradict one another, Error(kTimeout) when ranks never
-/// arrive (each is named every 10 s while waiting), Error(kUnavailable) when the port is in use by
+/// Throws Error(kConfig) if variables contradict one another, Error(kTimeout) if some ranks never
+/// arrive (missing ranks are logged every 10 s), Error(kUnavailable) if the port is in use by
 /// another program.
 std::shared_ptr<ProcessGroup> init_distributed(const DistributedOptions& options = {});
 

@@ -78,10 +78,10 @@ class EngineBase {
   /// parameters.
   StepResult step();
 
-  /// Steps with two passes. Some optimizers need the gradient of a step at parameters that differ
-  /// from the ones that they update (SAM), or need a second gradient, that of a different loss
-  /// (Sophia). The step's micro-batches are then run again, and the earlier pass ends with
-  /// perturb() or keep_second_gradient() in place of step():
+  /// Steps with two passes. Some optimizers need a step's gradient at parameters other than those
+  /// that they update (SAM), or need a second gradient, from a different loss (Sophia). The step's
+  /// micro-batches are then run again, and the earlier pass ends with perturb() or
+  /// keep_second_gradient() instead of step():
   ///   engine->backward(loss(engine->forward(batch.data)));
   ///   engine->perturb();                                     // the model is at w + e(w)
   ///   engine->backward(loss(engine->forward(batch.data)));
@@ -94,8 +94,8 @@ class EngineBase {
   /// result, `applied` is true if the parameters were moved. If the gradient is not finite and
   /// such steps are skipped, nothing is moved, and the step() that follows is skipped; the program
   /// need not check. Without perturb() the step is an ordinary one. Every rank must call perturb().
-  /// Error(kUnsupported) if the optimizer has no perturbation. It needs as much additional memory
-  /// as the masters.
+  /// Throws Error(kUnsupported) if the optimizer has no perturbation. Perturbing needs as much
+  /// additional memory as the masters.
   StepResult perturb();
   /// Whether the current step needs a second gradient. The same on every rank.
   bool wants_second_gradient() const;
@@ -233,7 +233,7 @@ class EngineBase {
 
   /// At ZeRO stage 3, between forward and step: a thread that the program started must hold the
   /// result while it uses parameters. The thread that calls forward and autograd's own threads need
-  /// none. Returns null if parameters are whole anyway.
+  /// none. Returns null if no parameters are gathered on demand.
   std::shared_ptr<void> guard();
   /// Copies the values that the program has written into the module's parameters (in place, by
   /// torch::load, set_data or to()) to the engine now, masters included. The next training forward,

@@ -4,8 +4,8 @@
 ///   catch (const gannet::Error& error) { std::cerr << error.what() << '\n'; return error.exit_code(); }
 ///
 /// The error for a user's mistake states what happened, where (file:line:column, rank, parameter),
-/// what was found, and what to do next. A defect of Gannet itself is thrown as kInternal
-/// with file and line by GANNET_CHECK (core/base/check.h).
+/// what was found, and what to do next. A bug in Gannet itself is thrown as kInternal with file and
+/// line by GANNET_CHECK (core/base/check.h).
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ enum class ErrorCode {
   kArgument,            ///< an argument of an API call is wrong
   kOrder,               ///< forward, backward and step were called in the wrong order
   kPlugin,              ///< a plugin is missing, broken or was refused
-  kPluginFault,         ///< a plugin failed in a way that is its own fault: it threw, or gave a status that explains nothing
+  kPluginFault,         ///< a bug in a plugin: it threw, or returned an unexplained status
   kUnavailable,         ///< hardware or driver is missing
   kUnsupported,         ///< a valid request, but Gannet does not support it (yet)
   kNotFound,            ///< a file, folder, key or checkpoint is missing
@@ -33,7 +33,7 @@ enum class ErrorCode {
   kOutOfMemory,
   kDevice,    ///< the device reported an error: a failed kernel, an illegal address, an assertion on the device
   kStopped,   ///< a signal asked the process to stop (gannet/stop.h)
-  kInternal,  ///< a defect of Gannet
+  kInternal,  ///< a bug in Gannet
 };
 
 /// The name of a code as it is written in logs: "config", "plugin" ...
@@ -49,9 +49,9 @@ class Error : public std::runtime_error {
   const std::string& message() const noexcept { return message_; }
   const std::string& next_step() const noexcept { return next_step_; }
   /// A process exit code for this kind of failure: 2 for a mistake in the config or the program; 3
-  /// if the same program may succeed when run again or elsewhere (memory, files, the device, a rank
-  /// that was lost, values that are not finite); 70 for a defect of Gannet; 71 for a fault of a
-  /// plugin; 85 (kStoppedExitCode) after a signal that asked the process to stop.
+  /// if the same program may succeed when run again or elsewhere (memory, files, the device, a lost
+  /// rank, non-finite values); 70 for a bug in Gannet; 71 for a bug in a plugin; 85
+  /// (kStoppedExitCode) after a signal that asked the process to stop.
   int exit_code() const noexcept;
 
  private:

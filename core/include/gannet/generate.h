@@ -58,7 +58,7 @@ struct GenerateOptions {
   /// different text.
   std::optional<uint64_t> seed = {};
   int64_t num_beams = 1;        ///< more than 1: beam search, which returns the text with the highest score
-  double length_penalty = 1.0;  ///< a beam's score is the sum of its log-probabilities over (its length to this power)
+  double length_penalty = 1.0;  ///< score: sum of log-probabilities / length^length_penalty
   bool early_stopping = false;  ///< stop once a prompt has num_beams complete texts, though a running beam may still do better
   bool use_cache = true;        ///< false: each token costs a pass over all tokens before it
   /// Limit of prompt and text together, or of an encoder-decoder's first token and text; 0: none.
@@ -158,11 +158,11 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
 
 }  // namespace detail
 
-/// Generates with the engine's model, which is in eval() meanwhile. The previous modes are
-/// restored, also after an error; modules that were in eval() before stay in it. Throws
-/// Error(kArgument) for an empty prompt, one that leaves no room for max_new_tokens in the model's
-/// positions, a token of a prompt or a stop token outside the model's vocabulary, and options that
-/// contradict each other; Error(kNonFinite) if the model's logits are NaN.
+/// Generates with the engine's model, in eval() mode. The previous modes are then restored, even
+/// after an error; modules that were in eval() before stay in it. Throws Error(kArgument) for an
+/// empty prompt, one that leaves no room for max_new_tokens in the model's positions, a token of a
+/// prompt or a stop token outside the model's vocabulary, and options that contradict each other;
+/// Error(kNonFinite) if the model's logits are NaN.
 template <class Model>
 TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const GenerateOptions& options = {}) {
   // A mistake leaves the engine unchanged.
@@ -210,8 +210,8 @@ TokenLists generate(Engine<Model>& engine, const TokenLists& prompts, const Gene
   evaluating.end();
   return texts;
 }
-/// Generates with a model that belongs to this process alone, and is in evaluation mode
-/// meanwhile.
+/// Generates with a model that belongs to this process alone. The model is in evaluation mode
+/// during the call.
 template <class Model>
   requires std::is_base_of_v<torch::nn::Module, Model>
 TokenLists generate(Model& model, const TokenLists& prompts, const GenerateOptions& options = {}) {

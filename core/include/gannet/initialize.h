@@ -36,7 +36,7 @@ struct EngineOptions {
   std::optional<MeshShape> mesh = {};
   std::shared_ptr<const Mpu> mpu = {};
   /// For a module that is built once the mesh is known, as a pipeline's is (gannet/pipe.h): the
-  /// number of stages that the program asks for, and the function that builds this rank's stage.
+  /// number of stages that the program requests, and the function that builds this rank's stage.
   std::optional<uint32_t> pipe_stages = {};
   std::function<void(const RankContext&)> build_stage = {};
 };

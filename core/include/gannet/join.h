@@ -1,5 +1,5 @@
 /// Runs an epoch over ranks that have different numbers of batches: a rank that is out of data
-/// takes part with zero weight until all ranks are.
+/// takes part with zero weight until all are.
 ///
 ///   gannet::Join join(engine, loader);
 ///   while (auto* batch = join.next()) {
@@ -17,7 +17,7 @@
 /// scale() = own weight / mean weight.
 ///
 /// A rank that is out of data still draws random numbers, and statistics such as batch norm's see
-/// its last batch again, although its weight is 0. A loss that is not finite stays so at any
+/// its last batch again, although its weight is 0. A non-finite loss stays non-finite at any
 /// weight. Leave the batch unmodified, since it may be used again.
 ///
 /// A checkpoint between two steps records which ranks are out of data, so resume it with a Join as
@@ -76,7 +76,7 @@ class Join {
 
   /// Returns the batch of the next step, or null when every rank's epoch has ended. Collective. An
   /// exception from reading the data is thrown here; the other ranks then get Error(kPeerLost)
-  /// instead of a hang.
+  /// instead of hanging.
   Batch* next() {
     const double weight = advance();
     double mean = mean_(weight);

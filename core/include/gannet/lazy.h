@@ -1,4 +1,4 @@
-/// Modules that gannet::initialize builds, for pipelines of models that no process holds whole.
+/// Modules that gannet::initialize builds, for pipelines of models too large for any one process.
 ///
 ///   gannet::Lazy<torch::nn::Embedding> words(50257, 768);
 ///   std::vector<gannet::Layer> list{gannet::layer_of("wte", words)};

@@ -92,7 +92,7 @@ class MeshShape {
 
   std::vector<MeshAxis> axes_;
   uint32_t world_size_ = 1;
-  std::vector<uint32_t> ranks_;   // [world_size] the rank at each place; empty: each rank is its own place
+  std::vector<uint32_t> ranks_;   // [world_size] the rank at each place; empty: the identity
   std::vector<uint32_t> places_;  // [world_size] the inverse: the place of each rank
 };
 

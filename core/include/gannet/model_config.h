@@ -30,7 +30,7 @@ class ModelConfig {
   /// Replaces values at the top level.
   ModelConfig& overwrite(const Dict& values);
   /// Call it after a model has read its sizes. Throws Error(kArgument) for a name in `overwritten`
-  /// that the file does not have and the model did not ask for, since it is probably misspelt.
+  /// that is not in the file and that the model did not read, since it is probably misspelt.
   void require_known(const Dict& overwritten) const;
   /// Throws Error(kUnsupported) unless model_type is one of `types`; a config without a model_type
   /// passes.

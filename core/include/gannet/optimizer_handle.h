@@ -18,7 +18,7 @@
 
 namespace gannet {
 
-/// Returns the learning rate of each update: lr(step) is that of update number step + 1.
+/// Returns the learning rate of each update: lr(step) is the rate for update number step + 1.
 using LrFunction = std::function<double(int64_t step)>;
 
 /// Replaces the learning rate of the config's scheduler.
@@ -33,7 +33,7 @@ struct LrSchedule {
 };
 
 /// A handle's reference to its engine. Every call on a handle throws Error(kOrder) once its engine
-/// was destroyed.
+/// has been destroyed.
 using EngineReference = std::weak_ptr<void>;
 
 /// Gives the program access to the optimizer's groups and their hyperparameters, which it may read
@@ -69,8 +69,8 @@ class OptimizerHandle {
 class SchedulerHandle {
  public:
   void step();  ///< advances by one and sets the groups' learning rates
-  /// For a schedule that follows a metric measured by the program (ReduceLROnPlateau), and so does
-  /// not advance by itself. Every rank passes the same number. Throws Error(kArgument) if the
+  /// For a schedule that follows a metric measured by the program (ReduceLROnPlateau) and therefore
+  /// does not advance by itself. Every rank passes the same number. Throws Error(kArgument) if the
   /// number is not finite, or if the schedule follows no metric.
   ///   scheduler->step(engine->mean(validation_loss));
   void step(double metric);

@@ -280,8 +280,8 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
 
   /// Takes one step with the next gradient_accumulation_steps micro-batches of `source`, or of
   /// set_dataiterator(), or of initialize's training_data. The first and the last stage draw them,
-  /// each from its own source, which must give the same: labels in host memory are compared by
-  /// their values, others by their shapes. The other stages draw none. Returns the mean of
+  /// each from its own source. The sources must agree: labels in host memory are compared by value,
+  /// others by shape. The other stages draw none. Returns the mean of
   /// the losses over micro-batches and ranks, the same on every rank. Throws on every rank, with
   /// nothing changed, Error(kNotFound) if the data runs out, and Error(kMismatch) if the first
   /// and the last stage draw different labels. Any other exception ends the step on all ranks:

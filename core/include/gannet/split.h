@@ -1,6 +1,6 @@
 /// Declares parameters that are split among the ranks along the mesh's axis `tensor`, as in
 /// tensor-parallel layers. Experts, and tensors that several stages of a pipeline hold, follow
-/// below. With the declaration the norm counts every element once, replicas are not expected to be
+/// below. With the declaration the norm counts every element once, ranks' tensors need not be
 /// equal, and checkpoints hold the whole tensor, so that they load on any other mesh, or without
 /// one.
 ///

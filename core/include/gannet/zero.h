@@ -35,7 +35,7 @@ class GatheredParameters {
         {};  ///< all ranks take this rank's values when the guard ends; without it, writing into sharded parameters is an error
   };
 
-  /// `parameters` belong to the engine's module, and may include some that are whole anyway. Throws
+  /// `parameters` belong to the engine's module, and may include some that are not sharded. Throws
   /// Error(kMismatch) if the ranks' requests differ, Error(kArgument) for a tensor that is not a
   /// parameter of the module or a write_from that is not a rank, Error(kOrder) for write_from
   /// between eval() and train() if the model has other weights then (gannet.ema, Schedule-Free).

@@ -9,7 +9,7 @@ namespace nvme {
 
 struct DirectIo {
   bool possible = true;
-  std::string warning;  // why it is not possible, and the consequences
+  std::string warning;  // why direct I/O is impossible, and the consequences
 };
 DirectIo try_direct_io(const JobFolder& folder);
 

@@ -20,9 +20,9 @@
  *  - No exceptions, allocations or C++ types cross the interface. Strings are UTF-8, null-terminated, and owned by their creator.
  *  - What a descriptor points to must stay valid until the process ends: the host never unloads a plugin.
  *  - Optimizer, Scheduler, the host table and the envelope (params, descriptor, extensions, note) are frozen: no field of 2.0,
- *    2.1 or 2.2 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not covered by this
- *    promise yet: no device has run them. All of 2.3 is provisional: it freezes once a device has run it. Accelerator, Comm
- *    and Offload each have their own interface version (GANNET_ACCELERATOR_VERSION ...), and a plugin's must equal the host's.
+ *    2.1, 2.2 or 2.4 moves or changes its meaning within ABI 2. Fields and codes marked "provisional" are not covered by
+ *    this promise yet: no device has run them. All of 2.3 is provisional: it freezes once a device has run it. Accelerator,
+ *    Comm and Offload have interface versions of their own (GANNET_ACCELERATOR_VERSION ...), which must equal the host's.
  */
 #ifndef GANNET_ABI_H
 #define GANNET_ABI_H
@@ -36,7 +36,7 @@ extern "C" {
 
 #define GANNET_MAGIC UINT64_C(0x314e4c50544e4e47) /* "GNNTPLN1" in memory */
 #define GANNET_ABI_MAJOR 2
-#define GANNET_ABI_MINOR 3
+#define GANNET_ABI_MINOR 4
 #ifndef GANNET_TARGET_MINOR
 #define GANNET_TARGET_MINOR GANNET_ABI_MINOR
 #endif
@@ -247,8 +247,14 @@ typedef struct gannet_host {
   uint32_t (*world_size)(void* context, uint32_t group);
   /* Returns when this rank's part is done: recv is complete for work queued on the stream from now on, or for the host if the
    * stream is null. Allowed in an optimizer's begin_step and end_step, which run on every rank of the group, and in an update
-   * that averages gradients itself; elsewhere GANNET_INVALID_ARGUMENT. All ranks must make the same calls in the same order. */
+   * that averages gradients itself; elsewhere GANNET_INTERNAL. All ranks must make the same calls in the same order. */
   int32_t (*collective)(void* context, const gannet_host_collective* args, gannet_error* error);
+#if GANNET_TARGET_MINOR >= 4
+  /* Since 2.4. Shows a number of this step (an estimated learning rate, a trust ratio) in the run's metrics, as "optimizer/NAME".
+   * Allowed in an optimizer's begin_step and end_step, elsewhere GANNET_INTERNAL. `name`: 1 to 64 letters, digits,
+   * '_', '-', '.', '/'. The values of rank 0 are shown; with several parameter groups the name is "optimizer/group0/NAME". */
+  int32_t (*metric)(void* context, const char* name, double value, gannet_error* error);
+#endif
 } gannet_host;
 
 /* ---- Optimizer -------------------------------------------------------------------------------------------------------*/
@@ -293,8 +299,8 @@ enum gannet_optimizer_capability {
 #endif
 #if GANNET_TARGET_MINOR >= 2
   ,
-  /* A step may compute its gradient at other parameters than those that it updates (SAM): gannet_optimizer_api::perturb
-   * writes them, and the host restores the parameters before update(). Excludes OWNS_GRAD_REDUCTION. */
+  /* A step may compute its gradient at parameters other than those it updates (SAM): gannet_optimizer_api::perturb
+   * writes them; the host restores the originals before update(). Excludes OWNS_GRAD_REDUCTION. */
   GANNET_OPTIMIZER_PERTURBS = 1u << 5,
   /* Some steps need a second gradient, from another loss (Sophia): gannet_optimizer_api::wants_second_gradient
    * selects them, and gannet_update_args::second_grad points to it. Excludes OWNS_GRAD_REDUCTION. */
@@ -309,6 +315,11 @@ enum gannet_optimizer_capability {
   /* Provisional: freezes once a device has run it. Reads the step's numbers from the memory that holds the piece's arrays,
    * so a recorded launch can be replayed with new ones: gannet_update_args::device_numbers. Excludes OWNS_GRAD_REDUCTION. */
   GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS = 1u << 8
+#endif
+#if GANNET_TARGET_MINOR >= 4
+  ,
+  /* Needs the step's loss: gannet_update_args::loss, which is NaN without this bit. Costs a collective per step. */
+  GANNET_OPTIMIZER_USES_LOSS = 1u << 9
 #endif
 };
 
@@ -358,6 +369,14 @@ enum gannet_state_extent {
   GANNET_STATE_ROW_SQUARE = 7,
   GANNET_STATE_COLUMN_SQUARE = 8
 #endif
+#if GANNET_TARGET_MINOR >= 4
+  /* One low-rank factor per matrix of a tensor, for the projections of GaLore and APOLLO. Shapes: ROW_FACTOR
+   * [matrices][matrix_rows][width], COLUMN_FACTOR [matrices][columns][width], where width is gannet_state_spec::limit, or the
+   * smaller of matrix_rows and columns if that is less. Each element starts as initial_value. Otherwise as squares. */
+  ,
+  GANNET_STATE_ROW_FACTOR = 9,
+  GANNET_STATE_COLUMN_FACTOR = 10
+#endif
 };
 
 enum gannet_state_flag {
@@ -384,7 +403,7 @@ typedef struct gannet_state_spec {
   double initial_value;
   uint64_t block; /* PER_BLOCK: elements per value, a power of two that divides the description's range_alignment; else 0 */
 #if GANNET_TARGET_MINOR >= 1
-  uint64_t limit; /* since 2.1. ROW_SQUARE, COLUMN_SQUARE: the maximum number of rows of a square, 1 to 16384; else 0 */
+  uint64_t limit; /* since 2.1. Squares: the maximum number of rows; factors (2.4): the width; each 1 to 16384. Others: 0 */
 #endif
 } gannet_state_spec;
 
@@ -486,6 +505,10 @@ typedef struct gannet_step_args {
   void* workspace; /* since 2.1. [workspace_bytes] host memory, aligned to 64 bytes, contents unspecified; null if none */
   uint64_t workspace_bytes; /* since 2.1 */
 #endif
+#if GANNET_TARGET_MINOR >= 4
+  double loss;          /* since 2.4. As in gannet_update_args */
+  uint64_t total_steps; /* since 2.4. The planned number of updates of the run; 0: unknown */
+#endif
 } gannet_step_args;
 
 /* The position of a tensor, or of a part of one, in a range. */
@@ -546,9 +569,9 @@ typedef struct gannet_update_args {
    * aligned to 64 bytes. Other calls use the same memory, so its contents are unspecified. On a device: provisional. */
   void* workspace;
   uint64_t workspace_bytes;
-  /* Since 2.1. [segment_count][state_count] if the description has squares, else null. Each entry points
-   * to the squares of the segment's tensor; it is null if the tensor has none, and for states that are
-   * not squares. (For squares, it is the entry in `states` that is null.) On a device: provisional. */
+  /* Since 2.1. [segment_count][state_count] if the description has squares or factors, else null. Each entry points
+   * to those of the segment's tensor; it is null if the tensor has none, and for other states.
+   * (For squares and factors, it is the entry in `states` that is null.) On a device: provisional. */
   void* const* squares;
 #endif
 #if GANNET_TARGET_MINOR >= 2
@@ -566,6 +589,13 @@ typedef struct gannet_update_args {
    * theirs as before. Today's host decides to skip a step before it calls anything: it always passes a skip of 0. */
   const double* device_numbers;
   uint64_t device_number_count;
+#endif
+#if GANNET_TARGET_MINOR >= 4
+  /* Since 2.4, with USES_LOSS. The step's loss, as the metrics have it: the mean over its micro-batches and all ranks, without
+   * the loss scale; the same on every rank. NaN without USES_LOSS, in evaluate() and perturb(), with device numbers, and for a
+   * step whose gradients did not come from a loss that the engine was given. */
+  double loss;
+  uint64_t total_steps; /* since 2.4. The planned number of updates of the run, as for schedules; 0: unknown */
 #endif
 } gannet_update_args;
 

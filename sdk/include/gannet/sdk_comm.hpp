@@ -10,17 +10,18 @@
 ///     Mail(const gannet_host&, const gannet::sdk::Params&, const gannet_rendezvous&);
 ///     std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name);
 ///     std::unique_ptr<Work> start(Group& group, const gannet::sdk::Collective& collective);
-///     void abort();                                                     from any thread; all works then end with an error
+///     void abort();                                                     from any thread; everything in flight then ends with an
+///     error
 ///   };
 ///   GANNET_PLUGINS("comm/mail@cpu", GANNET_TIER_STABLE,
 ///                  gannet::sdk::comm<Mail>("mail", "cpu", GANNET_TIER_STABLE, "", "1.0", "carrier pigeons"))
 ///
 /// A derived class may also define
 ///   std::vector<std::unique_ptr<Work>> start_many(Group&, const std::vector<Collective>&);
-///                                                                    default: starts them one after the other, for plugins
-///                                                                    with a start that never waits
+///                                                                    default: starts each in turn, for plugins
+///                                                                    whose start never blocks
 ///   void block(Work&, void* stream);                                 default: the host waits, as on a device without streams
-///   uint32_t sum_dtype(uint32_t dtype) const;                        default: partial sums are rounded to the type itself
+///   uint32_t sum_dtype(uint32_t dtype) const;                        default: partial sums are rounded to `dtype`
 ///   static constexpr bool kTakesHandles = true; make_group(ranks, rank, name, void* external);    the vendor's communicator
 ///   void* allocate(Group&, uint64_t bytes); void deallocate(Group&, void*);
 ///   void register_buffer(Group&, void*, uint64_t bytes); void unregister_buffer(Group&, void*);   all four or none

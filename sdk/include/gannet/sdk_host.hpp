@@ -24,6 +24,8 @@ class HostServices {
   /// The rank and the number of ranks in the group that shares the work on the same parameters.
   uint32_t rank() const { return host_->rank(host_->context, GANNET_GROUP_DATA); }
   uint32_t world_size() const { return host_->world_size(host_->context, GANNET_GROUP_DATA); }
+  /// The number of threads that parallel_for uses. A result must not depend on it.
+  uint32_t thread_count() const { return host_->thread_count(host_->context); }
   /// Runs a collective of these ranks; allowed only where gannet_host::collective allows it.
   void collective(gannet_host_collective args) const {
     char text[1024] = "";
@@ -32,6 +34,18 @@ class HostServices {
     const int32_t status = host_->collective(host_->context, &args, &error);
     if (status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), text);
   }
+
+#if GANNET_TARGET_MINOR >= 4
+  /// Shows a number of this step in the run's metrics, as "optimizer/NAME": from begin_step and
+  /// end_step. A host older than 2.4 ignores it.
+  void metric(const char* name, double value) const {
+    if (!GANNET_HAS(host_, gannet_host, metric)) return;
+    char text[1024] = "";
+    gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
+    const int32_t status = host_->metric(host_->context, name, value, &error);
+    if (status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), text);
+  }
+#endif
 
   /// Runs body(begin, end) over [0, count) on the host's threads, in chunks that are multiples of
   /// `grain`. If the body throws, rethrows the first exception as a Failure with its status code

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <gannet/sdk_host.hpp>
 #include <gannet/sdk_params.hpp>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -53,6 +54,18 @@ constexpr gannet_state_spec square_state(const char* name, gannet_state_extent e
 }
 #endif
 
+#if GANNET_TARGET_MINOR >= 4
+/// A state of low-rank factors of a tensor's matrices, for optimizers with NEEDS_WHOLE_TENSOR:
+/// `factor_state("projection", GANNET_STATE_ROW_FACTOR, 128)` has [matrices][matrix_rows][width]
+/// numbers, where width is 128, or the smaller of matrix_rows and columns if that is less.
+constexpr gannet_state_spec factor_state(const char* name, gannet_state_extent extent, uint64_t width, double initial_value = 0,
+                                         gannet_dtype dtype = GANNET_FLOAT32) {
+  gannet_state_spec spec = state(name, extent, dtype, initial_value);
+  spec.limit = width;
+  return spec;
+}
+#endif
+
 /// A number reduced over a whole tensor, over the parameter group or over the model:
 /// `sum(GANNET_SUM_OF_TENSOR)`.
 constexpr gannet_sum_spec sum(gannet_sum_scope scope, gannet_reduce_op reduce_op = GANNET_SUM, uint32_t round = 0) {
@@ -86,8 +99,8 @@ inline const gannet_tensor& tensor(const gannet_step_args& args, uint64_t i) {
 }
 
 #if GANNET_TARGET_MINOR >= 1
-/// The square matrices of segment `s` in the state with index `state`, as [matrices][rows][rows];
-/// null if the segment's tensor has none.
+/// The square matrices of segment `s` in the state with index `state`, as [matrices][rows][rows],
+/// or its factors, as [matrices][rows][width]; null if the segment's tensor has none.
 template <class T>
 T* square(const gannet_update_args& args, uint64_t s, uint64_t state) {
   return static_cast<T*>(args.squares[s * args.state_count + state]);
@@ -213,13 +226,16 @@ struct OptimizerHolder {
 };
 
 // The struct of a call as this header has it. What an older host's shorter struct lacks is zero or
-// null, so that a rule may copy its arguments whole.
+// null, and its loss unknown, so that a rule may copy its arguments whole.
 template <class T>
 class WholeArgs {
  public:
   explicit WholeArgs(const T* args) : args_(args) {
     if (args->struct_size >= sizeof(T)) return;
     std::memset(static_cast<void*>(&copy_), 0, sizeof(T));
+#if GANNET_TARGET_MINOR >= 4
+    copy_.loss = std::numeric_limits<double>::quiet_NaN();  // unknown
+#endif
     std::memcpy(static_cast<void*>(&copy_), args, args->struct_size);
     args_ = &copy_;
   }

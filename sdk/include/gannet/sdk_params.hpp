@@ -109,6 +109,27 @@ constexpr gannet_param_spec learning_rate(const char* default_json, const char* 
   return role<GANNET_ROLE_LEARNING_RATE>(at_least(dynamic_number(name, default_json, "learning rate"), 0));
 }
 
+/// The decay rates of the two moments, "betas": [beta1, beta2], each in [0, 1).
+constexpr gannet_param_spec betas(const char* default_json) {
+  return role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(
+      below(at_least(dynamic_numbers("betas", 2, default_json, "decay rates of the two moments"), 0), 1));
+}
+/// Weight decay, momentum and eps must be at least 0, as in torch.optim.
+constexpr gannet_param_spec weight_decay(const char* default_json = "0.0", const char* doc = "weight decay") {
+  return role<GANNET_ROLE_WEIGHT_DECAY>(at_least(dynamic_number("weight_decay", default_json, doc), 0));
+}
+constexpr gannet_param_spec momentum(const char* default_json, const char* doc = "momentum factor") {
+  return role<GANNET_ROLE_MOMENTUM>(at_least(dynamic_number("momentum", default_json, doc), 0));
+}
+constexpr gannet_param_spec eps(const char* default_json) {
+  return at_least(number("eps", default_json, "added to the denominator"), 0);
+}
+/// A parameter that DeepSpeed's optimizers declare but expect to be unset; refuse_max_grad_norm
+/// names the key that sets clipping.
+constexpr gannet_param_spec max_grad_norm() {
+  return number("max_grad_norm", nullptr, "refused: gradient_clipping does this", GANNET_PARAM_NULLABLE);
+}
+
 /// The parsed parameters, by name. Asking for a name that was not declared is a bug in the plugin,
 /// and throws.
 class Params {
@@ -149,5 +170,14 @@ class Params {
 
   const gannet_params* params_;
 };
+
+/// Throws if the config sets "max_grad_norm", which max_grad_norm() declares. For Params and
+/// RuleParams.
+template <class AnyParams>
+void refuse_max_grad_norm(const AnyParams& params) {
+  if (params.has("max_grad_norm"))
+    throw Failure(GANNET_INVALID_ARGUMENT,
+                  "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
+}
 
 }  // namespace gannet::sdk

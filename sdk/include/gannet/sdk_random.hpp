@@ -46,13 +46,15 @@ class ElementRandom {
   uint64_t key_, first_;
 };
 
-/// Rounds the finite `value` stochastically to bfloat16: to one of its two neighbours, with
-/// probabilities that make the mean equal to the value. Only the lowest 16 bits of `random` are
+/// Rounds `value` stochastically to bfloat16: to one of its two neighbours, with probabilities that
+/// make the mean equal to the value. Infinity and NaN stay. Only the lowest 16 bits of `random` are
 /// used.
 inline uint16_t stochastic_bfloat16(float value, uint64_t random) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<uint16_t>((bits + static_cast<uint32_t>(random & 0xffff)) >> 16);
+  const bool is_special = (bits & 0x7f800000u) == 0x7f800000u;
+  const uint32_t quiet = (bits & 0x007fffffu) != 0 ? bits | 0x00400000u : bits;
+  return static_cast<uint16_t>((is_special ? quiet : bits + static_cast<uint32_t>(random & 0xffff)) >> 16);
 }
 
 }  // namespace gannet::sdk

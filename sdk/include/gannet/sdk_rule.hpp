@@ -7,6 +7,10 @@
 #include <cmath>
 #include <cstddef>
 #include <gannet/sdk.hpp>
+#include <gannet/sdk_float16.hpp>
+#include <gannet/sdk_random.hpp>
+#include <gannet/sdk_rule_traits.hpp>
+#include <gannet/sdk_sums.hpp>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -54,10 +58,13 @@ class RuleParams {
   const std::string& text(std::string_view name) const { return find(name).text; }
   /// The value in the config; see Step for the current value of a dynamic parameter.
   double number(std::string_view name, size_t i = 0) const { return at(find(name), i); }
-  /// The value in the step that `args` describes.
   double number_in(const gannet_update_args& args, std::string_view name, size_t i) const {
+    return number_in(args.hyper, name, i);
+  }
+  /// The value in a step with these dynamic parameters.
+  double number_in(const double* hyper, std::string_view name, size_t i) const {
     const Value& value = find(name);
-    return value.first_hyper == kStatic ? at(value, i) : args.hyper[value.first_hyper + i];
+    return value.first_hyper == kStatic ? at(value, i) : hyper[value.first_hyper + i];
   }
 
  private:
@@ -82,13 +89,16 @@ class RuleParams {
 /// `step.flag("nesterov")`.
 class Step {
  public:
-  Step(const RuleParams& params, const gannet_update_args& args) : params_(params), args_(args) {}
-  double operator()(std::string_view name, size_t i = 0) const { return params_.number_in(args_, name, i); }
+  /// `segment` is the index of the tensor's part in the piece, for rules that look at tensors.
+  Step(const RuleParams& params, const gannet_update_args& args, uint64_t segment = kNoSegment)
+      : params_(params), args_(args), segment_(segment) {}
+  double operator()(std::string_view name, size_t i = 0) const { return params_.number_in(args_.hyper, name, i); }
   bool flag(std::string_view name) const { return params_.flag(name); }
   const std::string& text(std::string_view name) const { return params_.text(name); }
   bool given(std::string_view name) const { return params_.given(name); }
   const RuleParams& params() const { return params_; }
-  /// Number of updates of these elements, including this one: 1 for the first.
+  /// Number of updates of these elements, including this one: 1 for the first. In evaluate(), the
+  /// number so far.
   uint64_t count() const { return args_.step; }
   /// The value of a SCALAR state, by its index among the states, as begin_step or end_step left it.
   template <class T>
@@ -97,10 +107,64 @@ class Step {
   }
   /// 1 - beta^count(), the divisor for a moving average that was initialised to zero.
   double bias_correction(double beta) const { return 1 - std::pow(beta, static_cast<double>(count())); }
+  /// The sum with this index in kSums, of the rounds so far; in evaluate(), which gets no sums, 0.
+  double sum(uint64_t i) const { return args_.sums == nullptr ? 0 : args_.sums[tensor_index() * args_.sum_count + i]; }
+  /// The tensor with these elements: its shape, name and seed. For rules that have kSums,
+  /// kUsesSeed or kByTensor.
+  const gannet_segment& tensor() const { return segment(args_, tensor_index()); }
+#if GANNET_TARGET_MINOR >= 4
+  /// The step's loss, for rules with kUsesLoss; the planned number of updates of the run, 0: unknown.
+  double loss() const { return args_.loss; }
+  uint64_t total_steps() const { return args_.total_steps; }
+#endif
+  const gannet_update_args& args() const { return args_; }
+
+  static constexpr uint64_t kNoSegment = ~uint64_t{0};
 
  private:
+  uint64_t tensor_index() const {
+    if (segment_ != kNoSegment) return segment_;
+    throw Failure(GANNET_INTERNAL,
+                  "the rule asks for its tensor or a sum, but declares neither kSums nor kUsesSeed nor kByTensor");
+  }
   const RuleParams& params_;
   const gannet_update_args& args_;
+  uint64_t segment_;
+};
+
+/// A step of the whole group, in a rule's begin_step and end_step: its params, sums, and the states
+/// that are kept once per group (SCALAR) or per tensor.
+class GroupStep {
+ public:
+  GroupStep(const HostServices& host, const RuleParams& params, const gannet_step_args& args)
+      : host_(host), params_(params), args_(args) {}
+  double operator()(std::string_view name, size_t i = 0) const { return params_.number_in(args_.hyper, name, i); }
+  const RuleParams& params() const { return params_; }
+  uint64_t count() const { return args_.step; }
+  double bias_correction(double beta) const { return 1 - std::pow(beta, static_cast<double>(count())); }
+  uint64_t tensors() const { return args_.tensor_count; }
+  /// The sum with this index in kSums; 0 in begin_step. Sums of the group and of the model are the
+  /// same for every tensor.
+  double sum(uint64_t i, uint64_t tensor = 0) const {
+    return args_.sums == nullptr || args_.tensor_count == 0 ? 0 : args_.sums[tensor * args_.sum_count + i];
+  }
+  /// The value of a SCALAR state (or of a tensor's, PER_TENSOR), by its index among the states.
+  template <class T>
+  T& kept(uint64_t state, uint64_t tensor = 0) const {
+    return static_cast<T*>(args_.states[state])[tensor];
+  }
+#if GANNET_TARGET_MINOR >= 4
+  double loss() const { return args_.loss; }
+  uint64_t total_steps() const { return args_.total_steps; }
+#endif
+  /// The log, the ranks, collectives and metrics.
+  const HostServices& host() const { return host_; }
+  const gannet_step_args& args() const { return args_; }
+
+ private:
+  const HostServices& host_;
+  const RuleParams& params_;
+  const gannet_step_args& args_;
 };
 
 /// Whether the loops support these types: fp32 masters with fp32 or 16-bit gradients and an
@@ -112,56 +176,84 @@ inline bool elementwise_supports(uint32_t param, uint32_t grad, uint32_t out) {
          (param == GANNET_FLOAT64 && grad == GANNET_FLOAT64 && out == GANNET_DTYPE_NONE);
 }
 
-/// Each thread's chunk is a multiple of this many elements (except the last one), so that it covers
-/// whole pages of every buffer.
-inline constexpr uint64_t kGrain = 16384;
-
 namespace detail {
 
-// Number of states of a rule: the extent of its kStates, or 0 if it has none. (sizeof is used
-// because it makes the compiler complete the array type in a template.)
-template <class Rule, class = void>
-struct StateCount : std::integral_constant<size_t, 0> {};
-template <class Rule>
-struct StateCount<Rule, std::void_t<decltype(Rule::kStates)>>
-    : std::integral_constant<size_t, sizeof(Rule::kStates) / sizeof(Rule::kStates[0])> {};
-template <class Rule>
-inline constexpr size_t kStateCount = StateCount<Rule>::value;
+/// What a pass over a piece does.
+enum class RulePass { kUpdate, kSums, kEvaluate };
+/// A pass of a rule over elements [begin, end), compiled for a CPU; sums are added to `sums`.
+using RuleFunction = void (*)(RulePass, const Step&, const gannet_update_args&, uint64_t begin, uint64_t end, double* sums);
 
-inline gannet_state_spec to_state(const char* name) { return state(name); }
-inline gannet_state_spec to_state(const gannet_state_spec& spec) { return spec; }
+/// A CPU's passes over a piece, on the host's threads. `Kernel::run` is the RuleFunction for this CPU.
+template <class Family, class Kernel>
+struct HostKernel {
+  static void update(const HostServices& host, const Step& step, const gannet_update_args& args) {
+    pass(host, step.params(), args, RulePass::kUpdate);
+  }
+  static void evaluate(const HostServices& host, const Step& step, const gannet_update_args& args) {
+    pass(host, step.params(), args, RulePass::kEvaluate);
+  }
+  static void share(const RuleParams& params, const gannet_update_args& args, uint64_t segment, uint64_t begin, uint64_t end,
+                    double* share) {
+    Kernel::run(RulePass::kSums, Step(params, args, segment), args, begin, end, share);
+  }
 
-template <class Rule>
-std::vector<gannet_state_spec> states_of_rule() {
-  std::vector<gannet_state_spec> states;
-  if constexpr (kStateCount < Rule >> 0)
-    for (const auto& each : Rule::kStates) states.push_back(to_state(each));
-  return states;
-}
-
-// Whether a type has `states(const RuleParams&)`, and `check(const RuleParams&, const HostServices&)`.
-template <class Type, class = void>
-struct HasStates : std::false_type {};
-template <class Type>
-struct HasStates<Type, std::void_t<decltype(Type::states(std::declval<const RuleParams&>()))>> : std::true_type {};
-template <class Type, class = void>
-struct HasCheck : std::false_type {};
-template <class Type>
-struct HasCheck<Type, std::void_t<decltype(Type::check(std::declval<const RuleParams&>(), std::declval<const HostServices&>()))>>
-    : std::true_type {};
+ private:
+  static constexpr uint64_t kStretch = 4 * kGrain;
+  static void pass(const HostServices& host, const RuleParams& params, const gannet_update_args& args, RulePass which) {
+    host.parallel_for(args.numel, kGrain, [&](uint64_t begin, uint64_t end) {
+      if constexpr (!kLooksAtTensors<Family>) {
+        Kernel::run(which, Step(params, args), args, begin, end, nullptr);
+      } else {
+        // From the last elements to the first, because those that sums() read last are still in the
+        // caches. Within a stretch elements are processed in ascending order, as the prefetches expect.
+        for (uint64_t s = args.segment_count; s-- > 0;) {
+          const gannet_segment& part = segment(args, s);
+          const uint64_t first = begin > part.offset ? begin : part.offset;
+          const uint64_t last = end < part.offset + part.numel ? end : part.offset + part.numel;
+          for (uint64_t to = last, from; first < to; to = from) {
+            from = to - first > kStretch ? to - kStretch : first;
+            Kernel::run(which, Step(params, args, s), args, from, to, nullptr);
+          }
+        }
+      }
+    });
+  }
+};
 
 /// The optimizer of an element-wise rule. `Family` has kParams and with_rule; `Kernel` has
-/// update(), compiled for a device.
+/// update(), compiled for a device. The functions that few rules have are in the classes below, so
+/// that the plugin's table has them only for those rules.
 template <class Family, class Kernel>
-class ElementwiseOptimizer : public OptimizerBase {
+class ElementwiseBase : public OptimizerBase {
  public:
   static constexpr const auto& kParams = Family::kParams;
-  ElementwiseOptimizer(const gannet_host& host, const Params& params)
+  ElementwiseBase(const gannet_host& host, const Params& params)
       : OptimizerBase(host, params), params_(kParams, sizeof(kParams) / sizeof(kParams[0]), params) {
     if constexpr (HasCheck<Family>::value) Family::check(params_, *this);
   }
+  uint64_t capabilities() const {
+    uint64_t capabilities = GANNET_OPTIMIZER_ELEMENTWISE;
+#if GANNET_TARGET_MINOR >= 1
+    if constexpr (UsesSeed<Family>::value || RoundsStochastically<Family>::value) capabilities |= GANNET_OPTIMIZER_USES_SEED;
+#else
+    static_assert(!UsesSeed<Family>::value && !RoundsStochastically<Family>::value,
+                  "kUsesSeed and kRoundsStochastically need ABI 2.1, and GANNET_TARGET_MINOR is 0");
+#endif
+#if GANNET_TARGET_MINOR >= 4
+    if constexpr (UsesLoss<Family>::value) capabilities |= GANNET_OPTIMIZER_USES_LOSS;
+#else
+    static_assert(!UsesLoss<Family>::value, "kUsesLoss needs ABI 2.4, and GANNET_TARGET_MINOR is lower");
+#endif
+    return capabilities;
+  }
   std::vector<gannet_state_spec> states() const { return Family::states(params_); }
-  bool supports(uint32_t param, uint32_t grad, uint32_t out) const { return elementwise_supports(param, grad, out); }
+  std::vector<gannet_sum_spec> wanted_sums() const { return sums_of_rule<Family>(); }
+  bool supports(uint32_t param, uint32_t grad, uint32_t out) const {
+    if constexpr (RoundsStochastically<Family>::value)
+      return param == GANNET_BFLOAT16 && (grad == GANNET_BFLOAT16 || grad == GANNET_FLOAT32) && out == GANNET_DTYPE_NONE;
+    else
+      return elementwise_supports(param, grad, out);
+  }
   void update(const gannet_update_args& args) { Kernel::update(*this, Step(params_, args), args); }
 
  protected:
@@ -170,35 +262,47 @@ class ElementwiseOptimizer : public OptimizerBase {
  private:
   RuleParams params_;
 };
+template <class Base, class Kernel>
+struct WithSums : Base {
+  using Base::Base;
+  void sums(const gannet_update_args& args, uint32_t round, double* sums) {
+    parallel_(*this, args, wanted_, round, sums, [&](uint64_t s, uint64_t begin, uint64_t end, double* share) {
+      Kernel::share(this->params(), args, s, begin, end, share);
+    });
+  }
+
+ private:
+  const std::vector<gannet_sum_spec> wanted_ = this->wanted_sums();
+  ParallelSums parallel_;
+};
+template <class Base, class Kernel>
+struct WithEvaluate : Base {
+  using Base::Base;
+  void evaluate(const gannet_update_args& args) { Kernel::evaluate(*this, Step(this->params(), args), args); }
+};
+template <class Base, class Family>
+struct WithBeginStep : Base {
+  using Base::Base;
+  void begin_step(const gannet_step_args& args) { Family::begin_step(GroupStep(*this, this->params(), args)); }
+};
+template <class Base, class Family>
+struct WithEndStep : Base {
+  using Base::Base;
+  void end_step(const gannet_step_args& args) { Family::end_step(GroupStep(*this, this->params(), args)); }
+};
+template <class Family, class Kernel>
+struct ElementwiseParts {
+  template <bool kHas, class With, class Without>
+  using If = std::conditional_t<kHas, With, Without>;
+  using Base = ElementwiseBase<Family, Kernel>;
+  using Summing = If<kSumCount<Family> != 0, WithSums<Base, Kernel>, Base>;
+  using Evaluating = If<Evaluates<Family>::value, WithEvaluate<Summing, Kernel>, Summing>;
+  using Beginning = If<HasBeginStep<Family>::value, WithBeginStep<Evaluating, Family>, Evaluating>;
+  using Optimizer = If<HasEndStep<Family>::value, WithEndStep<Beginning, Family>, Beginning>;
+};
+template <class Family, class Kernel>
+using ElementwiseOptimizer = typename ElementwiseParts<Family, Kernel>::Optimizer;
 
 }  // namespace detail
-
-// ---- Params that many rules have ----------------------------------------------------------------------------------------
-
-/// The decay rates of the two moments, "betas": [beta1, beta2], each in [0, 1).
-constexpr gannet_param_spec betas(const char* default_json) {
-  return role<GANNET_ROLE_BETA1, GANNET_ROLE_BETA2>(
-      below(at_least(dynamic_numbers("betas", 2, default_json, "decay rates of the two moments"), 0), 1));
-}
-/// Weight decay, momentum and eps must be at least 0, as in torch.optim.
-constexpr gannet_param_spec weight_decay(const char* default_json = "0.0", const char* doc = "weight decay") {
-  return role<GANNET_ROLE_WEIGHT_DECAY>(at_least(dynamic_number("weight_decay", default_json, doc), 0));
-}
-constexpr gannet_param_spec momentum(const char* default_json, const char* doc = "momentum factor") {
-  return role<GANNET_ROLE_MOMENTUM>(at_least(dynamic_number("momentum", default_json, doc), 0));
-}
-constexpr gannet_param_spec eps(const char* default_json) {
-  return at_least(number("eps", default_json, "added to the denominator"), 0);
-}
-/// A parameter that DeepSpeed's optimizers declare but expect to be unset; refuse_max_grad_norm
-/// names the key that sets clipping.
-constexpr gannet_param_spec max_grad_norm() {
-  return number("max_grad_norm", nullptr, "refused: gradient_clipping does this", GANNET_PARAM_NULLABLE);
-}
-inline void refuse_max_grad_norm(const RuleParams& params) {
-  if (params.has("max_grad_norm"))
-    throw Failure(GANNET_INVALID_ARGUMENT,
-                  "'max_grad_norm' is not a parameter of the optimizer: set 'gradient_clipping' at the top level of the config");
-}
 
 }  // namespace gannet::sdk

@@ -1,4 +1,4 @@
-// The checks of an accelerator, by subject; checks.cpp has their table.
+// The checks of an accelerator, by subject; their table is in checks.cpp.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace gannet::kit {
 
-// An accelerator's object; throws SkippedCheck with the reason if there is no such device here.
+// An accelerator's object; throws SkippedCheck with the reason if this machine has no such device.
 class Device {
  public:
   explicit Device(const Subject& subject);

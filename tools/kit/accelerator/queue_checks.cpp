@@ -1,4 +1,4 @@
-// Checks of queues and events. Copies are within host memory, which the queues of every device must
+// Checks of queues and events. Copies are within host memory, which every device's queues must
 // support.
 #include <algorithm>
 #include <cstring>

@@ -1,11 +1,11 @@
-// The checks of a Comm, by subject; checks.cpp has their table.
+// The checks of a Comm, by subject; their table is in checks.cpp.
 #pragma once
 
 #include "kit/check.h"
 
 namespace gannet::kit {
 
-// data_checks.cpp: data that is moved and computed.
+// data_checks.cpp: data movement and reductions.
 void serve_worlds(Subject& subject);
 void move_data(Subject& subject);
 void reduce_data(Subject& subject);
@@ -17,20 +17,20 @@ void keep_messages_in_order(Subject& subject);
 void progress_in_a_batch(Subject& subject);
 void keep_groups_apart(Subject& subject);
 
-// completion_checks.cpp: query, wait, block, time-outs, abort, a rank that is killed.
+// completion_checks.cpp: query, wait, block, time-outs, abort, a killed rank.
 void complete(Subject& subject);
 void stay_pending(Subject& subject);
 void abort_from_outside(Subject& subject);
 void lose_a_peer(Subject& subject);
 
-// table_checks.cpp: the other functions of the table.
+// table_checks.cpp: the remaining functions of the table.
 void count_honestly(Subject& subject);
 void use_memory_of_the_plugin(Subject& subject);
 void refuse_wrong_arguments(Subject& subject);
 void leave_nothing_of_collectives(Subject& subject);
 void leave_nothing_of_groups(Subject& subject);
 
-// shape_checks.cpp: the structs of a call.
+// shape_checks.cpp: longer structs.
 void take_longer_structs(Subject& subject);
 
 }  // namespace gannet::kit

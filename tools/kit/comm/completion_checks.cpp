@@ -1,4 +1,4 @@
-// Checks of when a work is over: for a rank that queries, one that waits, and one that has lost a
+// Checks of when a work completes: for a rank that queries, one that waits, and one that has lost a
 // peer.
 #include <unistd.h>
 

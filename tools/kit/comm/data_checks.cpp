@@ -16,7 +16,7 @@ constexpr uint64_t kLarge = 300'001;  // more than any socket's buffer
 constexpr std::array kDtypes = {GANNET_FLOAT32, GANNET_FLOAT64, GANNET_FLOAT16, GANNET_BFLOAT16, GANNET_INT8,
                                 GANNET_UINT8,   GANNET_INT16,   GANNET_INT32,   GANNET_INT64,    GANNET_BOOL};
 
-// Sums of fp32 get the most counts, its other reductions fewer, and the other types two odd ones.
+// fp32 sums get the most counts, other fp32 reductions fewer, and the other types two odd ones.
 std::vector<uint64_t> counts_of(const RequestedCollective& wanted) {
   if (wanted.dtype != GANNET_FLOAT32) return {1, 129};
   if (wanted.reduce_op != GANNET_SUM) return {0, 1, 17, 4099};
@@ -28,7 +28,7 @@ std::vector<uint64_t> counts_of(const RequestedCollective& wanted) {
                      text_of(place()), "every collective is served in fp32, which no training does without");
 }
 
-// fp32 must be served, and either all counts of a dtype or none.
+// fp32 must be supported; of any other dtype, either all counts or none.
 void run_all(PeerGroup& group, RequestedCollective wanted) {
   bool is_served = true;
   const auto counts = counts_of(wanted);

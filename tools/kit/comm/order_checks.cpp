@@ -10,7 +10,7 @@
 namespace gannet::kit {
 namespace {
 
-constexpr uint64_t kSizes[] = {1, 100'000, 3, 0, 300'001, 7};  // around the sizes of the transports' buffers
+constexpr uint64_t kSizes[] = {1, 100'000, 3, 0, 300'001, 7};  // near the transports' buffer sizes
 
 // A rank's collectives in flight.
 struct CollectivesInFlight {
@@ -20,7 +20,7 @@ struct CollectivesInFlight {
     trials.emplace_back(group.rank(), group.size(), wanted);
     works.push_back(group.start(trials.back().args(), trials.back().name()));
   }
-  // Ends them in a different order than they were started in.
+  // Ends them in reverse order.
   void end() {
     for (size_t i = works.size(); i-- > 0;) works[i].must_end();
     for (const CollectiveTrial& trial : trials) trial.check();

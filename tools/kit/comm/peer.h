@@ -1,4 +1,4 @@
-// A rank's object of a Comm plugin, its groups and works, used only through the C table.
+// One rank's Comm object, its groups and works, used only through the C table.
 //
 //   Peer peer(subject, rank, 3, store, timeout);
 //   PeerGroup world = peer.world();
@@ -23,7 +23,7 @@ class PeerGroup;
 
 class Peer {
  public:
-  // `outcome` says whether the object was created.
+  // `outcome`: whether the object was created.
   Peer(const Subject& subject, uint32_t rank, uint32_t size, const gannet_store* store, std::chrono::milliseconds timeout,
        CallOutcome& outcome);
   ~Peer();
@@ -58,8 +58,8 @@ class Peer {
   void* self_ = nullptr;
 };
 
-// A collective in flight. After an exception no function of the plugin is called: it might wait for
-// a rank that never comes.
+// A collective in flight. After an exception, the destructor calls no plugin function, which might
+// wait for a rank that never joins.
 class PeerWork {
  public:
   PeerWork() = default;

@@ -1,5 +1,5 @@
-// Checks of a Comm's calls as a whole: that they leave the process as it was, that they take the
-// longer structs of a later minor, and that sentences fit into gannet_error.
+// Checks on the whole of a Comm's API: that it leaves the process as it was, accepts the longer
+// structs of a later minor version, and keeps its error messages within gannet_error's size.
 #include <limits>
 
 #include "kit/comm/checks.h"
@@ -12,7 +12,7 @@
 namespace gannet::kit {
 namespace {
 
-// Calls every function of the table that needs no failure.
+// Calls every function of the table that can be called without provoking an error.
 void use_all(Peer& peer) {
   PeerGroup world = peer.world();
   for (const gannet_collective op :

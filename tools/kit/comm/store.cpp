@@ -16,8 +16,8 @@
 
 namespace gannet::kit {
 
-// Records, one after another; the last one of a key is valid. A record exists once `used` includes
-// it, so a rank that is killed while it writes leaves none.
+// Records, one after another; a key's last one is valid. A record exists once `used` includes it,
+// so a rank that is killed while writing leaves none.
 struct SharedStore::Memory {
   static constexpr size_t kBytes = size_t{16} << 20;
   struct Record {

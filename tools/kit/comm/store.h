@@ -1,4 +1,4 @@
-// The key-value store of a check's ranks, in memory shared by all processes forked from here.
+// A key-value store for a check's ranks, in memory shared by all processes forked later.
 //
 //   SharedStore store(std::chrono::seconds(10));
 //   rendezvous.store = store.table();          // in every rank, after the fork
@@ -13,7 +13,7 @@ namespace gannet::kit {
 
 class SharedStore {
  public:
-  // `timeout`: the limit of `get`.
+  // `timeout`: how long `get` waits.
   explicit SharedStore(std::chrono::milliseconds timeout);
   ~SharedStore();
   SharedStore(const SharedStore&) = delete;

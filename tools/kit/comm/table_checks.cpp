@@ -15,7 +15,7 @@
 namespace gannet::kit {
 namespace {
 
-struct TrafficTotal {  // over ranks
+struct TrafficTotal {  // over all ranks
   uint64_t sent, received;
 };
 

@@ -31,8 +31,8 @@ bool reduces(const RequestedCollective& wanted) { return wanted.op == GANNET_ALL
 // A rank's factor for its elements: exact in every type.
 double factor_of(uint32_t rank) { return 0.5 * (rank + 1); }
 
-// Sizes of uneven parts, some of them empty: that of a rank in a gather or a scatter, and that of
-// the part from one rank to another in an exchange.
+// Sizes of uneven parts, some of them empty: for each rank in a gather or a scatter, and for each
+// pair of ranks in an exchange.
 uint64_t part_of(uint32_t rank, uint64_t seed) { return (rank + seed) % 3 * 1001; }
 uint64_t part_between(uint32_t from, uint32_t to) { return from == to ? 2 : (3 * from + 5 * to) % 7 * 11; }
 

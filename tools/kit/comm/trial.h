@@ -4,7 +4,7 @@
 //   CollectiveTrial trial(group.rank(), group.size(), {.op = GANNET_ALL_REDUCE, .dtype = GANNET_BFLOAT16, .count = 17});
 //   PeerWork work = group.start(trial.args(), trial.name());
 //   work.must_end();
-//   trial.check();                         // CheckFailure if an element, a byte beside the buffer, or the input is wrong
+//   trial.check();                 // CheckFailure if an element, a guard byte or the input is wrong
 #pragma once
 
 #include <gannet/abi.h>
@@ -26,7 +26,7 @@ struct RequestedCollective {
   uint64_t count = 0;
   uint32_t peer = 0;
   bool in_place = false;
-  bool uneven = false;  // parts of different sizes, some of them empty, in place of `count`
+  bool uneven = false;  // parts of different sizes, some of them empty, instead of `count`
   uint64_t seed = 0;    // the seed of the elements; the same on all ranks
   gannet_dtype sum_dtype = GANNET_DTYPE_NONE;
 };
@@ -41,7 +41,7 @@ class CollectiveTrial {
   const RequestedCollective& wanted() const { return wanted_; }
   void* received() const { return args_.recv; }
   void* sent() const { return const_cast<void*>(args_.send); }
-  // Once the work is over: throws CheckFailure if a result, the input or a byte beside a buffer is wrong.
+  // Call when the work is over: throws CheckFailure if the result, input or a guard byte is wrong.
   void check() const;
 
  private:
@@ -56,14 +56,14 @@ class CollectiveTrial {
   std::string name_;
   Buffer send_, recv_;
   std::vector<uint64_t> send_counts_, recv_counts_;
-  uint64_t sent_ = 0;             // the number of elements of send
+  uint64_t sent_ = 0;             // number of elements sent
   std::vector<double> expected_;  // for recv, or for this rank's part of it
   void* result_ = nullptr;
   gannet_collective_args args_{};
 };
 
-// Starts the collective, waits for it and checks it. Returns false if the plugin does not serve it:
-// UNSUPPORTED with a sentence, on all ranks.
+// Starts the collective, waits for it and checks it. Returns false if the plugin does not support
+// it: UNSUPPORTED with an error message, on all ranks.
 bool run(PeerGroup& group, const RequestedCollective& wanted);
 
 }  // namespace gannet::kit

@@ -80,8 +80,8 @@ struct RankProcesses {
   bool is_any_running() const {
     return std::any_of(processes.begin(), processes.end(), [](pid_t one) { return one > 0; });
   }
-  // Reap at once: a rank's death is detected by its process number, which it keeps until it is
-  // waited for.
+  // Reap at once: a rank's death is detected by its process id, which exists until it is
+  // reaped.
   void reap() {
     for (size_t rank = 0; rank < processes.size(); ++rank)
       if (processes[rank] > 0 && ::waitpid(processes[rank], &ends[rank], WNOHANG) == processes[rank]) processes[rank] = 0;

@@ -1,4 +1,4 @@
-// Runs N ranks of a Comm, one process each, forked from the check's process and judged by it.
+// Runs N ranks of a Comm, one process each, forked from the check's process, which judges them.
 //
 //   run_world(3, "an all_reduce of fp32", [&](uint32_t rank, const gannet_store& store) { ...; throw CheckFailure(...); });
 #pragma once
@@ -14,8 +14,8 @@
 namespace gannet::kit {
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{10000};  // of the rendezvous and of the store
-  std::vector<uint32_t> dying = {};          // ranks that the check kills by a signal
+  std::chrono::milliseconds timeout{10000};  // for the rendezvous and the store
+  std::vector<uint32_t> dying = {};          // ranks that the check kills with a signal
 };
 
 constexpr uint32_t kMostRanks = 4;
@@ -25,7 +25,7 @@ constexpr uint32_t kMostRanks = 4;
 void run_world(uint32_t size, const std::string& what, const std::function<void(uint32_t rank, const gannet_store& store)>& body,
                const WorldOptions& options = {});
 
-// Sets the description of a rank in a failure: "rank 1 of 3, ...".
+// Sets how a failure describes a rank: "rank 1 of 3, ...".
 void set_rank_config(uint32_t rank, uint32_t size, const std::string& what);
 
 }  // namespace gannet::kit

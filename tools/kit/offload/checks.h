@@ -1,4 +1,4 @@
-// The checks of an offload tier, by subject; checks.cpp has their table.
+// The checks of an offload tier, by subject; their table is in checks.cpp.
 #pragma once
 
 #include "kit/check.h"

@@ -14,7 +14,7 @@
 namespace gannet::kit {
 namespace {
 
-// Files larger than `bytes` cannot be written: a process sees this like a full drive.
+// Limits files to `bytes`; to the process this looks like a full drive.
 class FileLimit {
  public:
   explicit FileLimit(uint64_t bytes) {

@@ -1,4 +1,4 @@
-// An Offload plugin's object through its C table, buffers aligned for a tier, and checks of a
+// An Offload plugin's object, used through its C table, buffers aligned for a tier, and checks of a
 // region's contents.
 //
 //   Tier tier(subject, 0);
@@ -28,7 +28,7 @@ class GuardedBytes {
   uint64_t size() const { return count_; }
   void fill(uint64_t seed);
   bool is_zero() const;
-  // Whether nothing was written beside it.
+  // Whether nothing was written just outside it.
   bool is_intact() const;
 
  private:
@@ -66,7 +66,7 @@ class Tier {
   // These also wait for the work to end.
   GuardedBytes read(void* region, uint64_t offset, uint64_t count);
   void write(void* region, uint64_t offset, const GuardedBytes& from);
-  void destroy();  // for use before the destructor
+  void destroy();  // destroys the plugin object early; later calls do nothing
 
  private:
   const plugin::Plugin& plugin_;
@@ -77,7 +77,7 @@ class Tier {
   uint64_t alignment_ = 1;
 };
 
-// All files in the folders that the params name, and below them.
+// All files in and below the folders that the params name.
 std::vector<std::string> files_of(const Subject& subject);
 
 }  // namespace gannet::kit

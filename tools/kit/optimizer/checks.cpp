@@ -1,6 +1,7 @@
-// The table of an optimizer's checks, and the checks of its description and of the memory that it
-// gets.
+// The table of an optimizer's checks, and the checks of its description and its use of memory and
+// the host's services.
 #include <cmath>
+#include <limits>
 
 #include "base/format.h"
 #include "interfaces/device_numbers.h"
@@ -15,6 +16,7 @@
 #include "kit/optimizer/pass_checks.h"
 #include "kit/optimizer/property_checks.h"
 #include "kit/optimizer/result_checks.h"
+#include "kit/optimizer/step_checks.h"
 #include "kit/optimizer/types.h"
 #include "kit/process_check.h"
 
@@ -22,7 +24,7 @@ namespace gannet::kit {
 namespace {
 
 // Asks for the description again on the same object, on another, and after parameters have joined:
-// Optimizer throws if an answer differs.
+// throws if a description differs.
 void description(Subject& subject) {
   const Problem problem = many_shapes({});
   const Host host;
@@ -72,7 +74,7 @@ void sums(Subject& subject) {
 }
 void kept_pointers(Subject& subject) { guarded(subject, {.moves_buffers = true}); }
 
-// If a service of the host fails, the call that needed it fails as well, with a sentence; it may do without allocate.
+// If a host service fails, the call fails with an error message, or does without allocate.
 void host_failures(Subject& subject) {
   const ProblemTypes types = usual_types(subject);
   constexpr uint64_t kNumel = 70001;  // enough for the host's threads
@@ -82,7 +84,7 @@ void host_failures(Subject& subject) {
                                       {FailingHost::Service::kParallelFor, "parallel_for"},
                                       {FailingHost::Service::kCollective, "collective"}}) {
     set_config(formatted("gannet_host::{} fails", name));
-    const FailingHost host(service);
+    FailingHost host(service);
     uint64_t failures = 0;
     const auto look = [&](const char* function, const CallOutcome& outcome) {
       require_explained(function, outcome);
@@ -113,7 +115,7 @@ void host_failures(Subject& subject) {
     const auto aligned = [&](size_t i) { return memory[i].data(); };
     std::vector<void*> states, group_states;
     for (size_t s = 0; s < described.states.size(); ++s) {
-      states.push_back(described.states[s].is_square() ? nullptr : aligned(s + 3));
+      states.push_back(described.states[s].has_matrices() ? nullptr : aligned(s + 3));
       group_states.push_back(described.states[s].is_of_group() ? states.back() : nullptr);
     }
     std::vector<void*> squares(states.size());  // a vector has no squares
@@ -138,8 +140,11 @@ void host_failures(Subject& subject) {
     step.seed = 1;
     step.workspace = description.workspace_bytes > 0 ? workspace.data() : nullptr;
     step.workspace_bytes = description.workspace_bytes;
-    if (api->begin_step && !look("begin_step", call("begin_step", *subject.plugin, api->begin_step, object.self(), &step)))
-      continue;
+    step.loss = described.uses_loss ? plausible_loss(1) : std::numeric_limits<double>::quiet_NaN();
+    if (api->begin_step) {
+      const Host::OpenMetrics metrics(host.host(), [](const std::string&, double) {});
+      if (!look("begin_step", call("begin_step", *subject.plugin, api->begin_step, object.self(), &step))) continue;
+    }
     gannet_segment segment{};
     segment.struct_size = sizeof(segment);
     segment.dimensions = 1;
@@ -174,6 +179,8 @@ void host_failures(Subject& subject) {
     args.workspace = workspace.data();
     args.workspace_bytes = workspace_bytes;
     args.squares = squares.data();
+    const bool has_loss = described.uses_loss && !described.takes_device_numbers;
+    args.loss = has_loss ? step.loss : std::numeric_limits<double>::quiet_NaN();
     const std::vector<double> numbers = numbers_of(args);
     if (description.capabilities & GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS) give_numbers(args, numbers.data(), numbers.size());
     if (api->sums && description.sum_count > 0) {
@@ -308,6 +315,18 @@ std::vector<Check> optimizer_checks() {
        "the numbers of a step are those of device_numbers: not the call's, which are NaN and null, nor begin_step's; a skip of 1 "
        "changes nothing",
        "read them in update from args->device_numbers alone (sdk: StepNumbers), the skip first", 60, device_numbers},
+      {"loss",
+       "USES_LOSS is claimed: results depend on the loss of every step; where it is NaN, which a step's loss may be, the "
+       "parameters stay finite, or the call fails with a sentence",
+       "read args->loss in every call, and ask whether it is a number; or drop the claim", 60, losses},
+      {"total-steps",
+       "with every planned length of the run, without one, and beyond its end, the parameters are finite; a length counts for "
+       "the call that has it",
+       "read args->total_steps (0: unknown) in every call, and clamp what decays beyond it", 60, run_lengths},
+      {"metrics",
+       "gannet_host::metric is called in begin_step and end_step alone, with a legal name and a finite value, the same in a "
+       "second run",
+       "move the call to end_step; name it with letters, digits, '_', '-', '.', '/'", 60, shown_metrics},
       {"reference", "200 steps are those of the reference, within the tolerance", "compare the rules where they differ", 60,
        against_reference}};
 }

@@ -20,7 +20,7 @@ std::vector<size_t> tensors_of(const Problem& problem, uint32_t group) {
 uint64_t padded(uint64_t numel, uint64_t alignment = zero::kAlignment) { return (numel + alignment - 1) / alignment * alignment; }
 
 // Separates pieces where tensors have missed different numbers of updates, and leaves out the gaps
-// between them, like cut_by_lag() of core/params/pieces.h.
+// between them, as cut_by_lag() of core/params/pieces.h does.
 ProblemCut cut_by_lag(const Problem& problem, ProblemCut cut) {
   const bool is_needed =
       std::any_of(problem.tensors.begin(), problem.tensors.end(), [](const TensorSpec& tensor) { return tensor.joins != 0; });

@@ -25,14 +25,14 @@ struct ProblemCut {
   std::vector<std::vector<CutPiece>> ranks;  // [ranks]
 };
 
-struct CutRules {  // from the plugin's description of itself
+struct CutRules {  // from the plugin's description
   bool whole_tensors = false;
   uint64_t alignment = 1;
 };
 
 ProblemCut uncut(const Problem& problem, const CutRules& rules);  // one rank, one piece for each group
 ProblemCut by_tensor(const Problem& problem);                     // one rank, one piece for each tensor
-// The cut of ZeRO: buckets of `bucket_numel`, a shard of each for every rank, in pages.
+// ZeRO's cut: buckets of `bucket_numel`, each sharded over the ranks, in pages.
 ProblemCut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel);
 // One rank, with every tensor cut where the contract allows it: at odd places unless the rules
 // forbid that.

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "kit/host.h"
+#include "kit/numbers.h"
 #include "kit/optimizer/simulated_rank.h"
 
 namespace gannet::kit {
@@ -14,6 +15,10 @@ Optimizer::Context context_of(const Problem& problem, uint32_t group, uint32_t r
     if (const TensorSpec& tensor = problem.tensors[t]; tensor.group == group)
       context.tensors.push_back({tensor.name, t + 100, tensor.shape, tensor.numel});
   return context;
+}
+
+double plausible_loss(int64_t step) {
+  return 0.5 + 2 / (1 + 0.05 * static_cast<double>(step)) + 0.1 * uniform(mixed(kRunSeed, static_cast<uint64_t>(step)));
 }
 
 TrainingResult train(const Subject& subject, const Problem& problem, const ProblemCut& cut, const RunOptions& options) {
@@ -76,6 +81,7 @@ OptimizerTraits describe(const Subject& subject, const Problem& problem) {
   described.takes_second_gradients = optimizer.takes_second_gradients();
   described.takes_lists = optimizer.takes_lists();
   described.takes_device_numbers = optimizer.takes_device_numbers();
+  described.uses_loss = optimizer.has(GANNET_OPTIMIZER_USES_LOSS);
   described.hyper_names = optimizer.hyper_names();
   described.hyper_roles = optimizer.hyper_roles();
   described.hyper = optimizer.hyper_values();

@@ -21,51 +21,74 @@ namespace gannet::kit {
 
 using Bytes = std::vector<char>;
 
-// The results of a run, by tensor, independent of its cut.
-struct TrainingResult {
-  std::vector<Bytes> params, outs;         // [tensors]
-  std::vector<Bytes> evaluated;            // [tensors] the weights to evaluate with, if the run asks for them
-  std::vector<Bytes> perturbed;            // [tensors] where a next step would take its gradient, if the run asks for it
-  std::vector<std::vector<Bytes>> states;  // [tensors][states] the states per element, and the squares
-  // [ranks][groups][states], the states that are not per element; empty for the others.
-  std::vector<std::vector<std::vector<Bytes>>> group_states;
-  std::vector<Optimizer::State> described;
-  bool has_failed = false;  // a call failed, and the run ended there (RunOptions::may_fail)
+// A number that the plugin has shown with gannet_host::metric.
+struct ShownMetric {
+  int64_t step = 0;
+  uint32_t group = 0;
+  std::string name;
+  double value = 0;
+  bool operator==(const ShownMetric&) const = default;
 };
 
-// Seed of the random numbers that optimizers draw, unless a check chooses another.
+// The results of a run, per tensor, independent of its cut.
+struct TrainingResult {
+  std::vector<Bytes> params, outs;         // [tensors]
+  std::vector<Bytes> evaluated;            // [tensors] the evaluation weights, if the run evaluates
+  std::vector<Bytes> perturbed;            // [tensors] the perturbed parameters, if it perturbs
+  std::vector<std::vector<Bytes>> states;  // [tensors][states] per-element states, and squares
+  // [ranks][groups][states] the states that are not per element; the others are empty.
+  std::vector<std::vector<std::vector<Bytes>>> group_states;
+  std::vector<Optimizer::State> described;
+  std::vector<ShownMetric> metrics;  // of rank 0, in the order of its calls
+  bool has_failed = false;           // a call failed, and the run ended there (RunOptions::may_fail)
+};
+
+// Seed of the optimizers' random numbers, unless a check chooses another.
 inline constexpr uint64_t kRunSeed = 11;
+
+// The loss of a step, counted from 1: it falls from about 2.5 towards 0.5, with some noise.
+double plausible_loss(int64_t step);
+// As long as the longest runs of the checks: whatever decays over a run is seen to do so.
+inline constexpr uint64_t kPlannedSteps = 200;
+// A planned length of the run, for RunOptions::total_steps: the same in every step; 0: unknown.
+inline std::function<uint64_t(int64_t step)> run_length(uint64_t total_steps) {
+  return [total_steps](int64_t) { return total_steps; };
+}
 
 struct RunOptions {
   int64_t steps = 200;
-  int64_t applied = 0;                   // updates before the first one
+  int64_t applied = 0;                   // updates before this run
   const TrainingResult* from = nullptr;  // the results from which the run continues
   // Sets the hyperparameters of a step, counted from 1; `hyper` initially holds those of the params.
   std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
-  // Of each step: gradients are multiplied by this power of two, and grad_scale is divided by it.
+  // Per step: an exponent n; gradients are multiplied by 2^n, and grad_scale is divided by it.
   std::function<int(int64_t step)> scale_power = {};
   uint64_t run_seed = kRunSeed;
-  // Write-protects inputs while a function runs that must not write them.
+  // Per step, counted from 1: the loss, passed to optimizers with USES_LOSS, and the planned length
+  // of the run.
+  std::function<double(int64_t step)> loss = plausible_loss;
+  std::function<uint64_t(int64_t step)> total_steps = run_length(kPlannedSteps);
+  // Write-protects inputs during the calls that must not write to them.
   bool guards_gradients = false, guards_own_states = false, guards_sums = false, guards_inputs = false;
-  bool is_tight = false;        // buffers end where their memory ends, and canaries are checked
+  bool is_tight = false;        // buffers end at inaccessible pages, and canaries are checked
   bool moves_buffers = false;   // buffers move to other addresses for every update; accesses to the old ones fault
-  bool may_fail = false;        // a failed update ends the run, if it has an error sentence
-  bool uses_reference = false;  // runs subject.reference in place of the plugin
-  bool perturbs = false;        // at the end, asks where a next step takes its gradient, with write-protected inputs
+  bool may_fail = false;        // a failed update ends the run, if it has an error message
+  bool uses_reference = false;  // runs subject.reference instead of the plugin
+  bool perturbs = false;        // at the end, calls perturb, with write-protected inputs
   uint64_t second_seed = 3;     // the seed of the second gradients
   // For optimizers that take lists: the number of pieces per list; 0: one call per piece.
   // `reverses_lists`: the last piece comes first.
   size_t list_length = 0;
   bool reverses_lists = false;
-  // For optimizers that read device numbers. `skipped_from`: from this many updates on, the numbers
-  // say that the step is skipped. `alters_edges`: begin_step and end_step get other numbers than
+  // For optimizers that read device numbers. `skipped_from`: after this many updates, the numbers
+  // mark steps as skipped. `alters_edges`: begin_step and end_step get other numbers than
   // update().
   int64_t skipped_from = std::numeric_limits<int64_t>::max();
   bool alters_edges = false;
-  // Asks for each part of a sum twice: beginning at nothing, and at a number that must be combined.
+  // Requests each partial sum twice: starting from the identity, and from a value to combine with.
   bool combines_sums = false;
-  bool evaluates = false;  // at the end, asks for the weights to evaluate with, with write-protected inputs
+  bool evaluates = false;  // at the end, calls evaluate, with write-protected inputs
 };
 
 TrainingResult train(const Subject& subject, const Problem& problem, const ProblemCut& cut, const RunOptions& options);
@@ -76,7 +99,7 @@ struct OptimizerTraits {
   uint64_t capabilities = 0;
   bool is_elementwise = false, has_sums = false, has_group_states = false, has_evaluation_weights = false,
        owns_grad_reduction = false, uses_seed = false, perturbs = false, takes_second_gradients = false, takes_lists = false,
-       takes_device_numbers = false;
+       takes_device_numbers = false, uses_loss = false;
   std::vector<Optimizer::State> states;
   std::vector<Optimizer::Sum> sums;
   std::vector<std::string> hyper_names;

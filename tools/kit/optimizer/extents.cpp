@@ -36,10 +36,12 @@ Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel
 }
 
 Buffer new_square(const Optimizer::State& state, const Optimizer& optimizer, uint64_t tensor, gannet_dtype dtype, bool tight) {
-  const uint64_t numel = optimizer.square_numel(state, tensor), rows = optimizer.square_rows(state, tensor);
+  const Optimizer::Matrices of = optimizer.matrices_of(state, tensor);
+  const uint64_t numel = of.numel(), rows = of.rows;
   if (numel == 0) return {};
-  Buffer buffer(numel * bytes_of(dtype), formatted("the square '{}'", state.name), tight);
-  for (uint64_t i = 0; i < numel; ++i) put(buffer.data(), i, dtype, i / rows % rows == i % rows ? state.initial_value : 0);
+  Buffer buffer(numel * bytes_of(dtype), formatted("the {} '{}'", state.is_square() ? "square" : "factor", state.name), tight);
+  for (uint64_t i = 0; i < numel; ++i)
+    put(buffer.data(), i, dtype, !state.is_square() || i / rows % rows == i % rows ? state.initial_value : 0);
   return buffer;
 }
 

@@ -1,5 +1,5 @@
-// State of a simulated run outside its elements: the optimizer's states by extent, and its sums.
-// Only this part of the kit knows extents and scopes; it repeats core/update/group_states.cpp and
+// The optimizer's states by extent, and its sums, in a simulated run.
+// Only this part of the kit knows extents and scopes; it mirrors core/update/group_states.cpp and
 // sums.cpp without LibTorch.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace gannet::kit {
 // The type of a state: the plugin's choice, or else the master's type, or fp32 for a state that is not
 // per element.
 gannet_dtype type_of(const Optimizer::State& state, gannet_dtype master);
-// The values of a cut state that belong to a part of a tensor.
+// The range of a cut state's values for a part of a tensor.
 CutPart values_in(const CutPart& part, const Optimizer::State& state);
 Buffer new_state(const Optimizer::State& state, gannet_dtype dtype, size_t numel, bool tight);
 
@@ -36,7 +36,7 @@ class GroupSums {
   const std::vector<double>& values() const { return values_; }
   std::vector<double> identity_values(size_t rows) const;
   void add(size_t tensor, uint32_t round, const double* part);
-  // The sums over rows and columns, to put them back after a call that is made once more.
+  // The sums over rows and columns, for restore_lines() before a call is repeated.
   std::vector<std::vector<double>> kept_lines() const { return lines_; }
   void restore_lines(const std::vector<std::vector<double>>& kept) {
     for (size_t s = 0; s < kept.size(); ++s) std::copy(kept[s].begin(), kept[s].end(), lines_[s].begin());
@@ -54,8 +54,8 @@ class GroupSums {
   std::vector<double*> line_places_;
 };
 
-// Completes a round: this rank's sums become those of whole tensors, of groups and of the model.
-// Every rank calls it.
+// Completes a round: reduces this rank's sums to those of whole tensors, groups and the model.
+// Collective: every rank calls it.
 void complete(std::vector<GroupSums>& groups, uint32_t round, SimulatedRanks& ranks, uint32_t rank);
 
 }  // namespace gannet::kit

@@ -31,7 +31,7 @@ void lists(Subject& subject) {
   const Problem problem = with_lags(subject);
   const OptimizerTraits described = describe(subject, problem);
   if (!described.takes_lists) throw SkippedCheck("it does not claim GANNET_OPTIMIZER_TAKES_LISTS");
-  // Inputs are write-protected during a call, and every array ends where its memory ends.
+  // Inputs are write-protected during a call, and every array ends at an inaccessible page.
   const auto options = [](size_t length, bool reverses) {
     RunOptions run{.steps = 12};
     run.guards_gradients = run.guards_own_states = run.guards_sums = run.guards_inputs = run.is_tight = length > 0;

@@ -1,5 +1,5 @@
-// The checks of the features of ABI 2.3: several pieces in one call, and the step's numbers in the
-// memory of the pieces.
+// Checks of the ABI 2.3 features: several pieces in one call, and the step's numbers in the memory
+// that holds the pieces.
 #pragma once
 
 #include "kit/check.h"

@@ -1,5 +1,5 @@
 // One rank of a simulated run at stage 0 with an optimizer that averages gradients itself: the rank
-// has all buckets and, in the steps that the plugin names, unreduced gradients. Repeats
+// has all buckets and, in the steps that the plugin chooses, unreduced gradients. Mirrors
 // core/params/place.cpp and core/update/updater.cpp for such a group.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@
 
 namespace gannet::kit {
 
-// The results of a rank after a run, byte for byte.
+// A rank's results after a run, byte for byte.
 struct RankResults {
   std::vector<std::vector<Bytes>> buckets;  // [buckets] parameters, copies, then states
   std::vector<std::vector<Bytes>> groups;   // [groups][states] the states that are not per element
@@ -81,7 +82,7 @@ class OwnReductionRank {
     }
     for (PieceMemory& bucket : buckets_) fill_gradient(bucket, step);
     edges(&Optimizer::begin_step, step, sums, false);
-    SimulatedRanks alone(1);  // group of one: every rank computes all sums in full by itself
+    SimulatedRanks alone(1);  // a group of one: every rank computes all sums in full by itself
     for (uint32_t round = 0; round < rounds; ++round) {
       for (PieceMemory& bucket : buckets_)
         if (sums[bucket.cut->group].has_round(round)) work(bucket, step, sums[bucket.cut->group], &round);
@@ -141,8 +142,8 @@ class OwnReductionRank {
     gannet_gradient_reduction reduction = GANNET_REDUCED_BY_HOST;  // in the current step, or the last one
   };
 
-  // Makes buckets like core/params does for an optimizer that averages: their sizes are multiples
-  // of the number of ranks.
+  // Makes buckets as core/params does for an optimizer that averages: their sizes are multiples of
+  // the number of ranks.
   void make_buckets(uint32_t g) {
     const Optimizer& optimizer = *groups_[g].optimizer;
     std::vector<size_t> tensors;
@@ -178,7 +179,7 @@ class OwnReductionRank {
 
   bool are_apart(const PieceMemory& bucket) const { return groups_[bucket.cut->group].reduction == GANNET_REDUCED_LATER; }
 
-  // Calls the plugin like core/update/evaluation.cpp does: only `out` is written, and there is no
+  // Calls the plugin as core/update/evaluation.cpp does: only `out` is written, and there is no
   // gradient.
   Bytes weights_to_use(PieceMemory& bucket) {
     SimulatedGroup& group = groups_[bucket.cut->group];
@@ -209,6 +210,7 @@ class OwnReductionRank {
     args.group = bucket.cut->group;
     give_workspace(args, *group.optimizer, args.numel, last_step_);
     args.seed = 0;
+    args.loss = std::numeric_limits<double>::quiet_NaN();
     const CallScope calling("evaluate", args.step, bucket.names);
     group.optimizer->evaluate(args);
     return bytes_in(out);
@@ -226,16 +228,21 @@ class OwnReductionRank {
       }
   }
 
-  // Sets the seed and the workspace in gannet_step_args or gannet_update_args of `numel` elements.
+  // Sets the seed, the loss, the run's length and the workspace in gannet_step_args or in
+  // gannet_update_args of `numel` elements.
   template <class Args>
   void give_workspace(Args& args, const Optimizer& optimizer, uint64_t numel, int64_t step) {
     args.seed = optimizer.uses_seed() ? step_seed(kRunSeed, step - 1) : 0;
     args.workspace_bytes = optimizer.workspace_bytes(numel);
     args.workspace = workspace_.of(args.workspace_bytes, false);
+    const bool uses_loss = optimizer.has(GANNET_OPTIMIZER_USES_LOSS);
+    args.loss = uses_loss ? plausible_loss(step) : std::numeric_limits<double>::quiet_NaN();
+    args.total_steps = kPlannedSteps;
   }
 
   void edges(void (Optimizer::*function)(gannet_step_args), int64_t step, std::vector<GroupSums>& sums, bool has_sums) {
     const Host::OpenCollectives open(host_, collectives_);
+    const Host::OpenMetrics metrics(host_, [](const std::string&, double) {});  // `metrics` (step_checks.cpp) looks at them
     for (size_t g = 0; g < groups_.size(); ++g) {
       SimulatedGroup& group = groups_[g];
       std::vector<void*> states;

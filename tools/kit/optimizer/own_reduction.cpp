@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kSearched = 40;
 
-// The results of all ranks after a run; throws CheckFailure if ranks differ where they must agree.
+// The results of all ranks after a run; throws CheckFailure if ranks that must agree differ.
 std::vector<RankResults> left_by(const Subject& subject, const Problem& problem, const OwnReductionRun& run) {
   set_config(formatted("{} ranks at stage 0, buckets of {}; {}", run.ranks, run.bucket_numel, text_of(problem.types)));
   std::vector<RankResults> all(run.ranks);

@@ -1,5 +1,5 @@
 // Checks of optimizers that average gradients themselves (OWNS_GRAD_REDUCTION), on N ranks in this
-// process at stage 0, where every rank has all pieces and, in the steps that the plugin names,
+// process at stage 0, where every rank has all pieces and, in the steps that the plugin chooses,
 // unreduced gradients.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace gannet::kit {
 
-// Checks that the answer of reduces_gradients depends only on the params and the step.
+// Checks that the result of reduces_gradients depends only on the params and the step.
 void reduction_plan(Subject& subject);
 // Checks that all ranks have the same parameters, which depend on every rank's gradients, after the
 // steps in which the plugin averages, and the same weights to use after local steps.

@@ -1,5 +1,5 @@
-// The checks of the features of ABI 2.2: parameters that are perturbed for a second pass, and
-// second gradients.
+// Checks of the ABI 2.2 features: parameters that are perturbed for a second pass, and second
+// gradients.
 #pragma once
 
 #include "kit/check.h"

@@ -58,7 +58,7 @@ PieceMemory::PieceMemory(const Problem& problem, const CutPiece& piece, const Op
     lag = problem.tensors[part.tensor].joins;
     segments.push_back(segment_of(problem, part));
     for (const auto& state : optimizer.states())
-      if (optimizer.has_squares())
+      if (optimizer.has_matrix_states())
         squares.push_back(new_square(state, optimizer, segments.back().tensor_index, type_of(state, types.param), is_tight));
     for (uint64_t i = 0; i < part.numel; ++i)
       put(param.data(), part.offset + i, types.param, problem.initial(part.tensor, part.begin + i));

@@ -15,15 +15,15 @@ namespace gannet::kit {
 
 struct PieceMemory {
   PieceMemory(const Problem& problem, const CutPiece& cut, const Optimizer& optimizer, bool is_tight);
-  // Copies the parameters to the states that begin FROM_PARAMETER, before the first update.
+  // Before the first update: copies the parameters to the states marked FROM_PARAMETER.
   void copy_first_values(const Optimizer& optimizer, gannet_dtype master);
 
   const CutPiece* cut;  // must outlive this object
   Buffer param, grad, out;
   Buffer second;               // the second gradient, if the optimizer takes one
   std::vector<Buffer> states;  // the cut states
-  // The square matrices: [parts][states]; an empty buffer where a tensor has none, no entries if no
-  // state consists of square matrices.
+  // Square matrices, [parts][states]: an empty buffer if a tensor has none; no entries if no state
+  // consists of square matrices.
   std::vector<Buffer> squares;
   // Calls visit(tensor, state, matrices) for each buffer that is not empty.
   template <class Visit>

@@ -1,5 +1,5 @@
-// The problem that a simulated run trains: tensors of many shapes in two groups, their first values
-// and gradients, all from a seed.
+// The problem that a simulated run trains: tensors of many shapes in two groups, with initial
+// values and gradients derived from a seed.
 #pragma once
 
 #include <gannet/abi.h>
@@ -20,7 +20,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;
   uint64_t numel = 1;
   uint32_t group = 0;
-  int64_t joins = 0;  // updates of the group that it has missed, since it was frozen at first
+  int64_t joins = 0;  // group updates that it missed while it was frozen
 };
 
 struct Problem {
@@ -28,11 +28,11 @@ struct Problem {
   ProblemTypes types;
   uint64_t seed = 1;
   bool has_nonfinite = false;  // some gradients are NaN or infinite
-  // Parameters and gradients are multiples of 2^-7, which every floating-point type has exactly.
+  // Parameters and gradients are multiples of 2^-7, exact in every floating-point type.
   bool is_coarse = false;
-  std::vector<double> chosen;  // the parameters repeat these values, and gradients are 0; empty: neither
-  // Gradients are those of tensor `seed_of[t]` at step - delay[t], so that a problem can repeat a
-  // tensor of another run.
+  std::vector<double> chosen;  // unless empty, the parameters repeat these values, gradients are 0
+  // Tensor t has the initial values of tensor seed_of[t], and its gradients at step - delay[t], so
+  // that a problem can repeat a tensor of another run.
   std::vector<uint64_t> seed_of;
   std::vector<int64_t> delay;
 
@@ -52,7 +52,7 @@ Problem with_a_large_one(const ProblemTypes& types);
 
 // Tensors of every length from 1 to 131, and one of 2^20 + 3 elements.
 Problem many_lengths(const ProblemTypes& types);
-// Many small tensors, more than a list of the other problems has.
+// Many small tensors: more than a list has in the other problems.
 Problem many_tensors(const ProblemTypes& types);
 
 }  // namespace gannet::kit

@@ -28,12 +28,12 @@ void require_alike(const Subject& subject, const TrainingResult& found, const Tr
     require_same(found, expected, problem, what);
 }
 
-// The cuts under which a property is checked: whole groups, and pages of the ranks of ZeRO.
+// The cuts under which a property is checked: whole groups, and ZeRO shards in pages.
 std::vector<ProblemCut> two_cuts(const Problem& problem, const OptimizerTraits& described) {
   return {uncut(problem, described.rules), sharded(problem, described.rules, described.owns_grad_reduction ? 1 : 2, 256, 64)};
 }
 
-// The params with a dynamic number as it is and as another one, both given; none if no other value
+// The params with a dynamic number changed, and with its own value given; none if no other value
 // is accepted.
 struct OtherParams {
   Dict params, own;
@@ -84,8 +84,8 @@ double squares_of(const std::vector<Bytes>& tensors, gannet_dtype dtype, const s
   return total;
 }
 
-// How far the results of two types may be apart, relative to the parameters' 2-norm, after a few
-// steps from values that all types have exactly.
+// How far the results of two types may differ, relative to the parameters' 2-norm, after a few
+// steps from values that all types represent exactly.
 double type_tolerance(const ProblemTypes& a, const ProblemTypes& b) {
   if (bytes_of(a.param) == 2 || bytes_of(b.param) == 2) return 3e-2;
   return 1e-3;
@@ -93,7 +93,7 @@ double type_tolerance(const ProblemTypes& a, const ProblemTypes& b) {
 
 }  // namespace
 
-// Powers of two: the product with grad_scale, and so every result, has the same bits.
+// Powers of two: the product with grad_scale, and so every result, keeps the same bits.
 void gradient_scale(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
@@ -110,7 +110,7 @@ void gradient_scale(Subject& subject) {
   }
 }
 
-// What `create` was given is the beginning of a hyperparameter; what a step uses is in its call.
+// `create` gets only the initial value of a hyperparameter; each step's value is in its call.
 void hyperparameters(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
@@ -185,7 +185,7 @@ void neighbours(Subject& subject) {
     expected.states.push_back(together.states[t]);
   }
   TrainingResult apart = train(subject, some, uncut(some, described.rules), {.steps = 12});
-  apart.group_states = expected.group_states;  // they have other places
+  apart.group_states = expected.group_states;  // their indices differ
   require_alike(subject, apart, expected, some, "some tensors of each group, against all of them", true);
 }
 
@@ -204,7 +204,7 @@ void threads(Subject& subject) {
                   formatted("on {} thread(s){}, against one", count, reverses ? ", many chunks, the last one first" : ""), true);
 }
 
-// A rule may do without the memory, or fail; it may not do something else.
+// Without the memory a rule may work as before, or fail; nothing else is allowed.
 void refused_memory(Subject& subject) {
   const Problem problem = with_a_large_one(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
@@ -217,7 +217,7 @@ void refused_memory(Subject& subject) {
     TrainingResult found;
     try {
       found = train(subject, problem, cut, {.steps = 3, .may_fail = true});
-    } catch (const Error& error) {  // create or describe failed, with a sentence
+    } catch (const Error& error) {  // create or describe failed, with an error message
       is_any = true;
       continue;
     }
@@ -235,13 +235,18 @@ void other_hosts(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
   const auto has = [&](uint64_t bits) { return (described.capabilities & bits) != 0; };
-  bool has_limit = false;
-  for (const auto& state : described.states) has_limit = has_limit || state.is_square();
-  const uint32_t needed = has(GANNET_OPTIMIZER_TAKES_LISTS | GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS)        ? 3
+  bool has_limit = false, has_factors = false;
+  for (const auto& state : described.states) {
+    has_limit = has_limit || state.has_matrices();
+    has_factors = has_factors || (state.has_matrices() && !state.is_square());
+  }
+  const uint32_t needed = has(GANNET_OPTIMIZER_USES_LOSS) || has_factors                                   ? 4
+                          : has(GANNET_OPTIMIZER_TAKES_LISTS | GANNET_OPTIMIZER_TAKES_DEVICE_NUMBERS)      ? 3
                           : has(GANNET_OPTIMIZER_PERTURBS | GANNET_OPTIMIZER_SECOND_GRADIENT)              ? 2
                           : has(GANNET_OPTIMIZER_USES_SEED | GANNET_OPTIMIZER_USES_WORKSPACE) || has_limit ? 1
                                                                                                            : 0;
   const RunOptions options{.steps = 12,
+                           .total_steps = run_length(0),  // older hosts do not say it
                            .perturbs = described.perturbs,
                            .evaluates = described.has_evaluation_weights && !described.owns_grad_reduction};
   for (const ProblemCut& cut : two_cuts(problem, described)) {
@@ -280,7 +285,7 @@ void arguments_untouched(Subject& subject) {
   }
 }
 
-// Short runs with each combination of types: cut, scaled, resumed, and near those of the first one.
+// Short runs with each combination of types: cut, scaled, resumed, and compared with the first one.
 void all_types(Subject& subject) {
   usual_types(subject);
   const auto all = supported_types(subject);
@@ -325,22 +330,23 @@ void piece_lengths(Subject& subject) {
     require_alike(subject, train(subject, problem, cut, {.steps = 2}), whole, problem, cut.name, true);
 }
 
-// Long runs: the number of the step exceeds what a float, an int and an unsigned int can count. Just
-// before and just behind such a number a step must move the parameters alike.
+// Long runs: the step number exceeds what a float, an int or an unsigned int can count. Steps just
+// before and just after such a limit must move the parameters alike.
 void far_steps(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
   if (described.owns_grad_reduction) throw SkippedCheck("who averages gradients may depend on the step");
   const gannet_dtype type = problem.types.param;
-  const auto run = [&](int64_t applied) {  // with the same gradients wherever it begins
+  const auto run = [&](int64_t applied) {  // with the same gradients wherever the run begins
     Problem delayed = problem;
     std::fill(delayed.delay.begin(), delayed.delay.end(), applied);
-    return train(subject, delayed, uncut(delayed, described.rules), {.steps = 2, .applied = applied});
+    return train(subject, delayed, uncut(delayed, described.rules),
+                 {.steps = 2, .applied = applied, .total_steps = run_length(0)});
   };
   const TrainingResult untrained = train(subject, problem, uncut(problem, described.rules), {.steps = 0});
   const double epsilon = bytes_of(type) == 2 ? 0x1p-8 : type == GANNET_FLOAT32 ? 0x1p-23 : 0x1p-52;
   const double rounding = epsilon * epsilon * squares_of(untrained.params, type, nullptr, type);
-  constexpr int64_t kApart = 15120;  // which most intervals of rules divide
+  constexpr int64_t kApart = 15120;  // a multiple of the intervals that most rules have
   for (const int bits : {24, 31, 32, 40}) {
     const int64_t number = int64_t{1} << bits;
     const TrainingResult before = run(number - kApart), behind = run(number);
@@ -349,9 +355,10 @@ void far_steps(Subject& subject) {
     require_finite(behind, problem);
     const double moved = squares_of(before.params, type, &untrained.params, type);
     const double apart = squares_of(before.params, type, &behind.params, type);
-    // Random numbers and second gradients differ from step to step; steps that decay with their number
-    // may be too small to see.
-    const bool is_comparable = !described.uses_seed && !described.takes_second_gradients && moved > 1000 * rounding;
+    // Random numbers, second gradients and losses differ from step to step; steps that decay with their
+    // number may be too small to see.
+    const bool is_comparable =
+        !described.uses_seed && !described.takes_second_gradients && !described.uses_loss && moved > 1000 * rounding;
     if (is_comparable && !(apart <= 1e-4 * moved + 100 * rounding))
       throw CheckFailure(formatted("a step just behind 2^{} ends elsewhere than one just before it: by {} of what it moved", bits,
                                    short_number(std::sqrt(apart / moved))),

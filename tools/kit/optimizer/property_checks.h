@@ -1,5 +1,5 @@
-// Checks that an optimizer's results depend on what the contract names, and on nothing else: each
-// compares a run with one in which something else has changed.
+// Checks that an optimizer's results depend only on what the contract names: each compares a run
+// with one in which something else has changed.
 #pragma once
 
 #include "kit/check.h"

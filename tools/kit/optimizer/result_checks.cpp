@@ -95,7 +95,8 @@ void lag(Subject& subject) {
   for (const size_t t : {size_t{3}, size_t{6}}) problem.tensors[t].joins = kMissed;
   const TrainingResult lagging = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 40});
   require_finite(lagging, problem);
-  if (described.has_sums || described.has_group_states || described.uses_seed || described.takes_second_gradients) {
+  if (described.has_sums || described.has_group_states || described.uses_seed || described.takes_second_gradients ||
+      described.uses_loss) {
     // Other tensors, or the group's number of steps, may affect the result, so only compare
     // different cuts.
     require_close(train(subject, problem, by_tensor(problem), {.steps = 40}), lagging, problem, kReordered, "one piece a tensor");
@@ -150,7 +151,7 @@ void random_numbers(Subject& subject) {
   const TrainingResult one = train(subject, problem, cut, {.steps = 20});
   if (train(subject, problem, cut, {.steps = 20, .run_seed = 12}).params == one.params)
     throw CheckFailure("two runs with different seeds have the same parameters", "20 steps");
-  // Two tensors that differ in their names alone.
+  // Two tensors that differ only in name.
   Problem twins = problem;
   twins.tensors = {problem.tensors.back(), problem.tensors.back()};
   twins.tensors[1].name = "twin";
@@ -165,8 +166,8 @@ void random_numbers(Subject& subject) {
 
 namespace {
 
-// Numbers on which roundings differ: halfway between two neighbours of bf16, fp16 and fp32, the
-// largest ones and beyond, subnormal ones, both zeros.
+// Numbers that show differences in rounding: halfway between two neighbours of bf16, fp16 and fp32,
+// the largest ones and beyond, subnormal ones, both zeros.
 std::vector<double> hard_to_round() {
   std::vector<double> numbers = {0.0, -0.0, 65504, 65519, 65520, 3.3895313892515355e38, 3.4028234663852886e38, 1e39};
   for (const int bits : {8, 11, 24})  // of the significand
@@ -199,7 +200,7 @@ void require_rounded(const Problem& problem, const TrainingResult& trained) {
 void copy_out(Subject& subject) {
   usual_types(subject);
   const OptimizerTraits described = describe(subject, many_shapes({}));
-  // A learning rate of 0 and gradients of 0, so that parameters stay what they are.
+  // A learning rate of 0 and gradients of 0, so that parameters stay unchanged.
   const auto at_rest = [&](int64_t, std::vector<double>& hyper) {
     for (size_t h = 0; h < hyper.size(); ++h)
       if (described.hyper_roles[h] == GANNET_ROLE_LEARNING_RATE) hyper[h] = 0;

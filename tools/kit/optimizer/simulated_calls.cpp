@@ -1,4 +1,4 @@
-// The calls of a simulated rank (simulated_rank.h) with pieces: sums and updates, singly or in
+// A simulated rank's calls (simulated_rank.h) for pieces: sums and updates, singly or in
 // lists.
 #include "kit/optimizer/simulated_rank.h"
 
@@ -34,6 +34,8 @@ void SimulatedRank::prepare(SimulatedCall& call, int64_t applied, bool evaluates
   args.workspace_bytes = optimizer.workspace_bytes(args.numel);
   args.workspace = call.workspace.of(args.workspace_bytes, options_.is_tight);
   args.squares = call.squares.empty() ? nullptr : call.squares.data();
+  args.loss = evaluates ? std::numeric_limits<double>::quiet_NaN() : loss_of(group, applied + 1);
+  args.total_steps = options_.total_steps(applied + 1);
   if (args.step == 1) piece.copy_first_values(optimizer, problem_.types.param);
   if (evaluates) return;
   if (GroupSums& sums = sums_[piece.cut->group]; sums.width() > 0) {
@@ -49,6 +51,7 @@ void SimulatedRank::prepare(SimulatedCall& call, int64_t applied, bool evaluates
   call.numbers = Buffer(numbers.size() * sizeof(double), "the device numbers", options_.is_tight);
   std::copy(numbers.begin(), numbers.end(), call.numbers.as<double>());
   give_numbers(args, call.numbers.as<double>(), numbers.size());
+  args.loss = std::numeric_limits<double>::quiet_NaN();  // like the other numbers of the call
 }
 
 std::vector<std::vector<PieceMemory*>> SimulatedRank::calls_in(int64_t applied) {
@@ -96,7 +99,7 @@ void SimulatedRank::move_buffers(PieceMemory& piece, SimulatedGroup& group) {
   for (Buffer& square : piece.squares) move(square, "a square");
 }
 
-// Write-protects the inputs of a call, as far as the run's options ask for it, for the lifetime of
+// Write-protects the inputs of a call that the run's options name, for the lifetime of
 // the result.
 std::vector<std::unique_ptr<ReadOnlyGuard>> SimulatedRank::held_in(const SimulatedCall& call, const SimulatedGroup& group,
                                                                    bool is_sums) const {
@@ -127,6 +130,7 @@ void SimulatedRank::add_sums(const std::vector<PieceMemory*>& list, int64_t appl
     SimulatedCall& call = calls.emplace_back(piece);
     prepare(call, applied);
     call.args.pass = pass;
+    if (pass == GANNET_PASS_PERTURB) call.args.loss = std::numeric_limits<double>::quiet_NaN();
     const std::vector<double> nothing = sums.identity_values(piece->segments.size());
     Buffer& parts = parts_[piece] = Buffer(nothing.size() * sizeof(double), "the sums that it adds to", options_.is_tight);
     std::copy(nothing.begin(), nothing.end(), parts.as<double>());
@@ -151,8 +155,8 @@ void SimulatedRank::add_sums(const std::vector<PieceMemory*>& list, int64_t appl
   }
 }
 
-// Asks for a piece's part again, with a number to which it must be added, or among which it must be
-// the largest or the least.
+// Requests a piece's partial sums again, starting from values that a sum must add to, and that a
+// maximum or minimum must keep.
 void SimulatedRank::require_combined(const SimulatedCall& call, uint32_t round) {
   GroupSums& sums = sums_[call.piece->cut->group];
   Optimizer& optimizer = *groups_[call.piece->cut->group].optimizer;

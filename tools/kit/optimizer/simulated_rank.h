@@ -74,8 +74,8 @@ class SimulatedRank {
     edges("end_step", &Optimizer::end_step, step, true);
   }
 
-  // Ask, for this rank's pieces, where the step after these updates would take its gradient, and
-  // for the weights to evaluate with.
+  // Ask the plugin, for this rank's pieces, for the parameters perturbed after these updates and
+  // for the evaluation weights.
   void perturb(int64_t applied, TrainingResult& trained);
   void evaluate(int64_t applied, TrainingResult& trained);
   // Adds this rank's part of the results.
@@ -127,7 +127,7 @@ class SimulatedRank {
   int power_of(int64_t step) const { return options_.scale_power ? options_.scale_power(step) : 0; }
   double grad_scale_of(int64_t step) const { return std::ldexp(options_.grad_scale, -power_of(step)); }
 
-  // begin_step or end_step of every group.
+  // Calls begin_step or end_step for every group.
   void edges(const char* name, void (Optimizer::*function)(gannet_step_args), int64_t step, bool has_sums) {
     const Host::OpenCollectives open(host_, collectives_);
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -152,6 +152,10 @@ class SimulatedRank {
       args.seed = seed_of(group, step - 1);
       args.workspace_bytes = group.optimizer->workspace_bytes(0);
       args.workspace = workspace_.of(args.workspace_bytes, options_.is_tight);
+      args.loss = loss_of(group, step);
+      args.total_steps = options_.total_steps(step);
+      const Host::OpenMetrics metrics(
+          host_, [&](const std::string& shown, double value) { metrics_.push_back({step, args.group, shown, value}); });
       const ReadOnlyGuard held(group.hyper, options_.guards_inputs);
       const CallScope calling(name, static_cast<uint64_t>(step), formatted("group {}", g));
       (group.optimizer.get()->*function)(args);
@@ -164,7 +168,12 @@ class SimulatedRank {
     return group.optimizer->uses_seed() ? step_seed(options_.run_seed, applied) : 0;
   }
 
-  // Memory that one piece's arguments point to, until the call has returned.
+  // The same for all pieces of a step and on all ranks; NaN for an optimizer that does not ask for it.
+  double loss_of(const SimulatedGroup& group, int64_t step) const {
+    return group.optimizer->has(GANNET_OPTIMIZER_USES_LOSS) ? options_.loss(step) : std::numeric_limits<double>::quiet_NaN();
+  }
+
+  // The memory that one piece's arguments point to until the call returns.
   struct SimulatedCall {
     explicit SimulatedCall(PieceMemory* of) : piece(of) {}
     PieceMemory* piece;
@@ -175,10 +184,10 @@ class SimulatedRank {
     std::vector<gannet_segment> segments;  // the segments' original values
   };
 
-  // Fills `call`, which must not move. Calls made for evaluate() have no sums and use the host's
-  // own numbers.
+  // Fills `call`, which must not move. Calls made for evaluate() have no sums and no loss, and use
+  // the host's own numbers.
   void prepare(SimulatedCall& call, int64_t applied, bool evaluates = false);
-  // The pieces of each call: a single piece, or a list of one group's pieces in their own order.
+  // The pieces of each call: one piece, or a list of pieces of one group in their own order.
   std::vector<std::vector<PieceMemory*>> calls_in(int64_t applied);
   Buffer other_hyper(const SimulatedGroup& group) const;
   void move_buffers(PieceMemory& piece, SimulatedGroup& group);
@@ -208,8 +217,9 @@ class SimulatedRank {
   std::vector<PieceMemory> pieces_;
   std::vector<GroupSums> sums_;
   std::vector<Buffer> gone_;
-  std::map<const PieceMemory*, Buffer> parts_;  // [segments][sums] that the round's calls have added to
+  std::map<const PieceMemory*, Buffer> parts_;  // [segments][sums], this round's partial sums
   WorkMemory workspace_;                        // for begin_step and end_step
+  std::vector<ShownMetric> metrics_;
 };
 
 }  // namespace gannet::kit

@@ -21,8 +21,8 @@ std::vector<std::unique_ptr<ReadOnlyGuard>> SimulatedRank::held_inputs(const Pie
   return held;
 }
 
-// Asks, for this rank's pieces, where the step after these updates would take its gradient. The
-// output is first set to NaN.
+// Asks, for this rank's pieces, for the parameters perturbed after these updates. The output is
+// first set to NaN.
 void SimulatedRank::perturb(int64_t applied, TrainingResult& trained) {
   sums_.clear();
   for (SimulatedGroup& group : groups_) sums_.emplace_back(*group.optimizer, group.tensors, GANNET_PASS_PERTURB);
@@ -39,6 +39,7 @@ void SimulatedRank::perturb(int64_t applied, TrainingResult& trained) {
     args.out_dtype = master;
     args.out = out.data();
     args.pass = GANNET_PASS_PERTURB;
+    args.loss = std::numeric_limits<double>::quiet_NaN();
     {
       const auto held = held_inputs(piece, group);
       const ReadOnlyGuard grad(piece.grad), sums(call.rows), numbers(call.numbers);
@@ -50,7 +51,7 @@ void SimulatedRank::perturb(int64_t applied, TrainingResult& trained) {
   }
 }
 
-// Asks for the weights to evaluate with, for this rank's pieces.
+// Asks for the evaluation weights of this rank's pieces.
 void SimulatedRank::evaluate(int64_t applied, TrainingResult& trained) {
   for (PieceMemory& piece : pieces_) {
     SimulatedGroup& group = groups_[piece.cut->group];
@@ -78,6 +79,7 @@ void SimulatedRank::evaluate(int64_t applied, TrainingResult& trained) {
 
 // Adds this rank's part of the results.
 void SimulatedRank::give(TrainingResult& trained) const {
+  if (rank_ == 0) trained.metrics = metrics_;
   const gannet_dtype master = problem_.types.param;
   for (const PieceMemory& piece : pieces_)
     for (const CutPart& part : piece.cut->parts) {
@@ -120,7 +122,7 @@ void SimulatedRank::restore(const TrainingResult& from) {
     piece.for_squares([&](size_t tensor, size_t s, const Buffer& square) {
       std::memcpy(square.data(), from.states[tensor][s].data(), square.bytes());
     });
-  for (size_t g = 0; g < groups_.size(); ++g)  // any rank has all of them
+  for (size_t g = 0; g < groups_.size(); ++g)  // the same on every rank
     for (size_t s = 0; s < groups_[g].group_states.size(); ++s) {
       const Bytes& bytes = from.group_states[0][g][s];
       if (!bytes.empty()) std::memcpy(groups_[g].group_states[s].data(), bytes.data(), bytes.size());

@@ -12,7 +12,7 @@ namespace gannet::kit {
 
 class WorkMemory {
  public:
-  // Contents differ in every call and every run, and are NaN as floats in every second call:
+  // Contents differ in every call and every run, and are NaN as floats in every other call:
   // results must not depend on them.
   void* of(uint64_t bytes, bool is_tight) {
     buffer_ = bytes > 0 ? Buffer(bytes, "the workspace", is_tight) : Buffer();
@@ -22,11 +22,11 @@ class WorkMemory {
     return buffer_.data();
   }
   const Buffer& buffer() const { return buffer_; }
-  // Gives the memory away, for a caller that forbids its address from here on.
+  // Hands the memory over to a caller that forbids its address from then on.
   Buffer take() { return std::move(buffer_); }
 
  private:
-  Buffer buffer_;  // of the current call
+  Buffer buffer_;  // the current call's
 };
 
 }  // namespace gannet::kit

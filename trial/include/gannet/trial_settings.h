@@ -55,7 +55,7 @@ struct TrialOptions {
   /// is an error. Without defaults, the file likewise limits the command line.
   Dict hparams = {};
   TrialSettings settings = {};  ///< defaults of the settings
-  bool handle_signals = true;   ///< whether to make the StopSignals
+  bool handle_signals = true;   ///< whether to handle stop signals (creates a StopSignals)
 };
 
 /// Reads the command line; --help prints the arguments and ends the process. Throws gannet::Error.

@@ -11,7 +11,14 @@ GANNET_DEVICE V sign(V x) {
 
 // Makes a family from a single rule.
 template <template <class> class Rule>
-struct FamilyOf {
+struct FamilyOf : sdk::detail::FamilySums<Rule<float>>,
+                  sdk::detail::FamilyBeginStep<Rule<float>>,
+                  sdk::detail::FamilyEndStep<Rule<float>> {
+  static constexpr bool kUsesSeed = sdk::detail::UsesSeed<Rule<float>>::value;
+  static constexpr bool kUsesLoss = sdk::detail::UsesLoss<Rule<float>>::value;
+  static constexpr bool kRoundsStochastically = sdk::detail::RoundsStochastically<Rule<float>>::value;
+  static constexpr bool kByTensor = sdk::detail::ByTensor<Rule<float>>::value;
+  static constexpr bool kEvaluates = sdk::detail::Evaluates<Rule<float>>::value;
   static constexpr const auto& kParams = Rule<float>::kParams;
   static std::vector<gannet_state_spec> states(const RuleParams& params) {
     if constexpr (sdk::detail::HasStates<Rule<float>>::value)

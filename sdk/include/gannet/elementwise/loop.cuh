@@ -24,10 +24,13 @@ namespace gannet::rules::cuda {
 
 struct NoCopy {};  // type of `out` if there is no low-precision copy
 
+// The arrays of a piece, and those of its states that the operator takes.
 template <class Rule, class Grad, class Out>
 struct Pointers {
   using Number = typename RuleNumber<Rule>::type;
-  static constexpr size_t kStates = sdk::detail::kStateCount<Rule>;
+  using States = sdk::detail::UpdateStates<Rule>;
+  static_assert(sdk::detail::are_states<Rule, States>(), "kUpdateStates names a state that is not in kStates");
+  static constexpr size_t kStates = States::kCount;
   Number* param;
   const Grad* grad;
   Out* out;
@@ -97,26 +100,32 @@ __global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(const Rule r
     update_pack<1>(rule, scale, at, packs * kWidth + thread, every_state);  // fewer than kWidth are left
 }
 
+// Enough blocks to fill the device a few times over; beyond that, each thread loops over packs.
+inline cudaError_t count_blocks(uint64_t packs, unsigned& blocks) {
+  int device = 0, processors = 0;
+  if (const cudaError_t failed = cudaGetDevice(&device)) return failed;
+  if (const cudaError_t failed = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) return failed;
+  const uint64_t wanted = (packs + kBlockThreads - 1) / kBlockThreads, most = static_cast<uint64_t>(processors) * 32;
+  blocks = static_cast<unsigned>(wanted < most ? wanted : most);
+  return cudaSuccess;
+}
+
 template <class Rule, class Grad, class Out>
 cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
   using Number = typename RuleNumber<Rule>::type;
   Pointers<Rule, Grad, Out> at{
       static_cast<Number*>(args.param), static_cast<const Grad*>(args.grad), static_cast<Out*>(args.out), {}};
-  for (size_t s = 0; s < at.kStates; ++s) at.state[s] = static_cast<Number*>(args.states[s]);
+  for (size_t s = 0; s < at.kStates; ++s)
+    at.state[s] = static_cast<Number*>(args.states[sdk::detail::UpdateStates<Rule>::index(s)]);
   // The engine's flat buffers are aligned; a caller's pointer into the middle of a buffer may not
   // be.
   auto misaligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 != 0; };
   bool scalar = misaligned(at.param) || misaligned(at.grad) || misaligned(at.out);
   for (const Number* state : at.state) scalar = scalar || misaligned(state);
 
-  // Enough blocks to fill the device a few times over; beyond that, each thread loops over packs.
-  int device = 0, processors = 0;
-  if (const cudaError_t failed = cudaGetDevice(&device)) return failed;
-  if (const cudaError_t failed = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) return failed;
   const uint64_t width = scalar ? 1 : 4;
-  const uint64_t wanted = (args.numel + width * kBlockThreads - 1) / (width * kBlockThreads);
-  const uint64_t most = static_cast<uint64_t>(processors) * 32;
-  const auto blocks = static_cast<unsigned>(wanted < most ? wanted : most);
+  unsigned blocks = 0;
+  if (const cudaError_t failed = count_blocks((args.numel + width - 1) / width, blocks)) return failed;
   const auto scale = static_cast<Number>(args.grad_scale);
   const auto stream = static_cast<cudaStream_t>(args.stream);
   if (scalar)
@@ -145,23 +154,55 @@ cudaError_t run_elementwise(const Rule& rule, const gannet_update_args& args) {
   }
 }
 
+// Writes the weights to evaluate with to `out`, in the master's type: one element a thread, since
+// it runs once per evaluation.
+template <class Rule, size_t... kState>
+__global__ void __launch_bounds__(kBlockThreads)
+    evaluate_kernel(const Rule rule, const Pointers<Rule, typename RuleNumber<Rule>::type, typename RuleNumber<Rule>::type> at,
+                    const uint64_t numel, std::index_sequence<kState...>) {
+  using V = Scalar<typename RuleNumber<Rule>::type>;
+  const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < numel; i += threads)
+    at.out[i] = rule.evaluate(V(at.param[i]), V(at.state[kState][i])...).value;
+}
+template <class Rule>
+cudaError_t evaluate_elementwise(const Rule& rule, const gannet_update_args& args) {
+  using Number = typename RuleNumber<Rule>::type;
+  using States = sdk::detail::EvaluateStates<Rule>;
+  static_assert(States::kCount <= sdk::detail::UpdateStates<Rule>::kCount, "evaluate() takes more states than the operator");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kEvaluateStates names a state that is not in kStates");
+  Pointers<Rule, Number, Number> at{static_cast<Number*>(args.param), nullptr, static_cast<Number*>(args.out), {}};
+  for (size_t s = 0; s < States::kCount; ++s) at.state[s] = static_cast<Number*>(args.states[States::index(s)]);
+  unsigned blocks = 0;
+  if (const cudaError_t failed = count_blocks(args.numel, blocks)) return failed;
+  evaluate_kernel<<<blocks, kBlockThreads, 0, static_cast<cudaStream_t>(args.stream)>>>(
+      rule, at, args.numel, std::make_index_sequence<States::kCount>());
+  return cudaGetLastError();
+}
+
 // Launches the rule that a family selects, and returns the launch's status.
 struct Launcher {
+  sdk::detail::RulePass pass;
   const gannet_update_args& args;
   cudaError_t& status;
   template <class Rule>
   void operator()(const Rule& rule) const {
+    if constexpr (sdk::detail::Evaluates<Rule>::value)
+      if (pass == sdk::detail::RulePass::kEvaluate) return void(status = evaluate_elementwise(rule, args));
     status = run_elementwise(rule, args);
   }
 };
 
 template <class Family>
-cudaError_t run_family(const sdk::Step& step, const gannet_update_args& args) {
+cudaError_t run_family(sdk::detail::RulePass pass, const sdk::Step& step, const gannet_update_args& args) {
+  static_assert(!sdk::detail::kLooksAtTensors<Family>,
+                "rules with kSums, kUsesSeed or kByTensor have a loop for CPUs only: list 'cpu' alone in DEVICES");
   cudaError_t status = cudaSuccess;
+  const Launcher launch{pass, args, status};
   if (args.param_dtype == GANNET_FLOAT64)
-    Family::template with_rule<double>(step, Launcher{args, status});
+    Family::template with_rule<double>(step, launch);
   else
-    Family::template with_rule<float>(step, Launcher{args, status});
+    Family::template with_rule<float>(step, launch);
   return status;
 }
 

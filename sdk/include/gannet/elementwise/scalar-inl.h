@@ -49,3 +49,32 @@ struct Scalar {
 #endif
   }
 };
+
+// Random numbers for an element, for rules with kUsesSeed; LaneRandom has the same for lanes.
+template <class T>
+struct ScalarRandom {
+  using V = Scalar<T>;
+  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  Bits bits;
+  // Uniform in [0, 1): a multiple of 2^-23 in fp32, of 2^-52 in fp64.
+  GANNET_DEVICE V uniform() const {
+    constexpr int kMantissa = sizeof(T) == 8 ? 52 : 23;
+    const Bits one = sizeof(T) == 8 ? static_cast<Bits>(uint64_t{0x3ff} << 52) : static_cast<Bits>(0x3f800000u);
+    const Bits shifted = static_cast<Bits>(bits >> (8 * sizeof(T) - kMantissa)) | one;
+    T value;
+    __builtin_memcpy(&value, &shifted, sizeof(T));
+    return V(value - 1);
+  }
+  // One of the two neighbours in bfloat16, such that the mean is x. Infinity, NaN and fp64 stay.
+  GANNET_DEVICE V bfloat16(V x) const {
+    if constexpr (sizeof(T) == 4) {
+      uint32_t value;
+      __builtin_memcpy(&value, &x.value, sizeof(T));
+      if ((value & 0x7f800000u) != 0x7f800000u) value = (value + (bits & 0xffffu)) & 0xffff0000u;
+      __builtin_memcpy(&x.value, &value, sizeof(T));
+    }
+    return x;
+  }
+};
+
+#include <gannet/elementwise/term-inl.h>

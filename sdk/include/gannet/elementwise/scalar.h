@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <type_traits>
 
 #if defined(__CUDACC__) || defined(__HIP__)
 #define GANNET_DEVICE __device__ __forceinline__

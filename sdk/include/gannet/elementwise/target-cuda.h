@@ -8,12 +8,18 @@
 #define GANNET_RULE_TARGET_END
 #define GANNET_RULE_DEVICE "cuda"
 #define GANNET_RULE_IS_LAST 1
-#define GANNET_RULE_KERNEL(Family_, Name_)                                                                                \
-  namespace gannet::rules {                                                                                               \
-  struct Name_##Kernel {                                                                                                  \
-    static void update(const sdk::HostServices&, const sdk::Step& step, const gannet_update_args& all) {                  \
-      update_on_device(all, [&](const gannet_update_args& args) { return cuda::run_family<cuda::Family_>(step, args); }); \
-    }                                                                                                                     \
-  };                                                                                                                      \
-  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<cuda::Family_, Name_##Kernel>;                               \
+#define GANNET_RULE_KERNEL(Family_, Name_)                                                                                      \
+  namespace gannet::rules {                                                                                                     \
+  struct Name_##Kernel {                                                                                                        \
+    static void update(const sdk::HostServices&, const sdk::Step& step, const gannet_update_args& all) {                        \
+      launch(sdk::detail::RulePass::kUpdate, step, all);                                                                        \
+    }                                                                                                                           \
+    static void evaluate(const sdk::HostServices&, const sdk::Step& step, const gannet_update_args& all) {                      \
+      launch(sdk::detail::RulePass::kEvaluate, step, all);                                                                      \
+    }                                                                                                                           \
+    static void launch(sdk::detail::RulePass pass, const sdk::Step& step, const gannet_update_args& all) {                      \
+      update_on_device(all, [&](const gannet_update_args& args) { return cuda::run_family<cuda::Family_>(pass, step, args); }); \
+    }                                                                                                                           \
+  };                                                                                                                            \
+  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<cuda::Family_, Name_##Kernel>;                                     \
   }

@@ -1,4 +1,8 @@
 // The Highway targets: the file with the rules is included once per target (foreach_target).
+#if !__has_include(__BASE_FILE__)
+#error \
+    "a file of rules includes itself, once per kind of SIMD, and its path was given relative to the current folder: add -iquote ."
+#endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE __BASE_FILE__
 #include <hwy/foreach_target.h>
@@ -19,26 +23,27 @@
 #define GANNET_RULE_TARGET_END HWY_AFTER_NAMESPACE();
 #define GANNET_RULE_DEVICE "cpu"
 
-#define GANNET_RULE_RUN_(Family_, Name_)                                                                   \
-  GANNET_RULES_BEGIN                                                                                       \
-  inline void Name_##Run(const Step& step, const gannet_update_args& args, uint64_t begin, uint64_t end) { \
-    run_family<Family_>(step, args, begin, end);                                                           \
-  }                                                                                                        \
+#define GANNET_RULE_RUN_(Family_, Name_)                                                                               \
+  GANNET_RULES_BEGIN                                                                                                   \
+  inline void Name_##Run(sdk::detail::RulePass pass, const Step& step, const gannet_update_args& args, uint64_t begin, \
+                         uint64_t end, double* sums) {                                                                 \
+    run_family<Family_>(pass, step, args, begin, end, sums);                                                           \
+  }                                                                                                                    \
   GANNET_RULES_END
 
 #if HWY_ONCE
 #define GANNET_RULE_IS_LAST 1
-#define GANNET_RULE_KERNEL(Family_, Name_)                                                                                \
-  GANNET_RULE_RUN_(Family_, Name_)                                                                                        \
-  namespace gannet::rules {                                                                                               \
-  HWY_EXPORT(Name_##Run);                                                                                                 \
-  struct Name_##Kernel {                                                                                                  \
-    static void update(const sdk::HostServices& host, const sdk::Step& step, const gannet_update_args& args) {            \
-      host.parallel_for(args.numel, sdk::kGrain,                                                                          \
-                        [&](uint64_t begin, uint64_t end) { HWY_DYNAMIC_DISPATCH(Name_##Run)(step, args, begin, end); }); \
-    }                                                                                                                     \
-  };                                                                                                                      \
-  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<HWY_NAMESPACE::Family_, Name_##Kernel>;                      \
+#define GANNET_RULE_KERNEL(Family_, Name_)                                                                             \
+  GANNET_RULE_RUN_(Family_, Name_)                                                                                     \
+  namespace gannet::rules {                                                                                            \
+  HWY_EXPORT(Name_##Run);                                                                                              \
+  struct Name_##Kernel : sdk::detail::HostKernel<HWY_NAMESPACE::Family_, Name_##Kernel> {                              \
+    static void run(sdk::detail::RulePass pass, const sdk::Step& step, const gannet_update_args& args, uint64_t begin, \
+                    uint64_t end, double* sums) {                                                                      \
+      HWY_DYNAMIC_DISPATCH(Name_##Run)(pass, step, args, begin, end, sums);                                            \
+    }                                                                                                                  \
+  };                                                                                                                   \
+  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<HWY_NAMESPACE::Family_, Name_##Kernel>;                   \
   }
 #else
 #define GANNET_RULE_IS_LAST 0

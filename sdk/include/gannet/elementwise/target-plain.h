@@ -3,6 +3,10 @@
 #ifndef GANNET_RULE_PASS
 #if defined(__x86_64__) && defined(__GNUC__)
 #define GANNET_RULE_PASS 1
+#if !__has_include(__BASE_FILE__)
+#error \
+    "a file of rules includes itself, once per kind of SIMD, and its path was given relative to the current folder: add -iquote ."
+#endif
 #include __BASE_FILE__
 #undef GANNET_RULE_PASS
 #define GANNET_RULE_HAS_AVX2 1
@@ -44,15 +48,15 @@
 GANNET_RULE_TARGET_BEGIN
 namespace gannet::rules::GANNET_RULE_TARGET {
 #include <gannet/elementwise/plain-inl.h>
-#include <gannet/elementwise/scalar-inl.h>
 }  // namespace gannet::rules::GANNET_RULE_TARGET
 GANNET_RULE_TARGET_END
 
-#define GANNET_RULE_RUN_(Family_, Name_)                                                                   \
-  GANNET_RULES_BEGIN                                                                                       \
-  inline void Name_##Run(const Step& step, const gannet_update_args& args, uint64_t begin, uint64_t end) { \
-    run_family<Family_>(step, args, begin, end);                                                           \
-  }                                                                                                        \
+#define GANNET_RULE_RUN_(Family_, Name_)                                                                               \
+  GANNET_RULES_BEGIN                                                                                                   \
+  inline void Name_##Run(sdk::detail::RulePass pass, const Step& step, const gannet_update_args& args, uint64_t begin, \
+                         uint64_t end, double* sums) {                                                                 \
+    run_family<Family_>(pass, step, args, begin, end, sums);                                                           \
+  }                                                                                                                    \
   GANNET_RULES_END
 
 #if GANNET_RULE_IS_LAST
@@ -62,16 +66,16 @@ GANNET_RULE_TARGET_END
 #else
 #define GANNET_RULE_BEST_(Name_) plain::Name_##Run
 #endif
-#define GANNET_RULE_KERNEL(Family_, Name_)                                                                            \
-  GANNET_RULE_RUN_(Family_, Name_)                                                                                    \
-  namespace gannet::rules {                                                                                           \
-  struct Name_##Kernel {                                                                                              \
-    static void update(const sdk::HostServices& host, const sdk::Step& step, const gannet_update_args& args) {        \
-      const auto run = GANNET_RULE_BEST_(Name_);                                                                      \
-      host.parallel_for(args.numel, sdk::kGrain, [&](uint64_t begin, uint64_t end) { run(step, args, begin, end); }); \
-    }                                                                                                                 \
-  };                                                                                                                  \
-  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<plain::Family_, Name_##Kernel>;                          \
+#define GANNET_RULE_KERNEL(Family_, Name_)                                                                             \
+  GANNET_RULE_RUN_(Family_, Name_)                                                                                     \
+  namespace gannet::rules {                                                                                            \
+  struct Name_##Kernel : sdk::detail::HostKernel<plain::Family_, Name_##Kernel> {                                      \
+    static void run(sdk::detail::RulePass pass, const sdk::Step& step, const gannet_update_args& args, uint64_t begin, \
+                    uint64_t end, double* sums) {                                                                      \
+      (GANNET_RULE_BEST_(Name_))(pass, step, args, begin, end, sums);                                                  \
+    }                                                                                                                  \
+  };                                                                                                                   \
+  using Name_##Optimizer = sdk::detail::ElementwiseOptimizer<plain::Family_, Name_##Kernel>;                           \
   }
 #else
 #define GANNET_RULE_KERNEL(Family_, Name_) GANNET_RULE_RUN_(Family_, Name_)

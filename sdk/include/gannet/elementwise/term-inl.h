@@ -1,0 +1,10 @@
+// An element's share in a sum, as a product that is computed in double: Term<V> of terms().
+// Included in each target's namespace, so there is no include guard.
+template <class V>
+struct Term {
+  V a, b;
+};
+template <class V>
+GANNET_DEVICE Term<V> product(V a, V b) {
+  return {a, b};
+}

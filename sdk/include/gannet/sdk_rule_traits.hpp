@@ -1,0 +1,209 @@
+/// What a rule declares, found at compile time. Part of gannet/sdk_rule.hpp.
+#pragma once
+
+#include <gannet/abi.h>
+
+#include <cstddef>
+#include <gannet/sdk.hpp>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace gannet::sdk {
+
+class RuleParams;
+class GroupStep;
+
+namespace detail {
+
+// Number of states of a rule: the extent of its kStates, or 0 if it has none. (sizeof is used
+// because it makes the compiler complete the array type in a template.)
+template <class Rule, class = void>
+struct StateCount : std::integral_constant<size_t, 0> {};
+template <class Rule>
+struct StateCount<Rule, std::void_t<decltype(Rule::kStates)>>
+    : std::integral_constant<size_t, sizeof(Rule::kStates) / sizeof(Rule::kStates[0])> {};
+template <class Rule>
+inline constexpr size_t kStateCount = StateCount<Rule>::value;
+
+constexpr gannet_state_spec spec_of(const char* name) { return state(name); }
+constexpr gannet_state_spec spec_of(const gannet_state_spec& spec) { return spec; }
+
+template <class Rule>
+std::vector<gannet_state_spec> states_of_rule() {
+  std::vector<gannet_state_spec> states;
+  if constexpr (kStateCount < Rule >> 0)
+    for (const auto& each : Rule::kStates) states.push_back(spec_of(each));
+  return states;
+}
+
+// Whether a type has `states(const RuleParams&)`, and `check(const RuleParams&, const HostServices&)`.
+template <class Type, class = void>
+struct HasStates : std::false_type {};
+template <class Type>
+struct HasStates<Type, std::void_t<decltype(Type::states(std::declval<const RuleParams&>()))>> : std::true_type {};
+template <class Type, class = void>
+struct HasCheck : std::false_type {};
+template <class Type>
+struct HasCheck<Type, std::void_t<decltype(Type::check(std::declval<const RuleParams&>(), std::declval<const HostServices&>()))>>
+    : std::true_type {};
+
+// The number of sums of a rule: the extent of its kSums, or 0 if it has none.
+template <class Rule, class = void>
+struct SumCount : std::integral_constant<size_t, 0> {};
+template <class Rule>
+struct SumCount<Rule, std::void_t<decltype(Rule::kSums)>>
+    : std::integral_constant<size_t, sizeof(Rule::kSums) / sizeof(Rule::kSums[0])> {};
+template <class Rule>
+inline constexpr size_t kSumCount = SumCount<Rule>::value;
+
+template <class Rule>
+std::vector<gannet_sum_spec> sums_of_rule() {
+  std::vector<gannet_sum_spec> sums;
+  if constexpr (kSumCount < Rule >> 0) {
+    for (const gannet_sum_spec& each : Rule::kSums) {
+      if (each.scope != GANNET_SUM_OF_TENSOR && each.scope != GANNET_SUM_OF_GROUP && each.scope != GANNET_SUM_OF_MODEL)
+        throw Failure(GANNET_INTERNAL, "a rule's kSums are of a tensor, of the group or of the model, not of rows or columns");
+      sums.push_back(each);
+    }
+  }
+  return sums;
+}
+
+// Constants and functions that a rule or a family may have.
+template <class Type, class = void>
+struct UsesSeed : std::false_type {};
+template <class Type>
+struct UsesSeed<Type, std::void_t<decltype(Type::kUsesSeed)>> : std::bool_constant<Type::kUsesSeed> {};
+template <class Type, class = void>
+struct ByTensor : std::false_type {};
+template <class Type>
+struct ByTensor<Type, std::void_t<decltype(Type::kByTensor)>> : std::bool_constant<Type::kByTensor> {};
+template <class Type, class = void>
+struct UsesLoss : std::false_type {};
+template <class Type>
+struct UsesLoss<Type, std::void_t<decltype(Type::kUsesLoss)>> : std::bool_constant<Type::kUsesLoss> {};
+template <class Type, class = void>
+struct RoundsStochastically : std::false_type {};
+template <class Type>
+struct RoundsStochastically<Type, std::void_t<decltype(Type::kRoundsStochastically)>>
+    : std::bool_constant<Type::kRoundsStochastically> {};
+template <class Type>
+inline constexpr bool kLooksAtTensors =
+    kSumCount<Type> != 0 || UsesSeed<Type>::value || RoundsStochastically<Type>::value || ByTensor<Type>::value;
+// evaluate() is a function template for a rule, and kEvaluates a constant of a family.
+template <class Type, class = void>
+struct HasEvaluate : std::false_type {};
+template <class Type>
+struct HasEvaluate<Type, std::void_t<decltype(&Type::template evaluate<float>)>> : std::true_type {};
+template <class Type, class = void>
+struct Evaluates : HasEvaluate<Type> {};
+template <class Type>
+struct Evaluates<Type, std::void_t<decltype(Type::kEvaluates)>> : std::bool_constant<Type::kEvaluates> {};
+template <class Type, class = void>
+struct HasBeginStep : std::false_type {};
+template <class Type>
+struct HasBeginStep<Type, std::void_t<decltype(Type::begin_step(std::declval<const GroupStep&>()))>> : std::true_type {};
+template <class Type, class = void>
+struct HasEndStep : std::false_type {};
+template <class Type>
+struct HasEndStep<Type, std::void_t<decltype(Type::end_step(std::declval<const GroupStep&>()))>> : std::true_type {};
+
+constexpr const char* name_of(const char* name) { return name; }
+constexpr const char* name_of(const gannet_state_spec& spec) { return spec.name; }
+constexpr bool same_text(const char* a, const char* b) {
+  while (*a != 0 && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+// The index in kStates of the state with this name, or the number of states.
+template <class Rule>
+constexpr size_t state_index(const char* name) {
+  size_t i = 0;
+  if constexpr (kStateCount < Rule >> 0)
+    while (i < kStateCount<Rule> && !same_text(name_of(Rule::kStates[i]), name)) ++i;
+  return i;
+}
+
+// What FamilyOf has only if its rule does.
+template <class Rule, class = void>
+struct FamilySums {};
+template <class Rule>
+struct FamilySums<Rule, std::void_t<decltype(Rule::kSums)>> {
+  static constexpr const auto& kSums = Rule::kSums;
+};
+template <class Rule, bool = HasBeginStep<Rule>::value>
+struct FamilyBeginStep {};
+template <class Rule>
+struct FamilyBeginStep<Rule, true> {
+  static void begin_step(const GroupStep& step) { Rule::begin_step(step); }
+};
+template <class Rule, bool = HasEndStep<Rule>::value>
+struct FamilyEndStep {};
+template <class Rule>
+struct FamilyEndStep<Rule, true> {
+  static void end_step(const GroupStep& step) { Rule::end_step(step); }
+};
+
+// A list that ends with more elements, as a constant: for rules that are built around others.
+template <class T, size_t kCount>
+struct List {
+  T at[kCount];
+};
+template <class T, size_t kCount, class... More>
+constexpr auto list_and(const T (&list)[kCount], const More&... more) {
+  List<T, kCount + sizeof...(More)> all{};
+  for (size_t i = 0; i < kCount; ++i) all.at[i] = list[i];
+  size_t next = kCount;
+  ((all.at[next++] = more), ...);
+  return all;
+}
+template <class Rule>
+constexpr auto states_and(const gannet_state_spec& last) {
+  List<gannet_state_spec, kStateCount<Rule> + 1> all{};
+  if constexpr (kStateCount < Rule >> 0)
+    for (size_t i = 0; i < kStateCount<Rule>; ++i) all.at[i] = spec_of(Rule::kStates[i]);
+  all.at[kStateCount<Rule>] = last;
+  return all;
+}
+
+// Which of kStates a function of the rule takes: those that it lists by name, or all (operator()
+// and evaluate()), or none (terms()).
+template <class Rule, class = void>
+struct UpdateStates {
+  static constexpr size_t kCount = kStateCount<Rule>;
+  static constexpr size_t index(size_t i) { return i; }
+};
+template <class Rule>
+struct UpdateStates<Rule, std::void_t<decltype(Rule::kUpdateStates)>> {
+  static constexpr size_t kCount = sizeof(Rule::kUpdateStates) / sizeof(Rule::kUpdateStates[0]);
+  static constexpr size_t index(size_t i) { return state_index<Rule>(Rule::kUpdateStates[i]); }
+};
+template <class Rule, class = void>
+struct TermStates {
+  static constexpr size_t kCount = 0;
+  static constexpr size_t index(size_t) { return 0; }
+};
+template <class Rule>
+struct TermStates<Rule, std::void_t<decltype(Rule::kTermStates)>> {
+  static constexpr size_t kCount = sizeof(Rule::kTermStates) / sizeof(Rule::kTermStates[0]);
+  static constexpr size_t index(size_t i) { return state_index<Rule>(Rule::kTermStates[i]); }
+};
+template <class Rule, class = void>
+struct EvaluateStates {
+  static constexpr size_t kCount = kStateCount<Rule>;
+  static constexpr size_t index(size_t i) { return i; }
+};
+template <class Rule>
+struct EvaluateStates<Rule, std::void_t<decltype(Rule::kEvaluateStates)>> {
+  static constexpr size_t kCount = sizeof(Rule::kEvaluateStates) / sizeof(Rule::kEvaluateStates[0]);
+  static constexpr size_t index(size_t i) { return state_index<Rule>(Rule::kEvaluateStates[i]); }
+};
+template <class Rule, class States>
+constexpr bool are_states() {
+  for (size_t i = 0; i < States::kCount; ++i)
+    if (States::index(i) >= kStateCount<Rule>) return false;
+  return true;
+}
+
+}  // namespace detail
+}  // namespace gannet::sdk

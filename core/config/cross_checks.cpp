@@ -74,6 +74,11 @@ void check_zero(const Settings& settings, const Document& document) {
 }
 
 void check_masters(const Settings& settings, const Document& document) {
+  const char* const states = "/bf16/bf16_optimizer_states";
+  if (settings.bf16.bf16_states && !settings.bf16.without_masters)
+    throw Error(ErrorCode::kUnsupported,
+                formatted("{}{} is true beside fp32 masters: Gannet does not implement this", where(document, states), states),
+                "set bf16.bf16_master_weights_and_grads to true, too, with the optimizer AdamWBF16; or leave the key out");
   if (!settings.bf16.without_masters) return;
   const char* const key = "/bf16/bf16_master_weights_and_grads";
   if (!settings.bf16.enabled)

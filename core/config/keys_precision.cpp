@@ -35,8 +35,8 @@ constexpr Key kRows[] = {
         "skip a step whose gradient is not finite"),
     row("bf16/bf16_master_weights_and_grads", member<&Settings::bf16, &Bf16::without_masters>, kBool, "false", "",
         "train bf16 parameters without fp32 masters, with an optimizer that takes them: AdamWBF16"),
-    {"bf16/bf16_optimizer_states", kBool, "false", kNoEffect, "", "keep optimizer states in bf16",
-     "the optimizer chooses the type of its states: those of AdamWBF16 are bf16"},
+    row("bf16/bf16_optimizer_states", member<&Settings::bf16, &Bf16::bf16_states>, kBool, "false", "",
+        "keep optimizer states in bf16: those of AdamWBF16 are; only with bf16_master_weights_and_grads"),
 
     {"data_types", kSection, "{}", kActive, "", "types other than the model's"},
     row("data_types/grad_accum_dtype", member<&Settings::grad_accum_dtype>, kDType, "null", "",

@@ -31,6 +31,7 @@ struct Bf16 {
   bool enabled;
   bool check_grad_overflow;
   bool without_masters;  // parameters are their own masters, in bf16
+  bool bf16_states;      // states are bf16, too: those of optimizers that take such parameters
 };
 
 struct TorchAutocast {

@@ -35,16 +35,29 @@ class Bandwidth {
     fill(b_.data(), GANNET_FLOAT32, kBandwidthNumel, 1e-3f);
   }
   double run() {
+    double best = 0;
+    for (int time = 0; time < 3; ++time) best = std::max(best, pass());
+    return best;
+  }
+
+ private:
+  // A cache line at a time, fetched ahead like in the SDK's loops: otherwise one thread is bound by
+  // latency.
+  double pass() {
+    constexpr uint64_t kLine = 16, kAhead = 768;
     const auto begin = std::chrono::steady_clock::now();
     gannet::parallel_for(0, kBandwidthNumel, kGrain, [&](uint64_t first, uint64_t last) {
       auto* const a = static_cast<float*>(a_.data());
       const auto* const b = static_cast<const float*>(b_.data());
-      for (uint64_t i = first; i < last; ++i) a[i] = a[i] * 0.5f + b[i];
+      for (uint64_t line = first; line < last; line += kLine) {
+        __builtin_prefetch(a + line + kAhead, 1);
+        __builtin_prefetch(b + line + kAhead);
+        for (uint64_t i = line; i < line + kLine; ++i) a[i] = a[i] * 0.5f + b[i];
+      }
     });
     return 12.0 * kBandwidthNumel / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 
- private:
   Memory a_, b_;
 };
 

@@ -61,11 +61,17 @@ double gradient_factor(const EngineBase::Impl& impl, const FoundParameter& found
   return (found.range->has_unreduced_gradients ? reducer.unreduced_factor() : reducer.mean_factor()) / impl.scaler.scale();
 }
 
+// The dtype of gradients for the program: the masters', but fp32 for 16-bit parameters without
+// masters, so that reading and writing one back changes nothing.
+at::ScalarType gradient_dtype(const FoundParameter& found) {
+  return found.range->master_dtype == at::kBFloat16 ? at::kFloat : found.range->master_dtype;
+}
+
 // Returns this rank's part of the gradient, averaged (unless the optimizer averages it) and
-// unscaled, in the masters' dtype.
+// unscaled.
 at::Tensor shard_gradient(EngineBase::Impl& impl, const FoundParameter& found) {
   require_gradient(impl, found);
-  return impl.store.shard_gradient(found).to(found.range->master_dtype).mul(gradient_factor(impl, found));
+  return impl.store.shard_gradient(found).to(gradient_dtype(found)).mul(gradient_factor(impl, found));
 }
 
 // Returns rank 0's value on every rank (for experts, the value of the first rank that holds them),
@@ -160,7 +166,7 @@ void EngineBase::set_full_gradient(const std::string& name, const at::Tensor& va
   const FoundParameter found = impl_->store.find(name);
   const auto call = enter(*impl_, "set_full_gradient", name);
   require_gradient(*impl_, found);
-  const at::Tensor flat = agreed_value(*impl_, found, value, found.range->master_dtype).div(gradient_factor(*impl_, found));
+  const at::Tensor flat = agreed_value(*impl_, found, value, gradient_dtype(found)).div(gradient_factor(*impl_, found));
   impl_->store.set_gradient(found, flat);
   impl_->reducer->count_as_come(*found.range, found.parameter);
 } catch (...) {

@@ -59,7 +59,7 @@ struct EngineBase::Impl : RankContext {
   std::unique_ptr<ModuleAudit> module_audit;
   Newcomers newcomers;
   std::unique_ptr<Agreement> agreement;
-  std::unique_ptr<StepReporter> reporter;  // null: no monitor
+  std::unique_ptr<StepReporter> reporter;  // null: no monitor, and no optimizer that uses the loss
   std::unique_ptr<Profiling> profiling;    // profiles the current or a later step; null: none
   ReportedTotals reported;
   std::vector<ProgramState> program_states;

@@ -183,6 +183,12 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
 void take_program_optimizer(EngineBase::Impl& impl, const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
   impl.torch_optimizer = TorchOptimizer::of(optimizer);
   if (!impl.torch_optimizer) impl.user_optimizer = std::make_unique<UserOptimizer>(optimizer);
+  if (impl.settings().bf16.without_masters)
+    throw Error(
+        ErrorCode::kUnsupported,
+        "the program gave an optimizer of LibTorch, and bf16.bf16_master_weights_and_grads leaves out the fp32 masters: it "
+        "would round small updates away",
+        "name AdamWBF16 in the config's optimizer, which rounds stochastically, or leave the key out");
 }
 
 void refuse_cuts(const EngineBase::Impl& impl, const std::string& what) {

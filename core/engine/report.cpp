@@ -73,8 +73,7 @@ void start_reporting(EngineBase::Impl& impl) {
   }
   impl.reported.bytes_sent = impl.comm->comm().counters().bytes_sent;
   if (impl.host_reads_device() && !impl.settings().metrics_path.empty()) HostMeter::install();
-  collect_losses(impl);
-  if (!observe::is_wanted(impl.settings())) return;
+  if (!observe::is_wanted(impl.settings())) return collect_losses(impl);
   const int64_t parameters = count_parameters(impl);
   impl.reporter = std::make_unique<StepReporter>(
       reporting_ranks(impl), impl.timers,
@@ -92,11 +91,18 @@ bool uses_loss(const EngineBase::Impl& impl) {
 
 void collect_losses(EngineBase::Impl& impl) {
   if (impl.reporter || !uses_loss(impl)) return;
-  impl.reporter = std::make_unique<StepReporter>(reporting_ranks(impl), impl.timers, nullptr);
+  impl.reporter = std::make_unique<StepReporter>(reporting_ranks(impl), impl.timers, nullptr, /*is_metered=*/false);
 }
 
 double loss_for_optimizers(EngineBase::Impl& impl) {
-  return uses_loss(impl) ? impl.reporter->mean_loss() : std::numeric_limits<double>::quiet_NaN();
+  if (!uses_loss(impl)) return std::numeric_limits<double>::quiet_NaN();
+  double loss = impl.reporter->mean_loss();
+  // Ranks along the tensor axis compute the same loss, but not always to the last bit.
+  if (impl.tensor_group != nullptr && impl.tensor_group->size() > 1) {
+    impl.tensor_group->all_reduce(&loss, 1);
+    loss /= impl.tensor_group->size();
+  }
+  return loss;
 }
 
 std::vector<double> rates(const std::vector<Group>& groups) {

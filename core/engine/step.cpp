@@ -27,11 +27,11 @@ void begin_update(EngineBase::Impl& impl, double norm) {
 }
 
 // Updates the parameters. Finished shards are sent while others are updated.
-void update(EngineBase::Impl& impl, double factor) {
+void update(EngineBase::Impl& impl, double factor, double loss) {
   if (!impl.user_optimizer) {
     Host::ShowMetric show;
     if (impl.reporter) show = [&](const std::string& name, double value) { impl.reporter->record(name, value); };
-    return impl.updater.update({factor, impl.progress.applied_steps, *impl.reducer, loss_for_optimizers(impl), std::move(show)});
+    return impl.updater.update({factor, impl.progress.applied_steps, *impl.reducer, loss, std::move(show)});
   }
   Timers::Scope timed(impl.timers, TimedPhase::kUpdate);
   Average& average = impl.updater.average();
@@ -98,10 +98,11 @@ StepResult EngineBase::step() {
     StepResult result{true, true, ""};
     if (const GradientCheck found = boundary::check(impl); found.finite && !impl.passes.skips_step()) {
       Schedule::NextValues next_rates = impl.schedule.next();  // if the schedule fails, nothing has changed yet
+      const double loss = loss_for_optimizers(impl);           // if a rank is lost here, nothing has changed yet
       begin_update(impl, found.norm);
       warn_if_not_perturbed(impl);
       restore_perturbed(impl, /*publishes=*/false);
-      update(impl, clip(impl, found.norm));
+      update(impl, clip(impl, found.norm), loss);
       impl.store.publish();
       end_update(impl);
       impl.schedule.advance(std::move(next_rates));

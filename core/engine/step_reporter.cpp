@@ -17,7 +17,7 @@ void StepReporter::begin_forward(bool trains) {
   if (boundary_ || !trains) return;
   boundary_ = Timers::Clock::now();
   before_ = timers_.now();
-  if (HostMeter* const meter = HostMeter::here()) meter->begin();
+  if (HostMeter* const meter = HostMeter::here(); meter && is_metered_) meter->begin();
 }
 
 void StepReporter::add_loss(const at::Tensor& loss, double weight) {
@@ -39,6 +39,7 @@ void StepReporter::fetch_loss() {
 
 double StepReporter::mean_loss() {
   fetch_loss();
+  if (misses_losses_) return std::numeric_limits<double>::quiet_NaN();  // on every rank
   // At a boundary, before the report, the last micro-batch is not counted yet.
   double sums[] = {loss_, has_loss_ ? static_cast<double>(micro_batches_ + 1) : 0};
   if (ranks_.size() > 1) ranks_.all_reduce(sums, 2);
@@ -128,11 +129,12 @@ void StepReporter::step(observe::Step step, const StepBoundary& boundary, bool w
     if (flush) monitor_->flush();
   }
   values_.clear();
-  if (HostMeter* const meter = HostMeter::here()) meter->begin();
+  if (HostMeter* const meter = HostMeter::here(); meter && is_metered_) meter->begin();
   forget_step();
 }
 
 void StepReporter::forget_loss() {
+  misses_losses_ = false;
   device_loss_.reset();
   loss_ = 0;
   has_loss_ = false;

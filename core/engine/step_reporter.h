@@ -29,9 +29,10 @@ struct ReportedTotals {
 
 class StepReporter {
  public:
-  // `monitor`: rank 0's monitor; null on the other ranks.
-  StepReporter(HostGroup& ranks, const Timers& timers, std::unique_ptr<observe::Monitor> monitor)
-      : ranks_(ranks), timers_(timers), monitor_(std::move(monitor)) {}
+  // `monitor`: rank 0's monitor; null on the other ranks. `is_metered`: false if it serves only an
+  // optimizer that uses the loss, beside other engines that measure the process's memory.
+  StepReporter(HostGroup& ranks, const Timers& timers, std::unique_ptr<observe::Monitor> monitor, bool is_metered = true)
+      : ranks_(ranks), timers_(timers), monitor_(std::move(monitor)), is_metered_(is_metered) {}
 
   void begin_forward(bool trains);                       // the first training forward starts the clock of the first step
   void add_loss(const at::Tensor& loss, double weight);  // stays on its device; `weight`: 1 if a step's losses are averaged
@@ -40,6 +41,8 @@ class StepReporter {
   // The mean loss of the step over its micro-batches and all ranks, before step(); NaN if no rank
   // has one. Every rank calls it.
   double mean_loss();
+  // The step's earlier losses were before a load: mean_loss() is NaN until the step has ended.
+  void miss_losses() { misses_losses_ = true; }
   void fetch_loss();  // reads the loss from its device; called when the host has already waited
   void count(std::string_view name, int64_t number);
   void record(std::string_view name, double value);
@@ -70,6 +73,7 @@ class StepReporter {
   HostGroup& ranks_;
   const Timers& timers_;
   std::unique_ptr<observe::Monitor> monitor_;
+  const bool is_metered_;
 
   struct EndedPasses {  // the ended passes of the current step
     double loss;
@@ -81,6 +85,7 @@ class StepReporter {
   at::Tensor device_loss_;  // [] fp64, on a device
   double loss_ = 0;         // the part of the loss that is on the host
   bool has_loss_ = false;
+  bool misses_losses_ = false;
   int64_t micro_batches_ = 0;
   std::vector<NamedCount> counts_;  // the known ones first, in the order common to all ranks
   size_t known_ = 0;

@@ -70,7 +70,10 @@ void run_collective(void* context, const gannet_host_collective* args) {
 constexpr size_t kLongestMetricName = 64;
 
 void run_metric(void* context, const char* name, double value) {
-  const Host::ShowMetric& show = static_cast<Host*>(context)->show_metric();
+  const Host& host = *static_cast<Host*>(context);
+  if (host.metric_thread() != std::this_thread::get_id() && host.metric_thread() != std::thread::id())
+    throw Error(ErrorCode::kPluginFault, "metric() was called from a thread that the host did not call the plugin on");
+  const Host::ShowMetric& show = host.show_metric();
   if (!show) throw Error(ErrorCode::kPluginFault, "metric() was called outside of an optimizer's begin_step and end_step");
   const std::string given = name ? name : "";
   const auto is_allowed = [](char c) {

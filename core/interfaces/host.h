@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace gannet {
@@ -48,7 +49,10 @@ class Host {
   using ShowMetric = std::function<void(const std::string& name, double value)>;
   class OpenMetrics {
    public:
-    OpenMetrics(Host& host, ShowMetric show) : host_(host) { host_.show_metric_ = std::move(show); }
+    OpenMetrics(Host& host, ShowMetric show) : host_(host) {
+      host_.show_metric_ = std::move(show);
+      host_.metric_thread_ = std::this_thread::get_id();
+    }
     ~OpenMetrics() { host_.show_metric_ = nullptr; }
     OpenMetrics(const OpenMetrics&) = delete;
 
@@ -56,11 +60,13 @@ class Host {
     Host& host_;
   };
   const ShowMetric& show_metric() const { return show_metric_; }
+  std::thread::id metric_thread() const { return metric_thread_; }  // the one that may call it
 
  private:
   gannet_host table_{};
   HostCollectives* collectives_ = nullptr;  // not owned; null while closed
   ShowMetric show_metric_;                  // empty while closed
+  std::thread::id metric_thread_;
   uint32_t rank_ = 0, size_ = 1;
 };
 

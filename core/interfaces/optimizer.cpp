@@ -75,7 +75,7 @@ void Optimizer::describe(const Context& context) {
     view.name = tensor.name.c_str();
     view.numel = tensor.numel;
     view.shape = tensor.shape.data();
-    view.seed = tensor_seed(tensor.name);
+    view.seed = tensor_seed(tensor.tie.empty() ? tensor.name : tensor.tie);
     lines = TensorLines::of(tensor.shape, tensor.numel, lines);
     lines.write_to(view);
     tensor_views_.push_back(view);

@@ -59,6 +59,7 @@ class Optimizer {
     uint64_t id;
     std::vector<int64_t> shape;
     uint64_t numel;
+    std::string tie = {};  // the common name of copies on several pipeline stages, which draw the same random numbers
   };
   struct Context {
     uint32_t group = 0, group_count = 1, rank = 0, world_size = 1, device = 0;

@@ -155,7 +155,7 @@ std::vector<Segment> segments_in(const Range& range, int64_t own, int64_t numel)
     segment.tensor_numel = static_cast<uint64_t>(parameter.split ? numel_of(parameter.split->shape) : parameter.numel);
     segment.shape = parameter.shape.data();
     parameter.lines.write_to(segment);
-    segment.seed = tensor_seed(parameter.name);
+    segment.seed = tensor_seed(range.tie.empty() ? parameter.name : range.tie);
     segments.push_back(segment);
   }
   return segments;

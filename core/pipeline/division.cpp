@@ -42,6 +42,7 @@ double bytes_of_parameter(const RankContext& ranks) {
   plan.ranks_per_host = plan.ranks;
   plan.model.param_bytes = is_16_bit ? 2 : 4;
   plan.model.master_bytes = is_16_bit && !settings.bf16.without_masters ? 4 : 0;
+  if (settings.bf16.without_masters) plan.model.state_bytes = 4;  // two of bf16
   const at::ScalarType gradients = settings.grad_accum_dtype ? scalar_type(*settings.grad_accum_dtype) : at::kFloat;
   plan.model.grad_bytes = settings.grad_accum_dtype || !is_16_bit ? static_cast<uint32_t>(c10::elementSize(gradients)) : 2;
   return zero::bytes_per_parameter(plan);

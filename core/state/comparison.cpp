@@ -115,23 +115,23 @@ void Comparison::require_fit() {
   const auto is_of_masters = [](const std::string& line) {
     return line.starts_with("dtype of parameter/") && line.find("BFloat16") != line.npos;
   };
-  const bool other_masters = std::any_of(differences_.begin(), differences_.end(), is_of_masters);
   const bool only_states = std::all_of(differences_.begin(), differences_.end(), is_of_states);
   if (!only_states) std::erase_if(differences_, is_of_states);
+  const bool other_masters = !only_states && std::all_of(differences_.begin(), differences_.end(), is_of_masters);
   std::string text;
   for (size_t i = 0; i < std::min<size_t>(differences_.size(), 5); ++i) text += formatted("\n  {}", differences_[i]);
   if (differences_.size() > 5) text += formatted("\n  and {} more", differences_.size() - 5);
   if (only_states && !rules_.other_optimizer.empty()) text.insert(0, formatted("\n  {}", rules_.other_optimizer));
-  throw Error(
-      ErrorCode::kMismatch, formatted("checkpoint {} does not fit this engine:{}", found_.path(), text),
-      only_states && !rules_.other_optimizer.empty()
-          ? "name that optimizer in the config, engine->swap_optimizer() to it before the load, or "
-            "load_optimizer_states = false"
-      : only_states ? "use the config that it was saved with, or load_optimizer_states = false"
-      : other_masters
-          ? "set bf16.bf16_master_weights_and_grads as in the run that saved it; the weights alone go by `gannet checkpoint "
-            "export` and from_pretrained"
-          : "build the model that was saved, or load with load_module_strict = false where only names are missing");
+  throw Error(ErrorCode::kMismatch, formatted("checkpoint {} does not fit this engine:{}", found_.path(), text),
+              only_states && !rules_.other_optimizer.empty()
+                  ? "name that optimizer in the config, engine->swap_optimizer() to it before the load, or "
+                    "load_optimizer_states = false"
+              : only_states ? "use the config that it was saved with, or load_optimizer_states = false"
+              : other_masters
+                  ? "set bf16.bf16_master_weights_and_grads as in the run that saved it (an imported checkpoint has fp32 "
+                    "masters); the weights alone go by `gannet checkpoint "
+                    "export` and from_pretrained"
+                  : "build the model that was saved, or load with load_module_strict = false where only names are missing");
 }
 
 }  // namespace gannet

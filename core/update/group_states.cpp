@@ -3,6 +3,9 @@
 #include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
 
+#include <string>
+#include <unordered_map>
+
 #include "tensor/dtype.h"
 
 namespace gannet {
@@ -14,10 +17,14 @@ void describe_group(std::vector<Group>& groups, size_t number, const RankContext
                           .world_size = context.comm->size(),
                           .device = context.updates_on_host() ? 0 : context.device_index(),
                           .tensors = {}};
+  std::unordered_map<uint64_t, std::string> ties;
+  for (const Range& range : store.ranges())
+    for (const TrainedParameter& parameter : range.parameters)
+      if (!range.tie.empty()) ties[parameter.id] = range.tie;
   for (const TrainedParameter* parameter : store.parameters_of(number)) {
     const auto& shape = parameter->split ? parameter->split->shape : parameter->shape;
-    told.tensors.push_back(
-        {parameter->name, parameter->id, shape, static_cast<uint64_t>(parameter->split ? numel_of(shape) : parameter->numel)});
+    told.tensors.push_back({parameter->name, parameter->id, shape,
+                            static_cast<uint64_t>(parameter->split ? numel_of(shape) : parameter->numel), ties[parameter->id]});
   }
   groups[number].optimizer->describe(told);
 }

@@ -32,7 +32,8 @@ void SecondGradient::keep(double factor, int64_t applied_steps) {
       const at::Tensor gradient = range.grad_of(part);
       for (int64_t done = 0; done < part.numel; done += kSecondStretch) {
         const at::Tensor stretch = gradient.narrow(0, done, std::min(kSecondStretch, part.numel - done));
-        values.set(part.own + done, stretch.to(range.master_dtype, /*non_blocking=*/false, /*copy=*/true).mul_(factor));
+        const at::ScalarType wide = range.master_dtype == at::kBFloat16 ? at::kFloat : range.master_dtype;
+        values.set(part.own + done, stretch.to(wide, /*non_blocking=*/false, /*copy=*/true).mul_(factor).to(range.master_dtype));
       }
     }
     kept_.push_back({&range, std::move(values)});

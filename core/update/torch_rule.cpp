@@ -123,6 +123,8 @@ constexpr gannet_optimizer_api kApi = [] {
     return guarded(error, [&] {
       if (!is_floating(param) || !is_floating(grad) || (out != GANNET_DTYPE_NONE && !is_floating(out)))
         throw sdk::Failure(GANNET_UNSUPPORTED, "it takes floating-point types");
+      if ((param == GANNET_BFLOAT16 || param == GANNET_FLOAT16) && out == GANNET_DTYPE_NONE)
+        throw sdk::Failure(GANNET_UNSUPPORTED, "it would round small updates of 16-bit parameters away");
     });
   };
   api.begin_step = [](void* self, const gannet_step_args* args, gannet_error* error) -> int32_t {

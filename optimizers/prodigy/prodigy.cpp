@@ -36,10 +36,12 @@ struct Prodigy {
   static constexpr const char* kTermStates[] = {"s", "p0"};
   static constexpr gannet_sum_spec kSums[] = {sum(GANNET_SUM_OF_MODEL), sum(GANNET_SUM_OF_MODEL)};
   T beta1, take1, beta2, take2, beta3, take3, eps, l2, keep, minus_rate;
+  bool moves;
   T progress_rate, is_counted;  // a group with learning rate 0 does not count in the estimate
 
   explicit Prodigy(const Step& s) {
     const ProdigyEstimate now(s);
+    moves = now.moves;
     beta1 = static_cast<T>(now.moves ? s("betas", 0) : 1), take1 = static_cast<T>(now.moves ? now.d * (1 - s("betas", 0)) : 0);
     beta2 = static_cast<T>(now.moves ? s("betas", 1) : 1);
     take2 = static_cast<T>(now.moves ? now.d * now.d * (1 - s("betas", 1)) : 0);
@@ -81,7 +83,7 @@ struct Prodigy {
     m = fma(V(take1), g, beta1 * m);
     v = fma(V(take2), g * g, beta2 * v);
     s = fma(V(take3), g, beta3 * s);
-    p = fma(V(minus_rate), m / (sqrt(v) + eps), keep * p);
+    if (moves) p = fma(V(minus_rate), m / (sqrt(v) + eps), keep * p);
   }
 };
 

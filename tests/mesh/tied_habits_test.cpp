@@ -66,6 +66,41 @@ RANK_BODY(several_ties) {
     expect(std::abs(*engine->get_global_grad_norm() - expected) < 1e-6 * expected, "each counts once in the norm");
   }
 }
+// A tensor that each stage holds under another name.
+struct OneTieImpl : torch::nn::Module {
+  explicit OneTieImpl(uint32_t stage) : weight(register_parameter(stage == 0 ? "first" : "last", torch::ones({300}))) {
+    gannet::declare_tied(weight, "words");
+  }
+  at::Tensor forward(double factor) { return (weight.to(torch::kFloat) * factor).sum(); }
+  at::Tensor weight;
+};
+
+// Copies that are rounded stochastically draw the same numbers, whatever their names.
+RANK_BODY(ties_that_round) {
+  const auto world = gannet::init_distributed();
+  for (const int64_t stage : {0, 1}) {
+    Dict config = split_config(stage);
+    config["optimizer"] = Dict{{"type", "AdamWBF16"}, {"params", Dict{{"lr", 1e-3}}}};
+    config["bf16"] = Dict{{"enabled", true}, {"bf16_master_weights_and_grads", true}};
+    config["gradient_accumulation_steps"] = 1;
+    config["gannet"] = Dict{{"mesh", Dict{{"pipe", 2}}}, {"fingerprint_every", 1}};
+    const uint32_t place = world->rank() / 2;
+    auto model = std::make_shared<OneTieImpl>(place);
+    auto engine = gannet::initialize(model, {.config = config}).engine;
+    for (int step = 0; step < 5; ++step) {
+      engine->backward(engine->forward(1.0 + step));
+      engine->step();
+    }
+    const at::Tensor values = engine->full_fp32_parameter(place == 0 ? "first" : "last").to(torch::kFloat).contiguous();
+    const std::string bytes(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
+    for (const std::string& other : world->gather(bytes)) expect(other == bytes, "every copy has the same bits");
+    expect(values.min().item<double>() < values.max().item<double>(), "elements are rounded apart");
+  }
+}
+TEST(Ties, CopiesThatAreRoundedStochasticallyStayEqual) {
+  expect_all_succeed(run_ranks("ties_that_round", 4, {.environment = kTwoStages}));
+}
+
 TEST(Ties, SeveralAreEachSummedOverStagesAndMeansOverData) {
   expect_all_succeed(run_ranks("several_ties", 4, {.environment = kTwoStages}));
 }

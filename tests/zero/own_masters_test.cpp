@@ -90,6 +90,22 @@ RANK_BODY(own_masters_resume) {
   }
 }
 
+// Reading gradients and writing them back changes nothing, whatever the number of ranks.
+RANK_BODY(own_gradients_by_name) {
+  auto world = gannet::test::world();
+  const auto run = [](bool touches) {
+    auto engine = own_engine(own_config(2));
+    for (int64_t step = 0; step < 3; ++step) {
+      auto [x, y] = make_batch(step + engine->rank(), 4);
+      engine->backward(engine->forward(x, y));
+      if (touches) engine->for_each_gradient([](const std::string&, at::Tensor&) {});
+      engine->step();
+    }
+    return parameters_of(*engine);
+  };
+  expect(run(true).equal(run(false)), "the same bits");
+}
+
 // It trains beside fp32 masters: the losses stay close for 60 steps.
 RANK_BODY(own_masters_learn) {
   auto world = gannet::test::world();
@@ -141,6 +157,14 @@ RANK_BODY(own_masters_refusals) {
   Dict off = own_config();
   off["bf16"] = Dict{{"enabled", false}, {"bf16_master_weights_and_grads", true}};
   contains(message_of([&] { own_engine(off); }), "is true, and bf16 is not enabled");
+  contains(message_of([] {
+             auto model = make_uneven();
+             Dict config = own_config();
+             config.erase("optimizer");
+             gannet::initialize(model,
+                                {.config = config, .optimizer = std::make_shared<torch::optim::AdamW>(model->parameters())});
+           }),
+           "it would round small updates away");
   Dict averaged = own_config();
   averaged["gannet"] = Dict{{"ema", Dict{{"decay", 0.99}}}};
   contains(message_of([&] { own_engine(averaged); }), "an average in bf16 would lose nearly every step");
@@ -164,6 +188,7 @@ TEST_F(OwnMasters, TrainTheSameAtEveryStageOnEveryTier) {
   EXPECT_TRUE(one.equal(four));
 }
 TEST_F(OwnMasters, ResumeAtAnotherStage) { run("own_masters_resume", 2); }
+TEST_F(OwnMasters, GradientsReadByNameStay) { run("own_gradients_by_name", 3); }
 TEST_F(OwnMasters, LearnBesideFp32Masters) { run("own_masters_learn", 1); }
 TEST_F(OwnMasters, RefuseACheckpointOfFp32Masters) { run("own_masters_from_fp32_masters", 2); }
 TEST_F(OwnMasters, AreRefusedWhereNothingTakesThem) { run("own_masters_refusals", 1); }

@@ -131,9 +131,10 @@ std::vector<Candidate> candidates_of(const BenchOptions& options) {
       throw Error(ErrorCode::kArgument, formatted("the file '{}' has no optimizer for the host's memory", printable(path)),
                   "bench steps optimizers; `gannet plugins info FILE` lists what a file has");
   }
-  if (all.empty())
-    throw Error(ErrorCode::kArgument, "none of the files has an optimizer with that name",
-                "leave out --plugin, or name one that `gannet plugins info FILE` lists");
+  for (const std::string& name : options.plugins)
+    if (std::none_of(all.begin(), all.end(), [&](const Candidate& one) { return one.name == name; }))
+      throw Error(ErrorCode::kArgument, formatted("none of the files has the optimizer '{}' (--plugin)", printable(name)),
+                  "leave out --plugin, or name one that `gannet plugins info FILE` lists");
   return all;
 }
 

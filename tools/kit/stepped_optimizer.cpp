@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <limits>
 #include <string>
 
 #include "base/format.h"
@@ -125,7 +127,13 @@ std::pair<double, double> SteppedOptimizer::run() {
   ++step_;
   const auto args = arguments();
   for (auto& each : lines_) std::fill(each.begin(), each.end(), 0);
-  std::fill(sums_.begin(), sums_.end(), 0);
+  const auto& specs = optimizer_.sums();
+  for (size_t i = 0; i < sums_.size(); ++i) {  // sums over no elements
+    const gannet_reduce_op op = specs[i % specs.size()].op;
+    sums_[i] = op == GANNET_MAX   ? -std::numeric_limits<double>::infinity()
+               : op == GANNET_MIN ? std::numeric_limits<double>::infinity()
+                                  : 0;
+  }
   step_group(&Optimizer::begin_step, nullptr);
   for (uint32_t round = 0; !sums_.empty() && round <= optimizer_.sums().back().round; ++round) {
     optimizer_.sums(args, round, sums_.data());
@@ -148,7 +156,10 @@ void SteppedOptimizer::add_states() {
     states_.push_back(std::make_unique<Memory>(count * size_of(dtype)));
     places_.push_back(state.has_matrices() ? nullptr : states_.back()->data());
     if (state.is_cut()) state_bytes_ += count * size_of(dtype);
-    fill_state(states_.back()->data(), dtype, count, state.initial_value);
+    if (state.has(GANNET_STATE_FROM_PARAMETER) && dtype == types_.param)
+      std::memcpy(states_.back()->data(), param_.data(), count * size_of(dtype));
+    else
+      fill_state(states_.back()->data(), dtype, count, state.initial_value);
   }
   if (!optimizer_.has_matrix_states()) return;
   for (uint64_t t = 0; t < kTensors; ++t)
@@ -157,6 +168,7 @@ void SteppedOptimizer::add_states() {
       const uint32_t dtype = state.dtype == GANNET_DTYPE_NONE ? uint32_t{GANNET_FLOAT32} : uint32_t{state.dtype};
       matrices_.push_back(std::make_unique<Memory>(of.numel() * size_of(dtype)));
       matrix_places_.push_back(of.numel() == 0 ? nullptr : matrices_.back()->data());
+      if (!state.is_square()) fill_state(matrices_.back()->data(), dtype, of.numel(), state.initial_value);
       for (uint64_t i = 0; state.is_square() && dtype == GANNET_FLOAT32 && i < of.numel(); i += of.rows + 1)
         static_cast<float*>(matrices_.back()->data())[i] = static_cast<float>(state.initial_value);
     }

@@ -129,6 +129,7 @@ void RankLoad::restore_accumulation() {
   impl_.progress.micro_in_step = accumulation != saved ? 0
                                  : in_step             ? in_step->as_int()
                                                        : impl_.progress.micro_steps % accumulation;
+  if (impl_.reporter && impl_.progress.micro_in_step > 0) impl_.reporter->miss_losses();
   if (holds_sums_) impl_.reducer->adopt_sums();
   for (auto& [range, parameter, gradient] : gradients_) {
     parameter->held = range->flat_grad(*parameter);

@@ -100,15 +100,22 @@ class Step {
   /// Number of updates of these elements, including this one: 1 for the first. In evaluate(), the
   /// number so far.
   uint64_t count() const { return args_.step; }
-  /// The value of a SCALAR state, by its index among the states, as begin_step or end_step left it.
+  /// The value of a SCALAR state, by its index among the states, as begin_step or end_step left it;
+  /// with `tensor` (tensor().tensor_index), of a PER_TENSOR state. T is the state's type: double
+  /// for GANNET_FLOAT64, float for the default.
   template <class T>
-  T kept(uint64_t state) const {
-    return *static_cast<const T*>(args_.states[state]);
+  T kept(uint64_t state, uint64_t tensor = 0) const {
+    return static_cast<const T*>(args_.states[state])[tensor];
   }
   /// 1 - beta^count(), the divisor for a moving average that was initialised to zero.
   double bias_correction(double beta) const { return 1 - std::pow(beta, static_cast<double>(count())); }
   /// The sum with this index in kSums, of the rounds so far; in evaluate(), which gets no sums, 0.
-  double sum(uint64_t i) const { return args_.sums == nullptr ? 0 : args_.sums[tensor_index() * args_.sum_count + i]; }
+  double sum(uint64_t i) const {
+    const uint64_t tensor = tensor_index();
+    if (args_.sums == nullptr) return 0;
+    if (i >= args_.sum_count) throw Failure(GANNET_INTERNAL, "the rule asks for a sum that is not in its kSums");
+    return args_.sums[tensor * args_.sum_count + i];
+  }
   /// The tensor with these elements: its shape, name and seed. For rules that have kSums,
   /// kUsesSeed or kByTensor.
   const gannet_segment& tensor() const { return segment(args_, tensor_index()); }

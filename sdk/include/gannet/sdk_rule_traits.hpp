@@ -200,9 +200,33 @@ struct EvaluateStates<Rule, std::void_t<decltype(Rule::kEvaluateStates)>> {
 };
 template <class Rule, class States>
 constexpr bool are_states() {
-  for (size_t i = 0; i < States::kCount; ++i)
+  for (size_t i = 0; i < States::kCount; ++i) {
     if (States::index(i) >= kStateCount<Rule>) return false;
+    if constexpr (kStateCount < Rule >> 0)
+      if (spec_of(Rule::kStates[States::index(i)]).extent != GANNET_STATE_PER_ELEMENT) return false;
+  }
   return true;
+}
+
+template <class Rule>
+constexpr bool have_master_dtype() {
+  if constexpr (kStateCount < Rule >> 0)
+    for (const auto& each : Rule::kStates)
+      if (spec_of(each).dtype != GANNET_DTYPE_NONE) return false;
+  return true;
+}
+
+// A family's object claims what its constants say, so each of its rules must be within them.
+template <class Family, class Rule>
+constexpr void check_family() {
+  static_assert(kSumCount<Rule> == 0 || kSumCount<Rule> == kSumCount<Family>,
+                "a rule with kSums belongs to a family with the same kSums");
+  static_assert(!UsesSeed<Rule>::value || UsesSeed<Family>::value, "a rule with kUsesSeed belongs to a family with kUsesSeed");
+  static_assert(!UsesLoss<Rule>::value || UsesLoss<Family>::value, "a rule with kUsesLoss belongs to a family with kUsesLoss");
+  static_assert(!HasEvaluate<Rule>::value || Evaluates<Family>::value,
+                "a rule with evaluate() belongs to a family with kEvaluates");
+  static_assert(RoundsStochastically<Rule>::value == RoundsStochastically<Family>::value,
+                "kRoundsStochastically is a constant of the family and of each of its rules");
 }
 
 }  // namespace detail

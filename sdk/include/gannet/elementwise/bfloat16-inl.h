@@ -8,6 +8,7 @@ void run_bfloat16(const Rule& rule, const gannet_update_args& args, uint64_t beg
   using States = sdk::detail::UpdateStates<Rule>;
   static_assert(!sdk::detail::UsesSeed<Rule>::value && sdk::detail::kSumCount<Rule> == 0 && !sdk::detail::Evaluates<Rule>::value,
                 "a rule with kRoundsStochastically has neither kUsesSeed nor kSums nor evaluate()");
+  static_assert(sdk::detail::have_master_dtype<Rule>(), "a rule with kRoundsStochastically has states of the parameter's dtype");
   constexpr uint64_t kCount = 256;  // elements that are wide at a time: they fit in L1
   constexpr size_t kStates = States::kCount > 0 ? States::kCount : 1;
   const sdk::ElementRandom random(args, part);

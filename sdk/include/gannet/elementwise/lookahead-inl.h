@@ -9,14 +9,19 @@
 //   GANNET_RULES_END
 //   GANNET_ELEMENTWISE_PLUGIN(LookaheadLion, "lookaheadlion", "1.0.0", "Lion with Lookahead")
 //
-// It adds the params "k" and "alpha" to the rule's, and the state "slow". The rule has per-element
-// states in kStates, and neither kSums nor kUsesSeed.
+// It adds the params "k" and "alpha" to the rule's, and the state "slow". The rule has kStates of one
+// value per element and an operator that takes them all, and no sums, seed, steps or evaluate().
 template <template <class> class Inner, class T>
 struct Lookahead {
   using Number = T;
   using Rule = Inner<T>;
-  static_assert(!sdk::detail::kLooksAtTensors<Rule> && !sdk::detail::HasStates<Rule>::value,
-                "Lookahead wraps rules that have kStates alone: no kSums, kUsesSeed, kByTensor or states()");
+  static_assert(!sdk::detail::kLooksAtTensors<Rule> && !sdk::detail::HasStates<Rule>::value &&
+                    !sdk::detail::HasBeginStep<Rule>::value && !sdk::detail::HasEndStep<Rule>::value &&
+                    !sdk::detail::HasEvaluate<Rule>::value &&
+                    sdk::detail::UpdateStates<Rule>::kCount == sdk::detail::kStateCount<Rule>,
+                "Lookahead wraps rules that have kStates alone: no kSums, kUsesSeed, kByTensor, kUpdateStates, states(), "
+                "begin_step(), end_step() or evaluate()");
+  static constexpr bool kUsesLoss = sdk::detail::UsesLoss<Rule>::value;
   static constexpr auto kAllParams = sdk::detail::list_and(
       Rule::kParams, at_least(integer("k", "5", "steps between two moves of the slow weights"), 1),
       at_most(at_least(number("alpha", "0.5", "how far the slow weights move: 1 is all the way to the rule's"), 0), 1));

@@ -175,7 +175,7 @@ void run_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
                const gannet_segment& part) {
   using Number = typename RuleNumber<Rule>::type;
   using States = sdk::detail::UpdateStates<Rule>;
-  static_assert(sdk::detail::are_states<Rule, States>(), "kUpdateStates names a state that is not in kStates");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kUpdateStates names what is not a PER_ELEMENT state of kStates");
   constexpr size_t kStates = States::kCount;
   constexpr std::make_index_sequence<kStates> every_state;
   constexpr bool kCopies = !std::is_same_v<Out, NoCopy>;
@@ -263,7 +263,7 @@ template <class Rule>
 void evaluate_elementwise(const Rule& shared_rule, const gannet_update_args& args, uint64_t begin, uint64_t end) {
   using Number = typename RuleNumber<Rule>::type;
   using States = sdk::detail::EvaluateStates<Rule>;
-  static_assert(sdk::detail::are_states<Rule, States>(), "kEvaluateStates names a state that is not in kStates");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kEvaluateStates names what is not a PER_ELEMENT state of kStates");
   constexpr std::make_index_sequence<States::kCount> every_state;
   constexpr size_t kStates = States::kCount > 0 ? States::kCount : 1;
   const hn::ScalableTag<Number> d;
@@ -290,6 +290,7 @@ void evaluate_elementwise(const Rule& shared_rule, const gannet_update_args& arg
 
 #include <gannet/elementwise/bfloat16-inl.h>
 
+template <class Family>
 struct Runner {
   sdk::detail::RulePass pass;
   const gannet_update_args& args;
@@ -298,6 +299,7 @@ struct Runner {
   const gannet_segment& part;
   template <class Rule>
   void operator()(const Rule& rule) const {
+    sdk::detail::check_family<Family, Rule>();
 #if GANNET_TARGET_MINOR >= 1
     if constexpr (sdk::detail::RoundsStochastically<Rule>::value) {
       if constexpr (std::is_same_v<typename RuleNumber<Rule>::type, float>) run_bfloat16(rule, args, begin, end, part);
@@ -305,10 +307,14 @@ struct Runner {
     }
 #endif
     if (pass == sdk::detail::RulePass::kUpdate) return run_elementwise(rule, args, begin, end, part);
+    using Number = typename RuleNumber<Rule>::type;
     if constexpr (sdk::detail::kSumCount<Rule> != 0)
       if (pass == sdk::detail::RulePass::kSums) return sum_elementwise(rule, args, begin, end, sums);
     if constexpr (sdk::detail::Evaluates<Rule>::value)
       if (pass == sdk::detail::RulePass::kEvaluate) return evaluate_elementwise(rule, args, begin, end);
+    if (pass == sdk::detail::RulePass::kEvaluate)  // a rule of the family that evaluates with the trained weights
+      std::memcpy(static_cast<Number*>(args.out) + begin, static_cast<const Number*>(args.param) + begin,
+                  (end - begin) * sizeof(Number));
   }
 };
 
@@ -318,7 +324,7 @@ void run_family(sdk::detail::RulePass pass, const sdk::Step& step, const gannet_
                 double* sums) {
   static constexpr gannet_segment kNone{};
   const gannet_segment& part = sdk::detail::kLooksAtTensors<Family> ? step.tensor() : kNone;
-  const Runner run{pass, args, begin, end, sums, part};
+  const Runner<Family> run{pass, args, begin, end, sums, part};
   if (args.param_dtype == GANNET_FLOAT64) return Family::template with_rule<double>(step, run);
   Family::template with_rule<float>(step, run);
 }

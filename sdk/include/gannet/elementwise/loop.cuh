@@ -29,7 +29,7 @@ template <class Rule, class Grad, class Out>
 struct Pointers {
   using Number = typename RuleNumber<Rule>::type;
   using States = sdk::detail::UpdateStates<Rule>;
-  static_assert(sdk::detail::are_states<Rule, States>(), "kUpdateStates names a state that is not in kStates");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kUpdateStates names what is not a PER_ELEMENT state of kStates");
   static constexpr size_t kStates = States::kCount;
   Number* param;
   const Grad* grad;
@@ -170,7 +170,7 @@ cudaError_t evaluate_elementwise(const Rule& rule, const gannet_update_args& arg
   using Number = typename RuleNumber<Rule>::type;
   using States = sdk::detail::EvaluateStates<Rule>;
   static_assert(States::kCount <= sdk::detail::UpdateStates<Rule>::kCount, "evaluate() takes more states than the operator");
-  static_assert(sdk::detail::are_states<Rule, States>(), "kEvaluateStates names a state that is not in kStates");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kEvaluateStates names what is not a PER_ELEMENT state of kStates");
   Pointers<Rule, Number, Number> at{static_cast<Number*>(args.param), nullptr, static_cast<Number*>(args.out), {}};
   for (size_t s = 0; s < States::kCount; ++s) at.state[s] = static_cast<Number*>(args.states[States::index(s)]);
   unsigned blocks = 0;
@@ -181,24 +181,31 @@ cudaError_t evaluate_elementwise(const Rule& rule, const gannet_update_args& arg
 }
 
 // Launches the rule that a family selects, and returns the launch's status.
+template <class Family>
 struct Launcher {
   sdk::detail::RulePass pass;
   const gannet_update_args& args;
   cudaError_t& status;
   template <class Rule>
   void operator()(const Rule& rule) const {
+    sdk::detail::check_family<Family, Rule>();
     if constexpr (sdk::detail::Evaluates<Rule>::value)
       if (pass == sdk::detail::RulePass::kEvaluate) return void(status = evaluate_elementwise(rule, args));
-    status = run_elementwise(rule, args);
+    if (pass == sdk::detail::RulePass::kEvaluate)  // a rule of the family that evaluates with the trained weights
+      status = cudaMemcpyAsync(args.out, args.param, args.numel * sizeof(typename RuleNumber<Rule>::type),
+                               cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(args.stream));
+    else
+      status = run_elementwise(rule, args);
   }
 };
 
 template <class Family>
 cudaError_t run_family(sdk::detail::RulePass pass, const sdk::Step& step, const gannet_update_args& args) {
-  static_assert(!sdk::detail::kLooksAtTensors<Family>,
-                "rules with kSums, kUsesSeed or kByTensor have a loop for CPUs only: list 'cpu' alone in DEVICES");
+  static_assert(
+      !sdk::detail::kLooksAtTensors<Family>,
+      "rules with kSums, kUsesSeed, kByTensor or kRoundsStochastically have a loop for CPUs only: list 'cpu' alone in DEVICES");
   cudaError_t status = cudaSuccess;
-  const Launcher launch{pass, args, status};
+  const Launcher<Family> launch{pass, args, status};
   if (args.param_dtype == GANNET_FLOAT64)
     Family::template with_rule<double>(step, launch);
   else

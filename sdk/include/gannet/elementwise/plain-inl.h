@@ -12,7 +12,7 @@ void run_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
                [[maybe_unused]] const gannet_segment& part, std::index_sequence<kState...>) {
   using V = Scalar<Number>;
   using States = sdk::detail::UpdateStates<Rule>;
-  static_assert(sdk::detail::are_states<Rule, States>(), "kUpdateStates names a state that is not in kStates");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kUpdateStates names what is not a PER_ELEMENT state of kStates");
   const Rule rule = shared_rule;
   const auto scale = static_cast<Number>(args.grad_scale);
   [[maybe_unused]] Number* state[sizeof...(kState) > 0 ? sizeof...(kState) : 1] = {
@@ -75,7 +75,7 @@ void sum_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
                std::index_sequence<kState...>, std::index_sequence<kSum...>) {
   using V = Scalar<Number>;
   using States = sdk::detail::TermStates<Rule>;
-  static_assert(sdk::detail::are_states<Rule, States>(), "kTermStates names a state that is not in kStates");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kTermStates names what is not a PER_ELEMENT state of kStates");
   const Rule rule = shared_rule;
   const auto scale = static_cast<Number>(args.grad_scale);
   const auto* param = static_cast<const Number*>(args.param);
@@ -128,7 +128,7 @@ void evaluate_typed(const Rule& shared_rule, const gannet_update_args& args, uin
                     std::index_sequence<kState...>) {
   using V = Scalar<Number>;
   using States = sdk::detail::EvaluateStates<Rule>;
-  static_assert(sdk::detail::are_states<Rule, States>(), "kEvaluateStates names a state that is not in kStates");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kEvaluateStates names what is not a PER_ELEMENT state of kStates");
   const Rule rule = shared_rule;
   const auto* param = static_cast<const Number*>(args.param);
   auto* out = static_cast<Number*>(args.out);
@@ -149,6 +149,7 @@ void run_elementwise(const Rule& rule, const gannet_update_args& args, uint64_t 
 
 #include <gannet/elementwise/bfloat16-inl.h>
 
+template <class Family>
 struct PlainRunner {
   sdk::detail::RulePass pass;
   const gannet_update_args& args;
@@ -158,6 +159,7 @@ struct PlainRunner {
   template <class Rule>
   void operator()(const Rule& rule) const {
     using Number = typename RuleNumber<Rule>::type;
+    sdk::detail::check_family<Family, Rule>();
     if constexpr (sdk::detail::kSumCount<Rule> != 0)
       if (pass == sdk::detail::RulePass::kSums) return sum(rule);
     if constexpr (sdk::detail::Evaluates<Rule>::value)
@@ -170,7 +172,10 @@ struct PlainRunner {
       return;
     }
 #endif
-    run_elementwise(rule, args, begin, end, part);
+    if (pass == sdk::detail::RulePass::kEvaluate)  // a rule of the family that evaluates with the trained weights
+      std::memcpy(static_cast<Number*>(args.out) + begin, static_cast<const Number*>(args.param) + begin,
+                  (end - begin) * sizeof(Number));
+    if (pass == sdk::detail::RulePass::kUpdate) run_elementwise(rule, args, begin, end, part);
   }
 
  private:
@@ -194,7 +199,7 @@ void run_family(sdk::detail::RulePass pass, const sdk::Step& step, const gannet_
                 double* sums) {
   static constexpr gannet_segment kNone{};
   const gannet_segment& part = sdk::detail::kLooksAtTensors<Family> ? step.tensor() : kNone;
-  const PlainRunner run{pass, args, begin, end, sums, part};
+  const PlainRunner<Family> run{pass, args, begin, end, sums, part};
   if (args.param_dtype == GANNET_FLOAT64) return Family::template with_rule<double>(step, run);
   Family::template with_rule<float>(step, run);
 }

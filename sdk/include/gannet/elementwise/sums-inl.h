@@ -81,7 +81,7 @@ void sum_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
   using Partial = PartialSums<Rule, Grad>;
   using Number = typename Partial::Number;
   using States = typename Partial::States;
-  static_assert(sdk::detail::are_states<Rule, States>(), "kTermStates names a state that is not in kStates");
+  static_assert(sdk::detail::are_states<Rule, States>(), "kTermStates names what is not a PER_ELEMENT state of kStates");
   constexpr std::make_index_sequence<Partial::kStates> every_state;
   constexpr std::make_index_sequence<Partial::kSums> every_sum;
   constexpr size_t kStates = Partial::kStates > 0 ? Partial::kStates : 1;

@@ -38,8 +38,8 @@ class T5Attention : public torch::nn::Module {
   }
   Tensor forward(const Tensor& x, const std::pair<Tensor, Tensor>& seen, const MaybeTensor& bias) {
     const Tensor query = split_heads(q_->forward(x), config_.num_heads);
-    // The scores are not divided by the root of d_kv, because q's initial weights are smaller by
-    // that factor.
+    // The scores are not divided by the square root of d_kv, because q's initial weights are
+    // smaller by that factor.
     const AttentionOptions how{.dropout = is_training() ? config_.dropout_rate : 0, .scale = 1, .is_causal = false};
     return o_->forward(merge_heads(attention(query, seen.first, seen.second, bias, how)));
   }
@@ -249,8 +249,8 @@ std::vector<Layer> T5Impl::layers() {
     const Tensor encoded = dropped(encoder_norm_->forward(x), config_.dropout_rate, is_training()), y = embed(tokens);
     const int64_t length = tokens.size(1);
     const Tensor bias = decoder_[0]->relative_bias(length, length, tokens.device());
-    // The bias must include causality: given a mask, causal_bias returns a tensor in which a very
-    // low number hides a key.
+    // The bias must include the causal mask. Given a mask of the keys, causal_bias always returns a
+    // tensor, with very low numbers for hidden keys.
     const Tensor all = at::full({1, length}, true, at::TensorOptions().dtype(at::kBool).device(tokens.device()));
     return DecoderValues(y, sum_of(bias, causal_bias(length, length, all, 0, y.options())),
                          padding_bias(as_keep(keep), y.options()), encoded);

@@ -1,4 +1,4 @@
-// What ranks exchange between updates: callbacks' requests, signals, micro-batch counts, sums.
+// The ranks' exchanges between updates: callbacks' requests, signals, micro-batch counts, sums.
 #include <gannet/log.h>
 #include <gannet/trainer_base.h>
 

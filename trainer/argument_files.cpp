@@ -1,4 +1,4 @@
-// Reads arguments from a JSON or YAML file. The error for another known type, such as gzip, names it.
+// Reads arguments from a JSON or YAML file. The error for another known type, such as gzip, names that type.
 #include <gannet/error.h>
 
 #include <algorithm>

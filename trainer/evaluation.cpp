@@ -241,7 +241,7 @@ EvalLoopOutput TrainerBase::evaluate_alone(const char* call, const std::string& 
 Metrics TrainerBase::evaluate(const std::string& prefix) { return evaluate_alone("evaluate()", prefix, false).metrics; }
 EvalLoopOutput TrainerBase::predict(const std::string& prefix) { return evaluate_alone("predict()", prefix, true); }
 
-// Whether this evaluation is the best so far; records it if so. NaN never is. Throws if the metric is missing.
+// Whether this evaluation is the best so far; records it if so. NaN is never the best. Throws if the metric is missing.
 bool TrainerBase::judge(const Metrics& metrics) {
   if (arguments_.metric_for_best_model.empty()) return false;
   std::string name = arguments_.metric_for_best_model;

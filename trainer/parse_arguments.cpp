@@ -94,7 +94,7 @@ void take(TrainingArguments& into, const ArgumentRow& row, std::optional<std::st
 }
 
 // Reports two spellings of one argument that have different values, because the order of the keys
-// must not decide.
+// must not matter.
 void check_spellings(const Dict& values, CollectedMistakes& mistakes, const std::string& where) {
   std::map<std::string, std::pair<std::string, Value>> first;  // the first spelling and its value, by current name
   for (const auto& [name, value] : values.entries()) {

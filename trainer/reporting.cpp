@@ -69,7 +69,7 @@ void TrainerBase::log(Dict values, const Dict& times) {
   for (const auto& [name, value] : logs.entries())
     if (value.is_number()) {
       line += (line.empty() ? "" : ", ") + name + " " + short_number(value.as_number());
-      // Hugging Face's names for them in TensorBoard.
+      // Hugging Face's names for these values in TensorBoard.
       const std::string shown = name.starts_with("eval_")   ? "eval/" + name.substr(5)
                                 : name.starts_with("test_") ? "test/" + name.substr(5)
                                                             : "train/" + name;

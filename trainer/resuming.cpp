@@ -99,7 +99,7 @@ void refuse_what_is_no_folder(const fs::path& path) {
                             : "the newest that are there: " + names);
 }
 
-// Refuses the folder of a whole run where the path of one of its checkpoints is needed.
+// Refuses a run's folder where the path of one of its checkpoints is needed.
 void refuse_folder_of_checkpoints(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / "manifest.json", ignored)) return;

@@ -14,7 +14,7 @@
 namespace gannet {
 
 // `items`: counted items in each of this rank's micro-batches; `count`: micro-batches on every
-// rank; `total`: items of all ranks. Returns this rank's share of the loss, in fp64.
+// rank; `total`: items of all ranks. Returns this rank's contribution to the loss, in fp64.
 at::Tensor TrainerBase::take_update(const std::vector<double>& items, int64_t count, double total) {
   return is_pipeline() ? take_pipeline_step(items, count, total) : take_micro_batches(count, total);
 }
@@ -56,9 +56,9 @@ void TrainerBase::list_events_without_effect() const {
                     " is not called: a pipeline runs all micro-batches of an update and its optimizer in one call");
 }
 
-// An epoch's last update may have fewer micro-batches than others. If no schedule is that short, the
-// update repeats one without weight. train_batch() returns the mean over micro-batches and ranks of
-// weight * loss, with the losses as means over their items.
+// An epoch's last update may have fewer micro-batches than others. If no schedule is that short,
+// the update repeats one with weight 0. train_batch() returns the mean over micro-batches and ranks
+// of weight * loss, with the losses as means over their items.
 at::Tensor TrainerBase::take_pipeline_step(const std::vector<double>& items, int64_t count, double total) {
   const int64_t micro_batches = has_pipeline_step_of(count) ? count : arguments_.gradient_accumulation_steps;
   pipeline_step_end_ = engine_->micro_steps() + micro_batches;

@@ -104,8 +104,8 @@ class Memory {
 c10::Allocator* device_allocator();
 c10::Allocator* pinned_allocator();
 
-// Installs a fault handler. If the host accesses device memory, the handler prints one sentence and
-// a backtrace, and ends the process. Other faults go to the previous handler.
+// Installs a fault handler. If the host accesses device memory, the handler prints an error message
+// and a backtrace, and ends the process. Other faults go to the previous handler.
 void catch_host_accesses();
 
 }  // namespace gannet::accelerators::checked

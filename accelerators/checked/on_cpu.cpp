@@ -213,7 +213,7 @@ class OperatorCall {
         host_sees = true;  // a scalar, which the host reads
       }
     }
-    std::vector<Access> writes;  // listed first, because a race on a write is more telling
+    std::vector<Access> writes;  // listed first: a race on a write is more informative
     for (const at::Tensor& tensor : written_) add_accesses(writes, tensor, true);
     accesses_.insert(accesses_.begin(), writes.begin(), writes.end());
     const auto& name = op_.operator_name();

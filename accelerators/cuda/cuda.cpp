@@ -101,7 +101,7 @@ class Cuda : public sdk::AcceleratorBase {
 
  private:
   // Returns 0 if the device has no context, because the query would create one (a few hundred
-  // megabytes) on every device that a rank looks at.
+  // megabytes) on every device that a rank inspects.
   static uint64_t free_bytes(uint32_t device) {
     if (!at::detail::getCUDAHooks().hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) return 0;
     const DeviceScope current(device);

@@ -1,4 +1,4 @@
-// A device in CPU memory, for running and testing code that otherwise needs a GPU on any machine.
+// A device in CPU memory: on any machine, it runs and tests code that otherwise needs a GPU.
 // Its queues are worker threads, its events are real, its collectives also run on queues, and the
 // config sets its bus speed and delays. LibTorch computes on the CPU, on the
 // caller's thread. "auto" never selects this device.

@@ -150,7 +150,7 @@ void Mailboxes::exchange(const std::vector<OutgoingMessage>& outs, const std::ve
   for (const IncomingMessage& in : ins) received.push_back({in.from, static_cast<char*>(in.to), in.bytes});
   for (uint64_t idle = 0;;) {
     bool moves = false;
-    uint32_t waits_for = size_;  // waits for nobody
+    uint32_t waits_for = size_;  // size_: waits for no rank
     // Messages with the same peer wait for those before them.
     const auto advance = [&](auto& messages, auto&& move) {
       std::vector<bool> is_busy(size_);

@@ -1,6 +1,6 @@
-// What a checkpoint costs the training loop: the call that starts a background save against a
-// whole foreground save, steps during the write against undisturbed steps, and the copy's memory.
-// The checkpoint is 1 GiB: 89M parameters in fp32 with Adam's two states.
+// Measures what a checkpoint costs the training loop: the call that starts a background save
+// against a complete foreground save, steps during the write against undisturbed steps, and the
+// memory of the copy. The checkpoint is 1 GiB: 89M parameters in fp32 with Adam's two states.
 //
 //   checkpoint_async_bench FOLDER [rounds [width]]
 #include <ATen/ops/randn.h>

@@ -1,4 +1,4 @@
-// Alternating rounds: every contender runs once per round, so that a slow minute hits all of them.
+// Alternating rounds: every contender runs once per round, so that a slow period affects them all.
 //
 //   Rounds rounds = alternate({{"ours", ours}, {"torch", torch}}, 7);       // prints a line per round
 //   print_figure("step_vs_torch", rounds, "ours", "torch", {{"bar", 0.143}});   // one JSON line, the ratio last

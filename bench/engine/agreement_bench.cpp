@@ -4,7 +4,7 @@
 // cost, one fingerprint is also measured separately: step() with a fingerprint in every step
 // minus step() without, divided by the period. Both are given in wall time and in processor time
 // over all threads, which other programs disturb less. Also measures one call that the watch
-// compares, with its 24 facts and without.
+// compares, with and without its 24 facts.
 //
 //   gannet run --num_procs 2 agreement_bench [--tokens 512] [--rounds 5] [--period 100] [--stage 0] [--dtype fp32]
 //   --control yes: rounds with no fingerprint on either side: noise and other differences between two engines
@@ -80,7 +80,7 @@ class Contender {
     engine_ = gannet::initialize(model, {.config = config}).engine;
   }
   void backward() { engine_->backward(engine_->forward(run_.inputs, run_.targets)); }
-  // All ranks start together, so that none times the wait for another's backward.
+  // All ranks start together, so that no rank's time includes a wait for another's backward.
   Cost update() {
     run_.group.barrier();
     return cost_of([this] { engine_->step(); });

@@ -1,6 +1,6 @@
-// The engine's cost per parameter: the backward of a module of many tiny tensors, which only gives
-// each a gradient, against the same backward without an engine. Reports time, and allocations on
-// the engine's thread, for 100, 1,000 and 10,000 tensors.
+// The engine's cost per parameter: a backward that only sets the gradients of a module's many tiny
+// tensors, against the same backward without an engine. Reports time, and allocations on the
+// engine's thread, for 100, 1,000 and 10,000 tensors.
 //
 //   hook_bench [--stage 2] [--dtype fp32] [--numel 16] [--rounds 15]
 //   gannet run --num_procs 2 hook_bench

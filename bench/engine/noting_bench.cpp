@@ -1,8 +1,8 @@
-// What recomputation by operator adds to each operator of the forward: a chain of operators on
-// tensors of 4 elements, with a graph. Contenders: plain LibTorch, interception alone (which ZeRO
-// stage 3 pays anyway), noting when tensors are saved but no listed operator runs, and noting when
-// every operator is listed. Figures are microseconds of the thread's CPU time per operator above
-// plain LibTorch, medians of alternating rounds; destroying the graph is part of each round.
+// Measures what per-operator recomputation adds to each operator of the forward: a chain of
+// operators on tensors of 4 elements, with a graph. Contenders: plain LibTorch, interception alone
+// (a cost that ZeRO stage 3 has anyway), noting when tensors are saved but no listed operator runs,
+// and noting when every operator is listed. Figures are microseconds of the thread's CPU time per
+// operator above plain LibTorch, medians of alternating rounds that include destroying the graph.
 //
 //   noting_bench [--operators 2000] [--rounds 21]
 #include <ATen/Parallel.h>

@@ -1,5 +1,5 @@
-// generate() with the key-value cache against without it: 256 greedy tokens after a prompt of 8,
-// from a Llama of 36M parameters in fp32. Both generate the same text.
+// generate() with the key-value cache compared with generate() without it: 256 greedy tokens after
+// a prompt of 8, from a Llama of 36M parameters in fp32. Both generate the same text.
 //
 //   generation_bench [ROUNDS] [TOKENS]
 #include <ATen/Context.h>

@@ -1,6 +1,6 @@
 // Forward and backward of the transformer layer against a composition of LibTorch's operators, each
 // without dropout and with 0.1 in attention and in both branches: CPU time of alternating rounds,
-// width 768, 12 heads, 2 sequences of 512 words, fp32.
+// width 768, 12 heads, 2 sequences of 512 tokens, fp32.
 //
 //   transformer_layer [--rounds 15] [--threads 1]
 #include <gannet/nn/transformer_layer.h>

@@ -1,4 +1,4 @@
-// AdamW as somebody outside of this tree would write it, by docs/plugin_authors.md alone.
+// AdamW as a third party would write it, following only docs/plugin_authors.md.
 // third_party.py compiles it with Highway and without, under two names.
 #include <gannet/sdk_elementwise.hpp>
 

@@ -1,6 +1,6 @@
 // The Trainer's loop against a hand-written loop with the same engine, data and config: a small GPT
-// in fp32, updates of two micro-batches. Also how long a resume takes to skip a million samples,
-// and how many samples it reads.
+// in fp32, updates of two micro-batches. Also measures how long a resume takes to skip a million
+// samples, and how many samples it reads.
 //
 //   trainer_bench [ROUNDS]
 #include <ATen/Context.h>

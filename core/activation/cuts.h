@@ -34,20 +34,20 @@ struct MeasuredLayer {
   int64_t saved_bytes = 0;  // saved by its operators, except inputs, results and parameters; dropped by a region
   double seconds = 0;       // duration of its forward
   // Size of the largest tensor in saved_bytes. While backward is in the layer, a gradient of that
-  // size exists in addition to what is kept.
+  // size exists in addition to the kept tensors.
   int64_t largest_bytes = 0;
 };
 
 struct Choice {
   std::vector<bool> is_region;  // [layers]
-  int64_t peak_bytes = 0;       // the most bytes that are kept at the same time
+  int64_t peak_bytes = 0;       // the maximum number of bytes kept at the same time
   int64_t peak_bytes_without = 0;
   double seconds = 0;  // duration of the recomputation in each backward
 };
 
-/// Returns the most bytes that are kept at the same time. Backward runs from the last layer to the
-/// first. At each layer it needs what the earlier layers keep and everything that the layer itself
-/// saves, which a region recomputes.
+/// Returns the maximum number of bytes kept at the same time. Backward runs from the last layer to
+/// the first. At each layer it needs what the earlier layers keep and everything that the layer
+/// itself saves, which a region recomputes.
 int64_t peak_bytes(const std::vector<MeasuredLayer>& layers, const std::vector<bool>& is_region);
 
 /// Greedy choice: until the peak is at most `limit`, the layer that saves the most bytes per second

@@ -20,7 +20,7 @@ class RegionScope {
 };
 bool is_in_region();
 
-// How many regions have begun a forward, on this thread and on all threads.
+// The number of regions that have begun a forward, on this thread and on all threads.
 struct RegionCounts {
   uint64_t here, everywhere;
 };

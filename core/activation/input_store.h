@@ -1,6 +1,6 @@
 // Keeps the inputs of regions between forward and backward in one of these ways, or a combination:
 // as this rank's slice of data that the ranks of the tensor axis share, on a tier, or contiguous in
-// one buffer. Values are moved as raw memory, and a tensor comes back with its original strides.
+// one buffer. Values are moved as raw memory; a restored tensor has its original strides.
 //
 //   const auto kept = store.keep(inputs, name);       // after the region's forward
 //   kept->start_coming();                             // if the inputs are on a drive: reads them in the background
@@ -34,7 +34,7 @@ class InputStore : public std::enable_shared_from_this<InputStore> {
  public:
   struct Options {
     std::shared_ptr<TierMemory> tier;                           // null: the device's memory
-    std::shared_ptr<DeviceComm> ranks;                          // null: inputs are kept whole
+    std::shared_ptr<DeviceComm> ranks;                          // null: inputs are kept in full
     std::optional<int64_t> slots;                               // slots in each argument's buffer; null: no such buffers
     std::function<bool(const c10::StorageImpl*)> is_parameter;  // finds parameters that are not leaves or views; may be empty
   };

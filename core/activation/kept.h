@@ -7,8 +7,8 @@
 // Backward runs from the last region to the first. At each region, memory holds the inputs of the
 // earlier regions, the tensors saved by layers outside of regions, everything that the region's own
 // layers save (just recomputed), and one gradient as large as the largest tensor that one of these
-// layers saved. Before it reaches the last layer, backward is in the code outside the layers, again
-// with one gradient. Temporary memory of running operators is not counted.
+// layers saved. Before backward reaches the last layer, it runs through the code outside the
+// layers, again with one gradient in memory. Temporary memory of running operators is not counted.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Implements Layer and run_layers, which runs layers in regions if an engine asks for that
+// Implements Layer and run_layers, which runs layers in regions if an engine requests that
 // (recomputing.h), and otherwise calls them one after another.
 #include <gannet/checkpointing.h>
 #include <gannet/error.h>

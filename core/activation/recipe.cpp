@@ -26,8 +26,8 @@ constexpr size_t kSmallShare = 16;
 // Inputs of up to this many bytes are copied if nothing else keeps them. The program may then write
 // into the original afterwards (a running mean, say), just as it may if the operator saves nothing.
 constexpr size_t kCopiedBytes = 16 << 10;
-// The most operators that a chain of recipes may run for one tensor. A longer chain keeps a tensor
-// partway along it.
+// The maximum number of operators that a chain of recipes may run for one tensor. A longer chain
+// keeps a tensor partway along it.
 constexpr int kMostOperators = 16;
 
 bool is_copied(const at::Tensor& tensor) {

@@ -20,8 +20,8 @@ namespace {
 using torch::autograd::SavedVariableHooks;
 
 constexpr int64_t kNoBackward = -1;  // a saved tensor is read outside of any backward
-// The most backward passes for which a region keeps tensors. There is a limit because a failed
-// backward does not report its end. If a forgotten pass is still running, it recomputes
+// The maximum number of backward passes for which a region keeps tensors. There is a limit because
+// a failed backward does not report its end. If a forgotten pass is still running, it recomputes
 // again.
 constexpr size_t kMostBackwards = 4;
 

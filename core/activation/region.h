@@ -1,15 +1,15 @@
-// A region of a forward. Its saved tensors are dropped, and recomputed when backward asks for the
+// A region of a forward. Its saved tensors are dropped, and recomputed when backward requests the
 // first of them.
 //
 // In the forward each saved tensor becomes a place without bytes, in the order in which operators
 // save. The recomputation runs the function again with its own graph, and its operators save in the
-// same order: the n-th saved tensor goes to the n-th place. That graph is thrown away. The nodes of
-// the original graph stay as they are, and read the tensors that they would have kept from their
+// same order: the n-th saved tensor goes to the n-th place. That graph is discarded. The nodes of
+// the original graph are unchanged, and read the tensors that they would have kept from their
 // places.
 //
 // Places are filled for one backward at a time, and emptied as they are read. A backward in two
-// passes (grads/split_backward.h) recomputes in the first one, which does not empty the places: what
-// the second pass does not need is released with the nodes that saved it.
+// passes (grads/split_backward.h) recomputes in the first one, which does not empty the places:
+// tensors that the second pass does not need are released with the nodes that saved them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -6,8 +6,8 @@
 //   y.sum().backward();
 //
 // A storage is written once, in its current state, for all tensors that operators save from it; the
-// tensors come back as views of one storage, with their original strides. On a drive, writes run in
-// the background. A read also starts reading the tensors that were saved just before, which
+// tensors are restored as views of one storage, with their original strides. On a drive, writes run
+// in the background. A read also starts reading the tensors that were saved just before, which
 // backward needs next.
 //
 // These are not moved: tensors smaller than kSmallBytes; parameters, other leaves that require
@@ -38,8 +38,8 @@ class SavedStore : public std::enable_shared_from_this<SavedStore> {
  public:
   // Below this size, a transfer costs more than the memory is worth.
   static constexpr int64_t kSmallBytes = 64 << 10;
-  // The most tensors that may be in flight to a drive, and the most that a read requests in advance:
-  // about a third of those that a transformer block saves.
+  // The maximum number of tensors in flight to a drive, and of those that a read requests in
+  // advance: about a third of the tensors that a transformer block saves.
   static constexpr size_t kMostOnTheirWay = 4;
 
   explicit SavedStore(std::shared_ptr<Offload> tier) : tier_(std::make_shared<TierMemory>(std::move(tier), kMostOnTheirWay)) {}

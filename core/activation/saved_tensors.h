@@ -32,7 +32,7 @@ class Keeper {
 void install_saved_tensor_hooks();
 
 /// While an object of this class lives, its keeper is on top of this thread's stack, and is the
-/// only one that is asked. A null keeper means that LibTorch keeps the saved tensors.
+/// only one in use. A null keeper means that LibTorch keeps the saved tensors.
 class KeeperScope {
  public:
   explicit KeeperScope(Keeper* keeper);

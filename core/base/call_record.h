@@ -16,7 +16,7 @@ namespace gannet {
 
 inline constexpr const char* kRecordVariable = "GANNET_CALL_RECORD";  // a path: /proc/<launcher>/fd/<n>
 
-// What a thread is doing. Strings are null-terminated even if truncated. A string may be
+// The current activity of a thread. Strings are null-terminated even if truncated. A string may be
 // half-written if the process ended during the write.
 struct CallRecord {
   std::atomic<uint32_t> is_taken;   // whether a thread uses this record

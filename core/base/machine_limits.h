@@ -15,7 +15,7 @@ namespace gannet {
 
 struct MachineLimits {
   std::optional<uint64_t> locked_memory_bytes;               // `ulimit -l`; nullopt: no limit
-  std::optional<uint64_t> open_files, open_files_hard;       // `ulimit -n`, and the most it may be raised to
+  std::optional<uint64_t> open_files, open_files_hard;       // `ulimit -n`, and the maximum that it may be raised to
   std::optional<uint64_t> aio_requests, aio_requests_taken;  // fs.aio-max-nr and fs.aio-nr; nullopt: unknown
   std::optional<double> cores_of_cgroup;                     // CPU time that the cgroup allows, in cores; nullopt: no limit
 };
@@ -43,7 +43,7 @@ struct NetworkInterface {
 // Interfaces that are up and have an address, IPv4 first.
 std::vector<NetworkInterface> network_interfaces();
 
-// Why the host name does not resolve to an address; "" if it does.
+// The reason why the host name does not resolve to an address; "" if it does.
 std::string why_not_resolved(const std::string& host);
 
 }  // namespace gannet

@@ -27,7 +27,7 @@ struct MemoryCgroup {
   bool is_version_2 = false;
 };
 
-// The candidates for this process's cgroups, the best first. `root` is the mount point of cgroups;
+// The candidates for this process's cgroups, best first. `root` is the mount point of cgroups;
 // `membership` is the file that lists a process's groups. In a container, the path in that file may
 // be the path on the host, while the mounted folder is the group itself. Therefore each candidate
 // is followed by its `top`.
@@ -36,7 +36,7 @@ std::vector<MemoryCgroup> memory_cgroups(const std::string& root = "/sys/fs/cgro
 
 struct CgroupMemory {
   std::optional<uint64_t> limit_bytes;  // the smallest limit of the group and its ancestors; nullopt: none has one
-  std::optional<uint64_t> free_bytes;   // the least left below any of these limits; reclaimable page cache counts as free
+  std::optional<uint64_t> free_bytes;   // the minimum left below any of these limits; reclaimable page cache counts as free
 };
 CgroupMemory cgroup_memory(const MemoryCgroup& cgroup);
 

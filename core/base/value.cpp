@@ -22,7 +22,7 @@ void write_string(std::string& out, const std::string& text) {
   out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Does not use the JSON library, which writes 100000.0 and 0.0003. This writes the shortest text
+// Does not use the JSON library, which writes 100000.0 and 0.0003. Instead writes the shortest text
 // that reads back as the same number, 1e+05 and 3e-04, a form that metrics files and printed
 // configs must keep.
 void write_number(std::string& out, double number) {

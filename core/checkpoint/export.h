@@ -49,7 +49,7 @@ using EachTensor = std::function<void(const std::function<void(const at::Tensor&
 struct ExportFormat {
   std::string stem, extension;  // "model", ".safetensors"
   bool has_aliases;             // false: each tensor has only one name in the file
-  std::function<void(const std::string& path, const std::vector<ExportItem>& items, const EachTensor& each)> write;  // syncs it
+  std::function<void(const std::string& path, const std::vector<ExportItem>& items, const EachTensor& each)> write;  // syncs too
 };
 const ExportFormat& safetensors_format();
 

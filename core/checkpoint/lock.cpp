@@ -136,7 +136,7 @@ bool beats(const std::string& path, int file, const Owner& owner, const LockTime
 // check.
 bool is_alive(const std::string& path, int file, const Owner& owner, const LockTimes& times) {
   if (!is_of_this_host(owner)) return owner.pid > 0 && beats(path, file, owner, times);
-  if (owner.pid == ::getpid()) return is_held_here(file);  // if it is not, this process was another program before exec
+  if (owner.pid == ::getpid()) return is_held_here(file);  // if not held: the record is from before this process called exec
   return start_of(owner.pid) == owner.started && !owner.started.empty();
 }
 
@@ -200,7 +200,7 @@ FolderLock::FolderLock(const std::string& folder, const LockTimes& times) : path
         made ? std::move(*made) : files::Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file < 0) {
       is_new = false;
-      if (made || errno == EEXIST) {  // if its owner removed it meanwhile, O_CREAT would make a file without a record
+      if (made || errno == EEXIST) {  // no O_CREAT: if the owner has removed it, that would create one without a record
         file = files::Descriptor(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
         if (file < 0 && errno == ENOENT) continue;
       }

@@ -95,7 +95,7 @@ int64_t load_weights(torch::nn::Module& module, const std::string& path, const W
   const auto opened = checkpoint::open_weights(path, options.tag);
   const auto& source = opened->tensors();
   const NamedTensors wanted = tensors_of(module);
-  SplitsByName splits;  // the file has the whole tensors
+  SplitsByName splits;  // the file has full tensors
   for (const auto& entry : module.named_parameters())
     if (auto split = split_of(entry.value())) splits.emplace(entry.key(), std::move(split));
   if (const Differences found = differences_of(wanted, source, splits, options.strict); !found.are_none())

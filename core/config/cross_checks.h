@@ -10,7 +10,7 @@ namespace gannet::config {
 // Checks that the offload settings fit the ZeRO stage, and refuses the ZeRO features that Gannet
 // does not implement.
 void check_zero(const Settings& settings, const Document& document);
-// Checks that at most one precision section is enabled, the types of data_types, and the dynamic loss scale.
+// Checks the types in data_types and the dynamic loss scale, and that at most one precision section is enabled.
 void check_precision(const Settings& settings, const Document& document);
 // Checks that each group of optimizer.param_groups has patterns and a unique name, and that the
 // config has an optimizer.

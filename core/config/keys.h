@@ -25,7 +25,7 @@ enum class Type {
   kBytes,  // an integer, or a size with its unit: "2GB", "512MiB"
   kNumber,
   kString,
-  kChoice,   // one of `range`, spelled exactly; "*.csv" there: any .csv file
+  kChoice,   // one of `range`, spelled exactly; "*.csv" in it means any .csv file
   kWord,     // one of `range`, case-insensitive
   kDType,    // fp32, fp16, bf16, int8 in any of DeepSpeed's spellings
   kFile,     // a path; true becomes Gannet's own file ("true"), false becomes no file ("")

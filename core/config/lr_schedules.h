@@ -13,7 +13,7 @@ struct LrScheduleType {
   std::string_view plugin;               // "cosine"
   bool warms_up = true;                  // accepts warmup_num_steps
   bool has_end = true;                   // needs total_num_steps
-  std::vector<std::string> kwargs = {};  // accepted in lr_scheduler_kwargs, named as the plugin's params
+  std::vector<std::string> kwargs = {};  // keys of lr_scheduler_kwargs, which are the plugin's params
 };
 
 // Throws Error(kArgument) if there is no such type.

@@ -31,7 +31,7 @@ struct Bf16 {
   bool enabled;
   bool check_grad_overflow;
   bool without_masters;  // parameters are their own masters, in bf16
-  bool bf16_states;      // states are bf16, too: those of optimizers that take such parameters
+  bool bf16_states;      // states are bf16, too, in optimizers that take such parameters
 };
 
 struct TorchAutocast {
@@ -44,8 +44,8 @@ struct Amp {
   std::string opt_level;  // O0 to O3
 };
 
-// The place where ZeRO puts tensors that are not in use: the name of an Offload plugin, and the
-// values that the plugin's schema may request.
+// The target to which ZeRO offloads tensors that are not in use: the name of an Offload plugin, and
+// the values that the plugin's schema may request.
 struct OffloadTarget {
   std::string device;  // "none" or "": no offload
   Dict params;         // the values of the block and of the aio section
@@ -89,7 +89,7 @@ struct FlopsProfiler {
 // A value of `keep`: saved tensors stay on the device.
 inline constexpr const char* kKeepOnDevice = "device";
 
-// What the regions of activation checkpointing keep, and where (docs/activation.md).
+// Activation checkpointing: what its regions keep, and where (docs/activation.md).
 struct ActivationCheckpointing {
   // The keys of DeepSpeed's section, which concern the inputs of regions.
   bool partition_activations;
@@ -101,7 +101,7 @@ struct ActivationCheckpointing {
   // Gannet's own block.
   std::string device;                   // the Offload plugin of cpu_checkpointing
   std::string nvme_path;                // "": the path that ZeRO offloads to
-  std::vector<std::string> recompute;   // names of the operators whose results are computed again
+  std::vector<std::string> recompute;   // names of the operators whose results are recomputed
   std::string keep;                     // where saved tensors are kept: "device", or an Offload plugin
   std::optional<int64_t> interval;      // layers in a region
   std::optional<int64_t> memory_limit;  // bytes
@@ -137,7 +137,7 @@ struct Ema {
   int64_t update_after_step;
 };
 
-// Which steps to write as a Chrome trace, and where.
+// The steps to write as a Chrome trace, and the file to write.
 struct TraceSettings {
   std::string path;  // "": none
   int64_t first_step, last_step;

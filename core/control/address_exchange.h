@@ -18,8 +18,8 @@ std::string exchanged(const Variables& variables, const std::optional<std::strin
 
 /// "gpu03 10.0.0.3 172.17.0.1:29500": this machine's name, its IPv4 addresses except loopback, and the port.
 std::string own_place(uint16_t port);
-/// The address in `place` that this machine can reach: the first on a network that it shares with
-/// this machine, else the first, else the name.
+/// The address in `place` that this machine can reach: the first one on a network that this machine
+/// is also on, else the first one, else the name.
 std::string address_in(const std::string& place);
 uint16_t port_in(const std::string& place);
 

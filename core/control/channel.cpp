@@ -14,8 +14,8 @@
 namespace gannet::control {
 namespace {
 
-// Messages hold only sentences and short names, so a longer one comes from some other program that
-// connected to this port.
+// Messages hold only error messages and short names, so a longer one comes from another program
+// that connected to this port.
 constexpr uint32_t kMostBytes = 16 << 20;
 
 // Appends the number in host byte order: all ranks of a job have the same endianness.

@@ -53,7 +53,7 @@ std::vector<std::string> ProcessGroup::gather(const std::string& bytes) {
 void ProcessGroup::report_failure(const std::string& call, const std::string& error) noexcept {
   constexpr size_t kLongest = 2'000;
   try {
-    const size_t stack = error.find("\nException raised from");  // LibTorch's exceptions append this after their text
+    const size_t stack = error.find("\nException raised from");  // LibTorch's exceptions append this to their message
     if (control::Watch* watch = world_->watch())
       watch->abandon(links().host, formatted("{} by an error: {}", call, error.substr(0, std::min(stack, kLongest))));
   } catch (const std::exception&) {  // the original error takes precedence

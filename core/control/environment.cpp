@@ -63,8 +63,8 @@ void check_ranks(const Environment& found, const std::string& rank_name, const s
                 kHowToStart);
 }
 
-// Sets the address where the ranks meet: from the environment; or rank 0's machine, if the launcher
-// names it or started all ranks here, with a port derived from the job; or the ranks exchange it.
+// Sets the address where the ranks meet: from the environment, from a launcher that names rank 0's
+// machine or started all ranks here (the port follows from the job), or by an exchange.
 void find_master(const Variables& variables, const Claim& claim, const std::function<std::string(const std::string&)>& process_of,
                  Environment& found) {
   found.job = claim.job.empty() && claim.on_one_machine ? process_of(claim.variables[0]) : claim.job;

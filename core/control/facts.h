@@ -18,7 +18,7 @@
 
 namespace gannet::control {
 
-/// Returns "bits 00f3a8...", which distinguishes values that have equal texts but different
+/// Returns "bits 00f3a8...", which distinguishes values that print alike but have different
 /// hashes.
 std::string bits_text(uint64_t hash);
 

@@ -188,7 +188,7 @@ std::vector<Claim> claims(const Variables& variables) {
     for (const Launcher& launcher : kWithoutSize)
       if (auto claim = claim_of(variables, launcher)) found.push_back(std::move(*claim));
   // srun and flux run also set PMI's variables, which do not show whether all ranks are on one
-  // machine: completes each claim from the others with the same rank and size.
+  // machine. So each claim is completed from the others with the same rank and size.
   for (Claim& claim : found)
     for (const Claim& other : found)
       if (other.rank == claim.rank && other.size == claim.size) {

@@ -56,7 +56,7 @@ uint32_t tasks_without_srun(const Variables& variables);
 // determined.
 std::string launcher_process(const std::string& variable);
 
-// The first host of a list as Slurm writes it: "gpu03" of "gpu[03-07,9],login1".
+// The first host of a list in Slurm's notation: "gpu03" for "gpu[03-07,9],login1".
 std::string first_host_of(const std::string& list);
 
 // A port from 20000 to 31999, derived from the job. This range is below the ephemeral ports.

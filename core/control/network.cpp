@@ -142,7 +142,7 @@ bool is_elsewhere(const std::string& host) {
   std::string reason;
   const Addresses addresses = resolve(host, 0, SOCK_DGRAM, reason);
   for (const addrinfo* at = addresses.get(); at; at = at->ai_next) {
-    // Only an address of this machine can be bound; port 0 is any free one.
+    // Only an address of this machine can be bound; port 0 selects any free port.
     const Socket socket(::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (socket.get() >= 0 && ::bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0) return false;
   }

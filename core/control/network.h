@@ -1,5 +1,5 @@
-// Operating system calls for the rendezvous: listening sockets, whether a server can be reached,
-// the address from which this machine reaches another, and the identity of a machine.
+// Operating system calls for the rendezvous: they open listening sockets, test whether a server can
+// be reached, and find this machine's address towards another machine and its identity.
 #pragma once
 
 #include <cstdint>

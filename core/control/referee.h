@@ -69,7 +69,7 @@ class Referee {
     milliseconds departure_settles{
         1'500};  // the same after an orderly end, so that other ranks may still finish, or throw an error of their own
   };
-  /// `hosts`: each rank's machine, for the sentences; empty: all are on one.
+  /// `hosts`: each rank's machine, for error messages; empty: all are on one.
   Referee(uint32_t world_size, Rhythm rhythm, Instant now, std::vector<std::string> hosts = {});
 
   void group(const std::string& name, const std::vector<uint32_t>& members);
@@ -177,7 +177,7 @@ class Referee {
   std::vector<Rank> ranks_;
   std::map<std::string, Group> groups_;
   std::vector<Grant> granted_;
-  // The first verdict. It is never replaced, so all ranks get the same sentence.
+  // The first verdict. It is never replaced, so all ranks get the same message.
   std::optional<Verdict> verdict_;
 };
 

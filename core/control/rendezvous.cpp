@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 constexpr const char* kSameSize =
     "start all ranks with the same WORLD_SIZE, and gannet run with the same --num_procs and --num_nodes on every machine";
 
-// How long rank 0 stays after it has given up, so that the other ranks learn of it.
+// How long rank 0 stays alive after it has failed, so that the other ranks learn the reason.
 constexpr milliseconds kKnownWithin{3'000};
 
 std::string seconds(milliseconds time) {
@@ -130,8 +130,8 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
     if (missing.empty()) return;
     const std::string who = formatted("{} of {}", name_ranks(missing), world_size);
 
-    // The store ends with rank 0, so when rank 0 gives up, it stores the reason and stays until the
-    // others have read it.
+    // The store lives in rank 0's process. When rank 0 times out, it therefore stores the reason
+    // and waits until the others have read it.
     if (patience.left().count() <= 0) {
       const std::string sentence = formatted("{} did not arrive {} within {}", who, what, seconds(patience.total));
       if (self == 0) {
@@ -145,7 +145,7 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
       }
       throw Error(ErrorCode::kTimeout, sentence, kAdvice);
     }
-    // A rank that does not fit this world stored why; rank 0 stays until the others have read it.
+    // A rank with a different world size stored the reason; rank 0 stays until others have read it.
     if (store.check(formatted("{}/refused", key))) {
       const std::string sentence = store.get(formatted("{}/refused", key));
       if (self == 0) std::this_thread::sleep_for(kKnownWithin / 2);
@@ -165,7 +165,7 @@ void wait_for_ranks(Store& store, const std::string& key, uint32_t self, uint32_
 
 namespace {
 
-// torchrun starts the ranks again when a machine joins or leaves. The keys of earlier starts remain in its store, and the restart
+// torchrun restarts the ranks when a machine joins or leaves. The keys of earlier starts remain in its store, and the restart
 // count may differ from machine to machine. So each start gets a number: rank 0 draws it, and every other rank announces itself
 // under the newest one until rank 0 has found it there. By then no rank of an earlier start is alive.
 int64_t number_of_start(Store& store, const Environment& environment, const Patience& patience) {
@@ -190,7 +190,7 @@ int64_t number_of_start(Store& store, const Environment& environment, const Pati
     if (store.wait({key_of(start, "met")}, milliseconds(200))) {
       const std::vector<std::string> members = split(store.get(key_of(start, "met")), '\n');
       if (std::find(members.begin(), members.end(), self) != members.end()) return start;
-      std::this_thread::sleep_for(milliseconds(50));  // an earlier start
+      std::this_thread::sleep_for(milliseconds(50));  // "met" is that of an earlier start
     }
     if (steady_clock::now() >= next_report) {
       log_info(formatted("waiting for rank 0 of {} {} ({})", environment.world_size, what, patience.spent()));
@@ -228,7 +228,7 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   Store& store = *meeting.store;
 
   const std::string self = std::to_string(environment.rank);
-  // If rank 0's ranks have already met, it belongs to an earlier start and is about to end.
+  // If the ranks have already met there, rank 0 belongs to an earlier start and is about to end.
   if (environment.is_restarted && !serves && !environment.agent_store && store.check("met"))
     throw Error(ErrorCode::kPeerLost, formatted("rank 0 at {} is still that of an earlier start", place(environment)));
   // Detects different world sizes immediately, before waiting for ranks that never arrive.
@@ -289,8 +289,8 @@ RendezvousResult meet(const Environment& environment, uint32_t generation, Patie
   for (;;) try {
       return meet_once(environment, generation, patience);
     } catch (const Error& error) {
-      // In a program that makes a second world, and in the second start of ranks on several nodes, rank 0's
-      // server of the first one may still be closing on this port.
+      // When a program makes a second world, or ranks on several nodes are restarted, rank 0's previous
+      // server may still be closing on this port.
       const bool is_second = generation > 0 || environment.is_restarted;
       const bool was_the_former = is_second && environment.rank != 0 && error.code() == ErrorCode::kPeerLost;
       if (!was_the_former || patience.left().count() <= 0) throw;

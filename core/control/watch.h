@@ -1,7 +1,7 @@
 // Detects dead, late and disagreeing ranks.
 //
-// Every rank has a connection to rank 0, separate from the Comm, and reports each collective call
-// of the public API that it enters and leaves. Rank 0 compares the calls (referee.h) and sends
+// Every rank has a connection to rank 0, separate from the Comm, and reports when it enters or
+// leaves a collective call of the public API. Rank 0 compares the calls (referee.h) and sends
 // verdicts to all ranks. If a process dies, its connection closes; if it is only stopped, the
 // connection stays open. A verdict ends all waits, and every later call throws it immediately.
 //
@@ -85,7 +85,7 @@ class Watch : public Watcher {
   // a waiting rank may see the Comm's own error first.
   void on_verdict(std::function<void()> abort);
   // Reports an orderly end of this rank, and waits briefly until the report is sent; rank 0 first
-  // waits for ranks inside a call that it has completed. Afterwards the watch is over.
+  // waits for ranks inside a call that it has completed. Afterwards the watch does nothing.
   void goodbye() noexcept;
 
   void check() override;
@@ -137,15 +137,15 @@ class Watch : public Watcher {
   std::string place_;             // this rank's place: "in step() of step 12"
   std::optional<Verdict> verdict_;
   std::function<void()> abort_;
-  // last_call_: when post() last refilled calls_in_hand_. verdict_at_: when the verdict came; the
-  // abort follows shortly after.
+  // last_call_: when post() last refilled calls_in_hand_. verdict_at_: when the verdict arrived;
+  // the abort follows shortly after.
   Instant last_call_{}, verdict_at_{};
   // A token bucket: the number of messages that may be sent immediately. post() adds one for every
   // 5 ms, up to 20.
   double calls_in_hand_ = 0;
   RankZero rank_zero_ = kRuns;
   // On rank 0: the other ranks. On any other rank: rank 0 alone; the calling threads send to it
-  // directly, so that a process that dies in a call has reported it before.
+  // directly, so that a process that dies in a call has already reported that call.
   std::list<Peer> peers_;
   bool over_ = false;
   // Whether rank 0 is about to end, and its store with it. It first waits until no rank is inside a
@@ -153,8 +153,8 @@ class Watch : public Watcher {
   bool ends_soon_ = false;
   std::atomic<bool> has_verdict_{false}, stop_{false};
 
-  // Only the service thread uses the members from here on; other threads only write to wake_. An
-  // eventfd: callers write to it to wake the service thread's poll().
+  // Only the service thread uses the members from here on. The exception is the eventfd wake_:
+  // other threads write to it to wake the service thread's poll().
   Socket wake_;
   // Rank 0's listening socket. Anyone can connect, but a peer without the token is ignored.
   Socket listener_;

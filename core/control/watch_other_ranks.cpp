@@ -1,5 +1,5 @@
 // The watch's service thread on every rank except 0: sends beats, receives messages from rank 0,
-// and gives the verdict if rank 0 ends.
+// and issues the verdict if rank 0 ends.
 #include <gannet/log.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ void Watch::grant_call(const std::string& group, uint64_t sequence) {
   changed_.notify_all();
 }
 
-// Gives the verdict if rank 0 has ended and is still needed. Rank 0 judges the end of other ranks;
+// Issues the verdict if rank 0 has ended and is still needed. Rank 0 judges the end of other ranks;
 // every other rank judges the end of rank 0.
 void Watch::judge_rank_zero(Instant now) {
   std::string here;

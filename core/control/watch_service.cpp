@@ -159,8 +159,8 @@ void Watch::serve() {
   changed_.notify_all();
 }
 
-// Reports long waits to rank 0. If rank 0 is silent, logs the wait, and gives the verdict after the
-// deadline.
+// Reports long waits to rank 0. If rank 0 is silent, this rank logs the wait itself and issues the
+// verdict after the deadline.
 void Watch::look_at_waits(Instant now) {
   std::vector<std::string> lines;
   std::optional<Verdict> late;
@@ -186,7 +186,7 @@ void Watch::look_at_waits(Instant now) {
           "overloaded",
           rank_zero_place_, silent_for.count() / 1000);
       const std::string lasted = formatted("{} s", waited.count() / 1000);
-      if (waited >= deadline + kBeat) {  // a running rank 0 has given its verdict by now
+      if (waited >= deadline + kBeat) {  // a running rank 0 would have issued a verdict by now
         late = Verdict{ErrorCode::kTimeout,
                        formatted("rank 0 is late: rank {} has waited in {} for {}, the deadline; {}", rank_, active.call.text(),
                                  lasted, where),

@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long rank 0 stays for the ranks that still need its store.
+// How long rank 0 stays alive for the ranks that still need its store.
 constexpr milliseconds kGoodbye{5'000};
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -48,7 +48,7 @@ std::string first_difference(const std::string& text, const std::string& referen
   return "the same text";
 }
 
-// The Comm that "auto" means for host memory.
+// The Comm that "auto" selects for host memory.
 std::string for_host_memory(uint32_t world_size) { return world_size == 1 ? "local" : "gloo"; }
 
 // The key of a Comm: requests with the same key share one.
@@ -287,8 +287,8 @@ void World::agree(const std::string& what, const std::string& text, const Patien
   const std::string key = formatted("agree/{}", agreements_++);
   store_->set(formatted("{}/{}", key, rank()), text);
   wait_for_ranks(*store_, key, rank(), size(), formatted("to compare {}", what), patience);
-  // Rank 0 reads all texts and gives the verdict, so that all ranks get the same sentence, with 2N
-  // reads instead of N^2.
+  // Only rank 0 reads all texts and compares them, so all ranks get the same message, with 2N reads
+  // instead of N^2.
   std::string verdict;
   if (rank() == 0) {
     std::vector<std::string> texts;

@@ -104,8 +104,8 @@ class World {
   Watch::Call enter(const char* name, int64_t step = -1, const std::string& tag = "") {
     return enter(links_->host, name, step, tag);
   }
-  // Sets how long a call may wait for another rank. Throws Error(kConfig) if the Comm would give up
-  // earlier.
+  // Sets how long a call may wait for another rank. Throws Error(kConfig) if the Comm's own
+  // time-out is shorter.
   void set_deadline(double seconds);
   Watch* watch() { return watch_.get(); }  // null in a world of one
 

@@ -97,7 +97,7 @@ struct Loader::State {
 
   DataCursor cursor;                     // the current position; between epochs, the start of the next one
   DataCursor at_end;                     // the end of the last epoch that was read completely
-  std::optional<DataCursor> after_held;  // the value of `cursor` if it were not held at an end
+  std::optional<DataCursor> after_held;  // what `cursor` would be if it were not held at an end
   bool in_epoch = false;                 // true from begin_epoch until the epoch's end is reached
   bool resuming = false;                 // begin_epoch resumed in the middle of an epoch, and no batch was returned since
   int64_t given = 0;                     // number of micro-batches since begin_epoch

@@ -21,8 +21,8 @@ struct PreparedBatch {
   bool ended = false;  // whether the state is past the epoch's end
 };
 
-// Worker w of W makes the batches w, w + W, ..., so that no sorting is needed, and which batches a
-// worker makes depends only on W.
+// Worker w of W makes the batches w, w + W, ... Therefore no sorting is needed, and only W
+// determines which batches a worker makes.
 class Prefetch {
  public:
   // make(index) returns a batch, or null after the last one; with workers > 1, several threads call

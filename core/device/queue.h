@@ -56,8 +56,8 @@ class Queue {
   // Both buffers must stay valid and unchanged until an event recorded after the copy is over.
   void copy(void* to, const void* from, uint64_t bytes);
   Event record();
-  // Later work in this queue begins after the event (wait), or after the work submitted to the
-  // compute stream so far (wait_stream).
+  // wait() makes later work in this queue wait for the event; wait_stream() makes it wait for the
+  // work submitted to the compute stream so far.
   void wait(const Event& event);
   void wait_stream(void* stream);
   // Blocks the caller until all work is done.

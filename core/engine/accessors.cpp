@@ -1,5 +1,5 @@
 // The accessors to a parameter's master, gradient and optimizer states by the parameter's name.
-// They read or write whole tensors, or read this rank's part, wherever these are stored.
+// They read or write full tensors, or read this rank's part, wherever these are stored.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/nn/module.h>
@@ -61,8 +61,8 @@ double gradient_factor(const EngineBase::Impl& impl, const FoundParameter& found
   return (found.range->has_unreduced_gradients ? reducer.unreduced_factor() : reducer.mean_factor()) / impl.scaler.scale();
 }
 
-// The dtype of gradients for the program: the masters', but fp32 for 16-bit parameters without
-// masters, so that reading and writing one back changes nothing.
+// The dtype in which the program sees gradients: that of the masters, or fp32 for 16-bit parameters
+// without masters. Reading a gradient and writing it back therefore changes nothing.
 at::ScalarType gradient_dtype(const FoundParameter& found) {
   return found.range->master_dtype == at::kBFloat16 ? at::kFloat : found.range->master_dtype;
 }

@@ -74,8 +74,8 @@ std::string agree_on_splits(const RankContext& context, const torch::nn::Module&
 
 /// Checks that replicated values are the same on all ranks, and that ranks along the tensor axis
 /// have the same shards of replicated parameters. Exchanges a hash of each parameter and of each
-/// optimizer state that belongs to a whole group. Every rank calls it. Returns "" or a sentence
-/// that names the first parameter that differs; `where` and `step` complete the sentence. `ties`:
+/// optimizer state that belongs to a whole group. Every rank calls it. Returns "" or a message that
+/// names the first parameter that differs; `where` and `step` are included in the message. `ties`:
 /// parameters that stages share are also compared along the pipe axis; may be null. `frozen`: the
 /// frozen parameters; those not written since the last comparison are hashed only if others differ.
 /// `may_differ`: whether ranks may differ in a range after a local step; such ranges are left out.

@@ -85,7 +85,7 @@ void take_loss(EngineBase::Impl& impl, const at::Tensor& loss, const BackwardOpt
 }
 
 // Returns whether this backward averages gradients over the ranks: at a boundary, unless no_sync()
-// or `options` turn it off; always if they are sharded, when `options` must not (kUnsupported).
+// or `options` turn it off. Sharded ones are always averaged; `options` against it: kUnsupported.
 bool reduces(const EngineBase::Impl& impl, const BackwardOptions& options) {
   if (impl.store.shards_gradients() && !options.allreduce_gradients)
     throw Error(ErrorCode::kUnsupported,

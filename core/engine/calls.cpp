@@ -20,7 +20,7 @@ void Calls::enter(const char* call) {
     ++depth_;
     return;
   }
-  if (torch::autograd::get_current_graph_task_id() >= 0) return;  // node of an entered backward
+  if (torch::autograd::get_current_graph_task_id() >= 0) return;  // in a node of a backward that was admitted
   const char* const other = call_;
   throw Error(ErrorCode::kOrder,
               formatted("{}() was called while another thread is in {}() of this engine", call, other ? other : "a call"),

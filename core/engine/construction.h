@@ -44,7 +44,7 @@ class Construction {
 };
 
 /// Collects groups and the store's parameters from the module, or from the groups that the program
-/// gave (collect.cpp).
+/// passed (collect.cpp).
 void collect_parameters(EngineBase::Impl& impl, const EngineOptions& options);
 /// Throws Error(kArgument) if two tensors share memory, since the flat buffers would separate them
 /// (shared_memory.cpp).

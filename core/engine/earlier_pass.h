@@ -14,9 +14,9 @@ void require_second_gradient(const EngineBase::Impl& impl);
 /// Logs once that an optimizer with a perturbation took a step without perturb(): legal, but
 /// perhaps not intended.
 void warn_if_not_perturbed(EngineBase::Impl& impl);
-/// Restores the parameters from before perturb(), if it was called. `publishes`: also restores what
-/// the model reads, as is always done if a parameter was frozen since; otherwise an update follows,
-/// which publishes the parameters. Every rank calls it.
+/// Restores the parameters from before perturb(), if it was called. `publishes`: also publishes
+/// them to the model; false: the update that follows does so. If a parameter was frozen since
+/// perturb(), they are always published. Every rank calls it.
 void restore_perturbed(EngineBase::Impl& impl, bool publishes);
 /// Throws Error(kOrder) if the program has written into parameters since perturb(): step() would
 /// drop the writes silently.

@@ -1,5 +1,5 @@
 // The engine calls that have no file of their own: batch sizes and boundaries, learning rates,
-// counters, no_sync(), means over ranks, whole parameters.
+// counters, no_sync(), means over ranks, full parameters.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -51,8 +51,8 @@ void EngineBase::Impl::audit() {
 
 namespace {
 
-// Returns the text for the error about ranks that wrote different values: "'first.bias' (bits
-// 0f3a...)".
+// Describes this rank's values for the error about ranks that wrote different values: "'first.bias'
+// (bits 0f3a...)".
 std::string written_text(const EngineBase::Impl& impl, uint64_t hash) {
   if (hash == 0) return "nothing";
   std::string text = impl.module_audit->written_names();

@@ -130,7 +130,7 @@ void add_shards(const ParameterStore& store, HashesByAxis& all) {
                 range.master_of({part.offset, part.own, part.numel}), range);
 }
 
-// Returns the same sentence on all ranks; otherwise groups without a difference would continue to
+// Returns the same message on all ranks; otherwise groups without a difference would continue to
 // train while the others stop. A difference between ranks with the same part of the model (`found`)
 // takes precedence over `other`, because it is more specific.
 std::string first_of_all(HostGroup& world, const std::string& found, const std::string& other) {

@@ -26,7 +26,7 @@ constexpr States states(std::initializer_list<State> list) {
 
 using enum State;
 
-// These states refuse every call that continues from the present parameters or gradients.
+// These states refuse every call that uses the current parameters or gradients.
 constexpr States kUnusable = states({kWithinBackward, kBatchFailed, kBatchRuns, kTorn, kTakenOver});
 constexpr States kOpenGuards = states({kWriteGuard, kReadGuard});
 constexpr States kEndsPass = kUnusable | kOpenGuards | states({kEvaluationWeights, kNoSync, kNoOptimizer});

@@ -72,7 +72,7 @@ namespace gate {
 enum class State : uint8_t {
   kWithinBackward,     // the call comes from a hook or a node of the engine's own backward
   kTorn,               // parameter values are undefined
-  kBatchFailed,        // a driver of the engine (micro_batch.h) gave up in the middle of a step
+  kBatchFailed,        // a driver of the engine (micro_batch.h) failed in the middle of a step
   kBatchRuns,          // such a driver has micro-batches in flight
   kIsPipeline,         // the engine trains only through a driver: PipelineEngine::train_batch()
   kTakenOver,          // the module belongs to a newer engine

@@ -143,7 +143,7 @@ std::vector<size_t> GatheredParameters::State::replaced_anywhere() const {
   return replaced;
 }
 
-// Broadcasts one rank's values of a whole parameter; if it has a range, updates shards and masters.
+// Broadcasts one rank's values of a full parameter; if it has a range, updates shards and masters.
 void GatheredParameters::State::publish(const ChosenParameter& one, bool is_replaced_anywhere) {
   if (is_replaced_anywhere) return take_new_memory(one);
   if (!one.range && storage_of(one.tensor) != one.storage) {

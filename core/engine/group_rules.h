@@ -23,7 +23,7 @@ class GroupRules {
  public:
   struct Rule {
     std::string name;
-    std::vector<std::string> match = {};  // patterns; empty: the rest, or a list of tensors that the program gave
+    std::vector<std::string> match = {};  // patterns; empty: the rest, or a list of tensors that the program passed
     Dict overrides = {};
     std::string place = "";                // where `match` is set: "ds_config.json:5:20: ..."
     std::optional<size_t> in_config = {};  // index in the config's list
@@ -38,8 +38,8 @@ class GroupRules {
   /// all parameters.
   bool are_by_name() const { return are_by_name_; }
   const std::vector<Rule>& rules() const { return rules_; }  // [groups]; empty: one group, or the program's own optimizer
-  /// `names`: all names of a parameter, which has several if it is tied. Only if patterns set the
-  /// groups.
+  /// `names`: all names of a parameter, which has several if it is tied. Call it only if patterns
+  /// select the groups.
   size_t group_of(const std::vector<std::string>& names) const;
 
   /// The outcome of matching a pattern against the names of all parameters.

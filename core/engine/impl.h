@@ -60,6 +60,7 @@ struct EngineBase::Impl : RankContext {
   Newcomers newcomers;
   std::unique_ptr<Agreement> agreement;
   std::unique_ptr<StepReporter> reporter;  // null: no monitor, and no optimizer that uses the loss
+  bool uses_loss = false;                  // an optimizer of this rank or of another pipeline stage does
   std::unique_ptr<Profiling> profiling;    // profiles the current or a later step; null: none
   ReportedTotals reported;
   std::vector<ProgramState> program_states;
@@ -71,7 +72,7 @@ struct EngineBase::Impl : RankContext {
   bool is_boundary() const { return progress.is_boundary(micro_batches_of_step()); }
   void audit();                              // checks what the program did to parameters and optimizer; every rank calls it
   void take_cleared_gradients();             // called before gradients are used: drops those that the program cleared
-  control::Facts& agreed(bool is_boundary);  // what all ranks must agree on in this call
+  control::Facts& agreed(bool is_boundary);  // the facts that all ranks must agree on in this call
   void compare_fingerprints(const char* where);
   void restart_step() noexcept;  // after an error: drops gradients; the next micro-batch is the first of its step
   void start_next_step();        // starts the next step with the batch size that the program requested

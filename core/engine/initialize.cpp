@@ -126,7 +126,7 @@ void create_states(EngineBase::Impl& impl) {
     grow_squares(impl.groups[g], g, impl, impl.store);
   }
   impl.updater.run_seed = impl.settings().seed;
-  if (impl.torch_optimizer) {  // it may have trained before
+  if (impl.torch_optimizer) {  // the program may have used the optimizer before
     impl.torch_optimizer->follow(impl.store, impl.groups, 0);
     impl.torch_optimizer->show_states(impl.store, 0);
   }
@@ -171,15 +171,15 @@ void create_scheduler(EngineBase::Impl& impl, const config::Document& document, 
         static_cast<uint32_t>(impl.groups.size()), static_cast<uint64_t>(impl.settings().total_steps));
     impl.schedule.use(std::move(scheduler));
   }
-  if (!impl.schedule.exists() || !is_trained(impl) || impl.user_optimizer) return;  // its groups all have a learning rate
+  if (!impl.schedule.exists() || !is_trained(impl) || impl.user_optimizer) return;  // a UserOptimizer's groups all have a rate
   impl.schedule.check(
       impl.groups,
       impl.schedule.has_function() ? "the program's schedule" : formatted("scheduler '{}'", impl.settings().scheduler.type),
       formatted("optimizer '{}'", impl.optimizer_name()));
 }
 
-// Wraps an optimizer with a rule known to work element by element in a TorchOptimizer, which allows
-// sharding and offload to cut tensors. Wraps any other one in a UserOptimizer.
+// Wraps the program's optimizer: in a TorchOptimizer if its rule is known to work element by
+// element, so that sharding and offload may cut tensors; in a UserOptimizer otherwise.
 void take_program_optimizer(EngineBase::Impl& impl, const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
   impl.torch_optimizer = TorchOptimizer::of(optimizer);
   if (!impl.torch_optimizer) impl.user_optimizer = std::make_unique<UserOptimizer>(optimizer);
@@ -301,7 +301,7 @@ void Construction::check() {
 
 void Construction::agree() {
   const bool may_split = impl_.tensor_group || impl_.expert_group;
-  if (may_split) impl_.splits = agree_on_splits(impl_, *impl_.module);  // its error is the most specific
+  if (may_split) impl_.splits = agree_on_splits(impl_, *impl_.module);  // an error about splits is the most specific
   impl_.ties = Ties::agree(impl_);
   agree_on_model(impl_, impl_.store);
   if (!may_split) impl_.splits = agree_on_splits(impl_, *impl_.module);

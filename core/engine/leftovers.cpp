@@ -10,7 +10,7 @@
 namespace gannet {
 
 int64_t EngineBase::Impl::micro_batches_of_step() const {
-  if (passes.earlier) return passes.earlier->micro_batches;  // a rerun: the loader is past them
+  if (passes.earlier) return passes.earlier->micro_batches;  // a rerun: the loader is already past this step
   const int64_t all = settings().accumulation_steps;
   if (!passes.micro_batches_left) {
     if (all > 1 && settings().leftover_micro_batches == "step")

@@ -17,7 +17,7 @@
 namespace gannet {
 namespace {
 
-// A call that the driver itself makes to the engine. From the program, the gate would refuse it.
+// A call that the driver itself makes to the engine. The gate would refuse the program's own call.
 class OwnCall {
  public:
   explicit OwnCall(EngineBase::Impl& impl)

@@ -12,7 +12,7 @@
 //   }
 //
 // An exception that leaves the scope in the middle of the step abandons it. The parameters are then
-// still whole, but forward, training and saving are refused until load_checkpoint(), since ranks of
+// still valid, but forward, training and saving are refused until load_checkpoint(), since ranks of
 // other stages are still in the middle of the step. An exception before the first forward, or at
 // the boundary, where all ranks meet, leaves the engine as before the step.
 #pragma once
@@ -57,7 +57,7 @@ class MicroBatches {
   /// `body` runs the module's forward, or a part of it. `micro_batch`: its number in the step, for
   /// the trace.
   void forward(int64_t micro_batch, const std::function<void()>& body);
-  /// Where a backward begins: the edge of an output, which does not keep the output's memory alive,
+  /// The start of a backward: the edge of an output, which does not keep the output's memory alive,
   /// and the output's gradient.
   struct Root {
     torch::autograd::Edge edge;
@@ -80,9 +80,9 @@ class MicroBatches {
   /// Called count() times in a step, directly after a backward; micro-batches may end in any order.
   StepResult end_micro_batch();
 
-  /// Checks that all ranks along the data axis agree on the step (learning rates, what the program
-  /// wrote ...). Called before a control::Watch::Call over more ranks, in which the engine's own
-  /// calls are not compared.
+  /// Checks that all ranks along the data axis agree on the step (learning rates, values that the
+  /// program wrote ...). Called before a control::Watch::Call over more ranks, in which the
+  /// engine's own calls are not compared.
   void agree();
   /// Abandons the step, as an exception does.
   void abandon() noexcept;

@@ -3,7 +3,7 @@
 // Before every training forward and step, and at every save, the engine inspects each parameter: is
 // its storage still the engine's, was it written in place (the version counter), and is its hook
 // still the engine's? It also inspects the module: are there parameters that no engine knows, or
-// that have come to require a gradient? This compares a few words per parameter and allocates
+// that now require a gradient? This compares a few words per parameter and allocates
 // nothing.
 //
 //   ModuleAudit audit(context, *module, store);
@@ -40,9 +40,9 @@ class ModuleAudit {
   ModuleAudit(RankContext& context, torch::nn::Module& module, ParameterStore& store)
       : context_(context), module_(module), store_(store) {}
 
-  /// Registers the group of each parameter that initialize was given, trained or frozen.
+  /// Registers the group of a parameter that was passed to initialize, trained or frozen.
   void know(const void* identity, size_t group) { given_group_.emplace(identity, group); }
-  /// `on`: the program gave the groups, so a new parameter is in none of them.
+  /// `on`: the program passed the groups, so a new parameter is in none of them.
   void set_groups_are_given(bool on) { groups_are_given_ = on; }
   std::optional<size_t> group_of(const at::Tensor& parameter) const;
   /// True for a parameter that requires a gradient but is in no group. This has been logged, and
@@ -62,20 +62,20 @@ class ModuleAudit {
   /// Drops the memory that the program put in place of the store's, together with its values;
   /// called, for example, before a load.
   void reclaim();
-  bool is_replaced(const TrainedParameter& parameter) const;                                    // is its memory new?
+  bool is_replaced(const TrainedParameter& parameter) const;                                    // whether it has new memory
   at::Tensor value_in_file_dtype(const Range& range, const TrainedParameter& parameter) const;  // in the dtype of its file
   /// Called before take_in() of parameters whose memory the program replaced. Throws
   /// Error(kArgument) if another tensor of the module uses the same memory. If the memory is
-  /// another parameter's place in the engine's buffers (two were swapped), the values are copied
+  /// another parameter's slot in the engine's buffers (two were swapped), the values are copied
   /// elsewhere.
   void prepare(const std::vector<const TrainedParameter*>& replaced) const;
   void take_in(Range& range, size_t parameter, bool is_replaced);
-  /// Returns the value that the program gave the parameter, as real numbers. Throws
+  /// Returns the value that the program assigned to the parameter, as real numbers. Throws
   /// Error(kArgument) for a different shape, or for a dtype that cannot be trained.
   at::Tensor value_given(const Range& range, size_t parameter, bool is_replaced) const;
 
   uint64_t written_hash() const { return written_hash_; }  // hash of the values taken in since the last step
-  std::string written_names() const;  // names them: "'first.bias'", or the first three and the number of others
+  std::string written_names() const;  // the parameters' names: "'first.bias'", or the first three and the number of others
   void end_step() { written_hash_ = 0, written_names_.clear(); }
   /// Logs `what` on rank 0; among messages with the same beginning, only the first is logged.
   void say_once(const std::string& what);

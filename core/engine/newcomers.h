@@ -1,6 +1,6 @@
 // The gradients of parameters that entered the module within forward (in a layer built at its first
 // use, or by unfreezing). The reducer has no hook on these parameters in that step's backward,
-// so autograd leaves their gradients in `.grad`. They are taken from there, and given to the
+// so autograd leaves their gradients in `.grad`. They are taken from there, and passed to the
 // reducer when the parameters join (join.cpp).
 //
 //   newcomers.begin_backward(audit.unknown());   // the engine's backward runs ...
@@ -33,7 +33,7 @@ class Newcomers {
     bool is_cleared = false;  // the program reset `.grad` after the last backward
   };
   FirstGradient take(const at::Tensor& parameter);
-  /// Called when the step begins again or has ended.
+  /// Called when the step restarts or has ended.
   void forget() noexcept;
   bool is_empty() const { return all_.empty(); }
 

@@ -91,7 +91,7 @@ void rethrow_of_operators(const RankContext& context, const torch::nn::Module& m
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace(), line = text.substr(0, text.find('\n'));
     if (!error_of(error) && is_of_dtypes(line, is_half ? "Half" : "BFloat16")) refuse("with tensors of two dtypes", line);
-  } catch (const Error&) {  // it explains itself
+  } catch (const Error&) {  // already a gannet::Error
   } catch (const std::exception& error) {
     // oneDNN's error for an LSTM or a GRU, which does not name the cause.
     const std::string line = error.what();

@@ -6,7 +6,7 @@
 //   mine.lost();              // "" while the parameters are this engine's
 //
 // Two engines may share parameters if only one of them trains them. An engine that lost its module
-// reports this in its next call, and takes nothing from its successor when it ends.
+// reports this in its next call, and takes nothing from its successor when it is destroyed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ class Ownership {
   // `of_module`: all parameters of the module, including frozen ones.
   void check(const NamedParameters& parameters, const std::vector<at::Tensor>& of_module) const;
   void claim(const NamedParameters& parameters);
-  // Why this engine no longer has the parameters; "" while it has them.
+  // Returns why this engine no longer has the parameters; "" while it has them.
   std::string lost() const;
   // Names the engine that trains this parameter; "" if there is none.
   static std::string owner_of(const at::Tensor& parameter);

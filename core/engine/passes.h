@@ -25,7 +25,7 @@ struct EarlierPasses {
   bool has_moved = false;           // perturb() did move them: the model has the perturbed parameters
   bool has_second = false;          // keep_second_gradient() kept a gradient, or would have kept one but for `not_finite`
   std::vector<const void*> frozen;  // trained parameters that were frozen at perturb(), which did not move them
-  std::string not_finite;  // the first non-finite element, if a pass found one: it did nothing, and step() is skipped; "": none
+  std::string not_finite;  // the first non-finite element, if a pass found one and did nothing; step() is skipped; "": none
 };
 
 struct Passes {

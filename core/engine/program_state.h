@@ -12,7 +12,7 @@ namespace gannet {
 struct ProgramState {
   std::string name;
   std::function<Value()> save;                          // returns this rank's state
-  std::function<void(const std::vector<Value>&)> load;  // gets the states that the ranks along data saved, in order
+  std::function<void(const std::vector<Value>&)> load;  // gets the states that the ranks of the data axis saved, in order
 };
 
 }  // namespace gannet

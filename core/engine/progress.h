@@ -7,7 +7,7 @@
 //   kBackwarded --begin_boundary--> kBoundary --begin_update--> kUpdating --end_update--> kBoundary --end_step--> kIdle
 //   kBoundary --end_pass--> kIdle                                                     perturb(), keep_second_gradient()
 //   any of them --restart_step--> kIdle                                               after an error before the update
-//   any of them --tear--> kTorn --mend--> what it was                                 parameter values undefined, until a load
+//   any of them --tear--> kTorn --mend--> the former state                            parameter values undefined, until a load
 //
 // A call by the program in the wrong order is Error(kOrder), from the check_ functions. A wrong
 // transition by the engine is an internal error. Progress is used by the thread that calls the
@@ -27,7 +27,7 @@ class Progress {
     kForwarded,   // a training forward has ended
     kBackward,    // a backward of this engine is running
     kBackwarded,  // at least one backward of the micro-batch has ended, and none is running
-    kBoundary,    // inside step() at a boundary, with whole parameters
+    kBoundary,    // inside step() at a boundary, with valid parameters
     kUpdating,    // inside step(), while parameters are changed and published
     kTorn,        // an update, its publication or a load failed partway: parameter values are undefined
   };
@@ -44,7 +44,7 @@ class Progress {
     return forced_boundary ? *forced_boundary : micro_in_step + 1 >= accumulation_steps;
   }
 
-  /// Why parameter values are undefined; "" while they are whole.
+  /// The reason why parameter values are undefined; "" while they are valid.
   const std::string& torn() const { return torn_; }
   bool is_whole() const { return torn_.empty(); }
 
@@ -86,7 +86,7 @@ class Progress {
   int64_t global_steps = 0;       // boundaries passed, including skipped ones
   int64_t applied_steps = 0;      // updates of the optimizer
   int64_t skipped_steps = 0;      // boundaries without an update
-  int64_t consecutive_skips = 0;  // the latest boundaries without an update, in a row
+  int64_t consecutive_skips = 0;  // boundaries without an update since the last update
   int64_t global_samples = 0;     // samples on all ranks in the steps that have ended
   int64_t caught_errors = 0;      // errors of forward, backward and step since the last load
   // ---- results of the last boundary

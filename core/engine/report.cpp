@@ -73,29 +73,28 @@ void start_reporting(EngineBase::Impl& impl) {
   }
   impl.reported.bytes_sent = impl.comm->comm().counters().bytes_sent;
   if (impl.host_reads_device() && !impl.settings().metrics_path.empty()) HostMeter::install();
-  if (!observe::is_wanted(impl.settings())) return collect_losses(impl);
-  const int64_t parameters = count_parameters(impl);
-  impl.reporter = std::make_unique<StepReporter>(
-      reporting_ranks(impl), impl.timers,
-      impl.is_first() ? std::make_unique<observe::Monitor>(impl.settings(), run_of(impl, parameters)) : nullptr);
+  if (observe::is_wanted(impl.settings())) {
+    const int64_t parameters = count_parameters(impl);
+    impl.reporter = std::make_unique<StepReporter>(
+        reporting_ranks(impl), impl.timers,
+        impl.is_first() ? std::make_unique<observe::Monitor>(impl.settings(), run_of(impl, parameters)) : nullptr);
+  }
+  collect_losses(impl);
 }
-
-namespace {
-
-bool uses_loss(const EngineBase::Impl& impl) {
-  return std::any_of(impl.groups.begin(), impl.groups.end(),
-                     [](const Group& group) { return group.optimizer && group.optimizer->has(GANNET_OPTIMIZER_USES_LOSS); });
-}
-
-}  // namespace
 
 void collect_losses(EngineBase::Impl& impl) {
-  if (impl.reporter || !uses_loss(impl)) return;
+  double using_ranks = std::any_of(impl.groups.begin(), impl.groups.end(), [](const Group& group) {
+    return group.optimizer && group.optimizer->has(GANNET_OPTIMIZER_USES_LOSS);
+  });
+  // Pipeline stages have different groups, and average the loss together.
+  if (impl.mesh->has_pipe_stages()) reporting_ranks(impl).all_reduce(&using_ranks, 1);
+  impl.uses_loss = using_ranks > 0;
+  if (impl.reporter || !impl.uses_loss) return;
   impl.reporter = std::make_unique<StepReporter>(reporting_ranks(impl), impl.timers, nullptr, /*is_metered=*/false);
 }
 
 double loss_for_optimizers(EngineBase::Impl& impl) {
-  if (!uses_loss(impl)) return std::numeric_limits<double>::quiet_NaN();
+  if (!impl.uses_loss) return std::numeric_limits<double>::quiet_NaN();
   double loss = impl.reporter->mean_loss();
   // Ranks along the tensor axis compute the same loss, but not always to the last bit.
   if (impl.tensor_group != nullptr && impl.tensor_group->size() > 1) {

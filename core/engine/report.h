@@ -23,7 +23,7 @@ void report(EngineBase::Impl& impl, const StepResult& result, const StepInputs& 
 void report_times(EngineBase::Impl& impl, bool is_boundary);
 /// Returns the learning rate of each group that has one.
 std::vector<double> rates(const std::vector<Group>& groups);
-/// Returns a sentence such as "saved run1/global_step40, 1.2 GB in 0.8 s".
+/// Returns a message such as "saved run1/global_step40, 1.2 GB in 0.8 s".
 std::string sentence_of(const config::Settings& settings, const SaveReceipt& receipt);
 
 }  // namespace gannet

@@ -78,7 +78,7 @@ at::Tensor EngineBase::scale(const at::Tensor& loss, const BackwardOptions& opti
   Impl& impl = *impl_;
   const Entered entered(impl, Call::kScale);
   check_loss(impl, loss, "scale");
-  if (impl.progress.is_in_backward()) impl.restart_step();  // its backward ended in an exception
+  if (impl.progress.is_in_backward()) impl.restart_step();  // the previous loss's backward threw an exception
   if (!impl.passes.running) {
     impl.passes.running = std::make_unique<Passes::RunningBackward>();
     impl.passes.scale_scope.reset();

@@ -107,7 +107,7 @@ void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore&
               *extents[i - 1].name, *extents[i].name),
           "register one tensor under both names (tied), or register one and make the view in forward");
 
-  // Anything else that holds the memory would keep the present values forever, because the
+  // Anything else that holds the memory would keep the current values forever, because the
   // parameter moves into the flat buffers.
   StorageHolders holders;
   std::unordered_map<const c10::StorageImpl*, std::string> buffers;

@@ -14,8 +14,8 @@ class Module;
 
 namespace gannet {
 
-/// Throws Error(kArgument) if the memory that the program gave to one of these parameters (with
-/// their names) is also that of another parameter or of a buffer of the module.
+/// Throws Error(kArgument) if another parameter or a buffer of the module also uses the memory that
+/// the program assigned to one of these parameters (with their names).
 void refuse_overlap(const torch::nn::Module& module, const std::vector<std::pair<std::string, at::Tensor>>& given);
 
 }  // namespace gannet

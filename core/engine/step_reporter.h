@@ -1,7 +1,7 @@
-// Collects what the engine gives to its monitors: losses, counts and phase timings. At a boundary,
-// one small all-reduce combines losses and counts over all ranks; rank 0 passes them on with its own
-// timings. Every rank has a StepReporter if the config requests a monitor or an optimizer uses the
-// loss; otherwise none has one.
+// Collects the values for the engine's monitors: losses, counts and phase timings. At a boundary,
+// one small all-reduce combines losses and counts over all ranks; rank 0 passes them to its monitor
+// with its own timings. Every rank has a StepReporter if the config requests a monitor or an
+// optimizer uses the loss; otherwise none has one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@ struct ReportedTotals {
 class StepReporter {
  public:
   // `monitor`: rank 0's monitor; null on the other ranks. `is_metered`: false if it serves only an
-  // optimizer that uses the loss, beside other engines that measure the process's memory.
+  // optimizer that uses the loss, so that it does not restart other engines' memory measurements.
   StepReporter(HostGroup& ranks, const Timers& timers, std::unique_ptr<observe::Monitor> monitor, bool is_metered = true)
       : ranks_(ranks), timers_(timers), monitor_(std::move(monitor)), is_metered_(is_metered) {}
 
@@ -58,7 +58,7 @@ class StepReporter {
   void forget_step();                                 // called if the step, or its current pass, is not taken
   void end_pass();                                    // keeps the loss and the counts so far, whatever happens to the next pass
   void forget_passes() { ended_.reset(); }            // called when the current step's passes are over
-  void error(int64_t step, const std::string& text);  // like forget_step(), and reports it
+  void error(int64_t step, const std::string& text);  // like forget_step(), and reports the error
   void event(std::string what, int64_t step, std::string text);
 
  private:

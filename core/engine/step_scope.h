@@ -7,7 +7,7 @@
 //     ... the phases ...
 //     scope.end(result);      // compares fingerprints, and writes the profile and the report
 //   } catch (...) {
-//     scope.fail();           // marks parameters that are now undefined, and begins the step again
+//     scope.fail();           // marks parameters that are now undefined, and restarts the step
 //   }
 #pragma once
 

@@ -59,7 +59,7 @@ void check_moment(EngineBase::Impl& impl) {
           "call it after a step that averages: while engine->parameters_differ() is false");
 }
 
-// Reads the params as the program gave them: a dictionary, or JSON text with the positions of its
+// Reads the params that the program passed: a dictionary, or JSON text with the positions of its
 // members.
 config::Tree read_params(const Value& params) {
   if (params.is_dict()) return {params.as_dict(), {}, {}};
@@ -69,7 +69,7 @@ config::Tree read_params(const Value& params) {
 }
 
 // Returns the group's overrides that match a parameter of the plugin. Overrides from the
-// config or initialize were meant for a different plugin. Those given with the swap are for this
+// config or initialize were meant for a different plugin. Those passed to the swap are for this
 // plugin: all of them are returned, and its schema checks them.
 Dict overrides_of(const EngineBase::Impl& impl, const plugin::Plugin& plugin, size_t group, const std::vector<Dict>& given,
                   SwapReceipt& receipt) {
@@ -143,7 +143,7 @@ const Optimizer::State* find(const std::vector<Optimizer::State>& states, const 
   return found == states.end() ? nullptr : &*found;
 }
 
-// What happens to each state in each group. States are listed by name: "exp_avg" or, if groups
+// The outcome for each state in each group. States are listed by name: "exp_avg" or, if groups
 // differ, "exp_avg of '*.bias'".
 class StateFates {
  public:
@@ -309,7 +309,7 @@ SwapReceipt EngineBase::swap_optimizer(const std::string& type, const Value& par
   if (impl.reducer && impl.progress.is_whole() && !gate::is_in(impl, gate::State::kTakenOver)) impl.audit();
   PreparedSwap made;
   std::unique_ptr<Agreement> agreement;
-  agree(impl, outcome([&] {  // catches everything: the other ranks wait for this rank's text
+  agree(impl, outcome([&] {  // catches everything: the other ranks wait for this rank's result
           try {
             made = prepare(impl, type, params, overrides);
             agreement = std::make_unique<Agreement>(impl.number_in_group, made.groups);

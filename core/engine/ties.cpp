@@ -49,7 +49,7 @@ struct DeclaredTie {
 };
 using RankTies = std::map<std::string, DeclaredTie>;  // by the name of the tie
 
-constexpr std::string_view kFault = "\x01";  // begins a sentence sent in place of a rank's declarations; no name begins with it
+constexpr std::string_view kFault = "\x01";  // prefix of an error message sent in place of a rank's declarations; no name has it
 
 enum TieFact : size_t { kShape, kDtype, kSplit, kTraining, kFacts };
 constexpr const char* kFactNames[] = {"shape", "dtype", "split", "training"};
@@ -179,7 +179,7 @@ std::string declared_ties(const EngineBase::Impl& impl) {
 
 std::unique_ptr<Ties> Ties::agree(const EngineBase::Impl& impl) {
   std::vector<std::pair<std::string, at::Tensor>> mine;
-  std::optional<Error> fault;  // a fault of this rank's module; the other ranks wait for its text
+  std::optional<Error> fault;  // a fault of this rank's module; the other ranks wait for its message
   try {
     mine = tied_parameters(*impl.module);
   } catch (const Error& error) {

@@ -1,7 +1,7 @@
 // Parameters that several pipeline stages hold (declare_tied in gannet/split.h), such as an
 // embedding on the first stage and the head on the last. Each stage treats its copy like any other
-// parameter: it averages and shards the copy along data, and updates it itself. This class makes
-// the copies one tensor:
+// parameter: it averages and shards the copy along the data axis, and updates it itself. This class
+// keeps the copies equal:
 //
 //   impl.ties = Ties::agree(impl);              // finds the ties; every rank of the mesh calls it, and all throw or none
 //   impl.ties->share_first_values(impl);        // every stage gets the values of the first stage that holds the tensor
@@ -39,7 +39,7 @@ struct Tie {
 class Ties {
  public:
   /// Returns null if the mesh has one stage, or if nothing is tied. Throws on every rank: Error(kConfig) or Error(kMismatch)
-  /// if the declarations do not fit together, and Error(kUnsupported) with checkpoint.use_node_local_storage.
+  /// if the declarations are inconsistent, and Error(kUnsupported) with checkpoint.use_node_local_storage.
   static std::unique_ptr<Ties> agree(const EngineBase::Impl& impl);
 
   const std::deque<Tie>& all() const { return ties_; }  // sorted by name; the same on every rank
@@ -71,8 +71,8 @@ std::string declared_ties(const EngineBase::Impl& impl);
 
 /// Returns the name that a parameter of this rank has in checkpoints.
 std::string saved_name(const EngineBase::Impl& impl, const std::string& parameter);
-/// Returns the name that its gradient sum between two boundaries has in checkpoints. Each stage has
-/// its own sum for a tied parameter.
+/// Returns the name that a parameter's gradient sum between two boundaries has in checkpoints. Each
+/// stage has its own sum for a tied parameter.
 std::string saved_sum_name(const EngineBase::Impl& impl, const std::string& parameter);
 
 }  // namespace gannet

@@ -119,7 +119,7 @@ struct Init::State : public Builder {
     at::Tensor parameter;
     bool is_touched = false;  // an operator has worked on it, to initialise it
   };
-  std::vector<BegunParameter> begun;  // parameters that are whole, in the order in which they were first seen
+  std::vector<BegunParameter> begun;  // parameters that are not sharded yet, in the order in which they were first seen
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>>
       fresh;  // tensors that may become parameters; registering a parameter is not an operator
   std::unique_ptr<Interception> interception;
@@ -132,7 +132,7 @@ struct Init::State : public Builder {
   void share(const at::Tensor& parameter);
 };
 
-// Experts differ between ranks along the data axis, so they stay whole until initialize.
+// Experts differ between ranks along the data axis, so they stay unsharded until initialize.
 void Init::State::share(const at::Tensor& parameter) {
   const auto split = split_of(parameter);
   if (!split || !split->is_along_expert) shards->add(parameter);
@@ -185,8 +185,8 @@ Init::Init(Options options) : state_(std::make_unique<State>()) {
   Config config = std::move(options.config);
   if (!options.overwrite.empty()) config.overwrite(options.overwrite);
   if (config.empty()) throw Error(ErrorCode::kConfig, "zero::Init was given no config", "pass the one that initialize gets");
-  // Opens what an engine opens first: the plugins, the device, the ranks and their mesh. The engine
-  // will find the ranks open.
+  // Opens the parts that an engine opens first: the plugins, the device, the ranks and their mesh.
+  // The engine will find the ranks open.
   RankContext opened;
   EngineOptions engine_options;
   engine_options.process_group = options.process_group;

@@ -1,5 +1,5 @@
 // The activations in an estimate: those that the config keeps, and the changes to the config
-// ("rungs") that keep fewer, the cheapest first.
+// ("rungs") that keep fewer, cheapest first.
 #pragma once
 
 #include <cstdint>

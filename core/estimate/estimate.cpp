@@ -109,7 +109,7 @@ std::optional<DeclaredStates> declared(plugin::Registry& registry, const MemoryS
   return all;
 }
 
-// The bytes of a master: states without a type of their own have the master's.
+// The bytes per element of a master, whose type also applies to states that declare none.
 uint32_t master_type_bytes(const MemorySettings& read, uint32_t param_bytes) {
   return param_bytes == 2 && read.settings.bf16.without_masters ? 2 : std::max(4u, param_bytes);
 }

@@ -45,8 +45,8 @@ bool fits(const Plan& plan, const FreeSpace& room);  // ignores disk space for c
 std::vector<Placement> fastest_first();
 
 // Returns the cheapest plan that fits. It changes the placement or, if no placement fits, also the
-// number of ranks. nullopt: the model fits on no number of ranks. Disk space for checkpoints is
-// ignored: no placement makes them smaller.
+// number of ranks. Returns nullopt if the model does not fit on any number of ranks. Disk space for
+// checkpoints is ignored: no placement makes them smaller.
 std::optional<Plan> smallest_change(const Plan& plan, const FreeSpace& room);
 
 // Throws Error(kOutOfMemory) if the plan does not fit. The error states how much of each kind of

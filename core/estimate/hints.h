@@ -11,8 +11,8 @@
 
 namespace gannet {
 
-// Returns a table of host memory, with one row for a model that every rank builds whole and one for
-// a model built under zero::Init.
+// Returns a table of host memory, with one row for a model that every rank builds in full and one
+// for a model built under zero::Init.
 std::string building_text(const zero::Plan& plan, const zero::FreeSpace& room);
 // Returns the placements' order of speed and, if the device memory is known, the fastest placement
 // that fits.

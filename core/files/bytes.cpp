@@ -43,7 +43,7 @@ void Cursor::fill(uint64_t count) {
   window_begin_ += at_;
   at_ = 0;
   filled_ = kept;
-  // Callers limit `count` to left(), so a false length allocates no more than the size of the file.
+  // Callers limit `count` to left(), so a forged length allocates at most the size of the file.
   if (count > window_.size()) window_.resize(count);
   const uint64_t more = std::min<uint64_t>(window_.size() - filled_, end_ - window_begin_ - filled_);
   bytes_.read(window_.data() + filled_, more, window_begin_ + filled_);

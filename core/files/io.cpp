@@ -86,7 +86,7 @@ std::string read_file(const std::string& path, uint64_t limit) {
     done += count;
   }
   text.resize(done);
-  // The function reads small texts, mostly JSON; the caller checks the content.
+  // This function reads small text files, mostly JSON; the caller checks the content.
   require_format(std::string_view(text).substr(0, kHeadBytes), text.size(), path,
                  {Format::kEmpty, Format::kJson, Format::kYaml, Format::kText});
   return text;

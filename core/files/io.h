@@ -34,7 +34,7 @@ class Descriptor {
 [[noreturn]] void io_failed(const std::string& what, const std::string& path, int code);
 
 Descriptor open_file(const std::string& path, int flags);
-// Reads a regular file of at most `limit` bytes; Error(kCorrupt) for any other, and Error(kUnsupported)
+// Reads a regular file of at most `limit` bytes. Throws Error(kCorrupt) for others, and Error(kUnsupported)
 // for a known format other than JSON, YAML or text. Never waits for a FIFO's writer or reads a device.
 std::string read_file(const std::string& path, uint64_t limit);
 bool read_at(int file, char* to, uint64_t bytes, uint64_t offset);  // returns false on an error or at the end of the file
@@ -53,7 +53,7 @@ struct PathKind {
   bool exists = false, is_folder = false, is_file = false;
   uint64_t bytes = 0;
 };
-// Follows links; a dangling or circular link does not exist. Throws if the status cannot be
+// Follows links; a dangling or circular link counts as missing. Throws if the status cannot be
 // determined: a vanished mount, or a folder that this user may not search.
 PathKind kind_of(const std::string& path);
 // Returns the sorted names in a folder, without "." and "..". Throws Error(kNotFound) if there is

@@ -5,10 +5,11 @@
 
 namespace gannet::files {
 
-// Throws Error(kUnsupported), or Error(kArgument) if the wanted folder is inside this one, for a PEFT
-// adapter, a Trainer's output folder (the message names the newest checkpoint-N) or its checkpoint
-// without weights, Hugging Face's cache, a sharded checkpoint of torch.distributed.checkpoint (FSDP),
-// a folder of Megatron or diffusers, or an accelerate state without weights. Others are accepted.
+// Refuses a folder that cannot be loaded as a model: a PEFT adapter; a Trainer's output folder (the
+// error names the newest checkpoint-N) or a Trainer checkpoint without weights; Hugging Face's
+// cache; an FSDP checkpoint (torch.distributed.checkpoint); a Megatron or diffusers folder; an
+// accelerate state without weights. kArgument for a Trainer's output folder and
+// Hugging Face's cache, else kUnsupported.
 void refuse_known_folder(const std::string& folder);
 
 // Lists files next to the weights that imports do not read, by their usual names: states of the

@@ -20,8 +20,8 @@ void Node::refuse(const std::string& expected) const {
               "was it written by DeepSpeed's save_checkpoint?");
 }
 
-// An object that refers to itself was read without its attributes, so it must not pass for the
-// whole object.
+// An object that refers to itself was read without its attributes, so it must not be taken for a
+// complete one.
 void Node::require_whole() const {
   if (object_->is_cut)
     throw Error(ErrorCode::kUnsupported,

@@ -43,7 +43,7 @@ class Node {
   std::vector<Node> items() const;  // the items of a list or tuple, or an object's arguments
 
   bool boolean() const;
-  int64_t integer() const;  // also for a boolean, a whole float, an enumerator or a one-element tensor
+  int64_t integer() const;  // also for a boolean, an integral float, an enumerator or a one-element tensor
   double number() const;
   const std::string& text() const;
   const StoredTensor& tensor() const;

@@ -16,7 +16,7 @@
 namespace gannet::files {
 
 struct PickleObject : Object {
-  std::optional<KnownClass> as_class;  // a class itself, not an instance of it
+  std::optional<KnownClass> as_class;  // set if the object is a class itself, not an instance
   bool is_inside = false;              // held by another object: it may no longer change
   int depth = 0;                       // levels of objects inside this one; 0 for a leaf
 };

@@ -1,5 +1,5 @@
-// Reads the legacy format. In order, it has the magic number, the protocol version, facts about the
-// writing machine, the pickle, the list of storage keys (a pickle each), then each storage: its
+// Reads the legacy format. It begins with five pickles: the magic number, the protocol version,
+// facts about the writing machine, the data and the list of storage keys. Each storage follows: its
 // number of elements (8 bytes) and its values.
 #include "base/format.h"
 #include "files/pt_contents.h"

@@ -16,7 +16,7 @@ namespace {
 using safetensors::Entry;
 
 // Puts tensors with the largest elements first, so that every tensor is aligned to its element
-// size, whatever the shapes.
+// size, regardless of the shapes.
 safetensors::Header lay_out(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata,
                             std::vector<at::Tensor>& in_order) {
   std::set<std::string> names;

@@ -24,7 +24,7 @@ bool holds_tensors(const Object& object) {
 // parameters, buffers and modules, by name.
 bool is_script(const Object& object) { return object.kind == Object::Kind::kRecord && object.text.starts_with("__torch__"); }
 
-// The file of a training program has the weights under a key, perhaps with a tensor beside them (a
+// A training program's file has the weights under a key, perhaps next to another tensor (a
 // generator's state).
 const Object& weights_in(const Object& root, const std::string& path, std::string& taken_from) {
   taken_from = path;

@@ -26,7 +26,7 @@ struct StateDict {
   size_t not_tensors = 0;          // number of entries of the dict that are not tensors
 };
 
-// Whether the extension is .pt, .pth or .bin, as torch.save's files have.
+// Whether the extension is one of those usual for torch.save's files: .pt, .pth or .bin.
 bool is_pt_name(const std::string& path);
 
 // Adds one file's tensors to `all`: those of the first of its entries "module", "model", "state_dict" and

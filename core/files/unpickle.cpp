@@ -242,8 +242,8 @@ class Unpickler {
   }
 
   void remember(uint64_t index) {
-    // A pickler numbers memoized values from 0, so a number cannot exceed the bytes of the pickle
-    // so far.
+    // A pickler numbers memoized values from 0, so a number cannot exceed the number of pickle
+    // bytes read so far.
     if (index > in_.offset()) make_.corrupt(formatted("a value is memoized as number {}, beyond the number of values", index));
     PickleObject* value = &top();
     if (index >= memo_.size()) {

@@ -27,7 +27,7 @@ struct WeightTensor {
 struct WeightFiles {
   std::vector<WeightTensor> tensors;                         // in file order, each with its own bytes
   std::vector<std::pair<std::string, std::string>> aliases;  // another name of a tensor, and the name under which it is listed
-  std::string path;                                          // the path that was given
+  std::string path;                                          // as passed to open_weight_files()
   std::string taken_from;                                    // "gpt2/model.safetensors.index.json", "a.pt, its entry 'model'"
   size_t not_tensors = 0;                                    // number of entries of a state dict that are not tensors
 };

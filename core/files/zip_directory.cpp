@@ -182,7 +182,7 @@ ZipDirectory::ZipDirectory(const Bytes& bytes) {
   }
   if (directory.left() != 0)
     corrupt(bytes.path(), directory.offset(), formatted("{} bytes follow the zip directory's last entry", directory.left()));
-  // In a zip bomb, entries share bytes although each of them passes its own checks.
+  // In a zip bomb, entries that each pass their own checks share bytes.
   std::sort(extents.begin(), extents.end());
   for (size_t i = 1; i < extents.size(); ++i)
     if (extents[i].first < extents[i - 1].second)

@@ -14,7 +14,7 @@ namespace gannet::files {
 
 struct ZipEntry {
   std::string name;
-  uint64_t offset = 0, bytes = 0;  // the place of its content in the file
+  uint64_t offset = 0, bytes = 0;  // the position of its content in the file
   uint32_t crc = 0;
   uint16_t method = 0;  // 0: stored as is; others are compressed, and `bytes` is then the compressed size
 };

@@ -29,7 +29,7 @@ void Adjustment::penalise(float* values, int64_t vocabulary, const std::vector<i
     if (token < vocabulary) values[token] = values[token] < 0 ? values[token] * penalty : values[token] / penalty;
 }
 
-// If the last n - 1 tokens occurred in the row before, bans the token that followed them there.
+// If the last n - 1 tokens already occur earlier in the row, bans the token that followed them.
 void Adjustment::ban_repeated(float* values, int64_t vocabulary, const std::vector<int64_t>& seen) const {
   const auto size = static_cast<size_t>(options_.no_repeat_ngram_size);
   if (seen.size() < size) return;

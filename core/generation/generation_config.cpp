@@ -141,7 +141,7 @@ GenerateOptions GenerateOptions::from_pretrained(const std::string& folder, std:
     options.early_stopping = json.flag("early_stopping", false);
   options.use_cache = json.flag("use_cache", true);
   options.max_length = json.integer("max_length", 0);
-  // If the file limits only prompt and text together, only that limit applies.
+  // If the file limits only the total length of prompt and text, only that limit applies.
   options.max_new_tokens = json.integer("max_new_tokens", options.max_length > 0 ? options.max_length : options.max_new_tokens);
   if (json.find("max_new_tokens")) options.max_length = 0;
   options.min_length = json.integer("min_length", 0);

@@ -41,7 +41,7 @@ int64_t NextToken::draw(size_t row, const at::Tensor& logits) {
     weights.push_back(std::exp((static_cast<double>(values[token]) - values[order[0]]) / options_.temperature));
     total += weights.back();
   }
-  if (options_.top_p < 1) {  // the token that reaches top_p is the last
+  if (options_.top_p < 1) {  // the token at which the sum reaches top_p is the last
     const double wanted = options_.top_p * total;
     size_t kept = 0;
     for (total = 0; kept < weights.size() && total < wanted; ++kept) total += weights[kept];

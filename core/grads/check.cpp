@@ -57,7 +57,7 @@ double total_of(const Squares& squares, const std::deque<Range>& ranges, const N
     totals[0] += own[0] / ranks.own->size() * ranks.unreduced_ratio * ranks.unreduced_ratio;
     totals[1] = own[1];
   }
-  // If every rank has its experts' whole gradient, only the other experts' sums are missing.
+  // If every rank has its experts' full gradient, only the other experts' sums are missing.
   double experts[] = {squares[kExperts], totals[1]};
   if (ranks.experts) {
     ranks.experts->all_reduce(experts, 2);
@@ -154,7 +154,7 @@ double clip_factor(double norm, double limit, double factor) {
 
 std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather) {
-  std::string found;  // starts with the element's position, in zero-padded digits, so that texts sort by it
+  std::string found;  // starts with the element's zero-padded position, so that these strings sort by it
   for (size_t r = 0; r < ranges.size(); ++r) {
     const Range& range = ranges[r];
     for (const auto& part : range.parts) {

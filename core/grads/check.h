@@ -1,4 +1,4 @@
-// The check and clip phases of a step: the norm of the whole gradient, whether every element is
+// The check and clip phases of a step: the norm of the full gradient, whether every element is
 // finite, and the factor that the update applies to gradients.
 //
 //   const GradientCheck check = check_gradients(ranges, ranks, reducer.mean_factor() / scaler.scale());
@@ -51,7 +51,7 @@ double clip_factor(double norm, double limit, double factor);
 
 /// Names the first element that is not finite, in parameter order: "the gradient of 'h.0.weight' is
 /// nan at element 3". Without one, reports that the norm is too large. `gather` is collective: it
-/// collects one text from each rank that has different gradients. All ranks return the same text.
+/// collects one string from each rank with different gradients. All ranks return the same message.
 std::string first_non_finite(const std::deque<Range>& ranges, bool loss_was_finite,
                              const std::function<std::vector<std::string>(const std::string&)>& gather);
 

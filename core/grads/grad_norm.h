@@ -10,7 +10,7 @@
 // and each call gets the result so far:
 //
 //   auto first = sum_of_squares(grad, dtype, cut, 0);
-//   auto both = sum_of_squares(grad + cut, dtype, numel - cut, cut, first);        // bitwise equal to the whole
+//   auto both = sum_of_squares(grad + cut, dtype, numel - cut, cut, first);        // bitwise equal to a single call
 #pragma once
 
 #include <gannet/abi.h>

@@ -66,7 +66,7 @@ class HostGradients {
   struct StagingHalf {
     at::Tensor memory;  // [bytes] allocated at first use
     int64_t used = 0;
-    uint64_t last = 0;  // started_ after the last copy to it
+    uint64_t last = 0;  // the value of started_ after the last copy into this half
   };
   std::array<StagingHalf, 2> halves_;
   size_t half_ = 0;

@@ -24,9 +24,9 @@
 // reports it.
 //
 // Re-entrant checkpointing delivers several gradients of one parameter in one backward. The first
-// backward that is reduced counts them; if the whole gradient has memory anyway, its buckets are
-// sent at the end. A gradient that arrives after its bucket was sent is kept separately and reduced
-// at the end of backward, in bucket order.
+// backward that is reduced counts them; unless gradients are sharded, its buckets are sent at its
+// end. A gradient that arrives after its bucket was sent is kept separately and reduced at the end
+// of backward, in bucket order.
 #pragma once
 
 #include <deque>
@@ -145,11 +145,11 @@ class Reducer {
   struct GradientSlot {  // destination of one parameter's gradient
     size_t range, parameter, bucket;
     bool has_arrived = false;                                 // for sharded gradients: the gradient is in the bucket
-    bool has_come = false;                                    // a gradient has come in this step
+    bool has_come = false;                                    // a gradient has arrived in this step
     bool is_foreign = false;                                  // another backward's gradient was added to `.grad`
     bool is_cleared = false;                                  // the program cleared it after the last backward
     uint32_t arrivals = 0;                                    // number of gradients that have arrived in this backward
-    uint32_t expected = 1;                                    // the most gradients that any one backward has delivered so far
+    uint32_t expected = 1;                                    // the maximum number of gradients in any backward so far
     torch::autograd::PostAccumulateGradHook* hook = nullptr;  // owned by the parameter
     GradientMark mark = {};                                   // the mark to put in `.grad`
     const void* shown = nullptr;                              // TensorImpl that `.grad` had after the last backward
@@ -229,7 +229,7 @@ class Reducer {
   int graph_task_ = -1;  // id of a backward started by the program that counts as this engine's (EngineBase::scale)
   std::optional<c10::DebugInfoGuard> marked_;             // set from begin_backward to end_backward, on the calling thread
   std::vector<std::pair<size_t, at::Tensor>> leftovers_;  // (slot, foreign `.grad`), set aside
-  std::map<size_t, at::Tensor> late_;                     // by bucket: gradients that came after its send, [numel] grad_dtype
+  std::map<size_t, at::Tensor> late_;                     // by bucket: gradients that arrived after its send, [numel] grad_dtype
   uint64_t late_buckets_ = 0, cleared_hash_ = 0;
   int64_t taken_over_bytes_ = 0, last_taken_over_bytes_ = 0;  // subtracted from the host memory meter
   bool holds_buckets_ = false;                                // this backward sends its buckets at its end

@@ -22,7 +22,7 @@ struct SkipPolicy {
   /// `step`: the current step, counted from 1. `why`: the description of the first non-finite
   /// element.
   void check_may_skip(int64_t step, const std::string& why) const;
-  /// Returns the text for the log. `consecutive`: number of consecutive skipped steps, including
+  /// Returns the log message. `consecutive`: number of consecutive skipped steps, including
   /// this one. Throws Error(kNonFinite) if it exceeds max_consecutive and the scale is not reduced,
   /// or the scaler's error if the scale is already at its minimum; does not change the scaler.
   std::string reason(int64_t step, const std::string& why, int64_t consecutive, const LossScaler& scaler) const;

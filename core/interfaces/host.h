@@ -60,7 +60,7 @@ class Host {
     Host& host_;
   };
   const ShowMetric& show_metric() const { return show_metric_; }
-  std::thread::id metric_thread() const { return metric_thread_; }  // the one that may call it
+  std::thread::id metric_thread() const { return metric_thread_; }  // the thread that may show one
 
  private:
   gannet_host table_{};

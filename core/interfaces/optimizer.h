@@ -85,8 +85,8 @@ class Optimizer {
   const std::vector<Sum>& sums() const { return sums_; }
   uint64_t range_alignment() const { return range_alignment_; }
   size_t tensor_count() const { return tensors_.size(); }
-  // The matrices that a state has for a tensor, given by its index: `count` of them, stacked, of
-  // rows x columns. All are 0 if there are none.
+  // The shape of a state for the tensor with this index: `count` stacked matrices of rows x
+  // columns. All three are 0 if the state has no matrices.
   struct Matrices {
     uint64_t count = 0, rows = 0, columns = 0;
     uint64_t numel() const { return count * rows * columns; }

@@ -32,8 +32,8 @@ std::vector<const T*> elements(const T* first, uint64_t count, uint64_t stride, 
 constexpr uint32_t kFlagsOfRanks = GANNET_STATE_OF_RANK | GANNET_STATE_SERVED | GANNET_STATE_LOCAL;
 constexpr uint32_t kKnownStateFlags = GANNET_STATE_FROM_PARAMETER | kFlagsOfRanks;
 
-// What is wrong with a state of matrices (squares or factors), or with the limit of another state;
-// "" if nothing is.
+// Returns the flaw in a state of matrices (squares or factors), or in the limit of another state;
+// "" if there is none.
 std::string flaw_of_matrices(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
   const uint64_t limit = GANNET_HAS(&spec, gannet_state_spec, limit) ? spec.limit : 0;
   const bool is_factor = spec.extent == GANNET_STATE_ROW_FACTOR || spec.extent == GANNET_STATE_COLUMN_FACTOR;
@@ -50,7 +50,7 @@ std::string flaw_of_matrices(const gannet_state_spec& spec, const gannet_optimiz
   return "";
 }
 
-// What is wrong with a state's flags, limit or block; "" if nothing is.
+// Returns the flaw in a state's flags, limit or block; "" if there is none.
 std::string flaw_of(const gannet_state_spec& spec, const gannet_optimizer_description& found) {
   const uint64_t alignment = std::max<uint64_t>(found.range_alignment, 1);
   if (spec.flags & ~kKnownStateFlags)

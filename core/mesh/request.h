@@ -20,8 +20,8 @@ struct RequestedDegree {
 };
 
 // `mesh` is the config's section, which names each axis at most once. `elsewhere` holds requests
-// from other places (pipeline.stages, the program), which must agree with it. An axis that nobody
-// requests has degree 1, except data, which gets the remaining factor. Throws Error(kConfig), with
+// from other places (pipeline.stages, the program), which must agree with it. An axis without a
+// request has degree 1, except data, which gets the remaining factor. Throws Error(kConfig), with
 // the place or places, if an axis is unknown or named twice, if degrees conflict, are below 1 or do
 // not multiply to the world size, or if the expert degree does not divide the data degree. If the
 // expert degree is above 1, the mesh has the axes expert_data and expert instead of data.

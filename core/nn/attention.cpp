@@ -79,8 +79,8 @@ ScoreTile<T> tile_of(const AttentionShape<T>& shape, const at::Tensor& mask, int
 }
 
 // Calls body(first, last) over the items. For a single item, LibTorch's products would use all
-// threads and add in an order that depends on their number. With an empty second item, that case
-// runs like all others.
+// threads, and the order of additions would depend on their number. With an empty second item, that
+// case runs like all others.
 template <class Body>
 void over_items(int64_t count, const Body& body) {
   parallel_for(0, static_cast<uint64_t>(std::max<int64_t>(count, 2)), 1, [&](uint64_t first, uint64_t last) {

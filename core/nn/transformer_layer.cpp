@@ -26,7 +26,7 @@ uint64_t mixed(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// Draws one number from the default generator per micro-batch, whatever the layer's size. A
+// Draws one number from the default generator per micro-batch, regardless of the layer's size. A
 // checkpoint of a run includes the generator's state, and the recomputation of a region restores
 // it. The number is drawn by an operator so that a region sees which generator is used.
 uint64_t key_of_micro_batch(int64_t seed) {

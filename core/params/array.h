@@ -55,8 +55,8 @@ class Array {
   void fill(double value) const;
 
   // Only for arrays on a tier. `begin`, converted to bytes, must be a multiple of the tier's
-  // alignment. The buffer must be page-aligned, with room for the bytes of `numel` elements rounded
-  // up to that alignment.
+  // alignment. The buffer must be page-aligned, and large enough for the bytes of `numel` elements
+  // rounded up to that alignment.
   Transfer start_read(int64_t begin, int64_t numel, void* buffer) const;
   Transfer start_write(int64_t begin, int64_t numel, const void* buffer) const;
 

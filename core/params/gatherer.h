@@ -1,4 +1,4 @@
-// Gathers whole parameters from the ranks' shards, which are in memory or on a tier (stage 3), and
+// Gathers full parameters from the ranks' shards, which are in memory or on a tier (stage 3), and
 // checks that all ranks gather the same parameters.
 #pragma once
 
@@ -23,7 +23,7 @@ class Gatherer : public zero::ParameterSource {
     Queue queue;
     std::function<void*()> stream;  // the operators' stream; a copy waits for it, since operators may still read the memory
   };
-  // `place` returns the current position in the program, for error texts ("forward of step 3").
+  // `place` returns the current position in the program, for error messages ("forward of step 3").
   Gatherer(DeviceComm* comm, HostGroup* ranks, Timers& timers, std::optional<CopyToDevice> to_device,
            std::function<std::string()> place)
       : comm_(comm), ranks_(ranks), timers_(timers), to_device_(std::move(to_device)), place_(std::move(place)) {}
@@ -48,7 +48,7 @@ class Gatherer : public zero::ParameterSource {
     size_t parameter;            // index in the range
     zero::Shard own;             // this rank's shard, with its place in the array; numel 0: another rank owns the parameter
     int64_t numel = 0;           // elements of the gather buffer
-    int64_t mark = 0;            // what this rank gathers, and its sequence number
+    int64_t mark = 0;            // number of this rank's gather, and of its parameter
     std::vector<int64_t> marks;  // [ranks]
     at::Tensor whole;            // destination of the gather
     Transfer reading;            // the read of this rank's shard from a drive

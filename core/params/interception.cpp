@@ -312,7 +312,7 @@ ObserverScope::ObserverScope(std::shared_ptr<Observer> observer)
 ObserverScope::~ObserverScope() {
   --observing;
   observer_->is_over_ = true;
-  if (!armed_.is_of_this_thread()) static_cast<void>(carried_.release());  // it would restore another thread's state here
+  if (!armed_.is_of_this_thread()) static_cast<void>(carried_.release());  // the guard would restore another thread's state
 }
 
 Interception::Interception() {

@@ -85,7 +85,7 @@ class Interception {
 
 // During its lifetime, an operator of its thread that reads an absent parameter throws
 // gannet::Error (kOrder) with the parameter's name, even if no Interception is armed. It does not
-// check arguments in advance, so an operator pays only for one extra call. It uses a second key, so
+// check arguments in advance, so it costs an operator only one extra call. It uses a second key, so
 // that it does not affect whether Interception's own key is included or excluded.
 class AbsenceErrors {
  public:

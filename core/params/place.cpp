@@ -216,7 +216,7 @@ void ParameterStore::keep_part(Range& range, size_t bucket, const at::Tensor& wh
 }
 
 // Frees the bytes of the module's parameter; `whole` holds its values. A small or complex
-// parameter stays whole on every rank.
+// parameter is kept in full on every rank.
 void ParameterStore::shard_parameter(Range& range, size_t p, const at::Tensor& whole) {
   auto& parameter = range.parameters[p];
   const auto& zero = context_.settings().zero;

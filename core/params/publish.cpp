@@ -41,7 +41,7 @@ void ParameterStore::finish_publishing() {
   publishing_.clear();
 }
 
-// Gathers the small parameters that every rank keeps whole alongside sharded ones.
+// Gathers the small parameters that every rank keeps in full alongside sharded ones.
 void ParameterStore::all_gather_persistent(Range& range) {
   if (range.has_owners()) return broadcast_persistent(range);
   std::vector<size_t> staying;

@@ -63,8 +63,8 @@ struct TrainedParameter {
   at::Tensor persistent;  // [its bucket's numel], or [numel] if the range keeps whole tensors
 };
 
-// Which data of a range ZeRO shards, so that this rank holds only its shard instead of the whole.
-// Each level includes the previous ones.
+// The data of a range that ZeRO shards, so that this rank holds only its shard of it. Each level
+// includes the previous ones.
 enum class Sharding { kNone, kStates, kGradients, kParameters };
 
 // A part of a range as optimizers see it. The stride of the array passed to them is the size of
@@ -80,8 +80,8 @@ enum class Reduction {
   kReduceScatter,         // from a buffer in every backward; Range::grad holds this rank's shards
 };
 
-// Where parameter bytes are while no operator reads them: in device memory, in host memory separate
-// from the device's, or on a drive (offload_param).
+// The memory that holds parameter bytes while no operator reads them: the device's, host memory
+// separate from the device's, or a drive (offload_param).
 enum class Placement { kDevice, kHost, kDrive };
 
 // Only params/ knows which rank has which part; other code asks for values or operations on them.
@@ -124,7 +124,7 @@ struct Range {
   at::Tensor grad;  // [numel] grad_dtype, or [shard_numel] if sharded; undefined while autograd's own tensors are used
   // The masters that the program's writes have displaced since the last step, kept in the masters'
   // tier, and the parameters that they belong to. A program that swaps an average in and out writes
-  // rounded masters back, and expects the exact masters to return.
+  // rounded masters back, and expects the exact masters to be restored.
   Array displaced;
   std::vector<char> has_displaced;  // [parameters], or empty
   std::vector<Array> states;        // as declared: PER_ELEMENT [shard_numel], PER_BLOCK [shard_numel / block]; others undefined
@@ -143,7 +143,7 @@ struct Range {
   }
   // Whether this rank has every element of `array` (masters or a state) in memory.
   bool has_all_of(const Array& array) const { return !is_sharded() && array.is_here(); }
-  // Whether every rank has every tensor whole.
+  // Whether every rank has every tensor in full.
   bool has_every_tensor() const { return !is_sharded(); }
   // Whether operators read a copy of the masters or shards; an update then overwrites that copy
   // with the new values.

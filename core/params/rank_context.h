@@ -45,7 +45,7 @@ struct RankContext {
   std::shared_ptr<ProcessGroup> process_group;
   std::shared_ptr<MeshGroups> mesh;                   // the mesh over process_group's ranks
   std::unique_ptr<DeviceComm> comm;                   // for tensors along the data axis
-  Comm* device_comm = nullptr;                        // the Comm under `comm` and the other DeviceComms
+  Comm* device_comm = nullptr;                        // the Comm that `comm` and the other DeviceComms use
   HostGroup* host_group = nullptr;                    // for numbers and strings along the data axis
   HostGroup* tensor_group = nullptr;                  // the ranks along the tensor axis; null: one rank
   std::unique_ptr<DeviceComm> expert_comm;            // the ranks with the same experts; null: the mesh has no expert axis

@@ -26,7 +26,7 @@
 
 namespace gannet::zero {
 
-// The source of whole parameters: the other ranks' shards, or a slower tier.
+// The source of full parameters: the other ranks' shards, or a slower tier.
 class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
@@ -44,8 +44,8 @@ class ParameterSource {
 class Residency {
  public:
   struct Limits {                            // in elements
-    int64_t prefetch = 50'000'000;           // most elements prefetched at a time
-    int64_t live = 1'000'000'000;            // most elements present or in flight, unless an operator needs more
+    int64_t prefetch = 50'000'000;           // maximum prefetched at a time
+    int64_t live = 1'000'000'000;            // maximum present or in flight, unless an operator needs more
     int64_t reuse_distance = 1'000'000'000;  // a parameter is kept if it is used again within fewer elements
   };
   enum class Pass { kForward, kBackward, kEvaluation };
@@ -54,7 +54,7 @@ class Residency {
   ~Residency();  // a module that outlives its engine keeps its parameters' shapes; a read throws an error with the name
   Residency(const Residency&) = delete;
 
-  // `where` completes the error text of a read outside an operator: "parameter 'x' " + where.
+  // `where` completes the error message of a read outside an operator: "parameter 'x' " + where.
   // `counted`: the number of elements used for limits and the order of gathers, which must be the
   // same on every rank; 0: the parameter's own number.
   size_t add(const std::string& name, const at::Tensor& parameter, const std::string& where, int64_t counted = 0);
@@ -74,7 +74,7 @@ class Residency {
   std::string held() const;  // the first parameter that a guard holds, between operators; "": none
   void set_writable(size_t parameter, bool on) { residents_[parameter].writable = on; }
   bool is_writable(size_t parameter) const { return residents_[parameter].writable; }
-  void store(size_t parameter);  // sends what was written into a present parameter to its source
+  void store(size_t parameter);  // sends the values written into a present parameter to its source
   ParameterSource& source() { return source_; }
   // Values have changed at the source: releases every present parameter that is not held.
   void forget();
@@ -82,7 +82,7 @@ class Residency {
   void on_new_order(std::function<void(const std::string&)> tell) { tell_ = std::move(tell); }
 
   int64_t live_bytes() const { return live_bytes_; }
-  int64_t peak_bytes() const { return peak_bytes_; }    // peak of live_bytes(): whole parameters, including those in flight
+  int64_t peak_bytes() const { return peak_bytes_; }    // peak of live_bytes(): full parameters, including those in flight
   int64_t spare_bytes() const { return spare_bytes_; }  // bytes of the buffers kept for later gathers
   void reset_peak() { peak_bytes_ = live_bytes_; }
   uint64_t gathers() const { return gathers_; }

@@ -11,11 +11,11 @@
 //
 // There are three layouts, by ZeRO stage and number of ranks, which Range hides:
 //
-//   replicated               every rank has everything whole
-//   sharded states           stages 1 and 2: parameters whole, masters and states (and gradients) of this rank's shards
+//   replicated               every rank has everything in full
+//   sharded states           stages 1 and 2: full parameters, but masters and states (and gradients) of this rank's shards only
 //     or gradients
-//   sharded parameters       stage 3, or parameters on a tier: a rank keeps its shard of each parameter, and small ones whole; an
-//                            operator that reads one gathers it
+//   sharded parameters       stage 3, or parameters on a tier: a rank keeps its shard of each parameter, and small ones in full;
+//                            a sharded one is gathered when an operator reads it
 //
 // Threads: the engine's thread makes all calls. Operators on autograd's threads gather through the
 // residency, which takes a lock.
@@ -53,7 +53,7 @@ class ParameterStore {
   /// Allocates zeroed memory for gradients that are kept outside device memory.
   using GradientMemory = std::function<at::Tensor(int64_t numel, at::ScalarType dtype)>;
 
-  /// `step` returns the current step, counted from 1, for error texts.
+  /// `step` returns the current step, counted from 1, for error messages.
   ParameterStore(RankContext& context, std::function<int64_t()> step) : context_(context), step_(std::move(step)) {}
   ~ParameterStore();
   ParameterStore(const ParameterStore&) = delete;
@@ -61,8 +61,8 @@ class ParameterStore {
   // ---- registration (store.cpp)
   /// Throws Error(kArgument) if the tensor cannot be trained.
   static TrainedParameter admit(const std::string& name, const at::Tensor& tensor);
-  /// Adds to the range of its group, dtype and placement. After place() this is a new range, since
-  /// placed ranges do not change.
+  /// Adds the parameter to the range of its group, dtype and placement. After place() this is a new
+  /// range, since placed ranges do not change.
   void add(size_t group, const TrainedParameter& parameter);
   /// Large untrained parameters are sharded as well: a base model under adapters uses most of the
   /// memory.
@@ -73,8 +73,8 @@ class ParameterStore {
   /// Aligns the group's ranges to multiples of `alignment` elements in their tensor. The largest
   /// value of all calls applies. Call before place().
   void align_ranges(size_t group, int64_t alignment);
-  /// For an optimizer that may average gradients itself: with several ranks, every bucket divides
-  /// equally among them. Call before place().
+  /// For an optimizer that may average gradients itself: makes every bucket's length divisible by
+  /// the number of ranks. Call before place().
   void set_optimizer_reduced(size_t group);
   /// In the order of TrainedParameter::index. Pointers stay valid until the next add().
   std::vector<const TrainedParameter*> parameters_of(size_t group) const;
@@ -116,7 +116,7 @@ class ParameterStore {
   void place_untrained(const at::Tensor& parameter) const;
 
   // ---- gathering on demand (gathering.cpp); no-ops if every parameter is whole
-  zero::Residency* residency() const { return residency_.get(); }  // null: every parameter is whole
+  zero::Residency* residency() const { return residency_.get(); }  // null: no parameter is gathered on demand
   bool gathers() const { return residency_ != nullptr; }
   /// Until disarm(), operators on this thread and in the backward passes that it starts gather the
   /// parameters that they read.
@@ -138,12 +138,12 @@ class ParameterStore {
 
   // ---- distribution of new values (publish.cpp)
   /// Starts sending the other ranks a shard that this rank has updated, if every rank has the
-  /// parameters whole.
+  /// full parameters.
   void publish_shard(Range& range, size_t shard);
   /// False if parameters are gathered when they are read, or if all ranks update everything.
   static bool publishes_shards(const Range& range) { return range.is_sharded() && !range.is_gathered_on_demand_; }
-  /// Sends the small parameters that stay whole alongside sharded ones, and waits until everything
-  /// sent has arrived.
+  /// Sends the small parameters that stay unsharded alongside sharded ones, and waits until
+  /// everything sent has arrived.
   void publish();
   void publish_all();      // copies masters to parameters, on every rank
   void refresh_masters();  // copies this rank's shards to masters, except elements that equal their master's rounding
@@ -165,7 +165,7 @@ class ParameterStore {
   /// The value that operators read. For a sharded parameter this is a collective call that returns
   /// a copy, or an undefined tensor on ranks with `keeps` false.
   at::Tensor whole_value(const TrainedParameter& parameter, bool keeps) const;
-  /// Assembles the whole from every rank's part, bit for bit, in the parameter's shape. Collective.
+  /// Assembles the value from every rank's part, bit for bit, in the parameter's shape. Collective.
   at::Tensor gather(const FoundParameter& found, const at::Tensor& own) const;
   /// `flat`: [numel] the values of the whole parameter, the same on every rank. Updates the
   /// parameter in use as well.
@@ -185,7 +185,7 @@ class ParameterStore {
   void take_in(Range& range, size_t parameter, const at::Tensor& flat, bool is_replaced, bool is_in_full);
   /// Makes the module's tensor use the store's memory again.
   void restore_memory(Range& range, size_t parameter);
-  /// Names and values of all masters, whole. Calls `before_gathering` once if ranks must
+  /// Names and full values of all masters. Calls `before_gathering` once if ranks must
   /// synchronise.
   NamedParameters whole_masters(const std::function<void()>& before_gathering) const;
 

@@ -1,5 +1,5 @@
 // Reads and writes the values of one parameter, found by name or position: its master, gradient and
-// states, whole or only this rank's part, on any tier.
+// states, in full or only this rank's part, on any tier.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/where.h>

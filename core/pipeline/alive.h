@@ -1,5 +1,5 @@
-// How many activations a rank keeps. An activation is what one part keeps for one micro-batch, from
-// F to B or W.
+// Counts the activations that a rank keeps. An activation is what one part keeps for one
+// micro-batch, from F to B or W.
 #pragma once
 
 #include "pipeline/schedule.h"
@@ -8,7 +8,7 @@ namespace gannet::pipeline {
 
 /// Whether any action is a backward. Without one, forwards keep nothing.
 bool has_backwards(const Schedule& schedule);
-/// By how much an action changes the number of activations on its rank: 1, 0 or -1.
+/// The change that an action makes to the number of activations on its rank: 1, 0 or -1.
 int64_t change_of_alive(const Action& action);
 /// The most activations that a rank keeps at once; 0 for a schedule without backwards.
 int64_t most_alive(const Schedule& schedule, size_t rank);

@@ -80,8 +80,8 @@ std::vector<pipe::MicroBatch> Driver::draw(const pipe::Source& source, int64_t c
   return drawn;
 }
 
-// `all`: what each rank would run: "COUNT SCHEDULE RATES", followed on the first and the last stage
-// by a hash of its labels and weights.
+// `all`: a string for each rank: "COUNT SCHEDULE RATES" of what it would run, followed, on the
+// first and the last stage, by a hash of its labels and weights.
 void Driver::check_alike(const std::vector<std::string>& all, int64_t count, const char* call, bool trains) const {
   std::vector<std::vector<std::string>> words;
   for (const std::string& one : all) words.push_back(split(one, ' '));

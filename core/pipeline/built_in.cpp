@@ -23,8 +23,8 @@ std::vector<Action> with_forwards_ahead(uint32_t stage, int64_t ahead, int64_t m
   return row.below(micro_batches);
 }
 
-// The order of passes over several chunks: `round` micro-batches through one chunk, then the same
-// ones through the next.
+// The order of passes over several chunks: `round` micro-batches go through one chunk, then the
+// same ones go through the next.
 struct Rounds {
   uint32_t stages, chunks;
   int64_t round;
@@ -36,7 +36,7 @@ struct Rounds {
   }
 };
 
-// Whole backwards. The warm-up has two forwards for each later rank, since the next rank runs a
+// Backwards are whole. The warm-up has two forwards for each later rank, since the next rank runs a
 // forward and a backward in between.
 std::vector<Action> interleaved_row(uint32_t rank, const Rounds& rounds, int64_t passes) {
   const int64_t warmup = std::min(passes, (rounds.chunks - 1) * rounds.round + 2 * int64_t{rounds.stages - 1 - rank});
@@ -49,8 +49,8 @@ std::vector<Action> interleaved_row(uint32_t rank, const Rounds& rounds, int64_t
   return row.below(passes);
 }
 
-// Input passes in place of backwards; weight passes `rank` passes later. One warm-up forward for
-// each later rank is enough, since the next rank runs a weight pass in between.
+// Runs input passes in place of backwards, and weight passes `rank` passes later. One warm-up
+// forward for each later rank is enough, since the next rank runs a weight pass in between.
 std::vector<Action> zero_bubble_row(uint32_t rank, const Rounds& rounds, int64_t passes) {
   const int64_t warmup = std::min(passes, (rounds.chunks - 1) * rounds.round + int64_t{rounds.stages - 1 - rank});
   Row row;
@@ -75,7 +75,7 @@ std::vector<Action> forwards_alone(uint32_t stage, int64_t micro_batches) {
 }
 
 uint32_t chunks_of(const std::string& name, const ScheduleSize& size) {
-  constexpr int64_t kMostPasses = 1 << 22;  // so that a typo does not exhaust the memory
+  constexpr int64_t kMostPasses = 1 << 22;  // so that a typo does not exhaust memory
   const bool has_choice = name == "interleaved" || name == "interleaved-zb";
   const uint32_t fixed = name == "zb-v" || name == "dualpipe-v" ? 2 : 1;
   const uint32_t chunks = size.chunks.value_or(has_choice ? 2 : fixed);
@@ -97,8 +97,8 @@ uint32_t chunks_of(const std::string& name, const ScheduleSize& size) {
   return chunks;
 }
 
-// At least as many micro-batches as there are stages go through a chunk before the next chunk, so
-// that the first is back from the last rank in time (Narayanan et al. 2021, 2.2).
+// A round has at least as many micro-batches as there are stages, or all of them; it goes through a
+// chunk before the next, so that its first one returns in time (Narayanan et al. 2021, 2.2).
 Rounds rounds_of(const std::string& name, const ScheduleSize& size, uint32_t chunks) {
   const int64_t count = std::max<int64_t>(1, size.micro_batches / size.stages);
   if (chunks > 1 && size.micro_batches % count != 0)

@@ -14,7 +14,7 @@ namespace gannet::pipeline {
 struct ScheduleSize {
   uint32_t stages = 1;             // ranks along the pipeline, p
   int64_t micro_batches = 1;       // m
-  std::optional<uint32_t> chunks;  // parts per rank; null: the default; a choice only for interleaved and interleaved-zb (2)
+  std::optional<uint32_t> chunks;  // parts per rank; null: the default; selectable only for interleaved and interleaved-zb (2)
 };
 
 /// The names, in the order of this table (F, I, W: the times of a rank's passes; B = I + W):
@@ -34,8 +34,8 @@ struct ScheduleSize {
 const std::vector<std::string>& built_in_names();
 
 /// Throws Error(kArgument) for an unknown name, sizes below 1, more than 2^22 forwards, and sizes
-/// that the schedule does not support: wrong chunks or stages, interleaved micro-batches not
-/// divisible into equal rounds of at least p (or one round), and m < 2p for dualpipe-v.
+/// that the schedule does not support: wrong numbers of chunks or stages, m < 2p for dualpipe-v,
+/// and interleaved micro-batches not divisible into equal rounds of at least p (or one round).
 Schedule built_in(const std::string& name, const ScheduleSize& size);
 
 }  // namespace gannet::pipeline

@@ -115,8 +115,8 @@ const ChosenSchedule::Checked& ChosenSchedule::checked(int64_t micro_batches) {
   }
 }
 
-// A file has one size, and a built-in schedule can only fail because of its size; both were checked
-// at the start. A program's schedule that is invalid at this size exists, so its error is thrown.
+// A file has one size, and a built-in schedule can fail only because of its size; both were checked
+// at the start. If the program returns an invalid schedule, it does exist, so its error is thrown.
 bool ChosenSchedule::exists(int64_t micro_batches) {
   if (from_file_) return from_file_->micro_batches() == micro_batches;
   if (make_) {

@@ -32,9 +32,9 @@ class ChosenSchedule {
   const Schedule& of(int64_t micro_batches);
   /// Whether there is such a schedule. Throws Error(kConfig) if the program returns an invalid one.
   bool exists(int64_t micro_batches);
-  /// Whether "auto" still needs measured times; until then it assumes equally long passes.
+  /// Whether "auto" still needs measured times; until it has them, it assumes equally long passes.
   bool wants_times() const { return is_auto_ && !times_; }
-  /// From now on "auto" searches with these times. The parts stay where they are. Returns a log
+  /// From now on "auto" searches with these times. The parts keep their stages. Returns a log
   /// message: the choice for `micro_batches`, the times of the parts, and the schedule as CSV.
   std::string set_times(Times times, int64_t micro_batches);
   /// A hash of the actions, which ranks compare.
@@ -51,7 +51,7 @@ class ChosenSchedule {
   const Checked& keep(int64_t micro_batches, Schedule schedule);
 
   std::string source_;  // for messages
-  std::string name_;    // built-in schedule; "": another kind
+  std::string name_;    // name of the built-in schedule; "": it is not built in
   std::optional<Schedule> from_file_;
   pipe::MakeSchedule make_;  // given by the program
   bool is_auto_ = false;

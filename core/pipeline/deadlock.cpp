@@ -14,8 +14,8 @@
 namespace gannet::pipeline {
 namespace {
 
-// Activations or gradients, and the direction: 1 to the next rank, -1 to the previous one, or 0
-// with both ranks if they are not neighbours.
+// The kind of result, and the direction: 1 to the next rank, -1 to the previous one, or 0 and both
+// ranks if they are not neighbours.
 using LaneKey = std::tuple<Result::Kind, int, uint32_t, uint32_t>;
 
 LaneKey lane_of(const Message& message) {

@@ -48,8 +48,8 @@ double bytes_of_parameter(const RankContext& ranks) {
   return zero::bytes_per_parameter(plan);
 }
 
-// Divides by measured time, or by memory: a part's parameters, plus its activations for as many
-// micro-batches as the schedule keeps alive there.
+// Divides by measured time or memory. A part's memory is its parameters plus the activations of as
+// many micro-batches as the schedule keeps alive in it.
 std::vector<size_t> measured_bounds(const std::vector<Layer>& layers, const pipe::Options& options, const RankContext& ranks,
                                     ChosenSchedule& schedule, const std::string& method, const std::string& where) {
   const size_t parts = schedule.stage_of().size();

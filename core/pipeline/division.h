@@ -1,4 +1,4 @@
-// How the list of layers is divided into parts, and which stage has each part.
+// The division of the list of layers into parts, and the stage of each part.
 #pragma once
 
 #include <gannet/pipe.h>

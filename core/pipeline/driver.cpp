@@ -19,7 +19,7 @@ namespace gannet::pipeline {
 namespace {
 
 // The autograd node at which a stage's backward ends: it keeps the gradients of the tensors that
-// the stage received. They are not leaves, so that a layer may change them in place.
+// the stage received. Those tensors are not leaves, so that a layer may change them in place.
 class InputGradients : public torch::autograd::Node {
  public:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {

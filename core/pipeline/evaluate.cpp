@@ -10,7 +10,7 @@
 
 namespace gannet::pipeline {
 
-// Sends the last stage's losses to all stages. Ranks along data have different losses.
+// Sends the last stage's losses to all stages. Ranks along the data axis have different losses.
 std::vector<double> Driver::of_last_stage(const std::vector<double>& losses, int64_t count) {
   const auto own = static_cast<size_t>(count) * ranks_.comm->rank();
   std::vector<double> all(static_cast<size_t>(count) * ranks_.comm->size());

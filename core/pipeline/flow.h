@@ -40,11 +40,11 @@ struct Message {
   Result result;
   uint32_t from, to;  // ranks
 };
-/// What the action sends, and what it receives; null: nothing.
+/// The message that the action sends or receives; null: none.
 std::optional<Message> sent_by(const Schedule& schedule, const Action& action);
 std::optional<Message> received_by(const Schedule& schedule, const Action& action);
 
-/// Where an action is in a schedule.
+/// The position of an action in a schedule.
 struct Position {
   size_t rank, index;
 };

@@ -52,7 +52,7 @@ class Converter {
                 next);
   }
 
-  // Moves a buffer from one state to the next; refuses the instruction if the buffer is in another state.
+  // Moves a buffer from one state to the next; refuses the instruction if the buffer is in a different state.
   void change(const Instruction& instruction, Buffer& buffer, Holds from, Holds to, const char* needs) const {
     if (buffer.holds != from) refuse(instruction, needs, "put it behind that instruction of the same buffer");
     buffer.holds = to;
@@ -78,7 +78,7 @@ class Converter {
     const auto part = static_cast<uint32_t>(schedule_.stage());
     switch (instruction.kind) {
       case Kind::kLoadMicroBatch:
-        // On the last stage it loads the labels of the micro-batch that the stage receives.
+        // On the last stage, this loads the labels of the micro-batch that the stage receives.
         refuse_where(!is_first && !is_last, "is for the first and the last stage, which take data");
         if (is_first) fill(instruction, buffer);
         return;

@@ -94,7 +94,7 @@ Lane::~Lane() {
   try {
     ranks_.device_comm->abort();
     host_.comm().abort();
-  } catch (const Error&) {  // the pending works report the loss
+  } catch (const Error&) {  // the pending works report the lost peer
   }
 }
 

@@ -14,8 +14,8 @@
 //
 // On a host, the receive for the next message is posted early, so that it arrives while this stage
 // computes. (Also, Gloo's event thread polls while a message has no matching receive.) If the last
-// two messages had the same layout, both sides predict it for the next one. A message with another
-// layout is preceded by a dummy of the predicted layout, which is dropped.
+// two messages had the same layout, both sides predict it for the next one. A message with a
+// different layout is preceded by a dummy of the predicted layout, which is dropped.
 //
 // A device's Comm executes a group's operations in order: a receive for an unsent message would
 // block the sends behind it, and two stages that send to each other would deadlock. So a device's

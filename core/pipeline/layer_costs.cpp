@@ -36,7 +36,7 @@ class CountedBytes : public c10::MemoryReportingInfoBase {
   int64_t bytes = 0;
 };
 
-// During its lifetime, a layer's lazy modules are built and all its modules are on the device.
+// While this object lives, a layer's lazy modules are built and its modules are on the device.
 class LayerOnDevice {
  public:
   LayerOnDevice(const Layer& layer, at::Device device) {
@@ -108,7 +108,7 @@ LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, c
       inputs.push_back(tensor.defined() && tensor.requires_grad() ? tensor.detach().requires_grad_().clone() : tensor);
       if (inputs.back().defined() && inputs.back().requires_grad()) wanted.push_back(inputs.back());
     }
-    outputs.clear();  // LibTorch warns if memory is freed that was allocated before reporting began
+    outputs.clear();  // LibTorch warns if memory allocated before reporting began is freed
     const auto counted = std::make_shared<CountedBytes>();
     const auto begin = now(ranks);
     {
@@ -132,7 +132,7 @@ LayerCost cost_of(const std::function<Wire(const Wire&)>& forward, Wire& wire, c
   return cost;
 }
 
-// Runs `measure` on a layer. Blames any error except out of memory on the sample or the model.
+// Runs `measure` on a layer. Errors other than out of memory blame the sample or the model.
 template <class Measure>
 void measuring(const Layer& layer, const std::string& where, const Measure& measure) {
   const auto refuse = [&](const std::string& what, const std::string& next) {

@@ -1,5 +1,5 @@
-// Facts about a pipeline's layers, for the partition and the log, and the construction of lazy
-// modules, which exist only on the stages that use them.
+// Facts about a pipeline's layers, for the partition and the log. Also constructs lazy modules,
+// which exist only on the stages that use them.
 #pragma once
 
 #include <gannet/pipe.h>
@@ -15,7 +15,7 @@
 
 namespace gannet::pipeline {
 
-/// The name within the whole model of a layer's module `i`, if the model is a list of layers.
+/// The name of a layer's module `i` within the whole model, if the model is a list of layers.
 std::string module_name(const Layer& layer, size_t i);
 
 /// Calls `visit` with every module of a list of layers and its name. A lazy module is built for the
@@ -27,9 +27,9 @@ void visit_modules(const std::vector<Layer>& layers,
 std::vector<LayerFacts> facts_of(const std::vector<Layer>& layers, bool counts);
 
 /// Builds the lazy modules of the layers `own`, seeded by base_seed plus the number of the first layer
-/// that uses them, whatever the number of stages. Returns all layers, with built modules in place of
-/// lazy ones; lazy modules that this rank does not build are omitted. Throws Error(kOrder) if one was
-/// built before, and Error(kArgument) if a constructor throws.
+/// that uses them, regardless of the number of stages. Returns all layers, with built modules in
+/// place of lazy ones; lazy modules that this rank does not build are omitted. Throws Error(kOrder)
+/// if one was built before, and Error(kArgument) if a constructor throws.
 std::vector<Layer> with_built_modules(const std::vector<Layer>& layers, const std::vector<size_t>& own,
                                       const pipe::Options& options);
 

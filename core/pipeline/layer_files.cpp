@@ -43,7 +43,7 @@ void check_fits(const std::string& where, const std::string& name, const at::Ten
                 "load them into the model that they are of");
 }
 
-// What ranks compare about a tensor.
+// The properties of a tensor that must match on all ranks.
 struct TensorNote {
   uint64_t tensor_rank, layer, hash;
   std::string name;
@@ -55,7 +55,7 @@ std::string text_of(const std::string& step, const std::vector<TensorNote>& note
   return text;
 }
 
-// Throws unless all ranks read files of one step, and layers and ranks that share a tensor have the same values for it.
+// Throws unless all ranks read files of the same step, and all layers and ranks that share a tensor agree on its values.
 void compare(const std::string& call, const std::vector<std::string>& texts) {
   std::map<std::pair<uint64_t, std::string>, TensorNote> first;
   std::string step;
@@ -139,7 +139,7 @@ std::string LayerFiles::path_of(const std::string& folder, size_t local_layer) c
               "layers are counted from 0 within the stage");
 }
 
-// Ranks along data have different experts, and only one of these ranks writes a layer's file.
+// Ranks along the data axis have different experts, and only one of them writes a layer's file.
 void LayerFiles::refuse_experts(const char* call) const {
   if (ranks_.expert_group)
     throw Error(ErrorCode::kUnsupported, formatted("{}(): ranks along data have different experts", call),
@@ -282,7 +282,7 @@ void LayerFiles::load_state_dict(const NamedTensors& state, bool strict) {
   set_values("load_module_state_dict", own, values, "the state dict", "", checked);
 }
 
-// Sets the tensors of this stage to `values` [layers], on all ranks or on none.
+// Sets this stage's tensors to `values` [layers], either on all ranks or on none.
 void LayerFiles::set_values(const char* call, const std::vector<LayerTensors>& own, const std::vector<Values>& values,
                             const std::string& where, const std::string& step, const std::string& checked) {
   const at::NoGradGuard no_grad;

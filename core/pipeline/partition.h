@@ -24,7 +24,7 @@ std::vector<size_t> partition_balanced(const std::vector<int64_t>& weights, size
 std::vector<size_t> partition_bottleneck(size_t layers, size_t stages,
                                          const std::function<double(size_t stage, size_t begin, size_t end)>& cost);
 
-/// What the partition methods know about a layer.
+/// The properties of a layer that the partition methods use.
 struct LayerFacts {
   std::string name;
   std::string type;        // the class of its module without namespaces and "Impl"; `name` if it has no module, or several
@@ -38,8 +38,8 @@ bool is_by_memory(const std::string& method);
 /// Throws Error(kConfig) if there are fewer layers than stages, naming the empty stages.
 void check_layers(size_t layers, size_t stages);
 /// `method`, in upper or lower case: "uniform", "parameters", "type:REGEX". Throws Error(kConfig) for
-/// an unknown method, an invalid regex, one that matches no layer, and fewer layers than stages, with
-/// the empty stages. `where`: the source of the method, for messages.
+/// an unknown method, for a regex that is invalid or matches no layer, and for fewer layers than
+/// stages, naming the empty stages. `where`: the source of the method, for messages.
 std::vector<size_t> partition(const std::vector<LayerFacts>& layers, size_t stages, const std::string& method,
                               const std::string& where);
 /// Validates pipe::Options::bounds; throws Error(kConfig).

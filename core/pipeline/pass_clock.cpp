@@ -16,7 +16,7 @@ Times PassClock::times(const std::vector<uint32_t>& own_parts, size_t parts, int
   std::vector<double> seconds(3 * parts);
   for (size_t chunk = 0; chunk < sums_.size(); ++chunk) {
     PassTimes sum = sums_[chunk];
-    if (sum.weight == 0) sum.input = sum.weight = sum.input / 2;  // whole backwards: the two shares are unknown
+    if (sum.weight == 0) sum.input = sum.weight = sum.input / 2;  // whole backwards: how they split is unknown
     double* const at = &seconds[3 * own_parts[chunk]];
     at[0] = sum.forward / static_cast<double>(micro_batches);
     at[1] = sum.input / static_cast<double>(micro_batches);

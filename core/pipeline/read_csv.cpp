@@ -22,7 +22,7 @@ constexpr std::string_view kOverlap = "OVERLAP_F_B";
 
 struct CellPlace {
   const std::string& name;
-  size_t row, column;  // from 0; errors count from 1
+  size_t row, column;  // from 0; error messages count from 1
   std::string text() const { return formatted("{}: row {}, column {}", name, row + 1, column + 1); }
 };
 
@@ -83,7 +83,7 @@ void read_cell(const CellPlace& place, std::string_view cell, std::vector<Action
 }  // namespace
 
 Schedule from_csv(std::string_view text, const std::string& name) {
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark, as spreadsheets write it
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // the byte order mark that spreadsheets write
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   if (text.empty())
     throw Error(ErrorCode::kConfig, formatted("{}: the file of a schedule has no rows", name), "write a row for each rank");

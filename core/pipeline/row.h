@@ -1,5 +1,5 @@
-// A rank's row of a schedule under construction: forwards and backwards (B or I) each count their
-// micro-batches, part by part.
+// A rank's row of a schedule under construction. Numbers the micro-batches of each part, separately
+// for its forwards and its backwards (B or I).
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ class Row {
   }
   size_t waiting() const { return waiting_.size(); }
   int64_t forwards(uint32_t part) { return next_[part].forwards; }
-  /// The actions of micro-batches below `count`.
+  /// The actions of the first `count` micro-batches.
   std::vector<Action> below(int64_t count) const {
     std::vector<Action> kept;
     for (const Action& action : actions_)

@@ -106,7 +106,7 @@ class Maker {
   }
   double link(uint32_t from, uint32_t to) const { return rank_of_[from] == rank_of_[to] ? 0 : times_.link; }
 
-  // A forward of an early part must leave room for the rank's later parts, or no backward can run.
+  // An early part's forward must leave slots for the rank's later parts, or no backward can run.
   bool has_room(const Rank& rank, size_t index) const {
     return rank.alive + std::ssize(rank.parts) - static_cast<int64_t>(index) <= habit_.most_alive;
   }
@@ -198,7 +198,7 @@ class Best {
     Found one{name, std::move(schedule), {}};
     try {
       one.simulated = simulate(one.schedule, times);
-    } catch (const Error&) {  // ranks would deadlock, or messages cross
+    } catch (const Error&) {  // the ranks would deadlock, or receive messages out of order
       return;
     }
     const double peak = peak_of(one);

@@ -17,9 +17,9 @@ namespace gannet::pipeline {
 struct Wanted {
   uint32_t stages = 1;
   int64_t micro_batches = 1;
-  PassTimes times = {};               // a rank's passes, the same on every rank
-  double link = 0;                    // as Times::link
-  std::optional<double> memory = {};  // the most activations that a rank may keep, as Simulated::peaks
+  PassTimes times = {};               // durations of a rank's passes; the same for every rank
+  double link = 0;                    // see Times::link
+  std::optional<double> memory = {};  // the most activations that a rank may keep, counted as in Simulated::peaks
 };
 
 struct Found {
@@ -38,7 +38,7 @@ struct Found {
 /// the best built-in schedule, since those are candidates too, but not proven to be the shortest.
 Found search(const Wanted& wanted);
 
-/// The same for parts that are already on their ranks, each with its own times.
+/// The same for parts that are already assigned to ranks; each part has its own times.
 Found search_order(const std::vector<uint32_t>& rank_of, int64_t micro_batches, const Times& times, std::optional<double> memory);
 
 }  // namespace gannet::pipeline

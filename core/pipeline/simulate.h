@@ -21,7 +21,7 @@ struct Times {
   double link = 0;                 // from the end of an action until another rank has its result
 };
 
-/// The same times on every rank: a rank with several parts spends an equal share of them on each.
+/// Gives every rank the same times. A rank with several parts divides its times equally among them.
 Times even_times(const Schedule& schedule, const PassTimes& of_rank, double link = 0);
 
 struct Simulated {
@@ -39,8 +39,8 @@ struct Simulated {
 };
 
 /// Every action starts as soon as the previous one on its rank has ended and its inputs are
-/// available; links carry any number of messages at once. Calls validate() first and throws as it
-/// does; Error(kArgument) for a time that is negative or not finite.
+/// available; links carry any number of messages at once. Calls validate() first and throws its
+/// errors; throws Error(kArgument) for a time that is negative or not finite.
 Simulated simulate(const Schedule& schedule, const Times& times);
 
 }  // namespace gannet::pipeline

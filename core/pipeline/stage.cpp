@@ -28,7 +28,7 @@ using torch::nn::Module;
 
 Error wrong_model(const std::string& what, const std::string& next) { return {ErrorCode::kConfig, what, next}; }
 
-// The names of the modules of all layers in the whole model.
+// The names that the modules of all layers have in the whole model.
 class ModuleNames {
  public:
   ModuleNames(const std::shared_ptr<Module>& model, const std::vector<Layer>& layers) {
@@ -123,7 +123,7 @@ void refuse_shared_buffers(const std::map<const void*, UsedTensor>& used) {
                         "give each its own, or put both layers on one stage with pipe::Options::bounds");
 }
 
-// Every tensor of the model must be in the list, since initialize sees only this stage's layers.
+// Every tensor of the model must be in a layer, since initialize sees only this stage's layers.
 void refuse_unused_tensors(const Module& model, const std::map<const void*, UsedTensor>& used) {
   for (const auto& tensors : {model.named_parameters(), model.named_buffers()})
     for (const auto& entry : tensors)
@@ -280,7 +280,7 @@ std::vector<Layer> Stage::seeded(int64_t micro_batch) const {
   std::vector<Layer> layers;
   for (size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
-    // Ranks along data have the same layers and micro-batch numbers, but need different dropout masks.
+    // Ranks along the data axis have the same layers and micro-batch numbers, but need different dropout masks.
     const uint64_t seed = static_cast<uint64_t>(options_.base_seed) * static_cast<uint64_t>(micro_batch + 1) + first_layer_ + l +
                           data_rank_ * 0x9E3779B97F4A7C15ull;
     layers.emplace_back(layer.name(), layer.modules(), layer.takes(),

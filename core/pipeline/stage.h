@@ -27,20 +27,20 @@ class Stage {
   bool is_last() const { return part_ + 1 == parts_; }  // whether it computes the loss
   uint32_t index() const { return stage_of_[part_]; }   // this stage's index
   uint32_t count() const { return stages_; }
-  uint32_t part() const { return part_; }  // its number in the order of the layers, from 0
+  uint32_t part() const { return part_; }  // this part's number in the order of the layers, from 0
   uint32_t parts() const { return parts_; }
   size_t first_layer() const { return first_layer_; }  // its number in the whole model
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<uint32_t>& stage_of() const { return stage_of_; }  // [parts]
-  /// The stage of the previous part (call it on all but the first) and of the next part (all but the last).
+  /// The stage of the previous part (not for the first part) and of the next part (not for the last one).
   uint32_t previous_stage() const { return stage_of_[part_ - 1]; }
   uint32_t next_stage() const { return stage_of_[part_ + 1]; }
 
-  /// Runs this chunk's layers. `micro_batch`: its index within the run, or within the call for an
-  /// evaluation.
+  /// Runs this chunk's layers. `micro_batch`: its index within the run or, for an evaluation,
+  /// within the call.
   Wire run(const Wire& inputs, int64_t micro_batch) const;
   /// The loss of the last stage's results, times the micro-batch's weight. Throws Error(kArgument) if
-  /// it is not a single element, or if there is no loss_fn and not exactly one result.
+  /// the loss is not a single element, or if there is no loss_fn and not exactly one result.
   at::Tensor loss(const Wire& outputs, const pipe::MicroBatch& micro_batch) const;
 
  private:

@@ -11,14 +11,14 @@
 
 namespace gannet::pipeline {
 
-/// The idle share of a step of `micro_batches`, assuming that all stages take equally long.
+/// Logs the idle share of a step of `micro_batches`, assuming that all stages take equally long.
 void log_idle(const Schedule& order, int64_t micro_batches);
-/// What ZeRO stage 3 gathers in a step, compared with stage 2. `trained`: elements of each pipeline
-/// stage. Nothing is logged if nothing is gathered.
+/// Logs what ZeRO stage 3 gathers in a step, compared with stage 2, if it gathers anything.
+/// `trained`: elements of each pipeline stage.
 void log_gathers(const Schedule& order, int64_t micro_batches, const RankContext& ranks, const torch::nn::Module& module,
                  const std::vector<int64_t>& trained);
-/// The sizes of the activations passed between stages. `bytes`: what this rank sent, for each part.
-/// Collective; rank 0 logs the largest.
+/// Logs the sizes of the activations passed between stages. `bytes`: what this rank sent, for each
+/// part. Collective; rank 0 logs the largest.
 void log_hops(std::vector<double> bytes, const RankContext& ranks, const std::vector<uint32_t>& stage_of);
 
 }  // namespace gannet::pipeline

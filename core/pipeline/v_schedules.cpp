@@ -56,7 +56,7 @@ std::vector<Action> zb_v_row(uint32_t rank, uint32_t ranks, int64_t micro_batche
 }
 
 // DeepSeek's DualPipeV (github.com/deepseek-ai/DualPipe), in its eight steps. A forward and a
-// backward that it would overlap run one after the other.
+// backward that DualPipeV would overlap run one after the other.
 std::vector<Action> dualpipe_v_row(uint32_t rank, uint32_t ranks, int64_t micro_batches) {
   const auto [down, up] = parts_on(rank, ranks);
   const uint32_t behind = ranks - 1 - rank;

@@ -109,7 +109,7 @@ void check_complete(const Schedule& schedule, const Backwards& backwards) {
     }
 }
 
-// Between two ranks, activations arrive in the order in which they were sent, and so do gradients.
+// Checks that two ranks receive activations, and gradients, in the order in which these were sent.
 void check_lanes(const Schedule& schedule) {
   struct End {
     Message message;

@@ -10,7 +10,7 @@
 
 namespace gannet::pipeline {
 
-/// Throws Error(kConfig) with rank, position in the rank's row (from 1), action and reason:
+/// Throws Error(kConfig) with rank, position in row (from 1), action and reason unless all hold:
 ///   1. every part is on a rank of the schedule, and every action is for a part on its own rank;
 ///   2. no action occurs twice, and a part's backward of a micro-batch is B, or I and W;
 ///   3. what an action needs from its own rank comes before it: F before B and I, I before W, and

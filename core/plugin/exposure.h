@@ -9,8 +9,8 @@
 
 namespace gannet::plugin {
 
-// Names the first folder on the path, or the file, that every user of the machine may write; "" if
-// there is none. A sticky folder (/tmp) does not count, since nobody can replace another user's
+// Names the first folder on the path, or the file, that every user of the machine may write to; ""
+// if there is none. A sticky folder (/tmp) does not count, since no user can replace another user's
 // file in it. Symbolic links are followed, and the folders on their paths are checked as well. A
 // path that cannot be examined counts as safe: opening it fails with a better message.
 std::string exposure(const std::string& path);

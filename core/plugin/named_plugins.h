@@ -24,8 +24,8 @@ std::function<std::string(const std::string& member)> position_in(const config::
 const plugin::Plugin& require(plugin::Registry& registry, gannet_kind kind, const std::string& type, const std::string& device,
                               const config::Document& document, const std::string& block, const char* key = "type");
 
-// The values of an offload block and of aio that are in the plugin's schema (known_params), and the
-// position of each (position_in_offload).
+// known_params: the values of an offload block and of aio that are in the plugin's schema.
+// position_in_offload: the position of each.
 Dict known_params(const plugin::Plugin& plugin, const Dict& given);
 std::function<std::string(const std::string& member)> position_in_offload(const config::Document& document,
                                                                           const std::string& block);

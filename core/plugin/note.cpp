@@ -99,7 +99,7 @@ void check_text(const std::vector<std::string>& texts, const std::string& what) 
 }
 
 // A plugin may export nothing but its table. Symbols with the same name in two plugins could bind
-// to one another whatever the dlopen flags, since inline variables of C++ are unique in a process.
+// to one another regardless of dlopen flags, since C++ inline variables are process-wide.
 void check_exports(const ElfFile& file) {
   std::vector<std::string> others;
   for (const auto& name : file.exported())

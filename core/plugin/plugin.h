@@ -67,7 +67,7 @@ class Registry {
   const Plugin& require(gannet_kind kind, const std::string& name, const std::string& device = "");
   // Returns null if no file provides the plugin; still throws if a file that provides it is broken.
   const Plugin* find(gannet_kind kind, const std::string& name, const std::string& device = "");
-  // The accelerators that "auto" may choose, the best first (by gannet_accelerator_api::priority,
+  // The accelerators that "auto" may choose, best first (by gannet_accelerator_api::priority,
   // then by name). A rejected or broken file is skipped with a warning.
   std::vector<const Plugin*> accelerators_best_first();
   // Opens one file, whatever it provides (`gannet plugins info PATH`), with the same checks as for

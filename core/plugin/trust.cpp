@@ -81,7 +81,7 @@ std::string sha256(std::string_view bytes) {
 
 std::string own_trust_list() {
   const char* config = std::getenv("XDG_CONFIG_HOME");
-  if (config && *config == '/') return formatted("{}/gannet/trusted_plugins", config);  // relative: ignored, by the standard
+  if (config && *config == '/') return formatted("{}/gannet/trusted_plugins", config);  // XDG: ignore a relative path
   const char* home = std::getenv("HOME");
   if (home && *home) return formatted("{}/.config/gannet/trusted_plugins", home);
   throw Error(ErrorCode::kPlugin,
@@ -164,7 +164,7 @@ void TrustList::write() const {
   const std::string fresh = path_ + ".new";
   const int descriptor = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (descriptor < 0) cannot_write(fresh, errno);
-  ::fchmod(descriptor, 0644);  // whatever the umask is: a list that others may write is not used
+  ::fchmod(descriptor, 0644);  // despite the umask: a list that others may write to is not used
   std::string text =
       "# Plugins that may be opened where a config has \"plugins\": {\"trusted\": ...}; see `gannet plugins trust`.\n";
   for (const TrustedFile& one : files_) text += formatted("{}  {}\n", one.hash, one.file);

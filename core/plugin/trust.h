@@ -2,8 +2,8 @@
 // list in "plugins": {"trusted": ...}, and `gannet plugins trust` maintains it.
 //
 // The list has the format of sha256sum(1), "HASH  FILE" on each line; `#` begins a comment. A file
-// is trusted for its content, whatever its path. The path in the list is for human readers, and for
-// the message that a file has changed.
+// is trusted for its content, regardless of its path. The path in the list is for human readers,
+// and for the message that a file has changed.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,8 @@ class TrustList {
   static TrustList read(const std::string& trusted);
   // The same, but returns an empty list if there is no such file yet.
   static TrustList read_or_empty(const std::string& trusted);
-  // Like read_or_empty, for a list that is to be changed and written. Other commands that change
-  // the list wait until this object is destroyed. Also throws Error(kIo) if it cannot be locked.
+  // Like read_or_empty, for a list that the caller will change. Other commands that change the list
+  // wait until this object is destroyed. Also throws Error(kIo) if it cannot be locked.
   static TrustList read_to_change(const std::string& trusted);
   // Writes the list to a new file, which then replaces the old one: all or nothing is written.
   // Throws Error(kIo).
@@ -56,7 +56,7 @@ class TrustList {
 // Error(kPlugin) if neither is known.
 std::string own_trust_list();
 
-// An in-memory copy of a file. Nobody can change the copy, not even this process, so the bytes that
+// An in-memory copy of a file. No process can change the copy, not even this one, so the bytes that
 // are opened are the bytes that were hashed.
 //
 //   SealedCopy copy("lion.so");

@@ -32,8 +32,8 @@ class OperatorRecorder : public zero::Observer {
   // Records which of the storages created by operators are still alive, since these are the ones
   // that backward will need.
   void end_forward();
-  // Assigns each operator to a module, and sums up. The only memory figures in the result are those
-  // of activations.
+  // Assigns each operator to a module and computes the totals. For memory, the result has only the
+  // figures of activations.
   ModelProfile profile() const;
   const Modules& modules() const { return modules_; }
 

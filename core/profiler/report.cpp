@@ -81,7 +81,7 @@ int64_t deepest(const ModelProfile& profile, const ProfileText& text) {
   return text.module_depth < 0 ? depth : std::min(depth, text.module_depth);
 }
 
-// Lists the module types at one depth, sorted by one figure, the largest first.
+// Lists the module types at one depth, sorted by one figure, largest first.
 template <class Figure, class Format>
 std::string top(const ModelProfile& profile, int64_t depth, int64_t count, Figure figure, Format format) {
   std::map<std::string, double> sums;

@@ -1,8 +1,8 @@
-// Takes the bytes of a storage away and gives them back, while the storage keeps its identity. Its
+// Removes the bytes of a storage and later restores them, while the storage keeps its identity. Its
 // views and the tensors that autograd has saved stay valid, and see the bytes again when they are
-// given back.
+// restored.
 //
-//   take_bytes(*tensor.storage().unsafeGetStorageImpl(), "parameter 'w' is not here: gather it");  // reading it throws that
+//   take_bytes(*tensor.storage().unsafeGetStorageImpl(), "parameter 'w' is not here: gather it");  // a read throws this
 //   give_bytes(*tensor.storage().unsafeGetStorageImpl(), buffer);                                 // now it reads `buffer`
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace gannet {
 
 // Frees the memory that the storage owns. Until give_bytes, every request for its address throws a
-// c10::Error, since LibTorch supports no other exception type for this. `message` is what
+// c10::Error, since LibTorch supports no other exception type for this. `message` says what
 // happened and, after its last ": ", the next step.
 void take_bytes(c10::StorageImpl& storage, const std::string& message);
 // `bytes` points to storage.nbytes() bytes on the storage's device. The caller keeps ownership, and

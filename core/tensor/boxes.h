@@ -38,8 +38,8 @@ struct Split {
 
 int64_t numel_of(const Shape& shape);
 
-// Returns "" if the split is valid for a tensor of this shape, else what is wrong with it: "has a
-// box ...".
+// Returns "" if the split is valid for a tensor of this shape, else a description of the fault:
+// "has a box ...".
 std::string split_fault(const Shape& shape, const Split& split);
 
 // Merges boxes that are adjacent in the whole tensor as well. If a single box remains that covers
@@ -70,7 +70,7 @@ int64_t first_element(const Shape& shape, const Split& split, int64_t begin);
 // 2n - 1 for each box of the split.
 std::vector<Box> boxes_of(const LocalRegion& region);
 
-// Returns "" if the boxes cover a tensor of this shape exactly once, else a sentence about the
+// Returns "" if the boxes cover a tensor of this shape exactly once, else a description of the
 // first gap or overlap: "misses elements [0:2, 4:8] of [2, 8]". No box may be empty.
 std::string cover_fault(const Shape& shape, std::vector<Box> boxes);
 

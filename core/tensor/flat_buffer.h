@@ -10,7 +10,7 @@
 
 namespace gannet {
 
-// Allocates a zeroed flat buffer. On the CPU, it starts on a 4 KiB page. From 2 MiB on, it asks for
+// Allocates a zeroed flat buffer. On the CPU, it starts on a 4 KiB page. From 2 MiB on, it requests
 // huge pages, and starts at a different offset in its mapping than recent buffers: at equal
 // offsets, they would share cache sets, which slows code that traverses them together (4K
 // aliasing). Throws Error(kOutOfMemory), or std::bad_alloc for a smaller buffer.

@@ -1,7 +1,7 @@
 // Stores the splits and ties that programs have declared (gannet/split.h), by parameter.
 //
 //   remember_split(weight, std::make_shared<DeclaredSplit>(DeclaredSplit{{6, 4}, Split{{{{0, 0}, {3, 4}}}}}));
-//   const auto split = split_of(weight);              // null: the parameter is whole
+//   const auto split = split_of(weight);              // null: the parameter is not split
 //   copy_from_whole(*split, whole, local);            // the rank's boxes of a whole tensor
 //
 // There is one table per process, under a lock. The entry of a destroyed parameter is removed at
@@ -19,12 +19,12 @@ namespace gannet {
 
 struct DeclaredSplit {
   Shape shape;                   // shape of the whole tensor
-  Split split;                   // never empty: a tensor that every rank has whole is not split
+  Split split;                   // never empty: a tensor that every rank has in full is not split
   bool is_along_expert = false;  // split along the mesh's axis expert, else along the axis tensor
   bool operator==(const DeclaredSplit&) const = default;
 };
 
-// A null `split` makes the parameter whole again. The parameter's summed gradient is divided by
+// A null `split` marks the parameter as not split. The parameter's summed gradient is divided by
 // `divisor`; if that is 0, by the number of ranks along the axis data.
 void remember_split(const at::Tensor& parameter, std::shared_ptr<const DeclaredSplit> split, double divisor = 0);
 std::shared_ptr<const DeclaredSplit> split_of(const at::Tensor& parameter);

@@ -39,7 +39,7 @@ void rethrow_as_ours(const char* call) {
   } catch (const c10::Error& error) {
     if (const auto ours = error_of(error)) throw *ours;
     // LibTorch's host allocator has no exception type of its own, so its errors are recognized by
-    // their text.
+    // their message.
     if (std::string(error.what_without_backtrace()).find("DefaultCPUAllocator") == std::string::npos) throw;
     throw out_of_memory(call, first_line(error));
   } catch (const std::bad_alloc&) {

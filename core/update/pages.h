@@ -26,8 +26,8 @@ class Pages {
     bool reads = true;  // false: every element is written before it is read
   };
   struct Options {
-    // Where each page ends, if an array is on a tier: all but the last end are multiples of the
-    // array's alignment in every dtype. Otherwise there is one page.
+    // The end of each page, if an array is on a tier: all but the last are multiples of the array's
+    // alignment in every dtype. Otherwise there is one page.
     std::vector<int64_t> ends;
     int64_t page_numel = 8 << 20;  // capacity of a page's buffers; raised to fit the longest page
     size_t in_flight = 4;          // the most pages in memory at once: being read, open, or being written

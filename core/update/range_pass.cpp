@@ -14,7 +14,7 @@ namespace {
 std::vector<Piece> pieces_to_work_on(const Range& range, const Group& group, int64_t page_numel,
                                      const std::vector<int64_t>& lags) {
   std::vector<Piece> pieces = pieces_of(range, page_numel);
-  if (group.optimizer->owns_grad_reduction()) {  // it gets whole buckets, which all have the same number of updates
+  if (group.optimizer->owns_grad_reduction()) {  // the optimizer gets whole buckets, all with the same number of updates
     for (Piece& piece : pieces) piece.lag = group.lag;
     return pieces;
   }

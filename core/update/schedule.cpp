@@ -52,8 +52,8 @@ void Schedule::step(std::optional<double> metric) {
   if (!needs_metric) apply(next.values);
 }
 
-// A schedule that follows a metric multiplies the current rates, as torch's schedulers do: the
-// program may have set a rate, or resumed with different rates in the config.
+// A schedule that follows a metric multiplies the current rates, as torch's schedulers do, because
+// the program may have set a rate, or resumed with different rates in the config.
 void Schedule::follow(const Values& before, const Values& after) {
   for (size_t g = 0; g < after.size(); ++g)
     for (uint32_t role = 0; role < GANNET_ROLE_COUNT; ++role) {

@@ -29,8 +29,8 @@ void merge(const std::vector<Sums*>& groups, size_t sum, gannet_reduce_op op) {
     for (size_t t = 0; t < group->tensors(); ++t) group->row(t)[sum] = total;
 }
 
-// Reduces the sums over ranks that have different parts of the tensors for which `is_apart` is
-// true.
+// Reduces sums over the ranks, for the tensors of which each rank has a different part
+// (`is_apart`).
 void reduce(HostGroup& ranks, std::vector<Sums>& sums, uint32_t round,
             const std::function<bool(size_t group, size_t tensor)>& is_apart) {
   for (const gannet_reduce_op op : {GANNET_SUM, GANNET_MAX, GANNET_MIN}) {

@@ -7,7 +7,7 @@
 //   updater.update(...);
 //   own->show_states(store, applied_steps);               // makes the new states visible in the program's object
 //
-// The object always holds the module's parameters. If a rank holds whole states in device memory
+// The object always holds the module's parameters. If a rank holds full states in device memory
 // (stage 0, or one rank without offload), the object's states are views of them, so that the
 // program can read, write and save them. Otherwise it has none, and the engine takes over any state
 // that the program puts there: each rank takes its own part.

@@ -28,7 +28,7 @@ struct TorchRuleOptions {
   c10::Device device{c10::kCPU};              // holds the arrays of an update
 };
 
-/// Its hyperparameters start as the current settings of the program's object.
+/// The hyperparameters start as the current settings of the program's object.
 std::unique_ptr<Optimizer> make_torch_rule(TorchRuleOptions options);
 
 }  // namespace gannet

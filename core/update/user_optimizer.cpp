@@ -59,7 +59,7 @@ void UserOptimizer::adopt(std::deque<Range>& ranges, std::vector<Group>& groups)
   }
 }
 
-// Carries the states over: LibTorch stores them by tensor address.
+// Carries the states over to the parameters: LibTorch stores states by tensor address.
 void UserOptimizer::give_back(const std::deque<Range>& ranges) noexcept try {
   std::unordered_map<const void*, at::Tensor> parameter_of;
   for (const auto& range : ranges)

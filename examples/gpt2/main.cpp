@@ -45,9 +45,9 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-// Gives every larger block its own pages, which go back to the system when the block is freed. By
-// default the C library raises its size threshold for this over time, and blocks freed between
-// blocks in use stay with the process.
+// Gives every larger block its own pages, which are returned to the system when the block is freed.
+// By default the C library raises the size threshold for this over time, and the process then keeps
+// freed blocks that are between blocks in use.
 void give_freed_memory_back() {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 64 << 10);

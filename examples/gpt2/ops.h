@@ -12,9 +12,9 @@ namespace gpt2 {
 
 class Operators {
  public:
-  /// `plain`: whether to use each operator as Hugging Face's GPT-2 does. 16-bit activations are
-  /// then rounded at the same places, and a run can be compared bitwise with one of transformers,
-  /// but it is slower.
+  /// `plain`: whether to use the same operators as Hugging Face's GPT-2. 16-bit activations are
+  /// then rounded at the same points, so that a run can be compared bitwise with one of
+  /// transformers, but is slower.
   explicit Operators(bool plain) : plain_(plain) {}
 
   /// Computes x weight + bias, where `weight` is [in, out], `x` is [N, in] of the weight's dtype,
@@ -27,7 +27,7 @@ class Operators {
   /// Returns the mean over N tokens of the cross entropy of softmax(hidden weight^T), in fp32, as a
   /// scalar. `hidden` is [N, width], `weight` is [vocab, width] of the same dtype, and `targets` is
   /// [N] int64. Processes the vocabulary in chunks that fit the processor's caches; the gradient of
-  /// the logits is never stored whole.
+  /// the logits is never stored in full.
   at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets) const;
 
   /// Causal attention. `query`, `key` and `value` are [B, heads, T, width / heads]; the result has

@@ -1,5 +1,5 @@
-// A simulation that owns MPI and lets some of its ranks train: the solvers compute samples, the trainers learn from them with
-// Gannet, as a world of their own.
+// A simulation that owns MPI and lets some of its ranks train: the solvers compute samples, and the trainers, which form a
+// separate Gannet world, learn from them.
 //
 //   mpirun -np 4 mpi_guest          # 2 solvers, 2 trainers
 #include <gannet/gannet.h>
@@ -30,7 +30,7 @@ void solve(int trainer, int seed) {
   }
 }
 
-// Trainer 0 chooses where the trainers meet, and broadcasts the address over MPI.
+// Trainer 0 chooses the address of the trainers' rendezvous and broadcasts it over MPI.
 std::string meeting_point(MPI_Comm trainers) {
   std::array<char, 300> address{};
   int rank = 0;

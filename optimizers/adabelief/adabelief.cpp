@@ -5,7 +5,7 @@ GANNET_RULES_BEGIN
 
 //   m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) (g - m)^2 + eps;  p <- p - rate m / (sqrt(v) / root_bias + eps)
 // Without `rectify`, rate is lr / bc1 and root_bias sqrt(bc2). With it, as in RAdam (Liu et al. 2019),
-// root_bias is 1, and in the first steps, whose second moment says little, p <- p - lr / bc1 m.
+// root_bias is 1, and in the first steps, whose second moment is unreliable, p <- p - lr / bc1 m.
 template <class T>
 struct AdaBelief {
   static constexpr gannet_param_spec kParams[] = {

@@ -1,6 +1,6 @@
-// How a part of a tensor is divided into thread blocks, along its rows and along its columns. The
-// cuts are at fixed positions in the whole tensor, so that a block has the same elements whatever
-// else is in the range.
+// Divides a part of a tensor into thread blocks, along its rows and along its columns. The cuts are
+// at fixed positions in the full tensor, so that a block has the same elements whatever else is in
+// the range.
 #pragma once
 
 #include <cstdint>

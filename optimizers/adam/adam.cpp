@@ -62,7 +62,7 @@ struct AdamFamily {
   };
 
   static bool is_decoupled(const RuleParams& params) { return kIsAdamW || params.flag("adam_w_mode"); }
-  // Whether torch_adam runs as AdamW without a given weight_decay: torch.optim.AdamW's default replaces the schema's 0.
+  // Whether torch_adam runs as AdamW and weight_decay is unset: torch.optim.AdamW's default replaces the schema's 0.
   static bool has_default_decay(const RuleParams& params) {
     return params.flag("torch_adam") && is_decoupled(params) && !params.given("weight_decay");
   }

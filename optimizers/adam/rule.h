@@ -18,8 +18,8 @@ struct AdamRule {
 
   explicit AdamRule(const AdamStep& s) {
     // As in DeepSpeed's kernels, the betas are rounded to the master's type first, and everything
-    // else is derived from them. In fp32, 1 - 0.999 is 1.3e-5 off 0.001, and the bias correction
-    // must divide by the actual sum of the moments' weights.
+    // else is derived from them. In fp32, 1 - 0.999 has a relative error of 1.3e-5, and the bias
+    // correction must divide by the actual sum of the moments' weights.
     beta1 = static_cast<T>(s.beta1);
     one_minus_beta1 = 1 - beta1;
     beta2 = static_cast<T>(s.beta2);

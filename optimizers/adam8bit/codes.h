@@ -1,5 +1,5 @@
-// How AdamW8bit stores a moment in a byte: as a code per element and, per block of kBlock elements,
-// the largest magnitude in fp32. Both moments together take 2 + 8/256 bytes per element.
+// AdamW8bit stores a moment in a byte: as a code per element and, per block of kBlock elements, the
+// largest magnitude in fp32. Both moments together take 2 + 8/256 bytes per element.
 //
 //   first moment:   m = c |c| / 127^2 * largest,  c in [-127, 127]
 //   second moment:  v = (c / 255)^4 * largest,    c in [0, 255]

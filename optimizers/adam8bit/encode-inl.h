@@ -7,7 +7,7 @@
 // use rule.h's exact roots, so the codes are bitwise the same. The estimates are faster because a
 // core computes exact roots one vector at a time, while multiplications overlap.
 //
-// The error of the estimates for the largest code, 255, determines how close is too close. The
+// The margin kNear is derived from the error of the estimates for the largest code, 255. The
 // relative error e of an estimate of 1/sqrt(x) is at most 2^-14 (AVX-512) or 1.5 * 2^-12 (AVX2).
 // Newton's step leaves 1.5 e^2 for the first moment's root, and 10.5 (1.5 e)^2 for the second's:
 // 2.3e-5 or 8.1e-4 of a code. Ten roundings of 2^-24, including those of the exact roots, add at

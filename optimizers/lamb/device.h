@@ -1,7 +1,7 @@
 // LAMB on a device: both passes run tensor by tensor.
 //
-// For each tensor, a piece costs one launch for the sums and one for the update. The piece waits
-// once for the device, because the host combines the sums.
+// For each tensor, a piece costs one launch for the sums and one for the update. The host waits for
+// the device once per piece, because the host combines the sums.
 #pragma once
 
 #include <vector>

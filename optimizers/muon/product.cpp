@@ -66,7 +66,7 @@ void pack(const float* from, uint64_t step, uint64_t width, uint64_t depth_step,
   pack_panel<kWidth>(from, step, width, depth_step, depth, to);
 }
 
-// How a tile is added to c, in the first block of the depth and in the others.
+// Defines how a tile is added to c, in the first block of the depth and in the others.
 struct TileFinish {
   float alpha, beta;
   const float* base;  // d or c; null if nothing is added

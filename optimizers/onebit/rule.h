@@ -7,9 +7,9 @@
 // average over the ranks, computed beforehand (kAveraged), or on a single rank its own momentum
 // (kFrozen).
 //
-// An element with v = 0 at the freeze never had a gradient on any rank. Its share of a compressed
-// average is noise, which dividing by eps would blow up. So only decay moves the element,
-// which DeepSpeed's users achieve with an exp_avg_mask.
+// An element with v = 0 at the freeze never had a gradient on any rank. Its value in a compressed
+// average is noise, which the division by eps would amplify. So only decay moves the element. Users
+// of DeepSpeed achieve this with an exp_avg_mask.
 enum class OneBitPhase { kWarmUp, kFrozen, kAveraged };
 
 template <OneBitPhase kPhase>

@@ -6,7 +6,7 @@ GANNET_RULES_BEGIN
 
 enum class ZeroOneStage { kCollect, kApply, kAlone };
 
-// An element without variance had no gradient on any rank, so its share of a compressed average is
+// An element without variance had no gradient on any rank, so its value in a compressed average is
 // noise. It has moved equally on all ranks (by decay) and keeps its value.
 template <ZeroOneStage kStage>
 struct ZeroOneRule {

@@ -14,12 +14,12 @@ inline constexpr uint64_t kEstimate = 4, kLargest = 5, kNumerator = 6, kSteps = 
 struct ProdigyEstimate {
   double d;              // before the step
   double beta3, take3;   // s <- beta3 s + take3 g
-  double progress_rate;  // of this group's <g, p0 - p>
+  double progress_rate;  // factor of this group's <g, p0 - p>
   double numerator = 0;  // after the step, like the following two
   double largest, next;
-  double rate = 0;            // of this step: 0 if it does not move
-  bool is_estimated = false;  // false if all gradients have been 0 so far, or all learning rates are
-  bool moves = false;         // false with learning rate 0, too
+  double rate = 0;            // of this step; 0 if the step moves no parameter
+  bool is_estimated = false;  // false if all gradients or all learning rates have been 0 so far
+  bool moves = false;         // also false if the learning rate is 0
 
   // `step` is a Step, in sums() and update(), or a GroupStep, in end_step(). The sums are those of
   // kSums, over all groups, so that the groups have one estimate. They are 0 in sums(), which uses

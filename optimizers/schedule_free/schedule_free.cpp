@@ -10,7 +10,7 @@
 GANNET_RULES_BEGIN
 
 //   v <- b2 v + (1-b2) g^2;  u = g / (sqrt(v / (1 - b2^t)) + eps) + decay y
-//   y <- y + c (z - y) + lr (b1 (1 - c) - 1) u;  z <- z - lr u            c: the share of this step in the average
+//   y <- y + c (z - y) + lr (b1 (1 - c) - 1) u;  z <- z - lr u            c: this step's weight in the average
 template <class T>
 struct ScheduleFreeRule {
   static constexpr gannet_state_spec kStates[] = {state_from_parameter("z"), state("exp_avg_sq")};

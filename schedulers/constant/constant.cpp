@@ -1,5 +1,5 @@
-// constant: every update uses each group's own learning rate. It is for programs that must name a
-// schedule.
+// constant: every update uses each group's own learning rate. Meant for programs that must specify
+// a schedule.
 #include <gannet/sdk.hpp>
 
 namespace gannet::schedulers {

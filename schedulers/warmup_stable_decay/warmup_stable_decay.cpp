@@ -48,7 +48,7 @@ class WarmupStableDecay : public Scaled {
   }
 
  private:
-  // Returns the given number, or else the number of the run's updates that the other stages leave.
+  // Returns the configured number, or else the run's updates that remain after the other stages.
   int64_t stable_steps(const gannet_schedule_query& query) const {
     if (stable_) return *stable_;
     const int64_t total = total_of(total_, query);

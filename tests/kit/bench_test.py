@@ -33,7 +33,7 @@ class Bench(unittest.TestCase):
 
     def test_16_bit_types_and_chosen_plugins(self):
         text = bench(PLUGINS / "gannet_optimizer_adam.so", "--plugin", "AdamW", "--dtype", "bf16", "--numel", 65536, "--rounds", 1,
-                     "--params", '{"weight_decay": 0.1, "momentum": 0.5}')
+                     "--params", '{"weight_decay": 0.1}')
         self.assertEqual(list(rows(text)), ["AdamW"])
         self.assertEqual(float(rows(text)["AdamW"][2]), 28)  # 12 + 12 and 2 + 2
         found = rows(bench(PLUGINS / "gannet_optimizer_adamw_bf16.so", "--numel", 65536, "--rounds", 1))
@@ -45,6 +45,9 @@ class Bench(unittest.TestCase):
         self.assertIn("there is no plugin file", bench("nothing.so", code=2))
         self.assertIn("has no optimizer for the host's memory", bench(PLUGINS / "gannet_scheduler_one_cycle.so", code=2))
         self.assertIn("--plugin", bench(PLUGINS / "gannet_optimizer_lars.so", "--plugin", "Lion", code=2))
+        self.assertIn("none of the optimizers has a parameter 'momentun'",
+                      bench(PLUGINS / "gannet_optimizer_lars.so", PLUGINS / "gannet_optimizer_adam.so", "--numel", 65536,
+                            "--rounds", 1, "--params", '{"weight_decay": 0.1, "momentun": 0.5}', code=2))
         self.assertIn("fp8", bench(PLUGINS / "gannet_optimizer_lars.so", "--dtype", "fp8", code=2))
 
 

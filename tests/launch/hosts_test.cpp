@@ -227,6 +227,8 @@ TEST_F(Devices, AreCountedByTheirFiles) {
   EXPECT_EQ(count_devices({}, root_), 3u);
   EXPECT_EQ(count_devices({"CUDA_VISIBLE_DEVICES=2,0"}, root_), 2u);
   EXPECT_EQ(count_devices({"CUDA_VISIBLE_DEVICES=2,-1,0"}, root_), 1u);
+  EXPECT_EQ(count_devices({"CUDA_VISIBLE_DEVICES=2,,0"}, root_), 1u);  // CUDA stops at the first entry that is not a device
+  EXPECT_EQ(count_devices({"CUDA_VISIBLE_DEVICES= ,0"}, root_), 0u);
   EXPECT_EQ(count_devices({"CUDA_VISIBLE_DEVICES="}, root_), 0u);
 }
 

@@ -17,11 +17,24 @@ namespace {
 using namespace gannet::test;
 using gannet::Dict;
 using gannet::Error;
+using gannet::Value;
 using ranks::expect;
 using ranks::expect_all_succeed;
 using ranks::run_ranks;
 namespace pipe = gannet::pipe;
 namespace fs = std::filesystem;
+
+// The first stage's optimizer uses the loss, which the last stage has: both take part in its mean.
+RANK_BODY(one_stage_uses_the_loss) {
+  Dict config = pipe_config("1");
+  config["optimizer"] = Dict{{"type", "LossOfFirst"}, {"params", Dict{}}};
+  config["plugins"] = Dict{{"path", gannet::List{Value(FACTS_PLUGIN)}}};
+  PipeRun run(config, {});
+  run.train(0, 2);
+}
+TEST(PipelineCalls, AnOptimizerUsesTheLossOnOneStageAlone) {
+  expect_all_succeed(run_ranks("one_stage_uses_the_loss", 2, {.environment = {{"PIPE", "2"}}}));
+}
 
 RANK_BODY(evaluates_in_stages) {
   PipeRun run(pipe_config("1"), {});

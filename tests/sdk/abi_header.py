@@ -1,6 +1,7 @@
-"""What gannet/abi.h declares, read from its text: the structs and their fields.
+"""What gannet/abi.h declares, read from its text: the structs and their fields, and the functions of its tables.
 
     for struct in structs(text): struct.name, struct.fields, struct.is_sized
+    for (struct, function), arguments in functions(text).items(): ...
 """
 
 import dataclasses
@@ -25,6 +26,11 @@ def field_of(declaration):
     return function.group(1) if function else re.search(r"(\w+)\s*(?:\[\w+\])?$", declaration.strip()).group(1)
 
 
+def fields_of(declaration):
+    """'uint64_t columns, matrix_rows' -> ['columns', 'matrix_rows']."""
+    return [field_of(declaration)] if "(" in declaration else [field_of(each) for each in declaration.split(",")]
+
+
 def structs(text, minor=None):
     """As the host has them, with the fields of every minor; or as an author has them who targets `minor`."""
     plain = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
@@ -35,8 +41,18 @@ def structs(text, minor=None):
     found = []
     for match in STRUCT.finditer(plain):
         body = match.group(1).split("{", 1)[1]
-        found.append(Struct(match.group(2), [field_of(each) for each in body.split(";") if each.strip()]))
+        found.append(Struct(match.group(2), [field for each in body.split(";") if each.strip() for field in fields_of(each)]))
     # One that has another form would be passed over in silence.
     if len(found) != plain.count("typedef struct "):
         raise SystemExit(f"read {len(found)} of {plain.count('typedef struct ')} structs: the header has another form than this script knows")
+    return found
+
+
+def functions(text):
+    """{("gannet_offload_api", "release"): ["self", "region"], ...}: the function pointers among the fields of structs."""
+    plain = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    found = {}
+    for match in STRUCT.finditer(plain):
+        for name, arguments in re.findall(r"\(\*(\w+)\)\s*\(([^)]*)\)", match.group(1)):
+            found[match.group(2), name] = [field_of(each) for each in arguments.split(",")]
     return found

@@ -1,6 +1,7 @@
 // Optimizers that use what ABI 2.4 added: the loss, the length of the run, metrics, low-rank factors.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <gannet/sdk_elementwise.hpp>
 
 GANNET_RULES_BEGIN
@@ -78,9 +79,30 @@ struct Projected : OptimizerBase {
   }
 };
 
+// Steps of -lr * loss * gradient, if one of its tensors is of the model's first layer; else -lr * gradient.
+struct LossOfFirst : OptimizerBase {
+  static constexpr gannet_param_spec kParams[] = {learning_rate("1e-2")};
+  using OptimizerBase::OptimizerBase;
+  void prepare(const gannet_optimizer_context& context) {
+    for (uint64_t t = 0; t < context.tensor_count; ++t) {
+      const auto* const at = reinterpret_cast<const char*>(context.tensors) + t * context.tensor_stride;
+      has_first_ |= std::strcmp(reinterpret_cast<const gannet_tensor*>(at)->name, "words.weight") == 0;
+    }
+  }
+  uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | (has_first_ ? GANNET_OPTIMIZER_USES_LOSS : 0); }
+  void update(const gannet_update_args& a) {
+    if (std::isfinite(a.loss) != has_first_) throw Failure(GANNET_INTERNAL, "the loss is there where it is claimed");
+    const double rate = a.hyper[0] * a.grad_scale * (has_first_ ? a.loss : 1);
+    for (uint64_t i = 0; i < a.numel; ++i)
+      static_cast<float*>(a.param)[i] -= static_cast<float>(rate) * static_cast<const float*>(a.grad)[i];
+  }
+  bool has_first_ = false;
+};
+
 }  // namespace
 #endif
 
-GANNET_ELEMENTWISE_PLUGINS("optimizer/polyak@cpu optimizer/projected@cpu",
+GANNET_ELEMENTWISE_PLUGINS("optimizer/polyak@cpu optimizer/projected@cpu optimizer/lossoffirst@cpu",
                            GANNET_ELEMENTWISE_OPTIMIZER(Polyak, "Polyak", "1.0.0", "a step by the loss"),
-                           gannet::sdk::optimizer<Projected>("Projected", "cpu", "1.0.0", "low-rank factors"))
+                           gannet::sdk::optimizer<Projected>("Projected", "cpu", "1.0.0", "low-rank factors"),
+                           gannet::sdk::optimizer<LossOfFirst>("LossOfFirst", "cpu", "1.0.0", "the loss on one stage"))

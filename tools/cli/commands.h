@@ -18,8 +18,8 @@ void add_pipeline(CLI::App& app);                                    // pipeline
 void add_plugins(CLI::App& app);                                     // plugins list | info
 void add_report(CLI::App& app);                                      // report: a page or a summary of a metrics file
 void add_run(CLI::App& app);                                         // run: starts ranks
-// Removes the optional `--` between run's options and PROGRAM, where the parser would otherwise end
-// the command. Throws for an option with nothing after its "=".
+// Removes the optional `--` between run's options and PROGRAM, at which the parser would otherwise
+// end the command. Throws for an option with nothing after its "=".
 void drop_separator(const CLI::App& app, std::vector<std::string>& arguments);
 void add_shell(CLI::App& app);     // completion, help
 void add_schedule(CLI::App& app);  // schedule: a schedule as CSV

@@ -1,5 +1,5 @@
-// Help footers, with examples and exit codes, for the commands that set none where they are
-// defined.
+// Help footers, with examples and exit codes, for the commands whose definitions do not set
+// one.
 #include "cli/help.h"
 
 namespace gannet::cli {

@@ -1,5 +1,5 @@
-// The program `gannet`. It starts ranks and prints its version itself, without LibTorch, which
-// takes a fifth of a second to load, so `gannet run` handles signals from its first millisecond.
+// The program `gannet`. It starts ranks and prints its version itself, without LibTorch. Loading it
+// takes a fifth of a second; `gannet run` thus handles signals from its first millisecond.
 // gannet-kit checks plugins and needs no LibTorch either; gannet-tools runs all other commands.
 // Both are in ../libexec/gannet.
 #include <gannet/error.h>

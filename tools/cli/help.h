@@ -19,7 +19,7 @@ std::string man_page(const CommandInfo& root, const std::string& version);
 // The footer (examples.cpp) of a command that sets none itself; "" if there is none.
 const char* footer_of(const std::string& path);
 
-// Gives the parser and all its commands help in this form.
+// Makes the parser and all its commands print help in this form.
 void use_our_help(CLI::App& app);
 
 // Rewords the parser's error as one of Gannet's, with the argument at fault, the command, the

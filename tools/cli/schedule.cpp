@@ -24,11 +24,11 @@ namespace {
 struct ScheduleArguments {
   std::string config;
   uint64_t steps = 0;
-  int64_t world_size = 0;  // 0: what the batch sizes imply
+  int64_t world_size = 0;  // 0: implied by the batch sizes
 };
 
 // A schedule's rates do not depend on batch sizes, so a config that leaves those to another
-// program is enough.
+// program is accepted.
 std::shared_ptr<const config::Document> with_batch_size(const std::shared_ptr<const config::Document>& document) {
   const config::GivenBatch given = config::given_batch(*document);
   if (given.train || given.micro) return document;
@@ -109,7 +109,7 @@ void print_schedule(const ScheduleArguments& arguments) {
     return value;
   };
   const bool has_momentum =
-      arguments.steps > 0 && at(1, 0)[GANNET_ROLE_BETA1].has_value();  // a continued schedule sets nothing at step 0
+      arguments.steps > 0 && at(1, 0)[GANNET_ROLE_BETA1].has_value();  // a resumed schedule sets nothing at step 0
   std::ostringstream rows;                                             // printed whole or, after an error, not at all
   rows << (has_momentum ? "step,lr,momentum" : "step,lr");
   for (size_t g = 1; g < base_lrs.size(); ++g) rows << ",lr_" << g;  // one column for each of the config's parameter groups

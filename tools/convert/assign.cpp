@@ -24,8 +24,8 @@ GroupFills after(GroupFills places, int group, int64_t size) {
 }
 
 // One layer for each candidate, and one after the last. Empty if there are more than kMostStates
-// states. Iterates over layers instead of recursing, since a file can have more candidates than the
-// stack has room for calls.
+// states. Iterates over layers instead of recursing, since recursing once per candidate could
+// overflow the stack.
 std::vector<FillLayer> layers_of(const std::vector<int64_t>& sizes, const GroupFills& ends,
                                  const std::function<bool(size_t, int64_t, size_t)>& fits) {
   int64_t left = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});

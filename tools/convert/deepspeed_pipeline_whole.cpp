@@ -4,8 +4,8 @@
 // their masters' values): the search tries every division of the layers among the stages that gives
 // each stage the right number of parameters.
 //
-// A tied module whose layer has its own function, such as an output layer, has no file on that
-// stage, but that stage's optimizer holds it, with the same states as the other stage's.
+// A tied module's layer that has its own function, such as an output layer, has no file. The
+// optimizer of its stage still holds the module, with the same states as the other stage's.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -30,7 +30,7 @@ struct DeepSpeedState {
   std::vector<std::string> notes;                            // what was left out, and why
   bool has_states = false;
   bool has_shapes = true;        // false: the trained parameters are flat, because param_shapes is missing
-  bool frozen_excluded = false;  // the files have none: the save left them out, or, at stages 0 and 1, there were none
+  bool frozen_excluded = false;  // the files have none: the save excluded them or, at stages 0 and 1, there were none
 };
 
 // Throws Error(kMismatch) if sizes disagree, kCorrupt if a name occurs twice, kNotFound if a layer's file is missing, and,

@@ -1,4 +1,4 @@
-// Stage 0: one file, whole parameters. The optimizer numbers its parameters and does not name them,
+// Stage 0: one file, full parameters. The optimizer numbers its parameters and does not name them,
 // so they are matched by the model's order, by their shapes, and, if there are flat fp32 masters,
 // by their values.
 //

@@ -16,8 +16,8 @@
 namespace gannet::convert {
 namespace {
 
-// A line for the receipt if the config next to the weights names a quantization: the tensors are
-// then codes and scales, and their names are not a model's. Otherwise "".
+// Returns a line for the receipt if the config next to the weights names a quantization, else "".
+// The tensors are then codes and scales, and their names are not a model's.
 std::string quantization_beside(const std::string& from) {
   const std::string folder =
       files::kind_of(from).is_folder ? from : from.substr(0, from.rfind('/') == from.npos ? 0 : from.rfind('/') + 1);

@@ -11,7 +11,7 @@ namespace gannet::convert {
 
 // Returns nullopt if the object contains something that a document cannot hold: tensors, objects,
 // bytes, strings that are not UTF-8, keys that are neither strings nor integers, nesting deeper
-// than 64. `fault` is then set to what and where.
+// than 64. `fault` then says what it is and where.
 std::optional<Value> inert(const files::Node& node, std::string& fault);
 
 }  // namespace gannet::convert

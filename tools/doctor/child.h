@@ -15,9 +15,9 @@ struct ChildAnswer {
   std::string failure;  // why there is no text
 };
 
-// `body` runs in a fork of this process, without stdout and stderr. A body that ends the process, with any
-// exit code, misses the deadline, or writes without end gives no answer. Processes that it started are
-// killed when it ends. Call ask_child before this process has threads that hold locks.
+// `body` runs in a fork of this process, without stdout and stderr. There is no answer if the body ends
+// the process (with any exit code), misses the deadline, or writes without end. Processes that it started
+// are killed when it ends. Call ask_child before this process has threads that hold locks.
 ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::seconds deadline);
 
 }  // namespace gannet::doctor

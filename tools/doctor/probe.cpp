@@ -41,8 +41,8 @@ bool plain_params(const plugin::Plugin& plugin, Dict& params) {
   return true;
 }
 
-// Throws the errors of creating the object. Does not create Comms, which would wait for other
-// ranks.
+// Creates an object of the plugin, and throws the errors of doing so. Skips Comms, which would wait
+// for other ranks.
 void make(const plugin::Plugin& plugin, Dict& out) {
   static const Host host;
   Dict given;

@@ -8,6 +8,7 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <set>
 
 #include "base/format.h"
 #include "base/parallel.h"
@@ -41,8 +42,8 @@ class Bandwidth {
   }
 
  private:
-  // A cache line at a time, fetched ahead like in the SDK's loops: otherwise one thread is bound by
-  // latency.
+  // Processes one cache line at a time and prefetches like the SDK's loops: a single thread would
+  // otherwise be limited by latency.
   double pass() {
     constexpr uint64_t kLine = 16, kAhead = 768;
     const auto begin = std::chrono::steady_clock::now();
@@ -70,11 +71,11 @@ double median(std::vector<double> values) {
 struct Candidate {
   std::string name;
   std::unique_ptr<SteppedOptimizer> stepped;
-  std::vector<double> sums, steps, rates;  // seconds, seconds, and the step's bytes per second over the machine's, by round
+  std::vector<double> sums, steps, rates;  // by round: seconds, seconds, the step's bandwidth relative to the machine's
 };
 
-// The types to run: those that are asked for, or bf16 without masters for an optimizer that takes
-// nothing else.
+// The types to run: the requested ones or, if the optimizer supports only that, bf16 without
+// masters.
 DTypes types_for(const plugin::Plugin& plugin, const Dict& params, const std::string& dtype) {
   const Host host;
   Optimizer optimizer(plugin, plugin::parse_params(plugin, params, [](const std::string&) { return "--params"; }), host);
@@ -99,18 +100,22 @@ DTypes types_for(const plugin::Plugin& plugin, const Dict& params, const std::st
   return asked;
 }
 
-// Those of the params that the plugin declares: several optimizers share one --params.
-Dict declared_of(const plugin::Plugin& plugin, const std::string& json) {
+// The given params that the plugin declares; several optimizers share one --params.
+Dict declared_of(const plugin::Plugin& plugin, const Dict& params, std::set<std::string>& unknown) {
   Dict own;
-  if (json.empty()) return own;
-  const Value params = parse_json(json);
   for (const gannet_param_spec* spec : plugin::specs_of(*plugin.descriptor))
-    if (const Value* value = params.as_dict().find(spec->name)) own[spec->name] = *value;
+    if (const Value* value = params.find(spec->name)) {
+      own[spec->name] = *value;
+      unknown.erase(spec->name);
+    }
   return own;
 }
 
 std::vector<Candidate> candidates_of(const BenchOptions& options) {
   std::vector<Candidate> all;
+  const Value params = options.params.empty() ? Value(Dict()) : parse_json(options.params);
+  std::set<std::string> unknown;  // params that none of the optimizers declares
+  for (const auto& [name, value] : params.as_dict().entries()) unknown.insert(name);
   for (const std::string& path : options.files) {
     std::error_code failed;
     const auto real = std::filesystem::canonical(path, failed);
@@ -123,7 +128,7 @@ std::vector<Candidate> candidates_of(const BenchOptions& options) {
           std::find(options.plugins.begin(), options.plugins.end(), plugin->name()) == options.plugins.end())
         continue;
       is_any = true;
-      const Dict own = declared_of(*plugin, options.params);
+      const Dict own = declared_of(*plugin, params.as_dict(), unknown);
       const DTypes types = types_for(*plugin, own, options.dtype);
       all.push_back({plugin->name(), std::make_unique<SteppedOptimizer>(*plugin, own, types, options.numel), {}, {}, {}});
     }
@@ -135,6 +140,10 @@ std::vector<Candidate> candidates_of(const BenchOptions& options) {
     if (std::none_of(all.begin(), all.end(), [&](const Candidate& one) { return one.name == name; }))
       throw Error(ErrorCode::kArgument, formatted("none of the files has the optimizer '{}' (--plugin)", printable(name)),
                   "leave out --plugin, or name one that `gannet plugins info FILE` lists");
+  if (!unknown.empty())
+    throw Error(ErrorCode::kArgument,
+                formatted("none of the optimizers has a parameter '{}' (--params)", printable(*unknown.begin())),
+                "`gannet plugins info FILE` lists their params");
   return all;
 }
 
@@ -147,7 +156,7 @@ int bench_files(const BenchOptions& options) {
   const auto bytes_of = [&](const Candidate& one) { return options.bytes > 0 ? options.bytes : one.stepped->update_bytes(); };
   std::cout << formatted("{} parameters, {} threads, {} rounds; in each round every optimizer steps once\n\n",
                          all[0].stepped->numel(), parallel_thread_count(), options.rounds);
-  for (int round = -1; round < options.rounds; ++round) {  // the first touches the memory, and is not counted
+  for (int round = -1; round < options.rounds; ++round) {  // the first touches the memory and is not counted
     const double first = bandwidth.run();
     for (Candidate& one : all) {
       const auto [sums, step] = one.stepped->run();

@@ -86,7 +86,7 @@ bool read_answer(int from, std::string& text, Clock::time_point until, bool& is_
 
 std::string where_of(const CheckPlaces& places) {
   if (places.faulting >= 0) return text_of(places.all[places.faulting]);
-  for (const CheckPlace& each : places.all)  // after a hang or an exit, the thread that is in a call
+  for (const CheckPlace& each : places.all)  // after a hang or an exit: a thread that is in a call
     if (*each.call) return text_of(each);
   return text_of(places.all[0]);
 }

@@ -30,7 +30,7 @@ std::map<std::string, std::string> read_exclusions(const std::string& path, cons
                   formatted("its checks are: {}", join(known, ", ")));
     if (reason == std::string::npos)
       throw Error(ErrorCode::kArgument, formatted("{}: '{}' is excluded without a reason", where, name),
-                  "write it behind the name: the report prints it");
+                  "write it after the name: the report prints it");
     excluded[name] = line.substr(reason, line.find_last_not_of(" \t\r") + 1 - reason);
   }
   return excluded;

@@ -29,7 +29,7 @@ HeldResources held() {
   return {info.uordblks + info.hblkhd, entries_in("/proc/self/fd"), entries_in("/proc/self/task"), mappings};
 }
 
-// What has grown in `times` runs of the body; "" if nothing has. Memory counts only if it has grown
+// Says what has grown in `times` runs of the body; "" if nothing has. Memory counts only if it grew
 // by more than 4 bytes per run, less than any object needs, plus 1 KiB for the allocator itself.
 std::string growth_of(const HeldResources& before, const HeldResources& now, size_t times) {
   const auto told = [](size_t then, size_t count, const char* what) {
@@ -46,8 +46,8 @@ std::string growth_of(const HeldResources& before, const HeldResources& now, siz
 
 namespace {
 
-// The C library's allocator with a canary behind every block, which free() checks; "" if it is
-// missing or a sanitizer is loaded, since a sanitizer brings its own allocator.
+// The path of the C library's allocator with a canary after every block, which free() checks; "" if
+// it is missing or a sanitizer, which has its own allocator, is loaded.
 std::string checking_allocator(const std::string& preloaded) {
   if (preloaded.find("san.so") != std::string::npos) return "";
   Dl_info info{};

@@ -83,7 +83,7 @@ void handle(int, siginfo_t* info, void* context) {
       std::snprintf(here.fault, sizeof(here.fault), "it %s memory %zu bytes before %s", verb_of(context),
                     static_cast<size_t>(entry.data - address), entry.name);
     else
-      std::snprintf(here.fault, sizeof(here.fault), "it %s memory %zu bytes behind the end of %s", verb_of(context),
+      std::snprintf(here.fault, sizeof(here.fault), "it %s memory %zu bytes after the end of %s", verb_of(context),
                     static_cast<size_t>(address - (entry.data + entry.bytes)), entry.name);
     return;  // the access is then repeated with the default action
   }

@@ -29,8 +29,8 @@ class Buffer {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  // Whether the bytes just before and just after the buffer are unchanged. `where`: how far before
-  // or after the buffer a write was.
+  // Whether the bytes just before and just after the buffer are unchanged. `where` receives the
+  // position of a stray write: "3 bytes after its end".
   bool is_intact(std::string* where = nullptr) const;
   void set_writable(bool on) const;
   // Forbids reads and writes from here on: any use of a kept pointer faults.

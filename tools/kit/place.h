@@ -1,4 +1,4 @@
-// What a check is doing, in memory shared with its parent, to report a crash or a hang.
+// Records what a check is doing, in memory shared with its parent, to report a crash or a hang.
 //
 //   set_config("3 ranks, pages of 64 elements");              // at the start of a part of a check
 //   const CallScope call("update", step, "tensor 'odd'");     // around each call of the plugin

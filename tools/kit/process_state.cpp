@@ -19,7 +19,7 @@ extern char** environ;
 namespace gannet::kit {
 namespace {
 
-// Not SIGKILL and SIGSTOP, which have no handlers, nor the two that the C library reserves.
+// Excludes SIGKILL and SIGSTOP, which have no handlers, and the two that the C library reserves.
 bool can_be_handled(int signal) { return signal != SIGKILL && signal != SIGSTOP && signal != 32 && signal != 33; }
 
 std::map<std::string, std::string> open_files() {

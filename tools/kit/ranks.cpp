@@ -125,7 +125,7 @@ void run_ranks(uint32_t size, const std::function<void(SimulatedRanks&, uint32_t
       place() = given;
       try {
         body(ranks, rank);
-      } catch (const SimulatedRanks::AbortedRank&) {  // another rank has the reason
+      } catch (const SimulatedRanks::AbortedRank&) {  // another rank reports the reason
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();

@@ -26,7 +26,7 @@ namespace gannet::kit {
 template <class Api>
 inline const Api* real = nullptr;  // the plugin's own table
 
-// What to watch in the process; depends on the plugin's kind.
+// The parts of the process state to watch; they depend on the plugin's kind.
 ProcessScope relay_scope();
 
 // Watches one call of the plugin.
@@ -94,8 +94,8 @@ int32_t with_error(gannet_error* error, Function function, Arguments... argument
   return status;
 }
 
-// The relay of a function that needs nothing else. Deduces the table, the result and the arguments
-// from the member's type.
+// The relay of a function that needs no special handling. Deduces the table, the result and the
+// arguments from the member's type.
 template <auto kMember>
 struct Relay;
 
@@ -139,7 +139,9 @@ class FilledIn {
   void give_back() {
     for (size_t i = known_; i < bytes_; ++i)
       if (reinterpret_cast<const char*>(given_)[i] != 0)
-        keep_fault(formatted("it wrote behind the end of {}, {} bytes after the fields that it can know", name_, i - known_));
+        keep_fault(formatted("it wrote after the end of {}, {} bytes after the fields that it can know", name_, i - known_));
+    if (given_->struct_size != bytes_)
+      keep_fault(formatted("it set {}::struct_size from {} to {}: the size is the caller's", name_, bytes_, given_->struct_size));
     const uint32_t size = original_->struct_size;
     std::memcpy(static_cast<void*>(original_), given_, known_);
     original_->struct_size = size;

@@ -1,4 +1,5 @@
 // The relay of the calls of a Comm and of an offload tier.
+#include <deque>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -18,6 +19,25 @@ void reshape(CallMemory& memory, gannet_collective_args& args, void* group) {
   const uint64_t size = group_sizes[group];
   args.send_counts = memory.values(args.send_counts, size, "gannet_collective_args::send_counts");
   args.recv_counts = memory.values(args.recv_counts, size, "gannet_collective_args::recv_counts");
+}
+
+int32_t create_comm(const gannet_host* host, const gannet_params* params, const gannet_rendezvous* rendezvous, void** self,
+                    gannet_error* error) {
+  using Through = CreateRelay<&gannet_comm_api::create>;
+  if (!relay_options().reshapes()) return Through::call(host, params, rendezvous, self, error);
+  // A Comm uses the store as long as it lives.
+  static auto& stores = *new std::deque<CallMemory>;
+  CallMemory memory = call_memory();
+  gannet_rendezvous copy = *rendezvous;
+  if (copy.store) {
+    const std::lock_guard lock(group_mutex);
+    stores.emplace_back(relay_options().minor, relay_options().appended_bytes);
+    copy.store = stores.back().copied(copy.store, "gannet_store");
+    stores.back().protect();
+  }
+  const gannet_rendezvous* const given = memory.copied(&copy, "gannet_rendezvous");
+  memory.protect();
+  return Through::call(host, params, given, self, error);
 }
 
 int32_t create_group(void* self, const uint32_t* ranks, uint32_t count, const char* name, void* external, void** group,
@@ -69,6 +89,7 @@ int32_t start_collectives(void* self, void* group, const gannet_collective_args*
 const void* comm_table(const plugin::Plugin& plugin) {
   using Api = gannet_comm_api;
   static Api table = begun<Api>(plugin);
+  table.create = create_comm;
   table.group_create = create_group;
   table.collective = start_collective;
   table.collective_many = start_collectives;

@@ -31,7 +31,7 @@ struct VariedHost {
   std::atomic<int64_t> allocations{0};
   std::mutex mutex;
   std::map<void*, Buffer> given;  // with guards_allocations
-  Buffer reshaped;                // the table that the plugin gets, if it has another length than `table`
+  Buffer reshaped;                // the table that the plugin gets, if its length differs from `table`'s
 };
 
 std::mutex& hosts_mutex = *new std::mutex;
@@ -184,7 +184,7 @@ const gannet_host* varied_host(const gannet_host* host) {
   }
   const size_t known = bytes_in(host, options.minor), bytes = known + options.appended_bytes;
   if (bytes == sizeof(gannet_host)) return &made.table;
-  // In memory of its own, which ends where the table does.
+  // Copies the table to separate memory that ends where the table does.
   made.reshaped = Buffer(bytes, "gannet_host", true, alignof(gannet_host));
   std::memset(made.reshaped.data(), 0x5a, bytes);
   made.table.struct_size = static_cast<uint32_t>(bytes);

@@ -54,6 +54,7 @@ int32_t advance_schedule(void* self, const gannet_schedule_advance* args, gannet
   if (!relay_options().reshapes()) return Through::call(self, args, error);
   CallMemory memory = call_memory(), writable = call_memory();
   gannet_schedule_advance copy = *args;
+  if (relay_options().total_steps) copy.total_steps = *relay_options().total_steps;
   copy.state = writable.values(args->state, args->state_count, "gannet_schedule_advance::state");
   const gannet_schedule_advance* const given = memory.copied(&copy, "gannet_schedule_advance");
   memory.protect();

@@ -47,7 +47,7 @@ namespace {
 constexpr const char* kHandshake = "handshake";
 constexpr int kLongest = 3600;
 
-// The plugin file at `path`, as far as it can be known without running its code. Throws
+// Reads what can be known about the plugin file at `path` without running its code. Throws
 // Error(kNotFound) if there is no such file.
 plugin::Candidate candidate_of(const std::string& path) {
   std::error_code failed;

@@ -1,4 +1,4 @@
-// `gannet plugins check`: runs all checks of a plugin file.
+// `gannet plugins check`: runs all checks on a plugin file.
 #pragma once
 
 #include "kit/options.h"

@@ -3,6 +3,8 @@
 #include <gannet/error.h>
 
 #include <cmath>
+#include <cstring>
+#include <optional>
 
 #include "base/format.h"
 #include "interfaces/scheduler.h"
@@ -60,6 +62,34 @@ void require_equal(const Values& found, const Values& expected, uint64_t step, c
   if (found != expected)
     throw CheckFailure(formatted("{} gives {}, not {}", when, text_of_values(found), text_of_values(expected)),
                        formatted("step {}", step));
+}
+
+// What the host reads at the start of a run must be the same in every process and after a resume.
+void description(Subject& subject) {
+  const auto& api = *interfaces::api_of<gannet_scheduler_api>(*subject.plugin);
+  const plugin::ParamSet params = subject.parsed();
+  const Host host;
+  CallOutcome outcome;
+  const PluginObject first(*subject.plugin, params.view(), host.table(), outcome);
+  require_ok("create", outcome);
+  const PluginObject second(*subject.plugin, params.view(), host.table(), outcome);
+  require_ok("create", outcome);
+  std::optional<gannet_schedule_description> expected;
+  for (const PluginObject* made : {&first, &first, &second}) {
+    gannet_schedule_description found{};
+    found.struct_size = sizeof(found);
+    require_ok("describe", call("describe", *subject.plugin, api.describe, made->self(), &found));
+    if (found.struct_size != sizeof(found))
+      throw CheckFailure(formatted("it set struct_size from {} to {}", sizeof(found), found.struct_size), "describe",
+                         "struct_size is the host's");
+    if (expected && std::memcmp(&*expected, &found, sizeof(found)) != 0)
+      throw CheckFailure(
+          formatted("roles {:#x}, optional {:#x}, {} numbers of state, flags {:#x}; before: {:#x}, {:#x}, {}, {:#x}", found.roles,
+                    found.optional_roles, found.state_count, found.flags, expected->roles, expected->optional_roles,
+                    expected->state_count, expected->flags),
+          made == &first ? "describe, again" : "describe, of a second object");
+    expected = found;
+  }
 }
 
 // Queries an object twice in order, a second one in reverse, and a third one while the first is
@@ -195,11 +225,16 @@ void total_steps(Subject& subject) {
       const auto rate = expected[step][GANNET_ROLE_LEARNING_RATE];
       if (rate && *rate < 0)
         throw CheckFailure(formatted("the learning rate is {}", *rate), formatted("{}, step {}", config, step),
-                           "no learning rate is negative, nor behind the planned end of the run", "clamp behind the end");
+                           "no learning rate is negative, nor after the planned end of the run", "clamp after the end");
     }
-    if (has_state) continue;
     // Query the same object for runs of other lengths, one after another.
     const RelayScope scope({.total_steps = total});
+    if (has_state) {
+      const std::vector<Values> found = run_of(one, expected.size() - 1);
+      for (uint64_t step = 0; step < found.size(); ++step)
+        require_equal(found[step], expected[step], step, "an object that took part in a run of another length before");
+      continue;
+    }
     for (uint64_t step = 0; step < expected.size(); ++step)
       require_equal(one.at(step, 0, base_of(0.01)), expected[step], step, "an object that was asked about another length before");
   }
@@ -228,11 +263,13 @@ void use_scheduler(Subject& subject) { run_of(CheckedScheduler(subject), 300); }
 
 std::vector<Check> scheduler_checks() {
   return {
+      {"description", "describe says the same again, and on another object", "it is a function of the params alone", 30,
+       description},
       {"pure", "the value depends on the query alone: the same in any order, again, and on every object",
        "compute it from "
        "query->step; keep no position in the object",
        60, pure},
-      {"finite", "steps 0 to 1,000,000 give finite values and no negative learning rate", "clamp behind the schedule's end", 60,
+      {"finite", "steps 0 to 1,000,000 give finite values and no negative learning rate", "clamp after the schedule's end", 60,
        finite},
       {"roles", "it writes the roles that it declares, and no others", "declare them in describe", 60, roles},
       {"base", "the group's own values are honoured, also where it has none (NaN)",
@@ -244,7 +281,7 @@ std::vector<Check> scheduler_checks() {
       {"total-steps",
        "with every length of the run, and without one, the values are finite and no rate negative, to three times the length; "
        "a length counts for the question that has it",
-       "read query->total_steps (0: not known) in every call, and clamp behind it", 60, total_steps},
+       "read query->total_steps (0: not known) in every call, and clamp after it", 60, total_steps},
       {"other-hosts", "structs that are longer or shorter, as another minor has them, change nothing; arguments are only read",
        "ask GANNET_HAS() for fields that are newer than 2.0; copy what you change", 60, struct_shapes}};
 }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kGrain = 16384, kColumns = 1024, kTensors = 16;
 
-// Sets a state's first values, for the types that have them exactly.
+// Sets a state's initial values, for the types that represent them exactly.
 void fill_state(void* data, uint32_t dtype, uint64_t numel, double value) {
   if (value == 0) return;
   for (uint64_t i = 0; i < numel; ++i) {
@@ -62,8 +62,8 @@ Memory::Memory(uint64_t bytes) : bytes_(std::max<uint64_t>(bytes, 1)) {
 }
 Memory::~Memory() { munmap(place_, bytes_); }
 
-// Writes small numbers that differ: to a 16-bit float the upper half of the fp32 number, which is
-// bf16; fp16 reads it as another number of moderate size.
+// Writes numbers of moderate size: for fp32, fp64 and bf16 they differ; for fp16 they are all the
+// same.
 void fill(void* data, uint32_t dtype, uint64_t numel, float scale) {
   gannet::parallel_for(0, numel, kGrain, [&](uint64_t begin, uint64_t end) {
     for (uint64_t i = begin; i < end; ++i) {
@@ -174,8 +174,8 @@ void SteppedOptimizer::add_states() {
     }
 }
 
-// The host adds up the pieces' sums; with one piece, what is left are the sums of the group and of
-// the model, which every tensor gets.
+// Does the host's part of a round. With one piece, only the sums of the group and of the model need
+// to be combined; every tensor gets the result.
 void SteppedOptimizer::combine(uint32_t round) {
   const auto& specs = optimizer_.sums();
   for (size_t k = 0; k < specs.size(); ++k) {

@@ -48,7 +48,7 @@ class SteppedOptimizer {
   // Bytes per parameter that the update moves if it reads the gradient, writes the copy, and reads
   // and writes the parameter and every state once.
   double update_bytes() const;
-  // Runs a step. Returns the seconds of its sums, and of all of it.
+  // Runs a step. Returns the seconds for its sums, and for the whole step.
   std::pair<double, double> run();
 
  private:

@@ -63,7 +63,7 @@ void print(const plugin::TrustList& list) {
     bool is_same = false;
     try {
       is_same = is_there && plugin::sha256(plugin::ElfFile(one.file).bytes()) == one.hash;
-    } catch (const Error&) {  // not a library now: it has changed
+    } catch (const Error&) {  // no longer a library: it has changed
     }
     const char* state = is_same ? "" : is_there ? "  (has changed since: it would be refused)" : "  (no longer there)";
     std::cout << formatted("  {}  {}{}\n", one.hash, printable(one.file), state);

@@ -7,7 +7,7 @@ namespace gannet::launch {
 
 std::string signal_name(int number);  // "SIGTERM"
 
-// The meaning of a signal: "it accessed invalid memory ..."; "" if its name is explanation enough.
+// The meaning of a signal: "it accessed invalid memory ..."; "" if its name is self-explanatory.
 std::string meaning_of_signal(int number);
 
 // The meaning of an exit code: "a user's mistake ..."; "" for a code that only the program defines.

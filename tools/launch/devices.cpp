@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string_view>
 
 #include "base/format.h"
@@ -28,9 +29,13 @@ std::optional<Listed> listed_in(const std::vector<std::string>& environment) {
   for (const std::string_view variable : kVariables)
     for (const std::string& entry : environment) {
       if (entry.rfind(formatted("{}=", variable), 0) != 0) continue;
-      Listed listed{std::string(variable), split(entry.substr(variable.size() + 1), ',')};
-      for (std::string& device : listed.devices) device.erase(0, device.find_first_not_of(' '));
-      listed.devices.erase(std::find(listed.devices.begin(), listed.devices.end(), "-1"), listed.devices.end());
+      Listed listed{std::string(variable), {}};
+      std::istringstream entries(entry.substr(variable.size() + 1));
+      for (std::string device; std::getline(entries, device, ',');) {
+        device.erase(0, std::min(device.find_first_not_of(' '), device.size()));
+        if (device.empty() || device == "-1") break;
+        listed.devices.push_back(device);
+      }
       return listed;
     }
   return std::nullopt;

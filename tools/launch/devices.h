@@ -7,9 +7,9 @@
 
 namespace gannet::launch {
 
-// How many devices a program started here would see: the entries of CUDA_VISIBLE_DEVICES (or of
-// HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES) in `environment` ("NAME=value"), else NVIDIA's and AMD's devices
-// below `root`. 0: none, or none that can be counted this way.
+// How many devices a program started here would see: NVIDIA's and AMD's device files below `root`, but at
+// most the entries of CUDA_VISIBLE_DEVICES (or of HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES) in `environment`
+// ("NAME=value"). 0: none, or none that can be counted this way.
 uint32_t count_devices(const std::vector<std::string>& environment, const std::string& root = "");
 
 // "CUDA_VISIBLE_DEVICES=4,6" for slots {0, 2} if the environment shows devices 4, 5 and 6: slots index the

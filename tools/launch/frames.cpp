@@ -11,7 +11,7 @@
 namespace gannet::launch {
 namespace {
 constexpr size_t kHeader = 5;
-constexpr uint32_t kMostBody = 64u << 20;  // beyond any argument list; a larger value is not a length
+constexpr uint32_t kMostBody = 64u << 20;  // exceeds any argument list; bytes with a larger length are not a frame
 constexpr std::string_view kKinds = "pgsfrn12txbe";
 }  // namespace
 

@@ -21,7 +21,7 @@ enum class FrameKind : char {
   kGo = 'g',           // start the ranks: restart number, address, port
   kSignal = 's',       // the number of a signal for the ranks
   kReaderEnded = 'e',  // the reader of gannet run's output has ended: stop the ranks
-  kFail = 'f',         // ranks of another host have failed: end these
+  kFail = 'f',         // ranks of another host have failed: end yours
   // from an agent
   kReady = 'r',    // the ranks can be started: Readiness
   kRefused = 'n',  // the reason, as a sentence
@@ -56,17 +56,17 @@ class FrameReader {
   bool has_greeted_ = false;
 };
 
-// Packs texts without NUL bytes, such as arguments and variables, into one body.
+// Packs strings without NUL bytes, such as arguments and variables, into one body.
 std::string packed(const std::vector<std::string>& texts);
 std::vector<std::string> unpacked(std::string_view body);
 
-// Reads the texts of a body in turn. Throws Error(kCorrupt) past the end, or if a number is malformed.
+// Reads a body's strings in turn. Throws Error(kCorrupt) past the end, or if a number is malformed.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view body) : texts_(unpacked(body)) {}
   const std::string& text();
   int64_t number();
-  std::vector<std::string> texts();  // a count, then that many texts
+  std::vector<std::string> texts();  // a count, then that many strings
 
  private:
   std::vector<std::string> texts_;

@@ -234,7 +234,7 @@ AttemptOutcome Head::judge() const {
   const auto less = [&](const HeadNode* a, const HeadNode* b) {
     return failed(a) != failed(b) ? failed(a) : a->outcome->weight < b->outcome->weight;
   };
-  const HeadNode* const cause = *std::min_element(ended_.begin(), ended_.end(), less);  // of equals, the first to end
+  const HeadNode* const cause = *std::min_element(ended_.begin(), ended_.end(), less);  // on a tie, the first to end
   if (failed(cause)) {
     AttemptOutcome outcome = *cause->outcome;
     std::vector<std::string> others;

@@ -1,4 +1,4 @@
-// How a run on several hosts starts: an agent on each, until all are ready or one cannot take part.
+// Starts a run on several hosts: one agent each; waits until all are ready or one cannot take part.
 #include <gannet/error.h>
 #include <sys/stat.h>
 

@@ -24,8 +24,8 @@ std::vector<Host> chosen_hosts(const std::vector<Host>& hosts, const HostOptions
 // "localhost". `devices`: its number of devices; 0: unknown.
 std::vector<uint32_t> chosen_slots(uint32_t devices, const HostOptions& options);
 
-// For DeepSpeed's --launcher NAME: throws Error(kUnsupported), with the srun, mpirun or kubectl
-// line that starts the same run as its next step, or Error(kArgument) for an unknown name.
+// For DeepSpeed's --launcher NAME: throws Error(kUnsupported), whose next step is the srun, mpirun
+// or kubectl line that starts the same run, or Error(kArgument) for an unknown name.
 [[noreturn]] void refuse_launcher(const std::string& name, const std::vector<Host>& hosts,
                                   const std::vector<std::string>& command);
 

@@ -79,9 +79,9 @@ class RestartPause {
   int in_a_row_ = 0;
 };
 
-// After a failure or a stop, gives up on a reader that reads nothing for `patience`, since a batch
-// system waits for the exit code. After a success, waits for the reader as any program does, until
-// a stop is requested.
+// After a failure or a stop, drops the output if its reader reads nothing for `patience`, since a
+// batch system waits for the exit code. After a success, waits for the reader as any program does,
+// until a stop is requested.
 void finish_output(Session& session, milliseconds patience) {
   auto last_progress = Clock::now();
   for (size_t before = session.output.pending(); before > 0;) {

@@ -1,5 +1,5 @@
-// Which node of a multi-machine run this `gannet run` is. Each node's launcher starts its own ranks
-// and knows of no other launcher: the ranks meet, end, stop and restart together by themselves.
+// Determines which node of a multi-machine run this `gannet run` is. Each launcher starts its own
+// ranks and knows of no other: the ranks themselves rendezvous, and end, stop and restart together.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct NodeOptions {
   uint32_t master_port = 0;
 };
 
-/// From the options, else from the variables of a launcher that started one process on each machine
+/// Uses the options, or else the variables of a launcher that started one process on each machine
 /// (Slurm, MPI, Kubeflow, an indexed Kubernetes job with --num_nodes). Throws Error(kArgument) for
 /// invalid options, and Error(kConfig) if a launcher started this as one of several on one machine:
-/// each would train the whole model by itself, into the same checkpoint folder.
+/// each would train the full model by itself, into the same checkpoint folder.
 Node node_of(const NodeOptions& options, const control::Variables& variables);
 
 }  // namespace gannet::launch

@@ -1,5 +1,5 @@
-// The messages between `gannet run` and an agent, as values: what the agent is to start, whether it
-// can, and how that ended.
+// The messages between `gannet run` and an agent, as values: what the agent must start, whether it
+// can start it, and how the ranks ended.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct NodePlan {
 std::string packed(const NodePlan& plan);
 NodePlan node_plan_in(const std::string& body);
 
-// An agent that can start: where it can be reached if it has rank 0, and which machine it is.
+// From an agent that can start: where it can be reached if it has rank 0, and which machine it is.
 struct Readiness {
   std::string place;  // control::own_place: its name and addresses, and a free port
   std::string machine;

@@ -31,7 +31,7 @@ struct Placement {
 // Error(kArgument, kConfig, kNotFound, kUnsupported).
 Placement place(const PlacementOptions& options, const control::Variables& variables, uint32_t devices);
 
-// What --dry-run prints: each host's ranks and slots, and the command.
+// The output of --dry-run: each host's ranks and slots, and the command.
 std::string text_of(const Placement& placement, const std::vector<std::string>& command);
 
 }  // namespace gannet::launch

@@ -159,7 +159,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
     const std::string name = name_of(entry);
     // If this launcher is itself a rank's program, its ranks also belong to the outer launcher.
     if (name == kMarkVariable) own[name] = formatted("{}/{}", entry.substr(name.size() + 1), start.mark);
-    // Variables that an outer torchrun set for its own ranks are wrong for these.
+    // An outer torchrun's variables describe its own ranks, not ours.
     if (!own.count(name) && name.rfind("TORCHELASTIC_", 0) != 0) entries.push_back(entry);
   }
   for (const auto& [name, value] : own) entries.push_back(formatted("{}={}", name, value));

@@ -13,7 +13,7 @@
 namespace gannet::launch {
 
 struct LaunchOptions {
-  uint32_t procs = 1;  // on this node, and on every other one
+  uint32_t procs = 1;  // on each node, unless node.procs_of_nodes is set
   Node node = {};
   bool bind_cores_to_rank = false;
   uint32_t max_restarts = 0;                  // limit on restarts of all ranks after failures
@@ -28,8 +28,8 @@ struct LaunchOptions {
   uint32_t world_size() const;
 };
 
-// A program that cannot be started, with the shell's exit codes: 127 if it was not found, 126 if it
-// was found but is not executable.
+// Thrown if a program cannot be started. Has the shell's exit codes: 127 if the program was not
+// found, 126 if it was found but is not executable.
 class StartError : public Error {
  public:
   StartError(int code, const std::string& what_happened, const std::string& next_step = "")

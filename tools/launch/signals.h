@@ -1,8 +1,8 @@
 // The signals that gannet run handles, as file descriptors to poll; the previous mask is restored
 // at the end.
 //
-// The launcher receives a signal twice if it is sent to a whole job: directly, and through the
-// process in front of it (launch/guard.h); an agent also from its head. For each signal number it
+// The launcher receives a signal twice if it is sent to the entire job: directly, and through the
+// front process (launch/guard.h). An agent also receives it from its head. Per signal number, it
 // keeps a count per source, and acts when the largest count grows. A stop may also come as several
 // signals (`timeout` signals its child and the group, a closing terminal sends SIGHUP twice, systemd
 // SIGTERM and SIGHUP): within kOneStop of a stop, further ones are part of it, and SIGHUP always is.

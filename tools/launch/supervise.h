@@ -1,4 +1,4 @@
-// Code shared by a launcher of ranks and a head of several hosts.
+// Code shared by the launcher of one host's ranks and the head of a multi-host run.
 #pragma once
 
 #include <cstdint>

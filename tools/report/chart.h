@@ -12,7 +12,7 @@ struct ChartLine {
   std::string name;  // "" if the chart has one line
   int colour = 0;    // an index into the page's palette
   Series series;
-  std::vector<Point> smooth;  // by bucket; unless it is empty, the series itself is drawn faintly
+  std::vector<Point> smooth;  // by bucket; if it is not empty, the series itself is drawn faintly
 };
 
 struct Chart {

@@ -65,7 +65,7 @@ struct Records {
   std::vector<RunRecord> runs;    // at least one
   std::vector<StepRecord> steps;  // ascending, each once
   std::vector<EventRecord> events;
-  std::vector<std::string> phase_names, count_names, value_names, memory_names;  // in the order in which they were met
+  std::vector<std::string> phase_names, count_names, value_names, memory_names;  // in order of first appearance
   std::vector<std::string> notes;  // one sentence for each part of the file that could not be used
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxBarRows = 6;    // for runs with overlapping steps
 constexpr size_t kMaxEventRows = 5;  // kinds of events
-constexpr double kApart = 0.0005;    // events nearer than this to each other share one mark
+constexpr double kApart = 0.0005;    // events that are closer together than this share one mark
 
 std::string percent(double part) {
   char text[32];

@@ -80,7 +80,7 @@ class RankLoad {
   const bool is_weights_;   // the checkpoint is an import of weights, not saved by an engine
   const bool module_only_;  // is_weights_, or the program asked for the module only
   const bool is_same_mesh_;
-  const GroupMapping groups_;  // for weights only, no group maps to the checkpoint's
+  const GroupMapping groups_;  // with weights only, no group has a counterpart in the checkpoint
   const std::vector<StateEntry> entries_;
   const SavedNames names_;
   Comparison comparison_;

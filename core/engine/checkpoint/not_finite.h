@@ -14,8 +14,8 @@ namespace gannet {
 // parameters are skipped.
 std::string not_finite_text(const std::map<std::string, uint64_t>& counts);
 
-// Does the same for this rank's parts of the parameters in memory. It reads all of them, so use it
-// only for an error.
+// Does the same for this rank's parts of the parameters in memory. It reads all of them, so call it
+// only to report an error.
 std::string not_finite_text(const ParameterStore& store);
 
 }  // namespace gannet

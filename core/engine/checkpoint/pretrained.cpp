@@ -93,7 +93,7 @@ class PretrainedLoading {
  public:
   PretrainedLoading(torch::nn::Module& module, const PretrainedNames& names, const files::WeightFiles& weights);
 
-  // Compares names and shapes. Throws before anything is written if they do not fit.
+  // Compares names and shapes. Throws before anything is written if they do not match.
   void compare(const PretrainedOptions& options);
   void fill();
   PretrainedReceipt receipt;
@@ -118,7 +118,7 @@ class PretrainedLoading {
   std::set<std::string> known_;
   std::map<std::string, const WeightTensor*> found_;  // by the module's names
   std::vector<std::string> in_file_;
-  std::string path_;  // the path as the program gave it
+  std::string path_;  // the path that the program passed
   bool lacks_base_ = false;
 };
 

@@ -39,8 +39,8 @@ void add_rank_states(const EngineBase::Impl& impl, const std::string& rank, std:
 
 /// Reads this rank's own state from a checkpoint. Call it after the rest of the load.
 /// States that the checkpoint lacks get their initial values. `takes_parameters`: false if the
-/// program has set the parameters itself. Returns a sentence for the receipt about the states that
-/// are not as they were saved; "" if there are none.
+/// program has set the parameters itself. Returns a note for the receipt about the states that
+/// differ from the saved ones; "" if there are none.
 std::string read_rank_states(const EngineBase::Impl& impl, const checkpoint::Opened& found, const checkpoint::Ranks& ranks,
                              bool takes_parameters);
 

@@ -1,5 +1,5 @@
-// The part of a load beyond tensors: the counters, the loss scale, the scalars of the optimizer and
-// the schedule, the random number generators, and the program's states.
+// Restores the non-tensor state of a load: the counters, the loss scale, the scalars of the
+// optimizer and the schedule, the random number generators, and the program's states.
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/input-archive.h>
 
@@ -95,7 +95,7 @@ void RankLoad::load_torch_optimizer(torch::serialize::InputArchive& archive) {
   optimizer.state().clear();  // the archive has no entry for a parameter without updates
   try {
     optimizer.load(archive);
-  } catch (const c10::Error&) {  // its text is about LibTorch's archive
+  } catch (const c10::Error&) {  // its message is about LibTorch's archive
     throw Error(ErrorCode::kMismatch,
                 formatted("checkpoint {} has the states of another optimizer of the program than {}", found_.path(),
                           impl_.optimizer_name()),

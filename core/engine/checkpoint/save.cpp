@@ -59,8 +59,8 @@ Dict missed_updates(const EngineBase::Impl& impl) {
   return lags;
 }
 
-// Returns rank 0's tag. If the ranks gave different tags, all ranks throw the same error, rank 0
-// logs a warning, or this is ignored, as configured.
+// Returns rank 0's tag. If the ranks passed different tags, all ranks throw the same error, rank 0
+// logs a warning, or the difference is ignored, as configured.
 std::string agreed_tag(const checkpoint::Ranks& ranks, const std::string& folder, const std::string& tag,
                        const std::string& validation) {
   if (!ranks.gather) return tag;
@@ -141,7 +141,7 @@ Dict EngineBase::Impl::document(const SaveOptions& options) const {
 
 namespace {
 
-// The content of one save while it is being assembled, and what its slices depend on.
+// The content of one save while it is being assembled, and the values that its slices depend on.
 struct SaveContext {
   const EngineBase::Impl& impl;
   const SaveOptions& options;
@@ -219,7 +219,7 @@ Dict rank_document(const EngineBase::Impl& impl) {
     if (Value value = state.save(); !value.is_null()) states[state.name] = std::move(value);
   Dict document{{"states", std::move(states)}};
   if (!impl.splits.empty()) document["splits"] = impl.splits;
-  if (impl.mesh->has_pipe_stages()) {  // each stage writes its own; the common document has the first stage's
+  if (impl.mesh->has_pipe_stages()) {  // each stage writes its own members; the common document has the first stage's
     List of_stage;
     for (size_t g = 0; g < impl.groups.size(); ++g) of_stage.emplace_back(tensors_in_group(impl, g));
     document["group_tensors"] = std::move(of_stage);

@@ -1,4 +1,4 @@
-// The whole weights of a running engine, in memory or in one file for other programs.
+// Gathers the full weights of a running engine, in memory or into one file for other programs.
 #include <ATen/core/grad_mode.h>
 #include <gannet/log.h>
 #include <torch/nn/module.h>
@@ -24,7 +24,7 @@
 namespace gannet {
 namespace {
 
-// Assembles a whole tensor from the boxes of the ranks along the tensor or expert axis, which send
+// Assembles a full tensor from the boxes of the ranks along the tensor or expert axis, which send
 // their boxes one after another through host memory. All of these ranks call it; those that do not
 // keep the tensor get an undefined one.
 at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSplit& split, bool keeps) {
@@ -40,7 +40,7 @@ at::Tensor assembled(HostGroup& ranks, const at::Tensor& local, const DeclaredSp
   return whole;
 }
 
-// Replaces this rank's parts of the tensors that are split along the axis of `ranks` with the whole
+// Replaces this rank's parts of the tensors that are split along the axis of `ranks` with the full
 // tensors.
 void assemble(const EngineBase::Impl& impl, HostGroup& ranks, NamedTensors& tensors, bool keeps) {
   std::map<std::string, std::shared_ptr<const DeclaredSplit>> splits;

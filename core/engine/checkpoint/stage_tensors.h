@@ -15,7 +15,7 @@ namespace gannet {
 uint32_t first_rank_of_stage(const MeshGroups& mesh);
 
 /// Appends the other stages' tensors to those of the first stage. Called on each stage's
-/// first_rank_of_stage rank with that stage's whole tensors; afterwards the first stage has all
+/// first_rank_of_stage rank with that stage's full tensors; afterwards the first stage has all
 /// tensors, each name once (a tied tensor is on several stages); the others are unchanged.
 void gather_stages(const MeshGroups& mesh, NamedTensors& tensors);
 

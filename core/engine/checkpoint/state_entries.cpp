@@ -33,7 +33,7 @@ StateEntry with_split(StateEntry entry, const std::shared_ptr<const DeclaredSpli
   return entry;
 }
 
-// Makes the entry of a tensor part, which an array holds from `place` on.
+// Makes the entry of a tensor part, which starts at element `place` of the array.
 StateEntry part_of(StateEntry::Kind kind, const std::string& name, const TrainedParameter& parameter, const Array& array,
                    int64_t place, const zero::TensorPart& part) {
   StateEntry kept{kind, name, parameter.shape, array.dtype(), {}, {}, part.begin};

@@ -40,8 +40,8 @@ struct SaveOptions {
   ClientState client_state = {};
   bool save_latest = true;  ///< whether the file `latest` names this checkpoint afterwards
   bool exclude_frozen_parameters = false;
-  /// Adds the program's own files to the checkpoint. It gets the folder before the folder has its
-  /// final name, so that the checkpoint is never visible without them. Called on rank 0 (if each
+  /// Adds the program's own files to the checkpoint. It is called before the folder gets its final
+  /// name, so that the checkpoint is never visible without these files. Called on rank 0 (if each
   /// machine has its own file system, on the first rank of each). With an asynchronous save it is
   /// called in the background. An exception that it throws becomes the save's error.
   std::function<void(const std::string& folder)> add_files = {};
@@ -94,12 +94,12 @@ struct WeightsOptions {
   bool strict = true;    ///< false: names may be missing on either side
 };
 
-/// Fills a module's parameters and buffers by name, converting to their dtype and device. `path`: a
-/// checkpoint folder of save_checkpoint, a safetensors file, a state dict of torch.save (.pt, .pth,
-/// .bin; at its root or under "module", "model" ...: the log shows which), or a folder of either in
-/// Hugging Face's layout. Code in PyTorch files never runs. Returns the number of tensors that were
-/// filled. Throws Error(kMismatch) with the first differences (missing, unexpected, shape),
-/// Error(kNotFound), Error(kCorrupt).
+/// Fills a module's parameters and buffers by name, converting to their dtype and device. `path` is
+/// a checkpoint folder of save_checkpoint, a safetensors file, a state dict of torch.save (.pt,
+/// .pth, .bin), or a folder of either in Hugging Face's layout. A state dict is the file's root or
+/// is under "module", "model" ...; the log shows which. Code in PyTorch files never runs. Returns
+/// the number of tensors that were filled. Throws Error(kMismatch) with the first differences
+/// (missing, unexpected, shape), Error(kNotFound), Error(kCorrupt).
 int64_t load_weights(torch::nn::Module& module, const std::string& path, const WeightsOptions& options = {});
 /// Writes parameters and buffers as one safetensors file. Throws Error(kUnsupported) if a parameter is split among ranks.
 void save_weights(const torch::nn::Module& module, const std::string& path);

@@ -10,7 +10,7 @@
 ///
 /// Gradients are those of the plain call, bit for bit: dropout draws the same numbers again, and
 /// the statistics of a batch norm are updated once. No engine is needed, and every ZeRO stage
-/// works. Regions nest: an outer one then keeps less, and runs the inner ones again.
+/// works. Regions can be nested: the outer one then keeps less, and recomputes the inner ones.
 /// `create_graph`, several backwards through one graph, autograd::grad, and regions with inputs
 /// that need no gradient work as without checkpointing.
 ///
@@ -44,12 +44,12 @@ namespace gannet::checkpointing {
 struct Options {
   /// Name of the region in errors.
   std::string name = "";
-  /// Random operators draw the same numbers again: for the recomputation, the states at the forward
-  /// are restored in the default generators of the CPU and of the tensor arguments' devices, and in
-  /// every generator that the region passes to an operator. Without it a region that draws random
-  /// numbers has wrong gradients. Generators are shared by the process: a thread that draws from a
-  /// default generator while another thread recomputes gets different numbers, and changes those of
-  /// the recomputation.
+  /// Makes random operators draw the same numbers again: for the recomputation, the default
+  /// generators of the CPU and of the tensor arguments' devices, and every generator that the
+  /// region passes to an operator, are reset to their states at the forward. Without it, a region
+  /// that draws random numbers has wrong gradients. Generators are shared by the process: if a
+  /// thread draws from a default generator while another thread recomputes, both get different
+  /// numbers.
   bool preserve_rng_state = true;
   /// Ends recomputation with an exception as soon as it has the tensors that backward needs. Code
   /// after that point, such as code that switches a module back to train() or decrements a counter,
@@ -258,7 +258,7 @@ auto checkpoint(const Options& options, Function&& function, Args&&... arguments
   static_assert((std::is_copy_constructible_v<std::decay_t<Args>> && ...),
                 "the arguments of a region are kept until backward: each must be copyable (capture what is not)");
   using Again = detail::Call<std::decay_t<Function>, decltype(detail::stored(std::as_const(arguments)))...>;
-  // The function is called as it was given or, if that is impossible (a const module), as a copy.
+  // The function is called as it was passed or, if that is impossible (a const module), as a copy.
   constexpr bool kIsCalled = std::is_invocable_v<Function, Args...>,
                  kCopies = std::is_copy_constructible_v<std::decay_t<Function>>;
   using Result = std::decay_t<std::invoke_result_t<std::conditional_t<kIsCalled, Function, std::decay_t<Function>&>, Args...>>;

@@ -26,7 +26,7 @@ class Document;
 /// A value of the config, as `Config::get` and `Config::resolve` return it.
 struct ConfigEntry {
   std::string path;    ///< "zero_optimization.stage"
-  Value value;         ///< "auto" stays the text "auto" until it is filled
+  Value value;         ///< "auto" remains the string "auto" until it is filled in
   std::string type;    ///< the type in the key's row of the table ("integer"); inside `params`, that of the value
   std::string origin;  ///< "ds_config.json:3:5", "command line", "default"
 };
@@ -65,7 +65,7 @@ class Config {
   /// Every effective value with its origin, including the computed batch sizes. Throws the errors
   /// that initialize would throw.
   std::vector<ConfigEntry> resolve(int64_t world_size) const;
-  /// Whether the values fit together; the text of each error is appended to `mistakes`.
+  /// Whether the values are consistent; each error message is appended to `mistakes`.
   bool is_valid(int64_t world_size, std::vector<std::string>* mistakes = nullptr) const;
 
   bool empty() const { return document_ == nullptr; }

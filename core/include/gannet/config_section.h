@@ -32,7 +32,7 @@ struct ConfigRow {
 class ConfigSection {
  public:
   /// Throws Error(kArgument) if a row has an unknown type, a malformed range or a default that is
-  /// out of range, or if it is in the table twice.
+  /// out of range, or if a name is in the table twice.
   ConfigSection(std::string name, std::vector<ConfigRow> rows);
 
   const std::string& name() const { return name_; }

@@ -1,6 +1,6 @@
 /// Position of a loader in its data, and its form in checkpoints.
 ///
-///   gannet::DataCursor cursor = loader->cursor();             // counts the batches given so far, not those that are ready
+///   gannet::DataCursor cursor = loader->cursor();             // counts the batches returned so far, not those prefetched
 ///   gannet::Dict saved = cursor.to_dict();                    // on each rank
 ///   ...
 ///   std::vector<gannet::DataCursor> of_ranks = ...;           // DataCursor::from_dict of the dictionary that each rank saved
@@ -20,8 +20,8 @@ namespace gannet {
 struct DataCursor {
   int64_t seed = 0;
   int64_t epoch = 0;
-  int64_t micro_batches = 0;  ///< number given to each rank in this epoch; a stream without a state reads them again to resume
-  int64_t samples = 0;        ///< total given to all ranks in this epoch; the resume position at a different world size
+  int64_t micro_batches = 0;  ///< number that each rank got in this epoch; a stream without a state rereads them to resume
+  int64_t samples = 0;        ///< total that all ranks got in this epoch; the resume position at a different world size
   int64_t dataset_size = 0;   ///< samples in the dataset; 0 for a stream
   bool shuffle = false;       ///< whether the epoch's order was shuffled
   bool ended = false;         ///< stream: `state` is past the end of this epoch
@@ -41,7 +41,7 @@ struct DataCursor {
   static DataCursor for_rank(const std::vector<DataCursor>& saved, int64_t rank, int64_t world_size);
 };
 
-/// The interface of a loader that checkpoints use. Every DataLoader implements it, with any type of
+/// The loader interface that checkpoints use. Every DataLoader implements it, with any type of
 /// batch.
 class ResumableLoader {
  public:

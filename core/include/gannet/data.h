@@ -12,9 +12,9 @@
 /// dataset can be.
 ///
 /// The choice and order of samples is a pure function of (seed, epoch, number of samples, rank,
-/// world size), the same on every platform and for any number of workers. The order of an epoch is
-/// dealt in runs of batch_size: rank r of W takes runs r, r + W, ...; so jobs with equal total
-/// batch size see the same samples in a step and, with equal batch_size, the same ones in each
+/// world size), the same on every platform and for any number of workers. An epoch's order is
+/// divided into runs of batch_size: rank r of W takes runs r, r + W, ... Jobs with equal total
+/// batch size thus see the same samples in a step and, with equal batch_size, also in each
 /// micro-batch (which batch norm sees). Ranks get equal counts: the first samples of the order are
 /// repeated at its end or, with drop_last, its last ones are dropped. A stream (a dataset without
 /// random access) is not sharded or shuffled: each rank reads its own.
@@ -63,8 +63,8 @@ class Loader {
   Loader(const Source& source, const Collator& collator, const LoaderOptions& options, std::function<void(void*)> on_batch);
   ~Loader();
 
-  /// If nothing is left of the cursor's epoch, begins the next one or, without `skip_empty_rest`,
-  /// the empty remainder, whose end the first next() reports.
+  /// Begins the rest of the cursor's epoch. If nothing is left of it, begins the next epoch, or
+  /// without `skip_empty_rest` the empty remainder: the first next() then reports its end.
   void begin_epoch(bool skip_empty_rest);
   Any next();  ///< null at the epoch's end
   /// Call it after the end of this rank's epoch. `held`: the epoch is still running on other ranks,
@@ -142,7 +142,7 @@ class DataLoader : public ResumableLoader {
   Iterator end() { return Iterator(nullptr); }
 
   bool sized() const override { return loader_.sized(); }  ///< false for a stream
-  /// Number of micro-batches in a whole epoch, on each rank; 0 for a stream, where it is unknown.
+  /// Number of micro-batches in a full epoch, on each rank; 0 for a stream, where it is unknown.
   int64_t size() const { return loader_.size(); }
   /// Micro-batches that an epoch leaves out because of micro_batches_multiple; for a stream, those
   /// of the last epoch that ended.
@@ -151,8 +151,8 @@ class DataLoader : public ResumableLoader {
   std::optional<int64_t> micro_batches_left() const override { return loader_.micro_batches_left(); }
 
   void set_epoch(int64_t epoch) { loader_.set_epoch(epoch); }  ///< sets the epoch that the next begin() starts
-  /// Counts the samples that were given, including the current batch, but not the batches that
-  /// workers have ready. After an epoch's end it is the start of the next one.
+  /// Counts the samples that were returned, including the current batch, but not the batches that
+  /// workers have prefetched. After an epoch's end, the cursor is at the start of the next one.
   DataCursor cursor() const override { return loader_.cursor(); }
   /// The next begin() resumes at `cursor`, with the cursor's seed; if the cursor is at the end of
   /// an epoch, it starts the next one. Throws Error(kMismatch) on the cursor of another dataset.
@@ -187,7 +187,7 @@ template <class Loader>
 class RepeatingLoader {
  public:
   explicit RepeatingLoader(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
-  /// `loader` must outlive this one.
+  /// `loader` must outlive this object.
   explicit RepeatingLoader(Loader& loader) : loader_(&loader, [](Loader*) {}) {}
 
   decltype(auto) next() {

@@ -12,7 +12,7 @@
 /// A stream is resumed by rereading the items that it has already yielded, unless it offers these
 /// two functions:
 ///
-///   gannet::Value cursor() const;         // the position after everything given so far; called after each micro-batch
+///   gannet::Value cursor() const;         // the position after all items yielded so far; called after each micro-batch
 ///   void seek(const gannet::Value&);      // resumes at that position
 ///
 /// A range offers them itself: the next begin() resumes at the position that seek() set, and any
@@ -51,7 +51,7 @@ namespace gannet {
 /// torch::data::Example<>: one sample, or one batch of them, with members data and target.
 using Example = torch::data::Example<at::Tensor, at::Tensor>;
 
-/// Marks a stream (a range or a callable) of whole micro-batches, which are neither grouped nor
+/// Marks a stream (a range or a callable) of complete micro-batches, which are neither grouped nor
 /// collated.
 template <class Stream>
 struct Batched {
@@ -97,8 +97,8 @@ class Dataset {
 };
 
 /// Turns samples into a batch; the loader's workers run it. It is made from a callable
-/// Batch(std::vector<Sample>) that names Sample, or from a torch::data::transforms collation (such
-/// as Stack<>).
+/// Batch(std::vector<Sample>) with an explicit (not auto) Sample, or from a torch::data::transforms
+/// collation (such as Stack<>).
 template <class Batch = Example>
 class Collate {
  public:

@@ -4,9 +4,9 @@
 ///   if (world->rank() == 0) std::cout << world->size() << " ranks, " << world->discovered() << '\n';
 ///   auto half = world->subset({0, 1});                  // called by all ranks; null on those that are not members
 ///
-/// gannet::initialize calls init_distributed itself when the program has not. Started without those
-/// variables, the process is a world of one. The first call decides; later calls return the same
-/// world.
+/// gannet::initialize calls init_distributed itself if the program has not. Without those
+/// variables, the process is a world of size 1. The first call makes the world; later calls return
+/// the same one.
 #pragma once
 
 #include <gannet/value.h>
@@ -27,7 +27,7 @@ class World;
 
 struct DistributedOptions {
   /// Name of a Comm plugin: "gloo", "nccl". A plugin for device memory is opened by the first
-  /// engine that trains on such a device. "auto": the best one for one or for several processes; an
+  /// engine that trains on such a device. "auto": the best one for the number of processes; an
   /// engine on a device also opens the plugin for that device.
   std::string comm = "auto";
   Dict comm_params;  ///< the plugin's own parameters, as the config's "comm": {"params": {...}}
@@ -52,7 +52,7 @@ class ProcessGroup {
   std::string discovered() const;  ///< where rank and size came from: "RANK and WORLD_SIZE of the environment"
   void barrier();
   /// Returns every rank's bytes, indexed by rank; their sizes may differ. Every rank of the group
-  /// calls it. EngineBase::gather() does the same along data alone.
+  /// calls it. EngineBase::gather() does the same along the data axis only.
   std::vector<std::string> gather(const std::string& bytes);
   /// Reports to the group that this rank has left `call`, such as "train()", by an exception with
   /// message `error`, which the program may catch. A rank that then waits for this one, or makes

@@ -69,8 +69,8 @@ class EngineBase {
   /// Where the gradients are: this engine's backward moves each gradient into the engine's buffers
   /// and leaves `.grad` defined but without values: reading it throws. Read and write gradients with
   /// full_gradient, for_each_gradient and set_full_gradient. Any other backward (a loss.backward(),
-  /// another engine's) leaves its gradients in `.grad`, where PyTorch puts them; a step() that sees
-  /// some there throws Error(kOrder) and names the parameter: plain LibTorch would have added them.
+  /// another engine's) leaves its gradients in `.grad`, where PyTorch puts them. If step() finds
+  /// such gradients, which plain LibTorch would add, it throws Error(kOrder) naming the parameter.
   at::Tensor scale(const at::Tensor& loss, const BackwardOptions& options = {});
   /// Averages the gradients over ranks now; by default backward does so itself.
   void allreduce_gradients();
@@ -151,8 +151,8 @@ class EngineBase {
 
   std::vector<double> get_lr() const;  ///< the learning rate of each group, for the next update
   void set_lr(double lr);              ///< sets the learning rate of all groups; a schedule replaces it after the next update
-  /// 2-norm of the last boundary's whole gradient, averaged and unscaled, before clipping; nullopt
-  /// before the first boundary, and after a skipped one.
+  /// 2-norm of the full gradient at the last boundary, averaged and unscaled, before clipping;
+  /// nullopt before the first boundary, and after a skipped one.
   std::optional<double> get_global_grad_norm() const;
   double loss_scale() const;
   bool was_step_applied() const;
@@ -196,11 +196,11 @@ class EngineBase {
   /// occupies the memory of all of them.
   std::vector<std::pair<std::string, at::Tensor>> fp32_parameters();
   /// The contents of a checkpoint of weights: the values of fp32_parameters(), the frozen
-  /// parameters and the buffers, all of them whole and under the module's names.
+  /// parameters and the buffers, all of them unsharded and under the module's names.
   std::vector<std::pair<std::string, at::Tensor>> fp32_state(bool exclude_frozen_parameters = false);
 
   /// These access the values of one trained parameter by its name in the module, at any ZeRO stage
-  /// and on any tier. Whole values are gathered, so every rank must make these calls, in the same
+  /// and on any tier. Full values are gathered, so every rank must make these calls, in the same
   /// order. Gradients are averaged over ranks and unscaled, not clipped, and exist between the last
   /// backward of a step and its step(). Errors: kNotFound for an unknown name (with the nearest
   /// one) or state, kOrder for a gradient that does not exist, kArgument for a wrong shape.
@@ -210,11 +210,11 @@ class EngineBase {
   at::Tensor full_fp32_parameter(const std::string& name);
   at::Tensor full_gradient(const std::string& name);
   at::Tensor full_optimizer_state(const std::string& name, const std::string& state);
-  /// Replaces a value on all ranks by rank 0's `value`. A gradient is given averaged and unscaled,
-  /// as full_gradient returns it, in the last micro-batch of a step, between backward() and step().
-  /// This allows custom clipping, noise or masks.
+  /// Replaces a value on all ranks by rank 0's `value`. A gradient must be averaged and unscaled,
+  /// as full_gradient returns it, and is set in the last micro-batch of a step, between backward()
+  /// and step(). This allows custom clipping, noise or masks.
   void set_full_gradient(const std::string& name, const at::Tensor& value);
-  /// Calls `body` with each trained parameter's name and whole gradient, in the order of
+  /// Calls `body` with each trained parameter's name and full gradient, in the order of
   /// parameter_names(). Changes that `body` makes to the tensor on rank 0 replace the gradient on
   /// all ranks.
   ///   engine->for_each_gradient([](const std::string&, at::Tensor& gradient) { gradient.clamp_(-1, 1); });
@@ -231,9 +231,9 @@ class EngineBase {
   Local local_gradient(const std::string& name) const;
   Local local_optimizer_state(const std::string& name, const std::string& state) const;
 
-  /// At ZeRO stage 3, between forward and step: a thread that the program started must hold the
+  /// For ZeRO stage 3. Between forward and step, a thread that the program started must hold the
   /// result while it uses parameters. The thread that calls forward and autograd's own threads need
-  /// none. Returns null if no parameters are gathered on demand.
+  /// no guard. Returns null if no parameters are gathered on demand.
   std::shared_ptr<void> guard();
   /// Copies the values that the program has written into the module's parameters (in place, by
   /// torch::load, set_data or to()) to the engine now, masters included. The next training forward,
@@ -272,14 +272,14 @@ class EngineBase {
                        bool exclude_frozen_parameters = false);
 
   /// Replaces the optimizer plugin of all parameter groups, between two steps; every rank calls it
-  /// with the same arguments. `params` are as in the config, given as a dictionary or JSON text. An
+  /// with the same arguments. `params` are as in the config, as a dictionary or JSON text. An
   /// override of a group applies if the new plugin has that parameter, unless `overrides` [groups]
   /// replaces the groups' overrides. States that both optimizers have with the same name, dtype and
   /// extent keep their values. If all states of a group are kept, its count of updates continues;
   /// otherwise the count, which Adam's bias correction uses, restarts from 1. A schedule continues
   /// at its position.
   ///   engine->swap_optimizer("SGD", R"({"lr": 0.01, "momentum": 0.9})");
-  /// Throws on every rank, with the former optimizer in use and unchanged: Error(kOrder) within a step,
+  /// Errors are thrown on every rank and leave the former optimizer in use, unchanged: Error(kOrder) within a step,
   /// Error(kMismatch) if ranks ask for different optimizers, Error(kConfig) or Error(kArgument) for wrong arguments,
   /// Error(kUnsupported) for the program's own optimizer, or if the parameters would have to be partitioned again.
   SwapReceipt swap_optimizer(const std::string& type, const Value& params = Dict(), const std::vector<Dict>& overrides = {});
@@ -299,7 +299,7 @@ class EngineBase {
   std::string plugin_table() const;
   /// Each effective config value with its origin, as `gannet config resolve` prints it.
   std::string config_table() const;
-  Value config_value(const std::string& path) const;  ///< the effective value of "gannet.checkpoint.keep", say; null: none
+  Value config_value(const std::string& path) const;  ///< the effective value of a key ("gannet.checkpoint.keep"); null: none
 
   std::shared_ptr<OptimizerHandle> optimizer_handle();
   std::shared_ptr<SchedulerHandle> scheduler_handle();

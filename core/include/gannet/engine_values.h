@@ -44,8 +44,8 @@ struct BackwardOptions {
 /// for these parameters.
 ///   {.model_parameters = {{.overrides = {{"weight_decay", 0.0}}, .match = {"*.bias"}}}}
 /// With patterns, a parameter belongs to the first group that matches it. Parameters that match
-/// none train in group 0, called "default", with the config's params; the given groups are 1, 2,
-/// ... A pattern that matches no parameter is Error(kArgument).
+/// none train in group 0, called "default", with the config's params; the program's groups are 1,
+/// 2, ... A pattern that matches no parameter is Error(kArgument).
 struct ParameterGroup {
   std::vector<at::Tensor> parameters = {};
   Dict overrides = {};                  ///< e.g. {{"weight_decay", 0.0}}

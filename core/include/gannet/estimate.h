@@ -33,7 +33,7 @@ struct EstimateOptions {
   uint32_t ranks = 0;           ///< 0: the number in this run (WORLD_SIZE, or 1 without it)
   uint32_t ranks_per_host = 0;  ///< 0: LOCAL_WORLD_SIZE if `ranks` is 0, otherwise all ranks
   /// Computes the loss of a micro-batch of `samples` samples with the module's forward. If it is
-  /// given, the memory that activations keep is measured by layer (gannet/layers.h), for the
+  /// set, the memory that activations keep is measured by layer (gannet/layers.h), for the
   /// settings of the config and for settings that keep less. The function runs once, or twice if
   /// the config's `recompute` names operators, and no backward follows. Call estimate before
   /// initialize.

@@ -5,8 +5,8 @@
 ///   gannet::fill_auto(config, gannet::Dict{{"learning_rate", 3e-5}, {"per_device_train_batch_size", 8}},
 ///                     {.world_size = 2, .num_training_steps = 5000, .hidden_size = 512});
 ///
-/// A given argument that contradicts a value of the config is an Error(kConfig) that lists every
-/// such pair, each with both places. Equal values in different spellings (8 and "8") do not
+/// If arguments contradict values of the config, Error(kConfig) lists all such pairs, with the
+/// places of both values. Equal values in different spellings (8 and "8") do not
 /// contradict. Missing arguments have Hugging Face's defaults and never contradict. Values that no
 /// argument determines stay "auto".
 #pragma once
@@ -35,7 +35,7 @@ inline constexpr const char* kKnownLater = "known when training starts";
 
 Config& fill_auto(Config& config, const Dict& arguments, const AutoFacts& facts);
 
-/// For a config that fill_auto has filled: one sentence for each given argument that was ignored
+/// For a config that fill_auto has filled: returns one message for each argument that was ignored
 /// because the config's own optimizer or scheduler has no such entry.
 std::vector<std::string> arguments_without_effect(const Config& config, const Dict& arguments);
 

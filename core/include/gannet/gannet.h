@@ -1,5 +1,5 @@
-/// Gannet: trains LibTorch models from a ds_config.json, with every backend a plugin loaded at run
-/// time.
+/// Gannet: trains LibTorch models from a ds_config.json. Every backend is a plugin that is loaded
+/// at run time.
 ///
 ///   auto model = std::make_shared<Net>();                    // an ordinary torch::nn::Module
 ///   auto [engine, optimizer, loader, scheduler] =

@@ -54,8 +54,8 @@ struct GenerateOptions {
   int64_t top_k = 0;                      ///< draw among this many likeliest tokens; 0: all
   double top_p = 1.0;                     ///< draw among the likeliest tokens that together have this probability
   /// Seed of the sampling. Each prompt has its own random numbers, derived from the seed and its
-  /// index in `prompts`, and independent of the other prompts. Without a seed, each call gives a
-  /// different text.
+  /// index in `prompts`, and independent of the other prompts. Without a seed, each call generates
+  /// a different text.
   std::optional<uint64_t> seed = {};
   int64_t num_beams = 1;        ///< more than 1: beam search, which returns the text with the highest score
   double length_penalty = 1.0;  ///< score: sum of log-probabilities / length^length_penalty
@@ -160,7 +160,7 @@ TokenLists generate_by(Model& model, at::Device device, Call call, const TokenLi
 
 /// Generates with the engine's model, in eval() mode. The previous modes are then restored, even
 /// after an error; modules that were in eval() before stay in it. Throws Error(kArgument) for an
-/// empty prompt, one that leaves no room for max_new_tokens in the model's positions, a token of a
+/// empty prompt, one that leaves fewer than max_new_tokens of the model's positions, a token of a
 /// prompt or a stop token outside the model's vocabulary, and options that contradict each other;
 /// Error(kNonFinite) if the model's logits are NaN.
 template <class Model>

@@ -48,9 +48,9 @@ struct InitializeOptions {
   Dataset<Batch> training_data = {};
   Collate<Batch> collate_fn = {};
   std::vector<ParameterGroup> model_parameters = {};  ///< default: one group of all parameters that require a gradient
-  /// The program's own optimizer instead of the config's. Objects of exactly torch::optim::Adam,
-  /// AdamW, SGD, Adagrad and RMSprop work at every ZeRO stage and with offload; any other class
-  /// steps whole fp32 masters at stage 0 (docs/program.md).
+  /// The program's own optimizer instead of the config's. torch::optim::Adam, AdamW, SGD, Adagrad
+  /// and RMSprop (not classes derived from them) work at every ZeRO stage and with offload. Any
+  /// other class works only at stage 0, on unsharded fp32 masters (docs/program.md).
   std::shared_ptr<torch::optim::Optimizer> optimizer = {};
   LrSchedule lr_scheduler = {};                      ///< a callable step -> lr instead of the config's scheduler
   std::shared_ptr<ProcessGroup> process_group = {};  ///< the ranks that train together; default: all
@@ -58,8 +58,8 @@ struct InitializeOptions {
   /// it can run a model larger than one device's memory. The config's optimizer and scheduler are
   /// ignored, which is logged.
   bool inference = false;
-  /// Layout of the ranks over the axes pipe, data and tensor; default: the config's gannet.mesh,
-  /// else all along data.
+  /// Layout of the ranks over the axes pipe, data and tensor; default: the config's gannet.mesh, or
+  /// without it all ranks on the data axis.
   std::optional<MeshShape> mesh = {};
   /// The layout as described by the program's own groups, like DeepSpeed's `mpu` argument. The
   /// object is used only during initialize.
@@ -120,7 +120,7 @@ auto initialize(Model model, InitializeOptions<Batch> options) {
 ///   auto arguments = gannet::take_config_arguments(argc, argv);
 ///   gannet::initialize(model, {.config = arguments.config, .overwrite = arguments.overrides});
 struct ConfigArguments {
-  bool enabled = false;              ///< --deepspeed or a config was given
+  bool enabled = false;              ///< --deepspeed or a config was passed
   std::string config;                ///< the path of the config file, or ""
   Dict overrides;                    ///< from --set
   std::optional<uint32_t> estimate;  ///< --estimate: the number of ranks; 0: the number in this run

@@ -1,5 +1,5 @@
 /// Runs an epoch over ranks that have different numbers of batches: a rank that is out of data
-/// takes part with zero weight until all are.
+/// takes part with zero weight until all ranks are out of data.
 ///
 ///   gannet::Join join(engine, loader);
 ///   while (auto* batch = join.next()) {
@@ -59,7 +59,7 @@ struct JoinOptions {
 
 /// See the top of the file. The engine is anything with `double mean(double)` over the ranks.
 /// Engine and loader must outlive the Join, or be shared with it. Every rank must make a Join, and
-/// call next() once for each step of its engine.
+/// call next() once for each micro-batch, before its forward.
 template <class Batch>
 class Join {
  public:
@@ -74,7 +74,7 @@ class Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  /// Returns the batch of the next step, or null when every rank's epoch has ended. Collective. An
+  /// Returns the next micro-batch, or null when every rank's epoch has ended. Collective. An
   /// exception from reading the data is thrown here; the other ranks then get Error(kPeerLost)
   /// instead of hanging.
   Batch* next() {
@@ -94,7 +94,7 @@ class Join {
     return batch_.get();
   }
 
-  double scale() const { return scale_; }      ///< factor of this rank's loss in this step
+  double scale() const { return scale_; }      ///< factor of this rank's loss in this micro-batch
   bool has_data() const { return has_data_; }  ///< false: the batch is a repeated one, and scale() is 0
 
  private:

@@ -201,7 +201,7 @@ void check_results(const std::vector<Layer>& layers, size_t found, size_t least,
 }  // namespace detail
 
 /// A layer that calls a module's forward. The parameters are deduced: tensors, or tuples and other
-/// aggregates of tensors. Parameters with default arguments may be left out at the end, so that
+/// aggregates of tensors. Trailing parameters with default arguments may be left out, so that
 /// TransformerEncoderLayer takes 1, 2 or 3 tensors.
 template <class Module>
 Layer layer_of(std::string name, const Module& module) {

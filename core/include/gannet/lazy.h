@@ -49,9 +49,9 @@ class LazyModule : public torch::nn::Module {
 
 }  // namespace detail
 
-/// A module that initialize builds: a module's class or its holder, and copies of the arguments of
-/// its constructor. Copies of a Lazy are the same module, so that its weights are tied where layers
-/// of two stages use it.
+/// A module that initialize builds later. Holds copies of its constructor's arguments; `Module` is
+/// the module's class or its holder. Copies of a Lazy refer to the same module, so its weights are
+/// tied if layers of two stages use it.
 template <class Module>
 class Lazy {
  public:

@@ -48,7 +48,7 @@ class ModelConfig {
   /// A nested dictionary; empty if the key is missing.
   ModelConfig section(std::string_view key) const;
 
-  const Dict& values() const;  ///< all values; every name then counts as asked for
+  const Dict& values() const;  ///< all values; every name then counts as read
   const std::string& where() const { return where_; }
 
  private:

@@ -48,8 +48,8 @@ namespace pipe {
 struct MicroBatch {
   Wire inputs, labels;
   /// Factor of the loss, in its gradient and in the mean that train_batch() and eval_batch()
-  /// return. To weight micro-batches by their number of labels: labels of this one * micro-batches
-  /// * ranks along data / labels of the whole batch.
+  /// return. To weight micro-batches by their number of labels, set it to (labels of this
+  /// micro-batch * micro-batches * ranks on the data axis) / labels of the whole batch.
   double weight = 1;
 };
 
@@ -194,8 +194,8 @@ class ModuleImpl : public torch::nn::Module {
   /// The layers of `model`; the parameters keep their names in the model.
   ModuleImpl(std::shared_ptr<torch::nn::Module> model, std::vector<Layer> layers, Options options = {});
   /// A model with pipeline_layers() (preferred) or layers(), which map its inputs to what loss_fn
-  /// takes. If it has pipeline_loss(outputs, labels), one function of tensors, that is the default of
-  /// loss_fn. The models of gannet/models have both.
+  /// takes. If it has pipeline_loss(outputs, labels), a single function of tensors, that is the
+  /// default of loss_fn. The models of gannet/models have both.
   template <class Model>
     requires(
         requires(Model& model) { model.layers(); } || requires(Model& model) { model.pipeline_layers(); })
@@ -254,7 +254,7 @@ class Module : public torch::nn::ModuleHolder<ModuleImpl> {
 
 struct EvalOptions {
   enum class Reduce { kMean, kNone };
-  Reduce reduce_output = Reduce::kMean;           ///< kMean: the mean over micro-batches and over the ranks along data
+  Reduce reduce_output = Reduce::kMean;           ///< kMean: the mean over micro-batches and the ranks of the data axis
   bool compute_loss = true;                       ///< without it, only the results of the last layer are computed
   bool return_logits = false;                     ///< keep the results of the last layer, on the last stage
   bool bcast_loss = true;                         ///< broadcast the losses to all stages; false: only the last stage has them
@@ -262,7 +262,7 @@ struct EvalOptions {
 };
 
 struct EvalResult {
-  std::optional<double> loss;  ///< the mean; null without a loss, and where it is not known
+  std::optional<double> loss;  ///< the mean; null without a loss, and on ranks that do not know it
   std::vector<double> losses;  ///< with kNone: the loss of each micro-batch of this rank
   std::vector<Wire> logits;    ///< the last layer's results of each micro-batch; on the last stage only
 };
@@ -294,7 +294,7 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   /// Whether the schedule exists for a step of this many micro-batches. All ranks get the same answer.
   /// Throws Error(kConfig) for the program's own schedule if it is invalid at this size.
   bool has_schedule_for(int64_t micro_batches) const;
-  /// What the last train_batch() did: `applied` is false for a skipped step, as `reason` explains.
+  /// Result of the last train_batch(): `applied` is false for a skipped step, as `reason` explains.
   const StepResult& last_step() const;
   /// Evaluates micro-batches in evaluation mode and without gradients, and restores the mode.
   pipe::EvalResult eval_batch() { return run_eval_batch({}, {}); }
@@ -325,14 +325,14 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   /// layer's tensors have their names in the whole model:
   ///   engine->save_state_dict("layers");
   ///   std::map<std::string, at::Tensor> block = load_safetensors("layers/layer_03-model_states.safetensors");
-  /// The files have parameters and buffers in the dtypes of training; masters, optimizer states and
-  /// counters are in save_checkpoint() alone. They are written by the first rank along data of each
-  /// stage, at every ZeRO stage; a layer without tensors has no file, and a tied tensor is in the file
-  /// of each of its layers. Throws on every rank: Error(kIo) if a file cannot be written, and
-  /// Error(kUnsupported) if ranks have different experts. Each file is written whole or not at all;
-  /// after an error some may be new and others old, which load_state_dir() refuses.
+  /// The files have parameters and buffers in the dtypes of training; only save_checkpoint() saves
+  /// masters, optimizer states and counters. At every ZeRO stage, the first rank of each pipeline
+  /// stage's data axis writes the files; a layer without tensors has none, and a tied tensor is in the
+  /// file of each of its layers. Throws on every rank: Error(kIo) if a file cannot be written, and
+  /// Error(kUnsupported) if ranks have different experts. Each file is written completely or not at
+  /// all; after an error some may be new and others old, which load_state_dir() refuses.
   void save_state_dict(const std::string& folder);
-  /// Loads what save_state_dict() has saved, into parameters, masters and buffers; optimizer states
+  /// Loads the files of save_state_dict() into parameters, masters and buffers; optimizer states
   /// stay as they are. Every rank reads the files of its own layers. Without `strict`, names may be
   /// missing on either side. Throws on every rank, with nothing changed: Error(kNotFound) without a
   /// layer's file, Error(kCorrupt) for a damaged one, and Error(kMismatch) for different names or shapes,
@@ -342,9 +342,9 @@ class Engine<pipe::ModuleImpl> : public EngineBase {
   /// each has its own, layer_<number>-model_<rank>-model_states.safetensors. Throws Error(kArgument)
   /// if the stage has no such layer.
   std::string ckpt_layer_path(const std::string& folder, size_t local_layer) const;
-  /// This stage's parameters and buffers by their names in the whole model: whole copies in host
-  /// memory, on every rank of the stage. All ranks of all stages call it. (DeepSpeed's writes files
-  /// and returns None.)
+  /// This stage's parameters and buffers by their names in the whole model, as full copies in host
+  /// memory, on every rank of the stage. All ranks of all stages call it. (DeepSpeed's version
+  /// writes files and returns None.)
   NamedTensors module_state_dict();
   /// Sets parameters, masters and buffers to the values of a module_state_dict(), which must be the
   /// same on all ranks of the stage. All ranks of all stages call it. `strict` and errors are those

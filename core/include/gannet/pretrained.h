@@ -35,7 +35,7 @@
 namespace gannet {
 
 struct PretrainedOptions {
-  Config config = {};         ///< the run's config: its ZeRO stage decides how the model is built; no config: it is built whole
+  Config config = {};         ///< the run's config: its ZeRO stage decides how the model is built; no config: unsharded
   Dict overwrite = {};        ///< merged over `config`, as in initialize
   Dict model_overwrite = {};  ///< replaces values of config.json: {{"resid_pdrop", 0.0}}. A name unknown to the model is an error
   /// Dtype of the model's parameters: "float32", "bfloat16", "float16", "float64", or "auto" for

@@ -75,7 +75,7 @@ struct ModelProfile {
   std::vector<Operator> operators;                   ///< those with the most operations first
   std::vector<Unknown> not_counted;                  ///< operators without a rule; no figure includes them
   bool is_timed = false;                             ///< false on a device whose queue runs operators later
-  double forward_seconds = 0, backward_seconds = 0;  ///< from call to return; on a device with a queue, until it is done
+  double forward_seconds = 0, backward_seconds = 0;  ///< from call to return; on a device with a queue, until its work is done
 
   const Work& forward() const { return modules.front().forward; }
   const Work& backward() const { return modules.front().backward; }

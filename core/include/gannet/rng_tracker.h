@@ -1,6 +1,6 @@
 /// Named random number streams in addition to the default generators, for models with layers
-/// that are split over ranks: dropout of a whole tensor must be the same on the ranks that share
-/// it, and dropout of a split one must differ.
+/// that are split over ranks: dropout of a replicated tensor must be the same on the ranks that
+/// share it, and dropout of a split tensor must differ.
 ///
 ///   gannet::checkpointing::model_parallel_manual_seed(1234);     // seeds the default generators and "model-parallel-rng"
 ///   {

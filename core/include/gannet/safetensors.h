@@ -30,7 +30,7 @@ std::map<std::string, at::Tensor> load_safetensors(const std::string& path,
 /// Writes `path`: first a temporary file next to it, which is synced and then renamed, so that a
 /// crash or a full disk leaves the old file intact. Tensors may be strided and on any device; each
 /// one that is not both on the CPU and contiguous is copied, one at a time. Throws Error(kIo)
-/// naming path and reason, Error(kArgument) on a name given twice and Error(kUnsupported) on a
+/// naming path and reason, Error(kArgument) on a duplicate name and Error(kUnsupported) on a
 /// dtype that the format lacks.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata = {});

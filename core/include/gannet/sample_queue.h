@@ -11,10 +11,10 @@
 ///   for (auto& batch : *loader) ...                                      // ends after close(), once the queue is empty
 ///   producer.join();
 ///
-/// For items that are whole micro-batches: `.training_data = gannet::Batched(queue.reader())`. Any
-/// number of threads may push. An epoch is the samples between two calls of end_epoch(). A loop
-/// that was left early continues at its position, and loses nothing. Epochs are never empty: a
-/// second end_epoch() in a row does nothing.
+/// For items that are complete micro-batches: `.training_data = gannet::Batched(queue.reader())`.
+/// Any number of threads may push. An epoch is the samples between two calls of end_epoch(). After
+/// a loop that was left early, the next loop continues at its position; no sample is lost. Epochs
+/// are never empty: a second end_epoch() in a row does nothing.
 ///
 /// The data cursor of a checkpoint counts the samples that were delivered to training. After
 /// load_checkpoint, position() is that count, so start producers after it, from that position.
@@ -48,8 +48,8 @@ class Queue {
   ~Queue();
   Queue(const Queue&) = delete;
 
-  /// Waits for room, until `until` at the latest, and then calls `make` and adds its result.
-  /// Returns false if it added nothing.
+  /// Waits while the queue is full, until `until` at the latest, and then calls `make` and adds its
+  /// result. Returns false if it added nothing.
   bool push(const std::function<Any()>& make, std::optional<Clock::time_point> until);
   void end_epoch();
   void close();
@@ -72,7 +72,7 @@ class Queue {
 
 }  // namespace loading
 
-/// The end of a SampleQueue that a loader reads. Copies share one reader.
+/// The read end of a SampleQueue, for a loader. Copies share one reader.
 template <class Sample>
 class QueueReader {
  public:
@@ -109,7 +109,7 @@ class SampleQueue {
   [[nodiscard]] bool push(const Sample& sample) { return push_until(sample, std::nullopt); }
   [[nodiscard]] bool push(Sample&& sample) { return push_until(std::move(sample), std::nullopt); }
   /// try_push does not wait, and push_for waits no longer than `timeout`. They also return false if
-  /// there was no room; `sample` is then unchanged.
+  /// the queue stayed full; `sample` is then unchanged.
   [[nodiscard]] bool try_push(const Sample& sample) { return push_until(sample, loading::Queue::Clock::time_point()); }
   [[nodiscard]] bool try_push(Sample&& sample) { return push_until(std::move(sample), loading::Queue::Clock::time_point()); }
   template <class Rep, class Period>
@@ -122,7 +122,7 @@ class SampleQueue {
   }
 
   void end_epoch() { queue_->end_epoch(); }  ///< samples pushed from now on belong to the next epoch
-  void close() { queue_->close(); }          ///< no more samples follow: those already pushed are given, then the epoch ends
+  void close() { queue_->close(); }          ///< no more samples follow: those already pushed are delivered, then the epoch ends
   /// Closes the queue, and makes the loader throw an Error after the samples that were already
   /// pushed. The Error names the micro-batch and what happened, and has `error` nested in it. Only
   /// the first failure counts.

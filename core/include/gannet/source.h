@@ -237,7 +237,7 @@ struct RangeWalk {
   }
 };
 
-// A stream is a range, a callable that opens an epoch, or a callable that gives samples and has a
+// A stream is a range, a callable that opens an epoch, or a callable that yields samples and has a
 // state that outlives an epoch.
 template <class Batch, bool kReady, class D>
 void read_stream_of(Source& source, const std::shared_ptr<D>& stream) {

@@ -84,7 +84,7 @@ void declare_expert(const at::Tensor& parameter, const TensorSplit& split, doubl
 ///
 /// initialize gives all copies the values of the first stage that holds the tensor. step() sums the
 /// copies' gradients over those stages at a boundary, so that each of them makes the same update;
-/// between backward() and step() a stage's gradient is only its own part. The norm counts the
+/// between backward() and step() a stage's gradient is only its contribution. The norm counts the
 /// tensor once. A checkpoint holds it once, under its name on the first of those stages, and loads
 /// with a different number of stages or without stages, as for a model that registers one tensor
 /// twice. Throws Error(kArgument) on an empty name or a dtype that is not a floating-point type,

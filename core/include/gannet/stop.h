@@ -11,10 +11,10 @@
 ///     }
 ///   }
 ///
-/// The library installs no signal handler on its own: this object does, and restores the former one
-/// when it ends. `gannet run` and SLURM's `--signal=USR1@120` send the signal to every rank, but it
-/// arrives at different times: a rank that checks only requested() might save while another begins
-/// the next step.
+/// The library installs no signal handlers on its own: this object installs them, and its
+/// destructor restores the former ones. `gannet run` and SLURM's `--signal=USR1@120` send the
+/// signal to every rank, but it arrives at different times: a rank that checks only requested()
+/// might save while another begins the next step.
 #pragma once
 
 #include <initializer_list>

@@ -1,4 +1,4 @@
-/// A value of a config that is given in code: null, boolean, integer, number, string, list or
+/// A value of a config that is made in code: null, boolean, integer, number, string, list or
 /// dictionary, with any nesting.
 ///
 ///   gannet::Value config = gannet::Dict{

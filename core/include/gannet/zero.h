@@ -1,4 +1,4 @@
-/// Gives temporary access to whole parameters that ZeRO stage 3 shards among the ranks.
+/// Gives temporary access to the full values of parameters that ZeRO stage 3 shards among ranks.
 ///
 ///   {
 ///     gannet::zero::GatheredParameters whole(*engine, {model->head->weight});
@@ -38,13 +38,13 @@ class GatheredParameters {
   /// `parameters` belong to the engine's module, and may include some that are not sharded. Throws
   /// Error(kMismatch) if the ranks' requests differ, Error(kArgument) for a tensor that is not a
   /// parameter of the module or a write_from that is not a rank, Error(kOrder) for write_from
-  /// between eval() and train() if the model has other weights then (gannet.ema, Schedule-Free).
+  /// between eval() and train() if the model has evaluation weights (gannet.ema, Schedule-Free).
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters, Options options);
   GatheredParameters(EngineBase& engine, std::vector<at::Tensor> parameters)
       : GatheredParameters(engine, std::move(parameters), Options()) {}
   /// Publishes the written values. If an exception ends the scope, sharded parameters keep their
-  /// former values on every rank; parameters that are whole (below stage 3) keep what was written
-  /// into them, as without a guard.
+  /// former values on every rank; unsharded parameters (below stage 3) keep the values written into
+  /// them, as without a guard.
   ~GatheredParameters();
   GatheredParameters(const GatheredParameters&) = delete;
 
@@ -71,7 +71,7 @@ class GatheredParameters {
 /// Every rank builds the same model in the same order. Reading or writing a parameter again while
 /// the Init exists is allowed, and gathers it for that operator. Between the end of the Init and
 /// initialize, a parameter has no bytes. Parameters of at most stage3_param_persistence_threshold
-/// elements stay whole. Below ZeRO stage 3 and on one rank an Init is a no-op, which is logged.
+/// elements stay unsharded. Below ZeRO stage 3 and on one rank an Init is a no-op, which is logged.
 class Init {
  public:
   struct Options {
@@ -108,7 +108,7 @@ class AnswerUntilAllAreDone {
   /// Call it instead of wait() if this rank leaves `call` by an exception with message `error`:
   /// the other ranks, which wait for it, then get an Error that names this rank
   /// (ProcessGroup::report_failure). After an exception the destructor does the same, without the
-  /// exception's text.
+  /// exception's message.
   void fail(const std::string& call, const std::string& error) noexcept;
 
  private:

@@ -24,7 +24,7 @@ c10::intrusive_ptr<Backend> connect(const GroupOptions& options);
 
 // Returns the text of an exception from c10d, without the backtrace that c10d adds.
 std::string text_of(const std::exception_ptr& thrown);
-// Converts such a text to a Failure for a timeout or a lost peer; its message starts with `doing`.
+// Converts such text to a Failure for a timeout or a lost peer; its message starts with `doing`.
 gannet::sdk::Failure failure_of(const std::string& doing, const std::string& said);
 
 // c10d counts its operations without a lock, so every start of an operation holds `issuing`.

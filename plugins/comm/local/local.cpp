@@ -31,7 +31,7 @@ class Local : public gannet::sdk::CommBase {
     return std::make_unique<Work>();
   }
   void abort() {}
-  uint32_t sum_dtype(uint32_t) const { return GANNET_FLOAT32; }  // one element is its own sum
+  uint32_t sum_dtype(uint32_t) const { return GANNET_FLOAT32; }  // sums over one rank are exact
 };
 
 }  // namespace

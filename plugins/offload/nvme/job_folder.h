@@ -23,7 +23,7 @@ class JobFolder {
   const std::string& path() const { return path_; }
   uint64_t removed() const { return removed_; }  // number of dead jobs' folders removed
 
-  // Creates an unlinked file; on failure, a closed handle with errno set. `flags`: O_DIRECT or 0.
+  // Returns an unlinked file; on failure, a closed handle with errno set. `flags`: O_DIRECT or 0.
   FileHandle create_file(const std::string& name, int flags) const;
 
  private:

@@ -10,8 +10,8 @@
 ///     Mail(const gannet_host&, const gannet::sdk::Params&, const gannet_rendezvous&);
 ///     std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name);
 ///     std::unique_ptr<Work> start(Group& group, const gannet::sdk::Collective& collective);
-///     void abort();                                                     from any thread; everything in flight then ends with an
-///     error
+///     void abort();                                                     from any thread; all work in flight then ends with
+///                                                                       an error
 ///   };
 ///   GANNET_PLUGINS("comm/mail@cpu", GANNET_TIER_STABLE,
 ///                  gannet::sdk::comm<Mail>("mail", "cpu", GANNET_TIER_STABLE, "", "1.0", "carrier pigeons"))

@@ -29,7 +29,7 @@
 /// The file is compiled once per target, so it must include this header first, include nothing with
 /// side effects, and keep its rules between GANNET_RULES_BEGIN and GANNET_RULES_END. A rule may
 /// also have
-///   static std::vector<gannet_state_spec> states(const RuleParams&);      those of kStates first, and more
+///   static std::vector<gannet_state_spec> states(const RuleParams&);      kStates first, then any others
 ///   static void check(const RuleParams&, const HostServices&);            throws Failure if the params are invalid
 /// A struct that selects one of several rules by its params is a family. It has kParams, states(),
 /// optionally check(), and

@@ -36,8 +36,8 @@ class HostServices {
   }
 
 #if GANNET_TARGET_MINOR >= 4
-  /// Shows a number of this step in the run's metrics, as "optimizer/NAME": from begin_step and
-  /// end_step. A host older than 2.4 ignores it.
+  /// Reports a number of this step in the run's metrics, as "optimizer/NAME". Call it only in
+  /// begin_step and end_step. Does nothing on a host older than 2.4.
   void metric(const char* name, double value) const {
     if (!GANNET_HAS(host_, gannet_host, metric)) return;
     char text[1024] = "";

@@ -183,7 +183,7 @@ class StepNumbers {
 ///   uint64_t range_alignment() const;                           default: any alignment
 ///   void sums(const gannet_update_args&, uint32_t round, double* sums);
 ///   void begin_step(const gannet_step_args&); void end_step(const gannet_step_args&);
-///   void evaluate(const gannet_update_args&);                   the weights to evaluate with, if they are not the trained ones
+///   void evaluate(const gannet_update_args&);                   the weights for evaluation, if they are not the trained ones
 ///   uint32_t reduces_gradients(uint64_t step) const;            with OWNS_GRAD_REDUCTION: a gannet_gradient_reduction
 ///   uint64_t workspace_bytes() const;                           with USES_WORKSPACE: per piece, independent of its length
 ///   uint64_t workspace_bytes_per_element() const;               plus this many bytes per element
@@ -225,8 +225,8 @@ struct OptimizerHolder {
   std::vector<gannet_sum_spec> sums;
 };
 
-// The struct of a call as this header has it. What an older host's shorter struct lacks is zero or
-// null, and its loss unknown, so that a rule may copy its arguments whole.
+// A call's arguments, in the struct that this header defines. Fields that an older host's shorter
+// struct lacks are zero or null (a loss is NaN), so that a rule may copy the complete struct.
 template <class T>
 class WholeArgs {
  public:

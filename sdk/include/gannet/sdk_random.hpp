@@ -47,8 +47,8 @@ class ElementRandom {
 };
 
 /// Rounds `value` stochastically to bfloat16: to one of its two neighbours, with probabilities that
-/// make the mean equal to the value. Infinity and NaN stay. Only the lowest 16 bits of `random` are
-/// used.
+/// make the mean equal to the value. Infinity and NaN are kept. Only the lowest 16 bits of `random`
+/// are used.
 inline uint16_t stochastic_bfloat16(float value, uint64_t random) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));

@@ -100,16 +100,16 @@ class Step {
   /// Number of updates of these elements, including this one: 1 for the first. In evaluate(), the
   /// number so far.
   uint64_t count() const { return args_.step; }
-  /// The value of a SCALAR state, by its index among the states, as begin_step or end_step left it;
-  /// with `tensor` (tensor().tensor_index), of a PER_TENSOR state. T is the state's type: double
-  /// for GANNET_FLOAT64, float for the default.
+  /// The last value that begin_step or end_step set for a SCALAR state or, with `tensor`
+  /// (tensor().tensor_index), for a PER_TENSOR state. `state` is the index among the states. T is
+  /// the state's type: double for GANNET_FLOAT64, float for the default.
   template <class T>
   T kept(uint64_t state, uint64_t tensor = 0) const {
     return static_cast<const T*>(args_.states[state])[tensor];
   }
   /// 1 - beta^count(), the divisor for a moving average that was initialised to zero.
   double bias_correction(double beta) const { return 1 - std::pow(beta, static_cast<double>(count())); }
-  /// The sum with this index in kSums, of the rounds so far; in evaluate(), which gets no sums, 0.
+  /// The sum with this index in kSums, from the rounds so far; 0 in evaluate(), which has no sums.
   double sum(uint64_t i) const {
     const uint64_t tensor = tensor_index();
     if (args_.sums == nullptr) return 0;
@@ -120,7 +120,7 @@ class Step {
   /// kUsesSeed or kByTensor.
   const gannet_segment& tensor() const { return segment(args_, tensor_index()); }
 #if GANNET_TARGET_MINOR >= 4
-  /// The step's loss, for rules with kUsesLoss; the planned number of updates of the run, 0: unknown.
+  /// The step's loss, for rules with kUsesLoss, and the run's planned number of updates (0: unknown).
   double loss() const { return args_.loss; }
   uint64_t total_steps() const { return args_.total_steps; }
 #endif
@@ -155,7 +155,7 @@ class GroupStep {
   double sum(uint64_t i, uint64_t tensor = 0) const {
     return args_.sums == nullptr || args_.tensor_count == 0 ? 0 : args_.sums[tensor * args_.sum_count + i];
   }
-  /// The value of a SCALAR state (or of a tensor's, PER_TENSOR), by its index among the states.
+  /// The value of a SCALAR state or, for `tensor`, of a PER_TENSOR state. `state` is its index.
   template <class T>
   T& kept(uint64_t state, uint64_t tensor = 0) const {
     return static_cast<T*>(args_.states[state])[tensor];
@@ -185,7 +185,7 @@ inline bool elementwise_supports(uint32_t param, uint32_t grad, uint32_t out) {
 
 namespace detail {
 
-/// What a pass over a piece does.
+/// The kinds of passes over a piece.
 enum class RulePass { kUpdate, kSums, kEvaluate };
 /// A pass of a rule over elements [begin, end), compiled for a CPU; sums are added to `sums`.
 using RuleFunction = void (*)(RulePass, const Step&, const gannet_update_args&, uint64_t begin, uint64_t end, double* sums);

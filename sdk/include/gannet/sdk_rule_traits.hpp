@@ -1,4 +1,4 @@
-/// What a rule declares, found at compile time. Part of gannet/sdk_rule.hpp.
+/// Detects at compile time what a rule declares. Part of gannet/sdk_rule.hpp.
 #pragma once
 
 #include <gannet/abi.h>
@@ -96,6 +96,18 @@ template <class Type, class = void>
 struct HasEvaluate : std::false_type {};
 template <class Type>
 struct HasEvaluate<Type, std::void_t<decltype(&Type::template evaluate<float>)>> : std::true_type {};
+// Whether Type has a member of that name in any form: then the name is ambiguous in BothEvaluate.
+struct OtherEvaluate {
+  int evaluate;
+};
+template <class Type>
+struct BothEvaluate : Type, OtherEvaluate {};
+template <class Type, bool is_final = std::is_final<Type>::value, class = void>
+struct NamesEvaluate : std::true_type {};
+template <class Type>
+struct NamesEvaluate<Type, true> : HasEvaluate<Type> {};  // cannot be derived from
+template <class Type>
+struct NamesEvaluate<Type, false, std::void_t<decltype(&BothEvaluate<Type>::evaluate)>> : std::false_type {};
 template <class Type, class = void>
 struct Evaluates : HasEvaluate<Type> {};
 template <class Type>
@@ -124,7 +136,7 @@ constexpr size_t state_index(const char* name) {
   return i;
 }
 
-// What FamilyOf has only if its rule does.
+// Members that FamilyOf has only if its rule has them.
 template <class Rule, class = void>
 struct FamilySums {};
 template <class Rule>
@@ -144,7 +156,7 @@ struct FamilyEndStep<Rule, true> {
   static void end_step(const GroupStep& step) { Rule::end_step(step); }
 };
 
-// A list that ends with more elements, as a constant: for rules that are built around others.
+// list_and() and states_and() append elements to a constant list, for rules that wrap other rules.
 template <class T, size_t kCount>
 struct List {
   T at[kCount];
@@ -216,13 +228,15 @@ constexpr bool have_master_dtype() {
   return true;
 }
 
-// A family's object claims what its constants say, so each of its rules must be within them.
+// A family's optimizer claims the features in the family's constants; its rules must use no others.
 template <class Family, class Rule>
 constexpr void check_family() {
   static_assert(kSumCount<Rule> == 0 || kSumCount<Rule> == kSumCount<Family>,
                 "a rule with kSums belongs to a family with the same kSums");
   static_assert(!UsesSeed<Rule>::value || UsesSeed<Family>::value, "a rule with kUsesSeed belongs to a family with kUsesSeed");
   static_assert(!UsesLoss<Rule>::value || UsesLoss<Family>::value, "a rule with kUsesLoss belongs to a family with kUsesLoss");
+  static_assert(HasEvaluate<Rule>::value || !NamesEvaluate<Rule>::value,
+                "evaluate() is a template of one type, template <class V> V evaluate(V parameter, V state...) const");
   static_assert(!HasEvaluate<Rule>::value || Evaluates<Family>::value,
                 "a rule with evaluate() belongs to a family with kEvaluates");
   static_assert(RoundsStochastically<Rule>::value == RoundsStochastically<Family>::value,

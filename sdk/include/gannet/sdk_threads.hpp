@@ -32,8 +32,8 @@ class BlockSignals {
   sigset_t before_;
 };
 
-/// Runs `body` on a thread that receives no signals, nor do the threads that `body` starts. The
-/// caller waits, and still receives signals. Rethrows what `body` throws.
+/// Runs `body` on a thread that receives no signals; threads that it starts receive none either.
+/// The caller waits, and still receives signals. Rethrows what `body` throws.
 template <class Body>
 void without_signals(Body&& body) {
   BlockSignals blocked;

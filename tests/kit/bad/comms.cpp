@@ -1,6 +1,11 @@
 // Comms that break one thing each: the fake device's, which is sound, on the host's memory.
+#include <sys/mman.h>
+
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "comm.h"
@@ -178,6 +183,36 @@ struct LeaksGroups : FakeComm {
   }
 };
 
+struct SoundMemory : FakeComm {  // sound: with memory of its own, in whole pages
+  using FakeComm::FakeComm;
+  void* allocate(Group&, uint64_t bytes) {
+    void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw Failure(GANNET_OUT_OF_MEMORY, "no memory for " + std::to_string(bytes) + " bytes");
+    const std::lock_guard lock(mutex_);
+    allocated_[memory] = bytes;
+    return memory;
+  }
+  void deallocate(Group&, void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto found = allocated_.find(memory);
+    if (found == allocated_.end()) throw Failure(GANNET_INVALID_ARGUMENT, "this memory was not allocated here");
+    ::munmap(memory, found->second);
+    allocated_.erase(found);
+  }
+  void register_buffer(Group&, void* buffer, uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (!buffer || bytes == 0 || !registered_.insert(buffer).second)
+      throw Failure(GANNET_INVALID_ARGUMENT, "this buffer cannot be registered");
+  }
+  void unregister_buffer(Group&, void* buffer) {
+    const std::lock_guard lock(mutex_);
+    if (registered_.erase(buffer) == 0) throw Failure(GANNET_INVALID_ARGUMENT, "this buffer was not registered");
+  }
+  std::mutex mutex_;
+  std::map<void*, uint64_t> allocated_;
+  std::set<void*> registered_;
+};
+
 // Written against the table itself: takes structs of this header alone.
 constexpr gannet_comm_api kSizeExact = [] {
   gannet_comm_api api = sdk::detail::kCommApi<SoundComm>;
@@ -196,9 +231,9 @@ GANNET_PLUGINS(
     "comm/soundcomm@cpu comm/dropslast@cpu comm/overruns@cpu comm/reducesinsend@cpu comm/silentrefusal@cpu "
     "comm/evenparts@cpu comm/serial@cpu comm/reorders@cpu comm/onegroup@cpu comm/eagerquery@cpu comm/timeoutends@cpu "
     "comm/hangsondeath@cpu comm/deaftoabort@cpu comm/liesofsums@cpu comm/countstwice@cpu comm/leaksworks@cpu "
-    "comm/leaksgroups@cpu comm/sizeexact@cpu",
+    "comm/leaksgroups@cpu comm/sizeexact@cpu comm/soundmemory@cpu",
     GANNET_TIER_STABLE, COMM(SoundComm), COMM(DropsLast), COMM(Overruns), COMM(ReducesInSend), COMM(SilentRefusal),
     COMM(EvenParts), COMM(Serial), COMM(Reorders), COMM(OneGroup), COMM(EagerQuery), COMM(TimeOutEnds), COMM(HangsOnDeath),
-    COMM(DeafToAbort), COMM(LiesOfSums), COMM(CountsTwice), COMM(LeaksWorks), COMM(LeaksGroups),
+    COMM(DeafToAbort), COMM(LiesOfSums), COMM(CountsTwice), COMM(LeaksWorks), COMM(LeaksGroups), COMM(SoundMemory),
     sdk::describe(GANNET_KIND_COMM, GANNET_TIER_STABLE, "SizeExact", "cpu", "1.0", "", "breaks one thing",
                   std::data(SoundComm::kParams), std::size(SoundComm::kParams), &kSizeExact))

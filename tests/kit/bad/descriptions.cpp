@@ -91,6 +91,14 @@ struct StateFlagUnknown : Full {
     return all;
   }
 };
+struct StateBlockMissing : Full {
+  using Full::Full;
+  std::vector<gannet_state_spec> states() const {
+    std::vector<gannet_state_spec> all = Full::states();
+    all.push_back(state("scales", GANNET_STATE_PER_BLOCK, GANNET_FLOAT32));
+    return all;
+  }
+};
 struct StateBlockAlone : Full {
   using Full::Full;
   std::vector<gannet_state_spec> states() const {
@@ -163,7 +171,7 @@ struct CapabilityUnknown : Full {
   X(SumScopeUnknown, "sumscopeunknown") X(SumOperationUnknown, "sumoperationunknown")     \
   X(SumRoundsBackwards, "sumroundsbackwards") X(SumPassUnclaimed, "sumpassunclaimed")     \
   X(AlignmentOdd, "alignmentodd") X(WorkspaceUnclaimed, "workspaceunclaimed")             \
-  X(CapabilityUnknown, "capabilityunknown")
+  X(CapabilityUnknown, "capabilityunknown") X(StateBlockMissing, "stateblockmissing")
 // clang-format on
 
 #define PROVIDED(type, name) " optimizer/" name

@@ -178,6 +178,9 @@ STEP(EndSumsWritten, Full, end_step, writable(given.sums[0]) = a.sums[0])
 STEP(EndSumsFirstRow, Separate, end_step, std::vector<double> rows(a.tensor_count* a.sum_count);
      for (uint64_t i = 0; i < rows.size(); ++i) rows[i] = a.sums[i % a.sum_count]; a.sums = rows.data())
 STEP(EndHyperOnce, Full, end_step, const double all[] = {first("end_lr", a.hyper[0]), a.hyper[1]}; a.hyper = all)
+STEP(EndScaleUsed, Full, end_step, const double all[] = {a.hyper[0] * a.grad_scale, a.hyper[1]}; a.hyper = all)
+STEP(EndScaleOnce, Full, end_step, const double all[] = {a.hyper[0] * first("end_scale", a.grad_scale), a.hyper[1]};
+     a.hyper = all)
 STEP(EndLinesOnce, Full, end_step, a.lines = first("end_lines", a.lines))
 
 // ---- gannet_segment and gannet_tensor
@@ -271,6 +274,7 @@ constexpr gannet_descriptor with_table(const char* name, const gannet_param_spec
   X(EndTensorCountShort, "endtensorcountshort") X(EndTensorStrideIgnored, "endtensorstrideignored")     \
   X(EndSumsOnce, "endsumsonce") X(EndSumsWritten, "endsumswritten")                                     \
   X(EndSumsFirstRow, "endsumsfirstrow") X(EndHyperOnce, "endhyperonce") X(EndLinesOnce, "endlinesonce") \
+  X(EndScaleUsed, "endscaleused") X(EndScaleOnce, "endscaleonce")                                        \
   X(SegmentIndexInPiece, "segmentindexinpiece") X(SegmentIdUsed, "segmentidused")                       \
   X(SegmentOffsetIgnored, "segmentoffsetignored")                                                       \
   X(SegmentOffsetInTensorIgnored, "segmentoffsetintensorignored")                                       \

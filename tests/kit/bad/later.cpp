@@ -117,6 +117,20 @@ struct WideMove : Perturbing {  // and one more
   }
 };
 
+struct TwoPasses : Perturbing {  // sound: another sum for the update
+  using Perturbing::Perturbing;
+  std::vector<gannet_sum_spec> wanted_sums() const { return {sum_to_perturb(GANNET_SUM_OF_MODEL), sum(GANNET_SUM_OF_MODEL)}; }
+  void sums(const gannet_update_args& a, uint32_t, double* sums) {
+    const bool perturbs = a.pass == GANNET_PASS_PERTURB;
+    for (uint64_t s = 0; s < a.segment_count; ++s)
+      for (uint64_t i = segment(a, s).offset; i < segment(a, s).offset + segment(a, s).numel; ++i)
+        sums[2 * s + (perturbs ? 0 : 1)] += perturbs ? double(grad(a)[i]) * grad(a)[i] : std::fabs(double(param(a)[i]));
+  }
+  void update(const gannet_update_args& a) {
+    for (uint64_t i = 0; a.segment_count > 0 && i < a.numel; ++i) element(a, i, a.hyper[0] / (1 + a.sums[1]));
+  }
+};
+
 struct Second : Momentum {  // sound: every third step
   using Momentum::Momentum;
   uint64_t capabilities() const { return GANNET_OPTIMIZER_ELEMENTWISE | GANNET_OPTIMIZER_SECOND_GRADIENT; }
@@ -151,7 +165,7 @@ struct WritesSecond : Second {  // squares it in place
 GANNET_PLUGINS(
     "optimizer/drawn optimizer/unseeded optimizer/byplace optimizer/sequence optimizer/stalework optimizer/widework "
     "optimizer/widesquare optimizer/perturbing optimizer/ownnorm optimizer/movesparameter optimizer/halfmoved optimizer/widemove "
-    "optimizer/second optimizer/heedless optimizer/counting optimizer/writessecond",
+    "optimizer/twopasses optimizer/second optimizer/heedless optimizer/counting optimizer/writessecond",
     GANNET_TIER_STABLE, RULE(Drawn), RULE(Unseeded), RULE(ByPlace), RULE(Sequence), RULE(StaleWork), RULE(WideWork),
-    RULE(WideSquare), RULE(Perturbing), RULE(OwnNorm), RULE(MovesParameter), RULE(HalfMoved), RULE(WideMove), RULE(Second),
-    RULE(Heedless), RULE(Counting), RULE(WritesSecond))
+    RULE(WideSquare), RULE(Perturbing), RULE(OwnNorm), RULE(MovesParameter), RULE(HalfMoved), RULE(WideMove), RULE(TwoPasses),
+    RULE(Second), RULE(Heedless), RULE(Counting), RULE(WritesSecond))

@@ -53,6 +53,21 @@ struct Scaled : Momentum {
   void end_step(const gannet_step_args& a) { metric("rate", rate(a.hyper[0], a.loss, a.step, a.total_steps)); }
 };
 
+// Sound too: begin_step keeps the rate for the step's updates.
+struct FromBegin : Scaled {
+  using Scaled::Scaled;
+  static constexpr size_t kKept = 3;
+  std::vector<gannet_state_spec> states() const {
+    std::vector<gannet_state_spec> all = Scaled::states();
+    all.push_back(state("kept", GANNET_STATE_SCALAR, GANNET_FLOAT64));
+    return all;
+  }
+  void begin_step(const gannet_step_args& a) {
+    *static_cast<double*>(a.states[kKept]) = rate(a.hyper[0], a.loss, a.step, a.total_steps);
+  }
+  void update(const gannet_update_args& a) { update_with(a, *static_cast<double*>(a.states[kKept])); }
+};
+
 // ---- The loss
 struct LossUnclaimed : Scaled {  // it is NaN then
   using Scaled::Scaled;
@@ -155,9 +170,10 @@ struct MetricUnasked : Momentum {  // the table of an older host ends before it
 }  // namespace
 
 GANNET_PLUGINS(
-    "optimizer/scaled optimizer/lossunclaimed optimizer/lossonce optimizer/lossignored optimizer/lossofall optimizer/losswritten "
+    "optimizer/scaled optimizer/frombegin optimizer/lossunclaimed optimizer/lossonce optimizer/lossignored optimizer/lossofall "
+    "optimizer/losswritten "
     "optimizer/lengthonce optimizer/lengthdivides optimizer/factorwidth optimizer/factorinsums optimizer/metricinupdate "
     "optimizer/metricunnamed optimizer/metriccounted optimizer/metricnan optimizer/metricunheeded optimizer/metricunasked",
-    GANNET_TIER_STABLE, RULE(Scaled), RULE(LossUnclaimed), RULE(LossOnce), RULE(LossIgnored), RULE(LossOfAll), RULE(LossWritten),
-    RULE(LengthOnce), RULE(LengthDivides), RULE(FactorWidth), RULE(FactorInSums), RULE(MetricInUpdate), RULE(MetricUnnamed),
-    RULE(MetricCounted), RULE(MetricNan), RULE(MetricUnheeded), RULE(MetricUnasked))
+    GANNET_TIER_STABLE, RULE(Scaled), RULE(FromBegin), RULE(LossUnclaimed), RULE(LossOnce), RULE(LossIgnored), RULE(LossOfAll),
+    RULE(LossWritten), RULE(LengthOnce), RULE(LengthDivides), RULE(FactorWidth), RULE(FactorInSums), RULE(MetricInUpdate),
+    RULE(MetricUnnamed), RULE(MetricCounted), RULE(MetricNan), RULE(MetricUnheeded), RULE(MetricUnasked))

@@ -15,6 +15,13 @@ using namespace bad;
 struct Sound : Momentum {
   using Momentum::Momentum;
 };
+struct Averaged : Momentum {  // sound: its weights for evaluation are not the trained ones
+  using Momentum::Momentum;
+  void evaluate(const gannet_update_args& a) {
+    for (uint64_t i = 0; i < a.numel; ++i)
+      static_cast<float*>(a.out)[i] = param(a)[i] - static_cast<float>(a.hyper[0]) * momentum(a)[i];
+  }
+};
 struct Position : Momentum {  // the rate depends on the place in the range
   using Momentum::Momentum;
   void update(const gannet_update_args& a) {
@@ -129,9 +136,10 @@ struct Hangs : Momentum {
 }  // namespace
 
 GANNET_PLUGINS(
-    "optimizer/sound optimizer/position optimizer/tail optimizer/unrepeatable optimizer/diverges optimizer/owncount "
+    "optimizer/sound optimizer/averaged optimizer/position optimizer/tail optimizer/unrepeatable optimizer/diverges "
+    "optimizer/owncount "
     "optimizer/groupcount optimizer/fixedrate optimizer/truncates optimizer/rangenorm optimizer/rankstate "
     "optimizer/shared optimizer/nanaborts optimizer/exits optimizer/hangs",
-    GANNET_TIER_STABLE, RULE(Sound), RULE(Position), RULE(Tail), RULE(Unrepeatable), RULE(Diverges), RULE(OwnCount),
-    RULE(GroupCount), RULE(FixedRate), RULE(Truncates), RULE(RangeNorm), RULE(RankState), RULE(Shared), RULE(NanAborts),
-    RULE(Exits), RULE(Hangs))
+    GANNET_TIER_STABLE, RULE(Sound), RULE(Averaged), RULE(Position), RULE(Tail), RULE(Unrepeatable), RULE(Diverges),
+    RULE(OwnCount), RULE(GroupCount), RULE(FixedRate), RULE(Truncates), RULE(RangeNorm), RULE(RankState), RULE(Shared),
+    RULE(NanAborts), RULE(Exits), RULE(Hangs))

@@ -171,7 +171,37 @@ struct StateNan : Climbing {
     args.state[1] = std::nan("");
   }
 };
+struct AdvanceLengthOnce : Climbing {
+  using Climbing::Climbing;
+  void advance(const gannet_schedule_advance& args) const {
+    if (length_ == 0) length_ = 1 + static_cast<double>(args.total_steps);
+    args.state[0] += 1 / (length_ + static_cast<double>(args.step));
+  }
+  mutable double length_ = 0;
+};
+struct FickleRoles : Flat {  // other roles at every question
+  using Flat::Flat;
+  uint64_t optional_roles() const { return asked_++ % 2 ? bit_of(GANNET_ROLE_MOMENTUM) : 0; }
+  mutable uint64_t asked_ = 0;
+};
 // Written against the table itself.
+constexpr gannet_scheduler_api kRoleWithoutValue = [] {
+  gannet_scheduler_api api = gannet::sdk::detail::kSchedulerApi<Flat>;
+  api.value = [](void*, const gannet_schedule_query*, gannet_schedule_value* value, gannet_error*) -> int32_t {
+    value->roles = uint64_t{1} << GANNET_ROLE_LEARNING_RATE;
+    return GANNET_OK;
+  };
+  return api;
+}();
+constexpr gannet_scheduler_api kFlagUnknown = [] {
+  gannet_scheduler_api api = gannet::sdk::detail::kSchedulerApi<Flat>;
+  api.describe = [](void* self, gannet_schedule_description* description, gannet_error* error) -> int32_t {
+    const int32_t status = gannet::sdk::detail::kSchedulerApi<Flat>.describe(self, description, error);
+    description->flags |= 1u << 9;
+    return status;
+  };
+  return api;
+}();
 constexpr gannet_scheduler_api kManyRoles = [] {
   gannet_scheduler_api api = gannet::sdk::detail::kSchedulerApi<Flat>;
   api.value = [](void* self, const gannet_schedule_query* query, gannet_schedule_value* value, gannet_error* error) -> int32_t {
@@ -204,10 +234,12 @@ GANNET_PLUGINS(
     "scheduler/querysizeignored scheduler/querygroupwritten scheduler/querybaseonce scheduler/querybasebeyond "
     "scheduler/querybasewritten scheduler/querysteponce scheduler/climbing scheduler/ownstate scheduler/stateonce "
     "scheduler/statebeyond scheduler/statewritten scheduler/advancestepown scheduler/advancewritten scheduler/statenan "
-    "scheduler/manyroles scheduler/ownvalues",
+    "scheduler/manyroles scheduler/ownvalues scheduler/advancelengthonce scheduler/fickleroles scheduler/rolewithoutvalue "
+    "scheduler/flagunknown",
     GANNET_TIER_STABLE, SCHEDULE(Flat), SCHEDULE(Counts), SCHEDULE(Overflows), SCHEDULE(Negative), SCHEDULE(Undeclared),
     SCHEDULE(NeverWrites), SCHEDULE(NeedsBase), SCHEDULE(KnownOnly), SCHEDULE(LengthOnce), SCHEDULE(QuerySizeExact),
     SCHEDULE(QuerySizeIgnored), SCHEDULE(QueryGroupWritten), SCHEDULE(QueryBaseOnce), SCHEDULE(QueryBaseBeyond),
     SCHEDULE(QueryBaseWritten), SCHEDULE(QueryStepOnce), SCHEDULE(Climbing), SCHEDULE(OwnState), SCHEDULE(StateOnce),
     SCHEDULE(StateBeyond), SCHEDULE(StateWritten), SCHEDULE(AdvanceStepOwn), SCHEDULE(AdvanceWritten), SCHEDULE(StateNan),
-    with_table("ManyRoles", &kManyRoles), with_table("OwnValues", &kOwnValues))
+    with_table("ManyRoles", &kManyRoles), with_table("OwnValues", &kOwnValues), SCHEDULE(AdvanceLengthOnce),
+    SCHEDULE(FickleRoles), with_table("RoleWithoutValue", &kRoleWithoutValue), with_table("FlagUnknown", &kFlagUnknown))

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -38,8 +39,14 @@ struct SoundTier : OffloadBase {
     std::memset(memory, 0, room);
     return {memory, [](char* given) { std::free(given); }};
   }
-  Region* allocate(uint64_t bytes, const std::string& name) { return new Region{name, bytes, memory_of(bytes)}; }
-  void release(Region* region) { delete region; }
+  Region* allocate(uint64_t bytes, const std::string& name) {
+    ++regions_;
+    return new Region{name, bytes, memory_of(bytes)};
+  }
+  void release(Region* region) {
+    --regions_;
+    delete region;
+  }
   void* address(Region& region) { return region.memory.get(); }
   Work* read(Region& region, uint64_t offset, void* buffer, uint64_t bytes) {
     std::memcpy(buffer, region.memory.get() + offset, bytes);
@@ -53,6 +60,7 @@ struct SoundTier : OffloadBase {
     if (work->copying.joinable()) work->copying.join();
     delete work;
   }
+  std::atomic<int64_t> regions_{0};
 };
 
 struct OddAlignment : SoundTier {

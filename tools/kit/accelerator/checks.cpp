@@ -131,7 +131,7 @@ std::vector<Check> accelerator_checks() {
       {"copies", "a queue copies in the order given, any bytes between any two places",
        "mind odd sizes and addresses, and size 0", 60, copy_in_order},
       {"events", "an event is over when, and only when, all that the queue was given before it is done",
-       "record it in the queue, behind the copies", 60, order_by_events},
+       "record it in the queue, after the copies", 60, order_by_events},
       {"synchronize", "synchronize waits for the device's queues, too", "wait for each queue, or for the whole device", 30,
        synchronize_all},
       {"queue-end", "queue_destroy returns when its work is over, and events may outlive their queue",

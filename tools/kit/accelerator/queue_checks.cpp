@@ -117,7 +117,7 @@ void copy_in_order(Subject& subject) {
     }
     queue.record().wait();
     require_same(back_one, one, "a copy of a copy");
-    require_same(back_two, two, "a copy behind it");
+    require_same(back_two, two, "a copy after it");
   }
   set_config("odd offsets, in parts");
   const Buffer from = filled(100'003, 3);
@@ -139,7 +139,7 @@ void order_by_events(Subject& subject) {
   {  // a queue without any work
     const Event idle = in.record();
     idle.wait();
-    if (!idle.is_over()) throw CheckFailure("event_query says that an event is not over behind event_wait", text_of(place()));
+    if (!idle.is_over()) throw CheckFailure("event_query says that an event is not over after event_wait", text_of(place()));
     idle.wait();
   }
   set_config("event_query alone");
@@ -150,9 +150,9 @@ void order_by_events(Subject& subject) {
     in.copy(to.data(), from.data(), kLarge);
     const Event done = in.record();
     while (!done.is_over()) std::this_thread::yield();
-    require_same(to, from, "behind an event that event_query says is over");
+    require_same(to, from, "after an event that event_query says is over");
   }
-  set_config("one queue behind another, by events");
+  set_config("one queue waits for another, by events");
   std::vector<Buffer> sources, targets;
   for (uint64_t round = 0; round < 10; ++round) {
     sources.push_back(filled(100'001, 100 + round));
@@ -190,15 +190,15 @@ void synchronize_all(Subject& subject) {
     one.copy(first.data(), from.data(), kLarge);
     two.copy(second.data(), from.data(), kLarge);
     require_ok("synchronize", call("synchronize", device.plugin(), device.api().synchronize, device.self(), uint32_t{0}));
-    require_same(first, from, "behind synchronize");
-    require_same(second, from, "behind synchronize");
+    require_same(first, from, "after synchronize");
+    require_same(second, from, "after synchronize");
   }
 }
 
 void outlive_queues(Subject& subject) {
   const Device device(subject);
   require_queues(device);
-  set_config("a queue is destroyed behind a copy of 8 MiB");
+  set_config("a queue is destroyed after a copy of 8 MiB");
   for (uint64_t round = 0; round < 5; ++round) {
     const Buffer from = filled(kLarge, round);
     Buffer to(kLarge, "the target");
@@ -206,7 +206,7 @@ void outlive_queues(Subject& subject) {
     queue.copy(to.data(), from.data(), kLarge);
     const Event last = queue.record();
     queue.end();
-    require_same(to, from, "behind queue_destroy");
+    require_same(to, from, "after queue_destroy");
     if (!last.is_over()) throw CheckFailure("the event of a destroyed queue is not over", text_of(place()));
     last.wait();
     // Another queue that waits for this event proceeds.

@@ -10,7 +10,7 @@ std::vector<Check> comm_checks() {
       {"moves", kPlain, "mind count 0, odd counts, send == recv, and parts that lie in the other buffer", 120, move_data},
       {"reduces", kPlain, "compare with gannet::sdk::reduce_parts; refuse a dtype with GANNET_UNSUPPORTED and a sentence", 120,
        reduce_data},
-      {"uneven-parts", kPlain, "parts lie behind one another, and may be empty", 60, move_uneven_parts},
+      {"uneven-parts", kPlain, "parts follow one another, and may be empty", 60, move_uneven_parts},
       {"sum-dtype", "16-bit sums are rounded as sum_dtype() and args->sum_dtype say",
        "add in float and round once, or say the type itself", 60, sum_honestly},
       {"messages", "messages from one rank to another are received in the order of their sends",

@@ -85,7 +85,7 @@ void complete(Subject& subject) {
       PeerWork work = world.start(trial.args(), trial.name());
       require_ok("work_block", work.block(nullptr));
       trial.check();
-      if (!work.is_over()) fail("work_query says that it is not over, behind work_block without a stream");
+      if (!work.is_over()) fail("work_query says that it is not over, after work_block without a stream");
       require_ok("work_wait", work.wait(0));
     }
     world.barrier();
@@ -149,7 +149,7 @@ void abort_from_outside(Subject& subject) {
         const PeerGroup gone = std::move(world);
       }
       if (seconds_since(freeing) > 3)
-        fail(formatted("work_free and group_destroy took {:.1f} s behind an abort", seconds_since(freeing)));
+        fail(formatted("work_free and group_destroy took {:.1f} s after an abort", seconds_since(freeing)));
       peer.announce("the aborted rank has ended");
     });
   }

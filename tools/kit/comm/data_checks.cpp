@@ -28,7 +28,7 @@ std::vector<uint64_t> counts_of(const RequestedCollective& wanted) {
                      text_of(place()), "every collective is served in fp32, which no training does without");
 }
 
-// fp32 must be supported; of any other dtype, either all counts or none.
+// fp32 must be supported; any other dtype must be supported for all counts or for none.
 void run_all(PeerGroup& group, RequestedCollective wanted) {
   bool is_served = true;
   const auto counts = counts_of(wanted);

@@ -55,7 +55,8 @@ void progress_in_a_batch(Subject& subject) {
     for (uint64_t round = 0; round < 3; ++round) {
       std::vector<CollectiveTrial> trials;
       const auto add = [&](const RequestedCollective& wanted) { trials.emplace_back(world.rank(), world.size(), wanted); };
-      for (uint64_t i = 0; i < 20; ++i) add({.op = GANNET_ALL_GATHER, .dtype = GANNET_INT64, .count = i % 5, .seed = i + round});
+      for (uint64_t i = 0; i < 20 + round; ++i)
+        add({.op = GANNET_ALL_GATHER, .dtype = GANNET_INT64, .count = i % 5, .seed = i + round});
       for (uint32_t other = 0; other < world.size(); ++other) {
         if (other == world.rank()) continue;
         add({.op = GANNET_SEND, .count = 1'000'003, .peer = other, .seed = round});
@@ -98,6 +99,13 @@ void keep_groups_apart(Subject& subject) {
         flight.start(*group, {.op = GANNET_ALL_GATHER, .dtype = GANNET_INT32, .count = 333, .seed = seed});
         flight.start(*group, {.op = GANNET_BROADCAST, .count = 5, .peer = group->size() - 1, .seed = seed});
         flight.start(*group, {.op = GANNET_REDUCE_SCATTER, .count = 1001, .seed = seed});
+      }
+      for (PeerGroup* group : {&world, &reversed, &mine}) {
+        const CollectiveTrial members[] = {
+            {group->rank(), group->size(), {.count = 11, .seed = round}},
+            {group->rank(), group->size(), {.op = GANNET_BROADCAST, .count = 9, .peer = 0, .seed = round}}};
+        group->start_many({members[0].args(), members[1].args()}, "a batch of one group").must_end();
+        for (const CollectiveTrial& member : members) member.check();
       }
       // Many collectives of one group.
       for (uint64_t i = 0; i < 10; ++i) flight.start(round % 2 ? world : reversed, {.count = 1 + 1000 * i, .seed = i});

@@ -60,6 +60,9 @@ gannet_comm_counters Peer::counters() const {
   counters.struct_size = sizeof(counters);
   const CallScope calling("counters", 0);
   api_.counters(self_, &counters);
+  if (counters.struct_size != sizeof(counters))
+    throw CheckFailure(formatted("counters set struct_size from {} to {}", sizeof(counters), counters.struct_size),
+                       text_of(place()), "struct_size is the host's");
   return counters;
 }
 

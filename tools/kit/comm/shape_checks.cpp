@@ -1,5 +1,5 @@
-// Checks on the whole of a Comm's API: that it leaves the process as it was, accepts the longer
-// structs of a later minor version, and keeps its error messages within gannet_error's size.
+// Checks on a Comm's entire API: that it leaves the process as it was, accepts the longer structs
+// of a later minor version, and keeps its error messages within gannet_error's size.
 #include <limits>
 
 #include "kit/comm/checks.h"
@@ -55,7 +55,7 @@ void use_comm(Subject& subject) {
   try {
     require_host_memory(subject);
   } catch (const SkippedCheck&) {
-    return;  // `create` has been watched
+    return;  // only `create` can be watched here
   }
   use_in_worlds(subject, "every call");
 }

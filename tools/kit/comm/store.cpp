@@ -16,7 +16,7 @@
 
 namespace gannet::kit {
 
-// Records, one after another; a key's last one is valid. A record exists once `used` includes it,
+// Consecutive records; the last one with a key is valid. A record exists once `used` includes it,
 // so a rank that is killed while writing leaves none.
 struct SharedStore::Memory {
   static constexpr size_t kBytes = size_t{16} << 20;

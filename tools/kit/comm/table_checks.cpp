@@ -86,12 +86,14 @@ void use_memory_of_the_plugin(Subject& subject) {
     const auto& api = peer.api();
     PeerGroup world = peer.world();
     constexpr uint64_t kCount = 10'007;
+    std::vector<Buffer> registered;  // each at an address of its own
+    registered.reserve(3);
     for (int round = 0; round < 3; ++round) {
       void* memory = nullptr;
       require_ok("allocate", call("allocate", peer.plugin(), api.allocate, peer.self(), world.handle(),
                                   uint64_t{kCount * sizeof(float)}, &memory));
       if (!memory) throw CheckFailure("allocate returned GANNET_OK and no memory", text_of(place()));
-      Buffer own(kCount * sizeof(float), "a registered buffer");
+      const Buffer& own = registered.emplace_back(kCount * sizeof(float), "a registered buffer");
       require_ok("register_buffer", call("register_buffer", peer.plugin(), api.register_buffer, peer.self(), world.handle(),
                                          own.data(), uint64_t{own.bytes()}));
       for (void* buffer : {memory, own.data()}) {
@@ -113,8 +115,13 @@ void use_memory_of_the_plugin(Subject& subject) {
             throw CheckFailure(formatted("element {} is {}, not {}", i, values[i], n * (i % 7) + n * (n - 1) / 2),
                                text_of(place()));
       }
-      require_ok("unregister_buffer",
-                 call("unregister_buffer", peer.plugin(), api.unregister_buffer, peer.self(), world.handle(), own.data()));
+      for (const bool again : {false, true}) {  // a buffer that is unregistered can be registered again
+        if (again)
+          require_ok("register_buffer", call("register_buffer", peer.plugin(), api.register_buffer, peer.self(), world.handle(),
+                                             own.data(), uint64_t{own.bytes()}));
+        require_ok("unregister_buffer",
+                   call("unregister_buffer", peer.plugin(), api.unregister_buffer, peer.self(), world.handle(), own.data()));
+      }
       const CallScope calling("deallocate", 0);
       api.deallocate(peer.self(), world.handle(), memory);
     }
@@ -180,6 +187,14 @@ void use(PeerGroup& group) {
   const CollectiveTrial one(group.rank(), group.size(), {.count = 7}),
       two(group.rank(), group.size(), {.op = GANNET_BROADCAST, .count = 2});
   group.start_many({one.args(), two.args()}, "a batch").must_end();
+  const Peer& peer = group.peer();
+  if (!peer.api().allocate) return;
+  void* memory[2] = {};
+  for (void*& each : memory)
+    require_ok("allocate",
+               call("allocate", peer.plugin(), peer.api().allocate, peer.self(), group.handle(), uint64_t{1} << 20, &each));
+  const CallScope calling("deallocate", 0);
+  for (void* each : memory) peer.api().deallocate(peer.self(), group.handle(), each);
 }
 
 uint32_t two_ranks_or_one(const Subject& subject) {

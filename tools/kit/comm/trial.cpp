@@ -28,8 +28,8 @@ const char* name_of_reduction(uint32_t op) {
 
 bool reduces(const RequestedCollective& wanted) { return wanted.op == GANNET_ALL_REDUCE || wanted.op == GANNET_REDUCE_SCATTER; }
 
-// A rank's factor for its elements: exact in every type.
-double factor_of(uint32_t rank) { return 0.5 * (rank + 1); }
+// A rank's factor for its elements: exact in every type, and another one in place.
+double factor_of(uint32_t rank, const RequestedCollective& wanted) { return (wanted.in_place ? 1 : 0.5) * (rank + 1); }
 
 // Sizes of uneven parts, some of them empty: for each rank in a gather or a scatter, and for each
 // pair of ranks in an exchange.
@@ -64,9 +64,9 @@ double CollectiveTrial::value(uint32_t of_rank, uint64_t element) const {
 
 double CollectiveTrial::reduced(uint64_t element) const {
   const bool weighs = wanted_.reduce_op == GANNET_PREMULTIPLIED_SUM;
-  double result = value(0, element) * (weighs ? factor_of(0) : 1);
+  double result = value(0, element) * (weighs ? factor_of(0, wanted_) : 1);
   for (uint32_t r = 1; r < size_; ++r) {
-    const double next = value(r, element) * (weighs ? factor_of(r) : 1);
+    const double next = value(r, element) * (weighs ? factor_of(r, wanted_) : 1);
     if (wanted_.reduce_op == GANNET_MAX || (wanted_.dtype == GANNET_BOOL && wanted_.reduce_op == GANNET_SUM))
       result = std::max(result, next);
     else
@@ -157,7 +157,7 @@ CollectiveTrial::CollectiveTrial(uint32_t rank, uint32_t size, const RequestedCo
   args_.peer = wanted.peer;
   args_.sum_dtype = wanted.sum_dtype;
   args_.count = wanted.op == GANNET_ALL_TO_ALL && wanted.uneven ? 0 : count;
-  args_.factor = factor_of(rank);
+  args_.factor = factor_of(rank, wanted);
   args_.send = wanted.op == GANNET_BROADCAST || wanted.op == GANNET_RECV ? nullptr : send_.data();
   args_.recv = wanted.op == GANNET_SEND ? nullptr : recv_.data();
   args_.send_counts = send_counts_.empty() ? nullptr : send_counts_.data();

@@ -1,4 +1,4 @@
-// Runs N ranks of a Comm, one process each, forked from the check's process, which judges them.
+// Runs N ranks of a Comm, each in a fork of the check's process, which evaluates their results.
 //
 //   run_world(3, "an all_reduce of fp32", [&](uint32_t rank, const gannet_store& store) { ...; throw CheckFailure(...); });
 #pragma once

@@ -207,7 +207,7 @@ void tell_the_address(Subject& subject) {
 }
 
 void serve_two_objects(Subject& subject) {
-  std::barrier both(2);  // every other round each thread reads only when both have written; in the others they run free
+  std::barrier both(2);  // in every other round, both threads must have written before either of them reads
   const auto rounds = [&](uint32_t rank) {
     Tier tier(subject, rank);
     for (uint64_t round = 0; round < 15; ++round) {

@@ -54,8 +54,8 @@ void refuse_ranges(Subject& subject) {
     uint64_t offset, bytes, shift;  // shift: added to the buffer's address
     bool is_null;
   };
-  std::vector<WrongRange> wrong = {{"a range that ends behind the region", region_bytes - a, 2 * a, 0, false},
-                                   {"a range behind the region", region_bytes + a, a, 0, false},
+  std::vector<WrongRange> wrong = {{"a range that ends after the region", region_bytes - a, 2 * a, 0, false},
+                                   {"a range after the region", region_bytes + a, a, 0, false},
                                    {"a range as long as two regions", 0, 2 * region_bytes, 0, false},
                                    {"an offset near 2^64", UINT64_MAX - a + 1, 2 * a, 0, false},
                                    {"a null buffer", 0, a, 0, true}};
@@ -76,7 +76,7 @@ void refuse_ranges(Subject& subject) {
         throw CheckFailure(formatted("{} is answered with status {}: {}", range.what, outcome.status, outcome.message),
                            text_of(place()), "GANNET_INVALID_ARGUMENT: it is the caller's mistake");
     }
-  set_config("behind refused reads and writes");
+  set_config("after refused reads and writes");
   require_same(tier.read(region, 0, region_bytes), whole, "the region");
   require_same(other, tier.bytes(other.size(), 2), "the buffer");
 }
@@ -90,10 +90,10 @@ void fail_with_a_sentence(Subject& subject) {
       throw CheckFailure(formatted("it allocated a region of {} bytes", bytes), text_of(place()),
                          "GANNET_OUT_OF_MEMORY, or another code");
   }
-  require_working(tier, "behind a region that was refused");
+  require_working(tier, "after a region that was refused");
   {
-    // A tier that writes no files has room. One that does must report the missing room in whichever
-    // call notices it.
+    // The limit does not affect a tier that writes no files. A tier that does must report the lack
+    // of space in whichever call detects it.
     constexpr uint64_t kRoom = 64 << 10;
     set_config("files may have 64 KiB, the region has 1 MiB");
     const GuardedBytes bytes = tier.bytes(tier.rounded(1 << 20), 5);

@@ -74,7 +74,7 @@ void sums(Subject& subject) {
 }
 void kept_pointers(Subject& subject) { guarded(subject, {.moves_buffers = true}); }
 
-// If a host service fails, the call fails with an error message, or does without allocate.
+// If a host service fails, the call must fail with an error message, or work without allocate.
 void host_failures(Subject& subject) {
   const ProblemTypes types = usual_types(subject);
   constexpr uint64_t kNumel = 70001;  // enough for the host's threads
@@ -118,7 +118,7 @@ void host_failures(Subject& subject) {
       states.push_back(described.states[s].has_matrices() ? nullptr : aligned(s + 3));
       group_states.push_back(described.states[s].is_of_group() ? states.back() : nullptr);
     }
-    std::vector<void*> squares(states.size());  // a vector has no squares
+    std::vector<void*> squares(states.size());  // a vector has no matrices
     const uint64_t workspace_bytes = description.workspace_bytes + kNumel * description.workspace_bytes_per_element;
     const Buffer workspace = workspace_bytes > 0 ? Buffer(workspace_bytes, "the workspace") : Buffer();
     std::vector<double> sum_values(description.sum_count, 1.0);

@@ -34,7 +34,7 @@ ProblemCut uncut(const Problem& problem, const CutRules& rules);  // one rank, o
 ProblemCut by_tensor(const Problem& problem);                     // one rank, one piece for each tensor
 // ZeRO's cut: buckets of `bucket_numel`, each sharded over the ranks, in pages.
 ProblemCut sharded(const Problem& problem, const CutRules& rules, uint32_t ranks, int64_t bucket_numel, int64_t page_numel);
-// One rank, with every tensor cut where the contract allows it: at odd places unless the rules
+// One rank, with every tensor cut where the contract allows it: at odd positions unless the rules
 // forbid that.
 ProblemCut anywhere(const Problem& problem, const CutRules& rules, uint64_t seed);
 

@@ -48,7 +48,7 @@ inline constexpr uint64_t kRunSeed = 11;
 
 // The loss of a step, counted from 1: it falls from about 2.5 towards 0.5, with some noise.
 double plausible_loss(int64_t step);
-// As long as the longest runs of the checks: whatever decays over a run is seen to do so.
+// The length of the checks' longest runs, so that any decay over a run takes effect in them.
 inline constexpr uint64_t kPlannedSteps = 200;
 // A planned length of the run, for RunOptions::total_steps: the same in every step; 0: unknown.
 inline std::function<uint64_t(int64_t step)> run_length(uint64_t total_steps) {

@@ -108,8 +108,8 @@ class OwnReductionRank {
     }
     return all;
   }
-  // Names what differs between two ranks, which must agree except for per-rank states: "the
-  // parameters"; "" if nothing differs.
+  // Returns the first difference between two ranks, for example "the parameters"; "" if there is
+  // none. Per-rank states may differ.
   std::string difference(const RankResults& one, const RankResults& other) const {
     for (size_t b = 0; b < buckets_.size(); ++b) {
       const bool is_apart = are_apart(buckets_[b]);
@@ -242,7 +242,7 @@ class OwnReductionRank {
 
   void edges(void (Optimizer::*function)(gannet_step_args), int64_t step, std::vector<GroupSums>& sums, bool has_sums) {
     const Host::OpenCollectives open(host_, collectives_);
-    const Host::OpenMetrics metrics(host_, [](const std::string&, double) {});  // `metrics` (step_checks.cpp) looks at them
+    const Host::OpenMetrics metrics(host_, [](const std::string&, double) {});  // checked by `metrics` (step_checks.cpp)
     for (size_t g = 0; g < groups_.size(); ++g) {
       SimulatedGroup& group = groups_[g];
       std::vector<void*> states;

@@ -46,8 +46,8 @@ void require_own_steps(const Subject& subject) {
   throw SkippedCheck(formatted("none of the first {} updates averages gradients: give --params under which one does", kSearched));
 }
 
-// The steps at which runs should end: the last of `kSearched` updates after which the ranks have
-// the same parameters, and the last local step.
+// The steps at which runs should end: of the first `kSearched` steps, the last one after which the
+// ranks have the same parameters, and the last local one.
 std::vector<int64_t> last_steps(const Subject& subject) {
   const Host host;
   Optimizer optimizer(*subject.plugin, subject.parsed(), host);
@@ -87,7 +87,7 @@ void reduction_plan(Subject& subject) {
     for (uint64_t step = 1; step < 1000; ++step)
       if (answers[step] == GANNET_REDUCED_LATER && answers[step + 1] == GANNET_REDUCED_BY_HOST)
         throw CheckFailure(
-            formatted("the host averages the gradients of step {}, behind a local step: of different parameters", step + 1),
+            formatted("the host averages the gradients of step {}, after a local step: of different parameters", step + 1),
             "one object", "a step of GANNET_REDUCED_BY_UPDATE ends a run of GANNET_REDUCED_LATER");
   }
 }

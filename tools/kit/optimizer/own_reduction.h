@@ -9,8 +9,8 @@ namespace gannet::kit {
 
 // Checks that the result of reduces_gradients depends only on the params and the step.
 void reduction_plan(Subject& subject);
-// Checks that all ranks have the same parameters, which depend on every rank's gradients, after the
-// steps in which the plugin averages, and the same weights to use after local steps.
+// Checks that all ranks have the same parameters after a step in which the plugin averages, that
+// these depend on every rank's gradients, and that the evaluation weights agree after local steps.
 void own_reduction(Subject& subject);
 // Checks that a run resumed from saved states, per-rank states included, continues bit for bit.
 void own_reduction_resumes(Subject& subject);

@@ -30,7 +30,7 @@ struct Problem {
   bool has_nonfinite = false;  // some gradients are NaN or infinite
   // Parameters and gradients are multiples of 2^-7, exact in every floating-point type.
   bool is_coarse = false;
-  std::vector<double> chosen;  // unless empty, the parameters repeat these values, gradients are 0
+  std::vector<double> chosen;  // if not empty, the parameters repeat these values; gradients are 0
   // Tensor t has the initial values of tensor seed_of[t], and its gradients at step - delay[t], so
   // that a problem can repeat a tensor of another run.
   std::vector<uint64_t> seed_of;

@@ -33,8 +33,8 @@ std::vector<ProblemCut> two_cuts(const Problem& problem, const OptimizerTraits& 
   return {uncut(problem, described.rules), sharded(problem, described.rules, described.owns_grad_reduction ? 1 : 2, 256, 64)};
 }
 
-// The params with a dynamic number changed, and with its own value given; none if no other value
-// is accepted.
+// The params with one dynamic number set to another `value`, and with it set to its own value.
+// nullopt if the plugin accepts no other value.
 struct OtherParams {
   Dict params, own;
   double value = 0;
@@ -110,7 +110,7 @@ void gradient_scale(Subject& subject) {
   }
 }
 
-// `create` gets only the initial value of a hyperparameter; each step's value is in its call.
+// `create` gets only the initial value of a hyperparameter; a step's calls have its current value.
 void hyperparameters(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
@@ -152,7 +152,7 @@ void labels(Subject& subject) {
   }
 }
 
-// A tensor's results do not depend on which others are in its group: every second one is left out.
+// A tensor's results do not depend on the others in its group: every second tensor is left out.
 void neighbours(Subject& subject) {
   const Problem all = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, all);
@@ -168,7 +168,7 @@ void neighbours(Subject& subject) {
   some.seed_of.clear();
   some.delay.clear();
   for (size_t t = 0; t < all.tensors.size(); ++t) {
-    if (t % 2 == 0 && t != 4) continue;  // 4 is the only matrix of its group at an even place
+    if (t % 2 == 0 && t != 4) continue;  // 4 is the only matrix of its group at an even index
     kept.push_back(t);
     some.tensors.push_back(all.tensors[t]);
     some.seed_of.push_back(all.seed_of[t]);
@@ -204,7 +204,7 @@ void threads(Subject& subject) {
                   formatted("on {} thread(s){}, against one", count, reverses ? ", many chunks, the last one first" : ""), true);
 }
 
-// Without the memory a rule may work as before, or fail; nothing else is allowed.
+// If the host refuses memory, a rule may work as before or fail; nothing else is allowed.
 void refused_memory(Subject& subject) {
   const Problem problem = with_a_large_one(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
@@ -246,7 +246,7 @@ void other_hosts(Subject& subject) {
                           : has(GANNET_OPTIMIZER_USES_SEED | GANNET_OPTIMIZER_USES_WORKSPACE) || has_limit ? 1
                                                                                                            : 0;
   const RunOptions options{.steps = 12,
-                           .total_steps = run_length(0),  // older hosts do not say it
+                           .total_steps = run_length(0),  // older hosts do not provide it
                            .perturbs = described.perturbs,
                            .evaluates = described.has_evaluation_weights && !described.owns_grad_reduction};
   for (const ProblemCut& cut : two_cuts(problem, described)) {
@@ -360,7 +360,7 @@ void far_steps(Subject& subject) {
     const bool is_comparable =
         !described.uses_seed && !described.takes_second_gradients && !described.uses_loss && moved > 1000 * rounding;
     if (is_comparable && !(apart <= 1e-4 * moved + 100 * rounding))
-      throw CheckFailure(formatted("a step just behind 2^{} ends elsewhere than one just before it: by {} of what it moved", bits,
+      throw CheckFailure(formatted("a step just after 2^{} ends elsewhere than one just before it: by {} of what it moved", bits,
                                    short_number(std::sqrt(apart / moved))),
                          text_of(place()));
   }
@@ -374,7 +374,7 @@ void partial_sums(Subject& subject) {
 }
 
 void use_optimizer(Subject& subject) {
-  if (!works_on_host(*subject.plugin)) return;  // `create` has been watched
+  if (!works_on_host(*subject.plugin)) return;  // only `create` can be watched here
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
   const ProblemCut cut = described.rules.whole_tensors ? by_tensor(problem) : sharded(problem, described.rules, 1, 1 << 20, 500);

@@ -280,9 +280,9 @@ void evaluation(Subject& subject) {
   };
   require_finite(as_params(whole), problem);
   if (described.has_sums)
-    require_close(as_params(again), as_params(whole), problem, kReordered, "the weights to evaluate with, on 3 ranks");
+    require_close(as_params(again), as_params(whole), problem, kReordered, "the weights for evaluation, on 3 ranks");
   else
-    require_same(as_params(again), as_params(whole), problem, "the weights to evaluate with, on 3 ranks");
+    require_same(as_params(again), as_params(whole), problem, "the weights for evaluation, on 3 ranks");
 }
 
 void against_reference(Subject& subject) {

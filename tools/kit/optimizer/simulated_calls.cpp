@@ -51,7 +51,6 @@ void SimulatedRank::prepare(SimulatedCall& call, int64_t applied, bool evaluates
   call.numbers = Buffer(numbers.size() * sizeof(double), "the device numbers", options_.is_tight);
   std::copy(numbers.begin(), numbers.end(), call.numbers.as<double>());
   give_numbers(args, call.numbers.as<double>(), numbers.size());
-  args.loss = std::numeric_limits<double>::quiet_NaN();  // like the other numbers of the call
 }
 
 std::vector<std::vector<PieceMemory*>> SimulatedRank::calls_in(int64_t applied) {
@@ -99,8 +98,8 @@ void SimulatedRank::move_buffers(PieceMemory& piece, SimulatedGroup& group) {
   for (Buffer& square : piece.squares) move(square, "a square");
 }
 
-// Write-protects the inputs of a call that the run's options name, for the lifetime of
-// the result.
+// For the lifetime of the result, write-protects those inputs of a call that the run's
+// options select.
 std::vector<std::unique_ptr<ReadOnlyGuard>> SimulatedRank::held_in(const SimulatedCall& call, const SimulatedGroup& group,
                                                                    bool is_sums) const {
   std::vector<std::unique_ptr<ReadOnlyGuard>> held;

@@ -74,8 +74,8 @@ class SimulatedRank {
     edges("end_step", &Optimizer::end_step, step, true);
   }
 
-  // Ask the plugin, for this rank's pieces, for the parameters perturbed after these updates and
-  // for the evaluation weights.
+  // Request from the plugin the perturbed parameters and the evaluation weights of this rank's
+  // pieces after these updates.
   void perturb(int64_t applied, TrainingResult& trained);
   void evaluate(int64_t applied, TrainingResult& trained);
   // Adds this rank's part of the results.

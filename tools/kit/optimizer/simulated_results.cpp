@@ -21,8 +21,8 @@ std::vector<std::unique_ptr<ReadOnlyGuard>> SimulatedRank::held_inputs(const Pie
   return held;
 }
 
-// Asks, for this rank's pieces, for the parameters perturbed after these updates. The output is
-// first set to NaN.
+// Requests the perturbed parameters of this rank's pieces after these updates. The output is first
+// set to NaN.
 void SimulatedRank::perturb(int64_t applied, TrainingResult& trained) {
   sums_.clear();
   for (SimulatedGroup& group : groups_) sums_.emplace_back(*group.optimizer, group.tensors, GANNET_PASS_PERTURB);
@@ -51,11 +51,11 @@ void SimulatedRank::perturb(int64_t applied, TrainingResult& trained) {
   }
 }
 
-// Asks for the evaluation weights of this rank's pieces.
+// Requests the evaluation weights of this rank's pieces.
 void SimulatedRank::evaluate(int64_t applied, TrainingResult& trained) {
   for (PieceMemory& piece : pieces_) {
     SimulatedGroup& group = groups_[piece.cut->group];
-    const Buffer out(piece.cut->numel * bytes_of(problem_.types.param), "the weights to evaluate with", options_.is_tight);
+    const Buffer out(piece.cut->numel * bytes_of(problem_.types.param), "the weights for evaluation", options_.is_tight);
     SimulatedCall call(&piece);
     prepare(call, applied - 1, /*evaluates=*/true);
     gannet_update_args& args = call.args;
@@ -72,7 +72,7 @@ void SimulatedRank::evaluate(int64_t applied, TrainingResult& trained) {
       const CallScope calling("evaluate", args.step, piece.names);
       group.optimizer->evaluate(args);
     }
-    look_at(out, "the weights to evaluate with");
+    look_at(out, "the weights for evaluation");
     gather(piece, out, trained.evaluated);
   }
 }

@@ -13,8 +13,8 @@
 
 namespace gannet::kit {
 
-// Losses differ from the second step on, so that a rule that keeps the first one is seen. They are
-// much smaller and much larger than usual: a rule may bound what it computes from them on one side.
+// Losses differ from the second step on, to detect a rule that keeps the first one. Much smaller
+// and much larger losses are tried: a rule may clamp values computed from them on one side.
 void losses(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);
@@ -25,7 +25,7 @@ void losses(Subject& subject) {
                                            return step > 1 ? factor * plausible_loss(step) : plausible_loss(step);
                                          }});
   };
-  // A rule may use the loss only after a warm-up: then in a long run.
+  // A rule may use the loss only after a warm-up, so a longer run is tried too.
   const auto ignores_it = [&](int64_t steps) {
     const TrainingResult usual = run(steps, 1);
     require_finite(usual, problem);
@@ -67,7 +67,7 @@ void run_lengths(Subject& subject) {
   }
 }
 
-// evaluate and perturb are called, too: a metric there is refused.
+// Also calls evaluate and perturb, from which the host refuses metrics.
 void shown_metrics(Subject& subject) {
   const Problem problem = many_shapes(usual_types(subject));
   const OptimizerTraits described = describe(subject, problem);

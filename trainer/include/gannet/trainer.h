@@ -281,7 +281,7 @@ class Trainer : public TrainerBase {
     eval_share_.count(samples);
     return samples;
   }
-  // Predictions and labels of a batch that does not count keep their shape, but have no rows.
+  // For a batch that does not count, predictions and labels have no rows, but the usual dimensions.
   static void keep_predictions(EvalBatch& batch, const Measured& measured, bool counts) {
     batch.predictions = measured.predictions;
     batch.labels = measured.labels;

@@ -45,7 +45,7 @@ class TrainerStep {
   bool applied_ = false;
   std::string reason_;
   double learning_rate_ = 0;
-  at::Tensor local_loss_;  // fp64: this rank's share of the loss; the shares of all ranks sum to it
+  at::Tensor local_loss_;  // fp64: this rank's contribution; the loss is the sum over all ranks
 };
 
 struct TrainOutput {
@@ -200,7 +200,7 @@ class TrainerBase {
   std::vector<std::string> gather_from_all(const std::string& bytes) const;  // also from other stages. Every rank calls it
   EngineBase* engine_ = nullptr;
   TrainingArguments arguments_;
-  std::optional<at::ScalarType> input_dtype_;  // set if the parameters have 16 bits: floating-point inputs are cast to it
+  std::optional<at::ScalarType> input_dtype_;  // set if the parameters are 16-bit: floating-point inputs are cast to this dtype
   bool exit_when_stopped_ = true;
   std::function<void(const std::string& folder)> checkpoint_files_;
   std::vector<TrainerCallback> callbacks_;
@@ -221,7 +221,7 @@ class TrainerBase {
   Error error_after_probes(const Error& error) const;
   // agreement.cpp: agreement between ranks
   std::vector<double> sum_over_all(std::vector<double> values) const;  // also over ranks of other stages
-  double over_ranks(double local);                                     // returns the sum over the ranks along data
+  double over_ranks(double local);                                     // returns the sum over the ranks of the data axis
   int64_t agree_on_micro_batches(const std::vector<double>& items, double& total);
   void agree_on_control();
   // update.cpp
@@ -301,7 +301,7 @@ class TrainerBase {
   bool is_in_epoch_ = false, is_begun_ = false, is_resumed_ = false;
   bool is_epoch_end_due_ = false;         // the epoch's last update is done, and end_epoch() has not run yet
   std::string stop_checkpoint_;           // the checkpoint saved after a signal; the next regular one replaces it
-  std::vector<std::string> checkpoints_;  // kept by this run and by those it resumed, oldest first: names in output_dir
+  std::vector<std::string> checkpoints_;  // in output_dir: kept by this run and by the runs that it resumed, oldest first
   bool is_stop_agreed_ = false;           // all ranks agreed to end training here
   bool is_signal_agreed_ = false;         // a rank got a signal
   bool is_evaluation_stopped_ = false;    // by a signal to one of the ranks

@@ -1,5 +1,5 @@
-/// Callbacks of the Trainer are plain structs. The Trainer calls those of the following members
-/// that a struct has.
+/// Callbacks of the Trainer are plain structs. The Trainer calls whichever of the following members
+/// a struct has.
 ///
 ///   struct StopAt {
 ///     int64_t step;

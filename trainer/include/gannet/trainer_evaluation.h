@@ -54,7 +54,7 @@ class EvalShare {
     return !is_over_;
   }
   const std::shared_ptr<Batch>& batch() const { return batch_; }  // null: a stream without batches
-  // The number of samples in a batch of a type that does not provide it.
+  // The number of samples in a batch, for a batch type that does not provide it.
   int64_t samples_in_whole_batch() const {
     const int64_t full = loader_ ? loader_->options().batch_size : 1;
     return samples_left_ ? std::min(full, *samples_left_) : full;

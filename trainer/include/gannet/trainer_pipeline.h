@@ -1,5 +1,5 @@
-/// How the Trainer trains a pipeline (docs/trainer.md, docs/pipeline.md): a pipe::Module, or a model
-/// with layers() or pipeline_layers() if the config asks for stages.
+/// Pipeline training in the Trainer (docs/trainer.md, docs/pipeline.md), for a pipe::Module, or for
+/// a model with layers() or pipeline_layers() if the config asks for stages.
 #pragma once
 
 #include <gannet/data.h>

@@ -67,7 +67,7 @@ struct TrainingArguments {
   std::string include_num_input_tokens_seen = "no";
   std::string log_level = "passive";
   std::string log_level_replica = "warning";
-  std::optional<bool> disable_tqdm = {};  ///< default: whether stderr is not a terminal
+  std::optional<bool> disable_tqdm = {};  ///< default: true unless stderr is a terminal
   std::vector<std::string> report_to = {"none"};
   std::string run_name = "";
   std::string project = "huggingface";
@@ -190,7 +190,7 @@ TrainingArguments training_arguments_from(const Dict& values);
 TrainingArguments training_arguments_from_file(const std::string& path);
 
 /// Reads the arguments in a file for gannet::fill_auto, under their current names; older spellings
-/// are converted. Reports the same mistakes as training_arguments_from_file, except that two things
+/// are converted. Reports the same mistakes as training_arguments_from_file, except that two kinds
 /// are only notes: an argument that the Trainer refuses, since a program with its own loop may
 /// accept it, and the model and data arguments that transformers' example scripts read from the
 /// same file.

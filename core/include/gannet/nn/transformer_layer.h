@@ -79,9 +79,9 @@ class TransformerLayerImpl : public torch::nn::Cloneable<TransformerLayerImpl> {
                                 const std::vector<at::Tensor>& initial_biases = {});
 
   /// hidden_states: [batch, tokens, hidden_size]. attention_mask: four dimensions that expand to
-  /// [batch, heads, tokens, tokens], such as BERT's [batch, 1, 1, tokens]. Numbers are added to the
-  /// scores; with booleans, true marks the positions that may be attended to. The mask gets no
-  /// gradient.
+  /// [batch, heads, tokens, tokens], such as BERT's [batch, 1, 1, tokens]. A numeric mask is added
+  /// to the scores; in a boolean mask, true marks the positions that may be attended to. The mask
+  /// gets no gradient.
   at::Tensor forward(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
   std::tuple<at::Tensor> forward_tuple(const at::Tensor& hidden_states, const at::Tensor& attention_mask = {});
 

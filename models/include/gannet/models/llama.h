@@ -25,7 +25,7 @@
 
 namespace gannet::models {
 
-/// How query and key are rotated by their positions (Su et al. 2021).
+/// The rotation of query and key by their positions (Su et al. 2021).
 struct RopeConfig {
   double theta = 10000;
   std::string type = "default";  ///< "default", "linear" or "llama3"

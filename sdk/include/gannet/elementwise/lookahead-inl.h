@@ -1,6 +1,6 @@
 // Lookahead (Zhang et al. 2019) around an element-wise rule: every `k` steps the slow weights move
-// towards the rule's by the fraction `alpha`, and the rule continues from there. The slow weights
-// are the ones to evaluate with. Include this in a file of rules, between GANNET_RULES_BEGIN and
+// towards the rule's by the fraction `alpha`, and the rule continues from there. Evaluation uses
+// the slow weights. Include this in a file of rules, between GANNET_RULES_BEGIN and
 // GANNET_RULES_END; there is no include guard, since the file is included once per target:
 //
 //   #include <gannet/elementwise/lookahead-inl.h>
@@ -9,8 +9,8 @@
 //   GANNET_RULES_END
 //   GANNET_ELEMENTWISE_PLUGIN(LookaheadLion, "lookaheadlion", "1.0.0", "Lion with Lookahead")
 //
-// It adds the params "k" and "alpha" to the rule's, and the state "slow". The rule has kStates of one
-// value per element and an operator that takes them all, and no sums, seed, steps or evaluate().
+// Adds the params "k" and "alpha" and the state "slow". The rule has kStates of one value per element
+// and an operator that takes them all; it has no sums, seed, begin_step(), end_step() or evaluate().
 template <template <class> class Inner, class T>
 struct Lookahead {
   using Number = T;
@@ -31,7 +31,7 @@ struct Lookahead {
   static constexpr const char* kEvaluateStates[] = {"slow"};
   Rule inner;
   T alpha;
-  bool meets;  // whether this step ends with the slow weights
+  bool meets;  // whether this step sets the parameters to the slow weights
 
   explicit Lookahead(const Step& s)
       : inner(s), alpha(static_cast<T>(s("alpha"))), meets(s.count() % static_cast<uint64_t>(s("k")) == 0) {}

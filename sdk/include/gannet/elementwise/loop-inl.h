@@ -72,7 +72,7 @@ struct LaneRandom {
     else
       return V(hn::BitCast(D(), hn::Or(hn::ShiftRight<12>(bits), hn::Set(u, uint64_t{0x3ff} << 52)))) - V(1);
   }
-  // One of the two neighbours in bfloat16, such that the mean is x. Infinity, NaN and fp64 stay.
+  // Rounds x stochastically to bfloat16: the mean is x. Infinity, NaN and fp64 values are kept.
   HWY_INLINE V bfloat16(V x) const {
     if constexpr (sizeof(typename V::Number) == 4) {
       const hn::RebindToUnsigned<D> u;
@@ -127,7 +127,7 @@ using BitsOf = NoBits;
 
 struct NoCopy {};  // type of `out` if there is no low-precision copy
 
-// The arrays of a piece, and those of its states that the operator takes.
+// The arrays of a piece, and the states that the rule's operator takes.
 template <class Rule, class Grad, class Out>
 struct Pointers {
   using Number = typename RuleNumber<Rule>::type;
@@ -166,8 +166,8 @@ HWY_INLINE void prefetch(const void* from, size_t bytes) {
   for (size_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(static_cast<const char*>(from) + kPrefetchBytes + byte);
 }
 
-// From this many elements on, writes of the copy bypass the caches, which could not hold it until
-// it is read. This saves reading its cache lines before they are written.
+// From this many elements on, the copy is written around the caches, which could not hold it until
+// it is read. Its cache lines then need not be read before they are written.
 inline constexpr uint64_t kStreamNumel = 1 << 22;
 
 template <class Rule, class Grad, class Out>
@@ -252,7 +252,7 @@ void run_elementwise(const Rule& rule, const gannet_update_args& args, uint64_t 
 
 #include <gannet/elementwise/sums-inl.h>
 
-// Writes the weights to evaluate with to args.out, in the master's type.
+// Writes the weights for evaluation to args.out, in the master's type.
 template <class D, class Rule, size_t... kState>
 HWY_INLINE void evaluate_lanes(D d, const Rule& rule, const hn::TFromD<D>* param, const hn::TFromD<D>* const* state,
                                hn::TFromD<D>* out, uint64_t i, std::index_sequence<kState...>) {

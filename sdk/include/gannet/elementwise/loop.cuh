@@ -24,7 +24,7 @@ namespace gannet::rules::cuda {
 
 struct NoCopy {};  // type of `out` if there is no low-precision copy
 
-// The arrays of a piece, and those of its states that the operator takes.
+// The arrays of a piece, and the states that the rule's operator takes.
 template <class Rule, class Grad, class Out>
 struct Pointers {
   using Number = typename RuleNumber<Rule>::type;
@@ -154,8 +154,8 @@ cudaError_t run_elementwise(const Rule& rule, const gannet_update_args& args) {
   }
 }
 
-// Writes the weights to evaluate with to `out`, in the master's type: one element a thread, since
-// it runs once per evaluation.
+// Writes the weights for evaluation to `out`, in the master's type. Simple, with one element per
+// thread, since it runs only once per evaluation.
 template <class Rule, size_t... kState>
 __global__ void __launch_bounds__(kBlockThreads)
     evaluate_kernel(const Rule rule, const Pointers<Rule, typename RuleNumber<Rule>::type, typename RuleNumber<Rule>::type> at,

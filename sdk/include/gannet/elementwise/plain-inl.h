@@ -106,7 +106,7 @@ void sum_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
               if constexpr (kReduce == GANNET_MAX || kReduce == GANNET_MIN)
                 sdk::add_to_sum(partial[kSum][k], x * y, kReduce);
               else if constexpr (sizeof(Number) == 4)
-                partial[kSum][k] += x * y;  // exact products: the same bits as fused
+                partial[kSum][k] += x * y;  // exact products: a fused operation gives the same bits
               else
                 partial[kSum][k] = __builtin_fma(x, y, partial[kSum][k]);
             }
@@ -122,7 +122,7 @@ void sum_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
       ...);
 }
 
-// Writes the weights to evaluate with to args.out, in the master's type.
+// Writes the weights for evaluation to args.out, in the master's type.
 template <class Rule, class Number, size_t... kState>
 void evaluate_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t begin, uint64_t end,
                     std::index_sequence<kState...>) {

@@ -65,7 +65,7 @@ struct ScalarRandom {
     __builtin_memcpy(&value, &shifted, sizeof(T));
     return V(value - 1);
   }
-  // One of the two neighbours in bfloat16, such that the mean is x. Infinity, NaN and fp64 stay.
+  // Rounds x stochastically to bfloat16: the mean is x. Infinity, NaN and fp64 values are kept.
   GANNET_DEVICE V bfloat16(V x) const {
     if constexpr (sizeof(T) == 4) {
       uint32_t value;

@@ -18,9 +18,9 @@ HWY_INLINE hn::Vec<SumLanes> with_product(hn::Vec<SumLanes> a, hn::Vec<SumLanes>
     return hn::MulAdd(a, b, sum);
   }
 }
-// Adds the products of one vector to the sums at `into`. Floats use full vectors too, since roots
-// and divisions take most of the time: two vectors of sums for them (one on HWY_SCALAR), one for
-// doubles.
+// Adds the products of one vector to the sums at `into`. Since roots and divisions take most of the
+// time, floats use full vectors too: their products fill two vectors of sums (one on HWY_SCALAR),
+// those of doubles one.
 #if HWY_TARGET == HWY_SCALAR
 template <class T>
 using SummedElements = hn::Rebind<T, SumLanes>;
@@ -102,8 +102,8 @@ void sum_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t
     partial.add(rule, scale, param + i, grad + i, at, every_state, every_sum);
   }
   if (i < end) {
-    // A term of zeros may be 0/0. So the rest of the group repeats the last element, and the repeats'
-    // sums are discarded below.
+    // Padding with zeros could give a term of 0/0. So the last element is repeated to fill the group,
+    // and the sums of the repeats are discarded below.
     Number p[kPartialSums], copies[kStates][kPartialSums];
     Grad g[kPartialSums];
     const Number* at[kStates] = {};

@@ -3,7 +3,7 @@
 #error \
     "a file of rules includes itself, once per kind of SIMD, and its path was given relative to the current folder: add -iquote ."
 #endif
-// The targets that the loops are not for: SVE's vectors have no size that is known to the compiler.
+// Targets that the loops do not support: the size of SVE's vectors is unknown at compile time.
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #endif

@@ -1,4 +1,4 @@
-// An element's share in a sum, as a product that is computed in double: Term<V> of terms().
+// One element's contribution to a sum, as a product that is computed in double; terms() sets it.
 // Included in each target's namespace, so there is no include guard.
 template <class V>
 struct Term {

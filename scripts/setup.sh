@@ -20,7 +20,7 @@ packages=(g++ cmake ninja-build ccache git python3 python3-pip
           libgtest-dev libgmock-dev libbenchmark-dev libjs-dygraphs)
 
 [ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev libc++-dev libc++abi-dev lld rustc fio chromium-headless-shell chrpath
-                               iproute2 openssh-server openssh-client openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
+                               iproute2 openssh-server openssh-client openmpi-bin libopenmpi-dev mpich libmpich-dev slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 

@@ -6,7 +6,9 @@ DEFECTS: {file: {plugin: check}} of plugins on which all checks are run. ONE_CHE
 # The check that must fail; None: all pass.
 DEFECTS = {
     "results": {
-        "sound": None, "averaged": None, "position": "halves-equal-whole", "tail": "halves-equal-whole", "unrepeatable": "repeatable",
+        "sound": None, "averaged": None, "evaluatesnothing": "evaluation-weights", "evaluateswhole8": "evaluation-weights",
+        "evaluatesbycount": "evaluation-weights", "evaluateslate": "evaluation-weights", "rarecount": "resumes",
+        "staleerrno": "other-hosts", "position": "halves-equal-whole", "tail": "halves-equal-whole", "unrepeatable": "repeatable",
         "diverges": "repeatable", "owncount": "resumes", "groupcount": "lagging-steps", "fixedrate": "schedule",
         "truncates": "copy-out", "rangenorm": "any-cut", "rankstate": "ranks-agree", "shared": "two-at-once",
         "nanaborts": "nonfinite-gradients", "exits": "repeatable", "hangs": "repeatable",
@@ -16,7 +18,8 @@ DEFECTS = {
         "stalework": "repeatable", "widework": "bounds", "widesquare": "bounds",
         "perturbing": None, "ownnorm": "perturbation", "movesparameter": "perturbation", "halfmoved": "perturbation",
         "widemove": "perturbation", "second": None, "heedless": "second-gradient", "counting": "second-gradient",
-        "writessecond": "gradients-untouched", "twopasses": None,
+        "writessecond": "gradients-untouched", "twopasses": None, "perturbswhole8": "perturbation",
+        "perturbsunscaled": "perturbation",
     },
     "lists": {
         "listed": None, "dropslast": "lists", "firststep": "lists", "firstwork": "lists", "byorder": "lists", "onesum": "lists",
@@ -44,7 +47,7 @@ DEFECTS = {
         "statewritten": "other-hosts", "advancestepown": "keeps-its-state", "advancewritten": "other-hosts",
         "statenan": "keeps-its-state", "manyroles": "other-hosts", "ownvalues": "other-hosts",
         "advancelengthonce": "total-steps", "fickleroles": "description", "rolewithoutvalue": "roles",
-        "flagunknown": "pure",
+        "flagunknown": "pure", "largebeta": "finite",
     },
 }
 # All checks of these, on all worlds or of many plugins, would take minutes.
@@ -121,7 +124,7 @@ ONE_CHECK = {
         "oddalignment": "alignment", "shortwrites": "reads-back", "dirty": "zeros", "byname": "regions-apart",
         "oneatatime": "in-flight", "pathnames": "names", "copiedaddress": "address", "sharedplaces": "two-at-once",
         "latecopies": "release-in-flight", "leavesfiles": "leaves-nothing-in-use", "deaftodrive": "no-room",
-        "clamps": "refusals",
+        "clamps": "refusals", "rankplaces": "two-at-once",
     },
     "devices": {
         "morethanall": "devices", "earlyevents": "events", "wholewords": "copies", "hasty": "synchronize",

@@ -48,13 +48,14 @@ REASONS = {
 # A struct of the other kinds' calls, which is copied where nothing else is changed.
 OF_KIND = {"flat": "gannet_schedule_query.step", "climbing": "gannet_schedule_query.step", "soundcomm": "gannet_collective_args.op",
            "soundtier": "gannet_offload_api.read(offset)", "soundmemory": "gannet_collective_args.op"}
+LIMIT = ("--timeout", "8")  # seconds for a check of a mutation, which may hang
 REFUSED = "refused"  # in place of a check: the file is not opened, with an error message
 
 
 def verdicts(plugin, field, way, *options):
     """{check: verdict} of the mutated plugin, or {"refused": message}."""
     environment = dict(os.environ, GANNET_TEST_MUTATION=f"{plugin} {field} {way}")
-    done = subprocess.run([KIT, "check", MUTATED, "--plugin", plugin, "--json", "--timeout", "8", *options], env=environment, text=True,
+    done = subprocess.run([KIT, "check", MUTATED, "--plugin", plugin, "--json", *options], env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
     if done.returncode not in (0, 1):
         return {REFUSED: done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.stdout[-300:]}
@@ -89,7 +90,7 @@ class Fields(unittest.TestCase):
         cells = [(field, way, *row[way].split(":")) for field, row in read_table().items() for way in WAYS if ":" in row[way]]
         self.assertGreater(len(cells), 500)
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            found = list(pool.map(lambda cell: verdicts(cell[2], cell[0], cell[1], *([] if cell[3] == REFUSED else ["--check", cell[3]])),
+            found = list(pool.map(lambda cell: verdicts(cell[2], cell[0], cell[1], *LIMIT, *([] if cell[3] == REFUSED else ["--check", cell[3]])),
                                   cells))
         for (field, way, plugin, check), verdict in zip(cells, found):
             with self.subTest(field, way=way, plugin=plugin):
@@ -110,7 +111,7 @@ class Fields(unittest.TestCase):
 
 def find(pattern, plugins, *checks):
     """Prints, for each field that matches and each way, the checks that fail: a new row begins with it."""
-    options = [word for check in checks for word in ("--check", check)]
+    options = [*LIMIT, *(word for check in checks for word in ("--check", check))]
     for field in abi_fields.rows(HEADER.read_text()):
         for way in WAYS if re.search(pattern, field) else ():
             for plugin in plugins.split(","):

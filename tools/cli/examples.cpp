@@ -66,7 +66,7 @@ Exit code: 0, whether files were rejected or not; `gannet doctor` judges them.)"
 Exit code: 0; 2 when there is no such plugin, 71 when its file ends the process that opens it.)"},
     {"gannet plugins check",
      R"(Runs every check of the contract, each in a process of its own, and prints what was expected, what was found and where.
-A plugin of the pinned tier cannot be checked: it links LibTorch.
+A plugin of the pinned tier is opened with its LibTorch, which the system's loader must find (LD_LIBRARY_PATH).
 
 Examples:
   gannet plugins check ./lion.so --params '{"lr": 0.01}'

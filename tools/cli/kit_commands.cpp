@@ -26,6 +26,10 @@ void add_check(CLI::App& plugins, int (*run)(const kit::CheckOptions&)) {
   check->add_option("--timeout", options->limit_seconds, "time limit for each check, in seconds")
       ->type_name("SECONDS")
       ->check(CLI::Range(1, 3600));
+  check
+      ->add_option("--launched", options->launched,
+                   "this process is a Comm's rank that mpirun or srun started; FILE: for the ranks' store, as /dev/shm/NAME")
+      ->type_name("FILE");
   check->add_flag("--json", options->json, "print the report as JSON");
   check->callback([options, run] {
     if (run)

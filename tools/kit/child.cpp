@@ -12,10 +12,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/format.h"
 #include "base/text.h"
+#include "kit/comm/launched.h"
 #include "kit/memory.h"
 #include "kit/place.h"
 
@@ -57,6 +59,7 @@ std::string start_of(int file) {
     if (count < 0 && errno != EINTR) ::_exit(1);
     if (count > 0) written += static_cast<size_t>(count);
   }
+  if (launched()) std::exit(0);  // the launcher wants the library's own end, as MPI_Finalize
   ::_exit(0);
 }
 
@@ -81,6 +84,15 @@ bool read_answer(int from, std::string& text, Clock::time_point until, bool& is_
       text.pop_back();
       return true;
     }
+  }
+}
+
+// Of a rank that the launcher watches: at its end it may wait for the others.
+void wait_for_end(pid_t child) {
+  siginfo_t ended{};
+  for (int ms = 0; ms < 5000; ++ms) {
+    if (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT | WNOHANG) != 0 || ended.si_pid == child) return;
+    ::usleep(1000);
   }
 }
 
@@ -129,6 +141,7 @@ ChildAnswer ask_child(const std::function<std::string()>& body, std::chrono::sec
     is_late = Clock::now() > until;
     ::usleep(1000);
   }
+  if (launched() && is_whole) wait_for_end(child);
   ::kill(-child, SIGKILL);  // the group, while its id cannot be reused
   ::kill(child, SIGKILL);   // the child may not have reached setsid
   int status = 0;

@@ -16,6 +16,7 @@ struct CheckOptions {
   std::string reference;            // another plugin's file; "": none
   std::string reference_params;
   double tolerance = 1e-6;
+  std::string launched;   // file of the ranks' stores: this process is a rank that a launcher started; "": the kit forks ranks
   int limit_seconds = 0;  // per check; 0: the check's own
   bool json = false;
 };

@@ -7,8 +7,11 @@
 #include <gannet/abi.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <deque>
+#include <mutex>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -81,6 +84,7 @@ class ShortError {
 template <class Function, class... Arguments>
 auto watched(Function function, Arguments... arguments) {
   const CallWatch watch;
+  errno = relay_options().appended_bytes > 0 ? ERANGE : 0;  // an earlier call of the program's may have left anything
   return function(arguments...);
 }
 
@@ -155,12 +159,27 @@ class FilledIn {
   size_t bytes_, known_;
 };
 
-// `create` of any kind; its first argument is the host.
+// The params with the stride of a later minor. They stay as long as the objects.
+inline const gannet_params* varied_params(const gannet_params* params) {
+  if (relay_options().appended_bytes == 0 || params->count == 0) return params;
+  static auto& kept = *new std::deque<CallMemory>;
+  static auto& mutex = *new std::mutex;
+  const std::lock_guard lock(mutex);
+  CallMemory& memory = kept.emplace_back(relay_options().minor, relay_options().appended_bytes);
+  gannet_params copy = *params;
+  copy.values = memory.list(params->values, params->count, params->stride, "gannet_params::values");
+  copy.stride = memory.stride_of<gannet_param_value>();
+  return memory.copied(&copy, "gannet_params");
+}
+
+// `create` of any kind; its first arguments are the host and the params.
 template <auto kMember>
 struct CreateRelay;
-template <class Api, class... Others, int32_t (*Api::*kMember)(const gannet_host*, Others...)>
+template <class Api, class... Others, int32_t (*Api::*kMember)(const gannet_host*, const gannet_params*, Others...)>
 struct CreateRelay<kMember> {
-  static int32_t call(const gannet_host* host, Others... others) { return Relay<kMember>::call(varied_host(host), others...); }
+  static int32_t call(const gannet_host* host, const gannet_params* params, Others... others) {
+    return Relay<kMember>::call(varied_host(host), varied_params(params), others...);
+  }
 };
 
 // A copy of the plugin's table, up to its struct_size, with `create` and `destroy` relayed.

@@ -14,6 +14,7 @@
 #include "interfaces/scheduler.h"
 #include "kit/check.h"
 #include "kit/child.h"
+#include "kit/comm/launched.h"
 #include "kit/exclusions.h"
 #include "kit/host.h"
 #include "kit/json.h"
@@ -282,6 +283,13 @@ void require_params(const CheckPlan& plan, const ReportedPlugin& known) {
 }  // namespace
 
 int check_file(const CheckOptions& options) {
+  if (!options.launched.empty()) {
+    be_launched(options.launched);
+    // The ranks' stores are numbered from 1 in each check's process.
+    if (options.checks.size() != 1)
+      throw Error(ErrorCode::kArgument, formatted("--launched and {} checks", options.checks.size()),
+                  "name one with --check, and start the ranks again for the next one");
+  }
   CheckPlan plan{options,
                  candidate_of(options.file),
                  {},

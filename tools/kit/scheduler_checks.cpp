@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "base/format.h"
@@ -110,13 +111,26 @@ void pure(Subject& subject) {
   }
 }
 
-// Scheduler::at throws for values that are not finite; negative learning rates are refused here.
+struct RoleRange {
+  uint32_t role;
+  const char* name;
+  double most;
+};
+constexpr double kAny = std::numeric_limits<double>::max();
+constexpr RoleRange kRanges[] = {{GANNET_ROLE_LEARNING_RATE, "learning rate", kAny},
+                                 {GANNET_ROLE_BETA1, "beta1", 1},
+                                 {GANNET_ROLE_BETA2, "beta2", 1},
+                                 {GANNET_ROLE_MOMENTUM, "momentum", 1},
+                                 {GANNET_ROLE_WEIGHT_DECAY, "weight decay", kAny}};
+
+// Scheduler::at throws for values that are not finite; those out of a role's range are refused here.
 void finite(Subject& subject) {
   const CheckedScheduler made(subject);
   for (const double rate : {0.0, 1e-6, 0.01, 10.0})
     for (const uint64_t step : steps())
-      if (const auto value = made.at(step, 0, base_of(rate))[GANNET_ROLE_LEARNING_RATE]; value && *value < 0)
-        throw CheckFailure(formatted("the learning rate is {}", *value), formatted("step {}, base {}", step, rate));
+      for (const auto values = made.at(step, 0, base_of(rate)); const auto& [role, name, most] : kRanges)
+        if (values[role] && !(*values[role] >= 0 && *values[role] <= most))
+          throw CheckFailure(formatted("the {} is {}", name, *values[role]), formatted("step {}, base {}", step, rate));
 }
 
 // Scheduler::at throws for an undeclared role; a role that the optimizer must have must also be

@@ -117,6 +117,21 @@ struct WideMove : Perturbing {  // and one more
   }
 };
 
+struct PerturbsWhole8 : Perturbing {  // forgets what does not fill a lane
+  using Perturbing::Perturbing;
+  void perturb(const gannet_update_args& given) {
+    gannet_update_args a = given;
+    a.numel = a.numel / 8 * 8;
+    Perturbing::perturb(a);
+  }
+};
+struct PerturbsUnscaled : Perturbing {  // by the gradient as it is stored
+  using Perturbing::Perturbing;
+  void perturb(const gannet_update_args& a) {
+    for (uint64_t i = 0; a.segment_count > 0 && i < a.numel; ++i)
+      static_cast<float*>(a.out)[i] = param(a)[i] + 1e-3f * grad(a)[i];
+  }
+};
 struct TwoPasses : Perturbing {  // sound: another sum for the update
   using Perturbing::Perturbing;
   std::vector<gannet_sum_spec> wanted_sums() const { return {sum_to_perturb(GANNET_SUM_OF_MODEL), sum(GANNET_SUM_OF_MODEL)}; }
@@ -165,7 +180,9 @@ struct WritesSecond : Second {  // squares it in place
 GANNET_PLUGINS(
     "optimizer/drawn optimizer/unseeded optimizer/byplace optimizer/sequence optimizer/stalework optimizer/widework "
     "optimizer/widesquare optimizer/perturbing optimizer/ownnorm optimizer/movesparameter optimizer/halfmoved optimizer/widemove "
-    "optimizer/twopasses optimizer/second optimizer/heedless optimizer/counting optimizer/writessecond",
+    "optimizer/perturbswhole8 optimizer/perturbsunscaled optimizer/twopasses optimizer/second optimizer/heedless "
+    "optimizer/counting optimizer/writessecond",
     GANNET_TIER_STABLE, RULE(Drawn), RULE(Unseeded), RULE(ByPlace), RULE(Sequence), RULE(StaleWork), RULE(WideWork),
-    RULE(WideSquare), RULE(Perturbing), RULE(OwnNorm), RULE(MovesParameter), RULE(HalfMoved), RULE(WideMove), RULE(TwoPasses),
-    RULE(Second), RULE(Heedless), RULE(Counting), RULE(WritesSecond))
+    RULE(WideSquare), RULE(Perturbing), RULE(OwnNorm), RULE(MovesParameter), RULE(HalfMoved), RULE(WideMove),
+    RULE(PerturbsWhole8), RULE(PerturbsUnscaled), RULE(TwoPasses), RULE(Second), RULE(Heedless), RULE(Counting),
+    RULE(WritesSecond))

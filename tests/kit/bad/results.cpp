@@ -1,6 +1,7 @@
 // Rules that compute what they should not.
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -20,6 +21,47 @@ struct Averaged : Momentum {  // sound: its weights for evaluation are not the t
   void evaluate(const gannet_update_args& a) {
     for (uint64_t i = 0; i < a.numel; ++i)
       static_cast<float*>(a.out)[i] = param(a)[i] - static_cast<float>(a.hyper[0]) * momentum(a)[i];
+  }
+};
+struct EvaluatesNothing : Averaged {
+  using Averaged::Averaged;
+  void evaluate(const gannet_update_args&) {}
+};
+struct EvaluatesWhole8 : Averaged {  // forgets what does not fill a lane
+  using Averaged::Averaged;
+  void evaluate(const gannet_update_args& given) {
+    gannet_update_args a = given;
+    a.numel = a.numel / 8 * 8;
+    Averaged::evaluate(a);
+  }
+};
+struct EvaluatesByCount : Averaged {  // of the object's own updates
+  using Averaged::Averaged;
+  void begin_step(const gannet_step_args&) { ++count_; }
+  void evaluate(const gannet_update_args& a) {
+    for (uint64_t i = 0; i < a.numel; ++i) static_cast<float*>(a.out)[i] = param(a)[i] * static_cast<float>(1 + 1e-3 * count_);
+  }
+  int count_ = 0;
+};
+struct EvaluatesLate : Averaged {  // divides by 0 before the first update
+  using Averaged::Averaged;
+  void evaluate(const gannet_update_args& a) {
+    for (uint64_t i = 0; i < a.numel; ++i)
+      static_cast<float*>(a.out)[i] = param(a)[i] - momentum(a)[i] / static_cast<float>(a.step);
+  }
+};
+struct RareCount : Momentum {  // every 500th of its own updates is a large one
+  using Momentum::Momentum;
+  void begin_step(const gannet_step_args&) { ++count_; }
+  void update(const gannet_update_args& a) {
+    for (uint64_t i = 0; i < a.numel; ++i) element(a, i, a.hyper[0] * (count_ % 500 == 0 ? 10 : 1));
+  }
+  int count_ = 0;
+};
+struct StaleErrno : Momentum {  // takes what an earlier call left for a failure of its own
+  using Momentum::Momentum;
+  void update(const gannet_update_args& a) {
+    if (errno != ERANGE) Momentum::update(a);
   }
 };
 struct Position : Momentum {  // the rate depends on the place in the range
@@ -136,10 +178,13 @@ struct Hangs : Momentum {
 }  // namespace
 
 GANNET_PLUGINS(
-    "optimizer/sound optimizer/averaged optimizer/position optimizer/tail optimizer/unrepeatable optimizer/diverges "
+    "optimizer/sound optimizer/averaged optimizer/evaluatesnothing optimizer/evaluateswhole8 "
+    "optimizer/evaluatesbycount optimizer/evaluateslate optimizer/rarecount optimizer/staleerrno optimizer/position "
+    "optimizer/tail optimizer/unrepeatable optimizer/diverges "
     "optimizer/owncount "
     "optimizer/groupcount optimizer/fixedrate optimizer/truncates optimizer/rangenorm optimizer/rankstate "
     "optimizer/shared optimizer/nanaborts optimizer/exits optimizer/hangs",
-    GANNET_TIER_STABLE, RULE(Sound), RULE(Averaged), RULE(Position), RULE(Tail), RULE(Unrepeatable), RULE(Diverges),
+    GANNET_TIER_STABLE, RULE(Sound), RULE(Averaged), RULE(EvaluatesNothing), RULE(EvaluatesWhole8), RULE(EvaluatesByCount),
+    RULE(EvaluatesLate), RULE(RareCount), RULE(StaleErrno), RULE(Position), RULE(Tail), RULE(Unrepeatable), RULE(Diverges),
     RULE(OwnCount), RULE(GroupCount), RULE(FixedRate), RULE(Truncates), RULE(RangeNorm), RULE(RankState), RULE(Shared),
     RULE(NanAborts), RULE(Exits), RULE(Hangs))

@@ -179,6 +179,13 @@ struct AdvanceLengthOnce : Climbing {
   }
   mutable double length_ = 0;
 };
+struct LargeBeta : Flat {
+  using Flat::Flat;
+  uint64_t roles() const { return Flat::roles() | bit_of(GANNET_ROLE_BETA1); }
+  ScheduleValues value(const gannet_schedule_query& query) const {
+    return Flat::value(query).set(GANNET_ROLE_BETA1, 0.9 + 1e-3 * static_cast<double>(query.step % 200));
+  }
+};
 struct FickleRoles : Flat {  // other roles at every question
   using Flat::Flat;
   uint64_t optional_roles() const { return asked_++ % 2 ? bit_of(GANNET_ROLE_MOMENTUM) : 0; }
@@ -235,11 +242,12 @@ GANNET_PLUGINS(
     "scheduler/querybasewritten scheduler/querysteponce scheduler/climbing scheduler/ownstate scheduler/stateonce "
     "scheduler/statebeyond scheduler/statewritten scheduler/advancestepown scheduler/advancewritten scheduler/statenan "
     "scheduler/manyroles scheduler/ownvalues scheduler/advancelengthonce scheduler/fickleroles scheduler/rolewithoutvalue "
-    "scheduler/flagunknown",
+    "scheduler/flagunknown scheduler/largebeta",
     GANNET_TIER_STABLE, SCHEDULE(Flat), SCHEDULE(Counts), SCHEDULE(Overflows), SCHEDULE(Negative), SCHEDULE(Undeclared),
     SCHEDULE(NeverWrites), SCHEDULE(NeedsBase), SCHEDULE(KnownOnly), SCHEDULE(LengthOnce), SCHEDULE(QuerySizeExact),
     SCHEDULE(QuerySizeIgnored), SCHEDULE(QueryGroupWritten), SCHEDULE(QueryBaseOnce), SCHEDULE(QueryBaseBeyond),
     SCHEDULE(QueryBaseWritten), SCHEDULE(QueryStepOnce), SCHEDULE(Climbing), SCHEDULE(OwnState), SCHEDULE(StateOnce),
     SCHEDULE(StateBeyond), SCHEDULE(StateWritten), SCHEDULE(AdvanceStepOwn), SCHEDULE(AdvanceWritten), SCHEDULE(StateNan),
     with_table("ManyRoles", &kManyRoles), with_table("OwnValues", &kOwnValues), SCHEDULE(AdvanceLengthOnce),
-    SCHEDULE(FickleRoles), with_table("RoleWithoutValue", &kRoleWithoutValue), with_table("FlagUnknown", &kFlagUnknown))
+    SCHEDULE(FickleRoles), with_table("RoleWithoutValue", &kRoleWithoutValue), with_table("FlagUnknown", &kFlagUnknown),
+    SCHEDULE(LargeBeta))

@@ -10,6 +10,7 @@
 #include <gannet/sdk_offload.hpp>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 namespace {
@@ -130,6 +131,21 @@ struct SharedPlaces : SoundTier {  // by number, of all objects of the process
   }
   uint64_t allocated_ = 0;
 };
+struct RankPlaces : SoundTier {  // one place for a name of a rank, whichever object asks
+  RankPlaces(const gannet_host& host, const Params& params, uint32_t rank) : SoundTier(host, params, rank), rank_(rank) {}
+  Region* allocate(uint64_t bytes, const std::string& name) {
+    static auto& places = *new std::map<std::string, std::shared_ptr<char[]>>;
+    static auto& mutex = *new std::mutex;
+    Region* region = SoundTier::allocate(bytes, name);
+    const std::lock_guard lock(mutex);
+    auto& place = places[std::to_string(rank_) + name + std::to_string(++allocated_ % 2)];
+    if (!place) place = memory_of(64 << 20);
+    if (name == "same name") region->memory = place;
+    return region;
+  }
+  uint32_t rank_;
+  uint64_t allocated_ = 0;
+};
 struct LateCopies : SoundTier {  // release does not wait for them
   using SoundTier::SoundTier;
   Work* read(Region& region, uint64_t offset, void* buffer, uint64_t bytes) {
@@ -194,6 +210,7 @@ constexpr gannet_descriptor kClamps = describe(GANNET_KIND_OFFLOAD, GANNET_TIER_
 GANNET_PLUGINS(
     "offload/soundtier offload/oddalignment offload/shortwrites offload/dirty offload/byname offload/oneatatime "
     "offload/pathnames offload/copiedaddress offload/sharedplaces offload/latecopies offload/leavesfiles "
-    "offload/deaftodrive offload/clamps",
+    "offload/deaftodrive offload/clamps offload/rankplaces",
     GANNET_TIER_STABLE, TIER(SoundTier), TIER(OddAlignment), TIER(ShortWrites), TIER(Dirty), TIER(ByName), TIER(OneAtATime),
-    TIER(PathNames), TIER(CopiedAddress), TIER(SharedPlaces), TIER(LateCopies), TIER(LeavesFiles), TIER(DeafToDrive), kClamps)
+    TIER(PathNames), TIER(CopiedAddress), TIER(SharedPlaces), TIER(LateCopies), TIER(LeavesFiles), TIER(DeafToDrive), kClamps,
+    TIER(RankPlaces))

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "kit/comm/launched.h"
 
 namespace gannet::kit {
 namespace {
@@ -65,6 +66,7 @@ void require_host_memory(const Subject& subject) {
 
 std::vector<uint32_t> sizes_of(const Subject& subject) {
   require_host_memory(subject);
+  if (launched()) return {launched()->size};
   std::vector<uint32_t> sizes;
   for (uint32_t size = 1; size <= kMostRanks; ++size)
     if (serves(subject, size)) sizes.push_back(size);
@@ -86,7 +88,7 @@ void on_every_world(const Subject& subject, uint32_t least, const std::string& w
 void on_ranks(const Subject& subject, uint32_t size, const std::string& what, const std::function<void(Peer&)>& body,
               const WorldOptions& options) {
   require_host_memory(subject);
-  if (!serves(subject, size)) throw SkippedCheck(formatted("it serves no world of {} ranks", size));
+  if (!launched() && !serves(subject, size)) throw SkippedCheck(formatted("it serves no world of {} ranks", size));
   run_world(
       size, what,
       [&](uint32_t rank, const gannet_store& store) {

@@ -1,9 +1,12 @@
 #include "kit/comm/store.h"
 
+#include <fcntl.h>
 #include <gannet/error.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <gannet/sdk_errors.hpp>
@@ -24,6 +27,7 @@ struct SharedStore::Memory {
     uint64_t key_bytes, value_bytes;
   };
   pthread_mutex_t mutex;
+  std::atomic<int32_t> is_ready;
   uint64_t used;
   char records[];
 
@@ -131,16 +135,41 @@ struct StoreFunctions {
   }
 };
 
-SharedStore::SharedStore(std::chrono::milliseconds timeout) : timeout_(timeout) {
-  void* shared = ::mmap(nullptr, Memory::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+namespace {
+
+// A file that is there already is another rank's, which prepares it.
+void* map_store(const std::string& file, size_t bytes, bool& is_first) {
+  int opened = -1;
+  if (!file.empty()) {
+    opened = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    is_first = opened >= 0;
+    if (!is_first) opened = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+    if (opened < 0 || ::ftruncate(opened, static_cast<off_t>(bytes)) != 0)
+      throw Error(ErrorCode::kUnavailable, formatted("the ranks' store '{}' cannot be opened: {}", file, std::strerror(errno)),
+                  "name a file of /dev/shm with --launched");
+  }
+  const int kind = opened < 0 ? MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+  void* const shared = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind, opened, 0);
+  if (opened >= 0) ::close(opened);
   if (shared == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory to share between the ranks of a check");
-  memory_ = static_cast<Memory*>(shared);
-  pthread_mutexattr_t kind;
-  ::pthread_mutexattr_init(&kind);
-  ::pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
-  ::pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
-  ::pthread_mutex_init(&memory_->mutex, &kind);
-  ::pthread_mutexattr_destroy(&kind);
+  return shared;
+}
+
+}  // namespace
+
+SharedStore::SharedStore(std::chrono::milliseconds timeout, const std::string& file) : timeout_(timeout) {
+  bool is_first = true;
+  memory_ = static_cast<Memory*>(map_store(file, Memory::kBytes, is_first));
+  if (is_first) {
+    pthread_mutexattr_t kind;
+    ::pthread_mutexattr_init(&kind);
+    ::pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    ::pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    ::pthread_mutex_init(&memory_->mutex, &kind);
+    ::pthread_mutexattr_destroy(&kind);
+    memory_->is_ready = 1;
+  }
+  while (memory_->is_ready == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   table_.struct_size = sizeof(table_);
   table_.context = this;
   table_.set = StoreFunctions::set;

@@ -1,4 +1,5 @@
-// A key-value store for a check's ranks, in memory shared by all processes forked later.
+// A key-value store for a check's ranks, in memory shared by all processes forked later, or, for
+// ranks of a launcher, in a file that all of them map.
 //
 //   SharedStore store(std::chrono::seconds(10));
 //   rendezvous.store = store.table();          // in every rank, after the fork
@@ -8,13 +9,14 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 namespace gannet::kit {
 
 class SharedStore {
  public:
   // `timeout`: how long `get` waits.
-  explicit SharedStore(std::chrono::milliseconds timeout);
+  explicit SharedStore(std::chrono::milliseconds timeout, const std::string& file = "");
   ~SharedStore();
   SharedStore(const SharedStore&) = delete;
   const gannet_store* table() const { return &table_; }

@@ -15,6 +15,7 @@
 
 #include "base/format.h"
 #include "kit/check.h"
+#include "kit/comm/launched.h"
 #include "kit/comm/store.h"
 #include "kit/place.h"
 
@@ -110,6 +111,18 @@ std::string crash_of(uint32_t rank, uint32_t size, int end) {
   return formatted("rank {} of {}: {}", rank, size, fault);
 }
 
+// This process is one of the ranks, and each of them comes here for the same worlds in the same order.
+void run_launched(uint32_t size, const std::string& what, const std::function<void(uint32_t, const gannet_store&)>& body,
+                  const WorldOptions& options) {
+  if (size != launched()->size)
+    throw SkippedCheck(formatted("it is about {} ranks, and the launcher started {}", size, launched()->size));
+  if (!options.dying.empty()) throw SkippedCheck("a rank is killed, and the launcher then ends them all");
+  static int worlds = 0;
+  const SharedStore store(options.timeout, formatted("{}.{}", launched()->file, ++worlds));
+  set_rank_config(launched()->rank, size, what);
+  body(launched()->rank, *store.table());
+}
+
 }  // namespace
 
 void set_rank_config(uint32_t rank, uint32_t size, const std::string& what) {
@@ -118,6 +131,7 @@ void set_rank_config(uint32_t rank, uint32_t size, const std::string& what) {
 
 void run_world(uint32_t size, const std::string& what, const std::function<void(uint32_t, const gannet_store&)>& body,
                const WorldOptions& options) {
+  if (launched()) return run_launched(size, what, body, options);
   void* memory = ::mmap(nullptr, sizeof(SharedReports), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "no memory to share between the ranks of a check");
   SharedReports& shared = *new (memory) SharedReports{};

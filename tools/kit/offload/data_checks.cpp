@@ -206,12 +206,12 @@ void tell_the_address(Subject& subject) {
   }
 }
 
-void serve_two_objects(Subject& subject) {
+void serve_two_objects_of(Subject& subject, uint32_t ranks) {
   std::barrier both(2);  // in every other round, both threads must have written before either of them reads
   const auto rounds = [&](uint32_t rank) {
-    Tier tier(subject, rank);
+    Tier tier(subject, rank % ranks);
     for (uint64_t round = 0; round < 15; ++round) {
-      set_config(formatted("object {} of 2, round {}", rank, round));
+      set_config(formatted("object {} of 2, of rank {}, round {}", rank, rank % ranks, round));
       RegionModel one(tier, 200'000, "same name"), two(tier, 70'000, "same name");
       one.write(tier, 0, one.expected.size(), rank * 1000 + round);
       two.write(tier, 0, two.expected.size(), rank * 1000 + round + 500);
@@ -231,6 +231,12 @@ void serve_two_objects(Subject& subject) {
     }
   };
   in_threads({[&] { use(0); }, [&] { use(1); }});
+}
+
+// Two ranks of a machine, and the two objects of a rank that keeps states and parameters on a tier.
+void serve_two_objects(Subject& subject) {
+  serve_two_objects_of(subject, 2);
+  serve_two_objects_of(subject, 1);
 }
 
 }  // namespace gannet::kit

@@ -51,6 +51,19 @@ void perturbation(Subject& subject) {
     else
       require_same(as_params(again), as_params(whole), problem, "the perturbed parameters, " + cut.name);
   }
+  RunOptions scaled = options;
+  scaled.scale_power = [](int64_t step) { return static_cast<int>(step % 3) + 1; };
+  require_same(as_params(train(subject, problem, uncut(problem, described.rules), scaled)), as_params(whole), problem,
+               "the perturbed parameters, with gradients times a power of two, and grad_scale divided by it");
+  const Problem lengths = many_lengths(usual_types(subject));
+  const RunOptions once{.steps = 1, .perturbs = true};
+  const TrainingResult expected = train(subject, lengths, uncut(lengths, described.rules), once);
+  const TrainingResult each = train(subject, lengths, by_tensor(lengths), once);
+  require_finite(as_params(each), lengths);
+  if (described.has_sums)
+    require_close(as_params(each), as_params(expected), lengths, kClose, "the perturbed parameters, one piece a tensor");
+  else
+    require_same(as_params(each), as_params(expected), lengths, "the perturbed parameters, one piece a tensor");
 }
 
 void second_gradient(Subject& subject) {

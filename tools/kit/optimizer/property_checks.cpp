@@ -313,6 +313,12 @@ void all_types(Subject& subject) {
                                         {.steps = 4, .scale_power = [](int64_t step) { return static_cast<int>(step % 3) + 1; }});
     require_alike(subject, scaled, whole, problem,
                   formatted("{}; gradients times a power of two, and grad_scale divided by it", text_of(types)), false);
+    if (types.grad == GANNET_FLOAT16) {  // multiples of 2^-24: the subnormal numbers
+      const TrainingResult tiny =
+          train(subject, problem, uncut(problem, described.rules), {.steps = 4, .scale_power = [](int64_t) { return -14; }});
+      require_alike(subject, tiny, whole, problem,
+                    formatted("{}; subnormal gradients, and grad_scale times 2^14", text_of(types)), false);
+    }
     const TrainingResult half = train(subject, problem, uncut(problem, described.rules), {.steps = 2});
     require_alike(subject, train(subject, problem, uncut(problem, described.rules), {.steps = 2, .applied = 2, .from = &half}),
                   whole, problem, formatted("{}; a new object with the saved states after step 2", text_of(types)), false);

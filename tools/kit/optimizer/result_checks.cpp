@@ -2,6 +2,7 @@
 // every cut of the model, after a resume and under a schedule.
 #include "kit/optimizer/result_checks.h"
 
+#include <bit>
 #include <cmath>
 #include <thread>
 
@@ -86,6 +87,13 @@ void resume(Subject& subject) {
   const TrainingResult rest =
       train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 37, .applied = 23, .from = &first});
   require_same(rest, whole, problem, "states saved after update 23 and restored into a new object");
+  // What happens every hundred updates or so must not be counted by the object.
+  const Problem small = many_shapes(usual_types(subject));
+  const ProblemCut cut = uncut(small, rules_of(subject, small));
+  const TrainingResult early = train(subject, small, cut, {.steps = 23});
+  require_same(train(subject, small, cut, {.steps = 577, .applied = 23, .from = &early}),
+               train(subject, small, cut, {.steps = 600}), small,
+               "600 updates, with states saved after update 23 and restored into a new object");
 }
 
 void lag(Subject& subject) {
@@ -213,7 +221,8 @@ void copy_out(Subject& subject) {
     const TrainingResult trained = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 5});
     require_rounded(problem, trained);
     Problem chosen = problem;
-    for (const auto& numbers : {hard_to_round(), std::vector<double>{NAN, INFINITY, -INFINITY, 1}}) {
+    for (const auto& numbers :
+         {hard_to_round(), std::vector<double>{NAN, std::bit_cast<double>(~uint64_t{0} >> 1), INFINITY, -INFINITY, 1}}) {
       chosen.chosen = numbers;
       const TrainingResult found =
           train(subject, chosen, uncut(chosen, described.rules), {.steps = 1, .schedule = at_rest, .may_fail = true});
@@ -283,6 +292,24 @@ void evaluation(Subject& subject) {
     require_close(as_params(again), as_params(whole), problem, kReordered, "the weights for evaluation, on 3 ranks");
   else
     require_same(as_params(again), as_params(whole), problem, "the weights for evaluation, on 3 ranks");
+  if (described.is_elementwise && !described.has_sums)
+    require_same(as_params(train(subject, problem, anywhere(problem, described.rules, 1), options)), as_params(whole), problem,
+                 "the weights for evaluation, cut anywhere");
+  const ProblemCut at_once = uncut(problem, described.rules);
+  require_finite(as_params(train(subject, problem, at_once, {.steps = 0, .evaluates = true})), problem);
+  const TrainingResult half = train(subject, problem, at_once, {.steps = 10});
+  require_same(as_params(train(subject, problem, at_once, {.steps = 10, .applied = 10, .from = &half, .evaluates = true})),
+               as_params(whole), problem, "the weights for evaluation, of a new object with the states saved after update 10");
+  const Problem lengths = many_lengths(usual_types(subject));
+  const RunOptions once{.steps = 1, .evaluates = true};
+  const TrainingResult each = train(subject, lengths, by_tensor(lengths), once);
+  require_finite(as_params(each), lengths);
+  if (described.has_sums)
+    require_close(as_params(each), as_params(train(subject, lengths, uncut(lengths, described.rules), once)), lengths, kReordered,
+                  "the weights for evaluation, one piece a tensor");
+  else
+    require_same(as_params(each), as_params(train(subject, lengths, uncut(lengths, described.rules), once)), lengths,
+                 "the weights for evaluation, one piece a tensor");
 }
 
 void against_reference(Subject& subject) {

@@ -56,6 +56,8 @@ void SimulatedRank::evaluate(int64_t applied, TrainingResult& trained) {
   for (PieceMemory& piece : pieces_) {
     SimulatedGroup& group = groups_[piece.cut->group];
     const Buffer out(piece.cut->numel * bytes_of(problem_.types.param), "the weights for evaluation", options_.is_tight);
+    for (uint64_t i = 0; i < piece.cut->numel; ++i)
+      put(out.data(), i, problem_.types.param, std::numeric_limits<double>::quiet_NaN());
     SimulatedCall call(&piece);
     prepare(call, applied - 1, /*evaluates=*/true);
     gannet_update_args& args = call.args;

@@ -108,7 +108,8 @@ void check_exports(const ElfFile& file) {
   const size_t count = others.size();
   others.resize(std::min<size_t>(count, 3));
   refuse(formatted("exports more than " GANNET_EXPORT_NAME ": {}{}", join(others, ", "),
-                   count > 3 ? formatted(" and {} more", count - 3) : ""));
+                   count > 3 ? formatted(" and {} more", count - 3) : ""),
+         "link it with the SDK's version script, -Wl,--version-script=lib/cmake/gannet/plugin.map, as gannet_add_plugin() does");
 }
 
 // A stable plugin works with any LibTorch because it uses none; a plugin that links it breaks with
@@ -201,6 +202,7 @@ Candidate read_candidate(const std::string& file, Fingerprint wanted) {
     if (tier == GANNET_TIER_STABLE) check_needs_no_torch(elf);
   } catch (const Error& error) {
     candidate.rejected = printable(error.message());
+    candidate.remedy = error.next_step();
   } catch (const std::bad_alloc&) {
     candidate.rejected = "cannot be read: out of memory";
   }

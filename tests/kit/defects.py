@@ -12,6 +12,7 @@ DEFECTS = {
         "diverges": "repeatable", "owncount": "resumes", "groupcount": "lagging-steps", "fixedrate": "schedule",
         "truncates": "copy-out", "rangenorm": "any-cut", "rankstate": "ranks-agree", "shared": "two-at-once",
         "nanaborts": "nonfinite-gradients", "exits": "repeatable", "hangs": "repeatable",
+        "grouprate": "groups", "gathers": "leaves-nothing-in-steps",
     },
     "later": {
         "drawn": None, "unseeded": "random-numbers", "byplace": "halves-equal-whole", "sequence": "resumes",
@@ -47,7 +48,8 @@ DEFECTS = {
         "statewritten": "other-hosts", "advancestepown": "keeps-its-state", "advancewritten": "other-hosts",
         "statenan": "keeps-its-state", "manyroles": "other-hosts", "ownvalues": "other-hosts",
         "advancelengthonce": "total-steps", "fickleroles": "description", "rolewithoutvalue": "roles",
-        "flagunknown": "pure", "largebeta": "finite",
+        "flagunknown": "pure", "largebeta": "finite", "ofrank": "pure", "ofclock": "pure", "baseofprocess": "processes",
+        "steps32": "far-steps",
     },
 }
 # All checks of these, on all worlds or of many plugins, would take minutes.

@@ -27,9 +27,14 @@ int become(const char* program, char** argv) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", code);
   const std::string tools = (self.parent_path().parent_path() / "libexec/gannet" / program).string();
   ::execv(tools.c_str(), argv);
-  const gannet::Error error(gannet::ErrorCode::kUnavailable,
-                            gannet::formatted("cannot start {}: {}", tools, std::strerror(errno)),
-                            "`gannet` looks for it in its own tree: install or copy the folders bin, lib and libexec together");
+  const int failure = errno;
+  const bool is_sdk = std::filesystem::exists(self.parent_path().parent_path() / "lib/cmake/gannet/GannetPlugin.cmake", code);
+  const gannet::Error error(
+      gannet::ErrorCode::kUnavailable, gannet::formatted("cannot start {}: {}", tools, std::strerror(failure)),
+      is_sdk && failure == ENOENT
+          ? "this is the SDK alone, whose `gannet` has `plugins new`, `check`, `bench` and `trust`: run the others with "
+            "the `gannet` of an installed Gannet"
+          : "`gannet` looks for it in its own tree: install or copy the folders bin, lib and libexec together");
   std::cerr << "gannet: " << error.what() << '\n';
   return error.exit_code();
 }

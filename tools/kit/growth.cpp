@@ -16,19 +16,6 @@
 namespace gannet::kit {
 namespace {
 
-struct HeldResources {
-  size_t bytes, files, threads, mappings;
-};
-
-HeldResources held() {
-  take_log();
-  const auto info = ::mallinfo2();
-  std::ifstream maps("/proc/self/maps");
-  size_t mappings = 0;
-  for (std::string line; std::getline(maps, line);) ++mappings;
-  return {info.uordblks + info.hblkhd, entries_in("/proc/self/fd"), entries_in("/proc/self/task"), mappings};
-}
-
 // Says what has grown in `times` runs of the body; "" if nothing has. Memory counts only if it grew
 // by more than 4 bytes per run, less than any object needs, plus 1 KiB for the allocator itself.
 std::string growth_of(const HeldResources& before, const HeldResources& now, size_t times) {
@@ -41,10 +28,6 @@ std::string growth_of(const HeldResources& before, const HeldResources& now, siz
   if (now.mappings > before.mappings + times / 10) return told(before.mappings, now.mappings, "mappings are held");
   return "";
 }
-
-}  // namespace
-
-namespace {
 
 // The path of the C library's allocator with a canary after every block, which free() checks; "" if
 // it is missing or a sanitizer, which has its own allocator, is loaded.
@@ -63,6 +46,15 @@ void set_appended(const char* variable, const std::string& text) {
 }
 
 }  // namespace
+
+HeldResources held() {
+  take_log();
+  const auto info = ::mallinfo2();
+  std::ifstream maps("/proc/self/maps");
+  size_t mappings = 0;
+  for (std::string line; std::getline(maps, line);) ++mappings;
+  return {info.uordblks + info.hblkhd, entries_in("/proc/self/fd"), entries_in("/proc/self/task"), mappings};
+}
 
 void count_every_block(char** arguments) {
   const char* const tunables = std::getenv("GLIBC_TUNABLES");
@@ -95,6 +87,10 @@ void require_no_growth(const std::function<void()>& body, int times, const std::
     is_settled = is_settled || grown.empty();
   }
   if (!is_settled) throw CheckFailure(grown, where);
+}
+
+void require_no_growth_since(const HeldResources& before, size_t times, const std::string& where) {
+  if (const std::string grown = growth_of(before, held(), times); !grown.empty()) throw CheckFailure(grown, where);
 }
 
 }  // namespace gannet::kit

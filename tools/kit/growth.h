@@ -2,6 +2,7 @@
 // threads, mappings.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -16,6 +17,14 @@ enum class GrowthBlocks {
 };
 void require_no_growth(const std::function<void()>& body, int times, const std::string& where,
                        GrowthBlocks blocks = GrowthBlocks::kUntilSettled);
+
+// What this process holds.
+struct HeldResources {
+  size_t bytes, files, threads, mappings;
+};
+HeldResources held();
+// Throws CheckFailure if more is held than before, after `times` runs of something.
+void require_no_growth_since(const HeldResources& before, size_t times, const std::string& where);
 
 // Re-executes the program, once, with an allocator that counts freed memory as free immediately
 // (glibc caches small blocks per thread and counts them as allocated), and that aborts the process

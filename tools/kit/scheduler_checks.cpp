@@ -2,13 +2,17 @@
 // that it declares, and uses only the base of the queried group.
 #include <gannet/error.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <thread>
 
 #include "base/format.h"
 #include "interfaces/scheduler.h"
+#include "kit/child.h"
 #include "kit/object.h"
 #include "kit/place.h"
 #include "kit/process_check.h"
@@ -43,11 +47,17 @@ std::vector<uint64_t> steps() {
 struct CheckedScheduler {
   explicit CheckedScheduler(const Subject& subject, uint32_t groups = 1, uint64_t total_steps = 0)
       : scheduler(*subject.plugin, subject.parsed(), host, groups, total_steps), groups(groups) {}
+  // The object of one of several ranks.
+  CheckedScheduler(const Subject& subject, uint32_t rank, uint32_t ranks, uint32_t groups)
+      : host(rank, ranks), scheduler(*subject.plugin, subject.parsed(), host, groups, 0), groups(groups) {}
   Values at(uint64_t step, uint32_t group, const Values& base) const {
     const CallScope calling("value", step, formatted("group {} of {}", group, groups));
     return scheduler.at(step, group, base, scheduler.first_state());
   }
-  Host host;
+  struct RankHost : Host {
+    explicit RankHost(uint32_t rank = 0, uint32_t ranks = 1) { set_ranks(rank, ranks); }
+  };
+  RankHost host;
   Scheduler scheduler;
   uint32_t groups;
 };
@@ -59,7 +69,7 @@ std::string text_of_values(const Values& values) {
   return text.empty() ? "nothing" : text;
 }
 
-void require_equal(const Values& found, const Values& expected, uint64_t step, const char* when) {
+void require_equal(const Values& found, const Values& expected, uint64_t step, const std::string& when) {
   if (found != expected)
     throw CheckFailure(formatted("{} gives {}, not {}", when, text_of_values(found), text_of_values(expected)),
                        formatted("step {}", step));
@@ -108,6 +118,37 @@ void pure(Subject& subject) {
     first.at(all[i], 0, base_of(5));
     require_equal(third.at(all[i], 0, base), expected[i], all[i], "a third object");
     require_equal(first.at(all[i], 0, base), expected[i], all[i], "after a question with another base,");
+  }
+  for (const auto& [rank, ranks] : {std::pair{0u, 8u}, std::pair{7u, 8u}}) {
+    const CheckedScheduler of_rank(subject, rank, ranks, 1);
+    for (size_t i = 0; i < all.size(); ++i)
+      require_equal(of_rank.at(all[i], 0, base), expected[i], all[i], formatted("rank {} of {}", rank, ranks));
+  }
+  // In the next second of the clock, and of time(), which may be some milliseconds late.
+  const auto next = std::chrono::ceil<std::chrono::seconds>(std::chrono::system_clock::now());
+  std::this_thread::sleep_until(next + std::chrono::milliseconds(20));
+  for (size_t i = 0; i < all.size(); ++i)
+    require_equal(first.at(all[i], 0, base), expected[i], all[i], "the same question a second later");
+}
+
+// Steps beyond 2^32 continue the schedule: they are not those at its beginning again.
+void far_steps(Subject& subject) {
+  const CheckedScheduler made(subject);
+  if (!made.scheduler.first_state().empty()) throw SkippedCheck("its position is in its state");
+  const Values base = base_of(0.01);
+  constexpr uint64_t kQuestions = 300, kMillion = 1 << 20, kBeyond = uint64_t{1} << 32;
+  std::vector<Values> first, later, far;
+  for (uint64_t step = 0; step < kQuestions; ++step) {
+    first.push_back(made.at(step, 0, base));
+    later.push_back(made.at(kMillion + step, 0, base));
+    far.push_back(made.at(kBeyond + step, 0, base));
+  }
+  if (far == first && later != first)
+    throw CheckFailure(formatted("steps {} to {} are those at the beginning again", kBeyond, kBeyond + kQuestions - 1),
+                       formatted("steps 0 to {}, and from {} on", kQuestions - 1, kBeyond));
+  for (const uint64_t step : {kBeyond >> 1, kBeyond, kBeyond << 8}) {
+    const auto rate = made.at(step, 0, base)[GANNET_ROLE_LEARNING_RATE];
+    if (rate && *rate < 0) throw CheckFailure(formatted("the learning rate is {}", *rate), formatted("step {}", step));
   }
 }
 
@@ -167,6 +208,38 @@ void base(Subject& subject) {
       throw CheckFailure(formatted("twice the base gives a smaller rate, {} and not at least {}", *b, *a),
                          formatted("step {}", step), "a larger base never gives a smaller learning rate");
   }
+}
+
+// The values of a process whose first question had this base.
+std::string values_after(Subject& subject, double first_base) {
+  const ChildAnswer answer = ask_child(
+      [&] {
+        const CheckedScheduler first(subject), made(subject);
+        first.at(0, 0, base_of(first_base));
+        std::string values;
+        for (const uint64_t step : steps())
+          values += formatted("step {}: {}\n", step, text_of_values(made.at(step, 0, base_of(0.01))));
+        return values;
+      },
+      std::chrono::seconds(20));
+  if (!answer.failure.empty()) throw CheckFailure(answer.failure, answer.where);
+  return answer.text;
+}
+
+// A resumed run begins with the rate of another step.
+void processes(Subject& subject) {
+  const std::string expected = values_after(subject, 0.01);
+  for (const double first_base : {0.02, 1e-4})
+    if (const std::string found = values_after(subject, first_base); found != expected) {
+      const size_t at =
+          static_cast<size_t>(std::mismatch(found.begin(), found.end(), expected.begin(), expected.end()).first - found.begin());
+      const auto line = [&](const std::string& text) {
+        const size_t begin = text.rfind('\n', at) + 1;
+        return text.substr(begin, text.find('\n', at) - begin);
+      };
+      throw CheckFailure(formatted("{}, and in another process {}", line(found), line(expected)),
+                         formatted("processes whose first questions have the bases {} and 0.01", first_base));
+    }
 }
 
 // A metric that a program measures: it improves for a while, stays level, then worsens, with some
@@ -283,6 +356,10 @@ std::vector<Check> scheduler_checks() {
        "compute it from "
        "query->step; keep no position in the object",
        60, pure},
+      {"processes", "the value depends on no earlier question: it is the same in every process, whatever was asked there first",
+       "keep nothing in static variables", 60, processes},
+      {"far-steps", "steps beyond 2^31 and 2^32 continue the schedule", "keep query->step in 64 bits, or in double", 60,
+       far_steps},
       {"finite", "steps 0 to 1,000,000 give finite values and no negative learning rate", "clamp after the schedule's end", 60,
        finite},
       {"roles", "it writes the roles that it declares, and no others", "declare them in describe", 60, roles},

@@ -5,7 +5,8 @@
 ///     struct Work { ... };                                              any type
 ///     static constexpr std::array kParams{gannet::sdk::text("tape_path", nullptr, nullptr, "folder", GANNET_PARAM_REQUIRED)};
 ///     Tape(const gannet_host&, const gannet::sdk::Params&, uint32_t rank);
-///     uint64_t alignment_bytes() const;                                 the alignment of buffers, offsets and sizes
+///     uint64_t alignment_bytes() const;                                 of buffers, offsets and sizes; the host rounds the
+///                                                                       sizes of regions up to a multiple of it
 ///     Region* allocate(uint64_t bytes, const std::string& name);        the region reads as zeros until it is written
 ///     void release(Region* region);                                     waits for the region's transfers in flight
 ///     void* address(Region& region);                                    null if the tier is not addressable

@@ -220,6 +220,63 @@ constexpr bool are_states() {
   return true;
 }
 
+// Whether a rule's functions take one number for each of their states. V is the number's type in a
+// loop, Random its random numbers.
+template <class V, size_t>
+using Each = V;
+template <class Rule, class V, class Random, size_t... kState>
+constexpr bool takes_update(std::index_sequence<kState...>) {
+  if constexpr (UsesSeed<Rule>::value) return std::is_invocable_v<const Rule&, V, V&, Each<V&, kState>..., Random>;
+  return std::is_invocable_v<const Rule&, V, V&, Each<V&, kState>...>;
+}
+template <class Rule, class V>
+struct EvaluateCall {
+  template <size_t... kState>
+  static auto with(std::index_sequence<kState...>, int)
+      -> decltype(std::declval<const Rule&>().evaluate(std::declval<V>(), std::declval<Each<V, kState>>()...), std::true_type());
+  template <class States>
+  static std::false_type with(States, long);
+};
+template <class Rule, class V, class Term>
+struct TermsCall {
+  template <size_t... kState, size_t... kSum>
+  static auto with(std::index_sequence<kState...>, std::index_sequence<kSum...>, int)
+      -> decltype(std::declval<const Rule&>().terms(std::declval<V>(), std::declval<V>(), std::declval<Each<V, kState>>()...,
+                                                    std::declval<Each<Term&, kSum>>()...),
+                  std::true_type());
+  template <class States, class Sums>
+  static std::false_type with(States, Sums, long);
+};
+// The errors of a rule whose functions take other numbers than it declares, each in a sentence; the
+// loops are compiled only if this is true, because they would add hundreds of lines.
+template <class Rule, class V, class Random, class Term>
+constexpr bool check_functions() {
+  constexpr bool updates = takes_update<Rule, V, Random>(std::make_index_sequence<UpdateStates<Rule>::kCount>());
+  static_assert(updates,
+                "the rule's operator() takes a gradient, the parameter and each state of kStates (or of kUpdateStates), and with "
+                "kUsesSeed a random number: template <class V> void operator()(V gradient, V& parameter, V& state...) const");
+  bool evaluates = true, sums = true;
+  if constexpr (HasEvaluate<Rule>::value) {
+    constexpr bool takes =
+        decltype(EvaluateCall<Rule, V>::with(std::make_index_sequence<EvaluateStates<Rule>::kCount>(), 0))::value;
+    static_assert(takes,
+                  "the rule's evaluate() takes the parameter and each state of kStates (or of kEvaluateStates): "
+                  "template <class V> V evaluate(V parameter, V state...) const");
+    evaluates = takes;
+  }
+  if constexpr (kSumCount<Rule> != 0) {
+    constexpr bool takes = decltype(TermsCall<Rule, V, Term>::with(std::make_index_sequence<TermStates<Rule>::kCount>(),
+                                                                   std::make_index_sequence<kSumCount<Rule>>(), 0))::value;
+    static_assert(
+        takes,
+        "the rule's terms() takes the gradient, the parameter, each state of kTermStates (which lists the states that it "
+        "takes: none without it) and a Term for each of kSums: "
+        "template <class V> void terms(V gradient, V parameter, V state..., Term<V>& term...) const");
+    sums = takes;
+  }
+  return updates && evaluates && sums;
+}
+
 template <class Rule>
 constexpr bool have_master_dtype() {
   if constexpr (kStateCount < Rule >> 0)

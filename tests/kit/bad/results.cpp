@@ -105,6 +105,23 @@ struct GroupCount : Momentum {  // the group's number of updates is not the tens
   }
   uint64_t step_ = 0;
 };
+struct GroupRate : Momentum {  // the rate of the group whose step began last
+  using Momentum::Momentum;
+  void begin_step(const gannet_step_args& a) { rate = a.hyper[0]; }
+  void update(const gannet_update_args& a) {
+    for (uint64_t i = 0; i < a.numel; ++i) element(a, i, rate);
+  }
+  static thread_local double rate;
+};
+thread_local double GroupRate::rate = 0;
+struct Gathers : Momentum {  // frees in destroy what it gathers
+  using Momentum::Momentum;
+  void update(const gannet_update_args& a) {
+    Momentum::update(a);
+    steps_.push_back(a.step);
+  }
+  std::vector<uint64_t> steps_;
+};
 struct FixedRate : Momentum {
   FixedRate(const gannet_host& host, const Params& params) : Momentum(host, params), rate_(params.number("lr")) {}
   void update(const gannet_update_args& a) {
@@ -183,8 +200,8 @@ GANNET_PLUGINS(
     "optimizer/tail optimizer/unrepeatable optimizer/diverges "
     "optimizer/owncount "
     "optimizer/groupcount optimizer/fixedrate optimizer/truncates optimizer/rangenorm optimizer/rankstate "
-    "optimizer/shared optimizer/nanaborts optimizer/exits optimizer/hangs",
+    "optimizer/shared optimizer/nanaborts optimizer/exits optimizer/hangs optimizer/grouprate optimizer/gathers",
     GANNET_TIER_STABLE, RULE(Sound), RULE(Averaged), RULE(EvaluatesNothing), RULE(EvaluatesWhole8), RULE(EvaluatesByCount),
     RULE(EvaluatesLate), RULE(RareCount), RULE(StaleErrno), RULE(Position), RULE(Tail), RULE(Unrepeatable), RULE(Diverges),
     RULE(OwnCount), RULE(GroupCount), RULE(FixedRate), RULE(Truncates), RULE(RangeNorm), RULE(RankState), RULE(Shared),
-    RULE(NanAborts), RULE(Exits), RULE(Hangs))
+    RULE(NanAborts), RULE(Exits), RULE(Hangs), RULE(GroupRate), RULE(Gathers))

@@ -1,5 +1,6 @@
 // Schedules that break one thing each.
 #include <cmath>
+#include <ctime>
 #include <gannet/sdk.hpp>
 
 namespace {
@@ -110,6 +111,32 @@ struct QueryStepOnce : Flat {
     return rate(base_value(query, GANNET_ROLE_LEARNING_RATE) / (1 + static_cast<double>(first_)));
   }
   mutable uint64_t first_ = UINT64_MAX;
+};
+struct OfRank : Flat {
+  OfRank(const HostServices& host, const Params& params, uint32_t groups) : Flat(host, params, groups), rank_(host.rank()) {}
+  ScheduleValues value(const gannet_schedule_query& query) const {
+    return rate(base_value(query, GANNET_ROLE_LEARNING_RATE) / (rank_ == 0 ? 1 : 2));
+  }
+  uint32_t rank_;
+};
+struct OfClock : Flat {
+  using Flat::Flat;
+  ScheduleValues value(const gannet_schedule_query& query) const {
+    return rate(base_value(query, GANNET_ROLE_LEARNING_RATE) / static_cast<double>(std::time(nullptr)));
+  }
+};
+struct BaseOfProcess : Flat {  // the base of the process's first question
+  using Flat::Flat;
+  ScheduleValues value(const gannet_schedule_query& query) const {
+    static const double first = base_value(query, GANNET_ROLE_LEARNING_RATE);
+    return rate(0.5 * (first > 0 ? first : 1));
+  }
+};
+struct Steps32 : Flat {
+  using Flat::Flat;
+  ScheduleValues value(const gannet_schedule_query& query) const {
+    return rate(base_value(query, GANNET_ROLE_LEARNING_RATE) / (1 + static_cast<double>(static_cast<uint32_t>(query.step))));
+  }
 };
 struct Climbing : SchedulerBase {  // sound: its state counts the steps
   static constexpr gannet_param_spec kParams[] = {number("factor", "0.5", "of the group's own rate")};
@@ -242,7 +269,7 @@ GANNET_PLUGINS(
     "scheduler/querybasewritten scheduler/querysteponce scheduler/climbing scheduler/ownstate scheduler/stateonce "
     "scheduler/statebeyond scheduler/statewritten scheduler/advancestepown scheduler/advancewritten scheduler/statenan "
     "scheduler/manyroles scheduler/ownvalues scheduler/advancelengthonce scheduler/fickleroles scheduler/rolewithoutvalue "
-    "scheduler/flagunknown scheduler/largebeta",
+    "scheduler/flagunknown scheduler/largebeta scheduler/ofrank scheduler/ofclock scheduler/baseofprocess scheduler/steps32",
     GANNET_TIER_STABLE, SCHEDULE(Flat), SCHEDULE(Counts), SCHEDULE(Overflows), SCHEDULE(Negative), SCHEDULE(Undeclared),
     SCHEDULE(NeverWrites), SCHEDULE(NeedsBase), SCHEDULE(KnownOnly), SCHEDULE(LengthOnce), SCHEDULE(QuerySizeExact),
     SCHEDULE(QuerySizeIgnored), SCHEDULE(QueryGroupWritten), SCHEDULE(QueryBaseOnce), SCHEDULE(QueryBaseBeyond),
@@ -250,4 +277,4 @@ GANNET_PLUGINS(
     SCHEDULE(StateBeyond), SCHEDULE(StateWritten), SCHEDULE(AdvanceStepOwn), SCHEDULE(AdvanceWritten), SCHEDULE(StateNan),
     with_table("ManyRoles", &kManyRoles), with_table("OwnValues", &kOwnValues), SCHEDULE(AdvanceLengthOnce),
     SCHEDULE(FickleRoles), with_table("RoleWithoutValue", &kRoleWithoutValue), with_table("FlagUnknown", &kFlagUnknown),
-    SCHEDULE(LargeBeta))
+    SCHEDULE(LargeBeta), SCHEDULE(OfRank), SCHEDULE(OfClock), SCHEDULE(BaseOfProcess), SCHEDULE(Steps32))

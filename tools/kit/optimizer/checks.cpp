@@ -200,6 +200,15 @@ void leave_nothing_in_steps(Subject& subject) {
   const auto run = [&](int64_t steps) { train(subject, problem, cut, {.steps = steps}); };
   require_no_growth([&] { run(1); }, 300, "300 objects that have trained one step");
   require_no_growth([&] { run(100); }, 10, "10 runs of 100 steps");
+  // What a single object gathers until it is destroyed.
+  constexpr int64_t kBegin = 200, kEnd = 600;
+  HeldResources before{};
+  train(subject, problem, cut, {.steps = kEnd, .observe = [&](int64_t step) {
+                                  if (step == kBegin) before = held();
+                                  if (step == kEnd)
+                                    require_no_growth_since(before, kEnd - kBegin,
+                                                            formatted("steps {} to {} of one object", kBegin, kEnd));
+                                }});
 }
 
 }  // namespace
@@ -257,6 +266,8 @@ std::vector<Check> optimizer_checks() {
        "your own",
        60, lag},
       {"schedule", "each update uses the hyperparameters that it is given", "read args->hyper in every update", 60, schedule},
+      {"groups", "a group is updated with its own hyperparameters, whatever those of the other groups are",
+       "read args->hyper in every call; keep nothing in static variables", 60, groups},
       {"gradient-scale", "the gradient is grad * grad_scale: a power of two that moves from one to the other changes no bit",
        "multiply by args->grad_scale in every call, sums included, as a product in which nothing is rounded twice", 60,
        gradient_scale},

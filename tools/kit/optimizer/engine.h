@@ -59,8 +59,10 @@ struct RunOptions {
   int64_t steps = 200;
   int64_t applied = 0;                   // updates before this run
   const TrainingResult* from = nullptr;  // the results from which the run continues
-  // Sets the hyperparameters of a step, counted from 1; `hyper` initially holds those of the params.
-  std::function<void(int64_t step, std::vector<double>& hyper)> schedule = {};
+  // Called at the start of each step, counted from 1. No metrics are recorded then, so that the run itself gathers no memory.
+  std::function<void(int64_t step)> observe = {};
+  // Sets a group's hyperparameters of a step; `hyper` initially holds those of the params.
+  std::function<void(int64_t step, uint32_t group, std::vector<double>& hyper)> schedule = {};
   double grad_scale = 0.5;
   // Per step: an exponent n; gradients are multiplied by 2^n, and grad_scale is divided by it.
   std::function<int(int64_t step)> scale_power = {};

@@ -124,7 +124,7 @@ void hyperparameters(Subject& subject) {
     own.params = other->own;
     const std::string name = described.hyper_names[h];
     const auto from = [&](int64_t first) {
-      return [h, first, value = other->value](int64_t step, std::vector<double>& hyper) {
+      return [h, first, value = other->value](int64_t step, uint32_t, std::vector<double>& hyper) {
         if (step > first) hyper[h] = value;
       };
     };

@@ -126,15 +126,20 @@ void lag(Subject& subject) {
   require_same(lagging, own, problem, formatted("tensors that missed {} updates, against a run that begins with them", kMissed));
 }
 
-void schedule(Subject& subject) {
-  const Problem problem = usual(subject);
-  const OptimizerTraits described = describe(subject, problem);
+// The index of the learning rate among the dynamic numbers. Throws SkippedCheck if there is none or it is 0.
+size_t learning_rate(const OptimizerTraits& described) {
   size_t rate = described.hyper_roles.size();
   for (size_t h = 0; h < described.hyper_roles.size(); ++h)
     if (described.hyper_roles[h] == GANNET_ROLE_LEARNING_RATE) rate = h;
   if (rate == described.hyper_roles.size()) throw SkippedCheck("no dynamic param has the role of the learning rate");
   if (described.hyper[rate] == 0) throw SkippedCheck("the learning rate is 0 with these params: give --params with another");
-  const auto changing = [rate](int64_t step, std::vector<double>& hyper) {
+  return rate;
+}
+
+void schedule(Subject& subject) {
+  const Problem problem = usual(subject);
+  const size_t rate = learning_rate(describe(subject, problem));
+  const auto changing = [rate](int64_t step, uint32_t, std::vector<double>& hyper) {
     if (step > 10) hyper[rate] *= 0.5 + static_cast<double>(step % 5) / 5;
   };
   const TrainingResult constant = train(subject, problem, uncut(problem, rules_of(subject, problem)), {.steps = 30});
@@ -149,6 +154,38 @@ void schedule(Subject& subject) {
   require_same(train(subject, problem, uncut(problem, rules_of(subject, problem)),
                      {.steps = 13, .applied = 17, .from = &first, .schedule = changing}),
                whole, problem, "a new object from update 17 on, with the same rates");
+}
+
+// The groups of a run have rates of their own: a group is trained by its own, whatever the others' are.
+void groups(Subject& subject) {
+  const Problem problem = many_shapes(usual_types(subject));
+  const OptimizerTraits described = describe(subject, problem);
+  for (const auto& sum : described.sums)
+    if (sum.scope == GANNET_SUM_OF_MODEL) throw SkippedCheck("it has sums over the model");
+  const size_t rate = learning_rate(described);
+  const ProblemCut cut = uncut(problem, described.rules);
+  const auto run = [&](std::vector<double> factors) {
+    return train(subject, problem, cut, {.steps = 12, .schedule = [&](int64_t, uint32_t group, std::vector<double>& hyper) {
+                                           hyper[rate] *= factors[group];
+                                         }});
+  };
+  const std::vector<double> factors(problem.groups(), 1);
+  const TrainingResult expected = run(factors);
+  for (uint32_t g = 0; g < problem.groups(); ++g) {
+    std::vector<double> others(problem.groups(), 0.5);
+    others[g] = 1;
+    const TrainingResult found = run(others);
+    // The tensors of this group alone are compared.
+    TrainingResult own = found;
+    for (size_t t = 0; t < problem.tensors.size(); ++t)
+      if (problem.tensors[t].group != g) {
+        own.params[t] = expected.params[t];
+        own.states[t] = expected.states[t];
+        own.outs[t] = expected.outs[t];
+      }
+    own.group_states = expected.group_states;
+    require_same(own, expected, problem, formatted("group {}, where the other groups have half the learning rate", g));
+  }
 }
 
 void random_numbers(Subject& subject) {
@@ -209,7 +246,7 @@ void copy_out(Subject& subject) {
   usual_types(subject);
   const OptimizerTraits described = describe(subject, many_shapes({}));
   // A learning rate of 0 and gradients of 0, so that parameters stay unchanged.
-  const auto at_rest = [&](int64_t, std::vector<double>& hyper) {
+  const auto at_rest = [&](int64_t, uint32_t, std::vector<double>& hyper) {
     for (size_t h = 0; h < hyper.size(); ++h)
       if (described.hyper_roles[h] == GANNET_ROLE_LEARNING_RATE) hyper[h] = 0;
   };

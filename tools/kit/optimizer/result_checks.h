@@ -12,6 +12,7 @@ void agree(Subject& subject);
 void resume(Subject& subject);
 void lag(Subject& subject);
 void schedule(Subject& subject);
+void groups(Subject& subject);
 void random_numbers(Subject& subject);
 void copy_out(Subject& subject);
 void support(Subject& subject);

@@ -60,11 +60,13 @@ class SimulatedRank {
   // One step, in the order of Updater::update().
   void step(int64_t applied) {
     const int64_t step = applied + 1;
+    if (options_.observe) options_.observe(step);
     sums_.clear();
-    for (SimulatedGroup& group : groups_) {
+    for (uint32_t g = 0; g < groups_.size(); ++g) {
+      SimulatedGroup& group = groups_[g];
       sums_.emplace_back(*group.optimizer, group.tensors);
       std::vector<double> hyper = group.optimizer->hyper_values();
-      if (options_.schedule) options_.schedule(step, hyper);
+      if (options_.schedule) options_.schedule(step, g, hyper);
       std::copy(hyper.begin(), hyper.end(), group.hyper.as<double>());
     }
     fill_gradients(step);
@@ -154,8 +156,9 @@ class SimulatedRank {
       args.workspace = workspace_.of(args.workspace_bytes, options_.is_tight);
       args.loss = loss_of(group, step);
       args.total_steps = options_.total_steps(step);
-      const Host::OpenMetrics metrics(
-          host_, [&](const std::string& shown, double value) { metrics_.push_back({step, args.group, shown, value}); });
+      const Host::OpenMetrics metrics(host_, [&](const std::string& shown, double value) {
+        if (!options_.observe) metrics_.push_back({step, args.group, shown, value});
+      });
       const ReadOnlyGuard held(group.hyper, options_.guards_inputs);
       const CallScope calling(name, static_cast<uint64_t>(step), formatted("group {}", g));
       (group.optimizer.get()->*function)(args);

@@ -300,6 +300,13 @@ struct Runner {
   template <class Rule>
   void operator()(const Rule& rule) const {
     sdk::detail::check_family<Family, Rule>();
+    using D = hn::ScalableTag<typename RuleNumber<Rule>::type>;
+    if constexpr (sdk::detail::check_functions<Rule, Lanes<D>, LaneRandom<D>, Term<Lanes<D>>>()) run(rule);
+  }
+
+ private:
+  template <class Rule>
+  void run(const Rule& rule) const {
 #if GANNET_TARGET_MINOR >= 1
     if constexpr (sdk::detail::RoundsStochastically<Rule>::value) {
       if constexpr (std::is_same_v<typename RuleNumber<Rule>::type, float>) run_bfloat16(rule, args, begin, end, part);

@@ -160,6 +160,13 @@ struct PlainRunner {
   void operator()(const Rule& rule) const {
     using Number = typename RuleNumber<Rule>::type;
     sdk::detail::check_family<Family, Rule>();
+    if constexpr (sdk::detail::check_functions<Rule, Scalar<Number>, ScalarRandom<Number>, Term<Scalar<Number>>>()) run(rule);
+  }
+
+ private:
+  template <class Rule>
+  void run(const Rule& rule) const {
+    using Number = typename RuleNumber<Rule>::type;
     if constexpr (sdk::detail::kSumCount<Rule> != 0)
       if (pass == sdk::detail::RulePass::kSums) return sum(rule);
     if constexpr (sdk::detail::Evaluates<Rule>::value)
@@ -178,7 +185,6 @@ struct PlainRunner {
     if (pass == sdk::detail::RulePass::kUpdate) run_elementwise(rule, args, begin, end, part);
   }
 
- private:
   template <class Rule>
   void sum(const Rule& rule) const {
     using Number = typename RuleNumber<Rule>::type;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the files which comments and docs name are there.
+"""Checks that the files which comments and docs name are there, and that each plugin has a row in its room's README.
 
     scripts/check_references.py            exit code 1, with a line for each name that leads nowhere
 
@@ -79,6 +79,11 @@ def main():
                     there = any(str(place) in files for place in places) or (path.parent / found).exists()
                 if not there:
                     wrong.append(f"{name}:{number}: {found} is named and is not there")
+    for room, kinds in (("optimizers", ""), ("schedulers", ""), ("accelerators", ""), ("plugins", "comm/"), ("plugins", "offload/")):
+        rows = (ROOT / room / "README.md").read_text()
+        for listing in sorted((ROOT / room / kinds).glob("*/CMakeLists.txt")):
+            if f"| `{kinds}{listing.parent.name}/` |" not in rows:
+                wrong.append(f"{room}/README.md: no row for `{kinds}{listing.parent.name}/`")
     print("\n".join(wrong) if wrong else "references: every file that is named is there")
     return 1 if wrong else 0
 

@@ -94,24 +94,29 @@ bool Config::is_offload() const {
   return (zero.stage > 0 && zero.offload_optimizer) || (zero.stage == 3 && zero.offload_param);
 }
 
-std::vector<ConfigEntry> Config::resolve(int64_t world_size) const {
+std::vector<ConfigEntry> Config::resolve(int64_t ranks) const {
+  const config::Document& document = document_of(*this);
   std::vector<ConfigEntry> entries;
-  if (world_size < 1)
-    throw Error(ErrorCode::kArgument, formatted("Config::resolve: a world size of {}", world_size), "give the number of ranks");
-  for (config::EffectiveValue& line : config::resolve(document_of(*this), world_size).effective) {
-    const config::Key* key = find_key(document_of(*this), line.path.substr(1));
+  if (ranks < 1) throw Error(ErrorCode::kArgument, formatted("Config::resolve: {} ranks", ranks), "give the number of ranks");
+  for (config::EffectiveValue& line : config::resolve(document, config::data_ranks(document, ranks)).effective) {
+    const config::Key* key = find_key(document, line.path.substr(1));
     const char* type = key ? config::to_string(key->type) : line.value.type_name();
     entries.push_back({dotted(line.path), std::move(line.value), type, std::move(line.origin)});
   }
   return entries;
 }
 
-bool Config::is_valid(int64_t world_size, std::vector<std::string>* mistakes) const {
+bool Config::is_valid(int64_t ranks, std::vector<std::string>* mistakes) const {
   std::vector<Error> found;
-  if (world_size < 1)
-    found.emplace_back(ErrorCode::kArgument, formatted("a world size of {}", world_size), "give the number of ranks");
-  else
-    config::resolve(document_of(*this), world_size, true, found);
+  if (ranks < 1) {
+    found.emplace_back(ErrorCode::kArgument, formatted("{} ranks", ranks), "give the number of ranks");
+  } else {
+    try {
+      config::resolve(document_of(*this), config::data_ranks(document_of(*this), ranks), true, found);
+    } catch (const Error& error) {
+      found.push_back(error);
+    }
+  }
   if (mistakes)
     for (const Error& mistake : found) mistakes->push_back(mistake.what());
   return found.empty();

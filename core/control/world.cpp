@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "control/address_exchange.h"
+#include "control/program_communicator.h"
 #include "control/rendezvous.h"
 #include "control/thread_share.h"
 
@@ -23,6 +24,7 @@ using std::chrono::milliseconds;
 
 // How long rank 0 stays alive for the ranks that still need its store.
 constexpr milliseconds kGoodbye{5'000};
+constexpr const char* kMpi = "mpi";  // the Comm of a program's communicator
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -117,8 +119,18 @@ World::World(const DistributedOptions& options, uint32_t generation)
                  .allowed_paths = options.plugins_allowed,
                  .trusted = options.plugins_trusted}) {
   const Variables variables = variables_of_this_process();
-  environment_ = discover(variables, {options.rank, options.world_size, options.init_method});
   timeout_ = time_out(variables, options.timeout_seconds);
+  mpi_communicator_ = options.mpi_communicator;
+  if (mpi_communicator_) {
+    if (options.rank || options.world_size || !options.init_method.empty())
+      throw Error(ErrorCode::kArgument, "init_distributed was given a communicator, and a rank, a world size or an init_method",
+                  "give the communicator alone: it has the ranks");
+    const plugin::Plugin& named = registry_.require(GANNET_KIND_COMM, lower(options.comm) == "auto" ? kMpi : options.comm, "");
+    const plugin::Plugin& its = communicator_extension(named) ? named : registry_.require(GANNET_KIND_COMM, kMpi, "");
+    environment_ = environment_of(its, &*mpi_communicator_, timeout_);
+  } else {
+    environment_ = discover(variables, {options.rank, options.world_size, options.init_method});
+  }
 
   rendezvous_.struct_size = sizeof(rendezvous_);
   std::vector<std::string> hosts;
@@ -154,7 +166,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
   rendezvous_.timeout_ms = static_cast<uint64_t>(std::max(timeout_, deadline).count());
 
   comm_is_auto_ = lower(options.comm) == "auto";
-  comm_name_ = comm_is_auto_ ? for_host_memory(size()) : options.comm;
+  comm_name_ = !comm_is_auto_ ? options.comm : mpi_communicator_ && size() > 1 ? kMpi : for_host_memory(size());
   comm_params_ = options.comm_params;
   // A Comm for device memory is opened later, by the engine that trains on the device: no device is
   // chosen yet.
@@ -191,6 +203,7 @@ Comm& World::open(const std::string& name, const Dict& params, const CommDevice*
   }
   opened.comm = std::make_unique<Comm>(plugin, plugin::parse_params(plugin, params, where), host_, rendezvous);
   opened.comm->set_watcher(watch_.get());
+  if (mpi_communicator_ && communicator_extension(plugin)) opened.comm->set_communicator(&*mpi_communicator_);
   const std::lock_guard lock(comms_mutex_);
   return *comms_.emplace_back(std::move(opened)).comm;
 }
@@ -217,6 +230,9 @@ void World::require_same(const DistributedOptions& later) {
         formatted("{} '{}' is asked for, but the world was made with '{}' by an earlier init_distributed", what, wanted, open),
         "ask for it in the first call, or call destroy_distributed before");
   };
+  if (later.mpi_communicator && later.mpi_communicator != mpi_communicator_)
+    throw Error(ErrorCode::kArgument, "init_distributed is given a communicator, and the world was made without it",
+                "give it in the first call, or call destroy_distributed before");
   require_name("host comm", later.host_comm, host_comm_->plugin().name());
   // A world whose comm is "auto" may still open the requested Comm for a device: the engine that
   // trains on the device does that.

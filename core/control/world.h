@@ -140,7 +140,8 @@ class World {
   bool comm_is_auto_ = false;
   std::string host_address_;  // the address at which other ranks reach this host; "": unknown
   gannet_rendezvous rendezvous_{};
-  std::mutex comms_mutex_;  // guards comms_, whose elements the watch's thread aborts
+  std::optional<int> mpi_communicator_;  // the program's; the Comms point to it
+  std::mutex comms_mutex_;               // guards comms_, whose elements the watch's thread aborts
   std::deque<OpenedComm> comms_;
   Comm* host_comm_ = nullptr;  // one of comms_
   std::unique_ptr<Links> links_;

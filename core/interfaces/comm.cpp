@@ -169,8 +169,10 @@ CommGroup::CommGroup(Comm& comm, const std::vector<uint32_t>& ranks, const std::
     throw Error(ErrorCode::kArgument, formatted("rank {} is no member of the group '{}'", comm.rank(), name),
                 "only members create a group");
   rank_ = static_cast<uint32_t>(self - ranks_.begin());
+  bool is_world = size() == comm.world_size();
+  for (uint32_t i = 0; i < size(); ++i) is_world = is_world && ranks_[i] == i;
   interfaces::call(comm.plugin(), {"group_create"}, comm.api()->group_create, comm.self(), ranks_.data(), size(), name.c_str(),
-                   static_cast<void*>(nullptr), &handle_);
+                   is_world ? const_cast<void*>(comm.communicator()) : nullptr, &handle_);
 }
 
 CommGroup::~CommGroup() {

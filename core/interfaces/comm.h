@@ -134,6 +134,10 @@ class Comm {
   uint32_t rank() const { return rank_; }
   uint32_t world_size() const { return world_size_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  // The program's communicator of all ranks (gannet_communicator_extension), which must outlive this
+  // object; null if there is none.
+  void set_communicator(const void* handle) { communicator_ = handle; }
+  const void* communicator() const { return communicator_; }
   // The dtype in which sums of a 16-bit type are accumulated if the caller does not choose one; see
   // gannet_comm_api::sum_dtype.
   gannet_dtype sum_dtype(gannet_dtype dtype) const;
@@ -156,6 +160,7 @@ class Comm {
   uint32_t rank_ = 0, world_size_ = 1;
   // The longest wait for a collective if no watch limits it.
   std::chrono::milliseconds timeout_{600'000};
+  const void* communicator_ = nullptr;  // not owned
   Watcher* watcher_ = nullptr;
   // Atomic, since the watch's thread aborts while another thread waits.
   std::atomic<bool> aborted_{false};

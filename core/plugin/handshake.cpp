@@ -132,7 +132,12 @@ void check_extensions(const gannet_extension* extension) {
     if (extension->struct_size < GANNET_EXTENSION_SIZE_2_0) refuse("one of its extensions has too small a struct_size");
     require_known(extension->flags, GANNET_EXTENSION_REQUIRED, "flags of an extension");
     require_zero(extension->reserved, "one of its extensions");
-    if (extension->flags & GANNET_EXTENSION_REQUIRED)
+    if (extension->type == GANNET_EXTENSION_COMMUNICATOR) {
+      const auto* communicator = reinterpret_cast<const gannet_communicator_extension*>(extension);
+      constexpr size_t kSize = offsetof(gannet_communicator_extension, broadcast) + sizeof(communicator->broadcast);
+      if (extension->struct_size < kSize || !communicator->describe || !communicator->broadcast)
+        refuse("its extension for communicators lacks a function");
+    } else if (extension->flags & GANNET_EXTENSION_REQUIRED)
       refuse(formatted("it cannot do without the extension of type {}, which this Gannet does not know", extension->type));
   }
 }

@@ -187,6 +187,7 @@ Candidate read_candidate(const std::string& file, Fingerprint wanted) {
     if (tier != GANNET_TIER_STABLE && tier != GANNET_TIER_PINNED) refuse(formatted("names an unknown tier, {}", tier));
     if (candidate.provides.empty()) refuse("says that it provides nothing");
     check_text(candidate.provides, "what it provides");
+    for (std::string& name : candidate.provides) name = lower(name);  // names are compared without case
     check_text({candidate.fingerprint, candidate.vendor}, "its fingerprint");
     check_interfaces(candidate.provides, note.head.interface_versions);
     const bool compares = wanted == Fingerprint::kOfThisHost;

@@ -7,12 +7,10 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
-#include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <string>
 
 namespace {
 
@@ -30,29 +28,11 @@ void solve(int trainer, int seed) {
   }
 }
 
-// Trainer 0 chooses the address of the trainers' rendezvous and broadcasts it over MPI.
-std::string meeting_point(MPI_Comm trainers) {
-  std::array<char, 300> address{};
-  int rank = 0;
-  MPI_Comm_rank(trainers, &rank);
-  if (rank == 0) {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    std::snprintf(address.data(), address.size(), "tcp://%s:%d", host.data(), 20000 + getpid() % 10000);
-  }
-  MPI_Bcast(address.data(), address.size(), MPI_CHAR, 0, trainers);
-  return address.data();
-}
-
 void train(MPI_Comm trainers, int solver) {
   int rank = 0, size = 0;
   MPI_Comm_rank(trainers, &rank);
   MPI_Comm_size(trainers, &size);
-  gannet::DistributedOptions world;
-  world.init_method = meeting_point(trainers);
-  world.rank = rank;
-  world.world_size = size;
-  gannet::init_distributed(world);
+  gannet::init_distributed({.mpi_communicator = MPI_Comm_c2f(trainers)});
   torch::manual_seed(0);
   torch::nn::Sequential model(torch::nn::Linear(1, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
   auto engine = gannet::initialize(model, {.config = R"({"train_micro_batch_size_per_gpu": 64,
@@ -67,13 +47,15 @@ void train(MPI_Comm trainers, int solver) {
     engine->step();
     if (rank == 0 && step % 50 == 49) std::printf("step %d, %d trainers: loss %.4f\n", step + 1, size, loss.item<float>());
   }
+  engine.reset();
+  gannet::destroy_distributed();  // before MPI_Finalize
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   int provided = 0, rank = 0, size = 0, code = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);  // Gannet calls MPI on a thread of its own
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const int half = size / 2;

@@ -206,6 +206,8 @@ def schedules(gannet):
 
 
 def main():
+    if len(sys.argv) < 2:
+        sys.exit("catalogue.py: give the program, as `python3 scripts/catalogue/catalogue.py build/bin/gannet`")
     gannet = pathlib.Path(sys.argv[1])
     pages = {"docs/optimizers.md": optimizers(gannet), **schedules(gannet)}
     stale = [name for name, text in pages.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != text]

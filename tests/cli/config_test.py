@@ -116,6 +116,19 @@ class Config(Case):
         self.assertIn("--set: parameter 'betas' of optimizer plugin AdamW", self.gannet("config", "check", config, "--set", "optimizer.params.betas=[2,2]", code=2))
         self.assertIn("--set: unknown key 'gradient_cliping'", self.gannet("config", "check", config, "--set", "gradient_cliping=1", code=2))
 
+    def test_batch_sizes_are_meant_for_the_ranks_with_data_of_their_own(self):
+        config = self.write("c.json", '{"train_batch_size": 64, "gannet": {"mesh": {"pipe": 2, "tensor": 2}}}')
+        text = self.gannet("config", "resolve", config, "--world-size", "8", code=0)
+        self.assertIn("# world size 2 (the ranks with data of their own, of 8 in the mesh)", text)
+        self.assertRegex(text, r"/train_micro_batch_size_per_gpu = 32 ")
+        self.assertIn("ok", self.gannet("config", "check", config, "--world-size", "8", code=0))
+        for command in ("check", "resolve"):
+            self.assertIn("6 ranks do not divide into the config's mesh: pipe 2, tensor 2",
+                          self.gannet("config", command, config, "--world-size", "6", code=2))
+        stages = self.write("s.json", '{"train_batch_size": 6, "train_micro_batch_size_per_gpu": 2, "pipeline": {"stages": 3}}')
+        self.assertIn("for 3 processes", self.gannet("config", "check", stages, "--set", "gradient_accumulation_steps=3", code=0))
+        self.assertIn("world size 1 (the ranks with data of their own, of 3", self.gannet("config", "resolve", stages, "--world-size", "3", code=0))
+
     def test_an_auto_that_becomes_a_default_is_said(self):
         text = self.check(PLAIN % '"bf16": {"enabled": "auto"}', code=0)
         self.assertEqual(text, 'c.json: ok\n  "auto" taken as its default: /bf16/enabled = false\n')

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -67,6 +68,33 @@ class Mpi(unittest.TestCase):
                                         self.folder / f"{library}{ranks}{check}")
                         self.assertEqual(done.returncode, 0, done.stdout)
                         self.assertEqual(done.stdout.count(f"pass      {check}"), ranks, done.stdout)
+
+    def test_a_program_that_owns_mpi_trains_on_its_communicators(self):
+        found = set()
+        for library in LIBRARIES:
+            for ranks in (2, 4, 5) if FULL else (4,):
+                for comm in ("", "gloo"):
+                    with self.subTest(library=library, ranks=ranks, comm=comm):
+                        done = launched(library, ranks, BUILD / f"tests/mpi_halves_{library}", *([comm] if comm else []))
+                        self.assertEqual(done.returncode, 0, done.stdout)
+                        self.assertEqual(done.stdout.count("finalized"), ranks, done.stdout)
+                        self.assertEqual(done.stdout.count("the program's communicator"), 3, done.stdout)
+                        sums = re.search(r"halves of \d: (\S+), all of \d: (\S+)", done.stdout)
+                        if ranks == 4:
+                            found.add(tuple(round(float(text), 6) for text in sums.groups()))
+        self.assertEqual(len(found), 1, found)  # both libraries, and gloo
+
+    def test_what_a_program_that_owns_mpi_gets_wrong(self):
+        for library in LIBRARIES:
+            # The halves are (2, 0) and (3, 1): 3 is the first of its half, whose address the other waits for.
+            for mode, code, sentence in (("single", 2, "MPI_THREAD_SINGLE: call MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE"),
+                                         ("null", 2, "MPI_COMM_NULL: only its members train on it"),
+                                         ("absent 0", 3, "rank 1 of 2"),
+                                         ("absent 3", 3, "has called init_distributed within 3 s")):
+                with self.subTest(library=library, mode=mode):
+                    done = launched(library, 4, BUILD / f"tests/mpi_halves_{library}", *mode.split(), timeout=60)
+                    self.assertEqual(done.returncode, code, done.stdout)
+                    self.assertIn(sentence, done.stdout)
 
     def test_a_process_that_no_launcher_started_is_told(self):
         done = subprocess.run([KIT, "check", PLUGIN, "--check", "moves", "--launched", self.folder / "x"], text=True,

@@ -1,4 +1,4 @@
-"""docs/how_to_add.md as it stands: its plugins, its command and its config key compile.
+"""docs/how_to_add.md as it stands: its plugins, its command and its config key compile, and their code is in clang-format's form.
 
 Every block of C++ belongs to the file that the line before it names, or that its own comments name. What goes into a file of the
 tree is put into a copy of it.
@@ -43,10 +43,13 @@ class HowToAdd(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gannet-how-to-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def compiles(self, flags, name, text, *more):
+    def compiles(self, flags, name, text, *more, is_whole=True):
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+        if is_whole and (clang_format := shutil.which("clang-format")):
+            shaped = subprocess.run([clang_format, f"--style=file:{ROOT / '.clang-format'}", str(file)], text=True, capture_output=True)
+            self.assertEqual(shaped.stdout, text, f"{name} as docs/how_to_add.md has it is not what clang-format makes of it")
         done = subprocess.run([*flags, *more, "-Werror", "-fsyntax-only", str(file)], cwd=BUILD, text=True, capture_output=True)
         self.assertEqual(done.returncode, 0, f"{name} as docs/how_to_add.md has it:\n{done.stderr[:4000]}")
 
@@ -90,7 +93,7 @@ class HowToAdd(unittest.TestCase):
         flags = CHECK_ALONE.flags_of(BUILD, "gannet_core")
         flags = [flags[0], f"-I{self.folder}/core", *flags[1:]]
         for file in ("core/config/keys_training.cpp", "core/engine/boundary.cpp"):
-            self.compiles(flags, file, copies[file])
+            self.compiles(flags, file, copies[file], is_whole=False)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ class Struct:
     fields: list  # in their order
 
     @property
-    def is_sized(self):  # begins with its size: it may grow
-        return self.fields[0] == "struct_size"
+    def is_sized(self):  # begins with its size: it may grow, but for a head that other fields follow
+        return self.fields[0] == "struct_size" and self.name != "gannet_extension"
 
 
 def field_of(declaration):

@@ -87,6 +87,7 @@ std::shared_ptr<const config::Document> filled(const ConfigCommandArguments& opt
   }
   AutoFacts facts{.world_size = std::max<int64_t>(options.world_size, 1)};
   if (options.world_size == 0) facts.world_size = doctor::world_size_of(check_options(options), *document);
+  facts.world_size = config::data_ranks(*document, facts.world_size);
   if (!options.model_file.empty()) {
     facts.hidden_size = hidden_size_of(config::parse_file(options.model_file).root);
     if (!facts.hidden_size)
@@ -106,11 +107,14 @@ void resolve(const ConfigCommandArguments& options) {
   auto document = config::Document::from_file(options.file);
   if (!options.assignments.empty()) document = document->merged(overrides(options), "--set");
   document = filled(options, std::move(document));
-  const int64_t world = doctor::world_size_of(check_options(options), *document);
+  const int64_t ranks = doctor::world_size_of(check_options(options), *document);
+  const int64_t world = config::data_ranks(*document, ranks);
   const config::ResolvedConfig resolved = config::resolve(*document, world);
   for (const auto& notice : resolved.notices) std::cerr << "gannet: " << notice << '\n';
   if (options.as_json) return print_json(resolved);
-  std::cout << "# world size " << world << '\n';
+  std::cout << "# world size " << world;
+  if (world != ranks) std::cout << " (the ranks with data of their own, of " << ranks << " in the mesh)";
+  std::cout << '\n';
   std::vector<std::string> heads;
   size_t width = 0;
   for (const auto& line : resolved.effective) {

@@ -64,9 +64,8 @@ void print_schedule(const ScheduleArguments& arguments) {
   const Config config(arguments.config);
   const auto whole = with_batch_size(config.document());
   const config::Document& document = *whole;
-  const int64_t world_size =
-      arguments.world_size > 0 ? arguments.world_size : config::implied_world_size(config::given_batch(document));
-  const config::Settings settings = config::resolve(document, world_size).settings;
+  const int64_t ranks = arguments.world_size > 0 ? arguments.world_size : config::implied_ranks(document);
+  const config::Settings settings = config::resolve(document, config::data_ranks(document, ranks)).settings;
   plugin::Registry registry(plugin_places(settings));
   const std::vector<std::optional<double>> base_lrs = group_lrs(registry, settings, document);
 

@@ -234,7 +234,7 @@ int64_t world_size_of(const ConfigCheckOptions& options, const Document& documen
   if (options.world_size > 0) return options.world_size;
   if (const char* text = std::getenv("WORLD_SIZE"))
     if (const long long size = std::atoll(text); size > 0) return size;
-  return config::implied_world_size(config::given_batch(document));
+  return config::implied_ranks(document);
 }
 
 ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& options) {
@@ -248,9 +248,14 @@ ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& opti
     check.notices = document->notices();
     config::check_status(*document, &check.mistakes);
   } else {
-    const config::ResolvedConfig resolved = config::resolve(*document, check.world_size, /*rank_is_set=*/true, check.mistakes);
-    check.notices = resolved.notices;
-    if (check.mistakes.empty()) settings = resolved.settings;
+    try {
+      const config::ResolvedConfig resolved =
+          config::resolve(*document, config::data_ranks(*document, check.world_size), /*rank_is_set=*/true, check.mistakes);
+      check.notices = resolved.notices;
+      if (check.mistakes.empty()) settings = resolved.settings;
+    } catch (const Error& error) {
+      check.mistakes.push_back(error);
+    }
   }
   if (options.with_plugins) PluginCheck(*document, check, settings ? &*settings : nullptr).run();
   return check;

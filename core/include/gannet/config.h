@@ -62,11 +62,11 @@ class Config {
   /// Whether ZeRO offloads the optimizer or, at stage 3, the parameters.
   bool is_offload() const;
 
-  /// Every effective value with its origin, including the computed batch sizes. Throws the errors
-  /// that initialize would throw.
-  std::vector<ConfigEntry> resolve(int64_t world_size) const;
+  /// Every effective value with its origin, including the batch sizes computed for a run of `ranks`.
+  /// Throws the errors that initialize would throw.
+  std::vector<ConfigEntry> resolve(int64_t ranks) const;
   /// Whether the values are consistent; each error message is appended to `mistakes`.
-  bool is_valid(int64_t world_size, std::vector<std::string>* mistakes = nullptr) const;
+  bool is_valid(int64_t ranks, std::vector<std::string>* mistakes = nullptr) const;
 
   bool empty() const { return document_ == nullptr; }
   /// Used by other parts of the core.

@@ -30,16 +30,26 @@ struct DistributedOptions {
   /// engine that trains on such a device. "auto": the best one for the number of processes; an
   /// engine on a device also opens the plugin for that device.
   std::string comm = "auto";
-  Dict comm_params;  ///< the plugin's own parameters, as the config's "comm": {"params": {...}}
+  Dict comm_params = {};  ///< the plugin's own parameters, as the config's "comm": {"params": {...}}
   /// The Comm plugin for numbers and strings in host memory, as the config's "comm": {"host":
   /// "gloo"}. It must serve host memory. "auto": the plugin of `comm` if it serves host memory,
   /// else gloo.
   std::string host_comm = "auto";
-  std::optional<double> timeout_seconds;   ///< for the rendezvous and each collective; default 600, or DEEPSPEED_TIMEOUT minutes
-  std::optional<double> deadline_seconds;  ///< how long a call may wait for a late rank; default: timeout_seconds
-  std::string init_method;                 ///< "env://" (default) or "tcp://host:port"
-  std::optional<int> rank, world_size;     ///< override the values of the environment
-  std::vector<std::string> plugin_paths;   ///< as in the config's "plugins": {"path": [...]}
+  std::optional<double> timeout_seconds =
+      {};  ///< for the rendezvous and each collective; default 600, or DEEPSPEED_TIMEOUT minutes
+  std::optional<double> deadline_seconds = {};    ///< how long a call may wait for a late rank; default: timeout_seconds
+  std::string init_method = "";                   ///< "env://" (default) or "tcp://host:port"
+  std::optional<int> rank = {}, world_size = {};  ///< override the values of the environment
+  /// A communicator of the program's own MPI library, by MPI_Comm_c2f(comm): its ranks are the world's,
+  /// with no variables and no address. All of them call init_distributed. `comm` "auto" is then "mpi",
+  /// which makes its own duplicate; with another Comm, "gloo", MPI only tells the ranks where to meet.
+  /// MPI_Init_thread must have given MPI_THREAD_MULTIPLE; MPI_Finalize stays the program's, after
+  /// destroy_distributed.
+  ///
+  ///   MPI_Comm half;  MPI_Comm_split(MPI_COMM_WORLD, color, rank, &half);
+  ///   auto world = gannet::init_distributed({.mpi_communicator = MPI_Comm_c2f(half)});
+  std::optional<int> mpi_communicator = {};
+  std::vector<std::string> plugin_paths = {};     ///< as in the config's "plugins": {"path": [...]}
   std::vector<std::string> plugins_allowed = {};  ///< as in the config's "plugins": {"allow": [...]}
   std::string plugins_trusted = "";  ///< as in the config's "plugins": {"trusted": ...}: "true", a path, or "" for any
 };

@@ -137,13 +137,14 @@ std::shared_ptr<Pending> Runtime::start(uint64_t owner, const std::string& doing
   return pending;
 }
 
-void Runtime::run(const std::string& doing, const std::function<void()>& body) {
-  auto done = start(0, doing, [&body] {
+void Runtime::run(const std::string& doing, uint64_t timeout_ms, std::function<void()> body) {
+  const auto done = start(0, doing, [body = std::move(body)] {
     body();
     return Requests();
   });
-  while (!done->wait(3'600'000)) {
-  }
+  if (!done->wait(timeout_ms))
+    throw Failure(GANNET_TIMEOUT,
+                  doing + " is not over within " + std::to_string(timeout_ms / 1000) + " s: a rank is late, or has ended");
 }
 
 void Runtime::abort(uint64_t owner) {

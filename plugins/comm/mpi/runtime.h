@@ -57,7 +57,9 @@ class Runtime {
   // `issue` starts the operations and `then` runs when all are complete, both on the thread.
   std::shared_ptr<Pending> start(uint64_t owner, const std::string& doing, std::function<Requests()> issue,
                                  std::function<void()> then = {});
-  void run(const std::string& doing, const std::function<void()>& body);
+  // Runs `body` on the thread. Throws GANNET_TIMEOUT if it is not over in time: it owns what it uses,
+  // because MPI may be in it for ever.
+  void run(const std::string& doing, uint64_t timeout_ms, std::function<void()> body);
   // Ends everything that `owner` has in flight with an error. MPI may still write to the buffers of
   // an operation that has begun, so the process should end.
   void abort(uint64_t owner);

@@ -943,15 +943,30 @@ typedef struct gannet_offload_api {
 /* ---- The exported table and the note -----------------------------------------------------------------------------------*/
 
 /* Information about a plugin in addition to its descriptor. The host reads the types that it knows;
- * it ignores one that it does not know or, if that extension is required, refuses the plugin. */
+ * it ignores one that it does not know or, if that extension is required, refuses the plugin. This
+ * head never grows, because the fields of each type follow it; struct_size is the whole extension's. */
 enum gannet_extension_flag { GANNET_EXTENSION_REQUIRED = 1u << 0 };
 typedef struct gannet_extension {
   uint32_t struct_size;
-  uint32_t type; /* ABI 2.0 defines none */
+  uint32_t type; /* gannet_extension_type; ABI 2.0 defines none */
   uint32_t flags;
   uint32_t reserved;
   const struct gannet_extension* next;
 } gannet_extension;
+
+enum gannet_extension_type { GANNET_EXTENSION_COMMUNICATOR = 1 /* since 2.4: gannet_communicator_extension */ };
+
+/* Since 2.4. Of a Comm that can train on a communicator which the program made with the vendor's library: how ranks find
+ * each other before there is a world. `handle` points to the vendor's handle (MPI: an MPI_Fint, of MPI_Comm_c2f); the same
+ * pointer is then the `external` of group_create, for the groups of all ranks of the world. Later groups of some ranks,
+ * whose `external` is null, are made within that communicator. */
+typedef struct gannet_communicator_extension {
+  gannet_extension head;
+  /* This process's rank in the communicator, and its size. */
+  int32_t (*describe)(const void* handle, uint32_t* rank, uint32_t* size, gannet_error* error);
+  /* Gives rank 0's bytes to all ranks, which call it with the same number of bytes. Fails after timeout_ms. */
+  int32_t (*broadcast)(const void* handle, void* data, uint64_t bytes, uint64_t timeout_ms, gannet_error* error);
+} gannet_communicator_extension;
 
 typedef struct gannet_descriptor {
   uint32_t struct_size;

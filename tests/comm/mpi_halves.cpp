@@ -6,8 +6,10 @@
 #include <mpi.h>
 #include <torch/nn/modules/linear.h>
 
+#include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -70,6 +72,7 @@ int main(int argc, char** argv) {
     code = run(mode, argc > 2 ? std::stoi(argv[2]) : -1);
   } catch (const gannet::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // mpirun may lose what was printed just before
     MPI_Abort(MPI_COMM_WORLD, error.exit_code());
   }
   MPI_Finalize();

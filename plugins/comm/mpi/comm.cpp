@@ -94,7 +94,9 @@ class Mpi : public gannet::sdk::CommBase {
   Mpi(const gannet_host& host, const gannet::sdk::Params& params, const gannet_rendezvous& rendezvous)
       : CommBase(host, params, rendezvous),
         owner_(rendezvous.world_size > 1 ? Runtime::get().new_owner() : 0),
-        numbers_(rendezvous.world_size > 1 ? rendezvous.store : nullptr, rendezvous.rank, rendezvous.timeout_ms) {}
+        numbers_(rendezvous.world_size > 1 ? rendezvous.store : nullptr, rendezvous.rank, rendezvous.timeout_ms) {
+    if (rendezvous.world_size > 1) require_launched();
+  }
 
   std::unique_ptr<Group> make_group(const std::vector<uint32_t>& ranks, uint32_t, const std::string& name, void* external) {
     auto group = std::make_unique<Group>(Group{nullptr, name});
@@ -111,7 +113,6 @@ class Mpi : public gannet::sdk::CommBase {
     }
     std::vector<int> members;
     for (const uint32_t rank : ranks) members.push_back(base_ ? static_cast<int>(rank) : numbers_.of(rank));
-    if (!base_) require_launched();
     Runtime::get().run("creating group '" + name + "'", timeout_ms(), [made = group->of, base = base_, members, name] {
       const MPI_Comm from = base ? base->comm : MPI_COMM_WORLD;
       MPI_Group all = MPI_GROUP_NULL, chosen = MPI_GROUP_NULL;
@@ -143,7 +144,7 @@ class Mpi : public gannet::sdk::CommBase {
   }
 
  private:
-  // Without a communicator of the program, the ranks are those of MPI_COMM_WORLD.
+  // The ranks are some of MPI_COMM_WORLD, also where the program gives its communicator.
   void require_launched() {
     const auto size = std::make_shared<int>(0);
     Runtime::get().run("MPI_Comm_size", timeout_ms(),

@@ -53,7 +53,7 @@ def main():
     build = pathlib.Path(sys.argv[1])
     failed = 0
     for name in sys.argv[2:] or changed():
-        flags = flags_of(build, FOLDERS[name.split("/")[0]])
+        flags = flags_of(build, "gannet-tools" if name.startswith("tools/cli/") else FOLDERS[name.split("/")[0]])
         done = subprocess.run([*flags, "-fsyntax-only", str(ROOT / name)], cwd=build, capture_output=True, text=True)
         print(f"{name}: {'compiles by itself' if done.returncode == 0 else done.stderr[:2000]}", flush=True)
         failed += done.returncode != 0

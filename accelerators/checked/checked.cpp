@@ -54,7 +54,7 @@ class Checked : public sdk::AcceleratorBase {
 
   using Queue = CheckedQueue;
   using Event = QueueEvent;
-  std::unique_ptr<Queue> make_queue(uint32_t, const char* name) { return std::make_unique<Queue>(name); }
+  std::unique_ptr<Queue> make_queue(uint32_t, const char* name) { return std::make_unique<Queue>(*this, name); }
   void pin(void* address, uint64_t bytes) { Memory::get().pin(address, bytes); }
   void unpin(void* address) { Memory::get().unpin(address); }
 

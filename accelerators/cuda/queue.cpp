@@ -40,8 +40,12 @@ CudaQueue::CudaQueue(const sdk::HostServices& host, uint32_t device, const char*
     : host_(host), device_(device), name_(name) {
   const DeviceScope current(device);
   // The stream is non-blocking, because otherwise the legacy default stream, on which LibTorch
-  // computes, would wait for every copy and every copy would wait for it.
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+  // computes, would wait for every copy and every copy would wait for it. It has the highest
+  // priority, so that a collective in the queue starts when a block of a compute kernel ends, and
+  // not when all have.
+  int lowest = 0, highest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking CUDA device " + std::to_string(device) + " for priorities");
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest),
         "making the queue '" + name_ + "' on CUDA device " + std::to_string(device));
 }
 

@@ -37,6 +37,7 @@ class CudaQueue {
   CudaEvent record() { return CudaEvent(device_, stream_); }
   void wait(CudaEvent& event);
   void wait_stream(void* stream);
+  void* stream() { return stream_; }
 
  private:
   const sdk::HostServices& host_;

@@ -50,7 +50,7 @@ class FakeComm : public sdk::CommBase {
   void unregister_buffer(Group& group, void* buffer);
 
  private:
-  const gannet_store* store_;
+  const sdk::Store store_;
   Bus bus_;
   std::atomic<uint64_t> groups_made_{0};
   std::mutex mutex_;  // guards the members below

@@ -21,14 +21,6 @@ constexpr int32_t kAborted = -1;
 
 Failure failure_of(const std::string& doing) { return {GANNET_IO_ERROR, doing + ": " + std::string(std::strerror(errno))}; }
 
-template <class Function, class... Arguments>
-void ask(const gannet_store* store, Function function, Arguments... arguments) {
-  char text[512] = "";
-  gannet_error error{sizeof(gannet_error), 0, sizeof(text), text};
-  const int32_t status = function(store->context, arguments..., &error);
-  if (status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), text);
-}
-
 }  // namespace
 
 // A ring buffer with one writer and one reader. The counts only grow; their difference is the fill
@@ -68,7 +60,7 @@ Mailboxes::Ring& Mailboxes::ring(uint32_t from, uint32_t to) const {
 
 // The memory is an anonymous file owned by rank 0. The other ranks open it through rank 0's
 // descriptor, and nothing is left behind however a rank ends.
-Mailboxes::Mailboxes(const gannet_store* store, const std::string& name, uint32_t rank, uint32_t size)
+Mailboxes::Mailboxes(const sdk::Store& store, const std::string& name, uint32_t rank, uint32_t size)
     : rank_(rank), size_(size), bytes_(uint64_t{size} * 64 + uint64_t{size} * size * sizeof(Ring)) {
   if (size == 1) return;
   const std::string key = "fake/" + name;
@@ -77,25 +69,18 @@ Mailboxes::Mailboxes(const gannet_store* store, const std::string& name, uint32_
     file = memfd_create("gannet-fake", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, static_cast<off_t>(bytes_)) != 0) throw failure_of("memory for the fake device's ranks");
     const std::string path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file);
-    ask(store, store->set, (key + "/memory").c_str(), static_cast<const void*>(path.data()), uint64_t{path.size()});
+    store.set(key + "/memory", path);
   } else {
-    const void* path = nullptr;
-    uint64_t length = 0;
-    ask(store, store->get, (key + "/memory").c_str(), &path, &length);
-    const std::string text(static_cast<const char*>(path), length);
-    file = open(text.c_str(), O_RDWR | O_CLOEXEC);
-    if (file < 0) throw failure_of("the fake device's ranks are on one host, and " + text + " cannot be opened");
+    const std::string path = store.get(key + "/memory");
+    file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) throw failure_of("the fake device's ranks are on one host, and " + path + " cannot be opened");
   }
   void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) throw failure_of("mapping the memory of the fake device's ranks");
   memory_ = static_cast<char*>(mapped);
   process_of(rank).store(getpid());
-  int64_t come = 0;
-  ask(store, store->add, (key + "/come").c_str(), int64_t{1}, &come);
-  if (come == size) ask(store, store->set, (key + "/all").c_str(), static_cast<const void*>(""), uint64_t{0});
-  const void* nothing = nullptr;
-  uint64_t length = 0;
-  ask(store, store->get, (key + "/all").c_str(), &nothing, &length);
+  if (store.add(key + "/come", 1) == size) store.set(key + "/all", "");
+  store.get(key + "/all");
   close(file);
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <gannet/sdk_comm.hpp>
+#include <gannet/sdk_store.hpp>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ class Mailboxes {
  public:
   // Called by every rank of the group. The ranks find the shared memory through the store, under
   // `name`.
-  Mailboxes(const gannet_store* store, const std::string& name, uint32_t rank, uint32_t size);
+  Mailboxes(const sdk::Store& store, const std::string& name, uint32_t rank, uint32_t size);
   ~Mailboxes();
   Mailboxes(const Mailboxes&) = delete;
 

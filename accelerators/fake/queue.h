@@ -13,6 +13,8 @@
 #include <random>
 #include <thread>
 
+#include "native_stream.h"
+
 namespace gannet::accelerators {
 
 // The behaviour of the fake device's bus.
@@ -59,11 +61,11 @@ class FakeEvent {
   std::shared_ptr<QueuePoint> moment_;
 };
 
-class FakeQueue {
+class FakeQueue : public NativeStream {
  public:
   // `number` gives each queue its own delays, which are reproducible for the bus's seed.
   FakeQueue(const sdk::HostServices& host, std::string name, const Bus& bus, uint64_t number);
-  ~FakeQueue();  // waits for the queue's work
+  ~FakeQueue() override;  // waits for the queue's work
 
   void copy(void* to, const void* from, uint64_t bytes);
   // Runs the work after a delay, like a copy. If it throws, the queue skips all later work.
@@ -71,6 +73,9 @@ class FakeQueue {
   FakeEvent record();
   void wait(const FakeEvent& event);
   void wait_stream(void* stream);  // null: compute, which has already run synchronously
+  NativeStream* stream() { return this; }
+  void submit(const char*, const std::vector<Use>&, std::function<void()> work) override { run_late(std::move(work)); }
+  void* memory(const void* address) override { return const_cast<void*>(address); }
 
  private:
   void give(std::function<void()> work);

@@ -97,8 +97,10 @@ ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_i
   return resolve_into(document, world_size, rank_is_set, nullptr);
 }
 
-ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set, std::vector<Error>& mistakes) {
-  return resolve_into(document, world_size, rank_is_set, &mistakes);
+ResolvedConfig resolve(const Document& document, int64_t ranks, std::vector<Error>& mistakes) {
+  int64_t world_size = implied_world_size(given_batch(document));  // no mistake of the batch sizes on top of one of the mesh
+  attempt(&mistakes, [&] { world_size = data_ranks(document, ranks); });
+  return resolve_into(document, world_size, /*rank_is_set=*/true, &mistakes);
 }
 
 }  // namespace gannet::config

@@ -25,8 +25,8 @@ struct ResolvedConfig {
 };
 
 // `world_size`: the ranks with data of their own (data_ranks). `rank_is_set`: whether the environment
-// has RANK; if not, an error explains why the world size is 1. Throws Error(kConfig) if values conflict, and Error(kUnsupported)
-// if a feature is not implemented.
+// has RANK; if not, an error explains why the world size is 1. Throws Error(kConfig) if values
+// conflict, and Error(kUnsupported) for a feature that Gannet does not have (docs/limits.md).
 ResolvedConfig resolve(const Document& document, int64_t world_size, bool rank_is_set = true);
 
 // Returns the document's values and the defaults as they are, without completing the batch sizes or

@@ -50,6 +50,16 @@ std::string first_difference(const std::string& text, const std::string& referen
   return "the same text";
 }
 
+// The Comm that the options name asks the communicator, or `mpi` where that one takes none.
+Environment environment_of_communicator(const DistributedOptions& options, plugin::Registry& registry, milliseconds timeout) {
+  if (options.rank || options.world_size || !options.init_method.empty())
+    throw Error(ErrorCode::kArgument, "init_distributed was given a communicator, and a rank, a world size or an init_method",
+                "give the communicator alone: it has the ranks");
+  const plugin::Plugin& named = registry.require(GANNET_KIND_COMM, lower(options.comm) == "auto" ? kMpi : options.comm, "");
+  const plugin::Plugin& its = communicator_extension(named) ? named : registry.require(GANNET_KIND_COMM, kMpi, "");
+  return environment_of(its, &*options.mpi_communicator, timeout);
+}
+
 // The Comm that "auto" selects for host memory.
 std::string for_host_memory(uint32_t world_size) { return world_size == 1 ? "local" : "gloo"; }
 
@@ -121,16 +131,8 @@ World::World(const DistributedOptions& options, uint32_t generation)
   const Variables variables = variables_of_this_process();
   timeout_ = time_out(variables, options.timeout_seconds);
   mpi_communicator_ = options.mpi_communicator;
-  if (mpi_communicator_) {
-    if (options.rank || options.world_size || !options.init_method.empty())
-      throw Error(ErrorCode::kArgument, "init_distributed was given a communicator, and a rank, a world size or an init_method",
-                  "give the communicator alone: it has the ranks");
-    const plugin::Plugin& named = registry_.require(GANNET_KIND_COMM, lower(options.comm) == "auto" ? kMpi : options.comm, "");
-    const plugin::Plugin& its = communicator_extension(named) ? named : registry_.require(GANNET_KIND_COMM, kMpi, "");
-    environment_ = environment_of(its, &*mpi_communicator_, timeout_);
-  } else {
-    environment_ = discover(variables, {options.rank, options.world_size, options.init_method});
-  }
+  environment_ = mpi_communicator_ ? environment_of_communicator(options, registry_, timeout_)
+                                   : discover(variables, {options.rank, options.world_size, options.init_method});
 
   rendezvous_.struct_size = sizeof(rendezvous_);
   std::vector<std::string> hosts;
@@ -171,10 +173,11 @@ World::World(const DistributedOptions& options, uint32_t generation)
   // A Comm for device memory is opened later, by the engine that trains on the device: no device is
   // chosen yet.
   const plugin::Plugin& named = registry_.require(GANNET_KIND_COMM, comm_name_, "");
-  if (serves_host_memory(named)) host_comm_ = &open(comm_name_, comm_params_, nullptr);
+  if (serves_host_memory(named)) host_comm_ = &open(named, comm_params_, nullptr);
   if (lower(options.host_comm) != "auto" || !host_comm_) {
     const std::string host = lower(options.host_comm) != "auto" ? options.host_comm : for_host_memory(size());
-    if (!host_comm_ || lower(host) != lower(comm_name_)) host_comm_ = &open(host, {}, nullptr);
+    if (!host_comm_ || lower(host) != lower(comm_name_))
+      host_comm_ = &open(registry_.require(GANNET_KIND_COMM, host, ""), {}, nullptr);
   }
   if (watch_)
     watch_->on_verdict([this] {
@@ -189,8 +192,14 @@ World::World(const DistributedOptions& options, uint32_t generation)
   links_->host.barrier();
 }
 
-Comm& World::open(const std::string& name, const Dict& params, const CommDevice* device) {
-  const plugin::Plugin& plugin = registry_.require(GANNET_KIND_COMM, name, "");
+const plugin::Plugin& World::require_comm(const std::string& name, const CommDevice& device) {
+  for (const std::string& memory : {device.accelerator, device.plugin_device})
+    if (!memory.empty())
+      if (const plugin::Plugin* found = registry_.find(GANNET_KIND_COMM, name, memory)) return *found;
+  return registry_.require(GANNET_KIND_COMM, name, "");
+}
+
+Comm& World::open(const plugin::Plugin& plugin, const Dict& params, const CommDevice* device) {
   const auto where = [](const std::string& member) { return formatted("comm parameter '{}'", member); };
   OpenedComm opened{.key = key_of(plugin, device), .params = params, .accelerator = nullptr, .comm = nullptr};
   gannet_rendezvous rendezvous = rendezvous_;
@@ -209,7 +218,7 @@ Comm& World::open(const std::string& name, const Dict& params, const CommDevice*
 }
 
 Comm& World::open_comm(const std::string& name, const Dict& params, const CommDevice& device) {
-  const plugin::Plugin& plugin = registry_.require(GANNET_KIND_COMM, name, "");
+  const plugin::Plugin& plugin = require_comm(name, device);
   const CommDevice* const its_own = serves_host_memory(plugin) ? nullptr : &device;
   const std::string key = key_of(plugin, its_own);
   for (OpenedComm& one : comms_)
@@ -217,9 +226,9 @@ Comm& World::open_comm(const std::string& name, const Dict& params, const CommDe
       require_same_params(plugin, params, one.params);
       return *one.comm;
     }
-  if (comm_params_.empty() || lower(plugin.name()) != lower(comm_name_)) return open(name, params, its_own);
+  if (comm_params_.empty() || lower(plugin.name()) != lower(comm_name_)) return open(plugin, params, its_own);
   require_same_params(plugin, params, comm_params_);
-  return open(name, comm_params_, its_own);
+  return open(plugin, comm_params_, its_own);
 }
 
 void World::require_same(const DistributedOptions& later) {

@@ -49,6 +49,7 @@ struct CommDevice {
   std::string accelerator;  // the plugin's name
   Dict params;              // the plugin's params
   uint32_t index = 0;
+  std::string plugin_device = "";  // the device name of plugins for its memory; empty: the accelerator's name
 };
 
 class World {
@@ -78,6 +79,9 @@ class World {
   // the plugins' errors, and Error(kConfig) if `params` differ from those that the Comm was opened
   // with.
   Comm& open_comm(const std::string& name, const Dict& params, const CommDevice& device);
+  // The Comm plugin of this name for the device, or else one for another device (nccl is a name of
+  // several vendors' plugins).
+  const plugin::Plugin& require_comm(const std::string& name, const CommDevice& device);
   // Throws Error(kConfig) if a later init_distributed asks for something that this world cannot
   // provide. It provides its open Comms with the same params, and a device Comm that an engine may
   // still open.
@@ -124,7 +128,7 @@ class World {
     std::unique_ptr<Accelerator> accelerator;  // null: for host memory
     std::unique_ptr<Comm> comm;
   };
-  Comm& open(const std::string& name, const Dict& params, const CommDevice* device);
+  Comm& open(const plugin::Plugin& plugin, const Dict& params, const CommDevice* device);
   void agree(const std::string& what, const std::string& text, const Patience& patience);
   Environment environment_;
   std::chrono::milliseconds timeout_;

@@ -108,7 +108,11 @@ void open_device_comm(RankContext& context) {
   control::World& world = *context.process_group->world();
   const Accelerator& accelerator = *context.accelerator;
   const std::string name = name_of_device_comm(context);
-  const plugin::Plugin& carrier = context.registry->require(GANNET_KIND_COMM, name);
+  const control::CommDevice device{.accelerator = accelerator.name(),
+                                   .params = context.settings().accelerator.params,
+                                   .index = context.device_index(),
+                                   .plugin_device = accelerator.plugin_device()};
+  const plugin::Plugin& carrier = world.require_comm(name, device);
   const std::string of = lower(carrier.device());
   const bool fits = of.empty() || of == lower(accelerator.plugin_device()) || of == lower(accelerator.name());
   const bool is_staged = !context.computes_on_host() && serves_host_memory(carrier);
@@ -118,9 +122,7 @@ void open_device_comm(RankContext& context) {
                           carrier.device(), accelerator.name()),
                 formatted("set \"comm\": {{\"type\": \"{}\"}} in the config, or \"accelerator\": {{\"type\": \"{}\"}}",
                           accelerator.default_comm(), carrier.device()));
-  context.device_comm = &world.open_comm(
-      name, context.settings().comm.params,
-      {.accelerator = accelerator.name(), .params = context.settings().accelerator.params, .index = context.device_index()});
+  context.device_comm = &world.open_comm(name, context.settings().comm.params, device);
   static std::atomic<bool> is_said{false};
   if (context.comm_memory() == DeviceComm::kStaged && context.process_group->size() > 1 && context.is_first() &&
       !is_said.exchange(true))

@@ -17,7 +17,7 @@ namespace {
 // from kIds - 1.
 constexpr int64_t kIds = int64_t{1} << 31;
 constexpr int64_t kReadNumel = 4096;  // in elements; at least a page of direct I/O in every dtype
-constexpr int64_t kDone = -1;         // mark of a rank that only answers the other ranks' gathers
+constexpr int64_t kDone = -1;         // Mark::at of a rank that only answers the other ranks' gathers
 
 }  // namespace
 
@@ -50,7 +50,7 @@ void Gatherer::start(size_t parameter, const at::Tensor& whole) {
   GatherEntry& entry = entries_[parameter];
   const Array& param = entry.range->param;
   const zero::Shard& shard = entry.own;
-  entry.mark = gathers_++ * kIds + static_cast<int64_t>(parameter);
+  entry.mark.at = gathers_++ * kIds + static_cast<int64_t>(parameter);
   entry.whole = whole;
   if (timers_.is_traced()) entry.began = Timers::Clock::now();
   if (!is_apart(entry)) return gather(entry, param.get(shard.own, shard.numel));
@@ -71,10 +71,20 @@ void Gatherer::copy_to_device(GatherEntry& entry, const at::Tensor& from) {
 }
 
 // The marks are exchanged before the parameter. Otherwise ranks with different control flow would
-// silently mix shards of different parameters of the same size.
+// silently mix shards of different parameters of the same size. Marks make the host wait, so gathers
+// of an order that all ranks have agreed on go without: a rank that leaves the order says so before it
+// gathers anything else, and the others get that mark where they meet next, at the latest at the end
+// of backward. Where the host waits for gathers anyway, it would wait for that rank, so there all have
+// marks.
 void Gatherer::gather(GatherEntry& entry, const at::Tensor& shard) {
   entry.marks.assign(comm_->size(), entry.mark);
-  if (comm_->size() > 1) entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
+  if (comm_->size() > 1 && order_ != Order::kFollowed) {
+    entry.marking = ranks_->start_all_gather(&entry.mark, entry.marks.data(), sizeof(entry.mark));
+    if (order_ == Order::kLeft) {
+      entry.marking.wait();
+      compare(entry.mark, entry.marks);
+    }
+  }
   if (entry.range->ranks.comm->size() == 1) {  // no collective: a host Comm cannot read device memory
     if (shard.is_cpu() && entry.whole.is_cpu() && shard.const_data_ptr() != entry.whole.const_data_ptr())
       std::memcpy(entry.whole.data_ptr(), shard.const_data_ptr(), shard.nbytes());
@@ -136,15 +146,27 @@ std::string Gatherer::name_of(int64_t mark) const {
   return formatted("reads '{}'", entries_[id].range->parameters[entries_[id].parameter].name);
 }
 
-// Every gather is preceded by an exchange of marks. The ranks that are still running check that
-// their own marks agree, so this rank follows the first mark that it finds.
+void Gatherer::begin_order(uint64_t hash) {
+  const bool is_agreed = hash != 0 && hash == agreed_ && comm_->is_ordered_by_streams();
+  order_ = is_agreed ? Order::kFollowed : Order::kUnknown;
+}
+
+void Gatherer::leave_order() {
+  if (order_ == Order::kFollowed) order_ = Order::kLeft;
+}
+
+void Gatherer::end_order() { order_ = Order::kUnknown; }
+
+// Every gather is preceded by an exchange of marks, since a rank that answers agrees on no order. The ranks that are still
+// running check that their own marks agree, so this rank follows the first mark that it finds.
 void Gatherer::answer() {
-  std::vector<int64_t> marks(comm_->size());
+  const Mark done{.at = kDone};
+  std::vector<Mark> marks(comm_->size());
   for (;;) {
-    ranks_->all_gather(&kDone, marks.data(), sizeof(kDone));
-    const auto asked = std::find_if(marks.begin(), marks.end(), [](int64_t mark) { return mark != kDone; });
+    ranks_->all_gather(&done, marks.data(), sizeof(done));
+    const auto asked = std::find_if(marks.begin(), marks.end(), [](const Mark& mark) { return mark.at != kDone; });
     if (asked == marks.end()) break;
-    const auto id = static_cast<size_t>(*asked % kIds);
+    const auto id = static_cast<size_t>(asked->at % kIds);
     if (id >= entries_.size()) continue;  // a meeting
     const GatherEntry& entry = entries_[id];
     const at::Tensor shard = entry.range->param.get(entry.own.own, entry.own.numel),
@@ -154,25 +176,28 @@ void Gatherer::answer() {
   gathers_ = 0;  // the ranks' counts differ by now
 }
 
-void Gatherer::meet(const char* where) {
+void Gatherer::meet(const char* where, std::optional<uint64_t> order) {
   if (comm_->size() == 1) return;
   Timers::Wait timed(timers_, TimedPhase::kGather);
   size_t id = 0;
   while (id < meetings_.size() && meetings_[id] != where) ++id;
   if (id == meetings_.size()) meetings_.push_back(where);
-  const int64_t mark = gathers_++ * kIds + kIds - 1 - static_cast<int64_t>(id);
-  std::vector<int64_t> marks(comm_->size());
+  const Mark mark{.at = gathers_++ * kIds + kIds - 1 - static_cast<int64_t>(id), .order = order.value_or(0)};
+  std::vector<Mark> marks(comm_->size());
   ranks_->all_gather(&mark, marks.data(), sizeof(mark));
   compare(mark, marks);
+  if (!order) return;
+  const bool is_agreed = std::all_of(marks.begin(), marks.end(), [&](const Mark& other) { return other.order == *order; });
+  agreed_ = is_agreed ? *order : 0;
 }
 
-void Gatherer::compare(int64_t mark, const std::vector<int64_t>& marks) const {
+void Gatherer::compare(const Mark& mark, const std::vector<Mark>& marks) const {
   for (uint32_t rank = 0; rank < comm_->size(); ++rank) {
-    if (marks[rank] == mark || marks[rank] == kDone) continue;
+    if (marks[rank].at == mark.at || marks[rank].at == kDone) continue;
     comm_->comm().abort();  // a gather is in flight between ranks that expect different parameters
     throw Error(ErrorCode::kMismatch,
                 formatted("the ranks use parameters in different orders in {}: rank {} {} where rank {} {}", place_(),
-                          comm_->rank(), name_of(mark), rank, name_of(marks[rank])),
+                          comm_->rank(), name_of(mark.at), rank, name_of(marks[rank].at)),
                 "with parameters shared out (ZeRO stage 3) all ranks run the same operators on them in the same order: let every "
                 "rank's control flow depend on the same numbers, or set zero_optimization.stage to 2");
   }

@@ -34,26 +34,35 @@ class Gatherer : public zero::ParameterSource {
   void start(size_t parameter, const at::Tensor& whole) override;
   void finish(size_t parameter) override;
   void drop(size_t parameter) noexcept override;
+  void begin_order(uint64_t hash) override;
+  void leave_order() override;
+  void end_order() override;
 
   // For a rank that has finished: contributes its shards to the other ranks' gathers until every
   // rank has finished.
   void answer();
   // Marks a point that all ranks must reach together. Throws Error(kMismatch) if a rank does
-  // something else instead, such as a gather.
-  void meet(const char* where);
+  // something else instead, such as a gather. `order`: the hash of the order that the next forward
+  // and backward are to follow, which the ranks then agree on; 0: none is known.
+  void meet(const char* where, std::optional<uint64_t> order = {});
 
  private:
+  // What the ranks tell each other before a gather and where they meet.
+  struct Mark {
+    int64_t at = 0;  // number of this rank's gathers and meetings so far, and of the parameter or the meeting
+    uint64_t order = 0;
+  };
   struct GatherEntry {
     const Range* range;
-    size_t parameter;            // index in the range
-    zero::Shard own;             // this rank's shard, with its place in the array; numel 0: another rank owns the parameter
-    int64_t numel = 0;           // elements of the gather buffer
-    int64_t mark = 0;            // number of this rank's gather, and of its parameter
-    std::vector<int64_t> marks;  // [ranks]
-    at::Tensor whole;            // destination of the gather
-    Transfer reading;            // the read of this rank's shard from a drive
-    at::Tensor landing;          // host memory for values on their way from a drive to the device
-    Event copied;                // recorded after the copy to the device
+    size_t parameter;   // index in the range
+    zero::Shard own;    // this rank's shard, with its place in the array; numel 0: another rank owns the parameter
+    int64_t numel = 0;  // elements of the gather buffer
+    Mark mark;
+    std::vector<Mark> marks;  // [ranks]
+    at::Tensor whole;         // destination of the gather
+    Transfer reading;         // the read of this rank's shard from a drive
+    at::Tensor landing;       // host memory for values on their way from a drive to the device
+    Event copied;             // recorded after the copy to the device
     Work marking;
     DeviceWork gathering;
     Timers::Clock::time_point began{};  // set while traced
@@ -62,7 +71,7 @@ class Gatherer : public zero::ParameterSource {
   at::Tensor place_of(const GatherEntry& entry) const;  // the slice of `whole` for this rank's shard
   DeviceWork exchange(const GatherEntry& entry, const at::Tensor& shard, const at::Tensor& whole);
   void gather(GatherEntry& entry, const at::Tensor& shard);
-  void compare(int64_t mark, const std::vector<int64_t>& marks) const;
+  void compare(const Mark& mark, const std::vector<Mark>& marks) const;
   std::string name_of(int64_t mark) const;
 
   bool is_apart(const GatherEntry& entry) const { return to_device_.has_value() || !entry.range->param.is_here(); }
@@ -74,6 +83,9 @@ class Gatherer : public zero::ParameterSource {
   std::vector<const char*> meetings_;  // identified by their index
   std::deque<GatherEntry> entries_;    // a deque, because a Work cannot be copied
   int64_t gathers_ = 0;
+  // Gathers of an order that all ranks have agreed on need no marks.
+  uint64_t agreed_ = 0;  // the order that all ranks named where they met last; 0: none
+  enum class Order { kUnknown, kFollowed, kLeft } order_ = Order::kUnknown;
 };
 
 }  // namespace gannet

@@ -38,7 +38,7 @@ void ParameterStore::begin_backward() {
 
 void ParameterStore::end_backward() {
   end_pass();
-  meet("the end of backward");
+  if (gatherer_) gatherer_->meet("the end of backward", residency_->order());
 }
 
 void ParameterStore::end_pass() {

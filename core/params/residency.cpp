@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "base/hash.h"
 #include "tensor/absent_storage.h"
 #include "tensor/flat_buffer.h"
 
@@ -43,9 +44,25 @@ const char* Residency::stretch_name() const {
                                     : "a guard";
 }
 
+uint64_t Residency::known_order() const {
+  if (!forward_.is_known() || !backward_.is_known()) return 0;
+  uint64_t hash = backward_.hash(forward_.hash(0));
+  for (const ResidentParameter& resident : residents_) hash = hash_combined(hash, static_cast<uint64_t>(resident.state));
+  hash = hash_combined(hash, static_cast<uint64_t>(live_));
+  return hash == 0 ? 1 : hash;
+}
+
+uint64_t Residency::order() const {
+  std::lock_guard lock(mutex_);
+  return known_order();
+}
+
 void Residency::begin(Pass pass) {
   std::lock_guard lock(mutex_);
+  if (pass == Pass::kBackward && !forward_.is_followed()) source_.leave_order();  // forward has ended earlier than before
   if (current_) current_->end();
+  if (pass == Pass::kForward) source_.begin_order(known_order());
+  if (pass == Pass::kEvaluation) source_.end_order();
   current_ = pass == Pass::kForward ? &forward_ : pass == Pass::kBackward ? &backward_ : &evaluation_;
   current_->begin();
   look_ahead();
@@ -53,6 +70,7 @@ void Residency::begin(Pass pass) {
 
 void Residency::end() {
   std::lock_guard lock(mutex_);
+  source_.end_order();
   if (current_) current_->end();
   current_ = nullptr;
   for (size_t p = 0; p < residents_.size(); ++p)
@@ -64,6 +82,7 @@ void Residency::acquire(const std::vector<size_t>& parameters) {
   if (current_) {
     bool as_before = true;
     for (const size_t p : parameters) as_before = current_->use(p) && as_before;
+    if (!as_before) source_.leave_order();
     if (!as_before && tell_) {
       tell_(formatted("the order in which {} uses parameters has changed at '{}'; it is recorded again", stretch_name(),
                       residents_[parameters.front()].name));
@@ -76,6 +95,7 @@ void Residency::acquire(const std::vector<size_t>& parameters) {
 
 void Residency::hold(const std::vector<size_t>& parameters) {
   std::lock_guard lock(mutex_);
+  source_.leave_order();
   bring(parameters);
 }
 

@@ -37,7 +37,12 @@ class ParameterSource {
   // Accepts new values: `read` fills in the elements that this rank has. The parameter must not be
   // in use during the call. Returns false if the source does not support this.
   virtual bool write(size_t, ReadElements) { return false; }
-  virtual void released(size_t) {}                   // called once the parameter belongs to another owner
+  virtual void released(size_t) {}  // called once the parameter belongs to another owner
+  // A pass follows a known order of uses. Whatever is gathered until end_order() or leave_order()
+  // depends only on what `hash` is a hash of. leave_order: the uses are others from here on.
+  virtual void begin_order(uint64_t hash) { static_cast<void>(hash); }
+  virtual void leave_order() {}
+  virtual void end_order() {}
   virtual void drop(size_t parameter) noexcept = 0;  // cancels a pending gather; returns once it is no longer in flight
 };
 
@@ -63,6 +68,9 @@ class Residency {
   at::Tensor tensor(size_t parameter) const { return residents_[parameter].tensor; }
 
   void begin(Pass pass);
+  // A hash of all that decides what the next forward and its backward gather; 0: their orders of uses
+  // are not known.
+  uint64_t order() const;
   void end();  // ends the stretch, and releases every parameter that no guard holds
   const char* stretch_name() const;
 
@@ -100,6 +108,7 @@ class Residency {
     at::Tensor memory;  // at least `bytes` bytes; undefined while the parameter is away
   };
 
+  uint64_t known_order() const;                       // order(); requires mutex_
   void bring(const std::vector<size_t>& parameters);  // requires mutex_
   void start(size_t parameter);
   void send_away(size_t parameter);
@@ -120,7 +129,7 @@ class Residency {
   uint64_t gathers_ = 0;
   std::vector<at::Tensor> spare_;  // buffers of released parameters
   std::function<void(const std::string&)> tell_;
-  std::mutex mutex_;  // autograd threads of several devices run operators concurrently
+  mutable std::mutex mutex_;  // autograd threads of several devices run operators concurrently
 };
 
 }  // namespace gannet::zero

@@ -1,5 +1,7 @@
 #include "params/trace.h"
 
+#include "base/hash.h"
+
 namespace gannet::zero {
 
 void Trace::end() {
@@ -46,6 +48,11 @@ bool Trace::use(size_t parameter) {
   if (!is_known_) uses_.push_back({parameter, 0, kNone});
   last_[parameter] = place_++;
   return as_before;
+}
+
+uint64_t Trace::hash(uint64_t seed) const {
+  for (const ParameterUse& use : uses_) seed = hash_combined(seed, use.parameter);
+  return hash_combined(seed, uses_.size());
 }
 
 int64_t Trace::distance_to_next_use(size_t parameter) const {

@@ -29,6 +29,9 @@ class Trace {
   // Records the next use. Returns false if the known order has a different parameter here, or has
   // ended; recording then restarts from here.
   bool use(size_t parameter);
+  bool is_known() const { return is_known_; }
+  bool is_followed() const { return is_known_ && place_ == uses_.size(); }  // this run made all uses of the known order
+  uint64_t hash(uint64_t seed) const;                                       // of the recorded order
   // The number of elements that are used before the next use of the parameter; kNever if there is
   // none or the order is unknown.
   int64_t distance_to_next_use(size_t parameter) const;

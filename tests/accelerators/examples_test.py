@@ -5,6 +5,7 @@ of a pipeline.
     python3 examples_test.py GANNET GPT2 CNN BERT       a covering part; all with GANNET_TEST_FULL set
     python3 examples_test.py --list ...                 each case with how far its losses are from the CPU's
     python3 examples_test.py --accelerator cuda ...     on a GPU; --jobs 8 runs 8 cases in parallel
+    python3 examples_test.py --comm nccl ...            over this Comm on the device, with its folder in GANNET_PLUGIN_PATH
     python3 examples_test.py --only "cnn.*fp32" ...     the cases whose line in the list matches
 
 A use that nothing orders is an error there, a host read of the device's memory ends the process: both are seen by the exit code.
@@ -22,6 +23,7 @@ import tempfile
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--list", action="store_true")
 parser.add_argument("--accelerator", default="checked")
+parser.add_argument("--comm", default="auto")
 parser.add_argument("--jobs", type=int, default=1)
 parser.add_argument("--only", default="")
 for name in ("gannet", "gpt2", "cnn", "bert"):
@@ -66,6 +68,8 @@ def config_of(case, folder, accelerator, metrics):
               "accelerator": {"type": accelerator},
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
               "gannet": {"metrics": {"path": str(metrics)}}}
+    if accelerator != "cpu":
+        config["comm"] = {"type": arguments.comm}
     config["train_micro_batch_size_per_gpu"] = 4 if program != "cnn" else 400 // ranks
     if dtype != "fp32":
         config[dtype] = {"enabled": True}

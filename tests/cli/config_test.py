@@ -125,6 +125,10 @@ class Config(Case):
         for command in ("check", "resolve"):
             self.assertIn("6 ranks do not divide into the config's mesh: pipe 2, tensor 2",
                           self.gannet("config", command, config, "--world-size", "6", code=2))
+        both = self.gannet("config", "check", self.write("both.json", '{"train_batch_size": 64, "fp16": {"enabled": true}, "bf16": {"enabled": true}, '
+                                                         '"gannet": {"mesh": {"tensor": 4}}}'), "--world-size", "6", code=2)
+        self.assertIn("6 ranks do not divide into the config's mesh", both)
+        self.assertIn("bf16", both)  # a mistake of the mesh hides no other
         stages = self.write("s.json", '{"train_batch_size": 6, "train_micro_batch_size_per_gpu": 2, "pipeline": {"stages": 3}}')
         self.assertIn("for 3 processes", self.gannet("config", "check", stages, "--set", "gradient_accumulation_steps=3", code=0))
         self.assertIn("world size 1 (the ranks with data of their own, of 3", self.gannet("config", "resolve", stages, "--world-size", "3", code=0))

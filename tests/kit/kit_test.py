@@ -83,7 +83,7 @@ class Kit(unittest.TestCase):
         def verdicts(file, plugin, check):
             # Where the other entries of the report are not compared, the other checks run with GANNET_TEST_FULL=1 alone.
             is_whole = check is None or plugin in EXACT or plugin in ENTRIES or FULL
-            return self.verdicts(BAD / f"gannet_bad_{file}.so", "--plugin", plugin, "--timeout", "8",
+            return self.verdicts(BAD / f"gannet_bad_{file}.so", "--plugin", plugin, "--timeout", "8" if check else "40",
                                  *(() if is_whole else ("--check", check)))[plugin]
 
         for file, defects in DEFECTS.items():

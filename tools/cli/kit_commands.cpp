@@ -23,6 +23,10 @@ void add_check(CLI::App& plugins, int (*run)(const kit::CheckOptions&)) {
   check->add_option("--tolerance", options->tolerance, "difference to the reference, relative to the 2-norm (1e-6)")
       ->type_name("NUMBER")
       ->check(CLI::NonNegativeNumber);
+  check
+      ->add_option("--accelerator", options->accelerator,
+                   "plugin file of the device that a Comm works on, if the device is made of host memory")
+      ->type_name("FILE");
   check->add_option("--timeout", options->limit_seconds, "time limit for each check, in seconds")
       ->type_name("SECONDS")
       ->check(CLI::Range(1, 3600));

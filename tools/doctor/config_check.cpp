@@ -248,14 +248,9 @@ ConfigCheck check_config(const std::string& file, const ConfigCheckOptions& opti
     check.notices = document->notices();
     config::check_status(*document, &check.mistakes);
   } else {
-    try {
-      const config::ResolvedConfig resolved =
-          config::resolve(*document, config::data_ranks(*document, check.world_size), /*rank_is_set=*/true, check.mistakes);
-      check.notices = resolved.notices;
-      if (check.mistakes.empty()) settings = resolved.settings;
-    } catch (const Error& error) {
-      check.mistakes.push_back(error);
-    }
+    const config::ResolvedConfig resolved = config::resolve(*document, check.world_size, check.mistakes);
+    check.notices = resolved.notices;
+    if (check.mistakes.empty()) settings = resolved.settings;
   }
   if (options.with_plugins) PluginCheck(*document, check, settings ? &*settings : nullptr).run();
   return check;

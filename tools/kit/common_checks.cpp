@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "kit/comm/ranks_of.h"
 #include "kit/growth.h"
 #include "kit/host.h"
 #include "kit/object.h"
@@ -145,6 +146,8 @@ void leave_nothing(Subject& subject) {
       [&] {
         CallOutcome outcome;
         const PluginObject object(*subject.plugin, params.view(), host.table(), outcome);
+        // A Comm may need the device that the kit does not have.
+        if (outcome.status == GANNET_UNSUPPORTED && subject.plugin->kind() == GANNET_KIND_COMM) require_host_memory(subject);
         require_made(outcome);
       },
       times, formatted("{} objects created and destroyed", times));

@@ -1,5 +1,7 @@
 #include "kit/object.h"
 
+#include "kit/comm/device.h"
+
 namespace gannet::kit {
 namespace {
 
@@ -38,7 +40,8 @@ void require_ok(const char* name, const CallOutcome& outcome) {
 PluginObject::PluginObject(const plugin::Plugin& plugin, const gannet_params& params, const gannet_host* host,
                            CallOutcome& outcome)
     : plugin_(plugin) {
-  const gannet_rendezvous rendezvous = alone();
+  gannet_rendezvous rendezvous = alone();
+  if (plugin.kind() == GANNET_KIND_COMM) add_device(rendezvous);
   switch (plugin.kind()) {
     case GANNET_KIND_OPTIMIZER:
       outcome = call("create", plugin, api_of<gannet_optimizer_api>(plugin).create, host, &params, &self_);

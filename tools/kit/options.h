@@ -16,8 +16,9 @@ struct CheckOptions {
   std::string reference;            // another plugin's file; "": none
   std::string reference_params;
   double tolerance = 1e-6;
-  std::string launched;   // file of the ranks' stores: this process is a rank that a launcher started; "": the kit forks ranks
-  int limit_seconds = 0;  // per check; 0: the check's own
+  std::string accelerator;  // a file of the device whose memory a Comm moves; "": it is in the Comm's own file, or the host's
+  std::string launched;     // file of the ranks' stores: this process is a rank that a launcher started; "": the kit forks ranks
+  int limit_seconds = 0;    // per check; 0: the check's own
   bool json = false;
 };
 

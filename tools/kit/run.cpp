@@ -14,6 +14,7 @@
 #include "interfaces/scheduler.h"
 #include "kit/check.h"
 #include "kit/child.h"
+#include "kit/comm/device.h"
 #include "kit/comm/launched.h"
 #include "kit/exclusions.h"
 #include "kit/host.h"
@@ -123,7 +124,7 @@ const plugin::Plugin* find(const plugin::Candidate& candidate, const std::string
 
 struct CheckPlan {
   const CheckOptions& options;
-  plugin::Candidate file, reference;
+  plugin::Candidate file, reference, accelerator;
   Dict params, reference_params;
 };
 
@@ -146,6 +147,9 @@ std::string verdict_of(const CheckPlan& plan, const ReportedPlugin& known, const
                           : ProcessState::now(process_scope(known.kind)).change_since(unopened);
     subject.plugin = relayed(opened);
     subject.of_file = plugin::open(plan.file);
+    if (known.kind == GANNET_KIND_COMM)
+      choose_device(subject,
+                    plan.options.accelerator.empty() ? std::vector<const plugin::Plugin*>() : plugin::open(plan.accelerator));
     subject.least_minor = plan.file.required_features & GANNET_FEATURE_2_1 ? 1 : 0;
     subject.params = plan.params;
     subject.tolerance = plan.options.tolerance;
@@ -290,12 +294,10 @@ int check_file(const CheckOptions& options) {
       throw Error(ErrorCode::kArgument, formatted("--launched and {} checks", options.checks.size()),
                   "name one with --check, and start the ranks again for the next one");
   }
-  CheckPlan plan{options,
-                 candidate_of(options.file),
-                 {},
-                 dict_of(options.params, "--params"),
-                 dict_of(options.reference_params, "--reference-params")};
+  CheckPlan plan{options, candidate_of(options.file),          {},
+                 {},      dict_of(options.params, "--params"), dict_of(options.reference_params, "--reference-params")};
   if (!options.reference.empty()) plan.reference = candidate_of(options.reference);
+  if (!options.accelerator.empty()) plan.accelerator = candidate_of(options.accelerator);
   std::vector<PluginReport> reports;
   const auto print = [&](const std::string& text) {
     if (!options.json) std::cout << text << std::flush;

@@ -352,7 +352,8 @@ std::vector<Check> scheduler_checks() {
   return {
       {"description", "describe says the same again, and on another object", "it is a function of the params alone", 30,
        description},
-      {"pure", "the value depends on the query alone: the same in any order, again, and on every object",
+      {"pure",
+       "the value depends on the query alone: the same in any order, again, a second later, and on every object of every rank",
        "compute it from "
        "query->step; keep no position in the object",
        60, pure},

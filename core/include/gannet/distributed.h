@@ -35,8 +35,8 @@ struct DistributedOptions {
   /// "gloo"}. It must serve host memory. "auto": the plugin of `comm` if it serves host memory,
   /// else gloo.
   std::string host_comm = "auto";
-  std::optional<double> timeout_seconds =
-      {};  ///< for the rendezvous and each collective; default 600, or DEEPSPEED_TIMEOUT minutes
+  /// For the rendezvous and each collective; default 600, or DEEPSPEED_TIMEOUT minutes.
+  std::optional<double> timeout_seconds = {};
   std::optional<double> deadline_seconds = {};    ///< how long a call may wait for a late rank; default: timeout_seconds
   std::string init_method = "";                   ///< "env://" (default) or "tcp://host:port"
   std::optional<int> rank = {}, world_size = {};  ///< override the values of the environment

@@ -2,6 +2,7 @@
 // other constants. mpi.cpp, the plugin, opens the one that fits the process.
 #include <array>
 #include <gannet/sdk_comm.hpp>
+#include <gannet/sdk_store.hpp>
 #include <map>
 #include <mutex>
 
@@ -29,7 +30,7 @@ struct Communicator {
     MPI_Finalized(&is_finalized);
     if (comm == MPI_COMM_NULL || is_finalized) return;
     try {
-      // Before the program goes on, which may call MPI_Finalize next.
+      // This waits, because the program may call MPI_Finalize next.
       Runtime::get().run("MPI_Comm_free", kSoon, [comm = comm]() mutable { MPI_Comm_free(&comm); });
     } catch (...) {
     }
@@ -44,35 +45,22 @@ MPI_Comm of_program(const void* handle) { return MPI_Comm_f2c(*static_cast<const
 class WorldNumbers {
  public:
   WorldNumbers(const gannet_store* store, uint32_t rank, uint64_t timeout_ms) : store_(store), timeout_ms_(timeout_ms) {
-    if (!store) return;
+    if (!store_) return;
     const auto own = std::make_shared<int>(0);
     Runtime::get().run("MPI_Comm_rank", timeout_ms,
                        [own] { require(MPI_Comm_rank(MPI_COMM_WORLD, own.get()), "MPI_Comm_rank"); });
-    const std::string text = std::to_string(*own);
-    ask([&](gannet_error* error) { return store_->set(store_->context, key_of(rank).c_str(), text.data(), text.size(), error); });
+    store_.set(key_of(rank), std::to_string(*own));
   }
   int of(uint32_t rank) {
     const auto known = numbers_.find(rank);
     if (known != numbers_.end()) return known->second;
-    const void* bytes = nullptr;
-    uint64_t count = 0;
-    ask([&](gannet_error* error) { return store_->wait(store_->context, key_of(rank).c_str(), timeout_ms_, error); });
-    ask([&](gannet_error* error) { return store_->get(store_->context, key_of(rank).c_str(), &bytes, &count, error); });
-    return numbers_[rank] = std::stoi(std::string(static_cast<const char*>(bytes), count));
+    store_.wait(key_of(rank), timeout_ms_);
+    return numbers_[rank] = std::stoi(store_.get(key_of(rank)));
   }
 
  private:
   static std::string key_of(uint32_t rank) { return "mpi/rank " + std::to_string(rank); }
-  template <class Call>
-  static void ask(Call&& call) {
-    char text[512] = "";
-    gannet_error error{};
-    error.struct_size = sizeof(error);
-    error.capacity = sizeof(text);
-    error.message = text;
-    if (const int32_t status = call(&error); status != GANNET_OK) throw Failure(static_cast<gannet_status>(status), text);
-  }
-  const gannet_store* store_;
+  const gannet::sdk::Store store_;
   uint64_t timeout_ms_;
   std::map<uint32_t, int> numbers_;
 };
@@ -102,13 +90,14 @@ class Mpi : public gannet::sdk::CommBase {
     auto group = std::make_unique<Group>(Group{nullptr, name});
     if (ranks.size() == 1) return group;  // copies, without MPI
     group->of = std::make_shared<Communicator>();
-    if (external) {
-      Runtime::get().run("MPI_Comm_dup of the program's communicator", timeout_ms(),
-                         [made = group->of, from = of_program(external)] {
-                           require(MPI_Comm_dup(from, &made->comm), "MPI_Comm_dup of the program's communicator");
-                           MPI_Comm_set_errhandler(made->comm, MPI_ERRORS_RETURN);
-                         });
-      if (!base_) base_ = group->of;
+    if (external && !base_) {
+      // The world's first group. Later ones are made within the duplicate, beside the program's own
+      // collectives.
+      base_ = group->of;
+      Runtime::get().run("MPI_Comm_dup of the program's communicator", timeout_ms(), [made = base_, from = of_program(external)] {
+        require(MPI_Comm_dup(from, &made->comm), "MPI_Comm_dup of the program's communicator");
+        MPI_Comm_set_errhandler(made->comm, MPI_ERRORS_RETURN);
+      });
       return group;
     }
     std::vector<int> members;
@@ -133,7 +122,7 @@ class Mpi : public gannet::sdk::CommBase {
       return std::make_unique<Work>();
     }
     Operation operation = operation_of(c, group.of->comm);
-    count(c);
+    count_least_traffic(c);
     std::string doing = gannet::sdk::name_of_collective(c.op);
     if (c.op != GANNET_BARRIER) doing += " of " + std::to_string(c.bytes()) + " bytes";
     return std::make_unique<Work>(Work{Runtime::get().start(owner_, doing + in_group(group.name, c.rank, c.size),
@@ -153,38 +142,6 @@ class Mpi : public gannet::sdk::CommBase {
       throw Failure(GANNET_UNSUPPORTED, "comm plugin 'mpi': this world has " + std::to_string(world_size()) +
                                             " ranks, and MPI has started " + std::to_string(*size) +
                                             ": start the program with mpirun -n " + std::to_string(world_size()));
-  }
-
-  // The bytes that a rank of a collective sends and receives at least.
-  void count(const Collective& c) {
-    const uint64_t element = c.element_bytes(), others = c.size - 1;
-    uint64_t sent = 0, received = 0;
-    switch (c.op) {
-      case GANNET_ALL_REDUCE:  // a reduce-scatter and a gather
-        sent = received = 2 * c.bytes() * others / c.size;
-        break;
-      case GANNET_BROADCAST:
-        (c.rank == c.peer ? sent : received) = c.rank == c.peer ? c.bytes() * others : c.bytes();
-        break;
-      case GANNET_ALL_GATHER:
-        sent = c.bytes() * others;
-        received = c.recv_offset(c.size) * element - c.bytes();
-        break;
-      case GANNET_REDUCE_SCATTER:
-        sent = c.send_offset(c.size) * element - c.bytes();
-        received = c.bytes() * others;
-        break;
-      case GANNET_ALL_TO_ALL:
-        sent = (c.send_offset(c.size) - c.send_count(c.rank)) * element;
-        received = (c.recv_offset(c.size) - c.recv_count(c.rank)) * element;
-        break;
-      case GANNET_SEND:
-        sent = c.bytes();
-        break;
-      case GANNET_RECV:
-        received = c.bytes();
-    }
-    count_traffic(sent, received);
   }
 
   const uint64_t owner_;

@@ -795,6 +795,11 @@ typedef struct gannet_accelerator_api {
   /* "auto" chooses the usable accelerator with the highest priority; among equals, the first by name. */
   int32_t priority;
   uint32_t reserved;
+#if GANNET_TARGET_MINOR >= 4
+  /* Since 2.4; may be null. The native stream of a queue, on which a Comm submits a vendor library's work: it runs in order
+   * with the queue's own work, and events that are recorded in the queue cover it. */
+  void* (*queue_stream)(void* self, void* queue);
+#endif
 } gannet_accelerator_api;
 
 /* ---- Comm (version 4) ------------------------------------------------------------------------------------------------*/
@@ -958,8 +963,8 @@ enum gannet_extension_type { GANNET_EXTENSION_COMMUNICATOR = 1 /* since 2.4: gan
 
 /* Since 2.4. Of a Comm that can train on a communicator which the program made with the vendor's library: how ranks find
  * each other before there is a world. `handle` points to the vendor's handle (MPI: an MPI_Fint, of MPI_Comm_c2f); the same
- * pointer is then the `external` of group_create, for the groups of all ranks of the world. Later groups of some ranks,
- * whose `external` is null, are made within that communicator. */
+ * pointer is then the `external` of group_create, for the groups of all ranks of the world. The first of them duplicates the
+ * communicator; later groups, also of some ranks, whose `external` is null, are made within the duplicate. */
 typedef struct gannet_communicator_extension {
   gannet_extension head;
   /* This process's rank in the communicator, and its size. */

@@ -22,6 +22,7 @@
 ///     Event record();
 ///     void wait(Event& event);
 ///     void wait_stream(void* stream);
+///     void* stream();                                        optional: its native stream (queue_stream)
 ///   };
 ///   std::unique_ptr<Queue> make_queue(uint32_t device, const char* name);
 ///   void pin(void* address, uint64_t bytes);
@@ -53,6 +54,11 @@ template <class Derived, class = void>
 inline constexpr bool kHasQueues = false;
 template <class Derived>
 inline constexpr bool kHasQueues<Derived, std::void_t<typename Derived::Queue>> = true;
+
+template <class Queue, class = void>
+inline constexpr bool kHasStream = false;
+template <class Queue>
+inline constexpr bool kHasStream<Queue, std::void_t<decltype(std::declval<Queue&>().stream())>> = true;
 
 template <class Derived>
 void require_device(const Derived& accelerator, uint32_t device) {
@@ -101,6 +107,10 @@ constexpr void add_queues(gannet_accelerator_api& api) {
   api.unpin = [](void* self, void* address, gannet_error* error) -> int32_t {
     return guarded(error, [&] { static_cast<Derived*>(self)->unpin(address); });
   };
+#if GANNET_TARGET_MINOR >= 4
+  if constexpr (kHasStream<Queue>)
+    api.queue_stream = [](void*, void* queue) -> void* { return static_cast<Queue*>(queue)->stream(); };
+#endif
 }
 
 template <class Derived>

@@ -145,6 +145,38 @@ class CommBase : public HostServices {
     bytes_sent_.fetch_add(sent, std::memory_order_relaxed);
     bytes_received_.fetch_add(received, std::memory_order_relaxed);
   }
+  /// Counts the bytes that a rank of this collective sends and receives at least, for a library that
+  /// does not tell what it sent.
+  void count_least_traffic(const Collective& c) {
+    const uint64_t element = c.element_bytes(), others = c.size - 1;
+    uint64_t sent = 0, received = 0;
+    switch (c.op) {
+      case GANNET_ALL_REDUCE:  // a reduce-scatter and a gather
+        sent = received = 2 * c.bytes() * others / c.size;
+        break;
+      case GANNET_BROADCAST:
+        (c.rank == c.peer ? sent : received) = c.rank == c.peer ? c.bytes() * others : c.bytes();
+        break;
+      case GANNET_ALL_GATHER:
+        sent = c.bytes() * others;
+        received = c.recv_offset(c.size) * element - c.bytes();
+        break;
+      case GANNET_REDUCE_SCATTER:
+        sent = c.send_offset(c.size) * element - c.bytes();
+        received = c.bytes() * others;
+        break;
+      case GANNET_ALL_TO_ALL:
+        sent = (c.send_offset(c.size) - c.send_count(c.rank)) * element;
+        received = (c.recv_offset(c.size) - c.recv_count(c.rank)) * element;
+        break;
+      case GANNET_SEND:
+        sent = c.bytes();
+        break;
+      case GANNET_RECV:
+        received = c.bytes();
+    }
+    count_traffic(sent, received);
+  }
   void count_calls(uint64_t calls) { calls_.fetch_add(calls, std::memory_order_relaxed); }
   void counters(gannet_comm_counters& out) const {
     out.calls = calls_.load(std::memory_order_relaxed);

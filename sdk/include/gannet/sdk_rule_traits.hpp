@@ -226,8 +226,10 @@ template <class V, size_t>
 using Each = V;
 template <class Rule, class V, class Random, size_t... kState>
 constexpr bool takes_update(std::index_sequence<kState...>) {
-  if constexpr (UsesSeed<Rule>::value) return std::is_invocable_v<const Rule&, V, V&, Each<V&, kState>..., Random>;
-  return std::is_invocable_v<const Rule&, V, V&, Each<V&, kState>...>;
+  if constexpr (UsesSeed<Rule>::value)
+    return std::is_invocable_v<const Rule&, V, V&, Each<V&, kState>..., Random>;
+  else
+    return std::is_invocable_v<const Rule&, V, V&, Each<V&, kState>...>;
 }
 template <class Rule, class V>
 struct EvaluateCall {

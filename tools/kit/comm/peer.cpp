@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "kit/comm/device.h"
+
 namespace gannet::kit {
 
 Peer::Peer(const Subject& subject, uint32_t rank, uint32_t size, const gannet_store* store, std::chrono::milliseconds timeout,
@@ -24,6 +26,7 @@ Peer::Peer(const Subject& subject, uint32_t rank, uint32_t size, const gannet_st
   rendezvous.timeout_ms = timeout_ms_;
   rendezvous.store = size > 1 ? store : nullptr;
   rendezvous.host_address = "127.0.0.1";
+  add_device(rendezvous);
   outcome = call("create", plugin_, api_.create, host_.table(), &params_.view(), &rendezvous, &self_);
   require_explained("create", outcome);
   if (!outcome.ok()) self_ = nullptr;

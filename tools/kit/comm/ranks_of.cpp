@@ -5,29 +5,11 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "base/text.h"
+#include "kit/comm/device.h"
 #include "kit/comm/launched.h"
 
 namespace gannet::kit {
 namespace {
-
-// Whether the device is in the same file and its memory is host memory, so that its Comm can be
-// checked here.
-bool is_made_of_host_memory(const Subject& subject, const std::string& device) {
-  for (const plugin::Plugin* other : subject.of_file) {
-    if (other->kind() != GANNET_KIND_ACCELERATOR || lower(other->name()) != lower(device)) continue;
-    const auto& api = *interfaces::api_of<gannet_accelerator_api>(*other);
-    const gannet::Host host;
-    const auto params = plugin::parse_params(*other, {}, {});
-    CallOutcome outcome;
-    const PluginObject object(*other, params.view(), host.table(), outcome);
-    if (!outcome.ok()) continue;
-    gannet_device_info info{};
-    info.struct_size = sizeof(info);
-    return call("device_info", *other, api.device_info, object.self(), uint32_t{0}, &info).ok() && info.torch_device_type == 0;
-  }
-  return false;
-}
 
 // Whether a world of `size` ranks can be created; all ranks must agree.
 bool serves(const Subject& subject, uint32_t size) {
@@ -60,8 +42,11 @@ bool serves(const Subject& subject, uint32_t size) {
 
 void require_host_memory(const Subject& subject) {
   const std::string device = subject.plugin->device();
-  if (works_on_host(*subject.plugin) || is_made_of_host_memory(subject, device)) return;
-  throw SkippedCheck(formatted("it moves the memory of {}, and the kit has the host's alone", printable(device)));
+  if (works_on_host(*subject.plugin) || has_device_of_host_memory()) return;
+  throw SkippedCheck(
+      formatted("it moves the memory of {}, and the kit has the host's alone (--accelerator: the file of a device "
+                "that is made of it)",
+                printable(device)));
 }
 
 std::vector<uint32_t> sizes_of(const Subject& subject) {

@@ -5,51 +5,75 @@
 
 struct NoCopy {};  // type of `out` if there is no low-precision copy
 
-inline constexpr uint64_t kBlock = 256;  // elements; a block's gradients and copies fit in L1
+inline constexpr uint64_t kBlock = 256;  // elements that pass through arrays on the stack at a time; they fit in L1
+
+// Updates `count` elements. The pointers are parameters of a function that is not inlined, because
+// only there does GCC rely on __restrict__: it then needs no copies, nor checks of what overlaps.
+template <class Rule, class Number, class Grad, class Out, class Bits, class... State>
+__attribute__((noinline)) void update(const Rule& shared_rule, uint64_t count, Number scale, const Grad* __restrict__ grad,
+                                      Number* __restrict__ param, [[maybe_unused]] Out* __restrict__ out,
+                                      [[maybe_unused]] const Bits* __restrict__ bits, State* __restrict__... state) {
+  using V = Scalar<Number>;
+  const Rule rule = shared_rule;
+  for (uint64_t i = 0; i < count; ++i) {
+    V p(param[i]);
+    [&](auto... s) {
+      if constexpr (sdk::detail::UsesSeed<Rule>::value)
+        rule(V(static_cast<Number>(grad[i]) * scale), p, s..., ScalarRandom<Number>{bits[i]});
+      else
+        rule(V(static_cast<Number>(grad[i]) * scale), p, s...);
+      ((state[i] = s.value), ...);
+    }(V(state[i])...);
+    param[i] = p.value;
+    if constexpr (!std::is_same_v<Out, NoCopy>) out[i] = Out(p.value);
+  }
+}
 
 template <class Rule, class Number, class Grad, class Out, size_t... kState>
-void run_typed(const Rule& shared_rule, const gannet_update_args& args, uint64_t begin, uint64_t end,
+void run_typed(const Rule& rule, const gannet_update_args& args, uint64_t begin, uint64_t end,
                [[maybe_unused]] const gannet_segment& part, std::index_sequence<kState...>) {
-  using V = Scalar<Number>;
   using States = sdk::detail::UpdateStates<Rule>;
+  using Bits = typename ScalarRandom<Number>::Bits;
   static_assert(sdk::detail::are_states<Rule, States>(), "kUpdateStates names what is not a PER_ELEMENT state of kStates");
-  const Rule rule = shared_rule;
-  const auto scale = static_cast<Number>(args.grad_scale);
-  [[maybe_unused]] Number* state[sizeof...(kState) > 0 ? sizeof...(kState) : 1] = {
-      static_cast<Number*>(args.states[States::index(kState)])...};
+  constexpr bool kHalfGrad = std::is_same_v<Grad, sdk::Float16>, kHalfOut = std::is_same_v<Out, sdk::Float16>;
+  const auto* grads = static_cast<const Grad*>(args.grad);
+  auto* params = static_cast<Number*>(args.param);
+  auto* copies = static_cast<Out*>(args.out);
+  const auto run = [&](uint64_t first, uint64_t count, const auto* grad, auto* copy, const Bits* bits) {
+    update<Rule>(rule, count, static_cast<Number>(args.grad_scale), grad, params + first, copy, bits,
+                 static_cast<Number*>(args.states[States::index(kState)]) + first...);
+  };
+  if constexpr (!kHalfGrad && !kHalfOut && !sdk::detail::UsesSeed<Rule>::value) {
+    run(begin, end - begin, grads + begin, copies ? copies + begin : copies, nullptr);
+    return;
+  }
+  // A loop with conversions of fp16 or with random numbers is not vectorised, so they get loops of
+  // their own.
   for (uint64_t first = begin; first < end; first += kBlock) {
     const uint64_t count = end - first < kBlock ? end - first : kBlock;
-    Number gradient[kBlock];
-    const Grad* grad = static_cast<const Grad*>(args.grad) + first;
-    for (uint64_t i = 0; i < count; ++i) gradient[i] = static_cast<Number>(grad[i]) * scale;
-    [[maybe_unused]] typename ScalarRandom<Number>::Bits bits[kBlock];
+    const Bits* bits = nullptr;
 #if GANNET_TARGET_MINOR >= 1
+    Bits drawn[sdk::detail::UsesSeed<Rule>::value ? kBlock : 1];
     if constexpr (sdk::detail::UsesSeed<Rule>::value) {
       const sdk::ElementRandom random(args, part);
-      for (uint64_t i = 0; i < count; ++i)
-        bits[i] = static_cast<typename ScalarRandom<Number>::Bits>(random.bits(first + i) >> (64 - 8 * sizeof(Number)));
+      for (uint64_t i = 0; i < count; ++i) drawn[i] = static_cast<Bits>(random.bits(first + i) >> (64 - 8 * sizeof(Number)));
+      bits = drawn;
     }
 #endif
-    Number* __restrict__ param = static_cast<Number*>(args.param) + first;
-    Number values[kBlock];  // copies, so that no store aliases them
-    [[maybe_unused]] Number held[sizeof...(kState) > 0 ? sizeof...(kState) : 1][kBlock];
-    std::memcpy(values, param, count * sizeof(Number));
-    (std::memcpy(held[kState], state[kState] + first, count * sizeof(Number)), ...);
-    for (uint64_t i = 0; i < count; ++i) {
-      V p(values[i]);
-      [[maybe_unused]] V s[sizeof...(kState) > 0 ? sizeof...(kState) : 1] = {V(held[kState][i])...};
-      if constexpr (sdk::detail::UsesSeed<Rule>::value)
-        rule(V(gradient[i]), p, s[kState]..., ScalarRandom<Number>{bits[i]});
-      else
-        rule(V(gradient[i]), p, s[kState]...);
-      values[i] = p.value;
-      ((held[kState][i] = s[kState].value), ...);
-    }
-    std::memcpy(param, values, count * sizeof(Number));
-    (std::memcpy(state[kState] + first, held[kState], count * sizeof(Number)), ...);
-    if constexpr (!std::is_same_v<Out, NoCopy>) {
-      Out* out = static_cast<Out*>(args.out) + first;
-      for (uint64_t i = 0; i < count; ++i) out[i] = Out(values[i]);
+    const auto with_grad = [&](const auto* grad) {
+      if constexpr (kHalfOut) {
+        run(first, count, grad, static_cast<NoCopy*>(nullptr), bits);
+        for (uint64_t i = first; i < first + count; ++i) copies[i] = Out(params[i]);
+      } else {
+        run(first, count, grad, copies ? copies + first : copies, bits);
+      }
+    };
+    if constexpr (kHalfGrad) {
+      Number wide[kBlock];
+      for (uint64_t i = 0; i < count; ++i) wide[i] = static_cast<Number>(grads[first + i]);
+      with_grad(wide);
+    } else {
+      with_grad(grads + first);
     }
   }
 }

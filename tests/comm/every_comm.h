@@ -21,9 +21,11 @@ inline std::shared_ptr<ProcessGroup> join() {
   const std::string name = std::getenv("COMM");
   DistributedOptions options;
   options.comm = name;
+  if (name == "nccl") setenv("GANNET_PLUGIN_PATH", GANNET_BINARY_DIR "/tests/nccl_double", 1);  // over a double of its library
   if (name == "fake") options.comm_params = Dict{{"delay_us", 3000}, {"seed", 5}};
   auto group = init_distributed(options);
-  if (name != "gloo") group->world()->open_comm(name, options.comm_params, {.accelerator = name});  // as an engine does
+  if (name != "gloo")  // as an engine does
+    group->world()->open_comm(name, options.comm_params, {.accelerator = name == "nccl" ? "checked" : name});
   return group;
 }
 
@@ -34,7 +36,7 @@ class EveryComm : public testing::TestWithParam<const char*> {
   }
 };
 
-inline const auto kPlugins = testing::Values("gloo", "fake", "checked");
+inline const auto kPlugins = testing::Values("gloo", "fake", "checked", "nccl");
 inline std::string plugin_name(const testing::TestParamInfo<const char*>& info) { return info.param; }
 
 }  // namespace gannet::test

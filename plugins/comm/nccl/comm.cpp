@@ -1,5 +1,7 @@
 #include "comm.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstring>
 #include <gannet/sdk_threads.hpp>
@@ -48,6 +50,7 @@ void OpenGroups::look(milliseconds oldest) {
 Watcher::Watcher(OpenGroups& groups, milliseconds oldest) {
   const gannet::sdk::BlockSignals blocked;
   thread_ = std::thread([this, &groups, oldest] {
+    pthread_setname_np(pthread_self(), "gannet-nccl");
     for (std::unique_lock lock(mutex_); !is_ending_; ending_.wait_for(lock, kLook)) {
       try {
         groups.look(oldest);
@@ -87,13 +90,27 @@ NcclComm::NcclComm(const gannet_host& host, const gannet::sdk::Params& params, c
   watcher_ = std::make_unique<Watcher>(groups_, timeout_ + kPatience);
 }
 
+NcclComm::Group::Group(NcclComm& comm, const Options& options, const std::vector<uint32_t>& ranks)
+    : gannet_nccl::Group(options, [&comm, options, ranks] { return comm.make_communicator(ranks, options); }),
+      comm_(comm),
+      ranks_(ranks) {
+  comm_.groups_.add(this);
+  if (ranks.size() > 1) comm_.by_ranks_.emplace(ranks, FirstOfRanks{communicator(), this});
+}
+
+NcclComm::Group::~Group() {
+  comm_.groups_.remove(this);
+  if (const auto first = comm_.by_ranks_.find(ranks_); first != comm_.by_ranks_.end() && first->second.group == this)
+    first->second.group = nullptr;
+}
+
 std::unique_ptr<NcclComm::Group> NcclComm::make_group(const std::vector<uint32_t>& ranks, uint32_t rank,
                                                       const std::string& name) {
   return std::make_unique<Group>(
-      groups_,
+      *this,
       Group::Options{
           .device = device_, .name = name, .rank = rank, .size = static_cast<uint32_t>(ranks.size()), .timeout = timeout_},
-      [this, ranks, rank, name] { return make_communicator(ranks, rank, name); });
+      ranks);
 }
 
 std::vector<std::unique_ptr<NcclComm::Work>> NcclComm::start_many(Group& group, const std::vector<Collective>& batch) {
@@ -162,23 +179,25 @@ UniqueId NcclComm::agreed_id(const std::vector<uint32_t>& ranks, uint32_t rank, 
   return id;
 }
 
-std::shared_ptr<Communicator> NcclComm::make_communicator(const std::vector<uint32_t>& ranks, uint32_t rank,
-                                                          const std::string& name) {
-  const auto size = static_cast<int>(ranks.size());
-  const std::string who = "group '" + name + "' (rank " + std::to_string(rank) + " of " + std::to_string(size) + ")";
+std::shared_ptr<Communicator> NcclComm::make_communicator(const std::vector<uint32_t>& ranks,
+                                                          const gannet_nccl::Group::Options& group) {
+  const auto rank = static_cast<int>(group.rank), size = static_cast<int>(group.size);
+  const std::string who = "group '" + group.name + "' (rank " + std::to_string(rank) + " of " + std::to_string(size) + ")";
   const auto deadline = Communicator::Clock::now() + timeout_;
   device_.make_current();
-  // Where a communicator of the same ranks is there, its connections serve (ncclCommSplit). Other
-  // subsets are made by their members alone, which a split does not allow.
-  std::shared_ptr<Communicator> made = by_ranks_[ranks].lock();
-  if (made && library().split) return std::make_shared<Communicator>(*made, static_cast<int>(rank), who, deadline);
-  std::string key = "nccl/" + name;
+  // Where there is a communicator of the same ranks, its connections serve (ncclCommSplit), which
+  // wants it idle. Those of fewer ranks are made by their members alone, which a split does not allow.
+  if (const auto first = by_ranks_.find(ranks); library().split && first != by_ranks_.end()) {
+    if (first->second.group) first->second.group->drain(deadline);
+    return std::make_shared<Communicator>(*first->second.communicator, rank, who, deadline);
+  }
+  std::string key = "nccl/" + group.name;
   for (const uint32_t member : ranks) key += "," + std::to_string(member);
   key += "/" + std::to_string(made_[key]++);
   if (size > 1) store_.set(key + "/here/" + std::to_string(rank), "");
-  const UniqueId id = agreed_id(ranks, rank, who, key);
+  const UniqueId id = agreed_id(ranks, group.rank, who, key);
   try {
-    made = std::make_shared<Communicator>(library(), id, static_cast<int>(rank), size, who, deadline, is_aborted_);
+    return std::make_shared<Communicator>(library(), id, rank, size, who, deadline, is_aborted_);
   } catch (const Failure& failure) {
     if (failure.status() != GANNET_TIMEOUT) throw;
     std::string absent;
@@ -192,8 +211,6 @@ std::shared_ptr<Communicator> NcclComm::make_communicator(const std::vector<uint
                               "NCCL_SOCKET_IFNAME chooses the interface"
                             : "rank " + absent + " has not come"));
   }
-  by_ranks_[ranks] = made;
-  return made;
 }
 
 }  // namespace gannet_nccl

@@ -55,12 +55,10 @@ class NcclComm : public gannet::sdk::CommBase {
  public:
   using Collective = gannet::sdk::Collective;
   struct Group : gannet_nccl::Group {
-    Group(OpenGroups& groups, const Options& options, std::function<std::shared_ptr<Communicator>()> make)
-        : gannet_nccl::Group(options, std::move(make)), groups_(groups) {
-      groups_.add(this);
-    }
-    ~Group() { groups_.remove(this); }
-    OpenGroups& groups_;
+    Group(NcclComm& comm, const Options& options, const std::vector<uint32_t>& ranks);
+    ~Group();
+    NcclComm& comm_;
+    const std::vector<uint32_t> ranks_;
   };
   struct Work {
     bool wait(uint64_t timeout_ms);
@@ -80,7 +78,7 @@ class NcclComm : public gannet::sdk::CommBase {
 
  private:
   const Library& library() const { return Library::open(library_name_, soname_); }
-  std::shared_ptr<Communicator> make_communicator(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& name);
+  std::shared_ptr<Communicator> make_communicator(const std::vector<uint32_t>& ranks, const gannet_nccl::Group::Options& group);
   UniqueId agreed_id(const std::vector<uint32_t>& ranks, uint32_t rank, const std::string& who, const std::string& key) const;
 
   const Device device_;
@@ -88,7 +86,13 @@ class NcclComm : public gannet::sdk::CommBase {
   const std::chrono::milliseconds timeout_;
   const gannet::sdk::Store store_;
   std::map<std::string, uint64_t> made_;  // communicators so far, by the group's name and ranks
-  std::map<std::vector<uint32_t>, std::weak_ptr<Communicator>> by_ranks_;
+  // The first communicator of each set of ranks, from which later ones are split. It is kept, because
+  // ranks may destroy groups at different times, and must all split it, or none may.
+  struct FirstOfRanks {
+    std::shared_ptr<Communicator> communicator;
+    Group* group;  // null once it is destroyed
+  };
+  std::map<std::vector<uint32_t>, FirstOfRanks> by_ranks_;
   std::atomic<bool> is_aborted_{false};
   std::mutex launching_;
   std::unique_ptr<PinnedPage> token_;  // null in a world of one

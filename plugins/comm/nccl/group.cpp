@@ -1,7 +1,7 @@
 #include "group.h"
 
-#include <algorithm>
 #include <set>
+#include <thread>
 
 #include "calls.h"
 
@@ -88,6 +88,14 @@ std::optional<Failure> Group::look(std::chrono::milliseconds oldest) {
   if (!first || Communicator::Clock::now() - first->started < oldest || first->event.is_over()) return std::nullopt;
   return Failure(GANNET_TIMEOUT, first->doing + " did not complete in " + std::to_string(oldest.count() / 1000) +
                                      " s: a rank is late, or the ranks call different collectives");
+}
+
+void Group::drain(Communicator::Clock::time_point deadline) const {
+  const Event all(options_.device, queue_.handle());
+  while (!all.is_over() && Communicator::Clock::now() < deadline) {
+    require_intact();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
 }
 
 void Group::abort(const Failure& why) noexcept {

@@ -50,14 +50,16 @@ class Group {
   std::optional<Failure> look(std::chrono::milliseconds oldest);
   void abort(const Failure& why) noexcept;
   void abort();  // by this rank's host
-  void leave_pending() { left_pending_ = true; }
-
- private:
-  std::string who() const;
+  // Waits until what was started is over, and the communicator may be split.
+  void drain(Communicator::Clock::time_point deadline) const;
   std::shared_ptr<Communicator> communicator() const {
     const std::lock_guard lock(mutex_);
     return communicator_;
   }
+  void leave_pending() { left_pending_ = true; }
+
+ private:
+  std::string who() const;
   void copy_alone(const gannet::sdk::Collective& c);
 
   const Options options_;

@@ -20,7 +20,8 @@ const gannet_communicator_extension* communicator_extension(const plugin::Plugin
   return nullptr;
 }
 
-Environment environment_of(const plugin::Plugin& comm, const void* handle, std::chrono::milliseconds timeout) {
+Environment environment_of(const plugin::Plugin& comm, const void* handle, std::chrono::milliseconds timeout,
+                           uint32_t generation) {
   const gannet_communicator_extension* const communicator = communicator_extension(comm);
   if (!communicator)
     throw Error(ErrorCode::kUnsupported,
@@ -30,11 +31,12 @@ Environment environment_of(const plugin::Plugin& comm, const void* handle, std::
   interfaces::call(comm, {"describe"}, communicator->describe, handle, &found.rank, &found.world_size);
   found.discovered = "the program's communicator";
   if (found.world_size == 1) return found;
-  // Rank 0's place and its process, which names the job.
+  // Rank 0's place, and its process and world, which name the job.
   std::array<char, 2048> text{};
   if (found.rank == 0) {
     const std::string place = own_place(port_of(listen_on(0)));  // not MASTER_PORT: several worlds may share a machine
-    std::snprintf(text.data(), text.size(), "%s\n%s, process %d", place.c_str(), place.c_str(), static_cast<int>(::getpid()));
+    std::snprintf(text.data(), text.size(), "%s\n%s, process %d, world %u", place.c_str(), place.c_str(),
+                  static_cast<int>(::getpid()), static_cast<unsigned>(generation));
   }
   interfaces::call(comm, {"broadcast"}, communicator->broadcast, handle, static_cast<void*>(text.data()), uint64_t{text.size()},
                    static_cast<uint64_t>(timeout.count()));

@@ -12,9 +12,11 @@ namespace gannet::control {
 // The plugin's extension for communicators; null if it has none.
 const gannet_communicator_extension* communicator_extension(const plugin::Plugin& comm);
 
-// All ranks of the communicator call it. `handle`: see gannet_communicator_extension. Throws
+// All ranks of the communicator call it. `handle`: see gannet_communicator_extension. `generation`:
+// the worlds that this process has made, of which rank 0's becomes a part of Environment::job. Throws
 // Error(kUnsupported) if the plugin takes no communicator, Error(kTimeout) if a rank does not call it
 // in time, and the plugin's errors.
-Environment environment_of(const plugin::Plugin& comm, const void* handle, std::chrono::milliseconds timeout);
+Environment environment_of(const plugin::Plugin& comm, const void* handle, std::chrono::milliseconds timeout,
+                           uint32_t generation);
 
 }  // namespace gannet::control

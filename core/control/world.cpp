@@ -51,13 +51,14 @@ std::string first_difference(const std::string& text, const std::string& referen
 }
 
 // The Comm that the options name asks the communicator, or `mpi` where that one takes none.
-Environment environment_of_communicator(const DistributedOptions& options, plugin::Registry& registry, milliseconds timeout) {
+Environment environment_of_communicator(const DistributedOptions& options, plugin::Registry& registry, milliseconds timeout,
+                                        uint32_t generation) {
   if (options.rank || options.world_size || !options.init_method.empty())
     throw Error(ErrorCode::kArgument, "init_distributed was given a communicator, and a rank, a world size or an init_method",
                 "give the communicator alone: it has the ranks");
   const plugin::Plugin& named = registry.require(GANNET_KIND_COMM, lower(options.comm) == "auto" ? kMpi : options.comm, "");
   const plugin::Plugin& its = communicator_extension(named) ? named : registry.require(GANNET_KIND_COMM, kMpi, "");
-  return environment_of(its, &*options.mpi_communicator, timeout);
+  return environment_of(its, &*options.mpi_communicator, timeout, generation);
 }
 
 // The Comm that "auto" selects for host memory.
@@ -131,14 +132,15 @@ World::World(const DistributedOptions& options, uint32_t generation)
   const Variables variables = variables_of_this_process();
   timeout_ = time_out(variables, options.timeout_seconds);
   mpi_communicator_ = options.mpi_communicator;
-  environment_ = mpi_communicator_ ? environment_of_communicator(options, registry_, timeout_)
+  environment_ = mpi_communicator_ ? environment_of_communicator(options, registry_, timeout_, generation)
                                    : discover(variables, {options.rank, options.world_size, options.init_method});
 
   rendezvous_.struct_size = sizeof(rendezvous_);
   std::vector<std::string> hosts;
   if (size() > 1) {
     if (environment_.exchanges) find_rank_zero(variables, environment_);
-    RendezvousResult meeting = meet(environment_, generation, Patience(timeout_));
+    // The ranks of a communicator may have made different numbers of worlds; its job counts those of rank 0.
+    RendezvousResult meeting = meet(environment_, mpi_communicator_ ? 0 : generation, Patience(timeout_));
     store_ = std::move(meeting.store);
     local_rank_ = meeting.local_rank;
     host_address_ = meeting.host_address;
@@ -167,8 +169,9 @@ World::World(const DistributedOptions& options, uint32_t generation)
   rendezvous_.local_rank = local_rank_;
   rendezvous_.timeout_ms = static_cast<uint64_t>(std::max(timeout_, deadline).count());
 
-  comm_is_auto_ = lower(options.comm) == "auto";
-  comm_name_ = !comm_is_auto_ ? options.comm : mpi_communicator_ && size() > 1 ? kMpi : for_host_memory(size());
+  const bool is_auto = lower(options.comm) == "auto";
+  comm_is_auto_ = is_auto && !mpi_communicator_;  // a program that gives a communicator wants tensors to move over it
+  comm_name_ = !is_auto ? options.comm : mpi_communicator_ && size() > 1 ? kMpi : for_host_memory(size());
   comm_params_ = options.comm_params;
   // A Comm for device memory is opened later, by the engine that trains on the device: no device is
   // chosen yet.
@@ -190,6 +193,11 @@ World::World(const DistributedOptions& options, uint32_t generation)
   // After this barrier all pairs of ranks are connected, so rank 0 and its store may end early.
   if (serves_host_memory(named)) links_->device();
   links_->host.barrier();
+}
+
+uint32_t World::next_engine_in(const std::string& group) {
+  const std::lock_guard lock(comms_mutex_);
+  return engines_[group]++;
 }
 
 const plugin::Plugin& World::require_comm(const std::string& name, const CommDevice& device) {
@@ -240,8 +248,10 @@ void World::require_same(const DistributedOptions& later) {
         "ask for it in the first call, or call destroy_distributed before");
   };
   if (later.mpi_communicator && later.mpi_communicator != mpi_communicator_)
-    throw Error(ErrorCode::kArgument, "init_distributed is given a communicator, and the world was made without it",
-                "give it in the first call, or call destroy_distributed before");
+    throw Error(ErrorCode::kArgument,
+                formatted("init_distributed is given a communicator, and the world was made {}",
+                          mpi_communicator_ ? "with another one" : "without it"),
+                "call destroy_distributed before, or give it in the first call");
   require_name("host comm", later.host_comm, host_comm_->plugin().name());
   // A world whose comm is "auto" may still open the requested Comm for a device: the engine that
   // trains on the device does that.

@@ -87,6 +87,9 @@ class World {
   // still open.
   void require_same(const DistributedOptions& later);
   Links& links() { return *links_; }  // the links among all ranks
+  // The number of a new engine among those of a group of ranks, equal on all of them. Each group has
+  // its own counter, because a rank may have engines in several groups.
+  uint32_t next_engine_in(const std::string& group);
 
   // Publishes this rank's text and compares it with every other rank's, line by line. All ranks
   // must call it in the same order. Throws on every rank: Error(kMismatch) with the ranks that
@@ -136,6 +139,7 @@ class World {
   // The number of calls of agree() so far, which is part of their keys in the store. It is equal on
   // all ranks, because they make the calls in the same order.
   uint32_t agreements_ = 0;
+  std::map<std::string, uint32_t> engines_;  // of each group so far
   Host host_;
   plugin::Registry registry_;
   std::unique_ptr<Store> store_;  // null in a world of one; outlives the Comm, since its plugin holds the store's table
@@ -145,7 +149,7 @@ class World {
   std::string host_address_;  // the address at which other ranks reach this host; "": unknown
   gannet_rendezvous rendezvous_{};
   std::optional<int> mpi_communicator_;  // the program's; the Comms point to it
-  std::mutex comms_mutex_;               // guards comms_, whose elements the watch's thread aborts
+  std::mutex comms_mutex_;               // guards engines_ and comms_, whose elements the watch's thread aborts
   std::deque<OpenedComm> comms_;
   Comm* host_comm_ = nullptr;  // one of comms_
   std::unique_ptr<Links> links_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -14,14 +13,6 @@
 #include "update/updater.h"
 
 namespace gannet {
-
-// Each group has its own counter, because a rank may have engines in several groups.
-uint32_t next_number_in(const std::string& group) {
-  static std::mutex mutex;
-  static std::map<std::string, uint32_t> counts;
-  const std::lock_guard lock(mutex);
-  return counts[group]++;
-}
 
 Agreement::Agreement(uint32_t number_in_group, const std::vector<Group>& groups) : facts_(number_in_group) {
   using Kind = control::Facts::Kind;

@@ -1,7 +1,7 @@
 // Checks that all ranks agree: at construction on the config, the model and the plugins; in every
 // step on the facts that the watch compares in addition to the call itself (control/facts.h).
 //
-//   Agreement agreement(next_number_in(world_group->name()), groups);
+//   Agreement agreement(world.next_engine_in(world_group->name()), groups);
 //   watch(call, agreement.facts(step, store, reducer, groups));    // Error(kMismatch) names the first fact that differs
 #pragma once
 
@@ -53,8 +53,6 @@ class Agreement {
   std::vector<std::vector<size_t>> hyper_;  // [groups][hyperparameters]
 };
 
-/// Returns the next engine number on the ranks of a group: 0, 1, 2 ...
-uint32_t next_number_in(const std::string& group);
 /// Checks everything that must be the same on every rank for sums over ranks to be meaningful. Throws Error(kMismatch) before
 /// anything is changed if something differs, and Error(kConfig) if pipeline stages use one name for different parameters.
 void agree_on_model(const RankContext& context, const ParameterStore& store);

@@ -241,7 +241,7 @@ void Construction::open() {
         "initialize was called under c10::InferenceMode: LibTorch records no graph there, so that nothing could be trained",
         "call it outside of that scope, or with {.inference = true} for an engine that evaluates");
   gannet::open(impl_, document_, options_);
-  impl_.number_in_group = next_number_in(impl_.world_group->name());
+  impl_.number_in_group = impl_.process_group->world()->next_engine_in(impl_.world_group->name());
   call_.emplace(impl_.process_group->world()->watch(), *impl_.world_group, "initialize", -1, "", control::Watch::Call::kTogether);
   const config::Settings& settings = impl_.settings();
   if (!settings.log_level.empty()) set_log_level(log_level_of(settings.log_level));

@@ -78,7 +78,9 @@ class Mpi(unittest.TestCase):
                         done = launched(library, ranks, BUILD / f"tests/mpi_halves_{library}", *([comm] if comm else []))
                         self.assertEqual(done.returncode, 0, done.stdout)
                         self.assertEqual(done.stdout.count("finalized"), ranks, done.stdout)
-                        self.assertEqual(done.stdout.count("the program's communicator"), 3, done.stdout)
+                        self.assertEqual(done.stdout.count("the program's communicator"), 3 if comm else 4, done.stdout)
+                        moved_by = set(re.findall(r"gannet_comm_(gloo|mpi)\.so", done.stdout))  # the tables of plugins
+                        self.assertEqual(moved_by, {comm or "mpi"}, done.stdout)
                         sums = re.search(r"halves of \d: (\S+), all of \d: (\S+)", done.stdout)
                         if ranks == 4:
                             found.add(tuple(round(float(text), 6) for text in sums.groups()))

@@ -32,7 +32,8 @@ Library opened(const std::string& file) {
       throw Failure(GANNET_UNAVAILABLE,
                     "comm plugin 'nccl': " + file + " has no function " + name + ", so it is older than 2.14");
   };
-  require("ncclGetVersion", found.get_version);
+  if (!find(handle, "ncclGetVersion", found.get_version))
+    throw Failure(GANNET_UNAVAILABLE, "comm plugin 'nccl': " + file + " is not NCCL: it has no function ncclGetVersion");
   if (found.get_version(&found.version) != kSuccess || found.version < kOldest)
     throw Failure(GANNET_UNAVAILABLE,
                   "comm plugin 'nccl': " + file + " is version " + found.version_text() + ", and 2.14 is the oldest that serves");

@@ -79,7 +79,7 @@ class DeviceComm {
   const std::string& name() const { return group_.name(); }
   CommGroup& group() { return group_; }
   Comm& comm() { return group_.comm(); }
-  // Whether the host goes on when a collective has started, and the stream waits for it.
+  // Whether collectives are asynchronous to the host: the stream waits for them.
   bool is_ordered_by_streams() const { return stream() != nullptr; }
 
   // All tensors must be contiguous. `whole` has size() times the elements of `mine`.

@@ -85,6 +85,7 @@ class NcclComm : public gannet::sdk::CommBase {
   const std::string library_name_, soname_;
   const std::chrono::milliseconds timeout_;
   const gannet::sdk::Store store_;
+  std::atomic<bool> is_aborted_{false};   // outlives the communicators, which look at it
   std::map<std::string, uint64_t> made_;  // communicators so far, by the group's name and ranks
   // The first communicator of each set of ranks, from which later ones are split. It is kept, because
   // ranks may destroy groups at different times, and must all split it, or none may.
@@ -93,7 +94,6 @@ class NcclComm : public gannet::sdk::CommBase {
     Group* group;  // null once it is destroyed
   };
   std::map<std::vector<uint32_t>, FirstOfRanks> by_ranks_;
-  std::atomic<bool> is_aborted_{false};
   std::mutex launching_;
   std::unique_ptr<PinnedPage> token_;  // null in a world of one
   OpenGroups groups_;

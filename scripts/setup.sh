@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh            install what is missing (idempotent; seconds when nothing is)
 #   scripts/setup.sh --tests    and what only tests and benchmarks need: other compilers and C++ libraries, a browser, fio, Slurm, MPI and sshd
+#   scripts/setup.sh --gpu-code what plugins for AMD GPUs are compiled with (for NVIDIA's, install the CUDA toolkit)
 #   scripts/setup.sh --print    print the folder of the LibTorch in use, and nothing else
 #
 # LIBTORCH_ROOT=/path/to/libtorch   use that LibTorch, download none
@@ -21,6 +22,8 @@ packages=(g++ cmake ninja-build ccache git python3 python3-pip
 
 [ "${1:-}" != --tests ] || packages+=(clang libclang-rt-dev libc++-dev libc++abi-dev lld rustc fio chromium-headless-shell chrpath
                                iproute2 openssh-server openssh-client openmpi-bin libopenmpi-dev mpich libmpich-dev slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge)
+
+[ "${1:-}" != --gpu-code ] || packages+=(libamdhip64-dev clang-19 clang-tools-19 lld-19)
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 

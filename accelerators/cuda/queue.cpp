@@ -1,75 +1,74 @@
 #include "queue.h"
 
 #include "runtime.h"
+#include "vendor.h"
 
 namespace gannet::accelerators {
 
-// ---- CudaEvent -------------------------------------------------------------------------------------------------------
+// ---- GpuEvent -------------------------------------------------------------------------------------------------------
 
 // An event belongs to the device that is current when it is created, and can be recorded only on
 // that device's streams.
-CudaEvent::CudaEvent(uint32_t device, cudaStream_t stream) : device_(device) {
+GpuEvent::GpuEvent(uint32_t device, cudaStream_t stream) : device_(device) {
   const DeviceScope current(device);
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event on CUDA device " + std::to_string(device));
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event on " + vendor::device(device));
   event_.reset(event);
-  check(cudaEventRecord(event, stream), "recording an event on CUDA device " + std::to_string(device));
+  check(cudaEventRecord(event, stream), "recording an event on " + vendor::device(device));
 }
 
-bool CudaEvent::is_over() {
+bool GpuEvent::is_over() {
   const cudaError_t status = cudaEventQuery(event_.get());
   if (status == cudaErrorNotReady) {
     static_cast<void>(cudaGetLastError());  // clears the error, which the next cudaGetLastError would return
     return false;
   }
-  check(status, "work in a queue of CUDA device " + std::to_string(device_));
+  check(status, "work in a queue of " + vendor::device(device_));
   return true;
 }
 
-void CudaEvent::wait() { check(cudaEventSynchronize(event_.get()), "work in a queue of CUDA device " + std::to_string(device_)); }
+void GpuEvent::wait() { check(cudaEventSynchronize(event_.get()), "work in a queue of " + vendor::device(device_)); }
 
-void CudaEvent::block(void* stream) {
+void GpuEvent::block(void* stream) {
   const DeviceScope current(device_);  // cudaStreamLegacy is a stream of the current device
   check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_.get(), 0),
-        "letting a stream of CUDA device " + std::to_string(device_) + " wait for a queue");
+        "letting a stream of " + vendor::device(device_) + " wait for a queue");
 }
 
-// ---- CudaQueue -------------------------------------------------------------------------------------------------------
+// ---- GpuQueue -------------------------------------------------------------------------------------------------------
 
-CudaQueue::CudaQueue(const sdk::HostServices& host, uint32_t device, const char* name)
-    : host_(host), device_(device), name_(name) {
+GpuQueue::GpuQueue(const sdk::HostServices& host, uint32_t device, const char* name) : host_(host), device_(device), name_(name) {
   const DeviceScope current(device);
   // The stream is non-blocking, because otherwise the legacy default stream, on which LibTorch
   // computes, would wait for every copy and every copy would wait for it. It has the highest
   // priority, so that a collective in the queue starts when a block of a compute kernel ends, and
   // not when all have.
   int lowest = 0, highest = 0;
-  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking CUDA device " + std::to_string(device) + " for priorities");
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking " + vendor::device(device) + " for priorities");
   check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest),
-        "making the queue '" + name_ + "' on CUDA device " + std::to_string(device));
+        "making the queue '" + name_ + "' on " + vendor::device(device));
 }
 
-CudaQueue::~CudaQueue() {
+GpuQueue::~GpuQueue() {
   const cudaError_t status = cudaStreamSynchronize(stream_);
   if (status != cudaSuccess)
-    host_.warn("queue '" + name_ + "' of CUDA device " + std::to_string(device_) +
-               " ended with a failure: " + cudaGetErrorString(status));
-  cudaStreamDestroy(stream_);
+    host_.warn("queue '" + name_ + "' of " + vendor::device(device_) + " ended with a failure: " + cudaGetErrorString(status));
+  static_cast<void>(cudaStreamDestroy(stream_));
 }
 
 // The addresses alone identify the kind of memory (unified addressing, on every 64-bit system).
-void CudaQueue::copy(void* to, const void* from, uint64_t bytes) {
+void GpuQueue::copy(void* to, const void* from, uint64_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_),
-        "a copy of " + std::to_string(bytes) + " bytes in queue '" + name_ + "' of CUDA device " + std::to_string(device_));
+        "a copy of " + std::to_string(bytes) + " bytes in queue '" + name_ + "' of " + vendor::device(device_));
 }
 
-void CudaQueue::wait(CudaEvent& event) {
+void GpuQueue::wait(GpuEvent& event) {
   check(cudaStreamWaitEvent(stream_, event.handle(), 0),
-        "letting queue '" + name_ + "' of CUDA device " + std::to_string(device_) + " wait for an event");
+        "letting queue '" + name_ + "' of " + vendor::device(device_) + " wait for an event");
 }
 
-void CudaQueue::wait_stream(void* stream) {
-  CudaEvent event(device_, static_cast<cudaStream_t>(stream));
+void GpuQueue::wait_stream(void* stream) {
+  GpuEvent event(device_, static_cast<cudaStream_t>(stream));
   wait(event);
 }
 

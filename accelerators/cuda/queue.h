@@ -1,19 +1,20 @@
-// The queues of a GPU: a separate stream for copies, and CUDA events.
+// The queues of a GPU: a separate stream for copies, and the runtime's events.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <gannet/elementwise/gpu_runtime.h>
 
 #include <cstdint>
 #include <gannet/sdk_accelerator.hpp>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 namespace gannet::accelerators {
 
-class CudaEvent {
+class GpuEvent {
  public:
   // Records the event on a stream of the device.
-  CudaEvent(uint32_t device, cudaStream_t stream);
+  GpuEvent(uint32_t device, cudaStream_t stream);
   bool is_over();
   void wait();
   void block(void* stream);
@@ -21,21 +22,23 @@ class CudaEvent {
 
  private:
   struct EventDeleter {
-    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }  // the driver frees it once it has completed
+    void operator()(cudaEvent_t event) const noexcept {
+      static_cast<void>(cudaEventDestroy(event));
+    }  // the driver frees it once it has completed
   };
   uint32_t device_;
-  std::unique_ptr<CUevent_st, EventDeleter> event_;
+  std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, EventDeleter> event_;
 };
 
-class CudaQueue {
+class GpuQueue {
  public:
-  CudaQueue(const sdk::HostServices& host, uint32_t device, const char* name);
-  ~CudaQueue();
-  CudaQueue(const CudaQueue&) = delete;
+  GpuQueue(const sdk::HostServices& host, uint32_t device, const char* name);
+  ~GpuQueue();
+  GpuQueue(const GpuQueue&) = delete;
 
   void copy(void* to, const void* from, uint64_t bytes);
-  CudaEvent record() { return CudaEvent(device_, stream_); }
-  void wait(CudaEvent& event);
+  GpuEvent record() { return GpuEvent(device_, stream_); }
+  void wait(GpuEvent& event);
   void wait_stream(void* stream);
   void* stream() { return stream_; }
 

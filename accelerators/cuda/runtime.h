@@ -1,8 +1,8 @@
-// Shared helpers for CUDA runtime errors and for the current device.
+// Shared helpers for the runtime's errors and for the current device.
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <cuda_runtime_api.h>
+#include <gannet/elementwise/gpu_runtime.h>
 
 #include <gannet/sdk.hpp>
 #include <string>

@@ -171,6 +171,22 @@ std::string provided_name(const gannet_descriptor& descriptor) {
   return name;
 }
 
+namespace {
+
+// The candidate's vendor part is "cuda=13.0" or "rocm=6.4".
+void check_vendor(Candidate& candidate) {
+  const std::string ours = vendor_of_libtorch();
+  const auto name_of = [](const std::string& vendor) { return vendor.substr(0, vendor.find('=')); };
+  candidate.is_for_other_vendor = !ours.empty() && name_of(candidate.vendor) != name_of(ours);
+  if (candidate.is_for_other_vendor)
+    refuse(formatted("is built for another LibTorch: for {}, and the one in this process is for {}", candidate.vendor, ours),
+           "use a Gannet and a LibTorch that were built for these devices (docs/gpu.md)");
+  const std::string difference = fingerprint_difference(candidate.vendor, ours, "this LibTorch's");
+  if (!difference.empty()) refuse(formatted("is built for another LibTorch: {}", difference));
+}
+
+}  // namespace
+
 Candidate read_candidate(const std::string& file, Fingerprint wanted) {
   Candidate candidate;
   candidate.file = file;
@@ -195,10 +211,7 @@ Candidate read_candidate(const std::string& file, Fingerprint wanted) {
       const std::string difference = fingerprint_difference(candidate.fingerprint, host_fingerprint(), "this Gannet's");
       if (!difference.empty()) refuse(formatted("is built for another host: {}", difference));
     }
-    if (!candidate.vendor.empty() && compares) {
-      const std::string difference = fingerprint_difference(candidate.vendor, vendor_of_libtorch(), "this LibTorch's");
-      if (!difference.empty()) refuse(formatted("is built for another LibTorch: {}", difference));
-    }
+    if (!candidate.vendor.empty() && compares) check_vendor(candidate);
     check_exports(elf);
     if (tier == GANNET_TIER_STABLE) check_needs_no_torch(elf);
   } catch (const Error& error) {

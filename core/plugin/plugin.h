@@ -43,9 +43,10 @@ struct Candidate {
   std::string vendor;  // the vendor part of LibTorch that the file uses; "": none
   uint16_t abi_minor = 0;
   uint64_t required_features = 0;
-  std::string rejected;  // why the file cannot be used; "" if no reason is known before opening it
-  std::string remedy;    // what the user can do; "": rebuild the file
-  bool is_own = false;   // whether it is in a folder of Gannet's own plugins
+  std::string rejected;              // why the file cannot be used; "" if no reason is known before opening it
+  std::string remedy;                // what the user can do; "": rebuild the file
+  bool is_own = false;               // whether it is in a folder of Gannet's own plugins
+  bool is_for_other_vendor = false;  // rejected, because LibTorch in this process is for another vendor's devices
 };
 
 class Registry {

@@ -192,9 +192,11 @@ const Plugin* Registry::find(gannet_kind kind, const std::string& name, const st
 
 std::vector<const Plugin*> Registry::accelerators_best_first() {
   std::set<std::string> names;
-  for (const auto& candidate : candidates_)
+  for (const auto& candidate : candidates_) {
+    if (candidate.is_for_other_vendor) continue;  // not worth a warning: it is no accident that such a file is installed
     for (const auto& text : candidate.provides)
       if (const ProvidedName provided(text); provided.kind == kind_name(GANNET_KIND_ACCELERATOR)) names.insert(provided.name);
+  }
   std::vector<const Plugin*> found;
   for (const auto& name : names) {
     try {

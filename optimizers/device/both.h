@@ -2,7 +2,7 @@
 //   GANNET_BOTH float half(float x) { return x / 2; }
 #pragma once
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIP__)
 #define GANNET_BOTH __host__ __device__ __forceinline__
 #define GANNET_UNROLL _Pragma("unroll")
 #define GANNET_UNROLL_BY(count) GANNET_PRAGMA_(unroll count)

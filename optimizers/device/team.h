@@ -1,5 +1,5 @@
 // A kernel is written for a team of threads that share memory. On a GPU the team is a thread block
-// (cuda.cuh). Tests run the same code as loops on the host (tests/optimizers/hosted.h), so that
+// (gpu.cuh). Tests run the same code as loops on the host (tests/optimizers/hosted.h), so that
 // everything except the launch is tested without a GPU.
 //
 //   struct Sum {                                                  // the sums of every 256 numbers
@@ -33,6 +33,18 @@ namespace gannet::rules::device {
 struct NoCopy {};  // the type of `out` if there is no low-precision copy
 
 GANNET_BOTH uint64_t ceil_div(uint64_t count, uint64_t size) { return (count + size - 1) / size; }
+
+// Hides from the compiler that `value` has not changed, so that what depends on it is computed here,
+// and not before a loop, whose registers would then hold the results.
+GANNET_DEVICE void compute_here(unsigned& value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(value));
+#elif defined(__HIP_DEVICE_COMPILE__)
+  asm volatile("" : "+v"(value));
+#else
+  static_cast<void>(value);
+#endif
+}
 
 // Sums values[kThreads] into values[0], always in the same order: first the two halves, then the
 // quarters ...

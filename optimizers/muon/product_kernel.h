@@ -103,19 +103,20 @@ struct ProductKernel {
   // beta d, the others to the values in c.
   GANNET_DEVICE void finish(unsigned t, const Sums& sums, uint64_t first_row, uint64_t first_column, bool is_first,
                             bool is_last) const {
+    compute_here(t);  // else the 64 comparisons below are kept through the loop over the depth
+    const float* const base = is_first ? product.d : product.c;
+    const float share = is_first ? product.beta : 1;  // of base; 1 changes no bit
     GANNET_UNROLL
     for (unsigned i = 0; i < kEach; ++i) {
+      const uint64_t row = first_row + line_of(t / 8, i);
+      const uint64_t end = row >= product.rows ? 0 : product.is_symmetric && row < product.columns ? row + 1 : product.columns;
       GANNET_UNROLL
       for (unsigned j = 0; j < kEach; ++j) {
-        const uint64_t row = first_row + line_of(t / 8, i), column = first_column + line_of(t % 8, j);
-        if (row >= product.rows || column >= product.columns || (product.is_symmetric && column > row)) continue;
+        const uint64_t column = first_column + line_of(t % 8, j);
+        if (column >= end) continue;
         const uint64_t at = row * product.columns + column;
-        const float* const base = is_first ? product.d : product.c;
-        float value;
-        if (base == nullptr)
-          value = product.alpha * sums.at[i][j];
-        else
-          value = multiply_add(product.alpha, sums.at[i][j], is_first ? product.beta * base[at] : base[at]);
+        float value = product.alpha * sums.at[i][j];
+        if (base != nullptr) value = multiply_add(product.alpha, sums.at[i][j], share * base[at]);
         product.c[at] = value;
         if (product.is_symmetric && is_last) product.c[column * product.columns + row] = value;
       }

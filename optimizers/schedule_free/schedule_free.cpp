@@ -140,7 +140,7 @@ class AdamWScheduleFree : public ScheduleFreeOptimizer {
   // Copies y into `out`, where x will be computed.
   void copy(const gannet_update_args& args) const {
     const uint64_t size = args.param_dtype == GANNET_FLOAT64 ? 8 : 4;
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIP__)
     update_on_device(args, [&](const gannet_update_args&) {
       return cudaMemcpyAsync(args.out, args.param, args.numel * size, cudaMemcpyDeviceToDevice,
                              static_cast<cudaStream_t>(args.stream));
@@ -158,6 +158,6 @@ class AdamWScheduleFree : public ScheduleFreeOptimizer {
 
 GANNET_ELEMENTWISE_PLUGINS("optimizer/adamwschedulefree@" GANNET_RULE_DEVICE,
                            gannet::sdk::optimizer<gannet::rules::AdamWScheduleFree>(
-                               "AdamWScheduleFree", GANNET_RULE_DEVICE, "1.0.0",
-                               "AdamW without a schedule: what is evaluated is an average of the iterates"))
+                               "AdamWScheduleFree", GANNET_RULE_DEVICE, GANNET_GPU_VERSION("1.0.0"),
+                               "AdamW without a schedule: what is evaluated is an average of the iterates" GANNET_GPU_NOTE))
 #endif

@@ -1,4 +1,4 @@
-# gannet_add_plugin(NAME KIND kind SOURCES file... [DEVICES cpu cuda [CUDA_SOURCES file...]] [PINNED [VENDOR]]
+# gannet_add_plugin(NAME KIND kind SOURCES file... [DEVICES cpu cuda rocm [GPU_SOURCES file...]] [PINNED [VENDOR]]
 #                   [LIBRARIES lib...])
 #
 # Builds gannet_<kind>_<name>.so, a plugin that exports one symbol, and fails the build if it exports anything else or has
@@ -6,7 +6,8 @@
 # and works with LibTorchs of that vendor's version alone.
 #
 # DEVICES: the sources are element-wise rules (gannet/sdk_elementwise.hpp), to be compiled for each of these. "cuda" builds
-# gannet_<kind>_<name>_cuda.so too, where the language CUDA is enabled: from CUDA_SOURCES where they are given. Rules use
+# gannet_<kind>_<name>_cuda.so too, where the language CUDA is enabled, and "rocm" gannet_<kind>_<name>_rocm.so where there is
+# a compiler for HIP (GannetRocm.cmake): both from GPU_SOURCES where they are given (CUDA_SOURCES: CUDA's alone). Rules use
 # Highway's SIMD where it is found (Debian: libhwy-dev); -DGANNET_RULE_HIGHWAY=OFF leaves it out. Results do not depend on it.
 #
 #   find_package(gannet REQUIRED COMPONENTS sdk)
@@ -21,14 +22,17 @@ set(_gannet_plugin_module_dir ${CMAKE_CURRENT_LIST_DIR})
 option(GANNET_RULE_HIGHWAY "Compile element-wise rules with Highway's SIMD, where it is found" ON)
 
 function(gannet_add_plugin name)
-  cmake_parse_arguments(plugin "PINNED;VENDOR" "KIND" "SOURCES;LIBRARIES;DEVICES;CUDA_SOURCES" ${ARGN})
+  cmake_parse_arguments(plugin "PINNED;VENDOR" "KIND" "SOURCES;LIBRARIES;DEVICES;CUDA_SOURCES;GPU_SOURCES" ${ARGN})
   if(plugin_CUDA_SOURCES AND NOT "cuda" IN_LIST plugin_DEVICES)
     message(FATAL_ERROR "gannet_add_plugin(${name}): CUDA_SOURCES needs 'cuda' among the DEVICES")
   endif()
+  if(plugin_GPU_SOURCES AND NOT ("cuda" IN_LIST plugin_DEVICES OR "rocm" IN_LIST plugin_DEVICES))
+    message(FATAL_ERROR "gannet_add_plugin(${name}): GPU_SOURCES needs 'cuda' or 'rocm' among the DEVICES")
+  endif()
   set(_unknown ${plugin_DEVICES})
-  list(REMOVE_ITEM _unknown cpu cuda)
+  list(REMOVE_ITEM _unknown cpu cuda rocm)
   if(_unknown)
-    message(FATAL_ERROR "gannet_add_plugin(${name}): DEVICES are cpu and cuda, not ${_unknown}")
+    message(FATAL_ERROR "gannet_add_plugin(${name}): DEVICES are cpu, cuda and rocm, not ${_unknown}")
   endif()
   if(NOT plugin_KIND OR NOT plugin_SOURCES)
     message(FATAL_ERROR "gannet_add_plugin(${name}): KIND and SOURCES are needed")
@@ -66,6 +70,12 @@ function(gannet_add_plugin name)
   if("cuda" IN_LIST plugin_DEVICES AND CMAKE_CUDA_COMPILER)
     _gannet_add_cuda_plugin(${name})
   endif()
+  if("rocm" IN_LIST plugin_DEVICES)
+    include(${_gannet_plugin_module_dir}/GannetRocm.cmake)
+    if(GANNET_HAS_ROCM)
+      _gannet_add_rocm_plugin(${name})
+    endif()
+  endif()
   target_link_libraries(${target} PRIVATE gannet::sdk ${plugin_LIBRARIES})
   target_link_options(${target} PRIVATE -Wl,--version-script=${_gannet_plugin_module_dir}/plugin.map)
   if(plugin_PINNED)
@@ -93,11 +103,11 @@ function(gannet_add_plugin name)
   endif()
 endfunction()
 
-# CUDA_SOURCES, or else the same sources as CUDA's, by files that include them: a source has one language in a folder.
+# GPU_SOURCES or CUDA_SOURCES, or else the same sources as CUDA's, by files that include them: a source has one language in a folder.
 function(_gannet_add_cuda_plugin name)
-  set(units ${plugin_CUDA_SOURCES})
+  set(units ${plugin_GPU_SOURCES} ${plugin_CUDA_SOURCES})
   set(shared ${plugin_SOURCES})
-  if(plugin_CUDA_SOURCES)
+  if(units)
     set(shared "")
   endif()
   foreach(source IN LISTS shared)
@@ -109,6 +119,17 @@ function(_gannet_add_cuda_plugin name)
   endforeach()
   find_package(CUDAToolkit REQUIRED)
   gannet_add_plugin(${name}_cuda KIND ${plugin_KIND} SOURCES ${units} LIBRARIES CUDA::cudart_static ${plugin_LIBRARIES})
+endfunction()
+
+function(_gannet_add_rocm_plugin name)
+  set(target gannet_${plugin_KIND}_${name}_rocm)
+  set(units ${plugin_GPU_SOURCES})
+  if(NOT units)
+    set(units ${plugin_SOURCES})
+  endif()
+  _gannet_hip_objects(objects ${target} ${units})
+  gannet_add_plugin(${name}_rocm KIND ${plugin_KIND} SOURCES ${objects} LIBRARIES ${GANNET_HIP_LIBRARY} ${plugin_LIBRARIES})
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
 function(gannet_add_plugin_test name)

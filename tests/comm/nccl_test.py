@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -23,7 +24,7 @@ class Nccl(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.addCleanup(lambda: [shutil.rmtree(left) for left in pathlib.Path("/dev/shm").glob("gannet-nccl-double-*")])
 
-    def run_gpt2(self, ranks, comm, zero, *more, fault="", delay_us=0, steps=4):
+    def program(self, comm, zero, *more, fault="", steps=4):
         config = self.folder / "config.json"
         config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "gradient_clipping": 0.1,
                                       "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": zero,
@@ -31,10 +32,38 @@ class Nccl(unittest.TestCase):
                                       "gannet": {"deadline_seconds": DEADLINE, "timeout_seconds": DEADLINE} if fault else {}}))
         self.metrics = self.folder / "metrics.jsonl"
         self.metrics.unlink(missing_ok=True)
-        return subprocess.run([BUILD / "bin/gannet", "run", "--num_procs", str(ranks), BUILD / "bin/gpt2", "--deepspeed_config", config,
-                               "--steps", str(steps), "--metrics", self.metrics, *map(str, SMALL), *map(str, more)], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240,
-                              env=dict(os.environ, GANNET_PLUGIN_PATH=str(PLUGIN.parent), NCCL_DOUBLE=f"{fault};delay_us={delay_us}"))
+        return [str(each) for each in (BUILD / "bin/gpt2", "--deepspeed_config", config, "--steps", steps, "--metrics", self.metrics, *SMALL,
+                                       *more)]
+
+    def environment(self, fault="", delay_us=0, **more):
+        return dict(os.environ, GANNET_PLUGIN_PATH=str(PLUGIN.parent), NCCL_DOUBLE=f"{fault};delay_us={delay_us}", **more)
+
+    def run_gpt2(self, ranks, comm, zero, *more, delay_us=0):
+        return subprocess.run([BUILD / "bin/gannet", "run", "--num_procs", str(ranks), *self.program(comm, zero, *more)], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240, env=self.environment(delay_us=delay_us))
+
+    def run_apart(self, ranks, zero, fault, steps=1000):
+        """Each rank started by itself, as by another launcher, which ends none of them: their exit codes, outputs and seconds."""
+        program = self.program("nccl", zero, fault=fault, steps=steps)
+        with socket.socket() as chosen:
+            chosen.bind(("127.0.0.1", 0))
+            port = str(chosen.getsockname()[1])
+        processes = []
+        for rank in range(ranks):
+            with open(self.folder / f"rank{rank}.log", "w") as log:
+                processes.append(subprocess.Popen(program, stdout=log, stderr=subprocess.STDOUT, env=self.environment(
+                    fault, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
+                    MASTER_ADDR="127.0.0.1", MASTER_PORT=port)))
+        begun, seconds = time.monotonic(), {}
+        while len(seconds) < ranks and time.monotonic() < begun + 120:
+            seconds |= {rank: time.monotonic() - begun for rank, each in enumerate(processes)
+                        if rank not in seconds and each.poll() is not None}
+            time.sleep(0.05)
+        for each in processes:
+            each.kill()
+            each.wait()
+        return [(each.returncode, (self.folder / f"rank{rank}.log").read_text(), seconds.get(rank, float("inf")))
+                for rank, each in enumerate(processes)]
 
     def losses(self, *arguments, **options):
         done = self.run_gpt2(*arguments, **options)
@@ -72,27 +101,33 @@ class Nccl(unittest.TestCase):
                 self.assertEqual(len(expected), 4)
                 self.assertEqual(self.losses(ranks, "nccl", {"stage": 1}, "--pipeline", stages), expected)
 
-    def test_all_ranks_say_what_is_wrong(self):
+    def test_every_rank_ends_by_itself_and_says_what_is_wrong(self):
         lost = "another rank has ended, or its connection is lost"
-        faults = [("fault=async_error;rank=1;at=7", [lost, "10.0.0.2<4711> has closed the connection on eth0"]),
-                  ("fault=die;rank=1;at=7", ["rank 1"]),
-                  ("fault=silent;rank=1;at=7", ["rank 1"]),
-                  ("fault=no_init;rank=1", ["rank 1"]),
-                  ("fault=no_id;rank=0", ["ncclGetUniqueId", "NCCL_SOCKET_IFNAME"]),
-                  ("fault=lost_id;rank=0", ["rank 0"]),
-                  ("fault=duplicate", ["Duplicate GPU detected", 'set "comm": {"type": "gloo"}'])]
-        for fault, sentences in faults:
-            for ranks in (2, 3, 4) if FULL else (3,) if "async" in fault else (2,):
+        # A collective that never ends: every rank's deadline comes at about the same time, and the first to meet it ends.
+        late = "did not complete in 7 s: a rank is late|has ended after an error in|" + lost
+        duplicate = 'Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 3b000): two ranks of a host have the same GPU'
+        # The fault, what the rank with it says (None: it is killed), and what the others say ("|" divides alternatives).
+        faults = [("fault=async_error;rank=1;at=7", "10.0.0.2<4711> has closed the connection on eth0", lost),
+                  ("fault=die;rank=1;at=7", None, "rank 1 has died in backward() of step 2"),
+                  ("fault=silent;rank=1;at=7", late, late),
+                  ("fault=no_init;rank=1", "ncclCommInitRankConfig has not ended in time (4 s): all ranks have come", "NCCL_SOCKET_IFNAME"),
+                  ("fault=no_id;rank=0", "ncclGetUniqueId: unhandled system error: the library finds no network interface", "rank 0"),
+                  ("fault=lost_id;rank=0", None, "the store lives in rank 0"),
+                  ("fault=duplicate", duplicate, duplicate)]
+        for fault, own, others in faults:
+            faulty = int(fault.split("rank=")[1][0]) if "rank=" in fault else 0
+            for ranks in (2, 3, 4) if FULL else (3,):
                 with self.subTest(fault=fault, ranks=ranks):
-                    begun = time.monotonic()
-                    self.assertEqual(len(self.losses(ranks, "nccl", {"stage": 2})), 4)
-                    healthy = time.monotonic() - begun
-                    begun = time.monotonic()
-                    done = self.run_gpt2(ranks, "nccl", {"stage": 2}, fault=fault, steps=1000)
-                    self.assertNotEqual(done.returncode, 0, done.stdout)
-                    for sentence in sentences:
-                        self.assertIn(sentence, done.stdout)
-                    self.assertLess(time.monotonic() - begun - healthy, DEADLINE + 10, done.stdout)
+                    healthy = max(each[2] for each in self.run_apart(ranks, {"stage": 2}, "", steps=2))
+                    for rank, (code, output, seconds) in enumerate(self.run_apart(ranks, {"stage": 2}, fault)):
+                        said = output + f"\n(rank {rank}, exit code {code}, {seconds:.1f} s; without a fault: {healthy:.1f} s)"
+                        expected = own if rank == faulty else others
+                        self.assertEqual(code < 0, expected is None, said)
+                        self.assertNotEqual(code, 0, said)
+                        self.assertNotIn("this is a fault of the plugin", output)
+                        if expected:
+                            self.assertTrue(any(each in output for each in expected.split("|")), said)
+                        self.assertLess(seconds - healthy, DEADLINE + 10, said)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,8 @@ ProbedFile broken(const plugin::Candidate& candidate, const std::string& reason,
 ProbedFile probe(plugin::Registry& registry, const plugin::Candidate& candidate, std::chrono::seconds patience) {
   constexpr const char* kReplace = "rebuild it against this Gannet's SDK, replace it with an intact copy, or remove the file";
   if (!candidate.rejected.empty())
-    return broken(candidate, candidate.rejected, candidate.remedy.empty() ? kReplace : candidate.remedy, PluginState::kBroken);
+    return broken(candidate, candidate.rejected, candidate.remedy.empty() ? kReplace : candidate.remedy,
+                  candidate.is_for_other_vendor ? PluginState::kNotHere : PluginState::kBroken);
   const ChildAnswer answer = ask_child([&] { return describe(registry, candidate); }, patience);
   if (!answer.failure.empty())
     return broken(candidate, formatted("was opened and tried: {}", answer.failure), "ask its author; until then remove the file",

@@ -157,7 +157,7 @@ UniqueId NcclComm::agreed_id(const std::vector<uint32_t>& ranks, uint32_t rank, 
   const gannet::sdk::BlockSignals blocked;  // the library starts threads
   if (ranks.size() == 1 || rank == 0) {
     if (const Result result = library().get_unique_id(&id); result != kSuccess)
-      throw Failure(GANNET_INTERNAL, "comm plugin 'nccl', " + who + ": ncclGetUniqueId: " + library().get_error_string(result) +
+      throw Failure(GANNET_IO_ERROR, "comm plugin 'nccl', " + who + ": ncclGetUniqueId: " + library().get_error_string(result) +
                                          ": the library finds no network interface that serves, of those that "
                                          "NCCL_SOCKET_IFNAME allows (NCCL_DEBUG=INFO lists them)");
     if (ranks.size() > 1) store_.set(key + "/id", std::string(id.bytes, sizeof(id.bytes)));
@@ -173,8 +173,8 @@ UniqueId NcclComm::agreed_id(const std::vector<uint32_t>& ranks, uint32_t rank, 
   }
   const std::string bytes = store_.get(key + "/id");
   if (bytes.size() != sizeof(id.bytes))
-    throw Failure(GANNET_INTERNAL, "comm plugin 'nccl', " + who + ": the group's id has " + std::to_string(bytes.size()) +
-                                       " bytes, not 128: the ranks run different programs");
+    throw Failure(GANNET_INVALID_ARGUMENT, "comm plugin 'nccl', " + who + ": the group's id has " + std::to_string(bytes.size()) +
+                                               " bytes, not 128: the ranks run different programs");
   std::memcpy(id.bytes, bytes.data(), sizeof(id.bytes));
   return id;
 }

@@ -43,7 +43,7 @@ Failure Communicator::failure_of(const char* function, Result result, Comm comm)
   const bool is_lost = result == kRemoteError;
   return {is_lost                                                 ? GANNET_PEER_LOST
           : result == kInvalidUsage || result == kInvalidArgument ? GANNET_INVALID_ARGUMENT
-                                                                  : GANNET_INTERNAL,
+                                                                  : GANNET_IO_ERROR,  // the network or the device
           text + (is_lost ? "" : next_step(result, logged))};
 }
 

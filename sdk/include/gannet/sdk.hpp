@@ -102,7 +102,7 @@ constexpr Table<kCount> table_of(const gannet_descriptor (&descriptors)[kCount])
 /// gannet_note::required_features.
 #define GANNET_PLUGINS_THAT_NEED(features_, provides_, tier_, ...)                                          \
   GANNET_PLUGIN_NOTE(tier_, features_, GANNET_FINGERPRINT, GANNET_VENDOR, provides_);                       \
-  static constexpr gannet_descriptor gannet_descriptors_[] = {__VA_ARGS__};                                 \
+  static GANNET_TABLE gannet_descriptor gannet_descriptors_[] = {__VA_ARGS__};                              \
   using GannetTable_ = gannet::sdk::detail::Table<sizeof(gannet_descriptors_) / sizeof(gannet_descriptor)>; \
   extern "C" {                                                                                              \
   __attribute__((visibility("default"))) extern const GannetTable_ GANNET_EXPORT_SYMBOL;                    \

@@ -1,7 +1,6 @@
 /// Builds an optimizer from a rule for one element; the SDK provides the loop. The same source is
 /// compiled for a CPU (multithreaded, for every SIMD width that Highway supports; without Highway,
-/// as plain loops with bit-identical results) and, by nvcc, for CUDA. For HIP the rules are device
-/// functions, which a plugin's own kernel calls.
+/// as plain loops with bit-identical results) and, by nvcc or a HIP compiler, for GPUs.
 ///
 ///   // lion.cpp: Lion (Chen et al. 2023, algorithm 2).
 ///   #include <gannet/sdk_elementwise.hpp>
@@ -42,10 +41,8 @@
 // There is no include guard, since the file is included once per target.
 #include <gannet/sdk_rule.hpp>
 
-#if defined(__CUDACC__)
-#include <gannet/elementwise/target-cuda.h>
-#elif defined(__HIP__)
-#include <gannet/elementwise/target-hip.h>
+#if defined(__CUDACC__) || defined(__HIP__)
+#include <gannet/elementwise/target-gpu.h>
 #elif defined(GANNET_RULE_HIGHWAY)
 #include <gannet/elementwise/target-highway.h>
 #else
@@ -62,10 +59,7 @@
   }                      \
   GANNET_RULE_TARGET_END
 
-#if !defined(__HIP__) || !defined(GANNET_RULE_FAMILY)
-#define GANNET_RULE_FAMILY
 #include <gannet/elementwise/family-inl.h>
-#endif
 
 #undef GANNET_ELEMENTWISE
 #undef GANNET_ELEMENTWISE_FAMILY
@@ -79,10 +73,16 @@
   GANNET_RULE_KERNEL(Rule_##Family, Rule_)
 #define GANNET_ELEMENTWISE_FAMILY(Family_) GANNET_RULE_KERNEL(Family_, Family_)
 
+#ifndef GANNET_GPU_VERSION  // see gpu_runtime.h; a plugin for the CPU has the version that it states
+#define GANNET_GPU_VERSION(version_) version_
+#define GANNET_GPU_NOTE ""
+#endif
+
 // Only the last pass over the file exports the optimizers.
 #if GANNET_RULE_IS_LAST
-#define GANNET_ELEMENTWISE_OPTIMIZER(Rule_, name_, version_, doc_) \
-  gannet::sdk::optimizer<gannet::rules::Rule_##Optimizer>(name_, GANNET_RULE_DEVICE, version_, doc_)
+#define GANNET_ELEMENTWISE_OPTIMIZER(Rule_, name_, version_, doc_)                                                 \
+  gannet::sdk::optimizer<gannet::rules::Rule_##Optimizer>(name_, GANNET_RULE_DEVICE, GANNET_GPU_VERSION(version_), \
+                                                          doc_ GANNET_GPU_NOTE)
 #define GANNET_ELEMENTWISE_PLUGINS(provides_, ...) GANNET_PLUGINS(provides_, GANNET_TIER_STABLE, __VA_ARGS__)
 #else
 #define GANNET_ELEMENTWISE_OPTIMIZER(Rule_, name_, version_, doc_)

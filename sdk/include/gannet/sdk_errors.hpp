@@ -16,6 +16,14 @@
 #include <string>
 #include <utility>
 
+// A table of functions for the host. While a HIP compiler compiles for the device it is const:
+// a constexpr variable would exist on the device too, with the host's functions in it.
+#ifdef __HIP_DEVICE_COMPILE__
+#define GANNET_TABLE const
+#else
+#define GANNET_TABLE constexpr
+#endif
+
 namespace gannet::sdk {
 
 /// An error with an ABI status code. The message should state what was found and what to do next.

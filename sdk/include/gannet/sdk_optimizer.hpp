@@ -252,7 +252,7 @@ template <class OfDerived, class OfBase>
 inline constexpr bool kIsOwn = !std::is_same_v<OfDerived, OfBase>;
 
 template <class Derived>
-inline constexpr gannet_optimizer_api kOptimizerApi = [] {
+inline GANNET_TABLE gannet_optimizer_api kOptimizerApi = [] {
   using Holder = OptimizerHolder<Derived>;
   gannet_optimizer_api api{};
   api.struct_size = sizeof(api);

@@ -1,24 +1,23 @@
-// The loop of element-wise rules on CUDA devices, the counterpart of loop-inl.h for CPUs: reads and
+// The loop of element-wise rules on GPUs, the counterpart of loop-inl.h for CPUs: reads and
 // unscales the gradient, applies the rule, and writes the parameter, the states and the
 // low-precision copy, in one pass over memory.
 //
 //   return run_elementwise(rule, args);        // queues the kernel on args.stream; returns the status of the launch
 //
-// Plugins are compiled with -fmad=false and with IEEE division and square root, so that values are
+// Plugins are compiled without contraction and with IEEE division and square root, so that values are
 // rounded exactly where the rule says, and equal those of a CPU with fused multiply-add.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <gannet/abi.h>
 #include <gannet/elementwise/scalar.h>
 
 #include <cstdint>
+#include <gannet/elementwise/gpu_kernel.cuh>
 #include <gannet/sdk_rule.hpp>
 #include <type_traits>
 #include <utility>
 
-namespace gannet::rules::cuda {
+namespace gannet::rules::gpu {
 
 #include <gannet/elementwise/scalar-inl.h>
 
@@ -50,13 +49,6 @@ template <int kWidth, class T>
 GANNET_DEVICE void store(const Pack<T, kWidth>& pack, T* to) {
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
 }
-
-GANNET_DEVICE float widen(float value) { return value; }
-GANNET_DEVICE double widen(double value) { return value; }
-GANNET_DEVICE float widen(__half value) { return __half2float(value); }
-GANNET_DEVICE float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
-GANNET_DEVICE void narrow(float value, __half& to) { to = __float2half_rn(value); }
-GANNET_DEVICE void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
 
 // Updates elements [i, i + kWidth). All loads come first, so that they are in flight together.
 template <int kWidth, class Rule, class Grad, class Out, size_t... kState>
@@ -92,8 +84,8 @@ template <int kWidth, class Rule, class Grad, class Out>
 __global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(const Rule rule, const typename RuleNumber<Rule>::type scale,
                                                                     const Pointers<Rule, Grad, Out> at, const uint64_t numel) {
   constexpr std::make_index_sequence<Pointers<Rule, Grad, Out>::kStates> every_state;
-  const uint64_t thread = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
-  const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
+  const uint64_t thread = block_index() * uint64_t{block_size()} + thread_index();
+  const uint64_t threads = uint64_t{block_count()} * block_size();
   const uint64_t packs = numel / kWidth;
   for (uint64_t pack = thread; pack < packs; pack += threads) update_pack<kWidth>(rule, scale, at, pack * kWidth, every_state);
   if (packs * kWidth + thread < numel)
@@ -138,8 +130,8 @@ cudaError_t run_typed(const Rule& rule, const gannet_update_args& args) {
 // Calls run_typed with the types that args name (elementwise_supports in sdk_rule.hpp lists them).
 template <class Rule, class Grad>
 cudaError_t run_with_grad(const Rule& rule, const gannet_update_args& args) {
-  if (args.out_dtype == GANNET_BFLOAT16) return run_typed<Rule, Grad, __nv_bfloat16>(rule, args);
-  if (args.out_dtype == GANNET_FLOAT16) return run_typed<Rule, Grad, __half>(rule, args);
+  if (args.out_dtype == GANNET_BFLOAT16) return run_typed<Rule, Grad, BFloat16>(rule, args);
+  if (args.out_dtype == GANNET_FLOAT16) return run_typed<Rule, Grad, Half>(rule, args);
   return run_typed<Rule, Grad, NoCopy>(rule, args);
 }
 
@@ -148,8 +140,8 @@ cudaError_t run_elementwise(const Rule& rule, const gannet_update_args& args) {
   if constexpr (std::is_same_v<typename RuleNumber<Rule>::type, double>) {
     return run_typed<Rule, double, NoCopy>(rule, args);
   } else {
-    if (args.grad_dtype == GANNET_BFLOAT16) return run_with_grad<Rule, __nv_bfloat16>(rule, args);
-    if (args.grad_dtype == GANNET_FLOAT16) return run_with_grad<Rule, __half>(rule, args);
+    if (args.grad_dtype == GANNET_BFLOAT16) return run_with_grad<Rule, BFloat16>(rule, args);
+    if (args.grad_dtype == GANNET_FLOAT16) return run_with_grad<Rule, Half>(rule, args);
     return run_with_grad<Rule, float>(rule, args);
   }
 }
@@ -161,8 +153,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     evaluate_kernel(const Rule rule, const Pointers<Rule, typename RuleNumber<Rule>::type, typename RuleNumber<Rule>::type> at,
                     const uint64_t numel, std::index_sequence<kState...>) {
   using V = Scalar<typename RuleNumber<Rule>::type>;
-  const uint64_t threads = uint64_t{gridDim.x} * blockDim.x;
-  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < numel; i += threads)
+  const uint64_t threads = uint64_t{block_count()} * block_size();
+  for (uint64_t i = block_index() * uint64_t{block_size()} + thread_index(); i < numel; i += threads)
     at.out[i] = rule.evaluate(V(at.param[i]), V(at.state[kState][i])...).value;
 }
 template <class Rule>
@@ -213,4 +205,4 @@ cudaError_t run_family(sdk::detail::RulePass pass, const sdk::Step& step, const 
   return status;
 }
 
-}  // namespace gannet::rules::cuda
+}  // namespace gannet::rules::gpu

@@ -1,4 +1,4 @@
-// CUDA as the device of optimizers that are more than an element-wise rule. Such an optimizer is a
+// A GPU as the device of optimizers that are more than an element-wise rule. Such an optimizer is a
 // class template over its device; in tests, loops on the host take the place of this device
 // (tests/optimizers/hosted.h).
 //
@@ -13,7 +13,7 @@
 // memory.
 #pragma once
 
-#include <gannet/elementwise/cuda.h>
+#include <gannet/elementwise/gpu.h>
 
 #include <gannet/elementwise/loop.cuh>
 #include <string>
@@ -32,47 +32,46 @@ struct ThreadBlock {
   };
   template <class Body>
   GANNET_DEVICE void each(Body&& body) const {
-    body(threadIdx.x);
-    __syncthreads();
+    body(gpu::thread_index());
+    gpu::wait_for_block();
   }
 };
 
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) run_kernel(const Kernel kernel) {
   __shared__ typename Kernel::Shared shared;
-  kernel(ThreadBlock(), blockIdx.x, shared);
+  kernel(ThreadBlock(), gpu::block_index(), shared);
 }
 
-class Cuda {
+class Gpu {
  public:
-  using BFloat16 = __nv_bfloat16;
-  using Half = __half;
+  using BFloat16 = gpu::BFloat16;
+  using Half = gpu::Half;
   template <class T>
   static GANNET_DEVICE auto widen(T value) {
-    return cuda::widen(value);
+    return gpu::widen(value);
   }
   template <class Out>
   static GANNET_DEVICE void narrow(float value, Out& to) {
-    cuda::narrow(value, to);
+    gpu::narrow(value, to);
   }
-  // Rounds to the nearest integer, ties to even.
-  static GANNET_DEVICE int to_integer(float value) { return __float2int_rn(value); }
-  static GANNET_DEVICE float copy_sign(float magnitude, float sign) { return copysignf(magnitude, sign); }
+  static GANNET_DEVICE int to_integer(float value) { return gpu::to_integer(value); }
+  static GANNET_DEVICE float copy_sign(float magnitude, float sign) { return __builtin_copysignf(magnitude, sign); }
 
   class Work;
-  Cuda() = default;
-  Cuda(const Cuda&) = delete;
+  Gpu() = default;
+  Gpu(const Gpu&) = delete;
   // At process exit the driver may already be gone. These calls may then fail, which is harmless:
   // the memory went with the driver.
-  ~Cuda() {
+  ~Gpu() {
     if (last_ == nullptr) return;
     int before = 0;
-    cudaGetDevice(&before);
-    cudaSetDevice(device_);
-    cudaEventSynchronize(last_);
-    for (const Buffer& buffer : buffers_) cudaFree(buffer.data);
-    cudaEventDestroy(last_);
-    cudaSetDevice(before);
+    static_cast<void>(cudaGetDevice(&before));
+    static_cast<void>(cudaSetDevice(device_));
+    static_cast<void>(cudaEventSynchronize(last_));
+    for (const Buffer& buffer : buffers_) static_cast<void>(cudaFree(buffer.data));
+    static_cast<void>(cudaEventDestroy(last_));
+    static_cast<void>(cudaSetDevice(before));
   }
 
  private:
@@ -85,28 +84,28 @@ class Cuda {
   int device_ = 0;
 };
 
-class Cuda::Work {
+class Gpu::Work {
  public:
-  Work(Cuda& cuda, const gannet_update_args& args)
-      : cuda_(cuda), guard_(args.param), stream_(static_cast<cudaStream_t>(args.stream)) {
-    if (cuda_.last_ == nullptr) {
-      require(cudaEventCreateWithFlags(&cuda_.last_, cudaEventDisableTiming), "no CUDA event could be made");
-      cuda_.device_ = guard_.device;
+  Work(Gpu& gpu, const gannet_update_args& args)
+      : gpu_(gpu), guard_(args.param), stream_(static_cast<cudaStream_t>(args.stream)) {
+    if (gpu_.last_ == nullptr) {
+      require(cudaEventCreateWithFlags(&gpu_.last_, cudaEventDisableTiming), "no " GANNET_GPU_API " event could be made");
+      gpu_.device_ = guard_.device;
     } else {
-      require(cudaStreamWaitEvent(stream_, cuda_.last_, 0), "the stream cannot wait for the optimizer's last call");
+      require(cudaStreamWaitEvent(stream_, gpu_.last_, 0), "the stream cannot wait for the optimizer's last call");
     }
   }
-  ~Work() { cudaEventRecord(cuda_.last_, stream_); }
+  ~Work() { static_cast<void>(cudaEventRecord(gpu_.last_, stream_)); }
   Work(const Work&) = delete;
 
   // Returns memory for `count` elements of T. Each slot is one buffer; a later request may move it.
   template <class T>
   T* memory(size_t slot, uint64_t count) {
-    if (slot >= cuda_.buffers_.size()) cuda_.buffers_.resize(slot + 1);
-    Buffer& buffer = cuda_.buffers_[slot];
+    if (slot >= gpu_.buffers_.size()) gpu_.buffers_.resize(slot + 1);
+    Buffer& buffer = gpu_.buffers_[slot];
     const uint64_t bytes = count * sizeof(T);
     if (bytes > buffer.bytes) {
-      if (buffer.data != nullptr) cudaFreeAsync(buffer.data, stream_);
+      if (buffer.data != nullptr) static_cast<void>(cudaFreeAsync(buffer.data, stream_));
       buffer = {};
       const cudaError_t status = cudaMallocAsync(&buffer.data, bytes, stream_);
       if (status != cudaSuccess) buffer.data = nullptr;
@@ -121,14 +120,14 @@ class Cuda::Work {
     constexpr uint64_t kMost = (uint64_t{1} << 31) - 1;
     if (blocks == 0) return;
     if (blocks > kMost)
-      throw sdk::Failure(GANNET_UNSUPPORTED,
-                         "a tensor needs " + std::to_string(blocks) + " thread blocks, and CUDA launches 2^31 - 1 at most");
+      throw sdk::Failure(GANNET_UNSUPPORTED, "a tensor needs " + std::to_string(blocks) +
+                                                 " thread blocks, and " GANNET_GPU_API " launches 2^31 - 1 at most");
     run_kernel<<<static_cast<unsigned>(blocks), Kernel::kThreads, 0, stream_>>>(kernel);
     require_launched(cudaGetLastError(), guard_.device);
   }
   template <class Rule>
   void each(const Rule& rule, const gannet_update_args& args) {
-    if (args.numel > 0) require_launched(cuda::run_elementwise(rule, args), guard_.device);
+    if (args.numel > 0) require_launched(gpu::run_elementwise(rule, args), guard_.device);
   }
 
   // Both of these wait for all work on the stream, so the host memory need not be page-locked and
@@ -154,7 +153,7 @@ class Cuda::Work {
     require(cudaStreamSynchronize(stream_), "the optimizer's work on the device failed");
   }
 
-  Cuda& cuda_;
+  Gpu& gpu_;
   const DeviceOf guard_;
   cudaStream_t stream_;
 };

@@ -1,8 +1,8 @@
-// The host side of element-wise CUDA optimizers: selects the device and turns CUDA errors into
-// messages.
+// The host side of element-wise optimizers on a GPU: selects the device and turns the runtime's
+// errors into messages.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <gannet/elementwise/gpu_runtime.h>
 
 #include <gannet/sdk.hpp>
 #include <string>
@@ -17,16 +17,17 @@ class DeviceOf {
     cudaPointerAttributes attributes{};
     const cudaError_t status = cudaPointerGetAttributes(&attributes, memory);
     if (status != cudaSuccess)
-      throw sdk::Failure(GANNET_IO_ERROR, std::string("the CUDA device cannot be used: ") + cudaGetErrorString(status));
-    if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged)
-      throw sdk::Failure(GANNET_INVALID_ARGUMENT,
-                         "the parameters are in host memory, but this optimizer works on CUDA devices: use the one for 'cpu'");
+      throw sdk::Failure(GANNET_IO_ERROR,
+                         std::string("the " GANNET_GPU_API " device cannot be used: ") + cudaGetErrorString(status));
+    if (!gpu::is_on_device(attributes))
+      throw sdk::Failure(GANNET_INVALID_ARGUMENT, "the parameters are in host memory, but this optimizer works on " GANNET_GPU_API
+                                                  " devices: use the one for 'cpu'");
     device = attributes.device;
     if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
-    if (before_ != device) cudaSetDevice(device);
+    if (before_ != device) static_cast<void>(cudaSetDevice(device));
   }
   ~DeviceOf() {
-    if (before_ != device) cudaSetDevice(before_);
+    if (before_ != device) static_cast<void>(cudaSetDevice(before_));
   }
   DeviceOf(const DeviceOf&) = delete;
 
@@ -42,8 +43,8 @@ inline void require_launched(cudaError_t status, int device) {
   std::string what = std::string("the update's kernel could not be launched: ") + cudaGetErrorString(status);
   if (status == cudaErrorNoKernelImageForDevice) {
     int major = 0, minor = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    static_cast<void>(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    static_cast<void>(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
     const std::string capability = std::to_string(major) + std::to_string(minor);
     what +=
         "; the device has compute capability " + capability + ": build the plugin with -DCMAKE_CUDA_ARCHITECTURES=" + capability;

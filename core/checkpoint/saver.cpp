@@ -73,6 +73,14 @@ std::string this_host() {
   return name.data();
 }
 
+// What the other ranks need to know of a keeper's staging folder.
+Json description_of(const StagingFolder& staging, const Manifest& manifest, const Folder& folder) {
+  return Json{{"name", staging.path.substr(staging.path.rfind('/') + 1)},
+              {"host", this_host()},
+              {"saved_at", manifest.saved_at},
+              {"sequence", folder.next_sequence()}};
+}
+
 // Throws if this rank is on a different machine from the keeper and does not see the folder that
 // the keeper has just made.
 void check_shared(const std::string& made, const std::string& path, uint32_t rank, const Json& keeper) {
@@ -183,10 +191,7 @@ SaveResult Saver::save(const Content& content, const Options& options) {
     if (options.continues) folder->adopt();
     folder->tell_of_others();
     staging.path = folder->stage(content.tag, manifest.bytes(keeper) + format_manifest(manifest).size());
-    return Json{{"name", staging.path.substr(staging.path.rfind('/') + 1)},
-                {"host", this_host()},
-                {"saved_at", manifest.saved_at},
-                {"sequence", folder->next_sequence()}};
+    return description_of(staging, manifest, *folder);
   });
   const auto name = staged[keeper].at("name").get<std::string>();
   manifest.saved_at = staged[0].at("saved_at");

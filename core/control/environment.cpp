@@ -142,6 +142,46 @@ void check_that_it_is_alone(const Variables& variables) {
                         claim->without("PROGRAM")));
 }
 
+// RANK, WORLD_SIZE and their kin, or the arguments of init_distributed in place of the first two.
+// Returns whether any of them is given.
+bool from_variables(const Variables& variables, const Overrides& overrides, bool address_known, Environment& found) {
+  const bool told = overrides.rank || overrides.world_size;
+  const auto* rank = find(variables, "RANK");
+  const auto* world = find(variables, "WORLD_SIZE");
+  const auto* local = find(variables, "LOCAL_RANK");
+  if (!told && !rank && !world && !local) return false;
+  if (!(rank || overrides.rank) || !(world || overrides.world_size)) {
+    std::vector<std::string> missing;
+    if (!rank && !overrides.rank) missing.push_back("RANK");
+    if (!world && !overrides.world_size) missing.push_back("WORLD_SIZE");
+    throw Error(ErrorCode::kConfig,
+                formatted("{}{} not set, though {}", join(missing, " and "), missing.size() > 1 ? " are" : " is",
+                          told    ? "the call of init_distributed gives the other"
+                          : rank  ? "RANK is"
+                          : world ? "WORLD_SIZE is"
+                                  : "LOCAL_RANK is"),
+                kHowToStart);
+  }
+  const auto chosen = [](const char* name, const std::optional<int>& given, const std::string* text) {
+    return number(name, given ? std::to_string(*given) : *text, kMostRanks, kHowToStart);
+  };
+  found.rank = chosen("RANK", overrides.rank, rank);
+  found.world_size = chosen("WORLD_SIZE", overrides.world_size, world);
+  if (local && !overrides.rank) found.local_rank = number("LOCAL_RANK", *local, kMostRanks, kHowToStart);
+  check_ranks(found, "RANK", "WORLD_SIZE");
+  if (const auto* local_size = find(variables, "LOCAL_WORLD_SIZE");
+      local_size && found.local_rank && *found.local_rank >= number("LOCAL_WORLD_SIZE", *local_size, kMostRanks, kHowToStart))
+    throw Error(ErrorCode::kConfig, formatted("LOCAL_RANK is {} and LOCAL_WORLD_SIZE is {}", *local, *local_size), kHowToStart);
+  if (found.world_size > 1 && !address_known && !read_master(variables, found))
+    throw Error(ErrorCode::kConfig,
+                formatted("this is rank {} of {}, but {} of the environment is not set", found.rank, found.world_size,
+                          missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"})),
+                kHowToStart);
+  if (found.world_size == 1 && !told) check_that_it_is_alone(variables);
+  found.discovered = told ? "the call of init_distributed" : "RANK and WORLD_SIZE of the environment";
+  return true;
+}
+
 }  // namespace
 
 Environment discover(const Variables& variables, const Overrides& overrides,
@@ -161,43 +201,7 @@ Environment discover(const Variables& variables, const Overrides& overrides,
   if (const auto* restart = find(variables, "GANNET_RESTART")) found.is_restarted = *restart != "0";
   if (const auto* run = find(variables, "GANNET_RUN_ID")) found.run = *run;
 
-  const bool told = overrides.rank || overrides.world_size;
-  const auto* rank = find(variables, "RANK");
-  const auto* world = find(variables, "WORLD_SIZE");
-  const auto* local = find(variables, "LOCAL_RANK");
-  if (told || rank || world || local) {
-    if (!(rank || overrides.rank) || !(world || overrides.world_size)) {
-      std::vector<std::string> missing;
-      if (!rank && !overrides.rank) missing.push_back("RANK");
-      if (!world && !overrides.world_size) missing.push_back("WORLD_SIZE");
-      throw Error(ErrorCode::kConfig,
-                  formatted("{}{} not set, though {}", join(missing, " and "), missing.size() > 1 ? " are" : " is",
-                            told    ? "the call of init_distributed gives the other"
-                            : rank  ? "RANK is"
-                            : world ? "WORLD_SIZE is"
-                                    : "LOCAL_RANK is"),
-                  kHowToStart);
-    }
-    const auto chosen = [](const char* name, const std::optional<int>& given, const std::string* text) {
-      return number(name, given ? std::to_string(*given) : *text, kMostRanks, kHowToStart);
-    };
-    found.rank = chosen("RANK", overrides.rank, rank);
-    found.world_size = chosen("WORLD_SIZE", overrides.world_size, world);
-    if (local && !overrides.rank) found.local_rank = number("LOCAL_RANK", *local, kMostRanks, kHowToStart);
-    check_ranks(found, "RANK", "WORLD_SIZE");
-    if (const auto* local_size = find(variables, "LOCAL_WORLD_SIZE");
-        local_size && found.local_rank && *found.local_rank >= number("LOCAL_WORLD_SIZE", *local_size, kMostRanks, kHowToStart))
-      throw Error(ErrorCode::kConfig, formatted("LOCAL_RANK is {} and LOCAL_WORLD_SIZE is {}", *local, *local_size), kHowToStart);
-    if (found.world_size > 1 && !address_known && !read_master(variables, found))
-      throw Error(ErrorCode::kConfig,
-                  formatted("this is rank {} of {}, but {} of the environment is not set", found.rank, found.world_size,
-                            missing_of(variables, {"MASTER_ADDR", "MASTER_PORT"})),
-                  kHowToStart);
-    if (found.world_size == 1 && !told) check_that_it_is_alone(variables);
-    found.discovered = told ? "the call of init_distributed" : "RANK and WORLD_SIZE of the environment";
-  } else {
-    from_launchers(variables, address_known, process_of, found);
-  }
+  if (!from_variables(variables, overrides, address_known, found)) from_launchers(variables, address_known, process_of, found);
 
   if (found.world_size > 1 && found.master_port == 0 && !found.exchanges)
     throw Error(ErrorCode::kConfig,

@@ -202,12 +202,14 @@ int64_t number_of_start(Store& store, const Environment& environment, const Pati
               "see how that process ended or what keeps it");
 }
 
-RendezvousResult meet_once(const Environment& environment, uint32_t generation, const Patience& patience) {
-  const bool serves = environment.rank == 0 && !environment.agent_store;
+// Whether this process serves the store.
+bool is_server(const Environment& environment) { return environment.rank == 0 && !environment.agent_store; }
+
+std::unique_ptr<Store> open_store(const Environment& environment, uint32_t generation, const Patience& patience) {
   Store::Options options;
   options.port = environment.master_port;
   options.timeout = patience.total;
-  if (serves) {
+  if (is_server(environment)) {
     // The client in the server's own process uses the loopback: MASTER_ADDR may be a name that only
     // other machines can resolve.
     options.host = "127.0.0.1";
@@ -216,7 +218,6 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
     options.host = environment.master_addr;
     wait_for_server(environment, patience);
   }
-  RendezvousResult meeting;
   // A rank of another job that connects to this port by mistake finds no keys, since it waits for
   // them under its own job's prefix.
   options.prefix = formatted("gannet/{}{}/", environment.job.empty() ? "" : formatted("{}/", environment.job), generation);
@@ -224,15 +225,12 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
     Store agents(options);
     options.prefix += formatted("{}/", number_of_start(agents, environment, patience));
   }
-  meeting.store = std::make_unique<Store>(options);
-  Store& store = *meeting.store;
+  return std::make_unique<Store>(options);
+}
 
-  const std::string self = std::to_string(environment.rank);
-  // If the ranks have already met there, rank 0 belongs to an earlier start and is about to end.
-  if (environment.is_restarted && !serves && !environment.agent_store && store.check("met"))
-    throw Error(ErrorCode::kPeerLost, formatted("rank 0 at {} is still that of an earlier start", place(environment)));
-  // Detects different world sizes immediately, before waiting for ranks that never arrive.
-  const std::string size = std::to_string(environment.world_size);
+// Detects different world sizes immediately, before waiting for ranks that never arrive.
+void check_world_size(Store& store, const Environment& environment) {
+  const std::string self = std::to_string(environment.rank), size = std::to_string(environment.world_size);
   if (store.add("first", 1) == 1) store.set("world", formatted("{} {}", self, size));
   const std::vector<std::string> world = split(store.get("world"), ' ');
   if (world.at(1) != size) {
@@ -240,11 +238,15 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
       return formatted("rank {} was told WORLD_SIZE={}, and {} {} WORLD_SIZE={}", world[0], world[1], who, self, size);
     };
     store.set("arrived/refused", sentence("rank"));
-    if (serves) std::this_thread::sleep_for(kKnownWithin / 2);
+    if (is_server(environment)) std::this_thread::sleep_for(kKnownWithin / 2);
     throw Error(ErrorCode::kMismatch, sentence("this rank"), kSameSize);
   }
-  // The server adds atomically, so of two processes with the same rank, exactly one gets 1. Ranks
-  // that a launcher has restarted announce themselves a second time.
+}
+
+// The server adds atomically, so of two processes with the same rank, exactly one gets 1. Ranks
+// that a launcher has restarted announce themselves a second time.
+void claim_rank(Store& store, const Environment& environment) {
+  const std::string self = std::to_string(environment.rank);
   const std::string claim = formatted("claimed/{}", self), owner = formatted("owner/{}", self);
   const bool is_first = store.add(claim, 1) == 1;
   if (is_first && !environment.run.empty()) store.set(owner, environment.run);
@@ -254,7 +256,33 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
                 formatted("another process has already announced itself as rank {} at {} (this is process {})", self,
                           place(environment), getpid()),
                 "give every process its own RANK; two jobs on one machine need different values of MASTER_PORT");
-  store.set(formatted("arrived/{}", self),
+}
+
+// Where this rank is among `members`: its address, its hosts, its number on its machine.
+void find_place(RendezvousResult& meeting, const std::vector<Member>& members, const Environment& environment) {
+  const auto is_beside = [&](const Member& one) { return one.machine == members[environment.rank].machine; };
+  meeting.host_address = own_address(members, environment.rank);
+  if (std::any_of(members.begin(), members.end(), [&](const Member& one) { return one.machine != members[0].machine; }))
+    for (const Member& member : members) meeting.hosts.push_back(member.machine.substr(0, member.machine.find_first_of(". ")));
+  for (const Member& member : members)
+    if (is_beside(member)) meeting.cores_of_machine.push_back(member.cores);
+  const auto earlier_beside =
+      static_cast<uint32_t>(std::count_if(members.begin(), members.begin() + environment.rank, is_beside));
+  meeting.is_first_of_machine = earlier_beside == 0;
+  meeting.local_rank = environment.local_rank.value_or(earlier_beside);
+}
+
+RendezvousResult meet_once(const Environment& environment, uint32_t generation, const Patience& patience) {
+  const bool serves = is_server(environment);
+  RendezvousResult meeting;
+  meeting.store = open_store(environment, generation, patience);
+  Store& store = *meeting.store;
+  // If the ranks have already met there, rank 0 belongs to an earlier start and is about to end.
+  if (environment.is_restarted && !serves && !environment.agent_store && store.check("met"))
+    throw Error(ErrorCode::kPeerLost, formatted("rank 0 at {} is still that of an earlier start", place(environment)));
+  check_world_size(store, environment);
+  claim_rank(store, environment);
+  store.set(formatted("arrived/{}", environment.rank),
             formatted("{}\n{}\n{}", address_towards(environment.master_addr), machine_identity(), own_cores()));
   const bool is_misplaced = serves && is_elsewhere(environment.master_addr);
   wait_for_ranks(store, "arrived", environment.rank, environment.world_size,
@@ -266,20 +294,7 @@ RendezvousResult meet_once(const Environment& environment, uint32_t generation, 
   std::vector<Member> members;
   for (uint32_t rank = 0; rank < environment.world_size; ++rank)
     members.push_back(parse_member(store.get(formatted("arrived/{}", rank))));
-  meeting.host_address = own_address(members, environment.rank);
-  if (std::any_of(members.begin(), members.end(), [&](const Member& one) { return one.machine != members[0].machine; }))
-    for (const Member& member : members) meeting.hosts.push_back(member.machine.substr(0, member.machine.find_first_of(". ")));
-  for (const Member& member : members)
-    if (member.machine == members[environment.rank].machine) meeting.cores_of_machine.push_back(member.cores);
-  meeting.is_first_of_machine = std::none_of(members.begin(), members.begin() + environment.rank, [&](const Member& earlier) {
-    return earlier.machine == members[environment.rank].machine;
-  });
-  if (environment.local_rank) {
-    meeting.local_rank = *environment.local_rank;
-  } else {
-    for (uint32_t rank = 0; rank < environment.rank; ++rank)
-      if (members[rank].machine == members[environment.rank].machine) ++meeting.local_rank;
-  }
+  find_place(meeting, members, environment);
   return meeting;
 }
 

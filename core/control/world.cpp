@@ -135,8 +135,19 @@ World::World(const DistributedOptions& options, uint32_t generation)
   environment_ = mpi_communicator_ ? environment_of_communicator(options, registry_, timeout_, generation)
                                    : discover(variables, {options.rank, options.world_size, options.init_method});
 
+  meet_others(variables, generation);
+  watch_others(options);
+  open_host_comms(options);
+  std::vector<uint32_t> everyone(size());
+  for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
+  links_ = std::make_unique<Links>(*this, everyone, "world");
+  // After this barrier all pairs of ranks are connected, so rank 0 and its store may end early.
+  if (serves_host_memory(registry_.require(GANNET_KIND_COMM, comm_name_, ""))) links_->device();
+  links_->host.barrier();
+}
+
+void World::meet_others(const Variables& variables, uint32_t generation) {
   rendezvous_.struct_size = sizeof(rendezvous_);
-  std::vector<std::string> hosts;
   if (size() > 1) {
     if (environment_.exchanges) find_rank_zero(variables, environment_);
     // The ranks of a communicator may have made different numbers of worlds; its job counts those of rank 0.
@@ -144,7 +155,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
     store_ = std::move(meeting.store);
     local_rank_ = meeting.local_rank;
     host_address_ = meeting.host_address;
-    hosts = std::move(meeting.hosts);
+    hosts_ = std::move(meeting.hosts);
     share_threads(meeting.cores_of_machine, meeting.is_first_of_machine);
     rendezvous_.store = store_->table();
     rendezvous_.host_address = host_address_.empty() ? nullptr : host_address_.c_str();
@@ -153,6 +164,9 @@ World::World(const DistributedOptions& options, uint32_t generation)
     if (const uint32_t tasks = find(variables, "RANK") ? 0 : tasks_without_srun(variables); tasks > 0)
       log_info(formatted("one process; `srun PROGRAM` would start the {} tasks of this Slurm job as ranks", tasks));
   }
+}
+
+void World::watch_others(const DistributedOptions& options) {
   const double deadline_seconds = options.deadline_seconds.value_or(static_cast<double>(timeout_.count()) / 1000);
   const milliseconds deadline(std::llround(deadline_seconds * 1000));
   if (store_) {
@@ -160,7 +174,7 @@ World::World(const DistributedOptions& options, uint32_t generation)
                                                              .size = size(),
                                                              .host = rank() == 0 ? host_address_ : environment_.master_addr,
                                                              .deadline = deadline,
-                                                             .hosts = std::move(hosts)});
+                                                             .hosts = std::move(hosts_)});
     guard_ = std::shared_ptr<void>(nullptr, [store = store_.get()](void*) { store->set_guard({}); });
     store_->set_guard([watch = watch_.get()] { watch->check(); });
   }
@@ -168,7 +182,9 @@ World::World(const DistributedOptions& options, uint32_t generation)
   rendezvous_.world_size = size();
   rendezvous_.local_rank = local_rank_;
   rendezvous_.timeout_ms = static_cast<uint64_t>(std::max(timeout_, deadline).count());
+}
 
+void World::open_host_comms(const DistributedOptions& options) {
   const bool is_auto = lower(options.comm) == "auto";
   comm_is_auto_ = is_auto && !mpi_communicator_;  // a program that gives a communicator wants tensors to move over it
   comm_name_ = !is_auto ? options.comm : mpi_communicator_ && size() > 1 ? kMpi : for_host_memory(size());
@@ -187,12 +203,6 @@ World::World(const DistributedOptions& options, uint32_t generation)
       const std::lock_guard lock(comms_mutex_);
       for (OpenedComm& one : comms_) one.comm->abort();
     });
-  std::vector<uint32_t> everyone(size());
-  for (uint32_t i = 0; i < size(); ++i) everyone[i] = i;
-  links_ = std::make_unique<Links>(*this, everyone, "world");
-  // After this barrier all pairs of ranks are connected, so rank 0 and its store may end early.
-  if (serves_host_memory(named)) links_->device();
-  links_->host.barrier();
 }
 
 uint32_t World::next_engine_in(const std::string& group) {

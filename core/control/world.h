@@ -131,6 +131,10 @@ class World {
     std::unique_ptr<Accelerator> accelerator;  // null: for host memory
     std::unique_ptr<Comm> comm;
   };
+  // Parts of the constructor, in this order.
+  void meet_others(const Variables& variables, uint32_t generation);
+  void watch_others(const DistributedOptions& options);
+  void open_host_comms(const DistributedOptions& options);
   Comm& open(const plugin::Plugin& plugin, const Dict& params, const CommDevice* device);
   void agree(const std::string& what, const std::string& text, const Patience& patience);
   Environment environment_;
@@ -146,7 +150,8 @@ class World {
   std::string comm_name_;         // from the options, or resolved from "auto"
   Dict comm_params_;              // the params of the Comm with that name
   bool comm_is_auto_ = false;
-  std::string host_address_;  // the address at which other ranks reach this host; "": unknown
+  std::vector<std::string> hosts_;  // of all ranks, until the watch has them; empty if there is one
+  std::string host_address_;        // the address at which other ranks reach this host; "": unknown
   gannet_rendezvous rendezvous_{};
   std::optional<int> mpi_communicator_;  // the program's; the Comms point to it
   std::mutex comms_mutex_;               // guards engines_ and comms_, whose elements the watch's thread aborts

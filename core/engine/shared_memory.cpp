@@ -80,9 +80,11 @@ void refuse_overlap(const torch::nn::Module& module, const std::vector<std::pair
   }
 }
 
+namespace {
+
 // Two parameters in the same memory would separate when each gets its own place in the flat
 // buffers.
-void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore& store) {
+void refuse_parameters_in_one_memory(const ParameterStore& store) {
   struct Extent {
     const char *begin, *end;
     const std::string* name;
@@ -106,9 +108,11 @@ void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore&
               "parameters '{}' and '{}' share memory (one is a view of the other), and an update of each alone would part them",
               *extents[i - 1].name, *extents[i].name),
           "register one tensor under both names (tied), or register one and make the view in forward");
+}
 
-  // Anything else that holds the memory would keep the current values forever, because the
-  // parameter moves into the flat buffers.
+// Anything else that holds a parameter's memory would keep the current values forever, because the
+// parameter moves into the flat buffers.
+void refuse_held_memory(const torch::nn::Module& module, const ParameterStore& store) {
   StorageHolders holders;
   std::unordered_map<const c10::StorageImpl*, std::string> buffers;
   std::unordered_set<const void*> seen;
@@ -143,6 +147,13 @@ void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore&
             "make views in forward (weight.t()), clone() what is to be kept, and let losses of earlier forwards go; after a "
             "backward that threw, parameter.set_data(parameter.detach().clone())");
     }
+}
+
+}  // namespace
+
+void refuse_shared_memory(const torch::nn::Module& module, const ParameterStore& store) {
+  refuse_parameters_in_one_memory(store);
+  refuse_held_memory(module, store);
 }
 
 }  // namespace gannet

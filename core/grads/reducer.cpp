@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/format.h"
 #include "tensor/accumulate.h"
 #include "tensor/host_meter.h"
 
@@ -202,8 +203,7 @@ void Reducer::on_gradient(size_t slot, const at::Tensor& tensor) {
     is_late ? add_late(slot, gradient) : hold(bucket, slot, gradient);
   }
   if (!current_.reduce || is_late || place.arrivals > place.expected) return;
-  --bucket.awaited;
-  if (!holds_buckets_) send_ready_buckets();
+  if (--bucket.awaited == 0 && !holds_buckets_) send_ready_buckets();
 }
 
 void Reducer::put(Bucket& bucket, size_t index, const at::Tensor& gradient) {

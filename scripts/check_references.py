@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-INCLUDES = ["", "core", "core/include", "tools", "sdk/include", "models/include", "trainer/include", "trial/include", "tests",
+INCLUDES = ["", "core", "core/include", "tools", "sdk/include", "models/include", "exported", "exported/include", "trainer/include", "trial/include", "tests",
             "examples", "accelerators", "optimizers", "plugins", "common", "docs"]
 NAME = re.compile(r"(?<![\w./<>*${}%-])((?:[\w.-]+/)*[\w-]+\.(?:h|hpp|cpp|cu|cuh|py|sh|md|cmake))(?![\w/*])")
 # Of LibTorch, of the system, of other projects.

@@ -166,7 +166,7 @@ MODELS = {  # the example and three other batches
     "bert": (bert, [tokens(*shape, 60, i, attention_mask=None, **LM) for i, shape in enumerate(TEXT)]),
     "t5": (t5, [tokens(rows, length, 60, i, input_ids=None, attention_mask=None, labels=length - 2) for i, (rows, length) in enumerate(TEXT)]),
     "vit": (vit, [images(rows, 16, 16, 5, rows, **PIXELS) for rows in (2, 3, 4, 5)]),
-    "resnet18": (resnet18, [images(*shape, 7, i) for i, shape in enumerate([(2, 40, 48), (3, 64, 40), (4, 33, 57), (5, 48, 48)])]),
+    "resnet18": (resnet18, [images(*shape, 7, i) for i, shape in enumerate([(2, 40, 48), (3, 64, 40), (4, 36, 56), (5, 64, 76)])]),
     "residual": (residual, [images(*shape, 5, i) for i, shape in enumerate([(2, 6, 7), (3, 5, 5), (4, 8, 6), (2, 7, 9)])]),
     "odd": (odd, [odd_batch(*shape, i) for i, shape in enumerate(TEXT)]),
 }

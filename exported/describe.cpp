@@ -1,11 +1,18 @@
 #include "describe.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 
 #include "dtype_names.h"
 
 namespace gannet::exported {
 namespace {
+
+std::string joined(c10::ArrayRef<int64_t> numbers) {
+  std::string text;
+  for (const int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
 
 std::string describe(const c10::IValue& value) {
   if (value.isTensor()) return exported::describe(value.toTensor());
@@ -13,7 +20,7 @@ std::string describe(const c10::IValue& value) {
   if (value.isBool()) return value.toBool() ? "true" : "false";
   if (value.isDouble()) return Value(value.toDouble()).to_json();
   if (value.isNone()) return "None";
-  if (value.isIntList()) return "[" + c10::str(value.toIntVector()) + "]";
+  if (value.isIntList()) return "[" + joined(value.toIntVector()) + "]";
   return value.tagKind();
 }
 
@@ -30,9 +37,7 @@ std::string describe(const Operand& operand, const std::vector<c10::IValue>& val
 
 std::string describe(const at::Tensor& tensor) {
   if (!tensor.defined()) return "no tensor";
-  std::string shape;
-  for (const int64_t size : tensor.sizes()) shape += (shape.empty() ? "" : ", ") + std::to_string(size);
-  return name_of(tensor.scalar_type()) + "[" + shape + "]";
+  return name_of(tensor.scalar_type()) + "[" + joined(tensor.sizes()) + "]";
 }
 
 Error failed(const Program& program, const Step& step, const std::string& what, const std::vector<c10::IValue>& values) {

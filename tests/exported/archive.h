@@ -40,7 +40,7 @@ class Copy {
   explicit Copy(const std::string& name) {
     char made[] = "/tmp/gannet-exported-XXXXXX";
     path = ::mkdtemp(made);
-    fs::copy(folder(name), path, fs::copy_options::overwrite_existing);
+    fs::copy(folder(name), path, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   }
   ~Copy() { fs::remove_all(path); }
   Copy(const Copy&) = delete;

@@ -35,7 +35,7 @@ def transformers():
 
 def gpt2():
     t = transformers()
-    return t.GPT2LMHeadModel(t.GPT2Config(vocab_size=40, n_positions=32, n_embd=16, n_layer=2, n_head=4, use_cache=False))
+    return t.GPT2LMHeadModel(t.GPT2Config(vocab_size=40, n_positions=32, n_embd=16, n_layer=2, n_head=4, initializer_range=0.3, use_cache=False))
 
 
 def llama():

@@ -104,6 +104,7 @@ struct ExportedCheck {
     size_t gradients = 0;  ///< number of gradient norms that were compared
     std::string worst;     ///< the name of the gradient whose norm differs most, relative to the exporter's
     double worst_there = 0, worst_here = 0;
+    double worst_distance = 0;  ///< |here - there|, relative to the norm there or to a tenth of that of all gradients
     bool agrees = false;
     bool is_bit_equal = false;  ///< of the loss and every norm
   };
@@ -112,9 +113,9 @@ struct ExportedCheck {
 };
 
 /// Runs the batch of the export through every graph of the folder, forward and backward, on the CPU and on one thread,
-/// and compares the loss and the norm of each gradient: within 1e-5 of the loss and 1e-4 of a norm for fp32 graphs, within
-/// 2e-2 for bf16. The program's random numbers and number of threads are as before afterwards. Throws as from_pretrained does,
-/// and Error(kNotFound) if the folder has no probe, as one that was converted from a .pt2 archive.
+/// and compares the loss and the norm of each gradient: they agree within 1e-5 for fp32 graphs, within 2e-2 for bf16. The
+/// program's random numbers and number of threads are as before afterwards. Throws as from_pretrained does, and Error(kNotFound)
+/// if the folder has no probe, as one that was converted from a .pt2 archive.
 ExportedCheck check_exported(const std::string& folder);
 
 }  // namespace gannet

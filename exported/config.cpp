@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "batch.h"
 #include "dtype_names.h"
 #include "json_members.h"
 #include "program.h"
@@ -127,6 +128,22 @@ ExportedConfig ExportedConfig::from(const ModelConfig& json, const std::string& 
   }
   if (config.programs.empty()) refuse_file(path, "there is no graph in 'graphs'");
   return config;
+}
+
+std::vector<ExportedGraph> ExportedConfig::graphs() const {
+  std::vector<ExportedGraph> graphs;
+  for (const auto& program : programs) {
+    const exported::GraphFile& file = program->file();
+    ExportedGraph& graph = graphs.emplace_back();
+    graph.name = program->name();
+    graph.torch_version = file.torch_version;
+    for (const exported::Graph& one : file.graphs) graph.nodes += one.nodes.size();
+    for (const exported::Input& one : file.inputs) graph.inputs.push_back({one.name, one.dtype, exported::shape_text(file, one)});
+    std::vector<std::string> names;
+    for (const exported::Symbol& one : file.symbols) names.push_back(one.name);
+    for (const exported::Relation& one : file.relations) graph.relations.push_back(exported::to_text(one, names));
+  }
+  return graphs;
 }
 
 }  // namespace gannet

@@ -141,22 +141,4 @@ at::Tensor ExportedModule::forward(const NamedBatch& batch) {
 
 PretrainedNames ExportedModule::pretrained_names() const { return {.tied = config_.tied, .needs_all = true}; }
 
-std::vector<ExportedInput> ExportedModule::inputs(const std::string& graph) const {
-  for (const auto& program : config_.programs) {
-    if (program->name() != graph) continue;
-    std::vector<ExportedInput> inputs;
-    for (const auto& one : program->file().inputs)
-      inputs.push_back({one.name, one.dtype, exported::shape_text(program->file(), one)});
-    return inputs;
-  }
-  throw Error(ErrorCode::kNotFound, config_.folder + ": there is no graph '" + graph + "'",
-              "graphs() lists those that there are");
-}
-
-std::vector<std::string> ExportedModule::graphs() const {
-  std::vector<std::string> names;
-  for (const auto& program : config_.programs) names.push_back(program->name());
-  return names;
-}
-
 }  // namespace gannet

@@ -108,11 +108,15 @@ TEST_F(Batch, OfFrozenParametersHasNoGradient) {
   EXPECT_EQ(error(batch), "nothing was thrown");
 }
 
-TEST_F(Batch, DescriptionsOfInputsAreThoseOfTheGraph) {
-  const auto inputs = gpt2->inputs("train.fp32");
-  ASSERT_EQ(inputs.size(), 2u);
-  EXPECT_EQ(inputs[0].name + " " + inputs[0].dtype + inputs[0].shape, "input_ids int64[s0, s1]");
-  EXPECT_THROW(gpt2->inputs("train.fp16"), gannet::Error);
+TEST_F(Batch, DescriptionsOfGraphsAreThoseOfTheFile) {
+  const auto graphs = gpt2->config().graphs();
+  ASSERT_EQ(graphs.size(), 4u);
+  EXPECT_EQ(graphs[3].name, "train.fp32");
+  EXPECT_THAT(graphs[3].torch_version, HasSubstr("2.11"));
+  EXPECT_GT(graphs[3].nodes, 100u);
+  ASSERT_EQ(graphs[3].inputs.size(), 2u);
+  EXPECT_EQ(graphs[3].inputs[0].name + " " + graphs[3].inputs[0].dtype + graphs[3].inputs[0].shape, "input_ids int64[s0, s1]");
+  EXPECT_THAT(graphs[3].relations, testing::ElementsAre("s1 * s0 == s2 * s3"));
 }
 
 }  // namespace

@@ -15,9 +15,10 @@ using ranks::expect;
 using ranks::run_ranks;
 
 Dict config_of(int64_t stage) {
-  return {{"train_micro_batch_size_per_gpu", 2},
-          {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}},
-          {"zero_optimization", Dict{{"stage", stage}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}};
+  return {
+      {"train_micro_batch_size_per_gpu", 2},
+      {"optimizer", Dict{{"type", "AdamW"}, {"params", Dict{{"lr", 1e-2}}}}},
+      {"zero_optimization", Dict{{"stage", stage}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}}}};
 }
 
 gannet::NamedBatch batch_of(int step, uint32_t rank) {

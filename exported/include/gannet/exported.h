@@ -42,24 +42,34 @@ struct ExportedTensor {
   std::string dtype = "float32";
 };
 
-/// What a folder holds besides the weights. Made by from_pretrained.
+/// An input of a graph. `shape` is for a person: "[s0, s1, 3]", where s0 and s1 may vary.
+struct ExportedInput {
+  std::string name;
+  std::string dtype;
+  std::string shape;
+};
+
+struct ExportedGraph {
+  std::string name;           ///< "train.fp32", "eval.bf16" ...
+  std::string torch_version;  ///< the exporter's
+  size_t nodes = 0;           ///< of the graph and of those inside of it
+  std::vector<ExportedInput> inputs;
+  std::vector<std::string> relations;  ///< between sizes, for a person: "ids.size(0) == labels.size(0)"
+};
+
+/// What a folder holds besides the weights. Made by from_pretrained, or without reading weights:
+///   const auto config = gannet::ExportedConfig::from(gannet::ModelConfig::read("model/"), "model/");
 struct ExportedConfig {
   /// Reads config.json, the graphs and the constants. Throws Error(kNotFound) for a file that is missing,
   /// Error(kCorrupt) for one that is damaged, with its graph and node, and Error(kUnsupported) for another version of
   /// the format, and for an operator that this LibTorch does not have or that a graph may not call.
   static ExportedConfig from(const ModelConfig& json, const std::string& folder);
+  std::vector<ExportedGraph> graphs() const;
 
   std::string folder;
   std::vector<ExportedTensor> parameters, buffers;        ///< in the order of the Python model
   std::vector<std::pair<std::string, std::string>> tied;  ///< another name, and the name under which the value is stored
   std::vector<std::shared_ptr<const exported::Program>> programs;
-};
-
-/// An input of an exported model, for a person: "int64[s0, s1]", where s0 and s1 may vary.
-struct ExportedInput {
-  std::string name;
-  std::string dtype;
-  std::string shape;
 };
 
 class ExportedModule : public torch::nn::Module {
@@ -79,10 +89,6 @@ class ExportedModule : public torch::nn::Module {
   at::Tensor forward(const NamedBatch& batch);
 
   PretrainedNames pretrained_names() const;
-  /// The inputs of a graph: "train.fp32". Throws Error(kNotFound) if there is none.
-  std::vector<ExportedInput> inputs(const std::string& graph) const;
-  /// "train.fp32", "eval.bf16" ...
-  std::vector<std::string> graphs() const;
   const Config& config() const { return config_; }
 
  private:

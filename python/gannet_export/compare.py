@@ -34,7 +34,20 @@ def one_thread():
         torch.set_num_threads(threads)
 
 
-def run(module, batch, seed, names, prefix):
+def _gradients(loss, tensors):
+    """By id. backward() and not autograd.grad(), which reentrant checkpoints refuse; what the tensors had is put back."""
+    before = [tensor.grad for tensor in tensors]
+    for tensor in tensors:
+        tensor.grad = None
+    try:
+        loss.backward()
+        return {id(tensor): tensor.grad for tensor in tensors}
+    finally:
+        for tensor, grad in zip(tensors, before):
+            tensor.grad = grad
+
+
+def run(module, batch, seed, names, prefix, is_exported=False):
     """One forward and backward of `module`, whose buffers are as before afterwards."""
     found = dict(module.named_parameters(remove_duplicate=False))
     aliases = {own: [own] + [other for other, first in names.tied if first == own] for own in names.parameters}
@@ -47,10 +60,13 @@ def run(module, batch, seed, names, prefix):
     before = {name: buffer.clone() for name, buffer in buffers.items()}
     torch.manual_seed(seed)
     loss = module(batch)
+    if not loss.requires_grad and is_exported:
+        raise ExportError("the loss of the exported program has no gradient, and the model's has one",
+                          "a trace of torch.utils.checkpoint with use_reentrant=True has none: pass use_reentrant=False, or switch "
+                          "checkpointing off, as by model.gradient_checkpointing_disable()")
     if not loss.requires_grad:
         raise ExportError("the loss has no gradient", "it depends on no parameter that requires one; was it computed under torch.no_grad()?")
-    flat = [tensor for one in tensors.values() for tensor in one]
-    grads = dict(zip(map(id, flat), torch.autograd.grad(loss, flat, allow_unused=True)))
+    grads = _gradients(loss, [tensor for one in tensors.values() for tensor in one])
     gradients = {}
     for own, same in tensors.items():
         parts = [grads[id(tensor)] for tensor in same if grads[id(tensor)] is not None]
@@ -83,7 +99,7 @@ def compare(module, program, batch, seed, names, prefix, what):
     """Returns the eager result. Raises ExportError with the first tensor that differs."""
     with one_thread():
         eager = run(module, batch, seed, names, prefix)
-        exported = run(program.module(), batch, seed, names, prefix)
+        exported = run(program.module(), batch, seed, names, prefix, is_exported=True)
         found = difference(eager, exported)
         if not found:
             return eager

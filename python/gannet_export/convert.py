@@ -1,10 +1,13 @@
 """Converts an archive of torch.export.save (.pt2), without the model that it was made from."""
+import os
+
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from . import folder, shapes
 from .errors import ExportError
 from .graph import graph_of
+from .quiet import quiet
 from .values import short
 from .weights import Constants, Names
 
@@ -12,8 +15,11 @@ REEXPORT = "export the model anew, best by python -m gannet_export MODULE:FUNCTI
 
 
 def _load(archive):
+    if not os.path.isfile(archive):
+        raise ExportError(f"{archive} is no archive: there is no such file")
     try:
-        return torch.export.load(archive)
+        with quiet():
+            return torch.export.load(archive)
     except Exception as error:  # of zip files, of the schema
         lines = str(error).splitlines() or [""]
         raise ExportError(f"{archive} is no archive that PyTorch {torch.__version__} reads: {type(error).__name__}: {lines[0]}",

@@ -1,12 +1,12 @@
 """Traces a model with torch.export: every dimension of every input may vary, unless the model fixes it."""
 import contextlib
 import copy
-import warnings
 
 import torch
 
 from .errors import ExportError
 from .loss import LossOnly
+from .quiet import quiet
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -85,8 +85,7 @@ def trace(model, batch, mode, dtype):
     auto = torch.export.Dim.AUTO
     dims = {name: {dim: auto for dim in range(tensor.dim())} for name, tensor in batch.items()}
     _require_runs(module, batch, dtype)
-    with count_checkpoints() as count, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with count_checkpoints() as count, quiet():
         try:
             program = torch.export.export(module, (batch,), dynamic_shapes=(dims,))
         except ExportError:

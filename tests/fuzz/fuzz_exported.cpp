@@ -7,7 +7,6 @@
 
 #include "exported/graph.h"
 
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace gannet::exported;
   try {

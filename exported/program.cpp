@@ -165,11 +165,11 @@ Step Compiler::dispatched(const Node& node, const std::string& here) {
 // Weights are the optimizer's, and constants are shared between calls.
 void Compiler::require_writable(const Node& node, const c10::FunctionSchema& schema, const Step& step,
                                 const std::string& here) const {
-  if (!is_main_) return;
   for (size_t i = 0; i < step.operands.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
-    if (!alias || !alias->isWrite() || step.operands[i].kind != Operand::Kind::kValue || step.operands[i].slot >= routine_.inputs)
-      continue;
+    if (!alias || !alias->isWrite()) continue;
+    if (step.operands[i].kind == Operand::Kind::kConstant) refuse_file(here, node.op + " writes into a number");
+    if (!is_main_ || step.operands[i].kind != Operand::Kind::kValue || step.operands[i].slot >= routine_.inputs) continue;
     const Placeholder& target = file_.placeholders[step.operands[i].slot];
     if (target.kind == Placeholder::Kind::kParameter || target.kind == Placeholder::Kind::kConstant)
       throw Error(ErrorCode::kUnsupported,

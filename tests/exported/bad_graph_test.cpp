@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <iterator>
+#include <random>
+
+#include "exported/archive.h"
 #include "graph.h"
 #include "program.h"
 #include "run.h"
@@ -106,6 +110,9 @@ TEST(Graph, CallsNoOperatorThatActs) {
 TEST(Graph, WritesIntoNoParameterAndNoConstant) {
   Text text{.placeholders = R"([["parameter", "head.weight"]])", .nodes = node("aten.add_.Tensor", R"({"ref": "x"}, 1)")};
   expect_refused(text, ErrorCode::kUnsupported, HasSubstr("aten.add_.Tensor writes into the parameter 'head.weight'"));
+  // A number that stands for a tensor is made once, for all calls.
+  expect_refused({.nodes = node("aten.add_.Tensor", R"(1.0, {"ref": "x"})")}, ErrorCode::kCorrupt,
+                 HasSubstr("writes into a number"));
 }
 
 TEST(Graph, UsesNoValueBeforeItIsMade) {
@@ -229,6 +236,38 @@ TEST(Graph, NamesTheOperatorItsLayerAndShapesWhereOneFails) {
   } catch (const gannet::Error& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("operator py.floordiv (node 'n') failed: a division of sizes by zero")));
   }
+}
+
+// Every text is refused with an error of ours, or it compiles: the reader and the compiler of graphs trust nothing.
+TEST(Graph, WithAnyChangeIsRefusedOrCompiles) {
+  std::mt19937 random(7);
+  const auto below = [&](size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random); };
+  const std::string parts[] = {"null", "1",        "1.0", "[]", "{}", "{\"ref\":\"x\"}",
+                               "true", "\"main\"", "-1",  ",",  "]",  "9223372036854775807"};
+  size_t refused = 0, compiled = 0;
+  for (const char* name : {"odd", "residual"}) {
+    const std::string whole = archive::read(archive::folder(name) + "/graph.train.fp32.json");
+    const auto constants = gannet::load_safetensors(archive::folder(name) + "/constants.safetensors");
+    for (int round = 0; round < 1500; ++round) {
+      std::string text = whole;
+      for (size_t changes = 1 + below(3); changes > 0; --changes) {
+        const size_t at = below(text.size());
+        if (below(2) == 0)
+          text[at] = static_cast<char>(32 + below(95));
+        else
+          text.replace(at, below(12), parts[below(std::size(parts))]);
+      }
+      try {
+        gannet::exported::Program(gannet::exported::read_graph(text, "g.json"), constants);
+        ++compiled;
+      } catch (const gannet::Error& error) {
+        EXPECT_NE(error.code(), ErrorCode::kInternal) << error.what();
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 500u);
+  EXPECT_GT(compiled, 100u);
 }
 
 // 1 and 1.0 are different arguments: an integer tensor plus 1.0 is of floating point.

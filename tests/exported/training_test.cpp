@@ -58,6 +58,27 @@ TEST(ExportedTraining, TakesTheGraphOfTheEnginesDtype) {
   }
 }
 
+// Batch norm's buffers in the dtype of the graph: as after Module.to(torch.bfloat16) in Python.
+TEST(ExportedTraining, TakesBuffersInTheDtypeOfTheGraph) {
+  Dict config = config_of(2, Dict{{"bf16", Dict{{"enabled", true}}}});
+  const gannet::NamedBatch batch = {{"image", torch::rand({2, 3, 6, 6}).to(at::kBFloat16)}, {"label", torch::tensor({1, 2})}};
+  {
+    auto engine =
+        gannet::initialize(gannet::from_pretrained<ExportedModule>(archive::folder("residual")), {.config = config}).engine;
+    EXPECT_THROW(engine->forward(batch), gannet::Error);
+  }
+  config["data_types"] = Dict{{"buffer_dtype", "bf16"}};
+  const auto model = gannet::from_pretrained<ExportedModule>(archive::folder("residual"));
+  const at::Tensor mean = model->named_buffers()["net.1.norm_one.running_mean"], before = mean.clone();
+  auto engine = gannet::initialize(model, {.config = config}).engine;
+  for (int step = 0; step < 2; ++step) {
+    engine->backward(engine->forward(batch));
+    engine->step();
+  }
+  EXPECT_EQ(mean.scalar_type(), at::kBFloat16);
+  EXPECT_FALSE(at::equal(mean.to(at::kFloat), before));
+}
+
 // The same model, written in C++: equal weights, equal batches, dropout off.
 TEST(ExportedTraining, AgreesWithTheModelInCpp) {
   const auto exported = gannet::from_pretrained<ExportedModule>(archive::folder("gpt2"));

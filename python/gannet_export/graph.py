@@ -121,6 +121,8 @@ def graph_of(program, mode, dtype, prefix, names, constants, own_name):
             if not isinstance(fake, torch.Tensor):
                 raise ExportError(f"input '{spec.arg.name}' is no tensor", "the example batch has tensors alone")
             target = names[len(inputs)]
+            if prefix and target.isidentifier() and spec.arg.name != f"batch_{target}":
+                raise ExportError(f"the trace calls input '{target}' '{spec.arg.name}'", "report this, with the version of PyTorch")
             inputs.append({"name": target, "dtype": short(fake.dtype), "shape": [symbols.size(dim) for dim in fake.shape]})
             placeholders.append(["input", target])
         elif spec.kind == InputKind.PARAMETER:

@@ -12,14 +12,14 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-INCLUDES = ["", "core", "core/include", "tools", "sdk/include", "models/include", "trainer/include", "trial/include", "tests",
+INCLUDES = ["", "core", "core/include", "tools", "sdk/include", "models/include", "exported", "exported/include", "trainer/include", "trial/include", "tests",
             "examples", "accelerators", "optimizers", "plugins", "common", "docs"]
 NAME = re.compile(r"(?<![\w./<>*${}%-])((?:[\w.-]+/)*[\w-]+\.(?:h|hpp|cpp|cu|cuh|py|sh|md|cmake))(?![\w/*])")
 # Of LibTorch, of the system, of other projects.
 FOREIGN = ("caffe2::", "ATen/", "c10/", "torch/", "linux/", "tensorflow/", "tests/unit/runtime/", "code/__torch__", "sysexits.h", "version.py",
            "run_translation.py", "launch.py", "zero_to_fp32.py", "make_model.py", "gpt2_peer.py")
 # Files of a user's own, as examples name them, and places to be filled in.
-EXAMPLES = {"train.cpp", "main.cpp", "my.cpp", "model.cpp", "model.py", "train.py", "plugin.cpp", "train_gpt.py", "run.py", "net.h",
+EXAMPLES = {"train.cpp", "main.cpp", "my.cpp", "model.cpp", "model.py", "train.py", "plugin.cpp", "train_gpt.py", "my_module.py", "run.py", "net.h",
             "net.cpp", "run.sh", "mine.cpp", "mine.cu", "mine/README.md", "mine/mine.cpp", "sign.cpp", "kept/README.md"}
 PLACEHOLDER = re.compile(r"NAME|SUBJECT|KIND")
 # Its recipes name files that are to be written (tests/docs/how_to_add_test.py compiles them).

@@ -13,6 +13,9 @@
 #define LLVMFuzzerTestOneInput read_config
 #include "fuzz/fuzz_config.cpp"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput read_exported
+#include "fuzz/fuzz_exported.cpp"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput read_manifest
 #include "fuzz/fuzz_manifest.cpp"
 #undef LLVMFuzzerTestOneInput
@@ -55,6 +58,7 @@ TEST_P(Replay, TakesEveryInputOfItsCorpus) {
 }
 INSTANTIATE_TEST_SUITE_P(, Replay,
                          testing::Values(Reader{"config", read_config, {"fuzz/corpus/config", "configs"}},
+                                         Reader{"exported", read_exported, {"fuzz/corpus/exported"}},
                                          Reader{"manifest", read_manifest, {"fuzz/corpus/manifest"}},
                                          Reader{"pickle", read_pickle, {"fuzz/corpus/pickle"}},
                                          Reader{"plugin", read_plugin, {"fuzz/corpus/plugin"}},

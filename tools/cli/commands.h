@@ -14,6 +14,7 @@ bool show_foreign(const std::string& path, const std::string& tag);  // checkpoi
 void add_config(CLI::App& app);                                      // config check | resolve | keys
 void add_doctor(CLI::App& app);                                      // doctor: what would stop a run
 void add_estimate(CLI::App& app);                                    // estimate: memory for each ZeRO stage and offload
+void add_model(CLI::App& app);                                       // model info | check: a model exported from Python
 void add_pipeline(CLI::App& app);                                    // pipeline show: a step of a pipeline schedule
 void add_plugins(CLI::App& app);                                     // plugins list | info
 void add_report(CLI::App& app);                                      // report: a page or a summary of a metrics file

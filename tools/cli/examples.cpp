@@ -42,6 +42,19 @@ Examples:
   gannet estimate --parameters 7B --ranks 8 --device-memory 80GiB --dtype bf16
 
 Exit code: 0, whether it fits or not; 2 when an argument or the config is not right.)"},
+    {"gannet model info", R"(Examples:
+  gannet model info model/
+
+Exit code: 0, 2 when the folder is not one of gannet_export's or has an operator that is refused, 3 when a file of it is
+damaged.)"},
+    {"gannet model check",
+     R"(It runs on the CPU, on one thread. fp32 graphs agree within 1e-5, bf16 graphs within 2e-2; the same LibTorch on the same
+kind of processor gives the same bits.
+
+Examples:
+  gannet model check model/
+
+Exit code: 0, 2 when the folder is not one of gannet_export's or its numbers differ, 3 when a file of it is damaged.)"},
     {"gannet pipeline show",
      R"(The actions are F, B (a whole backward), I and W (the backwards of inputs and of weights), each written as part, kind and
 micro-batch: 2F0. Training itself runs 1f1b and gpipe. A CSV file may be one that PyTorch wrote.

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   gannet::cli::add_config(app);
   gannet::cli::add_schedule(app);
   gannet::cli::add_estimate(app);
+  gannet::cli::add_model(app);
   gannet::cli::add_pipeline(app);
   gannet::cli::add_plugins(app);
   gannet::cli::add_checkpoint(app);

@@ -223,7 +223,7 @@ void PretrainedLoading::compare(const PretrainedOptions& options) {
     const auto counts = [&](const std::string& name) { return names_.base.empty() || name.starts_with(names_.base + "."); };
     const auto of_base = std::count_if(wanted_.begin(), wanted_.end(), [&](const WantedTensor& one) { return counts(one.name); });
     const auto missing = std::count_if(receipt.missing.begin(), receipt.missing.end(), counts);
-    if (missing * 10 > of_base)
+    if (missing * 10 > of_base || (names_.needs_all && missing > 0))
       refuse(formatted("{} of {} names are not in the files, which have {}; missing", missing, of_base,
                        receipt.unexpected.empty() ? "no others" : files::some_names(receipt.unexpected) + " instead"),
              receipt.missing,

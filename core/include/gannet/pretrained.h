@@ -15,7 +15,9 @@
 /// Any module works if it has a struct `Config` with `static Config from(const
 /// gannet::ModelConfig&)` and a constructor that takes a Config. If the names in its files differ
 /// from those of its parameters, a function `PretrainedNames pretrained_names() const` describes
-/// them. gannet/models/ has some models.
+/// them. gannet/models/ has some models. A Config that needs other files of the folder, too, has
+/// `static Config from(const gannet::ModelConfig&, const std::string& folder)`, as that of
+/// gannet::ExportedModule.
 #pragma once
 
 #include <gannet/config.h>
@@ -71,6 +73,9 @@ struct PretrainedNames {
   /// values.
   std::vector<std::pair<std::string, std::string>> tied = {};
   std::vector<std::pair<std::string, std::string>> renamed = {};  ///< pairs of older and current suffix: {".gamma", ".weight"}
+  /// The model has no initial values of its own: every name must be in the files, unless
+  /// PretrainedOptions::allow_missing says otherwise.
+  bool needs_all = false;
 };
 
 namespace detail {
@@ -140,7 +145,12 @@ auto from_pretrained(const std::string& folder, const PretrainedOptions& options
   detail::refuse_other_folder(folder);
   ModelConfig json = ModelConfig::read(folder);
   json.overwrite(options.model_overwrite);
-  const auto config = Module::Config::from(json);
+  const auto config = [&] {
+    if constexpr (requires { Module::Config::from(json, folder); })
+      return Module::Config::from(json, folder);
+    else
+      return Module::Config::from(json);
+  }();
   json.require_known(options.model_overwrite);
   detail::refuse_quantized(json);
   const detail::Weights weights(folder);

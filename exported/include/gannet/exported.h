@@ -1,0 +1,127 @@
+/// A model that was written in Python, trained from C++ without its source: python/gannet_export writes a folder with its
+/// graph, its weights and its names (docs/python-models.md).
+///
+///   auto model = gannet::from_pretrained<gannet::ExportedModule>("model/", {.config = "ds_config.json"});
+///   auto [engine, optimizer, loader, scheduler] = gannet::initialize(model, {.config = "ds_config.json"});
+///   at::Tensor loss = engine->forward(gannet::NamedBatch{{"input_ids", ids}, {"labels", labels}});
+///   engine->backward(loss);
+///   engine->step();
+///
+/// Its parameters and buffers have the names of the Python model, so that weights return by load_state_dict. forward()
+/// runs the graph of the module's mode and dtype operator by operator, as a model in C++ does: autograd, every ZeRO stage,
+/// offload, autocast and the profiler work as for one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <gannet/model_config.h>
+#include <gannet/pretrained.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gannet {
+
+namespace exported {
+class Program;
+}
+
+/// A batch by the names of the model's inputs. gannet::to_device moves one.
+using NamedBatch = std::map<std::string, at::Tensor>;
+
+/// A parameter or buffer of an exported model.
+struct ExportedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  bool requires_grad = false;
+  std::string dtype = "float32";
+};
+
+/// An input of a graph. `shape` is for a person: "[s0, s1, 3]", where s0 and s1 may vary.
+struct ExportedInput {
+  std::string name;
+  std::string dtype;
+  std::string shape;
+};
+
+struct ExportedGraph {
+  std::string name;           ///< "train.fp32", "eval.bf16" ...
+  std::string torch_version;  ///< the exporter's
+  size_t nodes = 0;           ///< of the graph and of those inside of it
+  std::vector<ExportedInput> inputs;
+  std::vector<std::string> relations;  ///< between sizes, for a person: "ids.size(0) == labels.size(0)"
+};
+
+/// What a folder holds besides the weights. Made by from_pretrained, or without reading weights:
+///   const auto config = gannet::ExportedConfig::from(gannet::ModelConfig::read("model/"), "model/");
+struct ExportedConfig {
+  /// Reads config.json, the graphs and the constants. Throws Error(kNotFound) for a file that is missing,
+  /// Error(kCorrupt) for one that is damaged, with its graph and node, and Error(kUnsupported) for another version of
+  /// the format, and for an operator that this LibTorch does not have or that a graph may not call.
+  static ExportedConfig from(const ModelConfig& json, const std::string& folder);
+  std::vector<ExportedGraph> graphs() const;
+
+  std::string folder;
+  std::vector<ExportedTensor> parameters, buffers;        ///< in the order of the Python model
+  std::vector<std::pair<std::string, std::string>> tied;  ///< another name, and the name under which the value is stored
+  std::vector<std::shared_ptr<const exported::Program>> programs;
+};
+
+class ExportedModule : public torch::nn::Module {
+ public:
+  using Config = ExportedConfig;
+
+  explicit ExportedModule(Config config);
+
+  /// Returns the loss, a scalar. The batch has every input of the export under its name, on the device of the
+  /// parameters, in its dtype; inputs of floating point have the parameters' dtype. Sizes may differ from the example's within
+  /// the ranges and relations that the export found.
+  ///
+  /// Throws Error(kArgument) for a batch that does not fit, with the input and what it is, and for an operator that
+  /// failed, with its name, its layer and its arguments; Error(kUnsupported) if the folder has no graph of the module's
+  /// mode (train() or eval()) or dtype. Several threads may call it at once; in train mode they write the same buffers, as
+  /// those of batch norm.
+  at::Tensor forward(const NamedBatch& batch);
+
+  PretrainedNames pretrained_names() const;
+  const Config& config() const { return config_; }
+
+ private:
+  void register_tensors();
+  size_t chosen_program() const;
+  void require_buffers_of(at::ScalarType dtype) const;
+
+  Config config_;
+  std::map<std::string, at::Tensor> tensors_;   // parameters and buffers by name
+  std::vector<std::vector<at::Tensor>> given_;  // for each program, by placeholder; undefined for constants and inputs
+  at::Tensor leading_;                          // the first parameter of floating point: its dtype and device are the module's
+};
+
+/// A comparison of a folder with what the exporter saw when it wrote it: the probe.
+struct ExportedCheck {
+  struct Row {
+    std::string graph;  ///< "train.fp32"
+    double loss_there = 0, loss_here = 0;
+    size_t gradients = 0;  ///< number of gradient norms that were compared
+    std::string worst;     ///< the name of the gradient whose norm differs most, relative to the exporter's
+    double worst_there = 0, worst_here = 0;
+    double worst_distance = 0;  ///< |here - there|, relative to the norm there or to a tenth of that of all gradients
+    bool agrees = false;
+    bool is_bit_equal = false;  ///< of the loss and every norm
+  };
+  std::vector<Row> rows;
+  bool agrees() const;
+};
+
+/// Runs the batch of the export through every graph of the folder, forward and backward, on the CPU and on one thread,
+/// and compares the loss and the norm of each gradient: they agree within 1e-5 for fp32 graphs, within 2e-2 for bf16. The
+/// program's random numbers and number of threads are as before afterwards. Throws as from_pretrained does, and Error(kNotFound)
+/// if the folder has no probe, as one that was converted from a .pt2 archive.
+ExportedCheck check_exported(const std::string& folder);
+
+}  // namespace gannet

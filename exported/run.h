@@ -1,0 +1,19 @@
+// Runs a program: every step is a boxed call of the dispatcher, so that autograd, autocast, ZeRO's gathers and the profiler
+// see its operators as they see those of a model in C++.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
+
+#include <vector>
+
+#include "program.h"
+
+namespace gannet::exported {
+
+// `inputs`: one for each placeholder of the program. Returns the loss. All state of the call is on its stack: several
+// threads may call it. Throws Error(kArgument) for an operator that failed, with its name, layer and arguments; errors
+// of Gannet and out-of-memory errors pass unchanged.
+at::Tensor run(const Program& program, std::vector<c10::IValue> inputs, c10::Device device);
+
+}  // namespace gannet::exported

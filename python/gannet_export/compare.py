@@ -1,0 +1,112 @@
+"""Compares an exported program with the model itself, run eagerly: loss, every gradient, every buffer, bit for bit.
+
+A trace can lose what autograd would have done: the backward of a custom torch.autograd.Function is replaced in silence by
+the derivative of its forward. Only the gradients show it.
+"""
+import contextlib
+
+import torch
+
+from .errors import ExportError
+
+
+class Result:
+    """What one forward and backward gave: `loss`, `gradients` and `buffers` by name. A parameter without one has None."""
+
+    def __init__(self, loss, gradients, buffers):
+        self.loss, self.gradients, self.buffers = loss, gradients, buffers
+
+    def to_json(self):
+        """Norms are of fp64, so that they depend little on the order of additions."""
+        return {"loss": self.loss.double().item(),
+                "gradient_norms": {name: grad.double().norm().item() for name, grad in self.gradients.items() if grad is not None},
+                "buffer_norms": {name: buffer.double().norm().item() for name, buffer in self.buffers.items()}}
+
+
+@contextlib.contextmanager
+def one_thread():
+    """Sums over threads may be added in any order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _gradients(loss, tensors):
+    """By id. backward() and not autograd.grad(), which reentrant checkpoints refuse; what the tensors had is put back."""
+    before = [tensor.grad for tensor in tensors]
+    for tensor in tensors:
+        tensor.grad = None
+    try:
+        loss.backward()
+        return {id(tensor): tensor.grad for tensor in tensors}
+    finally:
+        for tensor, grad in zip(tensors, before):
+            tensor.grad = grad
+
+
+def run(module, batch, seed, names, prefix, is_exported=False):
+    """One forward and backward of `module`, whose buffers are as before afterwards."""
+    found = dict(module.named_parameters(remove_duplicate=False))
+    aliases = {own: [own] + [other for other, first in names.tied if first == own] for own in names.parameters}
+    tensors = {}  # by name, the distinct tensors that stand for one parameter
+    for own, all_names in aliases.items():
+        same = {id(found[prefix + name]): found[prefix + name] for name in all_names if prefix + name in found}
+        if names.parameters[own].requires_grad and same:
+            tensors[own] = list(same.values())
+    buffers = {name: buffer for name, buffer in module.named_buffers() if name.removeprefix(prefix) in names.buffers}
+    before = {name: buffer.clone() for name, buffer in buffers.items()}
+    torch.manual_seed(seed)
+    loss = module(batch)
+    if not loss.requires_grad and is_exported:
+        raise ExportError("the loss of the exported program has no gradient, and the model's has one",
+                          "a trace of torch.utils.checkpoint with use_reentrant=True has none: pass use_reentrant=False, or switch "
+                          "checkpointing off, as by model.gradient_checkpointing_disable()")
+    if not loss.requires_grad:
+        raise ExportError("the loss has no gradient", "it depends on no parameter that requires one; was it computed under torch.no_grad()?")
+    grads = _gradients(loss, [tensor for one in tensors.values() for tensor in one])
+    gradients = {}
+    for own, same in tensors.items():
+        parts = [grads[id(tensor)] for tensor in same if grads[id(tensor)] is not None]
+        gradients[own] = sum(parts[1:], parts[0]) if parts else None
+    after = {name.removeprefix(prefix): buffer.clone() for name, buffer in buffers.items()}
+    with torch.no_grad():
+        for name, buffer in buffers.items():
+            buffer.copy_(before[name])
+    return Result(loss.detach(), gradients, after)
+
+
+def difference(one, other):
+    """The first that differs, as 'what: how'; None where all are equal."""
+    def differs(a, b, what):
+        if a is None or b is None:
+            return None if a is b else f"{what}: {'none' if a is None else 'one'} eagerly, {'none' if b is None else 'one'} exported"
+        if torch.equal(a, b) or (a.shape == b.shape and torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())):
+            return None
+        if a.shape != b.shape:
+            return f"{what}: shape {list(a.shape)} eagerly, {list(b.shape)} exported"
+        return f"{what}: differs by at most {(a.double() - b.double()).abs().max().item():.3g}, norm {a.double().norm().item():.3g}"
+
+    pairs = [(one.loss, other.loss, "the loss")]
+    pairs += [(grad, other.gradients.get(name), f"the gradient of '{name}'") for name, grad in one.gradients.items()]
+    pairs += [(buffer, other.buffers.get(name), f"the buffer '{name}'") for name, buffer in one.buffers.items()]
+    return next(filter(None, (differs(*pair) for pair in pairs)), None)
+
+
+def compare(module, program, batch, seed, names, prefix, what):
+    """Returns the eager result. Raises ExportError with the first tensor that differs."""
+    with one_thread():
+        eager = run(module, batch, seed, names, prefix)
+        exported = run(program.module(), batch, seed, names, prefix, is_exported=True)
+        found = difference(eager, exported)
+        if not found:
+            return eager
+        again = difference(eager, run(module, batch, seed, names, prefix))
+    if again:
+        raise ExportError(f"the model itself is not repeatable ({what}): run twice with the seed {seed}, {again.replace('exported', 'the second time')}",
+                          "draw random numbers with torch's generator alone, and keep no state between calls but buffers")
+    raise ExportError(f"the exported program differs from the model ({what}): {found}",
+                      "a custom torch.autograd.Function loses its backward, and Python values of the example become constants; "
+                      "write the part with operators of PyTorch")

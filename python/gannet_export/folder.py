@@ -1,0 +1,64 @@
+"""The folder that is written: whole, or not at all."""
+import json
+import os
+import shutil
+import tempfile
+
+from safetensors.torch import save_file
+
+from .errors import ExportError
+from .version import FORMAT, VERSION
+
+MODEL_TYPE = "gannet_exported"
+
+
+def _is_ours(folder):
+    try:
+        with open(os.path.join(folder, "config.json")) as file:
+            return json.load(file).get("model_type") == MODEL_TYPE
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def require_free(folder):
+    """Refuses a folder of something else before the work is done."""
+    if os.path.isdir(folder) and os.listdir(folder) and not _is_ours(folder):
+        raise ExportError(f"{folder} has files that this command did not write", "name an empty folder, or one that does not exist")
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise ExportError(f"{folder} is a file", "name a folder")
+
+
+def _write_json(path, value, indent=None):
+    with open(path, "w") as file:
+        json.dump(value, file, indent=indent, allow_nan=False, separators=None if indent else (",", ":"))
+        file.write("\n")
+
+
+def write(folder, graphs, names, constants, probe, batch):
+    """`graphs`: {"train.fp32": JSON}. `probe`: {"seed": 0, "results": {"train.fp32": ...}}, or None."""
+    parent = os.path.dirname(os.path.abspath(folder))
+    os.makedirs(parent, exist_ok=True)
+    new = tempfile.mkdtemp(prefix=".gannet_export-", dir=parent)
+    try:
+        _write_json(os.path.join(new, "config.json"),
+                    {"model_type": MODEL_TYPE, "format": FORMAT, "exporter": VERSION, "graphs": sorted(graphs), **names.to_json()}, indent=1)
+        for name, graph in graphs.items():
+            _write_json(os.path.join(new, f"graph.{name}.json"), graph)
+        save_file(names.tensors(), os.path.join(new, "model.safetensors"), {"format": "pt"})
+        save_file(constants.tensors, os.path.join(new, "constants.safetensors"), {"format": "pt"})
+        if probe:
+            save_file({name: one.contiguous() for name, one in batch.items()}, os.path.join(new, "probe.safetensors"), {"format": "pt"})
+            _write_json(os.path.join(new, "probe.json"), probe, indent=1)
+        for name in os.listdir(new):  # safetensors makes files that only their owner reads
+            os.chmod(os.path.join(new, name), 0o644)
+        os.chmod(new, 0o755)
+        if os.path.isdir(folder):
+            old = tempfile.mkdtemp(prefix=".gannet_export-", dir=parent)
+            os.replace(folder, os.path.join(old, "old"))
+            os.replace(new, folder)
+            shutil.rmtree(old)
+        else:
+            os.replace(new, folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise

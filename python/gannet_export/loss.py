@@ -1,0 +1,37 @@
+"""The module that is traced: the user's model, of whose result the loss alone is kept."""
+import torch
+
+from .errors import ExportError
+
+
+def loss_of(result):
+    """The scalar loss in what a model's forward returned: itself, `.loss`, ["loss"], or the first element."""
+    if isinstance(result, torch.Tensor):
+        loss = result
+    elif getattr(result, "loss", None) is not None:
+        loss = result.loss
+    elif isinstance(result, dict) and result.get("loss") is not None:
+        loss = result["loss"]
+    elif isinstance(result, (tuple, list)) and result and isinstance(result[0], torch.Tensor):
+        loss = result[0]
+    else:
+        raise ExportError(f"the model's forward returned {type(result).__name__}, in which there is no loss",
+                          "let it return a scalar loss, or an object with `.loss`; models of transformers do so where the batch has labels")
+    if loss.dim() != 0 or not loss.dtype.is_floating_point:
+        raise ExportError(f"the loss has shape {list(loss.shape)} and dtype {str(loss.dtype).removeprefix('torch.')}, "
+                          "and a loss is a scalar of floating point", "reduce it in forward, as by loss.mean()")
+    return loss
+
+
+class LossOnly(torch.nn.Module):
+    """Calls the model with the batch's entries as keyword arguments."""
+
+    PREFIX = "model."  # of every name of the model inside this module
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.training = model.training
+
+    def forward(self, batch):
+        return loss_of(self.model(**batch))

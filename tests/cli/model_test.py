@@ -1,0 +1,46 @@
+"""gannet model info | check as a person runs them."""
+import pathlib
+import shutil
+import unittest
+
+from support import Case
+
+ARCHIVES = pathlib.Path(__file__).resolve().parent.parent / "exported" / "archives"
+
+
+class Model(Case):
+    def copied(self, name):
+        shutil.copytree(ARCHIVES / name, self.folder / name)
+        return self.folder / name
+
+    def test_info_tells_graphs_inputs_and_sizes(self):
+        text = self.gannet("model", "info", str(ARCHIVES / "gpt2"), code=0)
+        self.assertRegex(text, r"28 parameters with \d+ elements, 0 of them frozen; 0 buffers; 1 tied names")
+        self.assertRegex(text, r"train\.fp32 +\d+ +PyTorch 2\.11\S* +input_ids int64\[s0, s1\], labels int64\[s2, s3\]")
+        self.assertIn("takes sizes with s1 * s0 == s2 * s3", text)
+        self.assertIn("lm_head.weight: another name of transformer.wte.weight", text)
+
+    def test_check_agrees_with_the_exporter(self):
+        text = self.gannet("model", "check", str(ARCHIVES / "residual"), code=0)
+        self.assertRegex(text, r"(?m)^train\.fp32 .*(bit-equal|agrees \(\S+\))$")
+
+    def test_check_finds_one_changed_constant(self):
+        folder = self.copied("gpt2")
+        graph = folder / "graph.eval.fp32.json"
+        graph.write_text(graph.read_text().replace("0.044715", "0.045715", 1))
+        text = self.gannet("model", "check", str(folder), code=2)
+        self.assertRegex(text, r"(?m)^eval\.fp32 .*differs$")
+        self.assertNotRegex(text, r"(?m)^train\.fp32 .*differs$")
+        self.assertIn("does not compute what its exporter saw\n  (", text)
+
+    def test_a_folder_of_another_kind_and_a_graph_that_acts_are_refused(self):
+        self.assertIn("there is no ", self.gannet("model", "info", ".", code=2))
+        folder = self.copied("odd")
+        graph = folder / "graph.train.fp32.json"
+        graph.write_text(graph.read_text().replace("aten.softmax.int", "aten.from_file.default", 1))
+        text = self.gannet("model", "info", str(folder), code=2)
+        self.assertRegex(text, r"graph\.train\.fp32\.json: graph 'main', node 'softmax': the operator aten\.from_file\.default is not among those")
+
+
+if __name__ == "__main__":
+    unittest.main()

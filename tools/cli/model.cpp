@@ -1,0 +1,75 @@
+// gannet model info | check: a folder that python/gannet_export wrote.
+#include <gannet/error.h>
+#include <gannet/exported.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "base/format.h"
+#include "base/table.h"
+#include "base/text.h"
+#include "cli/commands.h"
+
+namespace gannet::cli {
+namespace {
+
+uint64_t numel_of(const ExportedTensor& tensor) {
+  uint64_t numel = 1;
+  for (const int64_t size : tensor.shape) numel *= static_cast<uint64_t>(size);
+  return numel;
+}
+
+void print_info(const std::string& folder) {
+  const ExportedConfig config = ExportedConfig::from(ModelConfig::read(folder), folder);
+  uint64_t numel = 0, frozen = 0;
+  for (const ExportedTensor& one : config.parameters) {
+    numel += numel_of(one);
+    if (!one.requires_grad) frozen += numel_of(one);
+  }
+  std::cout << formatted("{}: {} parameters with {} elements, {} of them frozen; {} buffers; {} tied names\n\n", folder,
+                         config.parameters.size(), numel, frozen, config.buffers.size(), config.tied.size());
+  Table table({"graph", "nodes", "exported with", "inputs"});
+  const std::vector<ExportedGraph> graphs = config.graphs();
+  for (const ExportedGraph& one : graphs) {
+    std::vector<std::string> inputs;
+    for (const ExportedInput& input : one.inputs) inputs.push_back(input.name + " " + input.dtype + input.shape);
+    table.add({one.name, std::to_string(one.nodes), "PyTorch " + one.torch_version, join(inputs, ", ")});
+  }
+  std::cout << table.to_string();
+  if (!graphs[0].relations.empty())
+    std::cout << '\n' << graphs[0].name << " takes sizes with " << join(graphs[0].relations, ", ") << '\n';
+  for (const auto& [other, name] : config.tied) std::cout << other << ": another name of " << name << '\n';
+}
+
+void check(const std::string& folder) {
+  const ExportedCheck found = check_exported(folder);
+  Table table({"graph", "loss there", "loss here", "gradients", "farthest", "norm there", "norm here", "result"});
+  for (const ExportedCheck::Row& row : found.rows)
+    table.add({row.graph, short_number(row.loss_there), short_number(row.loss_here), std::to_string(row.gradients), row.worst,
+               short_number(row.worst_there), short_number(row.worst_here),
+               row.is_bit_equal ? "bit-equal"
+               : row.agrees     ? formatted("agrees ({})", short_number(row.worst_distance))
+                                : "differs"});
+  std::cout << table.to_string();
+  if (!found.agrees())
+    throw Error(ErrorCode::kMismatch, formatted("{} does not compute what its exporter saw", folder),
+                "a file of the folder was changed, or an operator of this LibTorch differs: export the model again");
+}
+
+}  // namespace
+
+void add_model(CLI::App& app) {
+  CLI::App* model = app.add_subcommand("model", "A model that was exported from Python by gannet_export");
+  model->require_subcommand(1);
+  auto folder = std::make_shared<std::string>();
+  CLI::App* info = model->add_subcommand("info", "Print the graphs of a folder, their inputs, and the model's size");
+  info->add_option("folder", *folder, "a folder that gannet_export wrote")->required();
+  info->callback([folder] { print_info(*folder); });
+  CLI::App* checked =
+      model->add_subcommand("check", "Run the batch of the export, and compare loss and gradients with the exporter's");
+  checked->add_option("folder", *folder, "a folder that gannet_export wrote")->required();
+  checked->callback([folder] { check(*folder); });
+}
+
+}  // namespace gannet::cli

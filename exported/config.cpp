@@ -3,10 +3,12 @@
 #include <gannet/exported.h>
 #include <gannet/safetensors.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include "batch.h"

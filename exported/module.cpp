@@ -4,7 +4,6 @@
 #include <gannet/error.h>
 #include <gannet/exported.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "batch.h"

@@ -5,7 +5,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <string_view>
+#include <utility>
 
 #include "allowed_operators.h"
 #include "dtype_names.h"

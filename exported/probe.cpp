@@ -8,6 +8,7 @@
 #include <gannet/safetensors.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>

@@ -1,9 +1,7 @@
 #include "program.h"
 
-#include <ATen/ops/empty.h>
 #include <gannet/error.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "dtype_names.h"

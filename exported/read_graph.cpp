@@ -1,8 +1,6 @@
 #include <gannet/error.h>
 
 #include <algorithm>
-#include <limits>
-#include <unordered_map>
 
 #include "common/bounded_json.h"
 #include "graph.h"
